@@ -32,14 +32,22 @@ from twophase.sources.kafka.reader import KafkaPartition
 from twophase.testing.services import KafkaService
 
 _TOPIC = "read"
-_TYPES = {
-    "json": {"id": "long", "customer": "string", "amount": "double", "status": "string",
-        "created": "timestamp"},
-    "raw": {
-        "key": "binary", "value": "binary", "topic": "string", "partition": "integer",
-        "offset": "long", "timestamp": "timestamp",
-    },
-}  # fmt: skip
+_JSON_TYPES = {
+    "id": "long",
+    "customer": "string",
+    "amount": "double",
+    "status": "string",
+    "created": "timestamp",
+}
+_RAW_TYPES = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "integer",
+    "offset": "long",
+    "timestamp": "timestamp",
+}
+_TYPES = {"json": _JSON_TYPES, "raw": _RAW_TYPES}
 
 
 @click.command()

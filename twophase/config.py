@@ -40,9 +40,7 @@ _UNITS_S = {
 
 
 def parse_duration_s(value: object) -> object:
-    """Turn '10 seconds', '500 ms' or '10 min' into seconds; leave anything else
-    to the type check.
-    """
+    """Turn '10 seconds', '500 ms' or '10 min' into seconds; leave the rest to the type check."""
     if isinstance(value, bool):
         raise ValueError("a duration is a number with a unit, not true or false")
     if not isinstance(value, str):
@@ -58,9 +56,7 @@ Duration = Annotated[float, BeforeValidator(parse_duration_s), Field(ge=0, allow
 
 
 def parse_names(value: object) -> object:
-    """Split 'a, b', as Spark passes options, into its names; leave anything else
-    to the type check.
-    """
+    """Split 'a, b', as Spark passes options, into names; leave the rest to the type check."""
     return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
 
@@ -107,11 +103,8 @@ def _explain(cls: type[Options], error: ValidationError, where: str) -> str:
         match detail["type"]:
             case "extra_forbidden":
                 near = difflib.get_close_matches(key, [*cls.keys(), *cls.other_keys()], n=1)
-                hint = (
-                    f"did you mean {near[0]!r}?"
-                    if near
-                    else f"known options: {', '.join(sorted(cls.keys()))}."
-                )
+                known = ", ".join(sorted(cls.keys()))
+                hint = f"did you mean {near[0]!r}?" if near else f"known options: {known}."
                 problems.append(f"{where}: unknown option {key!r}; {hint}")
             case "missing":
                 problems.append(f"{where}: option {key!r} is required.")
@@ -265,9 +258,7 @@ class JobOptions(Options):
     @field_validator("min_pause_s")
     @classmethod
     def _pause_alone(cls, pause_s: float, info: ValidationInfo) -> float:
-        """Flink has the same rule: with a pause after each commit, no commit can overlap
-        the next checkpoint.
-        """
+        """Flink's rule: with a pause after each commit, no commit can overlap a checkpoint."""
         if pause_s and info.data.get("max_concurrent", 1) > 1:
             raise ValueError("a pause after each commit needs checkpoint.max_concurrent = 1")
         return pause_s

@@ -1,6 +1,4 @@
-"""Events of a job, as values. Logs, progress and metrics observe them; the protocol
-itself never logs.
-"""
+"""Events of a job, as values for logs, progress and metrics; the protocol itself never logs."""
 
 from __future__ import annotations
 
@@ -126,9 +124,7 @@ class CheckpointCommitted(Event):
 
 @dataclass(frozen=True)
 class GroupOffsetsDelayed(Event):
-    """The offsets of a committed checkpoint did not reach the consumer group; those of the next
-    one will cover them.
-    """
+    """Offsets did not reach the consumer group; those of the next checkpoint will cover them."""
 
     checkpoint: int
     reason: str
@@ -182,9 +178,7 @@ _log = logging.getLogger("twophase")
 
 
 class Observers:
-    """Passes events to every observer. An observer that fails is logged and cannot
-    disturb the protocol.
-    """
+    """Passes events to every observer. One that fails is logged and disturbs nothing."""
 
     def __init__(self, *observers: Observer) -> None:
         self._observers = list(observers)

@@ -13,9 +13,7 @@ from typing import Any
 def lazy_exports(
     package: str, modules: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` for a package; `modules` gives the module that defines
-    each exported name.
-    """
+    """Return `__getattr__` and `__dir__` for a package; `modules` has each name's module."""
 
     def get(name: str) -> Any:
         if name not in modules:

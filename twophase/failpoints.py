@@ -94,9 +94,7 @@ _lock = threading.Lock()
 
 
 def arm(text: str) -> None:
-    """Arm the failpoints in `text` and no others, and reset the hit counts: for a process forked
-    with this module loaded.
-    """
+    """Arm the failpoints in `text` and no others, and reset the hit counts, as after a fork."""
     global _rules
     rules = _parse(text)
     with _lock:

@@ -1,5 +1,4 @@
-"""Flink's keys for the options of a job: their aliases, deprecated names, and keys that
-have no option here.
+"""Flink's keys for a job's options: aliases, deprecated names, and keys without an option.
 
 The names are those of Flink 2.x. A name that Flink 1.x had and 2.x deprecates is accepted with a
 warning. A key that Flink knows and that cannot mean anything here is refused with what to do
@@ -53,9 +52,7 @@ class FlinkKey:
     strategy: str = ""
 
     def value(self, given: Any) -> Any:
-        """Return the value of our option for a value of Flink's; leave what is not known to the
-        option's own check.
-        """
+        """Return our option's value for Flink's; leave an unknown one to the option's own check."""
         if self.values and given is not None:
             return self.values.get(str(given).strip().lower(), given)
         if self.duration and not isinstance(given, bool) and _NUMBER.fullmatch(str(given)):

@@ -57,8 +57,7 @@ class Attempt:
         return f"{self.generation}.{self.counter}"
 
     def is_closed_by(self, fence: Attempt | None) -> bool:
-        """Return whether a sink whose fence is at `fence` refuses what this
-        attempt pre-commits (I7).
+        """Return whether a fence at `fence` refuses what this attempt pre-commits (I7).
 
         A later attempt closes this one. So do a fence of any other generation and a missing fence:
         the target is not the one that this driver has fenced.

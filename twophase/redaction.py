@@ -1,5 +1,4 @@
-"""Row values in messages and log lines: marked as data, kept on one line, truncated, and
-redacted if so configured.
+"""Row values in messages and log lines: marked, on one line, truncated, redacted if configured.
 
 Errors name the row that is at fault, and quote what a server, Spark or a library says about it.
 That text is user data: it can hold terminal escapes, megabytes, secrets, or a sentence that
@@ -19,9 +18,7 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from twophase.errors import ConfigError
 
 SETTING = "spark.twophase.redactRowValues"
-"""A Spark setting, because the workers of an application serve all its jobs; they read it from
-their environment.
-"""
+"""A Spark setting: workers serve all jobs of an application, and read it from the environment."""
 
 VARIABLE = "TWOPHASE_REDACT_ROW_VALUES"
 REDACTED = "<redacted>"
@@ -32,8 +29,7 @@ _redacting: set[bool] = set()
 
 
 def share_redaction(setting: str, environment: MutableMapping[str, str]) -> None:
-    """Apply the setting to this process, and pass it on. Once on it stays on: a worker may
-    serve several sessions.
+    """Apply the setting to this process and pass it on. Once on it stays on, whatever the session.
 
     Args:
         setting: `true` or `false`.
@@ -43,9 +39,8 @@ def share_redaction(setting: str, environment: MutableMapping[str, str]) -> None
         ConfigError: the setting is neither.
     """
     if setting.lower() not in ("true", "false"):
-        raise ConfigError(
-            f"Spark's setting {SETTING} is {setting!r}.", remedy="set it to true or false."
-        )
+        what = f"Spark's setting {SETTING} is {setting!r}."
+        raise ConfigError(what, remedy="set it to true or false.")
     if setting.lower() == "true":
         _redacting.add(True)
     if is_redacting():
@@ -68,14 +63,10 @@ def shown(value: object, limit: int = LIMIT) -> str:
 
 
 def printable(text: str) -> str:
-    """Escape and truncate a text for a log line: nothing in it ends the line or
-    controls a terminal.
-    """
+    """Escape and truncate a text, so that it neither ends a log line nor controls a terminal."""
     rest = f"... ({len(text):,} characters)" if len(text) > _FIELD_LIMIT else ""
-    return (
-        "".join(char if char.isprintable() else repr(char)[1:-1] for char in text[:_FIELD_LIMIT])
-        + rest
-    )
+    escaped = (char if char.isprintable() else repr(char)[1:-1] for char in text[:_FIELD_LIMIT])
+    return "".join(escaped) + rest
 
 
 def _quoted(value: object, limit: int) -> str:

@@ -1,5 +1,4 @@
-"""Sealed lines, which only a job's own processes can write: they tell an error from data
-that looks like one.
+"""Sealed lines, which only a job's own processes can write, and data cannot imitate.
 
 An error leaves a Python worker as text, inside messages that hold row values. A value can be any
 text, including `twophase.errors.FencedError: hello` or a whole traceback. So a worker seals its
@@ -47,9 +46,7 @@ def seal(value: Mapping[str, Any]) -> str | None:
 
 
 def last_sealed(text: str) -> dict[str, Any] | None:
-    """Return the value of the last sealed line anywhere in `text`; None if no
-    line has a valid seal.
-    """
+    """Return the value of the last sealed line in `text`; None if no seal is valid."""
     keys = _keys | {os.environ.get(VARIABLE, "")} - {""}
     for signature, payload in reversed(_SEALED.findall(text)):
         if any(hmac.compare_digest(signature, _sign(key, payload)) for key in keys):

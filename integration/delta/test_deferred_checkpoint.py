@@ -32,7 +32,7 @@ def jobs_of(table: DeltaHarness, act: Callable[[], object]) -> int:
     jvm, tag = Jvm(table.spark), f"counted-{id(act)}"
     with jvm.job_tag(tag):
         act()
-    context = table.spark.sparkContext._jsc.sc()  # type: ignore[union-attr]
+    context = table.spark.sparkContext._jsc.sc()
     context.listenerBus().waitUntilEmpty()
     return len([*context.statusTracker().getJobIdsForTag(tag)])
 

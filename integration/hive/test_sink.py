@@ -178,41 +178,56 @@ def test_every_readable_partition_value_reads_back_equal(hive_spark: SparkSessio
 # -- what does not fit -----------------------------------------------------------------------------
 
 
+def created(rest: str) -> str:
+    """The statement that creates a table: `{table}` and `{columns}` are filled in later."""
+    return "CREATE TABLE {table} " + rest
+
+
+TRANSACTIONAL = (
+    "CLUSTERED BY (id) INTO 2 BUCKETS STORED AS ORC TBLPROPERTIES ('transactional'='true')"
+)
+BY_THREE = "(id BIGINT, name STRING, amount DOUBLE)"
+MISFITS: list[tuple[str, dict[str, Any], str]] = [
+    ("", {}, "There is no table"),
+    (created(f"{BY_THREE} STORED AS TEXTFILE"), {}, "neither parquet nor orc"),
+    (created(f"{BY_THREE} USING json"), {}, "neither parquet nor orc"),
+    ("CREATE VIEW {table} AS SELECT 1 AS id", {}, "it is a VIEW"),
+    (created("({columns}) USING parquet CLUSTERED BY (id) INTO 2 BUCKETS"), {}, "bucketed"),
+    (created(f"({{columns}}) {TRANSACTIONAL}"), {}, "transactional"),
+    (
+        created("(id BIGINT, name VARCHAR(5), amount DOUBLE) USING parquet"),
+        {},
+        "CHAR or VARCHAR",
+    ),
+    (created("(id BIGINT, name STRING) USING parquet"), {}, "'amount' is not in the table"),
+    (created("({columns}, more INT) USING parquet"), {}, "'more' is not in the rows"),
+    (
+        created("(id INT, name STRING, amount DOUBLE) USING orc"),
+        {},
+        "the rows have int64, the table has int32",
+    ),
+    (SERDE + "ORC", {}, "'dt' is not in the rows"),
+    (SERDE + "ORC", {"partition": {"day": "1"}}, "'day' is no partition column"),
+    (SERDE + "ORC", {"partition": {"dt": ""}}, "would read back as null"),
+    (
+        SERDE + "ORC",
+        {"create": True, "partition_by": ["name"]},
+        r"is partitioned by \['dt'\]",
+    ),
+    (
+        created("({columns}) USING parquet PARTITIONED BY (amount)"),
+        {},
+        "'amount': double does not read back",
+    ),
+    (created("({columns}) USING parquet"), {"root": "/lake"}, "where it is allowed to be"),
+]
+
+
 @pytest.mark.parametrize(
     ("statement", "options", "what"),
-    first_of(
-        4,
-        [
-            ("", {}, "There is no table"),
-            (("CREATE TABLE {table} (id BIGINT, name STRING, amount "
-                "DOUBLE) STORED AS TEXTFILE"), {}, "neither parquet nor orc"),
-            (("CREATE TABLE {table} (id BIGINT, name STRING, "
-                "amount DOUBLE) USING json"), {}, "neither parquet nor orc"),
-            ("CREATE VIEW {table} AS SELECT 1 AS id", {}, "it is a VIEW"),
-            (("CREATE TABLE {table} ({columns}) USING parquet "
-                "CLUSTERED BY (id) INTO 2 BUCKETS"), {}, "bucketed"),
-            (("CREATE TABLE {table} ({columns}) CLUSTERED BY (id) INTO 2 BUCKETS STORED AS ORC "
-                "TBLPROPERTIES ('transactional'='true')"), {}, "transactional"),
-            (("CREATE TABLE {table} (id BIGINT, name VARCHAR(5), "
-                "amount DOUBLE) USING parquet"), {}, "CHAR or VARCHAR"),
-            (("CREATE TABLE {table} (id BIGINT, name "
-                "STRING) USING parquet"), {}, "'amount' is not in the table"),
-            (("CREATE TABLE {table} ({columns}, more "
-                "INT) USING parquet"), {}, "'more' is not in the rows"),
-            (("CREATE TABLE {table} (id INT, name "
-                "STRING, amount DOUBLE) USING orc"), {}, "the rows have int64, the table has int32"),  # noqa: E501
-            (SERDE + "ORC", {}, "'dt' is not in the rows"),
-            (SERDE + "ORC", {"partition": {"day": "1"}}, "'day' is no partition column"),
-            (SERDE + "ORC", {"partition": {"dt": ""}}, "would read back as null"),
-            (SERDE + "ORC", {"create": True, "partition_by": ["name"]}, r"is partitioned by \['dt'\]"),  # noqa: E501
-            (("CREATE TABLE {table} ({columns}) "
-                "USING parquet PARTITIONED BY (amount)"), {}, "'amount': double does not read back"),  # noqa: E501
-            (("CREATE TABLE {table} ({columns}) "
-                "USING parquet"), {"root": "/lake"}, "where it is allowed to be"),
-        ],
-    ),
+    first_of(4, MISFITS),
     ids=lambda value: None if isinstance(value, str) else "",
-)  # fmt: skip
+)
 def test_a_table_that_does_not_fit_is_refused_by_name(
     hive_spark: SparkSession, statement: str, options: dict[str, Any], what: str
 ) -> None:

@@ -1,6 +1,4 @@
-"""Statements that create a table or add columns to it. The only place where names
-become part of SQL.
-"""
+"""Creates a table or adds columns. The only place where names become part of SQL."""
 
 from __future__ import annotations
 

@@ -44,11 +44,8 @@ class BoundSink:
         """
         if snapshot.version >= 0 and snapshot.table == self.table:
             return
-        found = (
-            f"it has the id {snapshot.table}"
-            if snapshot.version >= 0
-            else "there is no table any more"
-        )
+        other = f"it has the id {snapshot.table}"
+        found = other if snapshot.version >= 0 else "there is no table any more"
         raise TargetChangedError(
             f"Sink {self.owner.sink!r} of job {self.owner.job!r}: the table in "
             f"{self.log.storage.root} had the id {self.table} when it was opened; {found}. "
@@ -58,11 +55,9 @@ class BoundSink:
 
     def committed(self, snapshot: Snapshot) -> dict[str, int]:
         """Return, for each lineage, the highest checkpoint that the table proves."""
-        highest = (
-            Marks(self.owner, self.log.storage).highest(snapshot)
-            if snapshot.retention_ms is not None
-            else {}
-        )
+        highest: dict[str, int] = {}
+        if snapshot.retention_ms is not None:
+            highest |= Marks(self.owner, self.log.storage).highest(snapshot)
         for app_id, version in snapshot.transactions.items():
             if (lineage := self.owner.lineage_of(app_id)) is not None:
                 highest[lineage] = max(highest.get(lineage, -1), version)

@@ -1,5 +1,4 @@
-"""The session for commits in which Delta counts files: a copy of the job's, with no more tasks than
-the log's size needs.
+"""The session for commits in which Delta counts files: with the tasks that the log's size needs.
 
 With every tenth version Delta counts the table's files, by Spark jobs over the state of its log.
 They have `spark.databricks.delta.snapshotPartitions` tasks, 50 by default: for a log of a few
@@ -45,7 +44,5 @@ class CommitSession:
 
 
 def tasks_for(log_bytes: int, most: int) -> int:
-    """Return the number of tasks that read a log: one for every 8 MiB, up to the
-    session's setting.
-    """
+    """Return how many tasks read a log: one for every 8 MiB, up to the session's setting."""
     return min(most, 1 + log_bytes // BYTES_A_TASK)

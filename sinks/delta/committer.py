@@ -1,5 +1,4 @@
-"""Phase 2: one commit that atomically names the data files and records the checkpoint
-as committed (I4).
+"""Phase 2: one commit names the data files and records the checkpoint as committed (I4).
 
     1. a commit since the piece was begun names its files       committed; the log is the proof
        it is another table, or lacks the predecessor            stop
@@ -88,18 +87,14 @@ class Committer:
             return self._by_mark(request, piece, named, transaction)
         self._check_target(request, transaction)
         ready = self._ready(committable, piece, piece.manifest, transaction)
-        return (
-            ready
-            if isinstance(ready, Lost)
-            else self._append(committable, piece.manifest, transaction)
-        )
+        if isinstance(ready, Lost):
+            return ready
+        return self._append(committable, piece.manifest, transaction)
 
     def _by_mark(
         self, request: CommitRequest, piece: Piece, named: InLog, transaction: Transaction
     ) -> AlreadyCommitted | Lost:
-        """Step 2. The high-water mark proves every checkpoint below it: a lineage's checkpoints are
-        committed in order.
-        """
+        """Step 2. A high-water mark proves every checkpoint below it: commits are in order."""
         committable = request.committable
         app_id = self._app_id(committable)
         highest = transaction.snapshot.transactions.get(app_id, -1)
@@ -116,14 +111,13 @@ class Committer:
         """Steps 3 and 4."""
         if piece.manifest_sha256 != committable.handle["manifest_sha256"]:
             return Lost(
-                f"the manifest of piece {piece.name} is not the one of the checkpoint: "
-                "its SHA-256 differs"
+                f"the manifest of piece {piece.name} is not the one of the checkpoint: its "
+                "SHA-256 differs"
             )
         highest = self._highest(committable, transaction)
         if highest == committable.transaction.checkpoint:
-            raise self._stop(
-                committable, "the table has this checkpoint with files of another attempt"
-            )
+            what = "the table has this checkpoint with files of another attempt"
+            raise self._stop(committable, what)
         if self._was_restored(manifest, highest, transaction):
             raise self._stop(
                 committable,
@@ -134,26 +128,17 @@ class Committer:
         now = transaction.snapshot.shape
         changes = [*differences(manifest.shape, now), *refusals(now)]
         if changes:
-            raise self._stop(
-                committable, f"the table was altered since it was written: {'; '.join(changes)}"
-            )
+            what = f"the table was altered since it was written: {'; '.join(changes)}"
+            raise self._stop(committable, what)
         missing = self._bound_sink.pieces.missing_files(manifest)
-        if missing:
-            return Lost(
-                f"{len(missing)} of {len(manifest.actions)} data files are gone or of "
-                f"another length, such as {missing[:_SHOWN]}: deleted by hand, or by a VACUUM "
-                "that keeps less than the time since then"
-            )
-        return None
+        return _files_lost(missing, len(manifest.actions)) if missing else None
 
     def _highest(self, committable: Committable, transaction: Transaction) -> int:
         return transaction.snapshot.noted_transactions.get(self._app_id(committable), -1)
 
     @staticmethod
     def _was_restored(manifest: Manifest, highest: int, transaction: Transaction) -> bool:
-        """A table that forgets application ids may have forgotten this one; then the log was
-        searched for the files.
-        """
+        """A table may forget application ids; then the log was searched for the files."""
         forgotten = highest < 0 and transaction.snapshot.retention_ms is not None
         return transaction.snapshot.version < manifest.intent.base or (
             highest < manifest.intent.after and not forgotten
@@ -162,54 +147,34 @@ class Committer:
     def _append(
         self, committable: Committable, manifest: Manifest, transaction: Transaction
     ) -> Committed | RetryLater:
-        """Steps 5 and 6. After any error here the commit may exist: the next call looks, if need
-        be in the next JVM.
+        """Steps 5 and 6. After any error here the commit may exist: the next call looks.
 
         Raises:
             StopJobError: this JVM can no longer commit to the table.
         """
-        piece = committable.transaction
-        note = {
-            "job": piece.job,
-            "sink": piece.sink,
-            "lineage": piece.lineage,
-            "checkpoint": piece.checkpoint,
-            "attempt": str(piece.attempt),
-            "offsets_sha256": piece.offsets_hash,
-            "rows": committable.rows,
-        }
+        piece, app_id = committable.transaction, self._app_id(committable)
         mark = max(self._highest(committable, transaction), piece.checkpoint)
         try:
             failpoint("D01")
             with self._log.storage.commit_lock():
-                version = transaction.commit(
-                    manifest.actions,
-                    self._app_id(committable),
-                    mark,
-                    piece.lineage,
-                    piece.checkpoint,
-                    {"twophase": note},
-                )
+                place, note = (piece.lineage, piece.checkpoint), _commit_info(committable)
+                version = transaction.commit(manifest.actions, app_id, mark, *place, note)
                 failpoint("D02")
                 if not self._log.shows(version, transaction):
-                    return RetryLater(
-                        f"commit {version} of the table is not the one that was written"
-                    )
+                    other = f"commit {version} of the table is not the one that was written"
+                    return RetryLater(other)
         except JvmLockedError as error:
             raise StopJobError(
                 f"{piece} is decided and waits for its commit to {self._bound_sink.target}: "
                 f"{error.what}",
                 remedy=error.remedy,
             ) from error
-        except Exception as error:  # noqa: BLE001
-            # conflicts, lost replies, a full disk: the log shows the outcome
+        except Exception as error:  # noqa: BLE001 whatever it is, the log shows the outcome
             return RetryLater(f"{type(error).__name__}: {_brief(error)}")
         return Committed()
 
     def _check_target(self, request: CommitRequest, transaction: Transaction) -> None:
-        """Check that this is the table of a piece without proof, and that the table has the
-        piece's predecessor.
-        """
+        """Check that this is the table of a piece without proof, and has its predecessor."""
         committable, before = request.committable, request.predecessor
         if committable.target != self._bound_sink.target:
             raise another_target(committable, self._bound_sink.target)
@@ -229,6 +194,30 @@ class Committer:
             remedy="undo the change (RESTORE TABLE, ALTER TABLE), then start the job again: it "
             "commits them.",
         )
+
+
+def _files_lost(missing: Sequence[str], total: int) -> Lost:
+    return Lost(
+        f"{len(missing)} of {total} data files are gone or of another length, such as "
+        f"{missing[:_SHOWN]}: deleted by hand, or by a VACUUM that keeps less than the time since "
+        "then"
+    )
+
+
+def _commit_info(committable: Committable) -> dict[str, dict[str, object]]:
+    """Return the note about a piece in the commit that makes it visible."""
+    piece = committable.transaction
+    return {
+        "twophase": {
+            "job": piece.job,
+            "sink": piece.sink,
+            "lineage": piece.lineage,
+            "checkpoint": piece.checkpoint,
+            "attempt": str(piece.attempt),
+            "offsets_sha256": piece.offsets_hash,
+            "rows": committable.rows,
+        }
+    }
 
 
 def _brief(error: Exception) -> str:

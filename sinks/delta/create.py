@@ -1,6 +1,4 @@
-"""Creates a table: checks first, names what Spark refuses, and leaves nothing
-behind after an error.
-"""
+"""Creates a table: names what Spark refuses, and leaves nothing behind after an error."""
 
 from __future__ import annotations
 
@@ -112,9 +110,7 @@ def _check_parents(jvm: Jvm, files: Any, path: Any) -> None:
 
 
 def _check_rights(jvm: Jvm, files: Any, folder: Any) -> None:
-    """Check that an existing folder can be written, as far as its file system
-    tells without a write.
-    """
+    """Check that an existing folder can be written, as far as that shows without a write."""
     try:
         files.access(folder, jvm.hadoop("permission.FsAction").WRITE)
         refused = (
@@ -130,9 +126,7 @@ def _check_rights(jvm: Jvm, files: Any, folder: Any) -> None:
 
 
 def _tidy(jvm: Jvm, files: Any, path: Any, missing: Sequence[Any]) -> None:
-    """Remove the rest of a table that was not created. Another driver may be creating it now:
-    non-empty folders stay.
-    """
+    """Remove the rest of a failed creation. Non-empty folders stay: another may be creating it."""
     log = jvm.hadoop("Path")(path, _LOG_FOLDER)
     with suppress(Py4JJavaError):
         for name in _names(files, log):
@@ -144,8 +138,7 @@ def _tidy(jvm: Jvm, files: Any, path: Any, missing: Sequence[Any]) -> None:
 
 
 def is_vacant(jvm: Jvm, files: Any, path: Any) -> bool:
-    """Return whether a folder is empty, or holds only the rest of a table whose creator died
-    before its first commit.
+    """Return whether a folder is empty but for what a creator left who died before its commit.
 
     Args:
         jvm: the JVM of Spark.

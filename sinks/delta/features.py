@@ -1,5 +1,4 @@
-"""The Delta table features that this sink supports: an allow-list, each entry with a
-test on a real table.
+"""The allow-list of Delta table features, each entry with a test on a real table.
 
 A feature that is not on it is refused by name before any write. A new feature of Delta may require
 something of writers that phase 1 and phase 2, in two transactions, do not provide.

@@ -16,7 +16,7 @@ from twophase.errors import DeclinedError, StopJobError, TargetUnreachableError
 from twophase.ids import Attempt
 from twophase.protocol.fencing import attempt_is_closed, driver_is_fenced
 from twophase.sinks.delta.bound_sink import BoundSink
-from twophase.sinks.delta.log import Snapshot
+from twophase.sinks.delta.log import Snapshot, Transaction
 from twophase.sinks.delta.names import fence_attempt, fence_version
 from twophase.sinks.delta.table_lock import JvmLockedError
 
@@ -36,9 +36,7 @@ class Fence:
         self._owner = bound.owner
 
     def read(self, snapshot: Snapshot) -> Attempt | None:
-        """Return the fence: attempts below it may not pre-commit; None if the table
-        has not seen the job.
-        """
+        """Return the fence: attempts below it may not pre-commit; None if there is none."""
         return self._fence_in(snapshot.transactions)
 
     def _fence_in(self, transactions: Mapping[str, int]) -> Attempt | None:
@@ -46,8 +44,9 @@ class Fence:
         return None if version is None else fence_attempt(version)
 
     def check(self, snapshot: Snapshot, attempt: Attempt) -> None:
-        """Check that an attempt is open, by the table's notes: a piece that passes wrongly
-        is found in doubt.
+        """Check that an attempt is open, by the table's notes.
+
+        A piece that passes wrongly is found in doubt.
 
         Raises:
             FencedError: it is closed.
@@ -79,19 +78,9 @@ class Fence:
                 raise driver_is_fenced(owner.job, owner.sink, fence, attempt)
             if fence >= attempt:
                 return
-            note = {"twophase": {"job": owner.job, "sink": owner.sink, "fence": str(attempt)}}
             try:
-                with log.storage.commit_lock():
-                    committed = transaction.commit(
-                        [],
-                        owner.fence_id,
-                        fence_version(attempt),
-                        owner.fence_id,
-                        attempt.generation,
-                        note,
-                    )
-                    if log.shows(committed, transaction):
-                        return
+                if self._commit(transaction, attempt):
+                    return
             except JvmLockedError as error:
                 raise StopJobError(
                     f"The fence of sink {owner.sink!r} of job {owner.job!r} cannot be raised "
@@ -101,9 +90,25 @@ class Fence:
             except Exception as error:  # noqa: BLE001 the next look at the log shows the outcome
                 failure = error
                 locked += isinstance(error, TimeoutError)
-        raise TargetUnreachableError(
+        raise self._not_raised(attempt, tries, failure)
+
+    def _not_raised(
+        self, attempt: Attempt, tries: int, failure: Exception | None
+    ) -> TargetUnreachableError:
+        owner = self._owner
+        return TargetUnreachableError(
             f"The fence of sink {owner.sink!r} of job {owner.job!r} could not be raised to "
-            f"{attempt} in {tries} tries: "
-            f"{failure}.",
+            f"{attempt} in {tries} tries: {failure}.",
             remedy="see whether the table's folder can be written, then start the job again.",
         )
+
+    def _commit(self, transaction: Transaction, attempt: Attempt) -> bool:
+        """Commit the fence; return whether the log shows it."""
+        log, owner = self._bound_sink.log, self._owner
+        note = {"twophase": {"job": owner.job, "sink": owner.sink, "fence": str(attempt)}}
+        with log.storage.commit_lock():
+            version, generation = fence_version(attempt), attempt.generation
+            committed = transaction.commit(
+                [], owner.fence_id, version, owner.fence_id, generation, note
+            )
+            return log.shows(committed, transaction)

@@ -13,9 +13,7 @@ from twophase.sinks.delta.jvm import Jvm
 
 
 def derive_columns(jvm: Jvm) -> None:
-    """Start to derive the columns of Delta's log.
-
-    A commit that comes sooner waits for it, or does the rest itself.
+    """Start to derive the columns of Delta's log; a commit that comes sooner waits for it.
 
     Args:
         jvm: the JVM of Spark.

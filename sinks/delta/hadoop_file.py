@@ -1,6 +1,4 @@
-"""A file of Hadoop's file system for Python's readers, which fetches only the
-parts that they read.
-"""
+"""A file of Hadoop's file system for Python, which fetches only the parts that are read."""
 
 from __future__ import annotations
 

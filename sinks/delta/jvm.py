@@ -111,9 +111,7 @@ class Jvm:
         return self._class("java.io.RandomAccessFile")(str(path), "rw")
 
     def set_property(self, key: str, value: str) -> str | None:
-        """Set a system property of the JVM, whichever Python it serves. Return
-        its previous value.
-        """
+        """Set a system property of the JVM, whichever Python it serves; return the old value."""
         before = self._class("java.lang.System").setProperty(key, value)
         return None if before is None else str(before)
 
@@ -158,9 +156,7 @@ class Jvm:
             context.removeJobTag(tag)
 
     def has_failed_tasks(self, tag: str) -> bool:
-        """Return whether a task of the jobs with a tag has failed; True also if Spark
-        is too busy to tell.
-        """
+        """Return whether a task of the jobs with a tag has failed; True if Spark is too busy."""
         context: Any = self.session.sparkContext._jsc.sc()
         try:
             context.listenerBus().waitUntilEmpty()
@@ -180,9 +176,7 @@ class Jvm:
 
     @contextmanager
     def local_property(self, key: str, value: str) -> Iterator[None]:
-        """Set a property of the Spark jobs that this thread starts, but not of
-        other threads' jobs.
-        """
+        """Set a property of the Spark jobs that this thread starts, not of other threads' jobs."""
         context = self.session.sparkContext
         before = context.getLocalProperty(key)
         context.setLocalProperty(key, value)
@@ -196,9 +190,7 @@ class Jvm:
 
 
 def keep(thing: Any) -> None:
-    """Keep a Java object alive in the JVM until `drop`, even when nothing in Python refers to it
-    any more, or Python has ended.
-    """
+    """Keep a Java object alive in the JVM until `drop`, even when Python has ended."""
     client = thing._gateway_client
     ThreadSafeFinalizer.remove_finalizer(f"{client.address}{client.port}{thing._target_id}")
 
@@ -209,8 +201,7 @@ def drop(thing: Any) -> None:
 
 
 def may_be_running(error: BaseException, older: BaseException | None = None) -> bool:
-    """Return whether the JVM may still be running a call that ended with an error in Python:
-    it has not answered.
+    """Return whether the JVM, after an error in Python, may still be running the call.
 
     This happens after an interrupt in the main thread, and when the connection has ended. py4j then
     goes on over another connection, which another thread of the JVM serves.
@@ -245,9 +236,7 @@ def class_name(thing: Any) -> str:
 
 
 def messages(error: Exception) -> Iterator[str]:
-    """Return the messages of a Java exception and its causes, the outermost first; none
-    for a Python error.
-    """
+    """Return the messages of a Java exception and its causes, outermost first."""
     # py4j's errors have the one, those that PySpark makes of them have the other.
     java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     while java is not None:

@@ -76,9 +76,7 @@ class Snapshot:
 
     @property
     def names_folders_by_value(self) -> bool:
-        """True if a data file is in a folder named after its partition; otherwise the folder
-        has a random name.
-        """
+        """True if a data file is in a folder named after its partition, not in a random one."""
         mapped = self.shape.properties.get("delta.columnMapping.mode", "none") != "none"
         randomised = (
             self._jvm.delta("DeltaConfigs")
@@ -96,8 +94,7 @@ class Snapshot:
         """
         try:
             return self._log.files.transactions(self._segment(), self._forgotten_until_ms())
-        except Exception as error:  # noqa: BLE001
-            # whatever it is, Delta's own answer, or error, replaces it
+        except Exception as error:  # noqa: BLE001 Delta's own answer, or error, replaces it
             _logger.info(
                 "Delta is asked for the application ids of the table: %s: %s",
                 type(error).__name__,
@@ -106,9 +103,7 @@ class Snapshot:
             return _versions(self._java.setTransactions())
 
     def counted_bytes(self) -> int | None:
-        """Return how much of the log Delta reads if the next commit counts the table's files; None
-        if it does not.
-        """
+        """Return the bytes of the log that Delta reads if the next commit counts files, or None."""
         if (self.version + 1) % self._log.checkpoint_interval(self._java.metadata()):
             return None
         return int(self._java.checkpointSizeInBytes()) + sum(
@@ -154,8 +149,7 @@ def _versions(entries: Any) -> dict[str, int]:
 
 
 class Transaction:
-    """An optimistic transaction on the latest snapshot; the commit is checked against
-    others' commits since.
+    """An optimistic transaction on the latest snapshot, checked against others' commits since.
 
     Args:
         jvm: the JVM of Spark.
@@ -176,15 +170,14 @@ class Transaction:
         return self.snapshot.counted_bytes()
 
     def watch(self, app_id: str) -> None:
-        """Make the commit fail if anybody commits a version of this application id after this
-        transaction began.
-        """
+        """Make the commit fail if a version of this application id is committed meanwhile."""
         # as txnVersion does, which also reads the table's state
         self._java.readTxn().addOne(app_id)
 
     def defer_checkpoint(self) -> None:
-        """Leave the checkpoint of the log to a later commit, if it is due with this one and the
-        last one is recent. To be called first, since Delta's transaction is replaced by another.
+        """Leave the log's checkpoint to a later commit if it is due now and the last one is recent.
+
+        Call this first: it replaces Delta's transaction.
 
         Delta counts the table's files and makes a checkpoint with every tenth commit. That takes
         seconds, or twenty seconds in a JVM that has just started.
@@ -196,8 +189,7 @@ class Transaction:
             self._java, self._counted = deferring, None
 
     def write_files(self, rows: DataFrame, prefix: str) -> list[str]:
-        """Write data files whose names begin with `prefix`; return the action of each as JSON.
-        Nothing is committed.
+        """Write data files, uncommitted, with names from `prefix`; return their actions as JSON.
 
         The Spark jobs that write them have the prefix as a tag.
         """
@@ -214,8 +206,7 @@ class Transaction:
         epoch: int,
         note: Mapping[str, Any],
     ) -> int:
-        """Commit actions together with a version of an application id; return the
-        table's new version.
+        """Commit actions with a version of an application id; return the table's new version.
 
         The nonce of the transaction goes with the note into the commit's user metadata.
         """
@@ -254,9 +245,7 @@ class Log:
 
     @cached_property
     def commit_session(self) -> CommitSession:
-        """The session for commits, created on first use: to Spark it is a session with its own
-        listeners for as long as this lives.
-        """
+        """The session for commits, created on first use: to Spark it has its own listeners."""
         return CommitSession(self.jvm)
 
     @cached_property
@@ -286,15 +275,11 @@ class Log:
         return Transaction(self.jvm, java, self)
 
     def checkpoint_interval(self, metadata: Any) -> int:
-        """Return the number of versions between two checkpoints of the log, by
-        the table's metadata.
-        """
+        """Return the number of versions between two checkpoints of the log, by the metadata."""
         return int(self._java.checkpointInterval(metadata))
 
     def commit_text(self, version: int) -> str | None:
-        """Return the actions of one commit, one a line; None if it was cleaned from the log, or
-        does not exist yet.
-        """
+        """Return the actions of one commit, one a line; None if the log does not have it."""
         data = self.storage.read(f"{_LOG_FOLDER}/{version:020d}.json")
         return None if data is None else data.decode()
 

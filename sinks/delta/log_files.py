@@ -14,8 +14,7 @@ from twophase.sinks.delta.log_segment import (
 
 
 class LogFiles:
-    """Reads each file once while Delta lists it unchanged: from one snapshot to the next,
-    only the new commits.
+    """Reads each file once while Delta lists it unchanged, so mostly the new commits only.
 
     Args:
         storage: the table's storage.

@@ -1,5 +1,4 @@
-"""Marks beside the table, for a table that forgets application ids
-(`delta.setTransactionRetentionDuration`).
+"""Marks beside a table that forgets application ids (`delta.setTransactionRetentionDuration`).
 
 The version of a lineage's application id proves its highest committed checkpoint. A table may be
 set to drop it after a while; then an older copy of the table, or an empty table, looks the same as
@@ -39,9 +38,7 @@ class Marks:
         self._storage = storage
 
     def highest(self, snapshot: Snapshot) -> dict[str, int]:
-        """Return, for each lineage, the highest checkpoint that a mark proves for
-        the current table.
-        """
+        """Return each lineage's highest checkpoint that a mark proves for the current table."""
         highest: dict[str, int] = {}
         for found in self._found():
             if found["table"] == snapshot.table and int(found["version"]) <= snapshot.version:
@@ -51,9 +48,7 @@ class Marks:
         return highest
 
     def raise_to(self, lineage: str, checkpoint: int, snapshot: Snapshot) -> None:
-        """Leave a mark for what `snapshot` proves, then remove the lineage's
-        marks that it replaces.
-        """
+        """Leave a mark for what `snapshot` proves, then remove the marks that it replaces."""
         if self.highest(snapshot).get(lineage, -1) < checkpoint:
             name = f"{lineage}-{checkpoint}.{snapshot.version}.{snapshot.table}.proof"
             self._storage.create(self._path(name), b"")

@@ -34,9 +34,7 @@ class Owner(PieceOwner):
         return f"twophase-fence/{self.job}/{self.sink}"
 
     def app_id(self, lineage: str) -> str:
-        """Return the application id whose version is the highest committed
-        checkpoint of a lineage.
-        """
+        """Return the application id whose version is a lineage's highest committed checkpoint."""
         return f"twophase/{self.job}/{self.sink}/{lineage}"
 
     def lineage_of(self, app_id: str) -> str | None:

@@ -30,8 +30,7 @@ _SHOWN = 40
 def refusing(
     rows: DataFrame, partition_columns: Sequence[str], *, in_folder_names: bool
 ) -> DataFrame:
-    """Return the same rows; Spark raises an error with `REFUSED` for a partition value that would
-    not read back equal.
+    """Return the same rows; Spark raises `REFUSED` for a partition value that would change.
 
     Args:
         rows: to be written.

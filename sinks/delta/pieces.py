@@ -127,9 +127,7 @@ class Pieces:
         return Piece(name, intent or manifest.intent, manifest, digest(data))
 
     def has_manifest(self, name: PieceName) -> bool:
-        """Return whether a piece has a manifest, whole or damaged: a torn one may have been whole
-        when the piece was decided.
-        """
+        """Return whether a piece has a manifest, whole or torn: it may have been whole before."""
         return self._storage.read(self._record(name, _MANIFEST)) is not None
 
     def missing_files(self, manifest: Manifest) -> list[str]:
@@ -138,24 +136,18 @@ class Pieces:
         return [file.path for file in files if self._storage.size(file.local_path) != file.size]
 
     def forget(self, name: PieceName) -> None:
-        """Remove the records of a piece, the intent last, so that a crash in between leaves
-        the piece in doubt.
-        """
+        """Remove the records of a piece, the intent last: until then the piece stays in doubt."""
         self._storage.delete([self._record(name, _MANIFEST), self._record(name, _INTENT)])
 
     def delete_data(self, piece: Piece, depth: int) -> None:
-        """Delete all data files that bear the name of a piece, whether its manifest
-        lists them or not.
-        """
+        """Delete all data files that bear the name of a piece, listed in its manifest or not."""
         if piece.intent is not None:
             self._storage.delete(
                 self._storage.starting_with(piece.name.data_files(self.owner), depth)
             )
 
     def delete_unlisted(self, manifest: Manifest, depth: int) -> None:
-        """Delete the data files of a piece that its manifest does not list. Delta
-        leaves them to VACUUM.
-        """
+        """Delete a piece's files that its manifest does not list. Delta leaves them to VACUUM."""
         start = self.data_prefix(manifest.intent.transaction)
         self._storage.delete({*self._storage.starting_with(start, depth)} - {*_paths(manifest)})
 

@@ -1,6 +1,4 @@
-"""Checks before any row is written: of the session, the table's place, and whether it can
-be written safely.
-"""
+"""Checks before any row: of the session, the table's place, and whether it is safe to write."""
 
 from __future__ import annotations
 
@@ -149,19 +147,7 @@ def _check_vacant(jvm: Jvm, folder: str, options: DeltaOptions) -> None:
 
 def _check_table(log: Log, snapshot: Snapshot, options: DeltaOptions, rows: StructType) -> None:
     shape = snapshot.shape
-    problems = refusals(shape)
-    retention_ms = snapshot.retention_ms
-    if retention_ms is not None and retention_ms < _RETENTION_DAYS * _DAY_MS:
-        problems.append(
-            f"delta.setTransactionRetentionDuration is {retention_ms / _DAY_MS:g} days: "
-            "the table would forget within an outage which checkpoints it has; it has to be "
-            f"{_RETENTION_DAYS} days at least, or not set"
-        )
-    if problems:
-        raise PreflightError(
-            f"The table in {log.storage.root} cannot be written exactly once: "
-            f"{'; '.join(problems)}."
-        )
+    _check_exactly_once(log, snapshot)
     _check_store(log, options)
     if options.partition_by and options.partition_by != shape.partition_columns:
         raise ConfigError(
@@ -176,10 +162,26 @@ def _check_table(log: Log, snapshot: Snapshot, options: DeltaOptions, rows: Stru
         raise ConfigError(
             f"The rows do not fit the table in {log.storage.root}: {'; '.join(problems)}. "
             "Nothing was written.",
-            remedy="change the rows or the table; merge_schema=True adds "
-            "columns that the table lacks.",
+            remedy="change the rows or the table; merge_schema=True adds columns that the table "
+            "lacks.",
         )
     _check_rights(log)
+
+
+def _check_exactly_once(log: Log, snapshot: Snapshot) -> None:
+    problems = refusals(snapshot.shape)
+    retention_ms = snapshot.retention_ms
+    if retention_ms is not None and retention_ms < _RETENTION_DAYS * _DAY_MS:
+        problems.append(
+            f"delta.setTransactionRetentionDuration is {retention_ms / _DAY_MS:g} days: "
+            "the table would forget within an outage which checkpoints it has; it has to be "
+            f"{_RETENTION_DAYS} days at least, or not set"
+        )
+    if problems:
+        raise PreflightError(
+            f"The table in {log.storage.root} cannot be written exactly once: "
+            f"{'; '.join(problems)}."
+        )
 
 
 def _check_store(log: Log, options: DeltaOptions) -> None:

@@ -1,12 +1,12 @@
-"""The two records of a piece beside the table: durable bytes with version, kind, length and
-SHA-256 (invariant I9).
+"""The two records of a piece beside the table, each with version, kind, length and SHA-256 (I9).
 
     intent      written before the first data file: their transaction, and the table's
                 version before them
     manifest    written after the last one: every data file as Delta's action for it. With it the
                 piece is pre-committed
 
-    twophase-delta/1 manifest 5120 9f86d081884c7d65...\n
+    twophase-delta/1 manifest 5120 9f86d081884c7d65...
+
     {"after":41,"base":107,"shape":{...},"table":"...","transaction":{...}}
     {"add":{"path":"dt=2026-08-01/twophase-...-part-00000-....c000.snappy.parquet", ...}}
 

@@ -59,9 +59,7 @@ class Fit:
 
 
 def fit(rows: StructType, table: StructType, shape: TableShape) -> Fit:
-    """Validate the columns of rows against those of a table. Names are compared without
-    case, as in Delta.
-    """
+    """Validate the columns of rows against a table's, without regard to case, as in Delta."""
     columns = {field.name.lower(): field for field in table.fields}
     problems = _duplicates(rows)
     missing, casts = [], {}
@@ -100,9 +98,7 @@ def _needed(column: StructField, shape: TableShape) -> str:
 
 
 def _mismatch(rows: DataType, table: DataType) -> str:
-    """Return why values of one type cannot be written as another without a cast;
-    empty if they can.
-    """
+    """Return why one type cannot be written as another without a cast; empty if it can."""
     match rows, table:
         case StructType(), StructType():
             return _struct_mismatch(rows.fields, table.fields)
@@ -118,11 +114,8 @@ def _mismatch(rows: DataType, table: DataType) -> str:
             )
         case _:
             same = rows == table
-            return (
-                ""
-                if same
-                else f"the rows have {rows.simpleString()}, the table has {table.simpleString()}"
-            )
+            types = f"the rows have {rows.simpleString()}, the table has {table.simpleString()}"
+            return "" if same else types
 
 
 def _struct_mismatch(rows: Sequence[StructField], table: Sequence[StructField]) -> str:

@@ -1,5 +1,4 @@
-"""The shape of a table: the parts of its metadata and protocol that decide whether a
-data file fits it.
+"""The shape of a table: what of its metadata and protocol decides whether a data file fits.
 
 Between the two phases anybody may alter the table. The commit compares the shape of phase 1 with
 the shape of the latest snapshot. Equal, or wider by nullable columns: the files read as if written

@@ -1,6 +1,4 @@
-"""The Delta sink: appends rows to a Delta table, exactly once, by two
-transactions of Delta's own.
-"""
+"""The Delta sink: appends rows exactly once, by two transactions of Delta's own."""
 
 from __future__ import annotations
 
@@ -127,9 +125,7 @@ class DeltaSink(BatchSink):
             return Orphans(bound).unfinished(pieces)
 
     def subsume(self, lineage: str, checkpoint_id: int) -> None:
-        """See `Sink.subsume`. Every commit raises the mark of its lineage; only records may
-        have been left behind.
-        """
+        """See `Sink.subsume`. Commits raise the mark themselves; only records may be left."""
         bound = self._bound()
         with bound.log.jvm.active():
             Orphans(bound).forget_committed(lineage, checkpoint_id)

@@ -135,18 +135,13 @@ class Staging:
         return manifest
 
     def _fitted(self, batch: DataFrame, log: Log) -> DataFrame:
-        """Return the rows with the table's types; add columns that the table lacks, in
-        a separate commit.
-        """
+        """Return the rows with the table's types; add missing columns in a commit of its own."""
         snapshot = log.snapshot()
         self._bound_sink.check(snapshot)
         refused = refusals(snapshot.shape)
         found = fit(batch.schema, StructType.fromJson(json.loads(snapshot.schema)), snapshot.shape)
-        missing = (
-            []
-            if self._bound_sink.merge_schema
-            else [f"column {field.name!r} is new" for field in found.missing]
-        )
+        new = [] if self._bound_sink.merge_schema else found.missing
+        missing = [f"column {field.name!r} is new" for field in new]
         if refused or found.problems or missing:
             raise StopJobError(
                 f"Sink {self._bound_sink.owner.sink!r}: the table was altered and the rows "
@@ -164,9 +159,7 @@ class Staging:
 
 
 def _has_empty_file(manifest: Manifest) -> bool:
-    """Spark's first task writes a file even without rows, unless the table is partitioned;
-    Delta does not list it.
-    """
+    """Return whether Spark's first task wrote a file without rows, which Delta does not list."""
     return not manifest.shape.partition_columns and not any(
         _FIRST_TASK in action for action in manifest.actions
     )

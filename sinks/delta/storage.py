@@ -79,9 +79,7 @@ class Storage:
         self.sync([name])
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a file; None if it does not exist; empty if its local checksum
-        shows that it is torn.
-        """
+        """Return a file's content; None if it is gone, empty if its checksum shows a tear."""
         try:
             stream = self._fs.open(self._at(name))
             try:
@@ -97,9 +95,7 @@ class Storage:
 
     @contextmanager
     def opened(self, name: str) -> Iterator[HadoopFile]:
-        """Open a file for reading in parts; only those are transferred. Raises if
-        it does not exist.
-        """
+        """Open an existing file for reading in parts; only those are transferred."""
         path = self._at(name)
         size = int(self._fs.getFileStatus(path).getLen())
         with HadoopFile(self._fs.open(path), size, self._jvm.read_exactly) as file:
@@ -126,8 +122,9 @@ class Storage:
                 raise OSError(f"the file {self.absolute(name)} could not be deleted")
 
     def starting_with(self, prefix: str, depth: int) -> list[str]:
-        """Return files whose names start with `prefix`, up to `depth` folders below the
-        table's; relative to it.
+        """Return files whose names start with `prefix`, at most `depth` folders below here.
+
+        Relative to the table's folder.
         """
         found = []
         for level in range(depth + 1):
@@ -168,9 +165,7 @@ class Storage:
 
 
 def refused_locally(folder: Path) -> str:
-    """Return the kernel's objection to writing into a local folder, such as a read-only
-    mount; empty if none.
-    """
+    """Return the kernel's objection to writing into a local folder; empty if it has none."""
     return "" if os.access(folder, os.W_OK | os.X_OK) else "the operating system refuses it"
 
 

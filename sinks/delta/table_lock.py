@@ -61,9 +61,7 @@ _READ_AND_WRITE = 0o666
 
 
 class JvmLockedError(StopJobError):
-    """This JVM itself holds the lock for a commit that nobody waits for: no retry gets
-    it, only another JVM.
-    """
+    """This JVM holds the lock for a commit that nobody waits for: only another JVM gets it."""
 
 
 @contextmanager
@@ -100,8 +98,9 @@ def python_lock(folder: Path, deadline_s: float) -> Iterator[None]:
 
 @contextmanager
 def _jvm_lock(folder: Path, jvm: Jvm, deadline_s: float) -> Iterator[None]:
-    """Hold the second lock, under the first one, until the JVM has answered. Raises as
-    `table_lock` does.
+    """Hold the second lock, under the first one, until the JVM has answered.
+
+    Raises as `table_lock` does.
     """
     older = sys.exception()
     path = folder / JVM_NAME
@@ -118,8 +117,7 @@ def _jvm_lock(folder: Path, jvm: Jvm, deadline_s: float) -> Iterator[None]:
 
 
 def _announce(path: Path, jvm: Jvm) -> str:
-    """Record that this JVM will open the file, which it may have open only once; return the
-    property that records it.
+    """Record that this JVM will open the file, at most once; return the property that says so.
 
     Any other holder has died, or has given up a commit that may go on: we hold the first lock.
 
@@ -140,8 +138,9 @@ def _announce(path: Path, jvm: Jvm) -> str:
 
 
 def _open_locked(path: Path, key: str, jvm: Jvm, deadline_s: float) -> Any:
-    """Open and lock the second file; leave nothing behind if that fails. Raises as
-    `table_lock` does.
+    """Open and lock the second file; leave nothing behind if that fails.
+
+    Raises as `table_lock` does.
 
     If it is unknown whether the JVM has opened it, as after an interrupt in that call, the
     property stays set.
@@ -170,8 +169,7 @@ def _release(file: Any, key: str, jvm: Jvm) -> None:
 
 
 def make_jvm_file(path: Path) -> None:
-    """Create the second file, writable for all who may write into its folder: Java locks only files
-    that it may write.
+    """Create the second file, writable for all who may write into its folder, as Java needs it.
 
     If the file system refuses the group or the mode, they stay as they are; an account that then
     lacks access gets an error.
@@ -200,9 +198,7 @@ def make_jvm_file(path: Path) -> None:
 
 
 def _open(path: Path) -> int:
-    """Create it with the mode of any file of the table, so that jobs of other accounts can lock it:
-    read access is enough.
-    """
+    """Create it readable as any file of the table, so that jobs of other accounts can lock it."""
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     except PermissionError:

@@ -66,9 +66,7 @@ class FileSink(StagedSink):
 
 
 def _make(path: Path) -> None:
-    """Create only the last folder: a missing folder above it means an unmounted disk
-    rather than a new table.
-    """
+    """Create only the last folder: one missing above it means that a disk is not mounted."""
     try:
         path.mkdir(exist_ok=True)
     except OSError as error:

@@ -69,8 +69,7 @@ class Catalog:
 
     @classmethod
     def find(cls) -> Catalog:
-        """Return the catalog of the session that is active in this thread, or
-        else of the first one.
+        """Return the catalog of this thread's active session, or else of the first one.
 
         Raises:
             PreflightError: there is no session, or it has no metastore.
@@ -190,10 +189,8 @@ class Catalog:
             TargetUnreachableError: the metastore does not answer.
         """
         with self._answering(f"list the partitions of table {table.name}"):
-            catalog = self._java.sessionState().catalog()
-            return bool(
-                catalog.listPartitionNames(self._identifier(table.name), self._option()).nonEmpty()
-            )
+            catalog, name = self._java.sessionState().catalog(), self._identifier(table.name)
+            return bool(catalog.listPartitionNames(name, self._option()).nonEmpty())
 
     def add_partitions(
         self,
@@ -225,21 +222,17 @@ class Catalog:
             self._check_place(table, root, found)
             there = {*self._items(catalog.listPartitionNames(identifier, self._option()))}
             check(str(found.createTime()), bool(there))
-            paths = {
-                values: "/".join(folders(table.partition_columns, values)) for values in partitions
-            }
-            known = self._places(
-                table, found, [values for values, path in paths.items() if path in there]
-            )
+            names = table.partition_columns
+            paths = {values: "/".join(folders(names, values)) for values in partitions}
+            listed = [values for values, path in paths.items() if path in there]
+            known = self._places(table, found, listed)
+            places = {paths[values]: place for values, place in known.items()}
             expected = {path: Place(str(root / path), table.format) for path in paths.values()}
-            check_places(
-                table.name, {paths[values]: place for values, place in known.items()}, expected
-            )
-            new = [(values, path) for values, path in paths.items() if values not in known]
-            if new:
-                parts = [
-                    self._partition(table, values, path, found.storage()) for values, path in new
-                ]
+            check_places(table.name, places, expected)
+            storage = found.storage()
+            new = [one for one in paths.items() if one[0] not in known]
+            parts = [self._partition(table, values, path, storage) for values, path in new]
+            if parts:
                 catalog.createPartitions(identifier, self._class(PYTHON_UTILS).toSeq(parts), True)
 
     def refresh(self, table: HiveTable) -> None:
@@ -272,15 +265,12 @@ class Catalog:
         return places
 
     def _place(self, storage: Any, table: HiveTable, found: Any) -> Place:
-        """Return the place of a partition. In Spark's own tables its serde means nothing:
-        the provider decides.
-        """
+        """Return the place of a partition. Its serde counts in a table of Hive's own only."""
         location, serde = storage.locationUri(), storage.serde()
-        of_hive = found.provider().isDefined() and found.provider().get() == "hive"
-        return Place(
-            self._path(location.get()) if location.isDefined() else "",
-            _of_serde(serde.get() if serde.isDefined() else "") if of_hive else table.format,
-        )
+        path = self._path(location.get()) if location.isDefined() else ""
+        if found.provider().isDefined() and found.provider().get() == "hive":
+            return Place(path, _of_serde(serde.get() if serde.isDefined() else ""))
+        return Place(path, table.format)
 
     def _spec(self, columns: Iterable[str], values: Values) -> Any:
         named = zip(columns, values, strict=True)
@@ -320,9 +310,7 @@ class Catalog:
         return self._java.sessionState().sqlParser().parseTableIdentifier(name)
 
     def _check(self, name: str, found: Any) -> None:
-        """Check that the table is a folder of plain files: no other can take more
-        files by a rename.
-        """
+        """Check that the table is a folder of plain files: only such takes files by a rename."""
         problems = []
         if (kind := found.tableType().name()) not in ("MANAGED", "EXTERNAL"):
             problems.append(f"it is a {kind}")
@@ -367,9 +355,7 @@ class Catalog:
 
 
 def _format(found: Any) -> Format | None:
-    """Return the format of the table's files: the serde of Hive's tables, the
-    provider of Spark's own.
-    """
+    """Return the format of the table's files, by Hive's serde or by Spark's provider."""
     provider = found.provider().get() if found.provider().isDefined() else ""
     serde = found.storage().serde().get() if found.storage().serde().isDefined() else ""
     if provider == "hive":

@@ -1,6 +1,4 @@
-"""Checks that rows fit a table, before any is written. Names are compared
-without case, as in Hive.
-"""
+"""Checks that rows fit a table, without regard to case, as in Hive, before any is written."""
 
 from __future__ import annotations
 

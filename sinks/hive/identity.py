@@ -21,8 +21,7 @@ _FOLDER = "table"
 def why_another(
     table: HiveTable, created: str, has_partitions: Callable[[], bool], stage: Path
 ) -> str:
-    """Return why a table is not the one that partitions were added to; empty if it is, or
-    if none is recorded.
+    """Return why a table is not the recorded one that partitions were added to; else empty.
 
     Args:
         table: as it was when it was looked up.

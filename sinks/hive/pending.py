@@ -1,5 +1,4 @@
-"""Partitions that have new files and are not committed yet, and the watermark that
-decides when they are.
+"""Partitions with new files that are not committed yet, and the watermark that decides when.
 
     fence-<...>/pending/<digest>        one partition: its values
     fence-<...>/watermark/<number>      the highest event time of all committed rows, in

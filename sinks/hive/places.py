@@ -1,6 +1,4 @@
-"""Validates the metastore's locations against where files were put: readers only
-follow the metastore.
-"""
+"""Validates the metastore's locations, which alone readers follow, against where files are."""
 
 from __future__ import annotations
 
@@ -75,9 +73,7 @@ def _problem(name: str, known: Place, expected: Place) -> str:
 
 
 def _is_at(location: str, folder: Path) -> bool:
-    """Return whether a location is a given folder, however it is spelled: with a scheme or without,
-    through a link or not.
-    """
+    """Return whether a location is a given folder, with or without a scheme or a link."""
     try:
         path = local_path(location, "location")
     except ConfigError:

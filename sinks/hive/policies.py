@@ -1,6 +1,4 @@
-"""The policies that commit a partition: metastore, `_SUCCESS` file, a function of the user.
-All may run again.
-"""
+"""The policies that commit a partition: metastore, `_SUCCESS` file, function. All may run again."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The Hive sink: appends files to a table of a metastore, exactly once, and
-commits its partitions.
-"""
+"""The Hive sink: appends files to a table exactly once, and commits its partitions."""
 
 from __future__ import annotations
 
@@ -15,6 +13,7 @@ import pyarrow as pa
 from twophase.errors import ConfigError, StopJobError
 from twophase.ids import Attempt
 from twophase.protocol.sink import SinkContext, SinkHistory
+from twophase.sinks.common.partition_names import Values
 from twophase.sinks.common.staging.manifest import Manifest
 from twophase.sinks.common.staging.names import Owner
 from twophase.sinks.common.staging.partition_time import PartitionTime
@@ -133,44 +132,42 @@ class HiveSink(StagedSink):
         )
 
     def fence(self, attempt: Attempt) -> None:
-        """See `Sink.fence`. From here on the proofs belong to this table: its
-        history was accepted.
-        """
+        """See `Sink.fence`. From now on the proofs are of this table: its history is accepted."""
         super().fence(attempt)
         note(self._lookup()[1].created, self.table.area.stage())
 
     def publish(self, pieces: Sequence[Manifest], stage: Path) -> None:
-        """See `StagedSink.publish`: partitions wait until they are due, then the policies run, then
-        they wait no longer.
-        """
+        """See `StagedSink.publish`. When partitions are due, the policies run."""
         if self._policies is None:
-            raise StopJobError(
-                f"{self!r} was used before it was opened.", remedy="call open first."
-            )
-        pending, time = Pending(stage), self.table.time
-        got = {file.partition for piece in pieces for file in piece.files}
-        if time is None:
-            # some may still wait from when the trigger was another
-            due = got | {*pending.partitions()}
-        else:
-            pending.add(got)
-            pending.raise_watermark(
-                [piece.watermark_us for piece in pieces if piece.watermark_us is not None]
-            )
-            watermark_us = pending.watermark_us()
-            due = {
-                values
-                for values in pending.partitions()
-                if watermark_us is not None and watermark_us >= time.due_us(values)
-            }
+            raise self._unopened()
+        pending = Pending(stage)
+        due = self._due(pieces, pending)
         if due:
             self._policies.run(sorted(due, key=str), stage)
             pending.remove(due)
         else:
             catalog, table = self._lookup()
-            self._policies.check_identity(
-                stage, table.created, partial(catalog.has_partitions, table)
-            )
+            has_partitions = partial(catalog.has_partitions, table)
+            self._policies.check_identity(stage, table.created, has_partitions)
+
+    def _due(self, pieces: Sequence[Manifest], pending: Pending) -> set[Values]:
+        """Add what the pieces bring to what waits; return the partitions that are due."""
+        time = self.table.time
+        got = {file.partition for piece in pieces for file in piece.files}
+        if time is None:
+            # some may still wait from when the trigger was another
+            return got | {*pending.partitions()}
+        pending.add(got)
+        pending.raise_watermark(
+            [piece.watermark_us for piece in pieces if piece.watermark_us is not None]
+        )
+        watermark_us = pending.watermark_us()
+        if watermark_us is None:
+            return set()
+        return {one for one in pending.partitions() if watermark_us >= time.due_us(one)}
+
+    def _unopened(self) -> StopJobError:
+        return StopJobError(f"{self!r} was used before it was opened.", remedy="call open first.")
 
     def _lookup(self) -> tuple[Catalog, HiveTable]:
         """Return the current table.
@@ -179,9 +176,7 @@ class HiveSink(StagedSink):
             ConfigError: it is gone.
         """
         if self._catalog is None:
-            raise StopJobError(
-                f"{self!r} was used before it was opened.", remedy="call open first."
-            )
+            raise self._unopened()
         found = self._catalog.table(self._options.table)
         if found is None:
             raise ConfigError(

@@ -1,6 +1,4 @@
-"""The result of `open` in one value: the driver works with it, and the sink carries
-it to the executors.
-"""
+"""The result of `open` in one value, for the driver and for the executors."""
 
 from __future__ import annotations
 

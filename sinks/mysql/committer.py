@@ -94,9 +94,7 @@ class Committer:
         return outcomes
 
     def _decide_elsewhere(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
-        """Decide about pieces of another target. If this server has taken over from it, its ledger
-        shows what is committed.
-        """
+        """Decide about pieces of another target, by the ledger if this server took over from it."""
         outcomes: list[CommitOutcome] = []
         with self._link.session() as session:
             for request in requests:
@@ -106,9 +104,7 @@ class Committer:
         return outcomes
 
     def _proof(self, session: Session, committable: Committable) -> AlreadyCommitted | None:
-        """Return the proof of a piece that this call must not commit. It misses a commit in flight;
-        then the job stops.
-        """
+        """Return the proof of a piece not to commit by this call. A commit in flight has none."""
         if self._bound_sink.metadata.has_ledger(
             session, committable.transaction, committable.subtask, lock=False
         ):
@@ -136,9 +132,7 @@ class Committer:
         )
 
     def _still_held(self, requests: Sequence[CommitRequest], xids: Collection[Xid]) -> set[Xid]:
-        """Return the branches whose sessions still exist. On the first try, sessions get time to
-        close by themselves.
-        """
+        """Return the branches whose sessions exist; the first try gives them time to close."""
         again = any(request.retries > 0 for request in requests)
         with self._link.session() as session:
             return wait_until_left(session, xids, time.monotonic() + _LEAVING_S, killing=again)
@@ -163,8 +157,9 @@ class Committer:
             return _retry_later(error)
 
     def _has_predecessor(self, session: Session, request: CommitRequest) -> bool:
-        """Return whether the predecessor is proven. Asked once per session: a proof does not go
-        away while the session lives.
+        """Return whether the predecessor is proven.
+
+        Asked once per session: a proof does not go away while the session lives.
         """
         before, owner = request.predecessor, self._bound_sink.owner
         if before is None:
@@ -184,9 +179,7 @@ class Committer:
         return True
 
     def _check_table(self, session: Session, request: CommitRequest) -> None:
-        """Check that this table has the rows of the predecessor. A prepared branch keeps a table
-        from being dropped.
-        """
+        """Check that this table has the predecessor's rows. A branch keeps it from a DROP."""
         now = read_identity(session, self.table.schema, self.table.name)
         if now is None or now == self.table:
             return  # no table: the reply to XA COMMIT tells what happens to the branch
@@ -254,8 +247,7 @@ def _xa_commit(session: Session, xid: Xid) -> bool:
 
 
 def _retry_later(error: TargetUnreachableError | pymysql.Error) -> RetryLater:
-    """Retry later: the branch is unchanged, or it is committed and the reply was lost (H4). The
-    next call asks the ledger.
+    """Retry later: the branch is unchanged, or is committed and the reply was lost (H4).
 
     The data is never written again. Any other error is a defect, or needs an
     operator, and is raised.

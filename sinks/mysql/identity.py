@@ -1,5 +1,4 @@
-"""The identity of the table that the proofs belong to; the ledger does not record it
-(docs/decisions/0026).
+"""The identity of the table that the proofs belong to (docs/decisions/0026).
 
     twophase_target     per job and sink: the table's name and creation time
 
@@ -71,9 +70,7 @@ def why_another(session: Session, known: TableIdentity, now: TableIdentity) -> s
 
 
 def _has_rows(session: Session, table: TableIdentity) -> bool:
-    """Return whether the table has a row that we can see; one that we may not
-    read counts as empty.
-    """
+    """Return whether the table has a row that we may read."""
     try:
         return bool(session.rows(f"SELECT 1 FROM {qualified(table.schema, table.name)} LIMIT 1"))
     except pymysql.Error as error:
@@ -84,8 +81,7 @@ def _has_rows(session: Session, table: TableIdentity) -> bool:
 
 @dataclass(frozen=True)
 class TargetTable:
-    """The metadata table that records the target of each job and sink. An account set up for an
-    older version may lack it.
+    """The metadata table that records each sink's target. Older setups may lack it.
 
     Attributes:
         schema: the schema of the metadata tables.
@@ -94,9 +90,7 @@ class TargetTable:
     schema: str
 
     def read(self, session: Session, job: str, sink: str) -> TableIdentity | None:
-        """Return the table that the proofs of a job and sink belong to; None if
-        it is not recorded.
-        """
+        """Return the table that the proofs of a job and sink belong to, if recorded."""
         try:
             found = session.rows(
                 f"SELECT table_schema_name, table_name, created FROM {self._table} WHERE job = %s "

@@ -1,5 +1,4 @@
-"""The metadata tables, on the target's server: they make "already committed" a fact
-instead of a guess (I4).
+"""The metadata tables in the target: they make "already committed" a fact, not a guess (I4).
 
     twophase_schema      one row: a random id of this set of tables
     twophase_fence       per job and sink: attempts below this one may not write
@@ -106,19 +105,16 @@ class MetadataTables:
 
     def _create(self, session: Session, user: str) -> str:
         try:
-            present = {
-                str(name).lower()
-                for (name,) in session.rows(
-                    "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s",
-                    (self.schema,),
-                )
-            }
+            found = session.rows(
+                "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s",
+                (self.schema,),
+            )
+            present = {str(name).lower() for (name,) in found}
+            has_others = present >= {*_TABLES} - {_OPTIONAL}
             for name in _TABLES:
                 # CREATE ... IF NOT EXISTS needs the privilege even if the table exists
                 if name not in present:
-                    self._make(
-                        session, name, others_present=present >= {*_TABLES} - {_OPTIONAL}, user=user
-                    )
+                    self._make(session, name, others_present=has_others, user=user)
             if not session.rows(f"SELECT id FROM {self._table('schema')}"):
                 session.run(
                     f"INSERT INTO {self._table('schema')} (one, id) VALUES (1, %s) "
@@ -130,13 +126,16 @@ class MetadataTables:
         except pymysql.Error as error:
             if code_of(error) not in DENIED:
                 raise
-            raise PreflightError(
-                f"The sink may not keep its own tables in {self.schema!r}: "
-                f"{error.args[-1]} ({code_of(error)}).",
-                remedy="name a schema of the sink's own in bookkeeping_schema, or use this one; "
-                f"let an administrator run: {self.setup_sql(user)}",
-            ) from None
+            raise self._refused(error, user) from None
         return str(number)
+
+    def _refused(self, error: pymysql.Error, user: str) -> PreflightError:
+        return PreflightError(
+            f"The sink may not keep its own tables in {self.schema!r}: "
+            f"{error.args[-1]} ({code_of(error)}).",
+            remedy="name a schema of the sink's own in bookkeeping_schema, or use this one; "
+            f"let an administrator run: {self.setup_sql(user)}",
+        )
 
     def _make(self, session: Session, name: str, user: str, *, others_present: bool) -> None:
         try:
@@ -146,11 +145,8 @@ class MetadataTables:
                 raise
             _log.warning(
                 "The account may not make %s.%s: a table that is dropped and recreated is not "
-                "noticed. Let an administrator "
-                "run: %s",
-                self.schema,
-                name,
-                self.setup_sql(user),
+                "noticed. Let an administrator run: %s",
+                *(self.schema, name, self.setup_sql(user)),
             )
 
     def setup_sql(self, user: str) -> str:
@@ -164,9 +160,7 @@ class MetadataTables:
         return " ".join([*(f"{self._ddl(name)};" for name in _TABLES), grant])
 
     def _try_locking_reads(self, session: Session) -> None:
-        """Locking reads need more privileges than plain ones: fail now rather than
-        in the first writer.
-        """
+        """Fail now rather than in the first writer: locking reads need more privileges."""
         self.read_fence(session, "", "", shared=True)
         session.rows(
             f"SELECT row_count FROM {self._table('ledger')} WHERE {_KEY} FOR UPDATE",
@@ -187,9 +181,7 @@ class MetadataTables:
     def read_fence(
         self, session: Session, job: str, sink: str, *, shared: bool = False
     ) -> Attempt | None:
-        """Return the fence of a sink. With `shared`, lock it so that nobody can raise it until the
-        transaction is prepared.
-        """
+        """Return a sink's fence. With `shared`, nobody can raise it before the branch is over."""
         lock = " LOCK IN SHARE MODE" if shared else ""
         found = session.rows(
             f"SELECT generation, counter FROM {self._table('fence')} WHERE job = %s "
@@ -261,8 +253,9 @@ class MetadataTables:
     def has_checkpoint(
         self, session: Session, job: str, sink: str, lineage: str, checkpoint: int
     ) -> bool:
-        """Return whether a row or the mark proves a checkpoint. One statement, so that no collapse
-        can happen in between.
+        """Return whether a row or the mark proves a checkpoint.
+
+        One statement, so that no collapse can happen in between.
         """
         mine = (job, sink, lineage, checkpoint)
         [(there,)] = session.rows(
@@ -297,9 +290,7 @@ class MetadataTables:
         return None if highest is None else int(highest)
 
     def high_water(self, session: Session, job: str, sink: str, lineage: str) -> int:
-        """Return the checkpoint up to which all of a lineage is committed; -1
-        if there is no mark.
-        """
+        """Return the checkpoint up to which all of a lineage is committed; -1 without a mark."""
         found = session.rows(
             f"SELECT checkpoint FROM {self._table('high_water')} WHERE job = %s AND sink = %s "
             "AND lineage = %s",

@@ -65,8 +65,7 @@ class Secret:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """The server, the account and every deadline of a connection. The opened sink carries
-    it to the executors.
+    """The server, the account and the deadlines of a connection, also for the executors.
 
     Attributes:
         host: name or address.
@@ -185,9 +184,7 @@ class MySqlOptions(Options):
 
     @classmethod
     def parse(cls, options: Mapping[str, Any], where: str) -> Self:
-        """See `Options.parse`. A URL that holds a password is refused before
-        anything could show it.
-        """
+        """See `Options.parse`. First refuses a URL with a password, before anything shows it."""
         url = options.get("url")
         if isinstance(url, str):
             _refuse_secrets(url, where)

@@ -56,9 +56,7 @@ def list_branches(session: Session) -> list[Row]:
 
 
 def xid_of(committable: Committable) -> Xid:
-    """Return the branch of a committable. Text that is not in our format never
-    reaches the server.
-    """
+    """Return the branch of a committable. Text in another format never reaches the server."""
     return Xid(str(committable.handle.get("gtrid", "")), str(committable.handle.get("bqual", "")))
 
 
@@ -135,19 +133,18 @@ class Orphans:
                     if self._is_gone(session, committable, xid):
                         return
             if time.monotonic() >= deadline:
+                session_held = f"session {xid.session} is still there"
+                reason = session_held if held else "its locks are still held"
                 raise TargetUnreachableError(
-                    f"The branch {xid} of {committable.transaction} could "
-                    f"not be rolled back within {self._bound_sink.fence_timeout_s:g} s: "
-                    f"{f'session {xid.session} is still there' if held else 'its locks are still held'}.",  # noqa: E501
+                    f"The branch {xid} of {committable.transaction} could not be rolled back "
+                    f"within {self._bound_sink.fence_timeout_s:g} s: {reason}.",
                     remedy="end that session (SHOW PROCESSLIST, KILL); if XA RECOVER does not list "
-                    "the branch, restart "
-                    "the server, which brings it back. Then restart the job.",
+                    "the branch, restart the server, which brings it back. Then restart the job.",
                 )
             time.sleep(_POLL_S)
 
     def _is_gone(self, session: Session, committable: Committable, xid: Xid) -> bool:
-        """Return whether nothing is left of a branch that the server no longer knows, or
-        reports as rolled back.
+        """Return whether nothing is left of a branch that the server no longer lists.
 
         A locked ledger row means that the engine still has the branch, whatever the server reports
         (session_exit.py).

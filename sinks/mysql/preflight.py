@@ -28,8 +28,7 @@ _OWN_SESSIONS = 3
 
 
 def check_server(server: Server, options: MySqlOptions, context: SinkContext | None = None) -> None:
-    """Refuse a server that may lose what it has acknowledged (H6), or that has too few
-    connections (H38).
+    """Refuse a server that may lose acknowledged rows (H6), or has too few connections (H38).
 
     Args:
         server: the server's description of itself.
@@ -198,8 +197,7 @@ def _check_insert_right(session: Session, table: Table, columns: Sequence[str]) 
 
 
 def check_any_insert_right(session: Session, table: Table) -> None:
-    """Refuse an account that may not insert into any column; the columns of the rows
-    are not known yet.
+    """Refuse an account that may not insert into any column; those of the rows are unknown.
 
     Raises:
         PreflightError: it may not.

@@ -1,5 +1,6 @@
-"""The MySQL sink: appends rows to a table of MySQL 8 or MariaDB, exactly once,
-by XA transactions.
+"""The MySQL sink: appends rows to a table exactly once, by XA transactions.
+
+For MySQL 8 and MariaDB.
 """
 
 from __future__ import annotations
@@ -42,10 +43,11 @@ from twophase.sinks.mysql.xid import Owner
 
 _log = logging.getLogger("twophase.sinks.mysql")
 _STATEMENT_BYTES = 1_000_000
+_WITHOUT_LOAD_DATA = "rows go by INSERT, which is slower than LOAD DATA LOCAL"
 _WITHOUT_PROCESS = (
     "this account cannot see when a writer's session has let go of its branch. A commit that comes "
-    "too early is noticed, and "
-    "waits for a restart of the server. GRANT PROCESS ON *.* rules that out."
+    "too early is noticed, and waits for a restart of the server. GRANT PROCESS ON *.* rules that "
+    "out."
 )
 
 
@@ -150,16 +152,13 @@ class MySqlSink(ArrowSink):
         ]
 
     def fence(self, attempt: Attempt) -> None:
-        """See `Sink.fence`. From here on the proofs belong to this table: its
-        history was accepted.
-        """
+        """See `Sink.fence`. From now on the proofs are of this table: its history is accepted."""
         bound = self._bound()
         Fence(bound, self._linked()).raise_to(attempt)
         self._may_miss_commits = True
         with self._linked().session() as session:
-            bound.targets.write(
-                session, bound.owner.job, bound.owner.sink, self._table or bound.table
-            )
+            owner, table = bound.owner, self._table or bound.table
+            bound.targets.write(session, owner.job, owner.sink, table)
 
     def writer(self, transaction: TransactionId, subtask: Subtask) -> MySqlWriter:
         """See `ArrowSink.writer`."""
@@ -214,23 +213,14 @@ class MySqlSink(ArrowSink):
         plans: tuple[ColumnPlan, ...],
     ) -> BoundSink:
         options = self._options
-        identity = read_identity(session, table.schema, table.name) or TableIdentity(
-            table.schema, table.name, ""
-        )
+        found = read_identity(session, table.schema, table.name)
         metadata = MetadataTables(options.metadata_schema)
         owner = Owner(metadata.create(session, endpoint.user), context.job, context.sink)
-        foreign = [engine for engine in metadata.engines(session) if engine.lower() != "innodb"]
-        if foreign:
-            raise PreflightError(
-                f"The sink's own tables in {metadata.schema!r} are {foreign}.",
-                remedy="ALTER TABLE each to ENGINE = InnoDB.",
-            )
+        _check_engines(session, metadata)
         prepared(session, owner)  # fails if the account may not
         local = may_load_local(server, options)
         if not local:
-            _log.warning(
-                "sink %s: rows go by INSERT, which is slower than LOAD DATA LOCAL", context.sink
-            )
+            _log.warning("sink %s: %s", context.sink, _WITHOUT_LOAD_DATA)
         if server.is_mariadb and not may_list_transactions(session):
             _log.warning("sink %s: %s", context.sink, _WITHOUT_PROCESS)
         return BoundSink(
@@ -241,7 +231,7 @@ class MySqlSink(ArrowSink):
             loader=_loader(server, table, plans, local=local),
             local_infile=local,
             target=f"{_server_id(server, owner)}/{table.schema}.{table.name}",
-            table=identity,
+            table=found or TableIdentity(table.schema, table.name, ""),
             load_rows=options.load_rows,
             load_bytes=options.load_bytes,
             fence_timeout_s=options.fence_timeout_s,
@@ -261,6 +251,15 @@ class MySqlSink(ArrowSink):
                 f"{self!r} is not on the driver.", remedy="report this: it is a defect of twophase."
             )
         return self._link
+
+
+def _check_engines(session: Session, metadata: MetadataTables) -> None:
+    foreign = [engine for engine in metadata.engines(session) if engine.lower() != "innodb"]
+    if foreign:
+        raise PreflightError(
+            f"The sink's own tables in {metadata.schema!r} are {foreign}.",
+            remedy="ALTER TABLE each to ENGINE = InnoDB.",
+        )
 
 
 def _loader(server: Server, table: Table, plans: tuple[ColumnPlan, ...], *, local: bool) -> Loader:

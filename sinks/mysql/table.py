@@ -7,6 +7,25 @@ from dataclasses import dataclass
 from twophase.sinks.mysql.client.identifiers import qualified
 from twophase.sinks.mysql.client.session import Session
 
+_TABLE = (
+    "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE FROM information_schema.TABLES"
+    " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+)
+_COLUMNS = (
+    "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, COLUMN_DEFAULT, EXTRA,"
+    " CHARACTER_MAXIMUM_LENGTH, NUMERIC_PRECISION, NUMERIC_SCALE, DATETIME_PRECISION"
+    " FROM information_schema.COLUMNS"
+    " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION"
+)
+_UNIQUE_KEYS = (
+    "SELECT COUNT(*) FROM information_schema.STATISTICS"
+    " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0"
+)
+_FOREIGN_KEYS = (
+    "SELECT COUNT(*) FROM information_schema.TABLE_CONSTRAINTS"
+    " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND CONSTRAINT_TYPE = 'FOREIGN KEY'"
+)
+
 
 @dataclass(frozen=True)
 class Column:
@@ -72,76 +91,47 @@ class Table:
 
 def read_table(session: Session, schema: str, name: str) -> Table | None:
     """Describe a table; return None if it does not exist or this account cannot see it."""
-    found = session.rows(
-        "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE FROM information_schema.TABLES"
-        " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
-        (schema, name),
-    )
+    found = session.rows(_TABLE, (schema, name))
     if not found:
         return None
     real_schema, real_name, kind, engine = found[0]
-    columns = session.rows(
-        "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, COLUMN_DEFAULT, EXTRA, "
-        "CHARACTER_MAXIMUM_LENGTH,"
-        " NUMERIC_PRECISION, NUMERIC_SCALE, DATETIME_PRECISION FROM information_schema.COLUMNS"
-        " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION",
-        (schema, name),
-    )
-    [(unique,)] = session.rows(
-        "SELECT COUNT(*) FROM information_schema.STATISTICS"
-        " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0",
-        (schema, name),
-    )
-    [(foreign,)] = session.rows(
-        "SELECT COUNT(*) FROM information_schema.TABLE_CONSTRAINTS"
-        " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND CONSTRAINT_TYPE = 'FOREIGN KEY'",
-        (schema, name),
-    )
+    columns = session.rows(_COLUMNS, (schema, name))
     return Table(
         real_schema,
         real_name,
         kind,
         engine or "",
         tuple(map(_column, columns)),
-        unique > 0,
-        foreign > 0,
+        has_unique_key=_count(session, _UNIQUE_KEYS, schema, name) > 0,
+        has_foreign_key=_count(session, _FOREIGN_KEYS, schema, name) > 0,
     )
+
+
+def _count(session: Session, statement: str, schema: str, name: str) -> int:
+    [(count,)] = session.rows(statement, (schema, name))
+    return int(count)
 
 
 def _column(row: tuple[object, ...]) -> Column:
-    (
-        name,
-        data_type,
-        column_type,
-        is_nullable,
-        default,
-        extra,
-        length,
-        precision,
-        scale,
-        fraction,
-    ) = row
-    extra_text = str(extra).lower()
+    name, data_type, column_type, is_nullable, default, found_extra, *sizes = row
+    length, precision, scale, fraction = map(_number, sizes)
+    extra = str(found_extra).lower()
     # MySQL marks a default that is an expression with DEFAULT_GENERATED: such a column takes
     # values like any other.
-    generated = (
-        "generated" in extra_text.replace("default_generated", "") or "row start" in extra_text
-    )
+    generated = "generated" in extra.replace("default_generated", "") or "row start" in extra
+    filled = default is not None or generated or "auto_increment" in extra
     nullable = is_nullable == "YES"
     return Column(
         name=str(name),
         data_type=str(data_type).lower(),
         column_type=str(column_type).lower(),
         nullable=nullable,
-        required=not nullable
-        and default is None
-        and not generated
-        and "auto_increment" not in extra_text,
+        required=not nullable and not filled,
         generated=generated,
-        length=_number(length),
-        precision=_number(precision),
-        scale=_number(scale),
-        fraction_digits=_number(fraction) or 0,
+        length=length,
+        precision=precision,
+        scale=scale,
+        fraction_digits=fraction or 0,
     )
 
 

@@ -91,9 +91,7 @@ class MySqlWriter(SinkWriter):
         self._drop()
 
     def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Split a batch that is too large for one statement. Wide rows are counted by
-        their average size.
-        """
+        """Split a batch too large for one statement, by the average size of its rows."""
         row_bytes = max(batch.nbytes // max(batch.num_rows, 1), 1)
         step = max(min(self._bound_sink.load_rows, self._bound_sink.load_bytes // row_bytes), 1)
         for start in range(0, batch.num_rows, step):
@@ -153,9 +151,7 @@ class MySqlWriter(SinkWriter):
 
     @contextmanager
     def _declining(self, doing: str) -> Iterator[None]:
-        """End the branch after any error in it: retrying a statement would commit
-        part of the rows (H7).
-        """
+        """End the branch after an error: a retried statement would commit some rows (H7)."""
         try:
             yield
         except TargetUnreachableError as error:

@@ -58,9 +58,7 @@ class Owner:
 
 @dataclass(frozen=True)
 class Xid:
-    """One branch. Only text that matches our own pattern becomes an `Xid`, so it needs
-    no quoting in SQL.
-    """
+    """One branch, by text that matches our own pattern, which needs no quoting in SQL."""
 
     gtrid: str
     bqual: str
@@ -113,9 +111,7 @@ class Xid:
         )
 
     def identify(self, owner: Owner) -> tuple[TransactionId, Subtask]:
-        """Return the piece's transaction and subtask. The offsets hash is shortened: the id holds
-        only its first digits.
-        """
+        """Return the piece's transaction, with a shortened offsets hash, and its subtask."""
         gtrid, bqual = _match(_GTRID, self.gtrid), _match(_BQUAL, self.bqual)
         transaction = TransactionId(
             job=owner.job,

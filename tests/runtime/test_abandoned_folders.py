@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from twophase.ids import Attempt
-from twophase.runtime.spark_folder import delete_abandoned
+from twophase.runtime.abandoned_folders import delete_abandoned
 from twophase.state.entries import Decision, Lineage, Proof
 from twophase.state.records import (
     CommittedRecord,

@@ -1,6 +1,4 @@
-"""Reads the checkpoints in a job's folder without changing anything in it, even
-while the job runs.
-"""
+"""Reads the checkpoints in a job's folder without changing it, even while the job runs."""
 
 from __future__ import annotations
 
@@ -93,9 +91,7 @@ def read_checkpoints(folder: str) -> CheckpointList:
 
 
 def _steadily(storage: ReadOnlyStorage, read: Callable[[], CheckpointList]) -> CheckpointList:
-    """Read again if the job's driver has written meanwhile: what looks damaged may just have
-    been deleted by it.
-    """
+    """Read again if the driver has written meanwhile: what looks damaged may just be deleted."""
     for _ in range(_TRIES - 1):
         before = storage.names(LOG_FOLDER)
         try:
@@ -133,9 +129,7 @@ def _read(storage: ReadOnlyStorage) -> CheckpointList:
 def _entry(
     storage: ReadOnlyStorage, store: CompletedCheckpointStore, decision: Decision, replaced: bool
 ) -> Entry:
-    """Read one entry; if it is `replaced` by a newer committed one, its body may be gone, or
-    go while it is read.
-    """
+    """Read one entry; the body of one `replaced` by a newer committed one may be gone."""
     path = storage.root / decision.folder
     try:
         body = store.read(decision)
@@ -151,8 +145,7 @@ def _entry(
 
 
 def offsets_of(body: CompletedCheckpoint) -> list[tuple[str, list[Any]]]:
-    """Return where each source stands after a checkpoint, from the operator state: its
-    format and its entries.
+    """Return where each source stands after a checkpoint: its format and its entries.
 
     An entry of `twophase-kafka` is a partition; other sources have one entry, their offset.
     """

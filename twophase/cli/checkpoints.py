@@ -104,11 +104,9 @@ def _print(found: CheckpointList) -> None:
 def _repair(repair: Repair) -> str:
     match repair:
         case AcceptedLoss():
-            rows = (
-                f"at least {count(repair.rows, 'row')}"
-                if repair.emptied
-                else count(repair.rows, "row")
-            )
+            rows = count(repair.rows, "row")
+            if repair.emptied:
+                rows = f"at least {rows}"
             what = f"{rows} of checkpoint {repair.checkpoint} given up in sink {repair.sink}"
         case Adoption():
             adopted = ", ".join(
@@ -155,9 +153,7 @@ def _cells(entry: Entry) -> Iterable[str | Text]:
 
 
 def _rows(by_sink: Mapping[str, int]) -> str:
-    """Return the row counts as text: '1,000', '1,000 each' for several sinks, or
-    'facts 1,000, lake 310'.
-    """
+    """Return the row counts as text: '1,000', '1,000 each', or 'facts 1,000, lake 310'."""
     numbers = {*by_sink.values()}
     if len(numbers) > 1:
         return clean(", ".join(f"{sink} {rows:,}" for sink, rows in by_sink.items()))

@@ -1,5 +1,4 @@
-"""Starts Spark's JVM like `pyspark.java_gateway.launch_gateway`, but shielded from signals and
-from its own compiler.
+"""Starts Spark's JVM like PySpark's `launch_gateway`, but apart from signals and its compiler.
 
 When SIGTERM is sent to our process group, or to every process of a systemd unit, this process must
 handle it: it stops the job, and then Spark. A JVM that handled it too would tear down Spark under
@@ -64,13 +63,7 @@ def start_jvm(
     with tempfile.TemporaryDirectory(prefix="twophase-jvm-") as folder:
         note = Path(folder) / "connection"
         own = {**environment, "SPARK_CONNECT_MODE": "0", _NOTE: str(note)}
-        process = subprocess.Popen(
-            ["/bin/sh", "-c", _DEAF, "sh", *_command(conf)],
-            stdin=subprocess.PIPE,
-            stderr=output,
-            env={**os.environ, **own},
-            start_new_session=True,
-        )
+        process = _start_process(conf, own, output)
         try:
             meanwhile()
             port, secret = _wait_for(note, process)
@@ -83,9 +76,20 @@ def start_jvm(
     return gateway
 
 
+def _start_process(
+    conf: SparkConf, environment: Mapping[str, str], output: IO[bytes]
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        ["/bin/sh", "-c", _DEAF, "sh", *_command(conf)],
+        stdin=subprocess.PIPE,
+        stderr=output,
+        env={**os.environ, **environment},
+        start_new_session=True,
+    )
+
+
 def slow_down_optimiser(pid: int) -> None:
-    """Lower the priority of a JVM's C2 threads on a machine with few processors; with more,
-    they have their own.
+    """Lower the priority of a JVM's C2 threads on a machine with few processors.
 
     Args:
         pid: the JVM's process id.
@@ -111,9 +115,7 @@ def _command(conf: SparkConf) -> list[str]:
 
 
 def _wait_for(note: Path, process: subprocess.Popen[bytes]) -> tuple[int, str]:
-    """Wait until the JVM has noted its port and secret, as Java's DataOutputStream writes
-    them; return both.
-    """
+    """Wait until the JVM has noted its port and secret, as a DataOutputStream; return both."""
     while not note.is_file():
         if process.poll() is not None:
             raise RuntimeError(f"its process ended with {process.returncode}")
@@ -124,9 +126,7 @@ def _wait_for(note: Path, process: subprocess.Popen[bytes]) -> tuple[int, str]:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill a JVM that has done nothing yet, and what is starting it: scripts,
-    and the launcher JVM.
-    """
+    """Kill a JVM that has done nothing yet, with its scripts and the launcher JVM."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     if process.stdin is not None:

@@ -25,9 +25,7 @@ Exit codes:
 
 
 class Commands(click.Group):
-    """Imports a command only when it is needed, from the module of its name, and shows all
-    errors in the same form.
-    """
+    """Imports a command only when it is needed, and shows all errors in the same form."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands."""

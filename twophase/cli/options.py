@@ -16,9 +16,7 @@ def _remember(ctx: click.Context, _: click.Parameter, value: bool) -> bool:
 
 
 def verbose_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--verbose`; its value is passed to the command as `verbose`, and is known to the
-    display of errors.
-    """
+    """Add `--verbose`, which the command gets as `verbose`, and the display of errors too."""
     option = click.option(
         "-v", "--verbose", is_flag=True, callback=_remember, help="Show log lines and tracebacks."
     )

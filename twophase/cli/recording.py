@@ -17,8 +17,7 @@ _log = logging.getLogger("twophase.startup")
 
 
 class Recorder:
-    """An observer of events that starts the recording once: when the first rows are committed,
-    the start is over.
+    """An observer of events that starts the recording when the first rows are committed.
 
     Args:
         archive: the archive to record; None records nothing.
@@ -50,8 +49,7 @@ class Recorder:
 def recording(
     archive: ClassArchive | None, conf: Mapping[str, str], sinks: Mapping[str, Sink]
 ) -> Iterator[Recorder]:
-    """Yield the recorder of a run: it starts with the first rows, or after a run without
-    rows has succeeded.
+    """Yield the recorder of a run; after a run without rows it records at the end, on success.
 
     Args:
         archive: the archive for the run's Spark; None if there can be none.

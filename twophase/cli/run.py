@@ -17,7 +17,7 @@ from twophase.cli.display.query_progress import QueryPoller
 from twophase.cli.display.spark_output import SparkOutput
 from twophase.cli.display.views import ProgressMode, SilentView, View, make_view
 from twophase.cli.jobfile.connections import check_connections
-from twophase.cli.jobfile.job_file import load_job_file
+from twophase.cli.jobfile.job_file import JobFile, load_job_file
 from twophase.cli.jobfile.sink_types import make_sinks, modules_of_workers, spark_conf
 from twophase.cli.options import verbose_option
 from twophase.cli.recording import recording
@@ -94,25 +94,29 @@ def run(
     sinks = make_sinks(job)
     conf = spark_conf(job, sinks)
     view = make_view(ProgressMode(progress), job.name, JobConsole(highlight=False))
+    output = SparkOutput(view.print_line)
     quick = job.spark.quick_start and not is_switched_off()
     start = Start(job.name, job.spark.master, conf, quick, modules_of_workers(job, sinks), verbose)
-    output = SparkOutput(view.print_line)
-    with (
-        view,
-        log_lines(view.print_line, verbose=verbose, events_are_shown=type(view) is not SilentView),
-    ):
-        meanwhile = partial(_while_the_jvm_starts, sinks)
-        with (
-            spark_session(start, output, meanwhile) as spark,
-            recording(spark.archive, conf, sinks) as recorder,
-        ):
-            from twophase.cli.jobfile.pipeline import describe
+    shows_events = type(view) is not SilentView
+    with view, log_lines(view.print_line, verbose=verbose, events_are_shown=shows_events):
+        _run_on_spark(job, sinks, start, view, output)
 
-            view.tracker.set_state("starting")
-            described = describe(spark.session, job, sinks).observer(view).observer(recorder)
-            if quick:
-                start_workers(spark.session)
-            _run_to_its_end(described.build(), view, None if verbose else output)
+
+def _run_on_spark(
+    job: JobFile, sinks: Mapping[str, Sink], start: Start, view: View, output: SparkOutput
+) -> None:
+    meanwhile = partial(_while_the_jvm_starts, sinks)
+    with (
+        spark_session(start, output, meanwhile) as spark,
+        recording(spark.archive, start.conf, sinks) as recorder,
+    ):
+        from twophase.cli.jobfile.pipeline import describe
+
+        view.tracker.set_state("starting")
+        described = describe(spark.session, job, sinks).observer(view).observer(recorder)
+        if start.quick:
+            start_workers(spark.session)
+        _run_to_its_end(described.build(), view, None if start.verbose else output)
 
 
 def _while_the_jvm_starts(sinks: Mapping[str, Sink]) -> None:

@@ -1,5 +1,4 @@
-"""Handles SIGINT and SIGTERM: the first stops the job cleanly, the second or a hung stop ends
-the process at once.
+"""Handles SIGINT and SIGTERM: the first stops the job cleanly, the second ends the process.
 
 Ending at once is safe: recovery at the next start does what the driver could no longer do.
 
@@ -51,13 +50,9 @@ def stop_on_signals(
 
     def begin() -> None:
         deadline.start()
-        threading.Thread(
-            target=_stop, args=(stop, first), name="twophase-stop", daemon=True
-        ).start()
+        _start_thread("twophase-stop", _stop, stop, first)
 
-    threading.Thread(
-        target=_read_signals, args=(reading, begin), name="twophase-signals", daemon=True
-    ).start()
+    _start_thread("twophase-signals", _read_signals, reading, begin)
     pipe_before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     before = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
     try:
@@ -68,6 +63,10 @@ def stop_on_signals(
         signal.set_wakeup_fd(pipe_before)
         deadline.cancel()
         os.close(writing)
+
+
+def _start_thread(name: str, target: Callable[..., None], *args: object) -> None:
+    threading.Thread(target=target, args=args, name=name, daemon=True).start()
 
 
 def _read_signals(pipe: int, begin: Callable[[], None]) -> None:

@@ -108,11 +108,7 @@ def spark_session(
         if error in of_meanwhile:
             raise
         output.print_kept()
-        raise PreflightError(
-            f"Spark does not start: {clean(str(error))[:300]}.",
-            remedy="check that Java 17 or 21 is on the PATH, "
-            "and the spark section of the job file.",
-        ) from error
+        raise _does_not_start(error) from error
     try:
         if jars is None:
             archive = _note_jars(conf, context) if start.quick else None
@@ -122,6 +118,13 @@ def spark_session(
         yield Started(session, archive)
     finally:
         _stop(context)
+
+
+def _does_not_start(error: Exception) -> PreflightError:
+    return PreflightError(
+        f"Spark does not start: {clean(str(error))[:300]}.",
+        remedy="check that Java 17 or 21 is on the PATH, and the spark section of the job file.",
+    )
 
 
 def _start(
@@ -177,9 +180,7 @@ def _configuration(start: Start, conf: Mapping[str, str]) -> SparkConf:
 
 
 def _with_known_jars(conf: Mapping[str, str]) -> tuple[Mapping[str, str], Sequence[Path] | None]:
-    """Return settings that name jars instead of packages, and the jars; None for jars that Spark
-    must resolve first.
-    """
+    """Return settings with jars instead of packages, and the jars; None if Spark must find them."""
     if not conf.get(packages.PACKAGES):
         return conf, ()
     conf = packages.without_installed(conf)

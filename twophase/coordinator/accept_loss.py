@@ -170,9 +170,7 @@ class LossRepair:
         )
 
     def _gap(self, checkpoint: int, sink: str, remembered: SinkHistory) -> Proof | None:
-        """Return the proof of this checkpoint if the target must have it and lacks it, as a
-        restored target does.
-        """
+        """Return the proof of this checkpoint if the target must have it and lacks it."""
         context = self._context
         for expected in [proof for proof in context.proofs.committed() if proof.sink == sink]:
             if expected.checkpoint != checkpoint or expected.target != context.sinks[sink].target():
@@ -200,9 +198,7 @@ class LossRepair:
         )
 
     def _decision(self, history: History, checkpoint: int) -> Decision:
-        """Return the uncommitted decision with this number; if there is none, the
-        newest one with it.
-        """
+        """Return the uncommitted decision with this number, or else the newest one with it."""
         named = [decision for decision in history.decisions if decision.checkpoint == checkpoint]
         if not named:
             raise ConfigError(

@@ -1,5 +1,4 @@
-"""A repair: the log adopts the checkpoints that the targets have proof of, if the job's folder is
-old, damaged or gone.
+"""A repair of a job whose folder is old or gone: its log adopts what the targets have proof of.
 
 A committed piece was decided (I1), whether or not this folder knows it. So every checkpoint that a
 target has proof of counts as committed, its pieces that other sinks have pre-committed are
@@ -22,13 +21,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from twophase.coordinator.adoption_plan import (
-    AdoptionPlan,
-    AdoptionPlanner,
-    Frozen,
-    checkpoint_of,
-    oldest_first,
-)
+from twophase.coordinator.adopted_pieces import checkpoint_of
+from twophase.coordinator.adoption_plan import AdoptionPlan, AdoptionPlanner, Frozen, oldest_first
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.lineage_order import LineageOrder
 from twophase.coordinator.recovery_steps import take_over
@@ -73,8 +67,7 @@ class AdoptionRepair:
         """Steps 2 to 4. Return the new lineage.
 
         Raises:
-            StopJobError: something has changed since the plan was made, or a piece
-                cannot be committed.
+            StopJobError: something has changed since the plan, or a piece cannot be committed.
         """
         context, remembered = self._context, self._remembered()
 
@@ -123,9 +116,7 @@ class AdoptionRepair:
             self._commit_pieces(plan, checkpoint)
 
     def _commit_pieces(self, plan: AdoptionPlan, checkpoint: tuple[str, int]) -> None:
-        """Commit the waiting pieces of a checkpoint without a body. All earlier
-        checkpoints are committed.
-        """
+        """Commit the waiting pieces of a checkpoint without a body; all before it is committed."""
         context, (lineage, number) = self._context, checkpoint
         for name, sink in plan.sinks.items():
             pieces = [piece for piece in sink.commits if checkpoint_of(piece) == checkpoint]
@@ -149,18 +140,13 @@ class AdoptionRepair:
                 )
 
     def _proofs(self, plan: AdoptionPlan) -> tuple[Proof, ...]:
-        """Return the proofs that targets must keep from now on: of the newest lineage, or of
-        each that may be it.
-        """
+        """Return the proofs that targets must keep: of each lineage that may be the newest."""
         remembered, sinks = self._remembered(), self._context.sinks
         order = LineageOrder(self._context.log.history, remembered, sinks, {})
         proofs = []
         for name, memory in remembered.items():
-            newest = (
-                [plan.lineage]
-                if plan.lineage in memory.committed
-                else order.newest(memory.committed)
-            )
+            is_known = plan.lineage in memory.committed
+            newest = [plan.lineage] if is_known else order.newest(memory.committed)
             proofs += [
                 Proof(name, one, memory.committed[one], sinks[name].target()) for one in newest
             ]

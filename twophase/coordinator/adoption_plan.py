@@ -1,5 +1,4 @@
-"""The plan of an adoption: what the log would adopt, which waiting pieces are committed, and
-where the job goes on.
+"""The plan of an adoption: what the log adopts, what is committed, and where the job goes on.
 
 Each piece is adopted in its own lineage: targets have a mark of every lineage that the job ever
 had. `LineageOrder` finds the newest lineage. If it cannot, the lineage that has waiting pieces is
@@ -9,6 +8,8 @@ unknown: Spark's folder may have just one of them because it is an old copy.
 No target records where the newest adopted checkpoint ended. Its body does, if it is the log's
 newest decision. Spark's folder does, if it has the offsets of that micro-batch: Spark froze them
 before it wrote a row. Otherwise each source begins where its own options say.
+
+`coordinator.adopted_pieces` tells which of the waiting pieces are decided.
 """
 
 from __future__ import annotations
@@ -16,17 +17,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from twophase.coordinator.adopted_pieces import AdoptedPieces, checkpoint_of, is_readable
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.lineage_order import LineageOrder
-from twophase.coordinator.orphans import key_of, pieces_of
 from twophase.coordinator.proofs import check_targets
 from twophase.coordinator.validation import check_histories
-from twophase.errors import CheckpointMissingError, CorruptRecordError, StopJobError
-from twophase.ids import Attempt
+from twophase.errors import CheckpointMissingError, StopJobError
 from twophase.protocol.committable import Committable
-from twophase.protocol.sink import NamesPieces, SinkHistory, TellsUnfinished
-from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
-from twophase.state.entries import AcceptedLoss, Adoption, Decision, Rewrite
+from twophase.protocol.sink import SinkHistory
+from twophase.state.checkpoint import FrozenOffsets
+from twophase.state.entries import Decision
 from twophase.state.records import History
 
 Frozen = Callable[[str, int], FrozenOffsets | None]
@@ -78,9 +78,7 @@ class AdoptionPlan:
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing is adopted: the log's lineage has no decision, and the targets have
-        no rows of the job.
-        """
+        """True if the log's lineage has no decision, and the targets have no rows of the job."""
         return all(checkpoint < 0 for checkpoint in self.ancestors.values())
 
     def has_newest(self, sink: str) -> bool:
@@ -110,8 +108,7 @@ class AdoptionPlanner:
         self._is_stuck = is_stuck
 
     def plan(self, history: History, remembered: Mapping[str, SinkHistory]) -> AdoptionPlan:
-        """Return what an adoption would do, given the log and what the sinks remember.
-        Nothing is written.
+        """Return what an adoption would do. Nothing is written.
 
         Raises:
             StopJobError: a start needs no repair, a target lacks something, or the decisions
@@ -128,23 +125,18 @@ class AdoptionPlanner:
         order = LineageOrder(history, remembered, context.sinks, in_doubt)
         adopted = _highest(history, remembered)
         sinks = {
-            name: self._sink_plan(
-                history, name, remembered[name].committed, in_doubt[name], order, adopted
-            )
-            for name in context.sinks
+            name: self._sink_plan(history, name, memory.committed, in_doubt[name], order, adopted)
+            for name, memory in remembered.items()
         }
         lineage = self._newest_lineage(history, sinks, order, adopted)
-        checkpoint = adopted.get(lineage, -1)
-        end = self._end(history, sinks, lineage, adopted)
-        continues = bool(history.decisions) or any(known.ancestors for known in history.lineages)
         return AdoptionPlan(
-            lineage,
-            checkpoint,
-            adopted,
-            sinks,
-            end,
-            tuple(one.folder for one in unreadable),
-            continues,
+            lineage=lineage,
+            checkpoint=adopted.get(lineage, -1),
+            ancestors=adopted,
+            sinks=sinks,
+            end=self._end(history, sinks, lineage, adopted),
+            gave_up=tuple(one.folder for one in unreadable),
+            continues=bool(history.decisions) or any(one.ancestors for one in history.lineages),
         )
 
     def _check_needed(self, history: History, remembered: Mapping[str, SinkHistory]) -> None:
@@ -164,14 +156,7 @@ class AdoptionPlanner:
         """Return the decided checkpoints that a start must read but cannot."""
         newest = history.newest(history.lineage.id) if history.lineage else None
         needed = [one for one in history.decisions if not one.committed or one == newest]
-        return [one for one in needed if not self._is_readable(one)]
-
-    def _is_readable(self, decision: Decision) -> bool:
-        try:
-            self._context.store.read(decision)
-        except (CheckpointMissingError, CorruptRecordError):
-            return False
-        return True
+        return [one for one in needed if not is_readable(self._context.store, one)]
 
     def _newest_lineage(
         self,
@@ -180,8 +165,9 @@ class AdoptionPlanner:
         order: LineageOrder,
         adopted: Mapping[str, int],
     ) -> str:
-        """Return the newest lineage that the log does not know, or else the log's own. Empty if
-        the order is unknown.
+        """Return the newest lineage that the log does not know, or else the log's own.
+
+        Empty if the order is unknown.
 
         Raises:
             StopJobError: pieces wait, and Spark's folder has a different lineage from theirs.
@@ -190,12 +176,9 @@ class AdoptionPlanner:
             return history.lineage.id if history.lineage else ""
         if len(newest := order.newest(unknown)) == 1:
             return newest[0]
-        waiting = {
-            piece.transaction.lineage for sink in sinks.values() for piece in sink.commits
-        }.intersection(newest)
-        kept = {
-            lineage for lineage in newest if self._frozen(lineage, adopted[lineage]) is not None
-        }
+        commits = [piece for sink in sinks.values() for piece in sink.commits]
+        waiting = {piece.transaction.lineage for piece in commits}.intersection(newest)
+        kept = {one for one in newest if self._frozen(one, adopted[one]) is not None}
         if len(waiting) > 1 or (kept and waiting - kept):
             raise self._ambiguous(waiting, {lineage: adopted[lineage] for lineage in newest})
         return next(iter(waiting), "")
@@ -221,125 +204,20 @@ class AdoptionPlanner:
         order: LineageOrder,
         adopted: Mapping[str, int],
     ) -> SinkPlan:
+        pieces = AdoptedPieces(self._context, history, name)
         commits: list[Committable] = []
         aborts: list[Committable] = []
         for piece in in_doubt:
-            lineage, number = piece.transaction.lineage, piece.transaction.checkpoint
+            lineage, number = checkpoint_of(piece)
             waits = number <= adopted.get(lineage, -1) and not order.is_followed(lineage, number)
-            waits = waits and not self._is_over(history, name, committed.get(lineage, -1), piece)
-            (commits if waits and self._is_decided(history, name, piece) else aborts).append(piece)
+            waits = waits and not pieces.is_over(committed.get(lineage, -1), piece)
+            (commits if waits and pieces.is_decided(piece) else aborts).append(piece)
         commits.sort(key=oldest_first(order))
-        guessed = [piece for piece in commits if self._body(history, piece) is None]
-        unfinished = self._unfinished(name, guessed)
-        commits, guessed = (
-            [one for one in found if one not in unfinished] for found in (commits, guessed)
-        )
-        tasks = {(checkpoint_of(piece), piece.subtask.index) for piece in guessed}
-        attempts = {(checkpoint_of(piece), piece.transaction.attempt) for piece in guessed}
-        if len(tasks) < len(guessed) or len(attempts) > len(
-            {checkpoint for checkpoint, _ in attempts}
-        ):
-            names = ", ".join(f"{piece.transaction}/{piece.subtask}" for piece in guessed)
-            raise StopJobError(
-                f"Job {self._context.job!r}: sink {name!r} has pieces of several attempts, and "
-                f"nothing tells which of them is decided: {names}. Nothing was written.",
-                remedy="look at their rows, and end the superseded ones by hand "
-                "(docs/operations.md), then run the command again.",
-            )
+        guessed = [piece for piece in commits if pieces.body(piece) is None]
+        unfinished = pieces.unfinished(guessed)
+        commits = [piece for piece in commits if piece not in unfinished]
+        pieces.check_one_attempt([piece for piece in guessed if piece not in unfinished])
         return SinkPlan(dict(committed), tuple(commits), (*aborts, *unfinished))
-
-    def _unfinished(self, name: str, guessed: Sequence[Committable]) -> Sequence[Committable]:
-        """Return the pieces of adopted checkpoints that were never pre-committed: another writer
-        rewrote their rows.
-
-        Raises:
-            StopJobError: one has no intact piece in its place. It may be decided, and its own
-                record lost or damaged.
-        """
-        sink = self._context.sinks[name]
-        if not isinstance(sink, TellsUnfinished) or not guessed:
-            return []
-        unfinished = list(sink.unfinished(guessed))
-        whole = [piece for piece in guessed if piece.handle and piece not in unfinished]
-        alone = [
-            piece
-            for piece in guessed
-            if piece not in whole and not any(_replaces(other, piece) for other in whole)
-        ]
-        if alone:
-            names = ", ".join(f"{piece.transaction}/{piece.subtask}" for piece in alone)
-            raise StopJobError(
-                f"Job {self._context.job!r}: sink {name!r} has pieces that were never finished, "
-                f"or have lost the record of it, and no intact ones of their tasks: {names}. "
-                "Nothing tells whether they are decided. "
-                "Nothing was written.",
-                remedy="check whether the target has the rows of these tasks, "
-                "and write them by hand if not; end the pieces by hand (docs/operations.md), "
-                "then run the command again.",
-            )
-        return unfinished
-
-    def _is_over(self, history: History, name: str, proven: int, piece: Committable) -> bool:
-        """Return whether the sink has committed every decided piece of the piece's checkpoint.
-
-        Commits are in order, and an adoption commits all earlier decisions before it is recorded.
-        """
-        (lineage, number), sink = checkpoint_of(piece), self._context.sinks[name]
-        adoptions = [repair.lineage for repair in history.repairs if isinstance(repair, Adoption)]
-        if any(number <= adoption.ancestors.get(lineage, -1) for adoption in adoptions):
-            return True
-        only_a_mark = isinstance(sink, NamesPieces) and not sink.committed_pieces(lineage, number)
-        return proven > number or (proven == number and only_a_mark)
-
-    def _is_decided(self, history: History, name: str, piece: Committable) -> bool:
-        """Return whether a piece of an adopted checkpoint belongs to the decided attempt and
-        is not superseded.
-        """
-        if (body := self._body(history, piece)) is not None:
-            return key_of(piece) in pieces_of([body])
-        lineage, number = piece.transaction.lineage, piece.transaction.checkpoint
-        tasks = [
-            text.partition("/")[2].partition(".")[0]
-            for text in self._committed_pieces(name, lineage, number)
-        ]
-        if str(piece.subtask.index) in tasks:
-            return False  # another piece of the task is committed
-        attempts = {
-            one.attempt
-            for one in history.decisions
-            if (one.lineage, one.checkpoint) == (lineage, number)
-        }
-        for repair in history.repairs:
-            if isinstance(repair, AcceptedLoss) and repair.gave_up(
-                name, lineage, number, piece.subtask.index
-            ):
-                # it was lost, and has reappeared; its rows may have been written by hand since
-                return False
-            if isinstance(repair, Rewrite) and repair.is_of(lineage, number):
-                if repair.sink == name and repair.withdrew(
-                    piece.subtask.index, piece.transaction.attempt
-                ):
-                    return False  # likewise
-                attempts |= {repair.replaced, repair.decision.attempt}
-        for sink in self._context.sinks:
-            for text in self._committed_pieces(sink, lineage, number):
-                generation, _, counter = text.partition("/")[0].partition(".")
-                attempts.add(Attempt(int(generation), int(counter)))
-        return not attempts or piece.transaction.attempt in attempts
-
-    def _body(self, history: History, piece: Committable) -> CompletedCheckpoint | None:
-        """Return the checkpoint of a piece, which lists the decided pieces, if the log has it
-        and it can be read.
-        """
-        mine = (piece.transaction.lineage, piece.transaction.checkpoint)
-        found = next(
-            (one for one in history.decisions if (one.lineage, one.checkpoint) == mine), None
-        )
-        return self._context.store.read(found) if found and self._is_readable(found) else None
-
-    def _committed_pieces(self, sink: str, lineage: str, checkpoint: int) -> Sequence[str]:
-        found = self._context.sinks[sink]
-        return found.committed_pieces(lineage, checkpoint) if isinstance(found, NamesPieces) else ()
 
     def _end(
         self,
@@ -357,7 +235,7 @@ class AdoptionPlanner:
         decision = next(
             (one for one in history.decisions if (one.lineage, one.checkpoint) == newest), None
         )
-        if decision is not None and self._is_readable(decision):
+        if decision is not None and is_readable(self._context.store, decision):
             return self._context.store.read(decision).offsets.end
         if frozen is None:
             return ()
@@ -375,8 +253,9 @@ class AdoptionPlanner:
     def _begin(
         self, history: History, lineage: str, adopted: Mapping[str, int]
     ) -> tuple[str | None, ...]:
-        """Return where the log's own lineage begins, unless another driver has advanced a lineage
-        that it continues.
+        """Return where the log's own lineage begins.
+
+        Empty if another driver has advanced a lineage that it continues.
         """
         own = history.lineage
         if (
@@ -389,9 +268,7 @@ class AdoptionPlanner:
 
 
 def _highest(history: History, remembered: Mapping[str, SinkHistory]) -> dict[str, int]:
-    """Return each lineage's highest checkpoint that a target has proof of, or that the log has
-    decided and needs.
-    """
+    """Return each lineage's highest checkpoint that a target proves, or that the log needs."""
     adopted = {history.lineage.id: -1} if history.lineage else {}
     newest = history.newest(history.lineage.id) if history.lineage else None
     # the newest may have no rows in any target
@@ -408,20 +285,3 @@ def _highest(history: History, remembered: Mapping[str, SinkHistory]) -> dict[st
 def oldest_first(order: LineageOrder) -> Callable[[Committable], tuple[float, int]]:
     """Return the sort key for commits, oldest first."""
     return lambda piece: (order.rank(piece.transaction.lineage), piece.transaction.checkpoint)
-
-
-def _replaces(other: Committable, piece: Committable) -> bool:
-    """Return whether `other` has the rows meant for `piece`: as another attempt of its task, or
-    of its checkpoint.
-    """
-    if checkpoint_of(other) != checkpoint_of(piece):
-        return False
-    return (
-        other.transaction.attempt != piece.transaction.attempt
-        or other.subtask.index == piece.subtask.index
-    )
-
-
-def checkpoint_of(piece: Committable) -> tuple[str, int]:
-    """Return the lineage and number of a piece's checkpoint."""
-    return piece.transaction.lineage, piece.transaction.checkpoint

@@ -131,13 +131,10 @@ class CheckpointAttempt:
             ) from error
 
     def _decide(self) -> Action:
-        """Step 3: the decision. Before the record's create is tried everything may abort;
-        after it nothing may.
-        """
+        """Step 3: the decision. All may abort before the record's create is tried, none after."""
         pending, store = self.pending, self._context.store
-        completed = pending.completed(
-            int(self.stopwatch.total_s * 1000), self._context.proofs.decided()
-        )
+        duration_ms = int(self.stopwatch.total_s * 1000)
+        completed = pending.completed(duration_ms, self._context.proofs.decided())
         try:
             decision = store.prepare(completed)
         except (OSError, AlreadyExistsError, UnclearOutcomeError) as error:
@@ -155,6 +152,10 @@ class CheckpointAttempt:
             return self._end(Signal.NOT_WRITTEN, declined)
         self._completed = completed
         action = pending.signal(Signal.WRITTEN)
+        self._report_decision(completed)
+        return action
+
+    def _report_decision(self, completed: CompletedCheckpoint) -> None:
         self._context.observers(
             CheckpointDecided(
                 completed.job,
@@ -165,7 +166,6 @@ class CheckpointAttempt:
                 completed.rows_by_sink,
             )
         )
-        return action
 
     def _decline(self, error: DeclinedError) -> Action:
         expired = isinstance(error, CheckpointExpiredError)

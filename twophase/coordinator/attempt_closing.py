@@ -1,6 +1,4 @@
-"""Closes older attempts in all sinks, on recovery and after a declined attempt.
-`coordinator.orphans` closes those of one sink.
-"""
+"""Closes older attempts in all sinks, on recovery and after a declined attempt."""
 
 from __future__ import annotations
 
@@ -18,8 +16,7 @@ from twophase.protocol.committable import Committable
 
 
 class AttemptCloser:
-    """Closes attempts for good: afterwards nothing of them is left in a sink, and
-    nothing of them can come.
+    """Closes attempts for good: nothing of them is left in a sink, and nothing more can come.
 
     Args:
         context: the job.
@@ -31,8 +28,7 @@ class AttemptCloser:
         self._validation = validation
 
     def close_below(self, below: Attempt, restore: Restore | None = None) -> int:
-        """Close all attempts below `below`; pieces of decided checkpoints that wait for
-        their commit stay.
+        """Close all attempts below `below`. Pieces that wait for their commit stay.
 
         The sinks are validated before anything is aborted, after a declined attempt too: in a
         target that was restored from a backup, a committed piece may be prepared again.

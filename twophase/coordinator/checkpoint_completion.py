@@ -104,8 +104,7 @@ class CheckpointCompleter:
         )
 
     def recommit(self, decision: Decision) -> bool:
-        """Commit a decided checkpoint of whatever driver; sinks answer from proof what is
-        committed already.
+        """Commit a decided checkpoint of any driver; sinks answer from proof what is committed.
 
         Returns:
             Whether it is committed; False if the job is stopping before that.
@@ -120,8 +119,7 @@ class CheckpointCompleter:
         return pieces_of(self._store.read(decision) for decision in self._log.history.uncommitted())
 
     def abort_superseded_attempts(self, attempt: Attempt) -> None:
-        """Abort task attempts that lost to another attempt of their task and have
-        pre-committed; nobody else does.
+        """Abort pre-committed task attempts that lost to another one of their task.
 
         Args:
             attempt: the newest attempt; task attempts up to it that lost to another are aborted.
@@ -131,8 +129,7 @@ class CheckpointCompleter:
             Orphans(self._job, name, sink, self._observers, self.commit_again).abort(below, kept)
 
     def commit_again(self, found: Sequence[Committable]) -> Sequence[Committable]:
-        """Commit the pieces of committed checkpoints that are prepared again, in a target that was
-        restored from a backup (I2).
+        """Commit the pieces of committed checkpoints that a restored target prepared again (I2).
 
         Args:
             found: what is in doubt in one sink.
@@ -158,8 +155,7 @@ class CheckpointCompleter:
         return found
 
     def catch_up(self, newest: Decision | None) -> None:
-        """Let the sinks collapse what a driver may have died before; all that is
-        decided is committed.
+        """Let the sinks collapse what a dead driver left to collapse; all decisions are committed.
 
         Args:
             newest: of the current lineage, what was committed already when recovery began;
@@ -178,8 +174,7 @@ class CheckpointCompleter:
                     self._subsume_sinks(current.id, checkpoint)
 
     def _subsume_sinks(self, lineage: str, checkpoint: int) -> None:
-        """Let the sinks collapse their proofs if that is due: what the lineage's ancestors have
-        left, then those of its own.
+        """Let the sinks collapse their proofs if that is due: the ancestors' first.
 
         Only the checkpoint's number tells when: a process may live for one checkpoint only. All
         before it are committed too. No lineage has a mark alone while an ancestor still has more:
@@ -207,9 +202,7 @@ class CheckpointCompleter:
 
 
 def _check_fence(completed: CompletedCheckpoint, sink: Sink) -> None:
-    """A high-water mark knows numbers only: the one that covers this checkpoint may be of a driver
-    over a copy of the folder.
-    """
+    """Check the fence: a mark that covers this checkpoint may be of a driver over a copy."""
     seen, own = sink.history().generation, completed.attempt.generation
     if seen > own:
         raise FencedError(

@@ -1,5 +1,4 @@
-"""Phase 2: commit a decided checkpoint in every sink, and repeat until each piece
-is proven committed.
+"""Phase 2: commits a decided checkpoint in every sink, until each piece is proven committed.
 
 A decided checkpoint is never aborted (I2). A sink that cannot commit blocks the job: the others
 commit, this one is retried with back-off, and every retry is an event (hazards H15, H37). Even when
@@ -10,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from twophase.coordinator.clock import Clock
@@ -26,7 +25,13 @@ from twophase.errors import (
 )
 from twophase.events import CommitRetried, Observers, PieceCommitted
 from twophase.protocol.committable import Committable
-from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost, RetryLater
+from twophase.protocol.outcome import (
+    AlreadyCommitted,
+    CommitOutcome,
+    Committed,
+    Lost,
+    RetryLater,
+)
 from twophase.protocol.sink import CommitRequest, Predecessor, Sink, predecessor_missing
 from twophase.redaction import shown
 from twophase.state.checkpoint import CompletedCheckpoint
@@ -34,6 +39,21 @@ from twophase.state.checkpoint import CompletedCheckpoint
 Explain = Callable[[CompletedCheckpoint, Sink, str, TargetChangedError], TargetChangedError]
 
 Check = Callable[[Sink], None]
+
+
+@dataclass(frozen=True)
+class _Try:
+    """What one try has left of the pieces of a sink.
+
+    Attributes:
+        left: the pieces to retry.
+        reason: why.
+        lost: the pieces proven lost.
+    """
+
+    left: Sequence[Committable] = ()
+    reason: str = ""
+    lost: Sequence[tuple[Committable, Lost]] = ()
 
 
 class CommitLoop:
@@ -72,8 +92,7 @@ class CommitLoop:
 
         Args:
             checkpoint: a decided one.
-            check: validates a sink that reports a piece as already committed,
-                before that is trusted.
+            check: validates a sink that calls a piece already committed, before it is trusted.
 
         Returns:
             True once all pieces are proven committed; False if the job stops before that.
@@ -83,75 +102,69 @@ class CommitLoop:
             StopJobError: a sink stops the job, or a sink of the checkpoint is not part of the job.
         """
         self._check_sinks(checkpoint)
-        # In the order of the job: the checkpoint has the order in which the sinks
-        # happened to acknowledge.
-        left = {
-            sink: list(pieces)
-            for sink in self._sinks
-            if (pieces := checkpoint.committables.get(sink))
-        }
+        # in the order of the job: the checkpoint has that of the acknowledgements
+        pieces = checkpoint.committables
+        left = {sink: pieces[sink] for sink in self._sinks if pieces.get(sink)}
         retries, delay_s, began_s = 0, self._backoff_s, self._clock.monotonic_s()
         while True:
-            reasons: dict[str, str] = {}
-            stops: list[StopJobError] = []
-            for sink in list(left):
-                try:
-                    left[sink], reasons[sink], lost = self._commit_sink(
-                        checkpoint, sink, left[sink], retries, check
-                    )
-                except StopJobError as error:
-                    stops.append(error)
-                else:
-                    stops += [self._lost(checkpoint, lost)] if lost else []
-            if stops:
-                raise stops[0]
-            left = {sink: pieces for sink, pieces in left.items() if pieces}
+            left, reasons = self._try_sinks(checkpoint, left, retries, check)
             if not left:
                 return True
             retries += 1
-            for sink in left:
-                self._observers(
-                    CommitRetried(
-                        job=checkpoint.job,
-                        checkpoint=checkpoint.checkpoint,
-                        sink=sink,
-                        reason=reasons[sink],
-                        retries=retries,
-                        waiting_s=self._clock.monotonic_s() - began_s,
-                        next_in_s=delay_s,
-                    )
-                )
+            for sink, reason in reasons.items():
+                waiting_s = self._clock.monotonic_s() - began_s
+                where = (checkpoint.job, checkpoint.checkpoint, sink)
+                self._observers(CommitRetried(*where, reason, retries, waiting_s, delay_s))
             if self._clock.wait(self._stopping, delay_s):
                 return False
             delay_s = min(delay_s * 2, self._backoff_max_s)
 
+    def _try_sinks(
+        self,
+        checkpoint: CompletedCheckpoint,
+        pieces: Mapping[str, Sequence[Committable]],
+        retries: int,
+        check: Check | None,
+    ) -> tuple[dict[str, Sequence[Committable]], dict[str, str]]:
+        """Try each sink once; return what is left of its pieces, and why.
+
+        An error that stops the job is raised when all sinks have been tried.
+        """
+        tries: dict[str, _Try] = {}
+        stops: list[StopJobError] = []
+        for sink, mine in pieces.items():
+            try:
+                tries[sink] = done = self._commit_sink(checkpoint, sink, mine, retries, check)
+            except StopJobError as error:
+                stops.append(error)
+            else:
+                stops += [self._lost(checkpoint, done.lost)] if done.lost else []
+        if stops:
+            raise stops[0]
+        left = {sink: done.left for sink, done in tries.items() if done.left}
+        return left, {sink: tries[sink].reason for sink in left}
+
     def lost(self, checkpoint: CompletedCheckpoint, sink: str) -> Sequence[tuple[Committable, str]]:
-        """Try once to commit the pieces of one sink; return those that it proves lost, each
-        with the evidence.
+        """Try once to commit the pieces of one sink; return those proven lost, with the evidence.
 
         Raises:
             TargetUnreachableError: the sink could not tell for all of them.
             StopJobError: nothing may be committed to the sink.
         """
-        pieces = list(checkpoint.committables.get(sink, ()))
-        left, reason, lost = (
-            self._commit_sink(checkpoint, sink, pieces, 0) if pieces else ([], "", [])
-        )
-        if left:
+        pieces = checkpoint.committables.get(sink, ())
+        done = self._commit_sink(checkpoint, sink, pieces, 0) if pieces else _Try()
+        if done.left:
             raise TargetUnreachableError(
                 f"Job {checkpoint.job!r}: sink {sink!r} cannot tell yet which pieces of checkpoint "
-                f"{checkpoint.checkpoint} are lost: {reason}. Nothing was given up.",
+                f"{checkpoint.checkpoint} are lost: {done.reason}. Nothing was given up.",
                 remedy="bring the target back, then run the command again.",
             )
-        return [(piece, why.evidence) for piece, why in lost]
+        return [(piece, why.evidence) for piece, why in done.lost]
 
     def _check_sinks(self, checkpoint: CompletedCheckpoint) -> None:
         """A sink with pending pieces may not leave the job (hazard H52)."""
-        missing = [
-            name
-            for name, pieces in checkpoint.committables.items()
-            if pieces and name not in self._sinks
-        ]
+        with_pieces = [name for name, pieces in checkpoint.committables.items() if pieces]
+        missing = [name for name in with_pieces if name not in self._sinks]
         if missing:
             raise StopJobError(
                 f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} is decided and "
@@ -164,46 +177,40 @@ class CommitLoop:
         self,
         checkpoint: CompletedCheckpoint,
         name: str,
-        pieces: list[Committable],
+        pieces: Sequence[Committable],
         retries: int,
         check: Check | None = None,
-    ) -> tuple[list[Committable], str, list[tuple[Committable, Lost]]]:
-        """Try the pieces of one sink; return what is left, why, and what is lost."""
+    ) -> _Try:
+        """Try the pieces of one sink once."""
+        sink, before = self._sinks[name], checkpoint.predecessor(name)
+        requests = [CommitRequest(piece, retries, before) for piece in pieces]
         try:
-            before = checkpoint.predecessor(name)
-            requests = [CommitRequest(piece, retries, before) for piece in pieces]
-            _check_others(checkpoint, name, self._sinks[name], requests)
-            outcomes = self._sinks[name].commit(requests)
-            if check is not None and any(
-                isinstance(outcome, AlreadyCommitted) for outcome in outcomes
-            ):
-                check(self._sinks[name])
+            _check_others(checkpoint, name, sink, requests)
+            outcomes = sink.commit(requests)
+            if check is not None and any(isinstance(one, AlreadyCommitted) for one in outcomes):
+                check(sink)
         except TargetChangedError as error:
-            raise (
-                self._explain(checkpoint, self._sinks[name], name, error)
-                if self._explain
-                else error
-            ) from error
+            explain = self._explain
+            raise explain(checkpoint, sink, name, error) if explain else error from error
         except StopJobError:
             raise
         except (ConfigError, PreflightError) as error:
-            raise StopJobError(
-                f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} is decided, and sink "
-                f"{name!r} cannot commit its pieces, now or later: {error.what} No data is lost: "
-                "they stay pre-committed.",
-                remedy=error.remedy
-                or "restore the target to its previous state, then start the job again.",
-            ) from error
-        except Exception as error:  # noqa: BLE001
-            # decided stays decided: after any other error the sink is retried
+            raise _cannot_commit(checkpoint, name, error) from error
+        except Exception as error:  # noqa: BLE001 decided stays decided: the sink is retried
             text = str(error) if isinstance(error, TwoPhaseError) else shown(str(error))
-            return pieces, f"{type(error).__name__}: {text}", []
+            return _Try(pieces, f"{type(error).__name__}: {text}")
         if len(outcomes) != len(pieces):
-            return (
-                pieces,
-                f"the sink answered {len(outcomes)} outcomes to {len(pieces)} requests",
-                [],
-            )
+            answer = f"{len(outcomes)} outcomes to {len(pieces)} requests"
+            return _Try(pieces, f"the sink answered {answer}")
+        return self._sort(checkpoint, pieces, outcomes)
+
+    def _sort(
+        self,
+        checkpoint: CompletedCheckpoint,
+        pieces: Sequence[Committable],
+        outcomes: Sequence[CommitOutcome],
+    ) -> _Try:
+        """Report the pieces that are committed; return the others."""
         again: list[Committable] = []
         reasons: list[str] = []
         lost: list[tuple[Committable, Lost]] = []
@@ -220,7 +227,7 @@ class CommitLoop:
                     lost.append((piece, outcome))
                 case other:
                     assert_never(other)
-        return again, reasons[0] if reasons else "", lost
+        return _Try(again, reasons[0] if reasons else "", lost)
 
     def _note(self, checkpoint: CompletedCheckpoint, piece: Committable, proof: str) -> None:
         name = f"{piece.transaction}/{piece.subtask}"
@@ -232,7 +239,7 @@ class CommitLoop:
 
     @staticmethod
     def _lost(
-        checkpoint: CompletedCheckpoint, lost: list[tuple[Committable, Lost]]
+        checkpoint: CompletedCheckpoint, lost: Sequence[tuple[Committable, Lost]]
     ) -> LostCommittableError:
         pieces = "; ".join(
             f"{piece.transaction}/{piece.subtask} ({piece.rows} rows): {why.evidence}"
@@ -252,14 +259,25 @@ class CommitLoop:
         )
 
 
+def _cannot_commit(
+    checkpoint: CompletedCheckpoint, sink: str, error: ConfigError | PreflightError
+) -> StopJobError:
+    return StopJobError(
+        f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} is decided, and sink "
+        f"{sink!r} cannot commit its pieces, now or later: {error.what} No data is lost: "
+        "they stay pre-committed.",
+        remedy=error.remedy
+        or "restore the target to its previous state, then start the job again.",
+    )
+
+
 def _check_others(
     checkpoint: CompletedCheckpoint, name: str, sink: Sink, requests: Sequence[CommitRequest]
 ) -> None:
-    """Check the other predecessors, if an adoption has left several for a sink: committing this
-    checkpoint hides them.
+    """Check the other predecessors, if an adoption has left several for a sink.
 
-    A request names only one. Until a lineage's first commit in this sink it has them all, so
-    this check runs once.
+    Committing this checkpoint hides them. A request names only one. Until a lineage's first commit
+    in this sink it has them all, so this check runs once.
 
     Raises:
         TargetChangedError: the target lacks one of them.

@@ -1,5 +1,4 @@
-"""Commits concurrently with the next micro-batch: one thread finishes checkpoints in the order
-of their decisions.
+"""Commits concurrently with the next micro-batch, in one thread, in the order of decisions.
 
 Used only with `checkpoint.max_concurrent` above 1. A single thread keeps commits in order: a sink
 may take its high-water mark as proof of everything below (I4).
@@ -55,9 +54,7 @@ class CommitQueue:
         self._gave_up = False
 
     def submit(self, finish: Callable[[], bool]) -> None:
-        """Queue one more checkpoint; `finish` returns True once it is committed, False if
-        the job stops first.
-        """
+        """Queue one more checkpoint; `finish` returns False if the job stops before it commits."""
         with self._changed:
             self._left.append(finish)
             self._changed.notify_all()

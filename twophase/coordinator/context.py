@@ -1,6 +1,4 @@
-"""The parts of one job that every step of the protocol works with, assembled once for a
-driver or for a repair.
-"""
+"""The parts of one job that every step of the protocol works with, for a driver or a repair."""
 
 from __future__ import annotations
 

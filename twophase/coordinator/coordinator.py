@@ -55,8 +55,9 @@ class Write:
 
 
 class CheckpointCoordinator:
-    """Coordinates the checkpoints of one job, as one driver. For one thread at a time, apart from
-    `context.stopping`.
+    """Coordinates the checkpoints of one job, as one driver.
+
+    For one thread at a time, apart from `context.stopping`.
 
     Args:
         context: the job, as this driver sees it.
@@ -90,9 +91,7 @@ class CheckpointCoordinator:
 
     @property
     def generation(self) -> int:
-        """The generation with which this driver took the job over, also if recovery failed
-        after that; 0 before.
-        """
+        """The generation with which this driver took the job over, even in vain; 0 before."""
         return self.attempts.generation
 
     @property
@@ -116,8 +115,7 @@ class CheckpointCoordinator:
         return self._commit_queue.failure
 
     def close(self, *, retry: bool = False) -> None:
-        """Wait until nothing more is being committed; what is left then is committed by
-        the next recovery.
+        """Wait until nothing is being committed any more. The next recovery commits what is left.
 
         Args:
             retry: until everything is committed or the job is stopped; otherwise what is
@@ -130,8 +128,7 @@ class CheckpointCoordinator:
     def recover(
         self, previous_generation: int | None = None, restore: Restore | None = None
     ) -> None:
-        """Take the job over and finish what older drivers left. See
-        `coordinator.recovery` for the order.
+        """Take the job over, and finish what older drivers left, as `coordinator.recovery` does.
 
         Args:
             previous_generation: the generation of this very driver before a restart; it is fenced
@@ -144,9 +141,7 @@ class CheckpointCoordinator:
         self._recovery.run(previous_generation, restore)
 
     def begin_lineage(self, lineage: Lineage) -> None:
-        """Begin a new lineage, after `recover`. A sink that has another target from now on begins
-        there without proofs.
-        """
+        """Begin a new lineage, after `recover`. A sink with a new target begins without proofs."""
         sinks = self.context.sinks
         kept = tuple(
             proof for proof in lineage.proofs or () if not has_moved(proof, sinks.get(proof.sink))
@@ -233,9 +228,7 @@ class CheckpointCoordinator:
                     raise attempt.error
 
     def _make_room(self, number: int) -> None:
-        """Commit decided checkpoints before anything new begins (hazard rule HD4), except those
-        that may be under way.
-        """
+        """Commit decided checkpoints, except those that may be under way, before the next (HD4)."""
         at_most = self.context.options.max_concurrent - 1
         if at_most:
             self._commit_queue.wait(at_most)

@@ -1,6 +1,4 @@
-"""Reasons why a checkpoint failed. The names are those of Flink's CheckpointFailureReason,
-familiar to its users.
-"""
+"""Reasons why a checkpoint failed, by the names of Flink's CheckpointFailureReason."""
 
 from __future__ import annotations
 

@@ -42,8 +42,7 @@ def sequentially(steps: Mapping[str, Step[T]], observers: Observers) -> dict[str
 
 
 class SideBySide:
-    """Takes each step in a thread of its own. Returns or raises once all have finished,
-    even after a failure.
+    """Takes each step in a thread of its own, and ends when all have finished or failed.
 
     Args:
         thread: creates an unstarted thread that will run a function.

@@ -60,9 +60,7 @@ class LineageOrder:
         return self._ranks.get(lineage, float("inf"))
 
     def is_newer(self, one: str, other: str) -> bool:
-        """Return whether `one` is known to have begun after `other`; if their order is
-        unknown, neither is newer.
-        """
+        """Return whether `one` is known to have begun after `other`."""
         ranks = self.rank(one), self.rank(other)
         if ranks[0] != ranks[1]:
             return ranks[0] > ranks[1]
@@ -71,16 +69,13 @@ class LineageOrder:
         return (other, one) in self._followed
 
     def newest(self, lineages: Collection[str]) -> list[str]:
-        """Return those of them than which no other is newer: exactly one, if
-        their order is known.
-        """
+        """Return those of them than which no other is newer: one, if their order is known."""
         return sorted(
             one for one in lineages if not any(self.is_newer(other, one) for other in lineages)
         )
 
     def is_followed(self, lineage: str, checkpoint: int) -> bool:
-        """Return whether a target has a newer lineage that continues from here: then every decided
-        piece is committed.
+        """Return whether a newer lineage in a target continues from here: all before is committed.
 
         Another driver may have continued the lineage past the end that the log knows; no lineage
         follows that part.

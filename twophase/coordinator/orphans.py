@@ -1,5 +1,4 @@
-"""Closes the older attempts of one sink: afterwards nothing of them is left in it, and
-nothing more can arrive.
+"""Closes the older attempts of one sink: none of their pieces is left, and none can arrive.
 
     1. scan, and abort the orphans            they may hold locks that the fence needs
     2. raise the sink's fence                 no older writer can pre-commit any more
@@ -67,8 +66,9 @@ class Orphans:
         return aborted + self.abort(below, kept)
 
     def close_if_none(self, below: Attempt, kept: frozenset[PieceKey]) -> bool:
-        """Close only while there is nothing to abort; return whether all is closed. If not,
-        call `close` next.
+        """Close only while there is nothing to abort; return whether all is closed.
+
+        If not, call `close` next.
 
         Args:
             below: the first attempt that stays open.

@@ -42,16 +42,12 @@ class Proofs:
         self._store = store
 
     def decided(self) -> tuple[Proof, ...]:
-        """Return each sink's newest decided checkpoint with pieces: the predecessors of
-        the next checkpoint.
-        """
+        """Return each sink's newest decided checkpoint: the predecessors of the next one."""
         history = self._log.history
         return self._as_of(history, history.newest(history.lineage.id) if history.lineage else None)
 
     def committed(self) -> tuple[Proof, ...]:
-        """Return each sink's newest committed checkpoint with pieces: every
-        target must have it now.
-        """
+        """Return each sink's newest committed checkpoint, which every target must have now."""
         history = self._log.history
         return self._as_of(
             history, history.newest_committed(history.lineage.id) if history.lineage else None
@@ -67,9 +63,7 @@ class Proofs:
         return found.proofs if found else ()
 
     def body(self, decision: Decision) -> CompletedCheckpoint | None:
-        """Return a decided checkpoint; None if its body is gone: subsumed, by this driver or by
-        one that took over.
-        """
+        """Return a decided checkpoint, or None if this or another driver has subsumed it."""
         try:
             return self._store.read(decision)
         except (CheckpointMissingError, FencedError):
@@ -163,9 +157,7 @@ class Proofs:
     def explain(
         self, checkpoint: CompletedCheckpoint, sink: Sink, name: str, error: TargetChangedError
     ) -> TargetChangedError:
-        """Return the error of a refused commit, extended by what the target lacks, if
-        that is the cause.
-        """
+        """Return the error of a refused commit, with what the target lacks, if it does."""
         if not (required := checkpoint.predecessors_in(name)):
             return error
         try:
@@ -182,9 +174,7 @@ class Proofs:
         )
 
     def _offsets(self, proof: Proof, before: Sequence[Proof]) -> str:
-        """Describe the offsets from which its rows can be rewritten: from the end of `before`,
-        which is not missing.
-        """
+        """Describe the offsets from which its rows can be rewritten: from the end of `before`."""
         body = self.body_of(proof)
         ends = f"{list(body.offsets.end)}" if body else f"those in offsets/{proof.checkpoint}"
         begins = " or ".join(self._ended(one, proof) for one in before) or "where the job began"
@@ -206,11 +196,9 @@ class Proofs:
 def _span(proof: Proof, memory: SinkHistory) -> str:
     """Describe the checkpoints of its lineage that a target without this proof lacks."""
     newest = memory.committed.get(proof.lineage)
-    return (
-        f"up to {proof.checkpoint}"
-        if newest is None
-        else f"from {newest + 1} to {proof.checkpoint}"
-    )
+    if newest is None:
+        return f"up to {proof.checkpoint}"
+    return f"from {newest + 1} to {proof.checkpoint}"
 
 
 def check_targets(
@@ -248,9 +236,7 @@ def check_targets(
 
 
 def has_moved(proof: Proof, sink: Sink | None) -> bool:
-    """Return whether a sink has moved to another target, without the proof. A replica that took
-    over has the proof.
-    """
+    """Return whether a sink has moved to a target without the proof; a replica has the proof."""
     return sink is not None and sink.target() != proof.target and not knows(sink.history(), proof)
 
 

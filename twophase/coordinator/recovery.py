@@ -1,5 +1,4 @@
-"""Recovery: a new driver takes the job over and finishes what older drivers left, before it writes
-anything new, in this order.
+"""Recovery: a new driver takes the job over and finishes what older drivers left, in this order.
 
     1. fence      append FENCE(generation) to the log; every older driver is fenced from here on
     2. commit     every decided checkpoint without COMMITTED, oldest first, of all
@@ -87,9 +86,8 @@ class DriverRecovery:
         context.store.sweep()
         context.completer.catch_up(newest)
         duration_s = context.clock.monotonic_s() - began_s
-        context.observers(
-            RecoveryFinished(context.job, generation, recommitted, aborted, duration_s)
-        )
+        outcome = (generation, recommitted, aborted, duration_s)
+        context.observers(RecoveryFinished(context.job, *outcome))
 
     def _take_over(self, previous_generation: int | None, restore: Restore | None) -> None:
         """Step 1, with the sinks validated before the fence is appended."""
@@ -116,9 +114,7 @@ class DriverRecovery:
         return recommitted
 
     def _recommit(self, decision: Decision) -> bool:
-        """The newest that every sink has just proven is not asked for again
-        when Spark replays it.
-        """
+        """Commit a decision; Spark's replay then asks no sink again for the newest one."""
         done = self._context.completer.recommit(decision)
         if done:
             self.recommitted = (decision.lineage, decision.checkpoint)

@@ -1,5 +1,4 @@
-"""The steps of recovery that repairs take too: take a job over and commit decided checkpoints; and
-what a restore begins with.
+"""The steps of recovery that repairs take too, and what a restore begins with.
 
 `coordinator.recovery` has the order of the steps.
 """
@@ -38,9 +37,7 @@ class Restore:
 
     @property
     def committed(self) -> tuple[Proof, ...]:
-        """For each sink, the newest checkpoint with pieces that is already committed, by the
-        log that it is from.
-        """
+        """Return each sink's newest committed checkpoint, by the log that it is from."""
         return (self.adopting[0].predecessors or ()) if self.adopting else self.checkpoint.proofs
 
 

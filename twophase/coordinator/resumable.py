@@ -80,8 +80,7 @@ class ResumableCoordinator:
                 coordinator.context.completer.abort_superseded_attempts(attempt)
 
     def abandon(self, generation: int) -> None:
-        """End the run of this driver after a failure: what it has not decided is aborted, and it
-        can decide no more.
+        """End this driver's run after a failure: abort what is undecided, decide nothing more.
 
         The process that was about to decide may still live. So the fence comes first, and what the
         log says then is final. Decided checkpoints stay, for the recovery of the next run (I2).

@@ -1,5 +1,4 @@
-"""A repair: rereads the records of lost pieces of a decided checkpoint, and writes them in a
-new attempt instead.
+"""A repair: reads the records of lost pieces again, and writes them in a new attempt instead.
 
     1. plan       take over and commit, as every repair does (coordinator/accept_loss.py), which
                   proves what is lost. The source tells which records it would read again, and that
@@ -63,8 +62,7 @@ class Reread(Protocol):
     """Reads the records of a checkpoint again, through the job's plan."""
 
     def ranges(self, lost: Lost) -> Sequence[str]:
-        """Describe the records that `write` reads, for people, after checking that all
-        of them still exist.
+        """Check that all records that `write` reads still exist; describe them for people.
 
         Raises:
             SourceLossError: some no longer exist.
@@ -149,21 +147,7 @@ class RewriteRepair:
         failpoint("R02")
         attempt = Attempt(context.log.history.generation, 1)
         body, old = lost.checkpoint, self._decision(plan.loss)
-        transaction = TransactionId(
-            context.job, body.lineage, body.checkpoint, attempt, sink, body.offsets.hash
-        )
-        orphans = Orphans(
-            context.job, sink, context.sinks[sink], context.observers, self._may_abort
-        )
-        kept = context.completer.pieces_to_commit()
-        orphans.close(attempt, kept)
-        self._ask_again()
-        try:
-            pieces = self._reread.write(lost, transaction)
-            _check_rows(context.job, lost, pieces)
-        except Exception:
-            orphans.abort(replace(attempt, counter=attempt.counter + 1), kept)
-            raise
+        pieces = self._write(plan, attempt)
         failpoint("R04")
         listed = (*plan.loss.kept, *(piece for found in pieces.values() for piece in found))
         new = context.store.prepare(
@@ -171,11 +155,29 @@ class RewriteRepair:
         )
         failpoint("R05")
         names = tuple(str(piece.subtask) for piece in lost.pieces)
-        context.log.append(
-            RepairedRecord(Rewrite(note, new, old.attempt, sink, names, plan.loss.rows))
-        )
+        rewritten = Rewrite(note, new, old.attempt, sink, names, plan.loss.rows)
+        context.log.append(RepairedRecord(rewritten))
         failpoint("R03")
         commit_decided(context.log.history, context.completer.recommit)
+
+    def _write(self, plan: RewritePlan, attempt: Attempt) -> Mapping[int, Sequence[Committable]]:
+        """Close the attempts below `attempt`, and write the pieces in it. An error leaves none."""
+        context, sink, body = self._context, plan.loss.sink, plan.lost.checkpoint
+        transaction = TransactionId(
+            context.job, body.lineage, body.checkpoint, attempt, sink, body.offsets.hash
+        )
+        target = context.sinks[sink]
+        orphans = Orphans(context.job, sink, target, context.observers, self._may_abort)
+        kept = context.completer.pieces_to_commit()
+        orphans.close(attempt, kept)
+        self._ask_again()
+        try:
+            pieces = self._reread.write(plan.lost, transaction)
+            _check_rows(context.job, plan.lost, pieces)
+        except Exception:
+            orphans.abort(replace(attempt, counter=attempt.counter + 1), kept)
+            raise
+        return pieces
 
     def _decision(self, loss: LossPlan) -> Decision:
         decisions = self._context.log.history.decisions
@@ -184,8 +186,7 @@ class RewriteRepair:
         )
 
     def _check_newest(self, decision: Decision, sink: str) -> None:
-        """Check that no later checkpoint has pieces in the sink: the fence may wait for them, and
-        they for ours (I4).
+        """Check that no later checkpoint has pieces in the sink: they may wait for ours (I4).
 
         Raises:
             StopJobError: they have some.
@@ -233,8 +234,7 @@ class RewriteRepair:
         return self._context.completer.commit_again(found)
 
     def _ask_again(self) -> None:
-        """Validate the sinks against the log once more: a driver over another folder can commit
-        until the fence is up.
+        """Validate the sinks once more: another driver can commit until the fence is up.
 
         Raises:
             FencedError: another driver over this folder has taken over.

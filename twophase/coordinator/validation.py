@@ -1,6 +1,4 @@
-"""Validates what the sinks remember against the log, before a driver or a repair goes on with a job
-(I6, hazards H60 to H63).
-"""
+"""Validates what the sinks remember against the log, before a job goes on (I6, H60 to H63)."""
 
 from __future__ import annotations
 
@@ -44,8 +42,7 @@ class SinkValidation:
     def check(
         self, history: History, remembered: Mapping[str, SinkHistory], restore: Restore | None
     ) -> None:
-        """Validate what the sinks remember against the log, or against the
-        checkpoint that is restored.
+        """Validate what the sinks remember against the log, or the restored checkpoint.
 
         Raises:
             StopJobError: the job must not go on.
@@ -61,8 +58,7 @@ class SinkValidation:
         )
 
     def check_again(self, restore: Restore | None = None) -> None:
-        """Validate the sinks once more: a driver over another folder can commit until
-        all fences are up.
+        """Validate the sinks once more: another driver can commit until all fences are up.
 
         Raises:
             FencedError: another driver over this folder has gone on, and the sinks may know
@@ -154,8 +150,7 @@ def _check_lineage(
 def check_restore(
     job: str, history: History, lineage: Lineage, sinks: Mapping[str, SinkHistory]
 ) -> None:
-    """Refuse to restore to a checkpoint before what a sink already has, or is bound
-    to get (hazard H28).
+    """Refuse to restore to a checkpoint before what a sink has, or is bound to get (H28).
 
     Raises:
         RestoreRefusedError: rows after the restored checkpoint are already visible, or decided and
@@ -163,6 +158,23 @@ def check_restore(
     """
     # The log comes first: it was read after the sinks were asked, and another driver may have
     # advanced in between.
+    _check_restore_against_log(job, history, lineage)
+    for name, remembered in sinks.items():
+        for found, checkpoint in remembered.committed.items():
+            restored = lineage.ancestors.get(found, -1)
+            if checkpoint > restored:
+                known = restored if restored >= 0 else "none"
+                raise RestoreRefusedError(
+                    f"Job {job!r}: cannot restore from {lineage.restored_from}: sink {name!r} has "
+                    f"committed checkpoint {checkpoint} of lineage {found}, the restore knows "
+                    f"{known} of it. The rows in between would be written twice; nothing was "
+                    "written.",
+                    remedy="restore from the newest checkpoint, or give the job another name and "
+                    "target.",
+                )
+
+
+def _check_restore_against_log(job: str, history: History, lineage: Lineage) -> None:
     for decision in history.decisions:
         if decision.checkpoint > lineage.ancestors.get(decision.lineage, -1):
             state = "is committed" if decision.committed else "must still be committed"
@@ -173,24 +185,10 @@ def check_restore(
                 remedy="start the job without restore.path to go on from it, "
                 f"or restore from {decision.folder}.",
             )
-    for name, remembered in sinks.items():
-        for found, checkpoint in remembered.committed.items():
-            restored = lineage.ancestors.get(found, -1)
-            if checkpoint > restored:
-                raise RestoreRefusedError(
-                    f"Job {job!r}: cannot restore from {lineage.restored_from}: "
-                    f"sink {name!r} has committed checkpoint {checkpoint} of lineage {found}, the "
-                    f"restore knows {restored if restored >= 0 else 'none'} of it. "
-                    "The rows in between would be written twice; nothing was written.",
-                    remedy="restore from the newest checkpoint, "
-                    "or give the job another name and target.",
-                )
 
 
 def _undecided(job: str, what: str, pieces: Sequence[str]) -> CheckpointMissingError:
-    """Return the error for a checkpoint whose pieces the target still names: the fault need
-    not be in the folder.
-    """
+    """Return the error for a checkpoint that the target still names; the folder may be intact."""
     shown = ", ".join(pieces[:_SHOWN]) + (
         f" and {len(pieces) - _SHOWN} more" if len(pieces) > _SHOWN else ""
     )

@@ -1,6 +1,4 @@
-"""Checkpoint notifications for user code and sources, and the operator state they
-keep in checkpoints.
-"""
+"""Checkpoint notifications for user code and sources, and the operator state that they keep."""
 
 from __future__ import annotations
 
@@ -58,11 +56,7 @@ class CheckpointedFunction(Protocol):
     """A driver-side function with operator state in every checkpoint."""
 
     def snapshot_state(self, context: SnapshotContext) -> Mapping[str, Any]:
-        """Return the state as JSON values. Called once per attempt; an exception
-        declines the attempt.
-        """
+        """Return the state as JSON values, once per attempt. An exception declines the attempt."""
 
     def initialize_state(self, context: InitializationContext) -> None:
-        """Restore the state. Called once per start of the query, after recovery, before the
-        first micro-batch.
-        """
+        """Restore the state. Called once per start, after recovery, before any micro-batch."""

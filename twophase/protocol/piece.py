@@ -1,6 +1,4 @@
-"""The names of pieces and their owner in a target that has only names to know them by: files,
-folders, records (I5).
-"""
+"""The names of pieces and their owner in a target of files, folders or records (I5)."""
 
 from __future__ import annotations
 
@@ -37,8 +35,9 @@ class PieceOwner:
 
 @dataclass(frozen=True, order=True)
 class BatchPieceName:
-    """The name of the one piece of a transaction:
-    `<lineage>-<checkpoint>-<generation>.<counter>`.
+    """The name of a transaction's only piece.
+
+    It is `<lineage>-<checkpoint>-<generation>.<counter>`.
     """
 
     lineage: str
@@ -59,9 +58,7 @@ class BatchPieceName:
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Return the name that `text` holds; None if it is not in this format.
-        The reverse of `str`.
-        """
+        """Return the name that `text` holds, the reverse of `str`; None if it is no such name."""
         match = _BATCH.fullmatch(text)
         if match is None:
             return None
@@ -71,8 +68,9 @@ class BatchPieceName:
 
 @dataclass(frozen=True, order=True)
 class TaskPieceName:
-    """The name of the piece of one task attempt:
-    `<lineage>-<checkpoint>-<generation>.<counter>-<subtask>.<task attempt>`.
+    """The name of the piece of one task attempt.
+
+    It is `<lineage>-<checkpoint>-<generation>.<counter>-<subtask>.<task attempt>`.
     """
 
     lineage: str
@@ -96,9 +94,7 @@ class TaskPieceName:
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Return the name that `text` holds; None if it is not in this format.
-        The reverse of `str`.
-        """
+        """Return the name that `text` holds, the reverse of `str`; None if it is no such name."""
         match = _TASK.fullmatch(text)
         if match is None:
             return None

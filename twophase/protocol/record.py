@@ -1,7 +1,7 @@
-"""The frame of durable bytes: one header line with format, kind, length and SHA-256, then the
-payload (invariant I9).
+"""The frame of durable bytes: format, kind, length and SHA-256 in a header line (invariant I9).
 
-    twophase-files/1 manifest 512 9f86d081884c7d65...\n
+    twophase-files/1 manifest 512 9f86d081884c7d65...
+
     <payload>
 
 A reader accepts exactly the bytes that `frame` has made: every truncation and every
@@ -54,9 +54,7 @@ def frame(magic: str, kind: str, payload: bytes) -> bytes:
 
 
 def newer_version(magic: str, data: bytes) -> int | None:
-    """Return the version that a record claims, if it is of the format in `magic` and
-    newer; otherwise None.
-    """
+    """Return the version that a record claims if it is of this format and newer; else None."""
     name, _, known = magic.rpartition("/")
     found = _VERSION.match(data[:HEAD_BYTES])
     if found is None or found[1] != name.encode() or int(found[2]) <= int(known):

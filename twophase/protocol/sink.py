@@ -67,8 +67,7 @@ class SinkContext:
 
 @dataclass(frozen=True)
 class Predecessor:
-    """The newest checkpoint before a piece's own that has pieces in the same sink. It is committed,
-    and has left proof.
+    """The newest committed checkpoint before a piece's own that has pieces in the same sink.
 
     Attributes:
         lineage: the lineage of the checkpoint: the piece's own, or one that it continues.
@@ -97,9 +96,7 @@ class CommitRequest:
 
 
 def another_target(committable: Committable, target: str) -> TargetChangedError:
-    """Return the error of a piece without proof that is to be committed to another target than it
-    was written to (I10).
-    """
+    """Return the error of a piece without proof that was written to another target (I10)."""
     return TargetChangedError(
         f"{committable.transaction} was written to {committable.target}, this is {target}.",
         remedy="give the sink the table back that it had; its pieces are there.",
@@ -148,9 +145,7 @@ class SinkHistory:
 
 @runtime_checkable
 class NeedsSparkConf(Protocol):
-    """Optional capability of a sink: it declares settings that Spark must start with.
-    `twophase run` applies them.
-    """
+    """Optional capability of a sink: it declares settings that `twophase run` starts Spark with."""
 
     def spark_conf(self) -> Mapping[str, str]:
         """Return Spark settings, such as the jars that the sink needs.
@@ -162,13 +157,12 @@ class NeedsSparkConf(Protocol):
 
 @runtime_checkable
 class ChecksConnection(Protocol):
-    """Optional capability of a sink: it checks its target without Spark. `twophase run` asks
-    while the JVM starts.
-    """
+    """Optional capability of a sink: `twophase run` checks its target while the JVM starts."""
 
     def check_connection(self) -> None:
-        """Connect, and check all that does not depend on the rows' columns: account,
-        privileges, server, table.
+        """Connect, and check all that does not depend on the rows' columns.
+
+        That is account, privileges, server and table.
 
         Runs on the driver, before Spark is up and before `open`, which repeats all of it: what
         passes here may fail later. Writes nothing and keeps nothing open. Called once, possibly
@@ -181,13 +175,10 @@ class ChecksConnection(Protocol):
 
 @runtime_checkable
 class OpensForRepair(Protocol):
-    """Optional capability of a sink: it opens without Spark, and so without the columns. For
-    `twophase repair`.
-    """
+    """Optional capability of a sink: `twophase repair` opens it without Spark, without columns."""
 
     def open_for_repair(self, context: SinkContext) -> None:
-        """Open like `Sink.open`, except that no rows will follow: nothing is checked
-        against their columns.
+        """Open like `Sink.open`, but check nothing against the columns of rows: none will follow.
 
         Runs on the driver, once, instead of `open`. Only `target`, `history`, `in_doubt`, `commit`
         and `close` follow.
@@ -199,13 +190,10 @@ class OpensForRepair(Protocol):
 
 @runtime_checkable
 class CanRehearse(Protocol):
-    """Optional capability of a sink's class: it can write to a scratch folder, to record Spark's
-    classes beforehand.
-    """
+    """Optional capability of a sink's class: it writes to a scratch folder, to record classes."""
 
     def rehearsal(self, folder: Path) -> tuple[Sink, Mapping[str, str]]:
-        """Return a sink of this kind, and the Spark settings that keep everything it
-        writes in `folder`.
+        """Return a sink of this kind, and the Spark settings that keep its writes in `folder`.
 
         A static method: called on the class, in a separate process that records the classes
         for faster starts.
@@ -214,13 +202,12 @@ class CanRehearse(Protocol):
 
 @runtime_checkable
 class NamesPieces(Protocol):
-    """Optional capability of a sink: it lists the pieces of a checkpoint that its
-    target has proof of.
-    """
+    """Optional capability of a sink: it lists the proven pieces of a checkpoint."""
 
     def committed_pieces(self, lineage: str, checkpoint_id: int) -> Sequence[str]:
-        """Return the names of the pieces, as `attempt/subtask`, such as "3.17/0.201"; none where
-        only a mark is left.
+        """Return the names of the pieces, as `attempt/subtask`, such as "3.17/0.201".
+
+        There are none where only a mark is left.
 
         Runs on the driver after `open`, when a target has a checkpoint that the log does not know:
         for an error message, and for a repair, which infers the decision from the attempt.
@@ -229,13 +216,10 @@ class NamesPieces(Protocol):
 
 @runtime_checkable
 class TellsUnfinished(Protocol):
-    """Optional capability of a sink: it tells which pieces in doubt show no sign of ever having
-    been pre-committed.
-    """
+    """Optional capability of a sink: it tells which pieces in doubt were never pre-committed."""
 
     def unfinished(self, pieces: Sequence[Committable]) -> Sequence[Committable]:
-        """Return those `pieces` that their writer never finished, as far as the target shows: no
-        decision lists them.
+        """Return those `pieces` that their writer never finished, as far as the target shows.
 
         Runs on the driver after `open`, in a repair without a list of the decided pieces. A missing
         handle is not enough, nor is a damaged record: such a piece may be decided, and the repair
@@ -249,14 +233,14 @@ class TellsUnfinished(Protocol):
 
 
 class Sink(ABC):
-    """A destination that takes part in the two-phase commit. Subclass
-    `BatchSink` or `ArrowSink`.
+    """A destination that takes part in the two-phase commit.
+
+    Subclass `BatchSink` or `ArrowSink`.
     """
 
     @abstractmethod
     def open(self, context: SinkContext) -> None:
-        """Connect, check everything that can be checked before a write, and create the
-        sink's own bookkeeping.
+        """Connect, check all that can be checked before a write, and create the sink's bookkeeping.
 
         Runs on the driver, once per start of the job, before recovery.
 
@@ -348,8 +332,7 @@ class Sink(ABC):
 
     @abstractmethod
     def in_doubt(self) -> Sequence[Committable]:
-        """Return all pieces of this job and sink that are pre-committed but not
-        committed, decided or not.
+        """Return all pre-committed, uncommitted pieces of this job and sink, decided or not.
 
         Runs on the driver in recovery and after a declined attempt. Must read the
         target, never memory.
@@ -357,8 +340,7 @@ class Sink(ABC):
 
     @abstractmethod
     def subsume(self, lineage: str, checkpoint_id: int) -> None:
-        """Fold the proofs of the lineage up to `checkpoint_id` into its high-water mark; all its
-        pieces are committed.
+        """Fold a lineage's proofs up to `checkpoint_id`, all committed, into its high-water mark.
 
         Runs on the driver after the log says COMMITTED; a crash may skip or interrupt it: the next
         recovery calls it again. Also called for each lineage that the job continues, up to its end.
@@ -376,9 +358,7 @@ class Sink(ABC):
 
 
 class BatchSink(Sink):
-    """A sink that pre-commits a whole DataFrame from the driver, such as one with its
-    own transaction log.
-    """
+    """A sink that pre-commits a whole DataFrame from the driver, such as by its own log."""
 
     @abstractmethod
     def pre_commit(self, batch: DataFrame, transaction: TransactionId) -> Sequence[Committable]:

@@ -19,8 +19,7 @@ class SinkWriter(ABC):
 
     @abstractmethod
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write rows. Columns are matched by name; NULL stays NULL, and an empty
-        string is not NULL.
+        """Write rows. Columns match by name; NULL stays NULL, and an empty string is not NULL.
 
         Runs on the executor, any number of times, each batch with at least one row. Whatever a
         crash leaves must be found by `Sink.in_doubt` or vanish by itself. Never retry rows: raise,
@@ -33,8 +32,7 @@ class SinkWriter(ABC):
 
     @abstractmethod
     def pre_commit(self) -> Committable | None:
-        """Make the rows durable, still invisible, and return their handle; None if
-        there were no rows.
+        """Make the rows durable, still invisible; return their handle, or None without rows.
 
         Runs on the executor, once, after the last `write`. After a crash the piece is either listed
         in a checkpoint and committed, or found by `Sink.in_doubt` and aborted. Raise if it is not
@@ -49,6 +47,7 @@ class SinkWriter(ABC):
 
     @abstractmethod
     def abort(self) -> None:
-        """Discard the written rows. Runs at most once, after an exception; a crash may skip
-        it. Must not raise.
+        """Discard the written rows.
+
+        Runs at most once, after an exception; a crash may skip it. Must not raise.
         """

@@ -1,6 +1,4 @@
-"""Spark's folder in an adoption: reads frozen offsets of the lineage taken over, and refuses a
-folder with state.
-"""
+"""Spark's folder in an adoption: its frozen offsets are read; one with state is refused."""
 
 from __future__ import annotations
 

@@ -118,9 +118,7 @@ class BatchHandler:
         self._observers = observers
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        """Called by Spark on the driver, once for each micro-batch and again after
-        a crash or failure.
-        """
+        """Called by Spark on the driver, for each micro-batch and again after a failure."""
         try:
             self._handle(batch, number)
         except BaseException as error:  # noqa: BLE001 Spark gets each as an exception
@@ -187,9 +185,7 @@ class BatchHandler:
         )
 
     def _share_digests(self, batch: DataFrame, number: int, decided: Decision | None) -> None:
-        """If state depends on the records, have the source note digests of them, or compare
-        them (hazard H35).
-        """
+        """If state depends on the records, have the source note or compare their digests (H35)."""
         if not self._keeps_state:
             return
         digests = range_digest.begin(
@@ -277,8 +273,7 @@ class _Rows:
 
     @cached_property
     def without(self) -> frozenset[str]:
-        """The sinks that get no rows because the micro-batch has no partitions. They acknowledge
-        without a Spark job.
+        """The sinks that acknowledge without a job: their micro-batch has no partitions.
 
         The Kafka source's first micro-batch is one if the topics are empty: it makes the source's
         start durable (H55).
@@ -296,9 +291,7 @@ class _Rows:
             self._materialised = self._batch.localCheckpoint(eager=True)
 
     def forget(self) -> None:
-        """Drop the materialised rows after a failure: blocks may be lost, so the next attempt
-        computes them again.
-        """
+        """Drop the materialised rows after a failure: the next attempt computes them again."""
         self.release()
         self._materialised = None
 

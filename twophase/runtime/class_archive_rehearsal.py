@@ -1,5 +1,6 @@
-"""Runs once what drivers do, while the JVM records the classes it loads. See
-`twophase/startup/class_archive.py`.
+"""Runs once what drivers do, while the JVM records the classes that it loads.
+
+See `twophase/startup/class_archive.py`.
 
 python -m twophase.runtime.class_archive_rehearsal '{"spark.jars": "..."}' it ends when its standard
     input closes
@@ -69,8 +70,7 @@ class _Reader(DataSourceStreamReader):
 
 
 def main(conf: Mapping[str, str]) -> None:
-    """Run batches, a shuffle and a job with each sink, then shut down cleanly: the JVM writes its
-    archive as it ends.
+    """Run batches, a shuffle and a job with each sink, then let the JVM end and write its archive.
 
     Args:
         conf: Spark's configuration in the jobs. A sink that needs packages takes part if its
@@ -80,18 +80,9 @@ def main(conf: Mapping[str, str]) -> None:
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as name:
         _leave_a_folder_that_is_gone(name)
         sinks, needed = _sinks(Path(name), conf)
-        spark = (
-            SparkSession.builder.master("local[2]")
-            .config(
-                map={
-                    **needed,
-                    **conf,
-                    "spark.ui.enabled": "false",
-                    "spark.sql.shuffle.partitions": "2",
-                }
-            )
-            .getOrCreate()
-        )
+        fixed = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
+        builder = SparkSession.builder.master("local[2]")
+        spark = builder.config(map={**needed, **conf, **fixed}).getOrCreate()
         gateway: Any = SparkContext._gateway
         try:
             _live(spark, Path(name), sinks)
@@ -103,8 +94,9 @@ def main(conf: Mapping[str, str]) -> None:
 
 
 def _leave_a_folder_that_is_gone(spare: str) -> None:
-    """Leave a working directory that is deleted, since Spark does not start in one. Any other
-    stays: relative paths in the environment (PYTHONPATH, SPARK_CONF_DIR) start from it.
+    """Leave a working directory that is deleted: Spark does not start in one.
+
+    Any other stays: relative paths in the environment (PYTHONPATH, SPARK_CONF_DIR) start from it.
     """
     try:
         Path.cwd()
@@ -113,9 +105,7 @@ def _leave_a_folder_that_is_gone(spare: str) -> None:
 
 
 def _delete_abandoned() -> None:
-    """Delete the folders of this account's killed rehearsals. What cannot be deleted is left to
-    the next rehearsal.
-    """
+    """Delete the folders of this account's killed rehearsals, as far as that is possible."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError):
             known = folder.lstat()
@@ -157,8 +147,7 @@ def _live(spark: SparkSession, folder: Path, sinks: Mapping[str, Sink]) -> None:
                 "restart.strategy", "none"
             )
             job.trigger(availableNow=True).start().await_termination()
-        except Exception:  # noqa: BLE001
-            # an archive without the classes of one sink is better than none
+        except Exception:  # noqa: BLE001 an archive without one sink's classes is better than none
             _log.warning("sink %s was not rehearsed", name, exc_info=True)
 
 
@@ -170,9 +159,7 @@ def _handle(batch: DataFrame, number: int) -> None:  # noqa: ARG001
 
 
 def _end_with_the_recorder() -> None:
-    """Exit when the recording process has died, since nothing waits for the archive. The JVM ends
-    with this process.
-    """
+    """Exit, and the JVM with it, when the recording process has died: nothing waits for us."""
     while os.read(sys.stdin.fileno(), 1):
         pass
     os._exit(1)

@@ -46,8 +46,7 @@ class GroupOffsetsListener:
                 continue
             try:
                 group.commit(line)
-            except Exception as error:  # noqa: BLE001
-                # group offsets inform only; the data is committed
+            except Exception as error:  # noqa: BLE001 offsets inform only; the data is committed
                 self._observers(
                     GroupOffsetsDelayed(
                         self._job, checkpoint_id, f"{type(error).__name__}: {error}"

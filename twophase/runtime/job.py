@@ -84,9 +84,7 @@ class Job:
         return ended
 
     def stop(self) -> None:
-        """Stop the job. An undecided checkpoint is aborted; a decided one is committed now or
-        by the next start.
-        """
+        """Stop the job. What is undecided is aborted; what is decided is committed in the end."""
         self._stopping.set()
         with self._lock:
             run = self._run
@@ -177,19 +175,16 @@ class Job:
         try:
             run()
         except BaseException as error:  # noqa: BLE001 handed to the restart strategy
-            return (
-                error
-                if isinstance(error, TwoPhaseError)
-                else errors.from_text(str(error)) or failure(error)
-            )
+            if isinstance(error, TwoPhaseError):
+                return error
+            return errors.from_text(str(error)) or failure(error)
         return None
 
     def _close(self) -> None:
         for close in self._parts.closers():
             try:
                 close()
-            except Exception as error:  # noqa: BLE001
-                # the job has ended; there is nothing left to protect
+            except Exception as error:  # noqa: BLE001 the job has ended: nothing is left to protect
                 self._error = self._error or error
         with _claims_lock:
             _claimed.pop(str(self._parts.storage.root.resolve()), None)

@@ -1,6 +1,4 @@
-"""The description of a job, and its parts that outlive a run of its query: storage, sinks, operator
-states, group offsets.
-"""
+"""The description of a job, and the parts of it that outlive a run of its query."""
 
 from __future__ import annotations
 
@@ -109,8 +107,7 @@ class JobParts:
         return self.states.snapshot(checkpoint, offsets)
 
     def open_sinks(self) -> None:
-        """Open the sinks side by side. Of several that cannot be opened, the first in the user's
-        order is reported.
+        """Open the sinks side by side; raise the first error in the user's order.
 
         Raises:
             ConfigError: a sink's options or columns are not right, or two sinks
@@ -153,9 +150,7 @@ class JobParts:
                 )
 
     def _schema(self, name: str) -> pa.Schema:
-        """The columns that the sink will see; a transform that needs a plain DataFrame fails
-        here, before any write.
-        """
+        """The columns that the sink sees. A transform that needs a plain DataFrame fails here."""
         try:
             zone = self.spark.conf.get("spark.sql.session.timeZone")
             rows = self.description.sinks[name].rows(self.description.frame)

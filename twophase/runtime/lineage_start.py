@@ -35,11 +35,8 @@ class LineageStart:
         Raises:
             ConfigError: the options rule out a fresh start, or a start without Spark's state.
         """
-        name, options, log = (
-            self._parts.name,
-            self._parts.description.options,
-            coordinator.context.log,
-        )
+        name, log = self._parts.name, coordinator.context.log
+        options = self._parts.description.options
         if self.restore is not None:
             coordinator.begin_lineage(self.restore.lineage)
         elif log.history.lineage is None:
@@ -51,11 +48,8 @@ class LineageStart:
                     "start.",
                 )
             coordinator.begin_lineage(Lineage(new_lineage_id()))
-        if (
-            self._stateful
-            and begins_without_state(log.history)
-            and not options.allow_non_restored_state
-        ):
+        may_drop = not self._stateful or options.allow_non_restored_state
+        if not may_drop and begins_without_state(log.history):
             raise ConfigError(
                 f"Job {name!r}: its log was adopted from the targets, which hold nothing of the "
                 "state that the plan keeps in Spark, or may. Nothing was written.",

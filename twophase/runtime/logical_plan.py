@@ -1,6 +1,4 @@
-"""Inspects the logical plan of a DataFrame: its sources, state, watermark and shuffles, and
-whether it has any rows.
-"""
+"""Inspects the logical plan of a DataFrame: sources, state, watermark, shuffles, emptiness."""
 
 from __future__ import annotations
 
@@ -131,8 +129,9 @@ def may_shuffle(frame: DataFrame) -> bool:
 
 
 def is_row_by_row(frame: DataFrame) -> bool:
-    """Return whether partition i of the rows comes from partition i of the sources taken in turn;
-    False if in doubt.
+    """Return whether partition i of the rows comes from partition i of the sources.
+
+    The sources are taken in turn. False if in doubt.
     """
     return all(node.nodeName() in _ROW_BY_ROW | _LEAVES for node in _nodes(analyzed(frame)))
 
@@ -143,8 +142,7 @@ def is_deterministic(frame: DataFrame) -> bool:
 
 
 def is_empty(frame: DataFrame) -> bool:
-    """Return whether a batch DataFrame is known to have no rows, because no task would
-    run to compute it.
+    """Return whether a batch DataFrame is known to have no rows: no task would run to compute it.
 
     Spark passes a micro-batch as a set of partitions. If there are none, nothing keeps state,
     counts or moves a watermark either, and nodes that work row by row have nothing to do.

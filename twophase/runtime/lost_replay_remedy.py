@@ -1,6 +1,4 @@
-"""The remedy when Spark needs the records of a committed micro-batch to rebuild its state,
-and they are gone.
-"""
+"""The remedy when the records that Spark needs to rebuild its state are gone."""
 
 from __future__ import annotations
 

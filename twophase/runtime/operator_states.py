@@ -1,5 +1,4 @@
-"""The operator state of a job: the state of its sources and checkpointed functions
-in every checkpoint.
+"""The operator state of a job: of its sources and checkpointed functions, in every checkpoint.
 
 A source's state is built from its line in Spark's offset log, for any Spark source: list state, one
 entry per partition for `twophase-kafka`, a single entry for others. Within a lineage Spark's offset
@@ -73,8 +72,7 @@ class OperatorStates:
     def start_offsets(
         self, checkpoint: CompletedCheckpoint, options: JobOptions
     ) -> tuple[str | None, ...]:
-        """Return the offset line that each source of a new lineage begins with, from
-        the operator state.
+        """Return the offset line that each source of a new lineage begins with.
 
         Raises:
             ConfigError: the state has a source or function that the job does not have, and the
@@ -94,12 +92,7 @@ class OperatorStates:
             if state["format"] != leg.name:
                 surplus.append(f"{state['format']} (the job reads {leg.name} in its place)")
         if surplus and not options.allow_non_restored_state:
-            raise ConfigError(
-                f"Checkpoint {checkpoint.checkpoint} has state that the job has no place for: "
-                f"{', '.join(surplus)}.",
-                remedy="restore the source or function, or set "
-                "restore.allow_non_restored_state to drop its state.",
-            )
+            raise _has_no_place(checkpoint, surplus)
         lines = [
             _source_line(state) if state["format"] == leg.name else None
             for state, leg in zip(sources, self._legs, strict=False)
@@ -131,3 +124,12 @@ def _source_line(state: Mapping[str, Any]) -> str | None:
     if state["format"] != KAFKA:
         return str(state["entries"][0])
     return kafka.to_line(state["source"], state["entries"])
+
+
+def _has_no_place(checkpoint: CompletedCheckpoint, surplus: Sequence[str]) -> ConfigError:
+    return ConfigError(
+        f"Checkpoint {checkpoint.checkpoint} has state that the job has no place for: "
+        f"{', '.join(surplus)}.",
+        remedy="restore the source or function, or set restore.allow_non_restored_state to drop "
+        "its state.",
+    )

@@ -1,5 +1,4 @@
-"""One run of a job's query, from the recovery of the job to the end of the query. A
-restart is another run.
+"""One run of a job's query, from the recovery of the job to the end of the query.
 
 3. recover    fence, commit decided checkpoints, abort orphans (coordinator/recovery.py)
 4. lineage    the current one, or a new one: a fresh start or a restore
@@ -20,10 +19,12 @@ from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.recovery_steps import Restore
 from twophase.errors import InDoubtError, StopJobError, TwoPhaseError
 from twophase.runtime import logical_plan, shuffles
+from twophase.runtime.abandoned_folders import delete_abandoned
 from twophase.runtime.batch import BatchHandler, declined
 from twophase.runtime.job_parts import JobParts
 from twophase.runtime.lineage_start import LineageStart
-from twophase.runtime.spark_folder import SparkFolder, delete_abandoned, noted_conf
+from twophase.runtime.noted_settings import noted_conf
+from twophase.runtime.spark_folder import SparkFolder
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -62,7 +63,7 @@ class QueryRun:
         )
 
     def start(self) -> None:
-        """Steps 3 to 6, if Spark's settings allow; the query is not started if the job is stopping.
+        """Steps 3 to 6, if Spark's settings allow. A job that is stopping starts no query.
 
         Raises:
             ConfigError: the job cannot go on with these options or settings; nothing was written.
@@ -70,13 +71,10 @@ class QueryRun:
         """
         description = self._parts.description
         frame, session = description.frame, self._parts.spark
-        shuffles.check(
-            self._parts.name, session, (entry.rows(frame) for entry in description.sinks.values())
-        )
-        stateful, keeps_state = (
-            logical_plan.is_stateful(frame),
-            logical_plan.keeps_state(logical_plan.analyzed(frame)),
-        )
+        rows = (entry.rows(frame) for entry in description.sinks.values())
+        shuffles.check(self._parts.name, session, rows)
+        stateful = logical_plan.is_stateful(frame)
+        keeps_state = logical_plan.keeps_state(logical_plan.analyzed(frame))
         lineage = LineageStart(self._parts, stateful=stateful)
         if self._stopping.is_set():
             self._coordinator.context.stopping.set()
@@ -88,17 +86,22 @@ class QueryRun:
         lineage.begin(self._coordinator)
         folder = self._prepare_folder()
         self._parts.states.initialize(lineage.checkpoint(self._coordinator))
-        handler = BatchHandler(
+        handler = self._make_handler(folder, stateful=stateful, keeps_state=keeps_state)
+        self._start_query(folder, handler)
+
+    def _make_handler(
+        self, folder: SparkFolder, *, stateful: bool, keeps_state: bool
+    ) -> BatchHandler:
+        return BatchHandler(
             self._coordinator,
-            description.sinks,
+            self._parts.description.sinks,
             folder,
             self._parts.shared,
-            description.options,
+            self._parts.description.options,
             stateful=stateful,
             keeps_state=keeps_state,
             observers=self._parts.observers,
         )
-        self._start_query(folder, handler)
 
     def wait(self) -> None:
         """Wait for the end of the query and of its queued commits; raise what made either fail."""
@@ -118,9 +121,7 @@ class QueryRun:
             raise handler.error  # found while the query was being stopped, which then ended cleanly
 
     def stop(self) -> None:
-        """Let no further micro-batch begin. The thread of the commit queue calls it too,
-        when it has failed.
-        """
+        """Let no further micro-batch begin. A failed thread of the commit queue calls it too."""
         self._coordinator.context.stopping.set()
         with self._lock:
             query = self.query
@@ -128,9 +129,7 @@ class QueryRun:
             query.stop()
 
     def _recover(self, restore: Restore | None) -> None:
-        """Step 3. A restart must not take a fence of its own, of a recovery that failed
-        half-way, for a rival's.
-        """
+        """Step 3. A restart must not take the fence of its own failed recovery for a rival's."""
         coordinator = self._coordinator
         try:
             coordinator.recover(self.generation, restore)

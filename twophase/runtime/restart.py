@@ -1,5 +1,4 @@
-"""Restart strategies: the delay before a failed query is started again, if it is. The
-names are Flink's.
+"""Restart strategies, by Flink's names: the delay before a failed query starts again, if it does.
 
 A policy is a callable: given the time of a failure, it returns the delay in seconds,
 or None to give up.
@@ -37,9 +36,7 @@ def restart_policy(options: JobOptions) -> RestartPolicy:
 
 
 class Exponential:
-    """Doubles the delay up to a maximum and never gives up; starts over after a window
-    without a failure.
-    """
+    """Doubles the delay up to a maximum; starts over after a window without a failure."""
 
     def __init__(self, delay_s: float, delay_max_s: float, window_s: float) -> None:
         self._first_s = self._delay_s = delay_s

@@ -74,8 +74,7 @@ def load_restore(
 def restored_checkpoint(
     job: str, lineage: Lineage, options: JobOptions
 ) -> CompletedCheckpoint | None:
-    """Return the checkpoint that a lineage was restored from, if it has no
-    checkpoint of its own yet.
+    """Return the checkpoint that a lineage without one of its own was restored from.
 
     The restore has already happened: checkpoints that the restored job has decided since are no
     reason to refuse it.
@@ -91,36 +90,39 @@ def restored_checkpoint(
     if not lineage.restored_from:
         return None
     folder = Path(lineage.restored_from)
-    found = _find(job, folder)
-    gone: TwoPhaseError
-    if isinstance(found, ConfigError):
-        gone = found
-    else:
-        try:
-            return found.store.read(found.decision)
-        except (CheckpointMissingError, FencedError) as error:
-            # fenced: a driver of the restored job just deleted it
-            gone = error
+    found = _read_restored(job, folder)
+    if isinstance(found, CompletedCheckpoint):
+        return found
     if options.allow_non_restored_state:
         _log.warning(
             "job %s: the functions of lineage %s begin without the state of %s, which is gone: %s",
-            *(job, lineage.id, folder, gone.what),
+            *(job, lineage.id, folder, found.what),
         )
         return None
     raise CheckpointMissingError(
         f"Job {job!r}: its lineage {lineage.id} has no checkpoint of its own yet, and the one that "
-        f"it began with is gone from {folder}: {gone.what} The job's functions would begin "
+        f"it began with is gone from {folder}: {found.what} The job's functions would begin "
         "without their state. No rows were written.",
         remedy="restore that folder, or set restore.allow_non_restored_state to begin without it.",
-    ) from gone
+    ) from found
+
+
+def _read_restored(job: str, folder: Path) -> CompletedCheckpoint | TwoPhaseError:
+    """Return the checkpoint in a folder, or the error that says why it is gone."""
+    found = _find(job, folder)
+    if isinstance(found, ConfigError):
+        return found
+    try:
+        return found.store.read(found.decision)
+    except (CheckpointMissingError, FencedError) as error:
+        # fenced: a driver of the restored job just deleted it
+        return error
 
 
 def _read(
     job: str, folder: Path
 ) -> tuple[History, CompletedCheckpoint, tuple[CompletedCheckpoint, ...]]:
-    """Return the log beside `folder`, the checkpoint in it, and the uncommitted ones up
-    to it, oldest first.
-    """
+    """Return the log beside `folder`, the checkpoint in it, and the uncommitted ones up to it."""
     found = _find(job, folder)
     if isinstance(found, ConfigError):
         raise found
@@ -148,9 +150,7 @@ class _Found:
 
 
 def _find(job: str, folder: Path) -> _Found | ConfigError:
-    """Return the decision on the checkpoint in `folder`, or an error if there is none or it
-    is no longer kept.
-    """
+    """Return the decision on the checkpoint in `folder`, or the error if it is none or not kept."""
     root = folder.parent.parent
     if folder.parent.name != "chk" or not (root / "log").is_dir():
         return ConfigError(

@@ -1,5 +1,4 @@
-"""Reads the records of a decided checkpoint again for a rewrite, through the job's own plan, like
-a replay in Spark.
+"""Reads the records of a decided checkpoint again, through the job's own plan, for a rewrite.
 
 A query runs over a temporary folder in which one micro-batch is planned and not finished: Spark
 runs that one, and no other. The folder is deleted afterwards; the job's own folder is only read.
@@ -25,7 +24,8 @@ from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink, BatchSink
 from twophase.runtime import logical_plan, shuffles
 from twophase.runtime.batch import JobSink, declined, failure
-from twophase.runtime.spark_folder import header_of, write_planned
+from twophase.runtime.noted_settings import header_of
+from twophase.runtime.spark_folder import write_planned
 from twophase.runtime.writer_task import write_batch
 from twophase.sources.kafka import KafkaOptions
 from twophase.sources.kafka.engines import check_range
@@ -179,9 +179,7 @@ class KafkaReread:
         return found
 
     def _batches(self, lost: Lost) -> list[dict[int, _Task]]:
-        """Return the micro-batches that read what is lost: for each the checkpoint's tasks it
-        repeats, by index.
-        """
+        """Return the micro-batches that read what is lost, each with the tasks that it repeats."""
         tasks = self._tasks(lost.checkpoint.offsets)
         if lost.whole:
             return [dict(enumerate(tasks))]
@@ -215,9 +213,7 @@ class KafkaReread:
         )
 
     def _narrowed(self, offsets: FrozenOffsets, tasks: Iterable[_Task]) -> FrozenOffsets:
-        """Return offsets that enclose only the ranges of some tasks, at most one
-        of each partition.
-        """
+        """Return offsets around the ranges of some tasks only, at most one of each partition."""
         chosen, starts, ends = list(tasks), [], []
         for leg, (start, end) in enumerate(self._parsed(offsets)):
             items = {task.item.key: task.item for task in chosen if task.leg == leg}
@@ -268,8 +264,7 @@ class KafkaReread:
 
 
 def batch_header(job: str, storage: LocalStorage, checkpoint: CompletedCheckpoint) -> str:
-    """Return the time and settings of a checkpoint's micro-batch as Spark noted them: rows
-    may depend on them.
+    """Return what Spark noted with a checkpoint's micro-batch: rows may depend on the settings.
 
     Raises:
         StopJobError: Spark's folder of the lineage is gone, or does not have them.
@@ -337,9 +332,7 @@ def _apart(task: _Task, other: _Task) -> bool:
 
 
 def _owner(batch: Mapping[int, _Task], task: _Task) -> int:
-    """Return the index of the checkpoint's task whose range contains that of a
-    micro-batch's task.
-    """
+    """Return the index of the checkpoint's task whose range contains a micro-batch's task."""
     return next(index for index, one in batch.items() if not _apart(one, task))
 
 

@@ -1,5 +1,4 @@
-"""Finds executors that do not share the job's folder, before a decision relies on state that
-only one of them has.
+"""Finds executors that do not share the job's folder, before a decision relies on their state.
 
 Spark keeps the state of a plan below its checkpoint folder, where each executor reads and writes
 its part directly. If an executor has another disk under that path, its part is lost with the
@@ -83,9 +82,7 @@ class SharedFolder:
         self._asked |= {executor for executor, _ in ran.values()}
 
     def delete_abandoned(self) -> None:
-        """Delete the probe folders of drivers that died. What cannot be deleted is left
-        to the next start.
-        """
+        """Delete the probe folders of drivers that died, as far as that is possible."""
         for probe in self._path.glob(f"{_PROBE}*"):
             try:
                 if time.time() - probe.stat().st_mtime > _ABANDONED_S:
@@ -102,9 +99,7 @@ class SharedFolder:
         return set(found.split(",")) if found else set()
 
     def _ask(self, probe: Path) -> list[str]:
-        """Run enough tasks that every executor should get one; return why each cannot
-        write, empty if it can.
-        """
+        """Run so many tasks that every executor gets one; return why each cannot write."""
         tasks = max(self._context.defaultParallelism, len(self._executors()))
         self._context.addJobTag(probe.name)
         try:

@@ -1,5 +1,4 @@
-"""Nondeterministic shuffles: checks that Spark detects a shuffle that gives other rows
-when it is recomputed.
+"""Checks that Spark detects a shuffle that gives other rows when it is recomputed.
 
 An executor dies with rows that it had shuffled. Its map tasks run again, and if the partition of a
 row is random (`repartition(8, rand())`, a random Python function), the partitions now hold other
@@ -57,9 +56,7 @@ class Fault:
 
 
 def find_fault(spark: SparkSession) -> Fault | None:
-    """Return the session setting, if any, with which Spark would not detect that a shuffle
-    has given other rows.
-    """
+    """Return the setting, if any, with which Spark would miss that a shuffle gave other rows."""
     if spark.conf.get(FULL_RETRY) != "true":
         return Fault(FULL_RETRY, "true")
     # Spark ignores the checksums of shuffles that it merges (push-based shuffle).
@@ -69,8 +66,7 @@ def find_fault(spark: SparkSession) -> Fault | None:
 
 
 def check(job: str, spark: SparkSession, frames: Iterable[DataFrame]) -> None:
-    """Refuse plans that shuffle, or may, if Spark would not detect that a shuffle
-    has given other rows.
+    """Refuse plans that may shuffle if Spark would miss that a shuffle gave other rows.
 
     Args:
         job: the job's name, for the error.

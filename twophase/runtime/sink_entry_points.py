@@ -1,6 +1,4 @@
-"""Finds sinks through the entry point group `twophase.sinks`, so that nothing here depends on
-a particular sink.
-"""
+"""Finds sinks through the entry point group `twophase.sinks`; nothing here depends on one."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Spark's own checkpoint folder of one lineage: reads its offset log, prepares it, and validates it
-against the store.
+"""Spark's own checkpoint folder of one lineage: read, prepared and validated against the store.
 
     metadata      the query id, which is the lineage id
     offsets/<n>   written by Spark before micro-batch n runs
@@ -17,15 +16,12 @@ an empty `<n>` with an unspecific error).
 from __future__ import annotations
 
 import json
-import logging
 import os
 import shlex
-import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from twophase.errors import CheckpointMissingError, DeclinedError, OffsetMismatchError
 from twophase.ids import new_lineage_id
@@ -33,19 +29,13 @@ from twophase.runtime import state_stores
 from twophase.sources.kafka.offsets import first_line
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.entries import Decision, Lineage
-from twophase.state.records import History
 from twophase.state.storage import AlreadyExistsError, LocalStorage, sync_file_system, sync_path
-from twophase.state.store import retained
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-_log = logging.getLogger("twophase")
 _NO_OFFSET = "-"
 _VERSION = "v1"
+_FIRST_COMMIT = "\n".join([_VERSION, json.dumps({"nextBatchWatermarkMs": 0})])
 _LOGS = ("offsets", "commits")
 _STATE = "state"
-_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _KEPT = ("sources", _STATE, "ranges")
 RESTORE = (
     "restore the job's folder from one backup, or start a new lineage with restore.path set "
@@ -61,7 +51,8 @@ class SparkFolder:
         path: the folder.
         lineage: the lineage it belongs to.
         remedy: what to do when the folder does not belong to the store.
-        conf: of the session, from `noted_conf`; for a lineage whose first offsets we write.
+        conf: of the session, from `noted_settings.noted_conf`; for a lineage whose first offsets
+            we write.
     """
 
     def __init__(
@@ -78,9 +69,7 @@ class SparkFolder:
 
     @property
     def uri(self) -> str:
-        """The folder as a URI, whatever Spark's default file system. Not percent-encoded,
-        like Hadoop's paths.
-        """
+        """The folder as a URI, not percent-encoded, like Hadoop's paths."""
         return f"file://{self.path.absolute()}"
 
     def planned(self) -> int:
@@ -106,12 +95,11 @@ class SparkFolder:
         return FrozenOffsets(start, end)
 
     def sync(self, batch: int) -> None:
-        """Make durable what the decision on micro-batch `batch` relies on, so that a power cut
-        cannot leave it alone.
+        """Make durable what the decision on micro-batch `batch` relies on.
 
-        This covers its offsets, the note that the batch before is finished, and whatever the state
-        stores, the logs of sources and the tasks that read have written meanwhile, which
-        is listed nowhere.
+        A power cut could leave the decision alone. This covers its offsets, the note that the batch
+        before is finished, and whatever the state stores, the logs of sources and the tasks that
+        read have written meanwhile, which is listed nowhere.
 
         Args:
             batch: every sink has pre-committed it.
@@ -188,8 +176,7 @@ class SparkFolder:
         if (found := query_id(self.path)) != self._lineage.id:
             raise OffsetMismatchError(
                 f"Spark's folder {self.path} belongs to query {found}, not to lineage "
-                f"{self._lineage.id}. Nothing was "
-                "written.",
+                f"{self._lineage.id}. Nothing was written.",
                 remedy=self._remedy,
             )
         decided = newest.checkpoint if newest else self._lineage.first_checkpoint - 1
@@ -209,8 +196,7 @@ class SparkFolder:
         return False
 
     def finish(self, newest: Decision | None) -> bool:
-        """Note the newest micro-batch as finished if its checkpoint is committed, before
-        Spark reads its log.
+        """Note the newest micro-batch as finished, before Spark reads its log, if it is committed.
 
         Spark then does not run it again. Its rows are no longer needed, and its records may have
         expired (hazard H62). Every partition of each state store must have the version that it led
@@ -247,36 +233,25 @@ class SparkFolder:
 
     def _watermark_ms(self, batch: int) -> int:
         """Return the watermark with which micro-batch `batch` ran."""
-        return int(
-            json.loads((self.path / "offsets" / str(batch)).read_text().split("\n")[1])[
-                "batchWatermarkMs"
-            ]
-        )
+        header = (self.path / "offsets" / str(batch)).read_text().split("\n")[1]
+        return int(json.loads(header)["batchWatermarkMs"])
 
     def _write_new(self) -> None:
-        """Write each file whole and durable before the next, `metadata` last; files of an
-        earlier start stay.
-        """
+        """Write each file durably before the next, `metadata` last; files that exist stay."""
         storage = LocalStorage(self.path)
         for log in _LOGS:
             (self.path / log).mkdir(mode=0o700, exist_ok=True)
         if self._lineage.start:
             lines = [line or _NO_OFFSET for line in self._lineage.start]
-            header = json.dumps(
-                {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {**self._conf}}
-            )
-            _create(storage, "offsets/0", "\n".join([_VERSION, header, *lines]))
-            _create(
-                storage, "commits/0", "\n".join([_VERSION, json.dumps({"nextBatchWatermarkMs": 0})])
-            )
+            header = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {**self._conf}}
+            _create(storage, "offsets/0", "\n".join([_VERSION, json.dumps(header), *lines]))
+            _create(storage, "commits/0", _FIRST_COMMIT)
         for log in _LOGS:
             storage.sync(log)
         _create(storage, "metadata", json.dumps({"id": self._lineage.id}))
 
     def _check_position(self, decided: int) -> None:
-        """Check that Spark is at the newest decided batch, which it replays, or has
-        planned the one after it.
-        """
+        """Check that Spark is at the newest decided batch, which it replays, or at the next."""
         planned, finished = self.planned(), self._newest("commits")
         if planned in (decided, decided + 1) and finished in (decided - 1, decided):
             return
@@ -288,8 +263,7 @@ class SparkFolder:
         )
 
     def _check_not_empty(self, log: str, durable: int) -> None:
-        """Refuse an empty file: a power cut can empty what Spark wrote last, and Spark would fail
-        on it at every start.
+        """Refuse an empty file, as a power cut can leave it: Spark would fail on it at every start.
 
         Args:
             log: the folder.
@@ -301,14 +275,15 @@ class SparkFolder:
         path = self.path / log / str(number)
         if number < 0 or path.read_bytes().strip(b"\0"):
             return
+        checksum = path.with_name(f".{number}.crc")
+        delete = (
+            "delete it and its checksum, and start again; no decision relies on it, so nothing is "
+            f"lost by that ({shlex.join(['rm', '-f', str(path), str(checksum)])})."
+        )
         raise OffsetMismatchError(
             f"Spark's log {path} is empty: the machine stopped before it was on disk. "
             "Nothing was written.",
-            remedy="delete it and its checksum, and start again; no decision relies on it, so "
-            "nothing is lost by that "
-            f"({shlex.join(['rm', '-f', str(path), str(path.with_name(f'.{number}.crc'))])})."
-            if number > durable
-            else self._remedy,
+            remedy=delete if number > durable else self._remedy,
         )
 
     def _newest(self, log: str) -> int:
@@ -334,76 +309,13 @@ class SparkFolder:
         return tuple(None if line == _NO_OFFSET else line for line in lines)
 
 
-def delete_abandoned(root: Path, history: History, num_retained: int) -> None:
-    """Delete the folders of abandoned lineages, with the state that Spark kept in them.
-
-    The current lineage keeps its folder, and so do lineages with a checkpoint that can be restored,
-    and those with the newest rows of a sink, because an error would name their offsets. What cannot
-    be deleted is left to the next start.
-
-    Args:
-        root: holds a folder for each lineage, under its id. Folders that the log does not
-            know are left alone.
-        history: the job's history from its log.
-        num_retained: how many committed checkpoints can be restored.
-    """
-    current = history.lineage
-    if current is None:
-        return
-    proofs = (history.newest_committed(current.id) or current).proofs or ()
-    needed = {proof.lineage for proof in proofs} | {
-        found.lineage for found in retained(history, num_retained)
-    }
-    left = {known.id for known in history.lineages} - needed - {current.id}
-    for name in left.intersection(os.listdir(root)):
-        try:
-            shutil.rmtree(root / name)
-        except FileNotFoundError:  # another process was quicker
-            continue
-        except OSError as error:
-            _log.warning(
-                "Spark's folder %s of a lineage that the job has left cannot be deleted: %s",
-                root / name,
-                error,
-            )
-
-
-def noted_conf(session: SparkSession) -> Mapping[str, str]:
-    """Return the session settings that Spark 4.2 needs in all noted offsets: it fails if
-    a start has others.
-    """
-    return {_SHUFFLE_PARTITIONS: str(session.conf.get(_SHUFFLE_PARTITIONS))}
-
-
-def conf_in(path: Path) -> Mapping[str, str]:
-    """Return the same settings from the newest planned micro-batch in a folder;
-    empty if there is none.
-    """
-    try:
-        conf = json.loads(header_of(path, SparkFolder(path, Lineage("")).planned()))["conf"]
-        return {_SHUFFLE_PARTITIONS: str(conf[_SHUFFLE_PARTITIONS])}
-    except (ValueError, KeyError, TypeError):
-        return {}
-
-
-def header_of(path: Path, batch: int) -> str:
-    """Return the time and settings that Spark noted with a micro-batch's offsets; empty if the
-    folder does not say.
-    """
-    try:
-        return (path / "offsets" / str(batch)).read_text().split("\n")[1]
-    except (OSError, ValueError, IndexError):
-        return ""
-
-
 def write_planned(path: Path, offsets: FrozenOffsets, header: str) -> str:
-    """Write an empty folder in which one micro-batch, number 1, is planned: a query over
-    it runs that first.
+    """Write a folder in which micro-batch 1 is planned: a query over it runs that first.
 
     Args:
         path: the folder.
         offsets: where the micro-batch begins and ends.
-        header: what Spark noted when it planned it, from `header_of`.
+        header: what Spark noted when it planned it, from `noted_settings.header_of`.
 
     Returns:
         The folder as a URI for Spark.
@@ -415,15 +327,13 @@ def write_planned(path: Path, offsets: FrozenOffsets, header: str) -> str:
             f"offsets/{number}",
             "\n".join([_VERSION, header, *(line or _NO_OFFSET for line in lines)]),
         )
-    _create(storage, "commits/0", "\n".join([_VERSION, json.dumps({"nextBatchWatermarkMs": 0})]))
+    _create(storage, "commits/0", _FIRST_COMMIT)
     _create(storage, "metadata", json.dumps({"id": lineage.id}))
     return SparkFolder(path, lineage).uri
 
 
 def query_id(path: Path) -> str:
-    """Return the id of the query that a Spark folder belongs to; "unreadable"
-    if it does not say.
-    """
+    """Return the id of the query of a Spark folder; "unreadable" if it does not say."""
     try:
         return str(json.loads((path / "metadata").read_text())["id"])
     except (OSError, ValueError, KeyError, TypeError):

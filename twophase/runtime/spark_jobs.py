@@ -1,5 +1,4 @@
-"""Runs Spark jobs concurrently, in threads that Spark knows; cancels them together and waits until
-their tasks ended.
+"""Runs Spark jobs concurrently; cancels them together, and waits until their tasks ended.
 
 A plain thread loses Spark's local properties, so stopping the query would not cancel its jobs
 (hazard H58). Cancelling returns at once while tasks go on for seconds (hazard H59); even after this
@@ -95,8 +94,7 @@ class SparkJobs:
             self._context.addJobTag(self._tag)
             try:
                 results.put((name, job(), None))
-            except BaseException as error:  # noqa: BLE001
-                # carried to the calling thread, which raises it
+            except BaseException as error:  # noqa: BLE001 the calling thread raises it
                 results.put((name, None, error))
 
         thread = InheritableThread(target=target, name=f"twophase-{name}", daemon=True)

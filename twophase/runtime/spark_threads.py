@@ -15,8 +15,7 @@ from pyspark.sql import SparkSession
 def thread_like_this(
     session: SparkSession, name: str, run: Callable[[], None]
 ) -> InheritableThread:
-    """Return an unstarted thread with the local properties and the active session
-    of the calling one.
+    """Return an unstarted thread with the local properties and active session of this one.
 
     Args:
         session: used if the calling thread has no active session.

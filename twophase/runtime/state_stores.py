@@ -32,8 +32,7 @@ _NO_KEY = b'\0\2v2\0\0\0\1\0\x1d{"type":"struct","fields":[]}'
 
 
 def have_version(state: Path, version: int) -> bool:
-    """Return whether every partition of every state store has a version, by a name without an id;
-    False if in doubt.
+    """Return whether all partitions of all state stores have a version; False if in doubt.
 
     Args:
         state: the folder `state/`.
@@ -77,9 +76,7 @@ def _has_no_key(operator: Path) -> bool:
 
 
 def _exists(file: Path) -> bool:
-    """Return whether a file exists and is not empty: a power cut can empty
-    what Spark wrote last.
-    """
+    """Return whether a file exists and is not empty: a power cut can empty the last one."""
     try:
         return file.stat().st_size > 0
     except FileNotFoundError:

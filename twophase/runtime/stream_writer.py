@@ -99,10 +99,8 @@ class StreamWriter:
                 remedy="give the options to the sink itself.",
             )
         if check_name("sink", name) in self._sinks:
-            raise ConfigError(
-                f"Job {self._name!r} has two sinks named {name!r}.",
-                remedy="give each its own name.",
-            )
+            twice = f"Job {self._name!r} has two sinks named {name!r}."
+            raise ConfigError(twice, remedy="give each its own name.")
         if not isinstance(sink, ArrowSink | BatchSink):
             raise ConfigError(
                 f"Sink {name!r} is a {type(sink).__name__}, neither an ArrowSink nor a BatchSink."
@@ -121,9 +119,7 @@ class StreamWriter:
         return self
 
     def trigger(self, **trigger: Any) -> Self:
-        """Set when a micro-batch, and with it a checkpoint, begins; as
-        `DataStreamWriter.trigger`.
-        """
+        """Set when a micro-batch, and its checkpoint, begins; as `DataStreamWriter.trigger`."""
         self._trigger = trigger
         return self
 
@@ -158,8 +154,7 @@ class StreamWriter:
         return job
 
     def build(self) -> Job:
-        """Check the options and return the job unstarted, for callers that must be able to stop
-        it while it starts.
+        """Check the options; return the job unstarted, so that it can be stopped while it starts.
 
         Raises:
             ConfigError: an option is not right.

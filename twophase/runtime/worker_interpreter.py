@@ -49,9 +49,7 @@ def use_this_python(context: SparkContext) -> None:
 
 
 def restore_worker_python(context: SparkContext) -> None:
-    """Recreate the workers' program if the cache folder that holds it was deleted
-    under a running job.
-    """
+    """Recreate the workers' program if its cache folder was deleted under a running job."""
     if not Path(context.pythonExec).is_absolute() or Path(context.pythonExec).exists():
         return
     with suppress(OSError):  # the next task says what is missing

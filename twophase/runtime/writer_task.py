@@ -1,5 +1,4 @@
-"""Phase 1 on the executors: one writer for each task attempt, inside `DataFrame.mapInArrow` or
-Spark's own write.
+"""Phase 1 on the executors: a writer for each task attempt, in `mapInArrow` or Spark's own write.
 
 The writers are the result stage of the job: no shuffle and no limit comes after them, so the
 committable of the task attempt whose result Spark returns is the one in the checkpoint. Pieces that
@@ -33,8 +32,7 @@ if TYPE_CHECKING:
 def write_batch(
     batch: DataFrame, sink: ArrowSink, transaction: TransactionId, first: int = 0
 ) -> list[Committable]:
-    """Run the writers of one sink over a micro-batch and return their committables. Runs a
-    Spark job and blocks.
+    """Run the writers of one sink over a micro-batch, in a Spark job; return their committables.
 
     Args:
         batch: the rows.
@@ -45,19 +43,15 @@ def write_batch(
     spark = batch.sparkSession
     share_key(spark.sparkContext.environment)
     share_redaction(spark.conf.get(SETTING, "false") or "false", spark.sparkContext.environment)
-    results = batch.mapInArrow(
-        WriterTask(sink, transaction, first), "subtask int, committable string"
-    ).collect()
+    task = WriterTask(sink, transaction, first)
+    results = batch.mapInArrow(task, "subtask int, committable string").collect()
     subtasks = [row.subtask for row in results]
     if len(set(subtasks)) != len(subtasks):
         raise DeclinedError(
             f"{transaction}: Spark returned two results for one subtask: {sorted(subtasks)}."
         )
-    return [
-        Committable.from_json(json.loads(row.committable))
-        for row in results
-        if row.committable is not None
-    ]
+    found = [row.committable for row in results if row.committable is not None]
+    return [Committable.from_json(json.loads(text)) for text in found]
 
 
 class WriterTask:
@@ -76,9 +70,7 @@ class WriterTask:
         yield pa.RecordBatch.from_arrays(columns, names=["subtask", "committable"])
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> tuple[Subtask, Committable | None]:
-        """Write all rows of the task and pre-commit; the committable is None if
-        there were no rows.
-        """
+        """Write all rows of the task and pre-commit; the committable is None without rows."""
         context = TaskContext.get()
         if context is None:
             raise DeclinedError(f"{self._transaction}: the writer runs outside a Spark task.")
@@ -86,9 +78,7 @@ class WriterTask:
         return subtask, self.write(batches, subtask)
 
     def write(self, batches: Iterator[pa.RecordBatch], subtask: Subtask) -> Committable | None:
-        """Write all rows as the task attempt `subtask`, in any process, and pre-commit; None if
-        there were no rows.
-        """
+        """Write all rows as the task attempt `subtask`, and pre-commit; None without rows."""
         committable = self._write(batches, subtask)
         failpoint("C03")
         failpoint("E02")

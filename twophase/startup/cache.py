@@ -1,5 +1,4 @@
-"""The cache folder for files that are fetched or recorded once. Entries are built by one process at
-a time, atomically.
+"""The cache folder for files fetched or recorded once, each built atomically by one process.
 
 `TWOPHASE_CACHE` names the folder; the default is `~/.cache/twophase`.
 """
@@ -66,8 +65,7 @@ def cached(
 
 
 def drop_leftovers(pattern: str, is_wanted: Callable[[Path], bool]) -> None:
-    """Delete the partial folders of killed builds. A build that still runs holds its lock,
-    and keeps its folder.
+    """Delete the partial folders of killed builds: one that still runs holds its lock.
 
     Args:
         pattern: a glob pattern of the names that were to be built.
@@ -85,8 +83,7 @@ def drop_leftovers(pattern: str, is_wanted: Callable[[Path], bool]) -> None:
 def is_ours(path: Path) -> bool:
     """Return whether only we, or root, can have written a file, since its content is run.
 
-    In a cache folder that others may write to, they could replace the file; it would
-    then belong to them.
+    Others could replace it in a folder that they may write to; it would then belong to them.
     """
     known = path.stat()
     return known.st_uid in (os.geteuid(), 0) and not known.st_mode & _WRITABLE_BY_OTHERS

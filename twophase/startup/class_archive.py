@@ -1,5 +1,4 @@
-"""An archive of Spark's classes, which a JVM maps instead of loading and verifying
-ten thousand classes.
+"""An archive of Spark's classes, which a JVM maps instead of loading and verifying them.
 
 This is Java's application class data sharing: one JVM records the archive as it ends, and later
 ones with the same Java and the same jars start with less processor time. A JVM that cannot read an
@@ -75,9 +74,7 @@ class ClassArchive:
         return cache_root() / f"spark-{version('pyspark')}-classes-{digest}"
 
     def options(self) -> list[str]:
-        """Return the JVM options to read it; none if there is no whole archive, or others
-        could have written it.
-        """
+        """Return the JVM options to read it; none unless it is whole, and ours alone to write."""
         folder = self.folder
         archive = folder / _ARCHIVE
         if not _is_unchanged(folder) or not is_ours(archive):
@@ -85,9 +82,7 @@ class ClassArchive:
         return [f"-XX:SharedArchiveFile={archive}", *_SILENT]
 
     def is_due(self) -> bool:
-        """Return whether it should be recorded: it is missing or damaged, and
-        was not tried lately.
-        """
+        """Return whether to record it: missing or damaged, and not tried lately."""
         folder = self.folder
         if (folder / _ARCHIVE).exists():
             return not _is_unchanged(folder)
@@ -96,8 +91,7 @@ class ClassArchive:
         return True
 
     def record(self, conf: Mapping[str, str]) -> None:
-        """Record it, in about half a minute. Does nothing if it is not due, or if another process
-        has just recorded it.
+        """Record it, in about half a minute, if it is due and nobody else just has.
 
         Args:
             conf: Spark's configuration in the jobs that will use the archive.
@@ -144,8 +138,7 @@ class ClassArchive:
         return [Path(java()).resolve(), *sorted(spark_jars().iterdir()), *self.jars]
 
     def _drop_outdated(self, current: Path) -> None:
-        """Remove archives of older versions of the same jars, and of a Spark that is gone:
-        each takes 200 MB.
+        """Remove archives of older jars and of a Spark that is gone: each takes 200 MB.
 
         This includes the leftovers of their killed recordings.
         """
@@ -164,8 +157,7 @@ class ClassArchive:
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> bool:
-    """Run a recording; return whether it succeeded. A machine that is too busy for it starts
-    without an archive.
+    """Run a recording; return whether it succeeded. A busy machine starts without an archive.
 
     The recording ends when we do: its standard input is a pipe from us.
     """
@@ -193,9 +185,7 @@ def _is_unchanged(folder: Path) -> bool:
 
 
 def _fingerprint(file: Path) -> list[int | str]:
-    """Return a file's size in bytes, and a digest of sample pages; takes a millisecond, and is
-    the same for a copy.
-    """
+    """Return a file's size and a digest of sample pages: the same for a copy, in a millisecond."""
     digest = hashlib.sha256()
     with file.open("rb") as opened:
         size = os.fstat(opened.fileno()).st_size

@@ -1,5 +1,4 @@
-"""Starts the Python processes of Spark's driver and of its local tasks before the first
-micro-batch needs them.
+"""Starts the Python processes of Spark's driver and local tasks before they are needed.
 
 Spark starts each on first use: one that looks for data sources in every installed package, one that
 plans a read, one that forks the workers of tasks. Each delays the first row by half a second to a
@@ -48,8 +47,7 @@ class _Reader(DataSourceReader):
 
 
 def skip_lookup(session: SparkSession) -> None:
-    """Tell Spark that no installed package has data sources, if that is so: it would start a
-    process to find out.
+    """Tell Spark that no package has data sources, if so: it would start a process to find out.
 
     Args:
         session: has no data source registered yet, and its workers run this same Python.
@@ -65,8 +63,7 @@ def skip_lookup(session: SparkSession) -> None:
 
 
 def start_workers(session: SparkSession) -> None:
-    """Start the process that plans reads and the one that forks workers in the background, by a
-    Spark job without rows.
+    """Start the processes that plan reads and fork workers, by a Spark job in the background.
 
     Args:
         session: nothing is started if its tasks run on other machines.

@@ -29,9 +29,7 @@ def java() -> str:
 
 
 def spark_home() -> str:
-    """Return the folder of the Spark that will be started: SPARK_HOME, else the
-    installed pyspark.
-    """
+    """Return the folder of the Spark that starts: SPARK_HOME, else the installed pyspark."""
     return os.environ.get("SPARK_HOME") or str(pyspark_jars().parent)
 
 

@@ -1,5 +1,4 @@
-"""The jars of `spark.jars.packages`: Spark resolves them once, and later starts
-are given the files.
+"""The jars of `spark.jars.packages`: resolved by Spark once, then given as files.
 
 Spark asks Ivy at every start, which takes one to two seconds and prints a table. The jars that it
 found the first time are noted in the cache folder, with the size and time of each file; a note that
@@ -45,8 +44,7 @@ def without_installed(conf: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def known_jars(conf: Mapping[str, str]) -> tuple[Path, ...] | None:
-    """Return the jars that Spark found for these packages the last time; None if it
-    must resolve them.
+    """Return the jars that Spark found for these packages before; None if it must find them.
 
     Args:
         conf: Spark's configuration.
@@ -59,19 +57,14 @@ def known_jars(conf: Mapping[str, str]) -> tuple[Path, ...] | None:
         return None
     try:
         noted = {Path(path): stamp for path, stamp in json.loads(note.read_text()).items()}
-        return (
-            tuple(noted)
-            if noted and all(_stamp(path) == stamp for path, stamp in noted.items())
-            else None
-        )
+        is_unchanged = all(_stamp(path) == stamp for path, stamp in noted.items())
+        return tuple(noted) if noted and is_unchanged else None
     except (OSError, ValueError):
         return None
 
 
 def with_jars(conf: Mapping[str, str], jars: Sequence[Path]) -> dict[str, str]:
-    """Return settings that name the jars instead of the packages. Jars with Python code are on
-    Python's path too.
-    """
+    """Return settings that name jars instead of packages; Python code in them is importable."""
     with_python = filter(_has_python, jars)
     return {
         **conf,
@@ -104,9 +97,7 @@ def note_jars(conf: Mapping[str, str], found: str) -> None:
 
 
 def _is_installed(coordinate: str) -> bool:
-    """Return whether Spark has the jar of `group:artifact:version`, by the name that Maven or
-    Spark's Ivy gives it.
-    """
+    """Return whether Spark has the jar of `group:artifact:version`, by Maven's or Ivy's name."""
     group, _, rest = coordinate.partition(":")
     name = f"{rest.replace(':', '-')}.jar"
     return any((spark_jars() / one).exists() for one in (name, f"{group}_{name}"))

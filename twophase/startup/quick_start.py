@@ -46,8 +46,7 @@ def is_switched_off() -> bool:
 
 
 def find_archive(jars: Sequence[Path], conf: Mapping[str, str]) -> ClassArchive | None:
-    """Return the archive for a driver; None if the user has configured another one, or if
-    there can be none.
+    """Return the archive for a driver; None if the user has another, or there can be none.
 
     Args:
         jars: the jars that the driver adds to Spark's own.
@@ -88,9 +87,7 @@ def jvm_environment(
 
 
 def find_worker_python() -> str | None:
-    """Return the program to run as the workers' Python; None if the user has named one, or the
-    cache is read-only.
-    """
+    """Return the workers' Python; None if the user has named one, or the cache is read-only."""
     if os.environ.get(PYTHON_VARIABLE):
         return None
     try:

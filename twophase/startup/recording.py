@@ -1,6 +1,4 @@
-"""`python -m twophase.startup.recording JARS CONF`: records a class archive at
-the lowest priority.
-"""
+"""`python -m twophase.startup.recording JARS CONF`: records an archive at lowest priority."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The program that Spark runs as its workers' Python: this same Python, with a path on which
-pyspark is compiled.
+"""The program that Spark runs as its workers' Python: this one, with pyspark compiled.
 
 Spark puts pyspark.zip first on the path of its Python processes. It holds no bytecode, so each of
 them compiles pyspark again. The installed pyspark is the same, and is already compiled.

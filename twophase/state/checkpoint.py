@@ -79,22 +79,16 @@ class CompletedCheckpoint:
         return tuple(dict.fromkeys([*kept, *own.values()]))
 
     def predecessors_in(self, sink: str) -> list[Proof]:
-        """Return the proofs that a sink's target needs before a piece of this checkpoint may
-        be committed there.
-        """
+        """Return the proofs that a target needs before it may commit a piece of this checkpoint."""
         return [proof for proof in self.predecessors or () if proof.sink == sink]
 
     def predecessor(self, sink: str) -> Predecessor | None:
-        """Return the first of them, which the sink itself checks; `CommitLoop`
-        checks the others.
-        """
+        """Return the first of them, which the sink checks; `CommitLoop` checks the others."""
         found = self.predecessors_in(sink)
         return Predecessor(found[0].lineage, found[0].checkpoint) if found else None
 
     def without(self, loss: AcceptedLoss) -> CompletedCheckpoint:
-        """Return the checkpoint as it is once an operator has accepted a loss, in it or
-        in an earlier one.
-        """
+        """Return the checkpoint as it is after an accepted loss, in it or in an earlier one."""
         pieces = self.committables.get(loss.sink, ())
         kept = tuple(
             one

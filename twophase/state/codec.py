@@ -1,7 +1,7 @@
-"""Durable bytes: one header line with version, kind, length and SHA-256, then canonical
-JSON (invariant I9).
+"""Durable bytes: version, kind, length and SHA-256 in a header line, then canonical JSON (I9).
 
-    twophase/1 DECIDED 231 9f86d081884c7d65...\n
+    twophase/1 DECIDED 231 9f86d081884c7d65...
+
     {"checkpoint":7,...}
 
 A reader accepts exactly the bytes that `encode` writes: every truncation and every flipped bit is
@@ -34,8 +34,7 @@ def canonical_json(value: Any) -> bytes:
 
 def encode(kind: str, body: dict[str, Any]) -> bytes:
     """Frame `body` as a durable record of `kind`."""
-    payload = canonical_json(body)
-    return frame(_MAGIC, kind, payload)
+    return frame(_MAGIC, kind, canonical_json(body))
 
 
 def decode(kind: str, data: bytes, where: str) -> dict[str, Any]:
@@ -79,9 +78,7 @@ def check_readable(data: bytes, where: str) -> None:
 
 
 def is_newer(data: bytes) -> bool:
-    """Return whether a newer version of twophase has written a record, of which the
-    first bytes are enough.
-    """
+    """Return whether a newer version has written a record, of which the first bytes are enough."""
     return newer_version(_MAGIC, data) is not None
 
 

@@ -1,6 +1,4 @@
-"""What the records of the job's log hold: lineages, decisions, the proofs that targets must
-keep, and repairs.
-"""
+"""What the records of the log hold: lineages, decisions, proofs in targets, and repairs."""
 
 from __future__ import annotations
 
@@ -13,8 +11,7 @@ from twophase.ids import Attempt
 
 @dataclass(frozen=True)
 class Proof:
-    """The newest checkpoint with pieces in a sink: once it is committed, the target must keep
-    proof of it for ever.
+    """The newest checkpoint with pieces in a sink, of which the target must keep proof for ever.
 
     Attributes:
         sink: the sink's name.
@@ -139,9 +136,7 @@ class AcceptedLoss:
     action: Literal["accept-loss"] = "accept-loss"
 
     def gave_up(self, sink: str, lineage: str, checkpoint: int, task: int) -> bool:
-        """Return whether the pieces of a task are given up; they are never committed again,
-        even if they reappear.
-        """
+        """Return whether the pieces of a task are given up, and so are never committed again."""
         if sink != self.sink:
             return False
         if (lineage, checkpoint) == (self.lineage, self.checkpoint):
@@ -154,9 +149,7 @@ class AcceptedLoss:
         return _tasks(self.pieces) if mine else frozenset()
 
     def covers(self, lineage: str, checkpoint: int) -> bool:
-        """Return whether the target lacks all of an older checkpoint too, which will
-        not be written again.
-        """
+        """Return whether the target also lacks all of an older checkpoint, for good."""
         proven = max((one.checkpoint for one in self.before if one.lineage == lineage), default=-1)
         if not self.emptied or checkpoint <= proven:
             return False
@@ -171,9 +164,7 @@ class AcceptedLoss:
         return proven >= 0
 
     def amend(self, proofs: tuple[Proof, ...] | None) -> tuple[Proof, ...] | None:
-        """Return proofs, such as those of a lineage, without the ones that the target
-        can no longer have.
-        """
+        """Return proofs without the ones that the target can no longer have."""
         return self._replaced(proofs, lambda one: self._empties(one.lineage, one.checkpoint))
 
     def amend_checkpoint(
@@ -184,11 +175,9 @@ class AcceptedLoss:
         If the checkpoint is emptied, so is every checkpoint of the sink that it names,
         even in an ancestor.
         """
-        return (
-            self._replaced(proofs, lambda _: True)
-            if self._empties(lineage, checkpoint)
-            else self.amend(proofs)
-        )
+        if self._empties(lineage, checkpoint):
+            return self._replaced(proofs, lambda _: True)
+        return self.amend(proofs)
 
     def _replaced(
         self, proofs: tuple[Proof, ...] | None, is_gone: Callable[[Proof], bool]
@@ -209,8 +198,7 @@ class AcceptedLoss:
 
 @dataclass(frozen=True)
 class Adoption:
-    """An operator has let the log adopt the checkpoints that the targets have proof of. A new
-    lineage continues them.
+    """An operator has let the log adopt what the targets have proof of, and begin a lineage.
 
     Attributes:
         note: who, when, why.
@@ -226,8 +214,7 @@ class Adoption:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Pieces that a sink proved lost are replaced by new ones with the same rows, reread and
-    written in a new attempt.
+    """Pieces that a sink proved lost are replaced by pieces of a new attempt, with the same rows.
 
     Attributes:
         note: who, when, why.
@@ -258,9 +245,7 @@ class Rewrite:
         return _tasks(self.pieces) if mine else frozenset()
 
     def withdrew(self, task: int, attempt: Attempt) -> bool:
-        """Return whether the pieces of a task in its sink, under an attempt, are
-        replaced by others.
-        """
+        """Return whether its sink has other pieces now for those of a task under an attempt."""
         return attempt < self.decision.attempt and task in _tasks(self.pieces)
 
 

@@ -12,8 +12,7 @@ from twophase.errors import ConfigError
 
 
 def check_rights(path: Path) -> None:
-    """Check that no other account can write to the job's folder, or replace it. The folder
-    need not exist yet.
+    """Check that no other account can write to the job's folder or replace it, existing or not.
 
     With umask 002 every folder is group-writable, but the group holds only the user: that is no
     other account. Parent folders are administered by their groups, so only world-writable

@@ -49,8 +49,7 @@ class LogEntry:
 
 
 def job_of(storage: Storage) -> str | None:
-    """Return the job that the log in a folder belongs to, from its newest record; None if
-    there is no record.
+    """Return the job that the log in a folder belongs to; None if there is no record.
 
     Raises:
         CorruptRecordError: the newest record is damaged.
@@ -113,8 +112,7 @@ class JobLog:
         return history
 
     def refresh(self) -> History:
-        """Read the log again if it has records that this object has not seen; otherwise
-        only list the names.
+        """Read the log again if it has records that this object has not seen.
 
         Raises:
             CorruptRecordError: as `read`.
@@ -124,9 +122,7 @@ class JobLog:
         return self.read()
 
     def length(self) -> int:
-        """Return the number of records, as far as this object has seen; a folded
-        log begins with one.
-        """
+        """Return the number of records that this object has seen; a folded log begins with one."""
         return self._last - self._first + 1
 
     def append(self, record: Record) -> None:
@@ -174,8 +170,7 @@ class JobLog:
         self.sweep()
 
     def sweep(self) -> None:
-        """Delete the records before the first one of the log, oldest first, and the leftovers of
-        interrupted appends.
+        """Delete the records before the log's first one, and what interrupted appends left.
 
         No reader looks at them and no append begins there, whether they come from an interrupted
         fold or from a fenced driver. Leftovers for numbers after our last may belong to a newer
@@ -214,8 +209,7 @@ class JobLog:
             raise self._in_doubt(sequence, error) from error
 
     def _check_predecessor(self, sequence: int) -> None:
-        """Check that our record is the last of the log: a fold deletes names, and a deleted name
-        can be created again.
+        """Check that our record is the log's last: a name that a fold deletes can be created again.
 
         If the predecessor is not the record we know, a newer driver has folded the log in the
         meantime; another fenced driver may have created that name again. Sometimes the predecessor
@@ -231,9 +225,7 @@ class JobLog:
             )
 
     def _newest_beside(self, sequence: int) -> int:
-        """Return the newest existing record. An error leaves the outcome of record
-        `sequence` in doubt.
-        """
+        """Return the newest existing record. An error leaves record `sequence` in doubt."""
         try:
             return max(self._sequences(), default=0)
         except OSError as error:
@@ -254,9 +246,7 @@ class JobLog:
             raise self._in_doubt(sequence, error) from error
 
     def _read_entries(self) -> list[LogEntry]:
-        """Return the current records; read again if another driver appends to the log or
-        folds it meanwhile.
-        """
+        """Return the current records, read again if another driver changes the log meanwhile."""
         for _ in range(_READ_TRIES):
             sequences = self._sequences()
             try:
@@ -267,9 +257,7 @@ class JobLog:
         return self._read_suffix(self._sequences())
 
     def _read_suffix(self, sequences: list[int]) -> list[LogEntry]:
-        """Return the newest `SUBSUMED` record and all after it, or the whole log; earlier
-        records are leftovers.
-        """
+        """Return the newest `SUBSUMED` record and all after it, or the whole log."""
         entries: list[LogEntry] = []
         for sequence in reversed(sequences):
             if entries and entries[-1].sequence != sequence + 1:

@@ -1,6 +1,4 @@
-"""Files that a newer version of twophase has written: whatever deletes files in the job's
-folder leaves them.
-"""
+"""Files of a newer version of twophase: whatever deletes files in the job's folder leaves them."""
 
 from __future__ import annotations
 

@@ -118,9 +118,7 @@ class History:
         )
 
     def uncommitted(self) -> list[Decision]:
-        """Return the decided checkpoints of all lineages that are not known to be
-        committed, oldest first.
-        """
+        """Return the decided checkpoints that are not known to be committed, oldest first."""
         return [decision for decision in self.decisions if not decision.committed]
 
     def apply(self, record: Record) -> History:
@@ -153,40 +151,35 @@ class History:
         repairs = (*self.repairs, repair)
         match repair:
             case AcceptedLoss():
-                known = {one.id for one in self.lineages} | {
-                    name for one in self.lineages for name in one.ancestors
-                }
-                _check(repair.lineage in known, f"loss in lineage {repair.lineage}")
-                decisions = tuple(
-                    replace(
-                        one, proofs=repair.amend_checkpoint(one.lineage, one.checkpoint, one.proofs)
-                    )
-                    for one in self.decisions
-                )
-                lineages = tuple(
-                    replace(one, proofs=repair.amend(one.proofs)) for one in self.lineages
-                )
-                return replace(self, lineages=lineages, decisions=decisions, repairs=repairs)
+                return replace(self._amended(repair), repairs=repairs)
             case Adoption(lineage=lineage):
                 begun = replace(self, decisions=()).apply(LineageRecord(lineage))
                 return replace(begun, repairs=repairs)
-            case Rewrite(decision=new, replaced=replaced):
-                old = replace(new, attempt=replaced)
-                found = [
-                    one for one in self.decisions if one.folder == old.folder and not one.committed
-                ]
-                _check(
-                    len(found) == 1, f"checkpoint {new.checkpoint} written again without a decision"
-                )
-                _check(
-                    new.attempt.generation == self.generation,
-                    f"rewrite of generation {new.attempt.generation}",
-                )
-                return replace(
-                    self,
-                    decisions=tuple(new if one in found else one for one in self.decisions),
-                    repairs=repairs,
-                )
+            case Rewrite():
+                return replace(self._rewritten(repair), repairs=repairs)
+
+    def _amended(self, loss: AcceptedLoss) -> History:
+        """Return the history without the proofs that an accepted loss makes void."""
+        known = {one.id for one in self.lineages}
+        known |= {name for one in self.lineages for name in one.ancestors}
+        _check(loss.lineage in known, f"loss in lineage {loss.lineage}")
+        decisions = tuple(
+            replace(one, proofs=loss.amend_checkpoint(one.lineage, one.checkpoint, one.proofs))
+            for one in self.decisions
+        )
+        lineages = tuple(replace(one, proofs=loss.amend(one.proofs)) for one in self.lineages)
+        return replace(self, lineages=lineages, decisions=decisions)
+
+    def _rewritten(self, rewrite: Rewrite) -> History:
+        """Return the history with the new decision in place of the replaced one."""
+        new, old = rewrite.decision, replace(rewrite.decision, attempt=rewrite.replaced)
+        replaced = [one for one in self.decisions if one.folder == old.folder and not one.committed]
+        known = len(replaced) == 1
+        _check(known, f"checkpoint {new.checkpoint} written again without a decision")
+        generation = new.attempt.generation
+        _check(generation == self.generation, f"rewrite of generation {generation}")
+        decisions = tuple(new if one in replaced else one for one in self.decisions)
+        return replace(self, decisions=decisions)
 
     def _check_next(self, decision: Decision) -> None:
         lineage, newest = self.lineage, self.newest(decision.lineage)
@@ -257,17 +250,20 @@ def record_from_json(kind: str, value: Any, where: str) -> Record:
             case SubsumedRecord.kind:
                 return SubsumedRecord(History.from_json(value["history"]))
             case _:
-                raise NewerFormatError(
-                    f"The log record {where} is of the unknown kind {kind!r}: "
-                    "a newer twophase wrote it.",
-                    remedy=NEWER_REMEDY,
-                )
+                raise _unknown_kind(kind, where)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise NewerFormatError(
             f"The log record {where} ({kind}) is whole and lacks or has unknown fields, as of "
             f"another version of twophase: {error}.",
             remedy=NEWER_REMEDY,
         ) from None
+
+
+def _unknown_kind(kind: str, where: str) -> NewerFormatError:
+    return NewerFormatError(
+        f"The log record {where} is of the unknown kind {kind!r}: a newer twophase wrote it.",
+        remedy=NEWER_REMEDY,
+    )
 
 
 def _lineage(value: Mapping[str, Any]) -> Lineage:

@@ -89,15 +89,11 @@ class Storage(ABC):
 
     @abstractmethod
     def sync(self, folder: str) -> None:
-        """Make everything found in `folder` durable, so that no action outlives the files
-        that it is based on.
-        """
+        """Make everything in `folder` durable: no action may outlive the files it is based on."""
 
     @abstractmethod
     def names(self, folder: str) -> list[str]:
-        """Return the final names in `folder`, sorted, without temporary names. Empty if there
-        is no such folder.
-        """
+        """Return the final names in `folder`, sorted; none if there is no such folder."""
 
     @abstractmethod
     def delete(self, name: str) -> None:
@@ -260,9 +256,7 @@ class LocalStorage(Storage):
                 torn.unlink(missing_ok=True)
 
     def _make_folder(self, path: Path) -> None:
-        """Create a folder durably. Sync an existing one too: its creator may have
-        died before its sync.
-        """
+        """Create a folder durably; sync an existing one too, whose creator may have died."""
         if path in self._durable_folders:
             return
         if path != path.parent:
@@ -278,8 +272,7 @@ class LocalStorage(Storage):
 
 
 class ReadOnlyStorage(LocalStorage):
-    """A folder opened for reading only: nothing is created, changed or synced. Do not act on
-    what is read here.
+    """A folder opened for reading only: nothing is synced, so do not act on what is read here.
 
     Raises:
         ConfigError: there is no such folder, or see `LocalStorage`.
@@ -311,8 +304,7 @@ class ReadOnlyStorage(LocalStorage):
 
 
 def local_path(root: str | Path) -> Path:
-    """Return the absolute folder that a path or URL names: `/chk`, `file:/chk` and
-    `file:///chk` are the same.
+    """Return the absolute folder of a path or URL: `/chk`, `file:/chk` and `file:///chk` are one.
 
     Raises:
         ConfigError: it is a URL of another storage, or not a path.
@@ -374,9 +366,7 @@ def sync_file_system(path: Path) -> None:
 
 
 def _sync_if_allowed(path: Path) -> None:
-    """Sync a folder that may be a parent of the job's: one that cannot be read or synced was
-    not created by us.
-    """
+    """Sync a folder above the job's, unless the account may not: then we did not create it."""
     try:
         sync_path(path)
     except OSError as error:
@@ -397,9 +387,7 @@ def _sync_found(path: Path) -> None:
 
 
 def _open(path: Path) -> int:
-    """Open for reading: never through a symbolic link, never waiting for the
-    other end of a pipe.
-    """
+    """Open for reading: never through a symbolic link, never waiting for a pipe's other end."""
     try:
         return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:

@@ -84,8 +84,7 @@ class CompletedCheckpointStore:
         self._log.append(DecidedRecord(decision))
 
     def read(self, decision: Decision) -> CompletedCheckpoint:
-        """Read the body of a decided checkpoint, without the pieces that an operator
-        has given up since.
+        """Read the body of a decided checkpoint, without the pieces that were given up since.
 
         Raises:
             CheckpointMissingError: the body is gone.
@@ -115,8 +114,7 @@ class CompletedCheckpointStore:
         return checkpoint
 
     def subsume(self) -> list[Decision]:
-        """Delete the bodies that newer committed checkpoints have replaced; fold the
-        log when it is long.
+        """Delete the bodies that newer committed checkpoints have replaced; fold a long log.
 
         Returns:
             The checkpoints whose bodies this call deleted.
@@ -138,17 +136,14 @@ class CompletedCheckpointStore:
         return gone
 
     def _fold(self) -> None:
-        """Fold the log to its retained decisions, including any that another thread
-        has just appended.
-        """
+        """Fold the log to its retained decisions, with any that another thread appended."""
         with self._log.lock:
             history = self._log.history
             kept = tuple(decision for decision in history.decisions if decision not in self._gone)
             self._log.fold(replace(history, decisions=kept))
 
     def sweep(self) -> None:
-        """Delete bodies that no decision names: of declined attempts, and of drivers that died
-        before the decision.
+        """Delete bodies that no decision names: of declined attempts and of dead drivers.
 
         Only those of generations before ours: our fence keeps them from deciding anything more. A
         body of a newer driver may be decided in a log that we have not read (H40), and stays. So
@@ -173,9 +168,7 @@ class CompletedCheckpointStore:
 
 
 def retained(history: History, num_retained: int) -> list[Decision]:
-    """Return the decisions to keep: all uncommitted ones, and the newest
-    `num_retained` committed ones.
-    """
+    """Return the decisions to keep: the uncommitted, and the newest `num_retained` others."""
     committed = [decision for decision in history.decisions if decision.committed]
     newest = committed[-num_retained:]
     return [

@@ -1,6 +1,4 @@
-"""The harness that connects the contract suite to one sink, and the identities
-that the suite uses.
-"""
+"""The harness that connects the contract suite to one sink, and its pieces' identities."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ FIRST_SUBTASK = Subtask(0, 0)
 
 
 def identity(committable: Committable) -> Identity:
-    """The identity of a piece; rows, offsets and handle may be unknown for a
-    piece found in doubt.
-    """
+    """The identity of a piece; one found in doubt may lack rows, offsets and handle."""
     transaction = committable.transaction
     return (
         transaction.job,
@@ -61,9 +57,7 @@ class SinkHarness(ABC):
         return [{"id": number, "name": f"row {number}", "amount": number / 2} for number in ids]
 
     def rows_with_nulls(self) -> list[Row]:
-        """Return rows that fit `schema`, in the order of `id`, with NULL and empty texts where the
-        target can hold them.
-        """
+        """Return rows that fit `schema`, by `id`, with NULL and empty texts where they can be."""
         return [{"id": 0, "name": None, "amount": None}, {"id": 1, "name": "", "amount": 0.0}]
 
     @abstractmethod
@@ -77,9 +71,7 @@ class SinkHarness(ABC):
         batch: pa.RecordBatch,
         subtask: Subtask = FIRST_SUBTASK,
     ) -> list[Committable]:
-        """Take the rows of one task through phase 1. A sink that is no
-        `ArrowSink` overrides this.
-        """
+        """Take the rows of one task through phase 1, by its `ArrowSink`; others override this."""
         assert isinstance(sink, ArrowSink)
         committable = write_piece(sink, transaction, subtask, batch)
         return [committable] if committable else []
@@ -88,9 +80,7 @@ class SinkHarness(ABC):
 def write_piece(
     sink: ArrowSink, transaction: TransactionId, subtask: Subtask, batch: pa.RecordBatch
 ) -> Committable | None:
-    """Pre-commit the rows of one task attempt; abort its writer if that fails. Return
-    the writer's result.
-    """
+    """Pre-commit the rows of one task attempt; abort its writer on failure. Return its result."""
     writer = sink.writer(transaction, subtask)
     try:
         writer.write(batch)

@@ -50,8 +50,7 @@ def _key(transaction: TransactionId, subtask: Subtask) -> Key:
 
 @dataclass(eq=False)
 class MemoryTarget:
-    """The state that a database would keep. Every change to it is made under `lock`,
-    as in a transaction.
+    """The state that a database would keep, changed only under `lock`, as in a transaction.
 
     Pickles to a reference, so that a pickled sink writes to the same target within this process.
 

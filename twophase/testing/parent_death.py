@@ -14,9 +14,7 @@ import threading
 
 
 def die_with_parent() -> None:
-    """From now on, SIGKILL this process when nobody holds the other end of its
-    standard input any longer.
-    """
+    """SIGKILL this process as soon as nobody holds the other end of its standard input."""
     threading.Thread(target=_wait_for_the_end, daemon=True).start()
 
 

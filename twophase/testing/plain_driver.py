@@ -22,8 +22,7 @@ from twophase.state.entries import Lineage
 
 
 def be_the_driver(failpoints_log: Path) -> None:
-    """Make this process the one that `kill_driver` kills, for itself and for all
-    processes that it starts.
+    """Make this process the one that `kill_driver` kills, for itself and all its children.
 
     Args:
         failpoints_log: receives a line for each failpoint that acts.
@@ -49,8 +48,7 @@ def run_batch(
     offsets: FrozenOffsets,
     pre_commit: Callable[[PendingCheckpoint], None],
 ) -> None:
-    """Do what `foreachBatch(number)` does for a plan without state; return when the
-    checkpoint is decided.
+    """Do what `foreachBatch(number)` does without state; return when the batch is decided.
 
     Args:
         coordinator: recovered, with a lineage.

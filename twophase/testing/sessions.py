@@ -1,5 +1,4 @@
-"""Ends process sessions as a lost machine does: a driver started with `start_new_session=True`, its
-JVM and its workers.
+"""Ends process sessions as a lost machine does: a driver with its JVM and its workers.
 
 The JVM and the workers of a killed driver stay in its session, and must no longer write when the
 next driver starts.
@@ -19,9 +18,7 @@ _POLL_S = 0.01
 
 
 def session_of(leader: int) -> list[psutil.Process]:
-    """Return all live processes of the session that the process `leader` began, whether or
-    not it still runs.
-    """
+    """Return all live processes of the session that `leader` began, itself living or not."""
     found = []
     for pid in psutil.pids():
         with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):

@@ -38,6 +38,60 @@ _SETTINGS = re.compile(
 _ANY_ROW = re.compile(r"SELECT 1 FROM `shop`\.`(\w+)` LIMIT 1")
 _FENCE_READ = f"SELECT generation, counter FROM {_FENCE} WHERE job = %s AND sink = %s"
 _LEDGER_READ = f"SELECT row_count FROM {_LEDGER} WHERE {_KEY}"
+_FENCE_RAISE = (
+    f"INSERT INTO {_FENCE} (job, sink, generation, counter) VALUES (%s, %s, %s, %s)"
+    " ON DUPLICATE KEY UPDATE counter = IF(generation < VALUES(generation)"
+    " OR (generation = VALUES(generation) AND counter < VALUES(counter)),"
+    " VALUES(counter), counter), generation = GREATEST(generation, VALUES(generation))"
+)
+_LEDGER_WRITE = (
+    f"INSERT INTO {_LEDGER} (job, sink, lineage, checkpoint, generation, counter, subtask,"
+    " task_attempt, row_count, offsets_hash) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+)
+_LEDGER_WAIT = (
+    f"SELECT checkpoint FROM {_LEDGER} FORCE INDEX (PRIMARY) WHERE job = %s AND sink = %s "
+    "LOCK IN SHARE MODE"
+)
+_LEDGER_HIGHEST = f"SELECT MAX(checkpoint) FROM {_LEDGER} WHERE {_COLLAPSED}"
+_LEDGER_COLLAPSED = f"SELECT {_KEY_COLUMNS} FROM {_LEDGER} WHERE {_COLLAPSED} LIMIT 1000"
+_LEDGER_OF_CHECKPOINT = (
+    f"SELECT generation, counter, subtask, task_attempt FROM {_LEDGER}"
+    " WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint = %s"
+)
+_MARK_READ = f"SELECT checkpoint FROM {_MARK} WHERE job = %s AND sink = %s AND lineage = %s"
+_MARK_RAISE = (
+    f"INSERT INTO {_MARK} (job, sink, lineage, checkpoint) VALUES (%s, %s, %s, %s)"
+    " ON DUPLICATE KEY UPDATE checkpoint = GREATEST(checkpoint, VALUES(checkpoint))"
+)
+_IS_COMMITTED = (
+    f"SELECT EXISTS (SELECT 1 FROM {_LEDGER}"
+    " WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint = %s)"
+    f" OR EXISTS (SELECT 1 FROM {_MARK}"
+    " WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint >= %s)"
+)
+_COMMITTED = (
+    "SELECT lineage, MAX(checkpoint) FROM ("
+    f" SELECT lineage, checkpoint FROM {_LEDGER} WHERE job = %s AND sink = %s UNION ALL"
+    f" SELECT lineage, checkpoint FROM {_MARK} WHERE job = %s AND sink = %s"
+    ") proof GROUP BY lineage"
+)
+_TARGET_READ = (
+    f"SELECT table_schema_name, table_name, created FROM {_TARGET} WHERE job = %s AND sink = %s"
+)
+_TARGET_WRITE = (
+    f"INSERT INTO {_TARGET} (job, sink, table_schema_name, table_name, created)"
+    " VALUES (%s, %s, %s, %s, %s) ON DUPLICATE KEY UPDATE"
+    " table_schema_name = VALUES(table_schema_name), table_name = VALUES(table_name),"
+    " created = VALUES(created)"
+)
+_SCHEMA_WRITE = f"INSERT INTO {_SCHEMA} (one, id) VALUES (1, %s) ON DUPLICATE KEY UPDATE one = one"
+_SESSION_READ = (
+    "SELECT CONNECTION_ID(), @@sql_mode, @@autocommit, @@innodb_lock_wait_timeout, @@time_zone"
+)
+_PRESENT = "SELECT ID FROM information_schema.PROCESSLIST WHERE ID IN %s AND ID <> CONNECTION_ID()"
+_TRANSACTIONS = (
+    "SELECT trx_mysql_thread_id, COALESCE(trx_query, '') LIKE %s FROM information_schema.INNODB_TRX"
+)
 _WARNING = ("Warning", DUPLICATE_ENTRY, "Duplicate entry for key 'PRIMARY' at row 1")
 
 Arguments = Sequence[Any]
@@ -117,81 +171,45 @@ class Statements:
     def _known_texts(self) -> dict[str, Handler]:
         return {
             "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED": lambda session, _: _OK,
-            (
-                "SELECT CONNECTION_ID(), @@sql_mode, @@autocommit, @@innodb_lock_wait_timeout, "
-                "@@time_zone"
-            ): self._settings,
+            _SESSION_READ: self._settings,
             "SHOW WARNINGS LIMIT 5": lambda session, _: Reply(
                 [_WARNING] * min(self._loads.warnings, 5)
             ),
             "SELECT GET_LOCK(%s, 0)": self._get_lock,
             "SELECT IS_USED_LOCK(%s)": lambda session, asked: Reply([(self._holder(asked[0]),)]),
-            (
-                "SELECT ID FROM information_schema.PROCESSLIST WHERE ID IN %s "
-                "AND ID <> CONNECTION_ID()"
-            ): self._listed,
+            _PRESENT: self._listed,
             "SELECT 1 FROM information_schema.INNODB_TRX LIMIT 1": self._transactions,
-            (
-                "SELECT trx_mysql_thread_id, COALESCE(trx_query, '') LIKE %s "
-                "FROM information_schema.INNODB_TRX"
-            ): (self._transactions),
+            _TRANSACTIONS: self._transactions,
             "START TRANSACTION WITH CONSISTENT SNAPSHOT": self._begin,
             "BEGIN": self._begin,
             "COMMIT": self._commit,
             f"SELECT id FROM {_SCHEMA}": lambda session, _: Reply(
                 list(self._engine.table("schema").values())
             ),
-            (
-                f"INSERT INTO {_SCHEMA} (one, id) VALUES (1, %s) ON DUPLICATE KEY UPDATE one = one"
-            ): lambda session, new: self._write(
+            _SCHEMA_WRITE: lambda session, new: self._write(
                 session, "schema", 1, self._engine.table("schema").get(1, (new[0],))
             ),
             _FENCE_READ: lambda session, asked: self._read("fence", asked),
             f"{_FENCE_READ} LOCK IN SHARE MODE": self._read_fence_shared,
-            f"INSERT INTO {_FENCE} (job, sink, generation, counter) VALUES (%s, %s, %s, %s)"
-            " ON DUPLICATE KEY UPDATE counter = IF(generation < VALUES(generation)"
-            " OR (generation = VALUES(generation) AND counter < VALUES(counter)), "
-            "VALUES(counter), counter),"
-            " generation = GREATEST(generation, VALUES(generation))": self._raise_fence,
+            _FENCE_RAISE: self._raise_fence,
             _LEDGER_READ: lambda session, asked: self._read("ledger", asked),
             f"{_LEDGER_READ} FOR UPDATE": self._read_ledger_locked,
-            f"INSERT INTO {_LEDGER} (job, sink, lineage, checkpoint, generation, counter, subtask,"
-            " task_attempt, row_count, offsets_hash) "
-            "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)": self._write_ledger,
-            f"SELECT checkpoint FROM {_LEDGER} FORCE INDEX (PRIMARY) WHERE job = %s AND sink = %s "
-            "LOCK IN SHARE MODE": self._wait_for_ledger,
-            f"SELECT MAX(checkpoint) FROM {_LEDGER} WHERE {_COLLAPSED}": self._highest_row,
-            f"SELECT {_KEY_COLUMNS} FROM {_LEDGER} WHERE {_COLLAPSED} LIMIT 1000": self._collapsed,
+            _LEDGER_WRITE: self._write_ledger,
+            _LEDGER_WAIT: self._wait_for_ledger,
+            _LEDGER_HIGHEST: self._highest_row,
+            _LEDGER_COLLAPSED: self._collapsed,
             f"DELETE FROM {_LEDGER} WHERE {_KEY}": lambda session, key: self._write(
                 session, "ledger", tuple(key), None
             ),
-            (
-                f"SELECT checkpoint FROM {_MARK} WHERE job = %s AND sink = %s AND lineage = %s"
-            ): lambda session, asked: self._read("high_water", asked),
-            f"SELECT EXISTS (SELECT 1 FROM {_LEDGER} WHERE job = %s AND sink = %s AND lineage = %s "
-            "AND checkpoint = %s)"
-            f" OR EXISTS (SELECT 1 FROM {_MARK} WHERE job = %s AND sink = %s AND lineage = %s "
-            "AND checkpoint >= %s)": (self._has_checkpoint),
-            f"SELECT generation, counter, subtask, task_attempt FROM {_LEDGER} WHERE job = %s "
-            "AND sink = %s AND lineage = %s"
-            " AND checkpoint = %s": self._ledger_of,
-            (
-                f"SELECT table_schema_name, table_name, created FROM {_TARGET} WHERE job = %s "
-                "AND sink = %s"
-            ): (lambda session, asked: self._read("target", asked)),
-            f"INSERT INTO {_TARGET} (job, sink, table_schema_name, table_name, created) "
-            "VALUES (%s, %s, %s, %s, %s)"
-            " ON DUPLICATE KEY UPDATE table_schema_name = VALUES(table_schema_name), table_name = "
-            "VALUES(table_name),"
-            " created = VALUES(created)": lambda session, new: self._write(
+            _MARK_READ: lambda session, asked: self._read("high_water", asked),
+            _IS_COMMITTED: self._has_checkpoint,
+            _LEDGER_OF_CHECKPOINT: self._ledger_of,
+            _TARGET_READ: lambda session, asked: self._read("target", asked),
+            _TARGET_WRITE: lambda session, new: self._write(
                 session, "target", tuple(new[:2]), tuple(new[2:])
             ),
-            "SELECT lineage, MAX(checkpoint) FROM ("
-            f" SELECT lineage, checkpoint FROM {_LEDGER} WHERE job = %s AND sink = %s UNION ALL"
-            f" SELECT lineage, checkpoint FROM {_MARK} WHERE job = %s AND sink = %s"
-            ") proof GROUP BY lineage": self._committed,
-            f"INSERT INTO {_MARK} (job, sink, lineage, checkpoint) VALUES (%s, %s, %s, %s)"
-            " ON DUPLICATE KEY UPDATE checkpoint = GREATEST(checkpoint, VALUES(checkpoint))": self._raise_mark,  # noqa: E501
+            _COMMITTED: self._committed,
+            _MARK_RAISE: self._raise_mark,
         }
 
     # -- sessions ----------------------------------------------------------------------------------

@@ -126,9 +126,7 @@ class Committer:
         return outcomes
 
     def _check_target(self, request: CommitRequest) -> None:
-        """Check that this is the target of a piece without proof, and that the target has the
-        piece's predecessor.
-        """
+        """Check that this is the target of a piece without proof, and has its predecessor."""
         committable, before = request.committable, request.predecessor
         if committable.target != self._table.target:
             raise another_target(committable, self._table.target)
@@ -136,9 +134,7 @@ class Committer:
             raise predecessor_missing(request, self._table.target)
 
     def _find(self, committable: Committable) -> _Piece | AlreadyCommitted | Lost:
-        """Step 1. A piece moves from `staged` to `done` to the mark, and is
-        looked up in that order.
-        """
+        """Step 1. A piece moves from `staged` to `done` to the mark; look it up in that order."""
         name = PieceName.of(committable.transaction, committable.subtask)
         folder = self._stage / STAGED / str(name)
         try:
@@ -207,9 +203,7 @@ class Committer:
         self._sync(moves)
 
     def _sync(self, partitions: Iterable[Values]) -> None:
-        """Sync the folders of partitions and those above them: any may be new, or created by
-        a driver that died.
-        """
+        """Sync the folders of partitions and those above them, as any of them may be new."""
         paths = [folders(self._table.partition_by, partition) for partition in partitions]
         for names in {path[:depth] for path in paths for depth in range(len(path) + 1)}:
             folder = open_folder(self._table.area.root, names)
@@ -278,9 +272,7 @@ class Committer:
 
 
 def _reason(error: OSError) -> str:
-    """Return an error's code and its redacted message, which holds folder names and
-    so values of rows.
-    """
+    """Return an error's code and its redacted message: folder names hold values of rows."""
     code = "" if error.errno is None else f" ({errno.errorcode.get(error.errno, error.errno)})"
     return f"{type(error).__name__}{code}: {shown(str(error))}"
 

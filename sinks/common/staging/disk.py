@@ -44,8 +44,7 @@ def rename_new(source: Path, target: str | Path, folder: int = HERE) -> None:
 
 
 def open_folder(root: Path, names: Sequence[str]) -> int:
-    """Open a folder below `root`, creating it where missing; the caller closes the
-    descriptor, and syncs later.
+    """Open a folder below `root`, creating what is missing; the caller syncs and closes it.
 
     Raises:
         NotADirectoryError: a name on the way is a link or a file.
@@ -90,8 +89,7 @@ def digest(name: str | Path, folder: int | None = None) -> str:
 
 
 class NewFile:
-    """A file being written, which computes its length and SHA-256 on the way. pyarrow
-    accepts it as a file.
+    """A file being written, for pyarrow too, which computes its length and SHA-256 on the way.
 
     Args:
         path: its name; must not exist.
@@ -130,9 +128,7 @@ class NewFile:
         """Do nothing: there is no buffer."""
 
     def close(self) -> None:
-        """Do nothing: pyarrow's writers call it, but the `with` block closes the
-        file, after the sync.
-        """
+        """Do nothing: pyarrow's writers call it; the `with` block syncs and closes the file."""
 
     def sync(self) -> None:
         """Make the content durable."""
@@ -141,9 +137,7 @@ class NewFile:
 
 
 def write_durably(path: Path, parts: Iterable[bytes]) -> None:
-    """Write a small new file, durable with its name: under a temporary name first, so that it is
-    there whole or not at all.
-    """
+    """Write a small new file, which is there whole, durably and with its name, or not at all."""
     temporary = path.with_name(f".{path.name}")
     with NewFile(temporary) as file:
         for part in parts:

@@ -48,23 +48,10 @@ def refusal(kind: Format, column: pa.DataType) -> str:
     if pa.types.is_timestamp(column) and kind is Format.ORC:
         return _refusal_in_orc(column)
     if pa.types.is_nested(column):
-        if kind is Format.CSV:
-            return "CSV has no nested values; turn it into a string, for example with to_json"
-        if pa.types.is_map(column) and kind is Format.JSON and not _is_text(column.key_type):
-            return "the keys of a JSON object are strings"
-        inner = [column.field(number).type for number in range(column.num_fields)]
-        if kind is Format.ORC and any(_is_time(child) for child in inner):
-            return (
-                "dates and times in ORC are looked at one by one, "
-                "and this one is inside another value; take it out"
-            )
-        return next((reason for child in inner if (reason := refusal(kind, child))), "")
+        return _refusal_of_nested(kind, column)
     if pa.types.is_binary(column) or pa.types.is_large_binary(column):
-        return (
-            "CSV has no bytes; turn them into a string, for example with base64"
-            if kind is Format.CSV
-            else ""
-        )
+        in_csv = "CSV has no bytes; turn them into a string, for example with base64"
+        return in_csv if kind is Format.CSV else ""
     plain = (
         _is_text(column)
         or pa.types.is_boolean(column)
@@ -75,9 +62,23 @@ def refusal(kind: Format, column: pa.DataType) -> str:
         or pa.types.is_date32(column)
         or (pa.types.is_timestamp(column) and column.unit == "us")
     )
-    return (
-        "" if plain else f"{column} has no place in {kind.value} that reads back the same; cast it"
-    )
+    if plain:
+        return ""
+    return f"{column} has no place in {kind.value} that reads back the same; cast it"
+
+
+def _refusal_of_nested(kind: Format, column: pa.DataType) -> str:
+    if kind is Format.CSV:
+        return "CSV has no nested values; turn it into a string, for example with to_json"
+    if pa.types.is_map(column) and kind is Format.JSON and not _is_text(column.key_type):
+        return "the keys of a JSON object are strings"
+    inner = [column.field(number).type for number in range(column.num_fields)]
+    if kind is Format.ORC and any(_is_time(child) for child in inner):
+        return (
+            "dates and times in ORC are looked at one by one, "
+            "and this one is inside another value; take it out"
+        )
+    return next((reason for child in inner if (reason := refusal(kind, child))), "")
 
 
 def write(kind: Format, rows: pa.Table, file: NewFile) -> None:
@@ -109,11 +110,9 @@ def _refusal_in_orc(column: pa.DataType) -> str:
             "pyarrow and Spark disagree about timestamps without a time zone in ORC; "
             "use a timestamp with one"
         )
-    return (
-        ""
-        if column.unit == "us"
-        else f"{column} has no place in orc that reads back the same; cast it"
-    )
+    if column.unit == "us":
+        return ""
+    return f"{column} has no place in orc that reads back the same; cast it"
 
 
 def _check_for_orc(rows: pa.Table) -> None:

@@ -1,6 +1,4 @@
-"""Checks the first file of a folder, so that rows of one layout are not mixed
-with files of another.
-"""
+"""Checks the first file of a folder, so that no rows are mixed with files of another layout."""
 
 from __future__ import annotations
 
@@ -63,9 +61,7 @@ def _partition_problems(path: Path, partition_by: Sequence[str]) -> list[str]:
 
 
 def _read(path: Path, kind: Format) -> pa.Schema | list[str] | None:
-    """Return the columns of a file: a schema, only names, or nothing if the format
-    does not record them.
-    """
+    """Return the columns of a file: a schema, or only names, or nothing, as the format has it."""
     try:
         match kind:
             case Format.PARQUET:
@@ -100,9 +96,7 @@ def _differences(found: pa.Schema | list[str] | None, expected: pa.Schema) -> li
 
 
 def same_type(found: pa.DataType, expected: pa.DataType) -> bool:
-    """Return whether readers see the same type. Text encodings, units and names of list elements do
-    not matter to them.
-    """
+    """Return whether readers see the same type, whatever its encoding, unit and element names."""
     if pa.types.is_timestamp(found) and pa.types.is_timestamp(expected):
         return True
     if pa.types.is_nested(found) and pa.types.is_nested(expected):

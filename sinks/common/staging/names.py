@@ -30,9 +30,7 @@ class Owner(PieceOwner):
 
     @property
     def folder(self) -> str:
-        """The hidden folder below the table's. No job or sink name holds `~`, so no two
-        owners share a folder.
-        """
+        """The hidden folder below the table's. No name holds `~`, so no two owners share one."""
         return f"_twophase~{self.job}~{self.sink}"
 
     @property
@@ -52,9 +50,7 @@ class PieceName(TaskPieceName):
 
 
 def file_name(transaction: TransactionId, subtask: Subtask, number: int, suffix: str) -> str:
-    """Return the name of a committed file: the whole identity of the piece, and the
-    number of the file.
-    """
+    """Return the name of a committed file: the piece's whole identity, and the file's number."""
     return f"{file_prefix(transaction, subtask)}{transaction.offsets_hash[:12]}-{number}{suffix}"
 
 

@@ -43,18 +43,14 @@ def abort(table: Table, committables: Sequence[Committable]) -> None:
 
 
 def unfinished(table: Table, pieces: Sequence[Committable]) -> Sequence[Committable]:
-    """See `TellsUnfinished`. A file in the table shows that its commit had begun and
-    the manifest is lost.
-    """
+    """See `TellsUnfinished`. A file in the table shows that the commit of a piece had begun."""
     return [
         piece for piece in pieces if not _has_manifest(table, piece) and not has_files(table, piece)
     ]
 
 
 def _has_manifest(table: Table, piece: Committable) -> bool:
-    """Return whether a piece has a manifest, whole or damaged: it gets its name when it is durable,
-    before pre-commit ends.
-    """
+    """Return whether a piece has a manifest, whole or damaged: it was durable in pre-commit."""
     return (table.area.staged(PieceName.of(piece.transaction, piece.subtask)) / FILE).exists()
 
 
@@ -64,8 +60,7 @@ def _read(table: Table, name: PieceName) -> Manifest:
 
 
 def _check_unseen(table: Table, name: PieceName) -> None:
-    """Check that no file of the piece is in the table: a file there means that a log we have not
-    read decided the piece.
+    """Check that no file of the piece is in the table: then another log has decided it.
 
     Raises:
         StopJobError: one is.
@@ -90,9 +85,7 @@ def _check_unseen(table: Table, name: PieceName) -> None:
 
 
 def _committable(table: Table, name: PieceName) -> Committable:
-    """Return the committable in a piece's manifest; without a whole manifest, only
-    what its name tells.
-    """
+    """Return the committable in a piece's manifest, or what its name tells."""
     try:
         return _read(table, name).committable(table.target)
     except (FileNotFoundError, DamagedRecordError):

@@ -1,5 +1,4 @@
-"""Decides when a partition is complete: when the highest event time seen has passed its
-time plus a delay.
+"""Decides when a partition is complete: the highest event time has passed its own plus a delay.
 
 Everything is in UTC. The watermark of a piece is in its manifest and its committable, and so
 in the checkpoint.
@@ -56,19 +55,15 @@ class PartitionTime:
         return (time - _EPOCH) // datetime.timedelta(microseconds=1) + self.delay_us
 
     def watermark_us(self, batch: pa.RecordBatch) -> int | None:
-        """Return the highest event time of some rows, in microseconds since 1970; None
-        if no row has one.
-        """
+        """Return the highest event time of some rows, in microseconds since 1970, or None."""
         highest = pc.max(batch.column(self.event_time))
         return None if not highest.is_valid else int(highest.cast(pa.timestamp("us")).value)
 
     def problems(self, schema: pa.Schema) -> Sequence[str]:
         """Return the reasons why rows with these columns have no time."""
-        found = (
-            []
-            if self.event_time in schema.names
-            else [f"there is no column {self.event_time!r} with the event time"]
-        )
+        found = []
+        if self.event_time not in schema.names:
+            found.append(f"there is no column {self.event_time!r} with the event time")
         if not found and not pa.types.is_timestamp(schema.field(self.event_time).type):
             found.append(f"column {self.event_time!r} with the event time is no timestamp")
         named = Template(self.pattern).get_identifiers()

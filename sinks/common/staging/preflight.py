@@ -27,12 +27,8 @@ def local_path(text: str, option: str) -> Path:
     """
     url = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(.*)", text, flags=re.DOTALL)
     scheme, host, path = url.groups() if url else ("file", "", text)
-    if (
-        scheme != "file"
-        or host not in (None, "", "localhost")
-        or not path.startswith("/")
-        or "\0" in path
-    ):
+    is_here = scheme == "file" and host in (None, "", "localhost")
+    if not is_here or not path.startswith("/") or "\0" in path:
         raise ConfigError(
             f"{option} {text!r} is no absolute path of a file system that is mounted here. "
             "Object stores and HDFS are refused: their rename is not atomic, "
@@ -56,29 +52,22 @@ def check_inside(path: Path, root: Path) -> None:
 
 
 def check_columns(schema: pa.Schema, kind: Format, partition_by: Sequence[str]) -> None:
-    """Check that every column can be written so that it reads back unchanged, and that names differ
-    in more than case.
+    """Check that every column reads back unchanged, and that names differ in more than case.
 
     Raises:
         ConfigError: a column cannot; the message names it.
     """
     problems = [f"column {name!r} appears twice" for name in _duplicates(schema.names)]
-    problems += [
-        f"partition column {name!r} is not in the rows"
-        for name in partition_by
-        if name not in schema.names
-    ]
+    absent = [name for name in partition_by if name not in schema.names]
+    problems += [f"partition column {name!r} is not in the rows" for name in absent]
     problems += [
         f"partition column {name!r} begins with {name[0]!r}: readers would skip its folders"
         for name in partition_by
         if name[:1] in ("_", ".")
     ]
     for field in schema:
-        reason = (
-            rows.refusal(field.type)
-            if field.name in partition_by
-            else formats.refusal(kind, field.type)
-        )
+        in_name = field.name in partition_by
+        reason = rows.refusal(field.type) if in_name else formats.refusal(kind, field.type)
         problems += [f"column {field.name!r}: {reason}"] if reason else []
     if set(schema.names) <= {*partition_by}:
         problems.append("there is no column beside the partition columns, so files would be empty")
@@ -92,8 +81,7 @@ def check_columns(schema: pa.Schema, kind: Format, partition_by: Sequence[str]) 
 
 
 def check_folder(path: Path) -> None:
-    """Check that the table's folder exists, that we may write it, and that nobody
-    else may replace it.
+    """Check that the table's folder exists, that we may write it, and that only we may replace it.
 
     Raises:
         PreflightError: it is not.
@@ -124,8 +112,7 @@ def check_owned(path: Path) -> None:
 
 
 def make_staging_area(area: StagingArea) -> None:
-    """Create the staging area, and check that the file system can rename without
-    replacing (hazard H22).
+    """Create the staging area; check that the file system renames without replacing (hazard H22).
 
     Raises:
         PreflightError: it cannot, or the folder cannot be created.

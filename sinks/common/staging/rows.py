@@ -12,9 +12,7 @@ from twophase.sinks.common.partition_names import Values
 
 
 def refusal(kind: pa.DataType) -> str:
-    """Return why values of a type cannot be folder names that read back unchanged;
-    empty if they can.
-    """
+    """Return why values of a type cannot be folder names that read back; empty if they can."""
     plain = pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_date32(kind)
     if plain or pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return ""

@@ -1,6 +1,4 @@
-"""The common base of the sinks that write files: everything but their options and
-the checks of `open`.
-"""
+"""The common base of the sinks that write files: all but their options and checks."""
 
 from __future__ import annotations
 
@@ -22,18 +20,14 @@ from twophase.sinks.common.staging.writer import StagedWriter
 
 
 class StagedSink(ArrowSink):
-    """Stages files in a hidden folder of the table, and commits them by renaming
-    them into the table.
-    """
+    """Stages files in a hidden folder of the table, and commits them by a rename."""
 
     def __init__(self) -> None:
         self._table: Table | None = None
 
     @abstractmethod
     def bind(self, context: SinkContext) -> Table:
-        """Do the checks of `Sink.open`, create the staging area, and return the table
-        that the rows go to.
-        """
+        """Do the checks of `Sink.open`, create the staging area, and return the target's table."""
 
     def publish(self, pieces: Sequence[Manifest], stage: Path) -> None:
         """Announce pieces whose files are in the table to a catalogue; the default has none.

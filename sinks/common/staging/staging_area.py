@@ -63,9 +63,7 @@ class StagingArea:
         return self.root / self.owner.folder
 
     def make(self) -> None:
-        """Create it, fenced for nobody, unless it exists. It appears whole, so that there is
-        never a second fence.
-        """
+        """Create it whole, fenced for nobody, unless it exists: there is never a second fence."""
         new = self.root / self.owner.new_folder
         stage = new / fence_name(_NOBODY)
         for _ in range(_TRIES):
@@ -156,9 +154,7 @@ class StagingArea:
         )
 
     def pieces(self, state: str) -> list[PieceName]:
-        """Return the pieces that are `STAGED` or `DONE`, oldest first. Names in another
-        format are not ours.
-        """
+        """Return the pieces that are `STAGED` or `DONE`, oldest first, by names of our format."""
         names = _list(self.stage() / state)
         return sorted(piece for name in names if (piece := PieceName.parse(name)) is not None)
 
@@ -167,8 +163,7 @@ class StagingArea:
         return _highest(_list(self.stage() / MARKS))
 
     def raise_mark(self, lineage: str, checkpoint: int) -> None:
-        """Raise the mark of a lineage over its pieces up to this checkpoint, then remove the proofs
-        it replaces (H50).
+        """Raise a lineage's mark up to this checkpoint, then remove what it replaces (H50).
 
         Proofs that a newer version of twophase has written stay.
         """
@@ -210,8 +205,7 @@ class StagingArea:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder and its content. A late writer may still add files, so there
-    are several tries.
+    """Remove a folder and its content, in several tries: a late writer may still add files.
 
     Raises:
         OSError: it still exists.

@@ -1,6 +1,4 @@
-"""The table that rows go to, as its writers need it; the sink carries this
-value to the executors.
-"""
+"""The table that rows go to, as its writers need it; the sink takes it to the executors."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Takes the files of a lost piece out of the table, so that no reader sees part of it and its abort
-finds all that is left.
+"""Takes the files of a lost piece out of the table: no reader sees part, and the abort finds all.
 
 A piece's manifest may be lost too, and with it the list of its files and partitions. The names of
 its files contain the name of the piece, so the whole table is searched for them. They are renamed
@@ -53,8 +52,7 @@ _QUESTION = _Purpose(
 
 
 def withdraw(table: Table, piece: Committable, folder: Path, manifest: Manifest | None) -> None:
-    """Move the files of a lost piece back to where they were staged. Moves nothing unless it
-    can move all of them.
+    """Move all files of a lost piece back to where they were staged, or none of them.
 
     Args:
         table: the table they are in.
@@ -93,8 +91,7 @@ def find(table: Table, piece: Committable) -> Mapping[int, Path]:
 
 
 def has_files(table: Table, piece: Committable) -> bool:
-    """Return whether any name in the table begins like the piece's. For a command, which can be run
-    again if it stops.
+    """Return whether a name in the table begins like the piece's, for a command only.
 
     Raises:
         StopJobError: none was found before a folder that is a link, which is not followed, or one
@@ -140,9 +137,7 @@ def _find(table: Table, piece: Committable) -> Mapping[int, Path]:
 
 
 def _named(table: Table, prefix: str, purpose: _Purpose) -> Iterator[Path]:
-    """Yield the paths that readers see whose names have this prefix. Links are not followed: they
-    may lead out of the table.
-    """
+    """Yield the visible paths whose names have this prefix, without following links."""
     for root, folders, files in os.walk(table.area.root, onerror=_raise):
         folders[:] = sorted(name for name in folders if not _is_hidden(name))
         for name in (*folders, *files):

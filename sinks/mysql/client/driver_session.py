@@ -1,6 +1,4 @@
-"""The driver's own session: opened when needed, dropped when broken, never reused
-after an unclear reply.
-"""
+"""The driver's own session: opened when needed, dropped when broken or in doubt."""
 
 from __future__ import annotations
 
@@ -20,8 +18,7 @@ _IDLE_S = 30.0
 
 
 class DriverLink:
-    """Gives out one session at a time. Not thread-safe: the coordinator calls a sink from
-    one thread at a time.
+    """Gives out one session at a time, to one thread at a time.
 
     Args:
         endpoint: where to connect.
@@ -38,8 +35,7 @@ class DriverLink:
 
     @contextmanager
     def session(self) -> Iterator[Session]:
-        """Yield a working session; after an error that leaves this block, the next
-        call opens a new one.
+        """Yield a working session; after an error in this block, the next call opens a new one.
 
         After an error the session may be in a transaction, and anything done in it next would be
         rolled back with that.
@@ -67,9 +63,7 @@ class DriverLink:
             ) from None
 
     def _is_alive(self, session: Session) -> bool:
-        """Return whether the session is alive: servers and firewalls end idle ones, as it is
-        between two checkpoints.
-        """
+        """Return whether the session is alive: servers and firewalls end idle ones."""
         if not session.open or time.monotonic() - self._used_s < _IDLE_S:
             return session.open
         try:

@@ -195,9 +195,7 @@ class Session(_Connection):
         return packet
 
     def send_requested(self, name: bytes) -> None:
-        """Answer a file request with the stream of the statement just sent, or
-        end the connection.
-        """
+        """Answer a file request with the stream of the statement, or end the connection."""
         stream, self._stream = self._stream, None
         if stream is None or name != stream.name.encode():
             self._refuse_file(name)
@@ -244,9 +242,7 @@ def _file_name(request: MysqlPacket) -> bytes:
 
 
 class _RefusePlugin:
-    """Replaces every authentication plugin that sends the password in the clear to
-    whoever asks for it.
-    """
+    """Replaces every authentication plugin that would send the password in the clear."""
 
     def __init__(self, connection: object) -> None:
         del connection
@@ -301,9 +297,7 @@ def hostile(error: SecurityError) -> StopJobError:
 
 
 def _is_tls_refused(error: pymysql.Error) -> bool:
-    """Return whether client and server disagree on TLS. A server that hangs up during the
-    handshake has died instead.
-    """
+    """Return whether client and server disagree on TLS; not if the server has just died."""
     cause = getattr(error, "original_exception", None)
     hung_up = isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError)
     return code_of(error) == CR.CR_SSL_CONNECTION_ERROR or (

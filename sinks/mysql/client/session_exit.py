@@ -1,5 +1,4 @@
-"""Waits until the sessions that prepared branches are gone: nobody may touch a prepared
-branch before that.
+"""Waits until the sessions that prepared branches are gone: only then may others touch them.
 
 Before MySQL 8.0.29 and on MariaDB a branch is released when its session ends, in two steps: first
 by the server, then by the engine. XA COMMIT from another session is refused before the first step
@@ -43,9 +42,7 @@ _OTHER_SESSION_S = 1.0
 
 
 def present(session: Session, numbers: Collection[int]) -> set[int]:
-    """Return those sessions that are still on the process list, which always shows sessions of
-    one's own account.
-    """
+    """Return those sessions that are still on the process list."""
     if not numbers:
         return set()
     rows = session.rows(
@@ -95,9 +92,7 @@ def wait_until_gone(session: Session, numbers: Collection[int], deadline: float)
 
 
 def may_list_transactions(session: Session) -> bool:
-    """Return whether this account has PROCESS, and so sees which sessions InnoDB still associates
-    with a transaction.
-    """
+    """Return whether this account has PROCESS: then it sees the sessions of transactions."""
     try:
         session.rows("SELECT 1 FROM information_schema.INNODB_TRX LIMIT 1")
     except pymysql.Error as error:
@@ -108,9 +103,7 @@ def may_list_transactions(session: Session) -> bool:
 
 
 def _wait_until_closed(session: Session, numbers: Collection[int], deadline: float) -> set[int]:
-    """Wait until sessions that have left the process list have released their branches; return
-    those that have not.
-    """
+    """Wait until sessions off the process list have released their branches; return the rest."""
     closing = {
         number for number in numbers if number != session.id and _is_closing(session, number)
     }
@@ -125,9 +118,7 @@ def _wait_until_closed(session: Session, numbers: Collection[int], deadline: flo
 
 
 def _is_closing(session: Session, number: int) -> bool:
-    """Return whether the server still has a session that has left the process list and can run
-    no more statements.
-    """
+    """Return whether the server still has a session that can run no more statements."""
     try:
         session.run(f"KILL QUERY {int(number)}")
     except pymysql.Error as error:
@@ -139,8 +130,7 @@ def _is_closing(session: Session, number: int) -> bool:
 
 
 def _wait_until_released(session: Session, numbers: set[int], deadline: float) -> set[int]:
-    """Wait until InnoDB associates none of these sessions with a transaction; return those
-    that it still does.
+    """Wait until InnoDB associates no transaction with these sessions; return the rest.
 
     The list is a copy. A copy that shows this wait's own statement was made after the sessions had
     left the process list.
@@ -170,9 +160,7 @@ def _wait_until_released(session: Session, numbers: set[int], deadline: float) -
 
 
 def _transactions(session: Session, marker: str) -> tuple[set[int], bool]:
-    """Return the sessions that InnoDB associates with a transaction, and whether the list
-    shows this statement.
-    """
+    """Return the sessions that InnoDB has transactions of, and whether this statement is listed."""
     listed = session.rows(
         "SELECT trx_mysql_thread_id, COALESCE(trx_query, '') LIKE %s "
         "FROM information_schema.INNODB_TRX",

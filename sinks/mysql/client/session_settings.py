@@ -32,9 +32,7 @@ def open_driver_session(endpoint: Endpoint) -> Session:
 
 
 def open_writer_session(endpoint: Endpoint, *, local_infile: bool) -> Session:
-    """Open a session for one XA branch: no autocommit, so that a lost branch commits
-    nothing by itself (H39).
-    """
+    """Open a session for one XA branch: without autocommit, a lost one commits nothing (H39)."""
     return _open(
         endpoint,
         autocommit=False,
@@ -60,9 +58,7 @@ def _open(endpoint: Endpoint, *, autocommit: bool, local_infile: bool, lock_wait
 
 
 def _check_server(session: Session, endpoint: Endpoint) -> None:
-    """Check the server's id: after a failover a host name may lead to a server without what the
-    first acknowledged (H6).
-    """
+    """Check the server's id: a failover may lead to one without acknowledged rows (H6)."""
     if endpoint.server_uuid is None:
         return
     [(found,)] = session.rows("SELECT @@server_uuid")

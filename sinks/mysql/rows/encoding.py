@@ -238,9 +238,7 @@ def _check_years(ticks: pa.Array, per_day: int, plan: ColumnPlan) -> None:
 
 
 def _check_fraction(values: pa.Array, ticks: pa.Array, plan: ColumnPlan) -> None:
-    """Refuse fractions of a second that the column does not keep: the server would round them
-    without a warning.
-    """
+    """Refuse fractions of a second that the server would round without a warning."""
     excess = _UNIT_DIGITS[values.type.unit] - plan.fraction_digits
     if excess > 0:
         unit = scalar(10**excess)

@@ -1,5 +1,4 @@
-"""Loads rows into the open branch, one statement at a time, and checks that all of them
-arrived unchanged.
+"""Loads rows into the open branch, and checks that all of them arrived unchanged.
 
 `LOAD DATA LOCAL` implies IGNORE, even in strict mode: it skips duplicates, clips numbers, truncates
 strings and turns NULL into 0 without an error (H41, HD8). Only two numbers of its reply show this:
@@ -140,9 +139,7 @@ def _cheap_last(plans: Sequence[ColumnPlan]) -> list[ColumnPlan]:
 
 
 def _statements(encoded: Encoded, limit: int) -> Iterator[tuple[int, bytes]]:
-    """Split rows into chunks of about `limit` bytes, at least one row each,
-    without the last comma.
-    """
+    """Split rows into chunks of about `limit` bytes, without the last comma."""
     start = 0
     while start < encoded.rows:
         stop = int(encoded.ends.searchsorted(encoded.ends[start] + limit, side="right")) - 1

@@ -12,9 +12,7 @@ from twophase.sinks.mysql.rows.encoding import TextFormat
 
 
 def _escape(values: pa.Array, escapes: Sequence[tuple[bytes, str, str]]) -> pa.Array:
-    """Escape special characters. Usually there are none, which one search of the
-    whole buffer shows.
-    """
+    """Escape special characters. One search shows that there are none, as usual."""
     _, offsets, data = values.buffers()
     if data is None:
         return values

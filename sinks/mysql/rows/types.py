@@ -8,8 +8,10 @@ refused here, by name.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Any
 
 import pyarrow as pa
 
@@ -34,6 +36,40 @@ class Encoding(Enum):
     DATE = auto()
     TIMESTAMP = auto()
     TIME = auto()
+
+
+_BY_COLUMN_TYPE: tuple[tuple[Callable[[Any], bool], Collection[str], Encoding, str], ...] = (
+    (
+        pa.types.is_string,
+        _TEXT,
+        Encoding.TEXT,
+        "a string needs CHAR, VARCHAR, TEXT or JSON; cast it.",
+    ),
+    (
+        pa.types.is_binary,
+        _BINARY,
+        Encoding.BINARY,
+        "bytes need BINARY, VARBINARY or BLOB; cast it.",
+    ),
+    (
+        pa.types.is_date,
+        ("date", "datetime"),
+        Encoding.DATE,
+        "a date needs DATE or DATETIME; cast it.",
+    ),
+    (
+        pa.types.is_timestamp,
+        ("datetime", "timestamp"),
+        Encoding.TIMESTAMP,
+        "a timestamp needs DATETIME(6) or TIMESTAMP(6); cast it.",
+    ),
+    (
+        pa.types.is_time,
+        ("time",),
+        Encoding.TIME,
+        "a time needs TIME(6); cast it.",
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -84,9 +120,7 @@ def plan_column(field: pa.Field, column: Column) -> ColumnPlan | str:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """Return the type that a batch is cast to: one per family, without dictionaries, time zones
-    and 64-bit offsets.
-    """
+    """Return the type that a batch is cast to: one per family, with no dictionary or time zone."""
     if pa.types.is_dictionary(kind):
         return _plain(kind.value_type)
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
@@ -123,33 +157,9 @@ def _encoding(kind: pa.DataType, column: Column) -> Encoding | str:
         return _for_float(kind, column)
     if pa.types.is_decimal(kind):
         return _for_decimal(kind, column)
-    if pa.types.is_string(kind):
-        return (
-            Encoding.TEXT
-            if column.data_type in _TEXT
-            else "a string needs CHAR, VARCHAR, TEXT or JSON; cast it."
-        )
-    if pa.types.is_binary(kind):
-        return (
-            Encoding.BINARY
-            if column.data_type in _BINARY
-            else "bytes need BINARY, VARBINARY or BLOB; cast it."
-        )
-    if pa.types.is_date(kind):
-        return (
-            Encoding.DATE
-            if column.data_type in ("date", "datetime")
-            else "a date needs DATE or DATETIME; cast it."
-        )
-    if pa.types.is_timestamp(kind):
-        fits = column.data_type in ("datetime", "timestamp")
-        return (
-            Encoding.TIMESTAMP
-            if fits
-            else "a timestamp needs DATETIME(6) or TIMESTAMP(6); cast it."
-        )
-    if pa.types.is_time(kind):
-        return Encoding.TIME if column.data_type == "time" else "a time needs TIME(6); cast it."
+    for is_kind, fitting, encoding, reason in _BY_COLUMN_TYPE:
+        if is_kind(kind):
+            return encoding if column.data_type in fitting else reason
     return (
         "no column type of MySQL holds it unchanged; turn it into a string, "
         "for example with to_json."
@@ -159,11 +169,9 @@ def _encoding(kind: pa.DataType, column: Column) -> Encoding | str:
 def _for_boolean(column: Column) -> Encoding | str:
     if column.data_type == "bit":
         return Encoding.BIT
-    return (
-        Encoding.BOOL
-        if column.data_type in _INTEGER_BITS
-        else "a boolean needs BOOLEAN, TINYINT or BIT; cast it."
-    )
+    if column.data_type in _INTEGER_BITS:
+        return Encoding.BOOL
+    return "a boolean needs BOOLEAN, TINYINT or BIT; cast it."
 
 
 def _for_integer(kind: pa.DataType, column: Column) -> Encoding | str:
@@ -173,23 +181,17 @@ def _for_integer(kind: pa.DataType, column: Column) -> Encoding | str:
         room = _INTEGER_BITS[column.data_type]
         # Spark has no unsigned integers: a value above half an unsigned column's range arrives as
         # an integer of twice the width. Values outside the range are refused row by row.
-        room = (
-            min(2 * room, 64)
-            if column.unsigned and signed
-            else room - (not column.unsigned and not signed)
-        )
-        return (
-            Encoding.PLAIN
-            if bits <= room
-            else "values would not fit; widen the column or cast the rows."
-        )
+        if column.unsigned and signed:
+            room = min(2 * room, 64)
+        elif not column.unsigned and not signed:
+            room -= 1
+        if bits <= room:
+            return Encoding.PLAIN
+        return "values would not fit; widen the column or cast the rows."
     if column.data_type == "decimal":
         room = (column.precision or 0) - (column.scale or 0)
-        return (
-            Encoding.PLAIN
-            if room >= _DECIMAL_DIGITS[bits]
-            else f"it needs {_DECIMAL_DIGITS[bits]} digits before the point."
-        )
+        digits = _DECIMAL_DIGITS[bits]
+        return Encoding.PLAIN if room >= digits else f"it needs {digits} digits before the point."
     if column.data_type in _EXACT_INTEGER_BITS and column.scale is None:
         exact = bits - signed <= _EXACT_INTEGER_BITS[column.data_type]
         return Encoding.PLAIN if exact else "large integers would be rounded; cast it."

@@ -18,9 +18,7 @@ class JobConsole(Console):
     """
 
     def on_broken_pipe(self) -> None:
-        """Drop everything from here on; what Python still buffers for this file is
-        discarded at exit.
-        """
+        """Drop everything from here on, also what Python still buffers for this file."""
         self.quiet = True
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self.file.fileno())

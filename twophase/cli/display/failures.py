@@ -1,6 +1,4 @@
-"""Shows errors on the terminal: what happened, what became of the data, what to do next. No
-traceback unless asked.
-"""
+"""Shows errors on the terminal: what happened, what became of the data, and what to do next."""
 
 from __future__ import annotations
 
@@ -50,14 +48,11 @@ def _unexpected(error: BaseException) -> str:
 
 
 def _print_traceback(console: Console, error: BaseException) -> None:
-    """Print where it was raised, and its message unless values are redacted, since it may
-    hold a value of a row.
-    """
-    lines = (
-        traceback.format_tb(error.__traceback__)
-        if is_redacting()
-        else traceback.format_exception(error)
-    )
+    """Print where it was raised, and its message unless values of rows are redacted."""
+    if is_redacting():
+        lines = traceback.format_tb(error.__traceback__)
+    else:
+        lines = traceback.format_exception(error)
     for line in "".join(lines).splitlines():
         console.print(Text(printable(line)), soft_wrap=True)
 

@@ -42,10 +42,8 @@ def describe(event: Event, progress: Progress) -> str | None:
         case OrphansAborted(sink=sink, pieces=pieces):
             return f"{count(len(pieces), 'orphan')} aborted in sink {sink!r}"
         case GroupOffsetsDelayed(checkpoint=number, reason=reason):
-            return (
-                f"checkpoint {number}: its offsets are not committed to the consumer group: "
-                f"{reason}"
-            )
+            delayed = "its offsets are not committed to the consumer group"
+            return f"checkpoint {number}: {delayed}: {reason}"
         case JobRestarting(cause=cause, restart=restart, delay_s=delay_s):
             return f"restart {restart} in {duration(delay_s)}: {cause}"
         case _:

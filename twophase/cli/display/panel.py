@@ -82,9 +82,7 @@ def _current(now: Progress, now_s: float) -> str:
 
 
 def _waits_for(now: Progress) -> str:
-    """Return what a job without a checkpoint in progress waits for, as long as its first
-    one has not begun.
-    """
+    """Return what a job waits for before its first checkpoint is in progress."""
     if now.state == "recovering":
         return "earlier checkpoints are being committed or aborted"
     if now.state == "running" and not now.committed and not now.has_workers:

@@ -67,9 +67,7 @@ class Progress:
 
 
 def ended_by_stop(declined: CheckpointDeclined) -> bool:
-    """Return whether an attempt was declined because the job was stopped,
-    which is not a failure.
-    """
+    """Return whether an attempt was declined by the stop of the job, which is no failure."""
     return declined.reason == CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN.name
 
 
@@ -140,13 +138,11 @@ class ProgressTracker:
             case CheckpointDecided(checkpoint=number):
                 return replace(now, pending=now.pending | {number})
             case CheckpointCommitted(checkpoint=number, rows=rows, rows_by_sink=by_sink):
+                added = {sink: now.rows_by_sink.get(sink, 0) + n for sink, n in by_sink.items()}
                 return replace(
                     now,
                     rows=now.rows + rows,
-                    rows_by_sink={
-                        **now.rows_by_sink,
-                        **{k: now.rows_by_sink.get(k, 0) + v for k, v in by_sink.items()},
-                    },
+                    rows_by_sink={**now.rows_by_sink, **added},
                     committed=now.committed + 1,
                     last=event,
                     last_s=now_s,

@@ -106,9 +106,7 @@ class QueryPoller:
 
 
 def lag_of(sources: Sequence[Mapping[str, Any]]) -> int | None:
-    """Return how many records wait in the sources: newest offsets minus those read. None if no
-    source reports them.
-    """
+    """Return how many records wait in the sources; None if no source reports its offsets."""
     lags = [_lag(source) for source in sources]
     known = [lag for lag in lags if lag is not None]
     return sum(known) if known else None
@@ -122,9 +120,7 @@ def _lag(source: Mapping[str, Any]) -> int | None:
 
 
 def _positions(offset: Any) -> dict[tuple[str, int], int]:
-    """Return the next offset of each partition, from an offset of `twophase-kafka` or of
-    Spark's Kafka source.
-    """
+    """Return the next offset of each partition, of `twophase-kafka` or Spark's Kafka source."""
     if isinstance(offset, str):
         try:
             offset = json.loads(offset)

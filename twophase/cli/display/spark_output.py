@@ -1,6 +1,4 @@
-"""Passes on what Spark and its workers print, line by line, except lines that mean nothing to
-the user of a job.
-"""
+"""Passes on what Spark and its workers print, except lines that mean nothing to the user."""
 
 from __future__ import annotations
 

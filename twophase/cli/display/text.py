@@ -11,9 +11,7 @@ _UNITS = ("B", "kB", "MB", "GB")
 
 
 def clean(text: str) -> str:
-    """Return `text` on one line and without control characters: data and servers must not
-    control a terminal.
-    """
+    """Return `text` on one line, without control characters: data must not control a terminal."""
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
@@ -45,8 +43,7 @@ def count(number: int, thing: str) -> str:
 
 
 def rows_by_sink(total: int, by_sink: Mapping[str, int], done: str = "") -> str:
-    """Return rows as text: '5 rows', '5 rows into each of 3 sinks', or '5 rows into
-    facts, 2 into lake'.
+    """Return rows as text: '5 rows', '5 rows into each of 3 sinks', '5 rows into facts, 2 into b'.
 
     The sum over several sinks is not shown: it counts a record as often as it is written.
 

@@ -1,5 +1,4 @@
-"""Shows the progress of a job: a live panel on a terminal, a line for each checkpoint
-elsewhere, or nothing.
+"""Shows the progress of a job: a panel on a terminal, a line for each checkpoint, or nothing.
 
 A view observes the job, prints the lines of others (log, Spark) where they do not disturb it, and
 is a context manager around the whole run.
@@ -55,9 +54,7 @@ class View(ABC):
 
     @abstractmethod
     def print_line(self, text: str) -> None:
-        """Show a line of the log or of Spark; on standard error, unless a live
-        panel is in the way.
-        """
+        """Show a line of the log or of Spark: on standard error, or above a live panel."""
 
     def __enter__(self) -> Self:
         return self
@@ -92,9 +89,7 @@ class SilentView(View):
 
 
 class PlainView(SilentView):
-    """Prints one line for each checkpoint, and for each event that an operator
-    should know about.
-    """
+    """Prints one line for each checkpoint, and for each event that an operator should know."""
 
     def __init__(self, job: str, console: Console) -> None:
         super().__init__(job)
@@ -155,11 +150,9 @@ class LiveView(View):
         self._live.stop()
 
     def _show(self, event: Event) -> None:
-        text = (
-            None
-            if isinstance(event, CheckpointCommitted)
-            else describe(event, self.tracker.progress)
-        )
+        if isinstance(event, CheckpointCommitted):
+            return
+        text = describe(event, self.tracker.progress)
         if text is not None:
             self._console.print(Text(f"{time.strftime('%H:%M:%S')} {clean(text)}"))
 

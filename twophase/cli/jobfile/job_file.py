@@ -218,9 +218,7 @@ def _trigger(where: str, value: Any) -> Mapping[str, Any]:
 
 
 def _mapping(where: str, value: Any) -> dict[str, Any]:
-    """Return `value` if it is a mapping with text keys. The error does not repeat it, since it
-    may hold a secret.
-    """
+    """Return `value` if it is a mapping with text keys; the error does not repeat a secret."""
     if not isinstance(value, dict):
         kind = "empty" if value is None else f"a {type(value).__name__}"
         raise ConfigError(

@@ -1,6 +1,4 @@
-"""Turns a job file into a described job: sources become views, SQL makes the
-rows, sinks are added.
-"""
+"""Turns a job file into a described job: views of the sources, rows by SQL, and the sinks."""
 
 from __future__ import annotations
 
@@ -45,11 +43,10 @@ def describe(spark: SparkSession, job: JobFile, sinks: Mapping[str, Sink]) -> St
     }
     for name, frame in frames.items():
         frame.createOrReplaceTempView(name)
-    frame = (
-        next(iter(frames.values()))
-        if job.sql is None
-        else _checked(f"{where}: sql", partial(spark.sql, job.sql))
-    )
+    if job.sql is None:
+        frame = next(iter(frames.values()))
+    else:
+        frame = _checked(f"{where}: sql", partial(spark.sql, job.sql))
     writer = write_stream(frame, name=job.name).options(**job.options)
     for name, sink in sinks.items():
         text = job.sinks[name].sql
@@ -64,9 +61,7 @@ def _load(spark: SparkSession, section: SourceSection) -> DataFrame:
 
 
 def _query_over_rows(where: str, text: str) -> Callable[[DataFrame], DataFrame]:
-    """Return a transform; it runs once on the streaming rows, for the columns, and on the rows
-    of each micro-batch.
-    """
+    """Return a transform, run on the streaming rows for the columns, then on each batch's rows."""
 
     def transform(rows: DataFrame) -> DataFrame:
         rows.createOrReplaceTempView(_ROWS)

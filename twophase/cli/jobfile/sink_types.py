@@ -28,15 +28,12 @@ def make_sinks(job: JobFile) -> Mapping[str, Sink]:
     """
     if any(":" in section.type for section in job.sinks.values()):
         _allow_imports_from(job.path.absolute().parent)
-    return {
-        name: _make(f"{job.path.name}: sinks.{name}", section)
-        for name, section in job.sinks.items()
-    }
+    where = f"{job.path.name}: sinks"
+    return {name: _make(f"{where}.{name}", section) for name, section in job.sinks.items()}
 
 
 def spark_conf(job: JobFile, sinks: Mapping[str, Sink]) -> Mapping[str, str]:
-    """Return the configuration that Spark starts with: the settings of the sinks, overridden by
-    those of the job file.
+    """Return the configuration that Spark starts with: that of the sinks, then the job file's.
 
     Raises:
         ConfigError: two sinks need different values, and the job file has none.
@@ -59,18 +56,13 @@ def modules_of_workers(job: JobFile, sinks: Mapping[str, Sink]) -> Sequence[str]
     The user's own classes are left out: importing their modules may do things that a forking
     daemon must not do.
     """
-    own = [
-        sink
-        for name, sink in sinks.items()
-        if ":" not in job.sinks[name].type and isinstance(sink, ArrowSink)
-    ]
-    return sorted({type(sink).__module__ for sink in own})
+    known = [sink for name, sink in sinks.items() if ":" not in job.sinks[name].type]
+    return sorted({type(sink).__module__ for sink in known if isinstance(sink, ArrowSink)})
 
 
 def _make(where: str, section: SinkSection) -> Sink:
-    kind = (
-        _find_class(where, section.type) if ":" in section.type else load_sink(where, section.type)
-    )
+    find = _find_class if ":" in section.type else load_sink
+    kind = find(where, section.type)
     sink = make_sink(where, kind, section.options, _correct(where))
     if not isinstance(sink, Sink):
         raise ConfigError(
@@ -92,15 +84,12 @@ def _find_class(where: str, reference: str) -> Any:
 
 
 def _allow_imports_from(folder: Path) -> None:
-    """Extend the path of the driver and, through the environment, of Spark's workers, which
-    unpickle the sink.
-    """
+    """Extend the path of the driver and of Spark's workers, which unpickle the sink."""
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
     inherited = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        [str(folder), inherited] if inherited else [str(folder)]
-    )
+    folders = [str(folder), inherited] if inherited else [str(folder)]
+    os.environ["PYTHONPATH"] = os.pathsep.join(folders)
 
 
 def _correct(where: str) -> str:

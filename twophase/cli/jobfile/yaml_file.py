@@ -16,9 +16,7 @@ class _Loader(yaml.SafeLoader):
     """Refuses a key that is given twice; PyYAML would silently keep the last one."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """See `Composer.compose_mapping_node`. What `<<` merges in comes later, and
-        may be overridden.
-        """
+        """See `Composer.compose_mapping_node`. What `<<` merges in may be overridden."""
         node = super().compose_mapping_node(anchor)
         seen: set[str] = set()
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING
 
 from twophase.errors import ConfigError, OffsetMismatchError
 from twophase.runtime.adopted_offsets import begins_without_state, check_without_state, frozen_at
+from twophase.runtime.noted_settings import conf_in
 from twophase.runtime.plugin.description import log_folder
-from twophase.runtime.spark_folder import SparkFolder, conf_in, query_id
+from twophase.runtime.spark_folder import SparkFolder, query_id
 from twophase.state.entries import Lineage
 from twophase.state.records import History
 from twophase.state.storage import sync_path
@@ -47,9 +48,7 @@ ADOPTION_REMEDY = (
 
 
 def query_folder(root: Path) -> Path | None:
-    """Return Spark's folder around the folder of a job's log, or None if the job is not
-    of the plugin form.
-    """
+    """Return Spark's folder around that of a job's log; None if not in the plugin form."""
     path = root.parent
     # a repair may have died after moving it
     is_sparks = (path / "metadata").is_file() or (root / _REPLACED).is_dir()
@@ -75,8 +74,7 @@ def check_root(root: Path) -> None:
 
 
 def frozen_around(path: Path) -> Frozen:
-    """Return a function that reads the frozen offsets of a micro-batch from Spark's
-    folder of a query.
+    """Return a function that reads frozen offsets from Spark's folder of a query.
 
     Args:
         path: the folder; its only lineage is the query's.
@@ -118,9 +116,7 @@ def check_beginning(path: Path, end: Sequence[str | None]) -> None:
 
 
 def is_unlaid(path: Path, history: History) -> bool:
-    """Return whether the log was adopted, nothing is decided since, and Spark's folder is not
-    the new lineage's.
-    """
+    """Return whether an adoption is not in Spark's folder yet, and nothing is decided since."""
     lineage = history.lineage
     if lineage is None or not begins_without_state(history):
         return False
@@ -151,9 +147,7 @@ def lay(path: Path, lineage: Lineage, now_ms: int) -> None:
 
 
 def _conf_in(path: Path) -> Mapping[str, str]:
-    """Return Spark's settings, even if a repair that died has moved aside the
-    files that have them.
-    """
+    """Return Spark's settings, also if a repair that died has moved their files aside."""
     replaced = (
         folder for folder in (log_folder(path) / _REPLACED).glob("*") if folder.name.isdecimal()
     )

@@ -88,8 +88,7 @@ class PluginDescription:
 
     @property
     def fingerprint(self) -> str:
-        """A hash that is the same in every process as long as the query writes the same columns
-        to the same target.
+        """A hash that is equal in every process while the query writes the same columns and target.
 
         It reveals nothing of the options, which hold secrets by name only.
         """
@@ -117,6 +116,22 @@ def describe(
     """
     where = f"format {format_name!r}"
     given = with_our_keys({key.lower(): value for key, value in options.items()}, where)
+    _require(where, given)
+    _refuse(where, given)
+    location = given[_LOCATION.lower()].rstrip("/")
+    job = {key: given[key] for key in _KEPT if key in given}
+    return PluginDescription(
+        job=check_name("job", given["name"]),
+        sink_type=sink_type,
+        sink=check_name("sink", given.get("sink", sink_type)),
+        sink_options={key: given[key] for key in given if key not in (*_OURS, *_KEPT, *_SPARKS)},
+        options=JobOptions.parse({_LOCATION: f"{location}/{_LOG}", **job}, where),
+        schema=schema,
+        environment=environment,
+    )
+
+
+def _require(where: str, given: Mapping[str, str]) -> None:
     if _LOCATION in given:  # by Flink's name, which Spark does not know
         raise ConfigError(
             f"{where}: Spark has to know the folder too.",
@@ -126,8 +141,7 @@ def describe(
         raise ConfigError(
             f"{where}: the option {_LOCATION!r} is required, in the query itself.",
             remedy=f".option({_LOCATION!r}, FOLDER); Spark's setting "
-            "spark.sql.streaming.checkpointLocation does not reach "
-            "the writers.",
+            "spark.sql.streaming.checkpointLocation does not reach the writers.",
         )
     if "name" not in given:
         raise ConfigError(
@@ -135,20 +149,6 @@ def describe(
             "the job after a restart.",
             remedy=".option('name', 'orders'), and keep it.",
         )
-    _refuse(where, given)
-    location = given[_LOCATION.lower()].rstrip("/")
-    job = {key: given[key] for key in _KEPT if key in given}
-    return PluginDescription(
-        job=check_name("job", given["name"]),
-        sink_type=sink_type,
-        sink=check_name("sink", given.get("sink", sink_type)),
-        sink_options={
-            key: value for key, value in given.items() if key not in (*_OURS, *_KEPT, *_SPARKS)
-        },
-        options=JobOptions.parse({_LOCATION: f"{location}/{_LOG}", **job}, where),
-        schema=schema,
-        environment=environment,
-    )
 
 
 def _refuse(where: str, given: Mapping[str, str]) -> None:

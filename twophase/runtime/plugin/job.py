@@ -37,7 +37,7 @@ from twophase.runtime.plugin.run_note import RunNote, RunNotes
 from twophase.runtime.sink_entry_points import load_sink
 from twophase.runtime.spark_folder import SparkFolder, query_id
 from twophase.sources.kafka import range_digest
-from twophase.state.entries import Lineage
+from twophase.state.entries import Decision, Lineage
 from twophase.state.storage import LocalStorage
 
 _REMEDY = (
@@ -135,8 +135,7 @@ class PluginJob:
         self._sink.close()
 
     def plan(self) -> Plan:
-        """Step 1: recover if this is a new run, then give the micro-batch whose offsets are
-        frozen its attempt.
+        """Step 1: recover if this is a new run; give the planned micro-batch its attempt.
 
         Raises:
             StopJobError: the job must not go on.
@@ -157,19 +156,15 @@ class PluginJob:
         offsets = self._folder(coordinator.lineage).offsets(number)
         found = coordinator.classify(number, offsets)
         replay = isinstance(found, Replay)
-        if range_digest.are_planned(folder := self.description.spark_folder):
-            decided = found.decision if isinstance(found, Replay) else None
-            range_digest.begin(folder, number, attempt.generation, decided).plan(number)
+        self._plan_digests(number, attempt, found.decision if isinstance(found, Replay) else None)
         self._notes.write(RunNote(number, attempt.generation, attempt.counter, replay))
-        transaction = TransactionId(
-            self.description.job,
-            coordinator.lineage.id,
-            number,
-            attempt,
-            self.description.sink,
-            offsets.hash,
-        )
+        job, sink, lineage = self.description.job, self.description.sink, coordinator.lineage.id
+        transaction = TransactionId(job, lineage, number, attempt, sink, offsets.hash)
         return Plan(number, attempt, None if replay else transaction, self._sink)
+
+    def _plan_digests(self, number: int, attempt: Attempt, decided: Decision | None) -> None:
+        if range_digest.are_planned(folder := self.description.spark_folder):
+            range_digest.begin(folder, number, attempt.generation, decided).plan(number)
 
     def commit(self, number: int, acknowledged: Sequence[Acknowledged]) -> None:
         """Step 3: decide and commit. Returns only when the checkpoint is committed.
@@ -183,15 +178,11 @@ class PluginJob:
             StopJobError: the job must stop.
         """
         note = self._notes.read()
-        if (
-            note is None
-            or note.checkpoint != number
-            or any(task.attempt != note.attempt for task in acknowledged)
-        ):
+        attempts = {task.attempt for task in acknowledged}
+        if note is None or note.checkpoint != number or attempts - {note.attempt}:
             raise FencedError(
-                f"Job {self.description.job!r}: micro-batch {number} was not planned by the "
-                "run that is going on here "
-                f"({note}).",
+                f"Job {self.description.job!r}: micro-batch {number} was not planned by the run "
+                f"that is going on here ({note}).",
                 remedy="leave this run stopped.",
             )
         pieces = [task.committable for task in acknowledged if task.committable is not None]
@@ -281,6 +272,30 @@ class PluginJob:
 
 def _open(description: PluginDescription) -> ArrowSink:
     where = f"format 'twophase-{description.sink_type}'"
+    kind = _kind(where, description)
+    try:
+        sink = kind(**description.sink_options)
+    except TypeError as error:
+        what = f"{where}: {kind.__name__} does not take these options: {error}."
+        raise ConfigError(what) from error
+    environment = description.environment
+    if environment.fault is not None:
+        unknown = "this form does not know whether its plan shuffles rows"
+        raise environment.fault.refusal(description.job, unknown)
+    sink.open(
+        SinkContext(
+            description.job,
+            description.sink,
+            to_arrow_schema(description.schema, timezone=environment.timezone),
+            environment.parallelism,
+            environment.speculation,
+        )
+    )
+    return sink
+
+
+def _kind(where: str, description: PluginDescription) -> type[ArrowSink]:
+    """Return the class of the sink."""
     kind = load_sink(where, description.sink_type)
     if not (isinstance(kind, type) and issubclass(kind, ArrowSink)):
         raise ConfigError(
@@ -294,25 +309,4 @@ def _open(description: PluginDescription) -> ArrowSink:
             "commits this form without one.",
             remedy="use twophase.write_stream with it.",
         )
-    try:
-        sink = kind(**description.sink_options)
-    except TypeError as error:
-        raise ConfigError(
-            f"{where}: {kind.__name__} does not take these options: {error}."
-        ) from error
-    environment = description.environment
-    if environment.fault is not None:
-        raise environment.fault.refusal(
-            description.job, "this form does not know whether its plan shuffles rows"
-        )
-    schema = to_arrow_schema(description.schema, timezone=environment.timezone)
-    sink.open(
-        SinkContext(
-            description.job,
-            description.sink,
-            schema,
-            environment.parallelism,
-            environment.speculation,
-        )
-    )
-    return sink
+    return kind

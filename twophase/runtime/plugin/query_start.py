@@ -1,5 +1,4 @@
-"""The plugin form's part in the session's own process: prepares a query's folder
-before Spark reads it.
+"""The plugin form in the session's own process: prepares a query's folder for Spark.
 
 A micro-batch whose checkpoint is committed, but which Spark has not noted as finished, would run
 again at the next start. Its rows are no longer needed, and its records may have expired (hazard
@@ -55,8 +54,7 @@ def listen(spark: SparkSession) -> None:
 
 
 class FinishCommitted(StreamingQueryListener):
-    """Notified of every query of a session. Queries of other sinks have no log of twophase,
-    and are left alone.
+    """Notified of every query of a session; leaves those of other sinks alone.
 
     Args:
         spark: the session.
@@ -66,9 +64,7 @@ class FinishCommitted(StreamingQueryListener):
         self._spark = spark
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Called before the query reads its folder. Spark only logs an exception raised here,
-        and starts the query.
-        """
+        """Called before the query reads its folder. Spark only logs an exception raised here."""
         query = self._spark.streams.get(str(event.id))
         if query is not None:
             execution = query._jsq.streamingQuery()
@@ -80,9 +76,7 @@ class FinishCommitted(StreamingQueryListener):
                 keep_digests(location, self._spark.sparkContext)
 
     def _is_ours(self, sink: Any) -> bool:
-        """Return whether a sink is one of our formats. Sinks that are not tables
-        (foreachBatch) have no name.
-        """
+        """Return whether a sink is one of our formats. That of foreachBatch has no name."""
         gateway = self._spark.sparkContext._gateway
         return is_instance_of(gateway, sink, _TABLE) and str(sink.name()).startswith(PREFIX)
 
@@ -97,8 +91,7 @@ class FinishCommitted(StreamingQueryListener):
 
 
 def finish_committed(location: str, has_watermark: Callable[[], bool]) -> None:
-    """Note the newest micro-batch as finished if its checkpoint is committed and nothing of it
-    is needed any more.
+    """Note the newest micro-batch as finished if it is committed and nothing needs it any more.
 
     Args:
         location: the folder of a query as Spark names it, such as "file:/chk/orders".
@@ -125,9 +118,7 @@ def finish_committed(location: str, has_watermark: Callable[[], bool]) -> None:
 
 
 def _finish_lost(job: str, folder: SparkFolder, newest: Decision) -> None:
-    """Finish a micro-batch whose records were gone or changed when Spark ran it again. All
-    its tasks are over.
-    """
+    """Finish a micro-batch that Spark ran again without its records. All its tasks are over."""
     number = newest.checkpoint
     if folder.finish(newest):
         _log.warning(
@@ -147,8 +138,7 @@ def _finish_lost(job: str, folder: SparkFolder, newest: Decision) -> None:
 
 
 def keep_digests(location: str, context: SparkContext) -> None:
-    """Have the Kafka source detect changed records if Spark runs a decided micro-batch again
-    for its state (H35).
+    """Have the Kafka source detect changed records if Spark runs a decided micro-batch again (H35).
 
     Args:
         location: as for `finish_committed`.

@@ -1,5 +1,4 @@
-"""A note by which a run of a query informs the processes that Spark starts for it,
-one after the other.
+"""A note from a run of a query to the processes that Spark starts for it, one after the other.
 
 It is a small file in the folder that Spark creates on the driver for this application. It exists
 while the run goes on, and can neither outlive the application nor be seen by another. No decision
@@ -66,9 +65,7 @@ class RunNotes:
         self._path = Path(local) / f"twophase-{short_hash(str(folder), 32)}"
 
     def read(self) -> RunNote | None:
-        """Return the note of this query's current run in this application, or
-        None if there is none.
-        """
+        """Return the note of this query's current run in this application, if there is one."""
         try:
             fields = json.loads(self._path.read_text())
         except FileNotFoundError:
@@ -82,7 +79,5 @@ class RunNotes:
         temporary.replace(self._path)
 
     def delete(self) -> None:
-        """Delete the note, because the run has ended. Always called before a fence is
-        appended for the next run.
-        """
+        """Delete the note, as the run has ended. Always called before the next run's fence."""
         self._path.unlink(missing_ok=True)

@@ -1,6 +1,4 @@
-"""The writer that Spark calls for each micro-batch: planned on the driver, pickled to tasks,
-recreated to commit.
-"""
+"""The writer that Spark calls for each micro-batch: planned, pickled to tasks, recreated."""
 
 from __future__ import annotations
 
@@ -59,9 +57,7 @@ class PluginWriter(DataSourceStreamArrowWriter):
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Phase 1, in a task: write and pre-commit all rows. Those of a decided micro-batch are
-        read and discarded.
-        """
+        """Phase 1, in a task: pre-commit all rows, or read and discard those of a decided batch."""
         plan = self._plan
         if plan is None:
             raise StopJobError("A writer was sent to a task without a plan.", remedy="report this.")
@@ -78,9 +74,8 @@ class PluginWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Decide and commit, in a Python process on the driver's machine."""
-        job_of(self._description).commit(
-            batchId, [_of(message).acknowledged() for message in messages]
-        )
+        acknowledged = [_of(message).acknowledged() for message in messages]
+        job_of(self._description).commit(batchId, acknowledged)
         freeze_gc()
 
     # the log knows
@@ -89,16 +84,13 @@ class PluginWriter(DataSourceStreamArrowWriter):
         job_of(self._description).abort()
 
     def _check_batch(self, plan: Plan) -> None:
-        """Refuse another micro-batch: a driver that was paused and overtaken has planned
-        by others' offsets.
-        """
+        """Refuse another micro-batch: an overtaken driver has planned by others' offsets."""
         context = TaskContext.get()
         number = context.getLocalProperty(_BATCH) if context else None
         if number != str(plan.checkpoint):
             raise StopJobError(
                 f"Job {self._description.job!r}: Spark runs micro-batch {number}, but "
-                f"{plan.checkpoint} was planned. "
-                "Nothing was written.",
+                f"{plan.checkpoint} was planned. Nothing was written.",
                 remedy="see that one query runs on this checkpointLocation.",
             )
 

@@ -1,6 +1,4 @@
-"""The Kafka source: the data source `twophase-kafka`, and the group offsets that
-the driver commits.
-"""
+"""The Kafka source: the data source `twophase-kafka`, and the group offsets of the driver."""
 
 from twophase.sources.kafka.group import GroupOffsets
 from twophase.sources.kafka.options import KafkaOptions

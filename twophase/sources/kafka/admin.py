@@ -12,8 +12,7 @@ _LOGGER = "kafka.net"
 
 
 class Admin(KafkaAdminClient):  # type: ignore[misc]
-    """Reports why no broker accepts the connection, and ends its thread then;
-    kafka-python does neither.
+    """Reports why no broker accepts the connection, and ends its thread, unlike kafka-python.
 
     Raises:
         SaslAuthenticationFailedError: the user or password is wrong.
@@ -50,9 +49,7 @@ class _Failures(logging.Handler):
         ]
 
     def worst(self) -> Any:
-        """Return the clearest failure: a wrong password, else the last failed handshake,
-        else the last of all.
-        """
+        """Return the clearest failure: a wrong password, the last failed handshake, or the last."""
         for failure in self.found:
             if isinstance(failure, kafka_errors.SaslAuthenticationFailedError):
                 return failure

@@ -1,6 +1,4 @@
-"""Converts what pyarrow's JSON reader produces to exactly the Arrow types that Spark
-expects, in every batch.
-"""
+"""Converts what pyarrow's JSON reader produces to the exact Arrow types that Spark expects."""
 
 from __future__ import annotations
 

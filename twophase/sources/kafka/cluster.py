@@ -1,5 +1,4 @@
-"""The source's requests to the brokers: metadata, offsets, group offsets. Uses one open
-kafka-python admin client.
+"""The source's requests to the brokers, for metadata and offsets, by one open admin client.
 
 Requests are retried on transient failures until `request.timeout` is over. No group is ever joined.
 """
@@ -39,9 +38,7 @@ _RIGHTS = (
 
 
 class Cluster:
-    """A lazily opened connection to the brokers. Safe for use by several threads,
-    not across a fork.
-    """
+    """A lazily opened connection to the brokers, for several threads, but not across a fork."""
 
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
@@ -64,25 +61,19 @@ class Cluster:
         )
 
     def matching(self, pattern: str) -> dict[str, Topic]:
-        """Describe all topics whose whole name matches a regular expression,
-        without Kafka's own.
-        """
+        """Describe all topics, but Kafka's own, whose whole name matches a regular expression."""
         found = self._call(
             "metadata of all topics", lambda admin: _topics(admin.describe_topics(None), skip=True)
         )
         return {name: topic for name, topic in found.items() if re.fullmatch(pattern, name)}
 
     def ends(self, partitions: Collection[Partition]) -> dict[Partition, LogEnd]:
-        """Return the end of each partition under the isolation level; empty if any
-        partition does not exist.
-        """
+        """Return each partition's end under the isolation level; empty if one does not exist."""
         found = self._offsets("end offsets", dict.fromkeys(partitions, OffsetSpec.LATEST))
         return {key: LogEnd(item.offset, _epoch(item.leader_epoch)) for key, item in found.items()}
 
     def high_watermarks(self, partitions: Collection[Partition]) -> dict[Partition, LogEnd]:
-        """Return the end of each partition including open transactions; empty if any
-        partition does not exist.
-        """
+        """Return each partition's end with open transactions; empty if one does not exist."""
         wanted = dict.fromkeys(partitions, OffsetSpec.LATEST)
         found = self._offsets("high watermarks", wanted, KafkaIsolation.READ_UNCOMMITTED)
         return {key: LogEnd(item.offset, _epoch(item.leader_epoch)) for key, item in found.items()}
@@ -95,9 +86,7 @@ class Cluster:
     def at_timestamp(
         self, partitions: Collection[Partition], milliseconds: int
     ) -> dict[Partition, int | None]:
-        """Return the first offset at or after a time, by partition; None if there
-        is no such record.
-        """
+        """Return the first offset at or after a time, by partition; None if there is none."""
         found = self._offsets("offsets by time", dict.fromkeys(partitions, milliseconds))
         return {key: item.offset if item.offset >= 0 else None for key, item in found.items()}
 
@@ -126,16 +115,13 @@ class Cluster:
         self._call(f"commit of group {group!r}", commit)
 
     def epoch_ends(self, entries: Collection[PartitionOffset]) -> dict[Partition, int]:
-        """Return where the leaders say each entry's epoch ended (KIP-320); -1 or no entry
-        if they do not know.
-        """
+        """Return where the leaders say each entry's epoch ended (KIP-320); -1 if unknown."""
         return self._call(
             "ends of leader epochs", lambda admin: admin._manager.run(_epoch_ends, admin, entries)
         )
 
     def confirm_topic(self, source: str, entry: PartitionOffset) -> None:
-        """Check one entry against its topic's metadata; retry for a moment before
-        calling anything gone.
+        """Check one entry against its topic's metadata; retry before calling anything gone.
 
         Raises:
             SourceLossError: the topic or partition is gone, or was recreated.
@@ -199,9 +185,7 @@ class Cluster:
 
 
 def _may_pass(error: kafka_errors.KafkaError) -> bool:
-    """Return whether an error is transient. An unknown broker is: -1 is the leader of a
-    partition that has none.
-    """
+    """Return whether an error is transient. An unknown broker, -1, is: there is no leader yet."""
     return bool(error.retriable) or isinstance(error, kafka_errors.UnknownBrokerIdError)
 
 

@@ -1,6 +1,4 @@
-"""Connection settings of the two Kafka clients: TLS, SASL, timeouts. Secrets are read here,
-at the last moment.
-"""
+"""Connection settings of the Kafka clients: TLS, SASL, timeouts. Only here are secrets read."""
 
 from __future__ import annotations
 

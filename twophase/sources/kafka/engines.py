@@ -30,8 +30,7 @@ _clusters_lock = threading.Lock()
 
 
 def cluster_of(options: KafkaOptions) -> Cluster:
-    """Return this process's connection for these options: opened once and kept open, since
-    opening takes 110 ms.
+    """Return this process's connection for these options, kept open: opening takes 110 ms.
 
     Each has a thread. Beyond a few, the least recently used one is closed; callers that still
     have it can go on.
@@ -113,11 +112,10 @@ def _engine(chosen: FetchEngine) -> Fetch:
     fast = chosen is FetchEngine.LIBRDKAFKA or (
         chosen is FetchEngine.AUTO and importlib.util.find_spec("confluent_kafka") is not None
     )
-    module = (
-        _load("fetch_librdkafka", "confluent_kafka", "confluent-kafka", "fast")
-        if fast
-        else _load("fetch_kafka_python", "kafka", "kafka-python", "kafka")
-    )
+    if fast:
+        module = _load("fetch_librdkafka", "confluent_kafka", "confluent-kafka", "fast")
+    else:
+        module = _load("fetch_kafka_python", "kafka", "kafka-python", "kafka")
     return cast("Fetch", module.fetch)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
@@ -55,9 +55,7 @@ def fetch(
                 guard.waited(position)
                 continue
             guard.moved()
-            most = max(
-                1, min(_BLOCK, 2 * _BLOCK_BYTES // (1 + len(messages[0]) + len(messages[-1])))
-            )
+            most = _next_request(messages)
             position = max(position, messages[-1].offset() + 1)
             if position > item.end:
                 messages = [message for message in messages if message.offset() < item.end]
@@ -66,6 +64,12 @@ def fetch(
     finally:
         gc.set_threshold(*usual)
         consumer.close()
+
+
+def _next_request(messages: Sequence[Any]) -> int:
+    """Return how many messages to ask for next, by the size of the last ones."""
+    bytes_of_two = 1 + len(messages[0]) + len(messages[-1])
+    return max(1, min(_BLOCK, 2 * _BLOCK_BYTES // bytes_of_two))
 
 
 def settings(options: KafkaOptions) -> dict[str, Any]:
@@ -92,8 +96,7 @@ def settings(options: KafkaOptions) -> dict[str, Any]:
 
 
 def _failures(messages: list[Any], position: int, guard: ReadGuard) -> int:
-    """Handle the events among messages; return the position, which an end of the partition
-    may have advanced.
+    """Handle the events among messages; return the position, which they may have advanced.
 
     After an error of the partition, such as a wrong checksum, librdkafka goes on after the records
     concerned, so any such error ends the read. It recovers by itself from errors of the whole

@@ -1,5 +1,4 @@
-"""Group offsets, committed by the driver when a checkpoint is complete. They inform others; the
-job never needs them.
+"""Group offsets, committed by the driver for others' information; the job never needs them.
 
 The group is not joined, so nothing is rebalanced. A commit fails while the group
 has active members.
@@ -38,8 +37,7 @@ class GroupOffsets:
         self._group = self._options.group_id
 
     def commit(self, line: str) -> None:
-        """Commit the offsets in an offset line, never backwards: partitions committed as far or
-        farther are skipped.
+        """Commit the offsets in an offset line, never backwards, and not those committed already.
 
         Raises:
             CorruptRecordError: the line is not an offset of this source.
@@ -54,9 +52,7 @@ class GroupOffsets:
             cluster.commit(self._group, ahead)
 
     def committed(self, line: str) -> dict[Partition, int]:
-        """Return the committed offsets of the partitions in an offset line; those
-        without one are left out.
-        """
+        """Return the committed offsets of the partitions in an offset line, where there are any."""
         return cluster_of(self._options).committed(
             self._group, list(SourceOffset.parse(line).by_partition())
         )

@@ -1,5 +1,4 @@
-"""Guards one read on an executor: the read either reaches its end, or fails with a specific
-error (H31 to H34).
+"""Guards one read on an executor: it reaches its end, or fails with a specific error (H31 to H34).
 
 A read is complete when its position reaches the end. Records are not counted: transactions and
 compaction leave gaps.
@@ -22,8 +21,7 @@ _NEXT_LOOK_S = 5.0
 
 
 class ReadGuard:
-    """Checks whether a read can begin, why it makes no progress, and afterwards whether it
-    read the right topic.
+    """Checks whether a read can begin, why it makes no progress, and whether it read the topic.
 
     Args:
         clock: seconds, monotonic.
@@ -94,9 +92,7 @@ class ReadGuard:
         )
 
     def look(self, position: int) -> str:
-        """Check with the brokers that the rest of the range is there; return what is
-        available, as text.
-        """
+        """Check that the rest of the range is there; return what is available, as text."""
         entry = self._entry(position)
         self._cluster.confirm_topic(self._item.source, entry)
         begin = self._cluster.begins([entry.key]).get(entry.key)
@@ -117,8 +113,7 @@ class ReadGuard:
         self.finished()
 
     def finished(self) -> None:
-        """Check, after the read has reached its end, that it read the topic and the log
-        that the batch means.
+        """Check, when the read is at its end, that it read the topic and log of the batch.
 
         Raises:
             SourceLossError: the topic was recreated, or the log truncated, at some

@@ -173,9 +173,7 @@ class JsonDecoder:
     def _halves(
         self, piece: _Piece, values: list[bytes | None], low: int, high: int
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the runs of records that fit, in order, so that the first bad
-        record is found first.
-        """
+        """Yield the runs of records that fit, in order: the first bad record is found first."""
         try:
             columns = self._columns(_join(values[low:high]), high - low)
             yield self._assemble(columns, [piece], low, high - low)

@@ -1,5 +1,4 @@
-"""Checks that records which the source has yet to read are not gone: pure, each error names the
-lost range (H31, H32).
+"""Checks that records to read are not gone: pure, each error names the lost range (H31, H32).
 
 Nothing is ever skipped: the job stops, and an operator decides what to give up.
 """

@@ -125,9 +125,7 @@ class SourceOffset:
 
     @property
     def start(self) -> Self:
-        """The start of the batch that ended here, if no line records it: the source's
-        beginning, or "nothing yet".
-        """
+        """The unrecorded start of the batch that ended here: its beginning, or "nothing yet"."""
         return type(self)(self.source, self.begin)
 
     def to_json(self) -> dict[str, Any]:
@@ -227,8 +225,7 @@ def advance(start: SourceOffset, ends: Mapping[Partition, LogEnd], limits: Limit
 
 
 def share(wanted: list[int], budget: int) -> list[int]:
-    """Divide a budget in proportion to what each wants; each that wants anything gets at
-    least 1 while it lasts.
+    """Divide a budget in proportion to what each wants; each gets at least 1 while it lasts.
 
     Returns:
         Shares that add up to `min(budget, sum(wanted))`, none above what was wanted.
@@ -253,8 +250,7 @@ def share(wanted: list[int], budget: int) -> list[int]:
 
 
 def ranges(start: SourceOffset, end: SourceOffset, min_tasks: int = 1) -> list[OffsetRange]:
-    """Return what the tasks of a batch read: one range for each partition that advances, more to
-    reach `min_tasks`.
+    """Return what the tasks of a batch read: a range for each partition, or more of them.
 
     Raises:
         OffsetMismatchError: `end` is not a later offset of the same source.
@@ -347,9 +343,7 @@ def _document(value: str | Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _is_newer(document: Mapping[str, Any]) -> bool:
-    """Return whether a newer version of this source has written a document. Other sources name no
-    uid beside a version.
-    """
+    """Return whether a newer version of this source has written a document, by its uid."""
     version = document.get("version")
     return type(version) is int and version > VERSION and isinstance(document.get("source"), str)
 

@@ -8,8 +8,7 @@ or a file, which is read when a connection is opened.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Self
 
@@ -18,14 +17,16 @@ from pydantic import BeforeValidator, Field
 from twophase.config import Duration, Options
 from twophase.errors import ConfigError
 from twophase.ids import check_name
+from twophase.sources.kafka.option_texts import (
+    check_pattern,
+    parse_names,
+    parse_servers,
+    parse_topics,
+)
 from twophase.sources.kafka.starting import Committed, Earliest, Starting, parse_starting
 
 WHERE = "source twophase-kafka"
 RAW_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
-_SERVERS = re.compile(
-    r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):\d{1,5}(,(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):\d{1,5})*"
-)
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 class ValueFormat(StrEnum):
@@ -81,28 +82,8 @@ class SaslMechanism(StrEnum):
     SCRAM_SHA_512 = "SCRAM-SHA-512"
 
 
-def _names(value: object) -> object:
-    return (
-        tuple(part.strip() for part in value.split(",") if part.strip())
-        if isinstance(value, str)
-        else value
-    )
-
-
-def _topics(value: object) -> object:
-    topics = _names(value)
-    if isinstance(topics, tuple):
-        bad = [topic for topic in topics if not _TOPIC.fullmatch(topic)]
-        if bad or not topics:
-            raise ValueError(
-                f"give topic names separated by commas; {bad[0] if bad else ''!r} is none"
-            )
-        return tuple(dict.fromkeys(topics))
-    return topics
-
-
 def _columns(value: object) -> object:
-    columns = _names(value)
+    columns = parse_names(value)
     if isinstance(columns, tuple):
         bad = [column for column in columns if column not in RAW_COLUMNS]
         if bad or not columns or len(set(columns)) != len(columns):
@@ -110,34 +91,18 @@ def _columns(value: object) -> object:
     return columns
 
 
-def _servers(value: object) -> object:
-    text = re.sub(r"\s", "", value) if isinstance(value, str) else value
-    if isinstance(text, str) and not _SERVERS.fullmatch(text):
-        raise ValueError("give HOST:PORT, or several separated by commas")
-    return text
-
-
-def _pattern(value: object) -> object:
-    if isinstance(value, str):
-        try:
-            re.compile(value)
-        except re.error as error:
-            raise ValueError(f"not a regular expression: {error}") from None
-    return value
-
-
 class KafkaOptions(Options):
     """The options, as in docs/kafka.md. Keys are compared without regard to case, as Spark does."""
 
-    bootstrap_servers: Annotated[str, BeforeValidator(_servers)] = Field(
+    bootstrap_servers: Annotated[str, BeforeValidator(parse_servers)] = Field(
         alias="kafka.bootstrap.servers", description="`host:port`, several separated by commas"
     )
-    subscribe: Annotated[tuple[str, ...], BeforeValidator(_topics)] = Field(
+    subscribe: Annotated[tuple[str, ...], BeforeValidator(parse_topics)] = Field(
         default=(),
         description="topics, separated by commas",
         json_schema_extra={"default": "one of them", "type": "names"},
     )
-    subscribe_pattern: Annotated[str | None, BeforeValidator(_pattern)] = Field(
+    subscribe_pattern: Annotated[str | None, BeforeValidator(check_pattern)] = Field(
         default=None,
         alias="subscribePattern",
         description="a regular expression for whole names of topics",
@@ -145,8 +110,8 @@ class KafkaOptions(Options):
     )
     uid: str = Field(
         default="kafka",
-        description="names the source in its offsets; give each source of a job its own, "
-        "and keep it",
+        description="names the source in its offsets; give each source of a job its own, and "
+        "keep it",
     )
     group_id: str | None = Field(
         default=None,
@@ -333,8 +298,8 @@ def _source_conflicts(options: KafkaOptions) -> list[Conflict]:
             bool(options.subscribe) == bool(options.subscribe_pattern),
             "give one of subscribe and subscribePattern, not both and not neither",
             (
-                "name the topics in `subscribe`, or a regular expression for "
-                "them in `subscribePattern`."
+                "name the topics in `subscribe`, or a regular expression for them in "
+                "`subscribePattern`."
             ),
         ),
         (
@@ -354,37 +319,52 @@ def _source_conflicts(options: KafkaOptions) -> list[Conflict]:
 def _security_conflicts(options: KafkaOptions) -> list[Conflict]:
     passwords = [options.sasl_password_env, options.sasl_password_file]
     keys = [options.ssl_key_password_env, options.ssl_key_password_file]
-    tls_only = [options.ssl_ca, options.ssl_certificate, options.ssl_key, *keys]
-    sasl_only = [options.sasl_mechanism, options.sasl_username, *passwords]
-    protocol = f"kafka.security.protocol={options.security_protocol}"
     return [
-        (
-            not options.tls and any(tls_only),
-            f"kafka.ssl.* options with {protocol}",
-            "set kafka.security.protocol to SSL or SASL_SSL.",
-        ),
-        (
-            (options.ssl_certificate is None) != (options.ssl_key is None),
-            (
-                "a client certificate needs both kafka.ssl.certificate.location "
-                "and kafka.ssl.key.location"
-            ),
-            "give both, or neither.",
-        ),
-        (
-            not options.sasl and any(sasl_only),
-            f"kafka.sasl.* options with {protocol}",
-            "set kafka.security.protocol to SASL_SSL or SASL_PLAINTEXT.",
-        ),
-        (
-            options.sasl
-            and not (options.sasl_mechanism and options.sasl_username and any(passwords)),
-            f"{protocol} needs mechanism, user name and password",
-            "set kafka.sasl.mechanism, kafka.sasl.username and kafka.sasl.password.env (or .file).",
-        ),
+        *_tls_conflicts(options, keys),
+        *_sasl_conflicts(options, passwords),
         (
             all(passwords) or all(keys),
             "a password is named twice, by .env and by .file",
             "keep one of the two.",
         ),
     ]
+
+
+def _tls_conflicts(options: KafkaOptions, keys: Sequence[str | None]) -> list[Conflict]:
+    tls_only = [options.ssl_ca, options.ssl_certificate, options.ssl_key, *keys]
+    return [
+        (
+            not options.tls and any(tls_only),
+            f"kafka.ssl.* options with {_protocol(options)}",
+            "set kafka.security.protocol to SSL or SASL_SSL.",
+        ),
+        (
+            (options.ssl_certificate is None) != (options.ssl_key is None),
+            (
+                "a client certificate needs both kafka.ssl.certificate.location and "
+                "kafka.ssl.key.location"
+            ),
+            "give both, or neither.",
+        ),
+    ]
+
+
+def _sasl_conflicts(options: KafkaOptions, passwords: Sequence[str | None]) -> list[Conflict]:
+    sasl_only = [options.sasl_mechanism, options.sasl_username, *passwords]
+    has_account = options.sasl_mechanism and options.sasl_username and any(passwords)
+    return [
+        (
+            not options.sasl and any(sasl_only),
+            f"kafka.sasl.* options with {_protocol(options)}",
+            "set kafka.security.protocol to SASL_SSL or SASL_PLAINTEXT.",
+        ),
+        (
+            options.sasl and not has_account,
+            f"{_protocol(options)} needs mechanism, user name and password",
+            "set kafka.sasl.mechanism, kafka.sasl.username and kafka.sasl.password.env (or .file).",
+        ),
+    ]
+
+
+def _protocol(options: KafkaOptions) -> str:
+    return f"kafka.security.protocol={options.security_protocol}"

@@ -1,5 +1,4 @@
-"""Plans how far the next batch reads, in the long-lived process that Spark keeps for the
-reader of a query.
+"""Plans how far the next batch reads, in the process that Spark keeps for a query's reader.
 
     1. freeze     once, for available-now: the ends beyond which this query never reads
     2. resolve    once in the life of a lineage: "nothing yet" becomes the start, noted in the
@@ -209,9 +208,7 @@ class OffsetPlanner:
         return found
 
     def _check_new(self, found: Iterable[PartitionOffset]) -> None:
-        """Check partitions added to a known topic: they began at offset 0, so records that are
-        gone were never read.
-        """
+        """Check partitions added to a known topic, from offset 0: nothing before may be gone."""
         late = [entry for entry in found if entry.offset > 0]
         ends = self._cluster.ends([entry.key for entry in late])
         for entry in late:
@@ -225,9 +222,7 @@ class OffsetPlanner:
     def _admissible(
         self, entries: Iterable[PartitionOffset], ends: Mapping[Partition, LogEnd]
     ) -> Mapping[Partition, LogEnd]:
-        """Return the ends that step 6 may admit up to: for available-now, not
-        beyond the frozen ones.
-        """
+        """Return the ends up to which step 6 admits; available-now stops at the frozen ones."""
         frozen = self._frozen
         if frozen is None:
             return ends

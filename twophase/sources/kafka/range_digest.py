@@ -1,5 +1,4 @@
-"""Digests of the ranges that a micro-batch read, kept until the next is decided: a replay of other
-records fails (H35).
+"""Digests of the ranges that a micro-batch read: a replay of other records fails (H35).
 
     1. begin     driver    deletes digests that no replay can need, and creates the folder
                            of the micro-batch
@@ -119,15 +118,14 @@ class RangeDigests:
         if plan := context.getLocalProperty(_PROPERTY):
             return cls(**json.loads(plan))
         folder = context.getLocalProperty(_PLANNED_PROPERTY)
-        return (
-            cls._planned(Path(folder), context.getLocalProperty(_BATCH_PROPERTY))
-            if folder
-            else None
-        )
+        if not folder:
+            return None
+        return cls._planned(Path(folder), context.getLocalProperty(_BATCH_PROPERTY))
 
     def plan(self, checkpoint: int) -> None:
-        """Share the digests by a note in the plugin form, whose driver has no Spark context. The
-        note is not durable: each run plans its own micro-batch.
+        """Share the digests by a note in the plugin form, which has no Spark context.
+
+        The note is not durable: each run plans its own micro-batch.
         """
         # for a replay too, which leaves a mark there if it fails
         Path(self.path).mkdir(mode=0o700, exist_ok=True)
@@ -169,8 +167,7 @@ class RangeDigests:
             self._keep(f"{name}-{secrets.token_hex(8)}", codec.encode(_KIND, asdict(digest)))
 
     def lost(self, error: SourceLossError) -> None:
-        """Mark a range that could not be read, or had other records, if this is a replay
-        of the plugin form.
+        """Mark a range that is lost or has other records, in a replay of the plugin form.
 
         Raises:
             SourceLossError: it was marked, and the next start may go on without the range.
@@ -187,8 +184,7 @@ class RangeDigests:
         ) from error
 
     def _keep(self, name: str, data: bytes) -> bool:
-        """Write a file atomically but without a sync, since the decision syncs what it relies on
-        (`SparkFolder.sync`).
+        """Write a file atomically, without a sync: the decision syncs it (`SparkFolder.sync`).
 
         Returns:
             Whether the folder exists.
@@ -212,9 +208,7 @@ class RangeDigests:
         return True
 
     def _compare(self, item: OffsetRange, digest: RangeDigest, name: str) -> None:
-        """Compare with the kept digests: there are none if the range was cut otherwise, or an
-        older version read it.
-        """
+        """Compare with the kept digests: of other ranges or of an older version there are none."""
         names = LocalStorage(self.path).names(".") if Path(self.path).is_dir() else []
         kept = [found for found in names if found.startswith(f"{name}-")]
         for found in kept:
@@ -268,16 +262,15 @@ def begin(
 
 
 def was_lost(spark_folder: Path, decision: Decision) -> bool:
-    """Return whether a replay of the plugin form has failed because records were
-    gone or had changed.
-    """
+    """Return whether a replay of the plugin form failed for records gone or changed."""
     folder = spark_folder / FOLDER / f"{decision.checkpoint}-{decision.attempt.generation}"
     return any(folder.glob(f"{_LOST}-*"))
 
 
 def plan_digests(spark_folder: Path, context: SparkContext) -> None:
-    """Have a query of the plugin form keep digests: called on the thread that runs it, before its
-    first micro-batch.
+    """Have a query of the plugin form keep digests, before its first micro-batch.
+
+    Called on the thread that runs it.
     """
     root = spark_folder.absolute() / FOLDER
     root.mkdir(mode=0o700, exist_ok=True)
@@ -319,9 +312,7 @@ def _prune(root: Path, checkpoint: int, generation: int) -> None:
 
 
 def _is_newer(folder: Path) -> bool:
-    """Return whether a newer version of twophase has kept digests in a folder. One driver
-    has kept all of them.
-    """
+    """Return whether a newer version of twophase has kept the digests in a folder."""
     with os.scandir(folder) as found:
         first = next(
             (one for one in found if one.is_file() and not one.name.startswith((".", _LOST))), None
@@ -330,9 +321,7 @@ def _is_newer(folder: Path) -> bool:
 
 
 def _delete_half_written(plan: Path) -> None:
-    """Delete half-written notes of drivers that died. What cannot be deleted is left to
-    the next micro-batch.
-    """
+    """Delete half-written notes of drivers that died, as far as that is possible."""
     for path in plan.parent.glob(f".{_PLAN}-*"):
         try:
             if time.time() - path.stat().st_mtime > _ABANDONED_S:

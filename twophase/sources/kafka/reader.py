@@ -1,5 +1,4 @@
-"""The stream reader that Spark calls. `__init__` opens nothing: it also runs where the
-reader is only pickled.
+"""The stream reader that Spark calls. `__init__` opens nothing: it also runs for a pickle.
 
 driver, one long-lived process per query: initialOffset, prepareForTriggerAvailableNow,
 latestOffset, partitions, stop executors, one task per range: read
@@ -70,15 +69,11 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._decoder(_NOWHERE)
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return the constant "nothing yet": Spark asks again after a crash in batch 0, and must
-        get the same (H55).
-        """
+        """Return the constant "nothing yet": after a crash in batch 0 Spark asks again (H55)."""
         return SourceOffset.initial(self._options.uid).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the limit of the options, which must differ from that of a trigger
-        that reads everything.
-        """
+        """Return the limit of the options: not the one of a trigger that reads everything."""
         if self._options.max_per_trigger is None and self._options.max_per_partition is None:
             return ReadAllAvailable()
         return ReadMaxRows(self._options.max_per_trigger or _UNLIMITED_ROWS)
@@ -144,9 +139,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         freeze_gc()
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: Spark calls this one trigger late. Group offsets are committed
-        with the checkpoint.
-        """
+        """Do nothing: it comes one trigger late. Group offsets go with the checkpoint."""
 
     def stop(self) -> None:
         """Close the driver process's connection."""
@@ -161,11 +154,9 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _limits(self, limit: ReadLimit) -> Limits:
         if isinstance(limit, ReadAllAvailable):
             return Limits()
-        per_trigger = (
-            limit.max_rows
-            if isinstance(limit, ReadMaxRows) and limit.max_rows < _UNLIMITED_ROWS
-            else None
-        )
+        per_trigger: int | None = None
+        if isinstance(limit, ReadMaxRows) and limit.max_rows < _UNLIMITED_ROWS:
+            per_trigger = limit.max_rows
         return Limits(per_trigger, self._options.max_per_partition)
 
     def _decoder(self, item: OffsetRange) -> RawDecoder | JsonDecoder:

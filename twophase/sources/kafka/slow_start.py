@@ -1,6 +1,4 @@
-"""Limits the first micro-batches of a start: rows are visible within seconds, and Spark
-compiles on few rows.
-"""
+"""Limits a start's first micro-batches: rows are visible soon, and Spark compiles on few."""
 
 from __future__ import annotations
 
@@ -18,8 +16,7 @@ would be late by hours.
 
 
 class SlowStart:
-    """Caps the limit of the first micro-batches; each may admit three times as much
-    as the one before.
+    """Caps the limit of the first micro-batches; each may admit three times the last one's.
 
     A micro-batch without a limit stays unlimited: some triggers read everything in one.
 

@@ -12,7 +12,8 @@ from twophase.sources.kafka.reader import KafkaStreamReader
 
 
 class KafkaDataSource(DataSource):
-    """Reads Kafka topics as a stream: `spark.readStream.format("twophase-kafka")`.
+    """Reads Kafka topics as a stream: `readStream.format("twophase-kafka")`.
+
     Options: `KafkaOptions`.
     """
 

@@ -1,6 +1,4 @@
-"""Detects partitions that an open Kafka transaction blocks (H34): no record after it can be
-read as committed.
-"""
+"""Detects partitions that an open transaction blocks (H34): nothing after it is committed."""
 
 from __future__ import annotations
 
@@ -12,9 +10,7 @@ PATIENCE_S = 60.0
 
 
 class StallAlarm:
-    """Compares last stable offsets with high watermarks over time. Its size is bounded by the
-    number of partitions.
-    """
+    """Compares last stable offsets with high watermarks over time, for every partition."""
 
     def __init__(self) -> None:
         self._held: dict[Partition, tuple[int, float]] = {}

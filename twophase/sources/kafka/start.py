@@ -1,6 +1,4 @@
-"""Resolves the offsets of a fresh start. Spark makes them durable with the end of the
-first batch (H55).
-"""
+"""Resolves the offsets of a fresh start, durable with the end of the first batch (H55)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Kafka, MySQL and MariaDB in containers, for test suites with a Docker engine: classes
-and pytest fixtures.
+"""Kafka, MySQL and MariaDB in containers, for test suites: classes and pytest fixtures.
 
     from twophase.testing.containers import docker_engine, kafka_container, mysql_container # in a
         conftest.py

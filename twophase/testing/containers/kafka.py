@@ -19,9 +19,7 @@ _CLIENTS, _BROKERS, _CONTROLLER = 9092, 9093, 9094
 
 
 class _KafkaProgram(ContainerProgram):
-    """A broker whose image takes `server.properties` from environment variables, as
-    apache/kafka does.
-    """
+    """A broker whose image takes `server.properties` from variables, as apache/kafka does."""
 
     name = "Kafka"
     image_variable = IMAGE_VARIABLE

@@ -18,8 +18,7 @@ class Address:
 
 
 def keeps_connections(address: Address) -> bool:
-    """Return whether the server behind a published port accepts connections; it
-    may not be ready yet.
+    """Return whether the server behind a published port accepts connections, ready or not.
 
     The engine itself accepts them from the first moment, and closes them at once as long as
     nothing listens inside.

@@ -132,9 +132,7 @@ class ContainerServer(Server):
         return self._container.get_wrapped_container()
 
     def _start_on_a_free_port(self) -> None:
-        """Try several ports: a free one can be taken before the engine binds it, or be taken on the
-        engine's own machine.
-        """
+        """Try several ports, as another process may take one before the engine binds it."""
         host = host_of_containers()
         for attempt in range(1, _BIND_TRIES + 1):
             [port] = free_ports(1)

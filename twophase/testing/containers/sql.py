@@ -19,9 +19,7 @@ MARIADB_IMAGE_VARIABLE = "TWOPHASE_MARIADB_IMAGE"
 
 
 class _SqlProgram(ContainerProgram):
-    """A server whose image takes the account's password from a variable, and the server's
-    options as arguments.
-    """
+    """A server whose image takes the password as a variable, and options as arguments."""
 
     inside_port = 3306
     password_variable: str
@@ -72,8 +70,7 @@ class _MariaDbProgram(_SqlProgram):
 
 
 class SqlContainer(SqlAccess, Service):
-    """A container with a server that speaks MySQL's protocol. Use `MySqlContainer` or
-    `MariaDbContainer`.
+    """A container that speaks MySQL's protocol: `MySqlContainer` or `MariaDbContainer`.
 
     Args:
         image: overrides the environment and the public image.

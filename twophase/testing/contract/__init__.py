@@ -1,6 +1,4 @@
-"""The contract suite that every sink inherits. A sink is complete when it passes this suite
-and its kill tests.
-"""
+"""The contract suite that every sink inherits. A sink is complete when it passes."""
 
 from twophase.testing.contract.arrow import ArrowSinkContract
 from twophase.testing.contract.kill import SinkKillContract

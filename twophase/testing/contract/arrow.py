@@ -126,9 +126,7 @@ class ArrowSinkContract(SinkContract):
     def test_attempts_of_one_task_are_pieces_apart(
         self, harness: SinkHarness, arrow: ArrowSink
     ) -> None:
-        """Spark may run a task again, or twice at the same time: the checkpoint has the
-        result of one attempt.
-        """
+        """Spark may run a task again, or twice at once: a checkpoint has one attempt's result."""
         loser = self.prepare(harness, arrow, range(10, 13), subtask=Subtask(0, 1))
         winner = self.prepare(harness, arrow, range(3), subtask=Subtask(0, 2))
         assert sorted(map(identity, arrow.in_doubt())) == sorted(map(identity, [*loser, *winner]))
@@ -160,8 +158,7 @@ class ArrowSinkContract(SinkContract):
     def test_a_fence_between_any_two_lines_of_pre_commit_counts(
         self, harness: SinkHarness, arrow: ArrowSink
     ) -> None:
-        """Raise the fence while a writer is stopped at a line of its `pre_commit`, for one
-        line after the other.
+        """Raise the fence while a writer is stopped at a line of `pre_commit`, at each in turn.
 
         Whatever it has checked before: the scan that follows the fence finds what it pre-commits,
         or it pre-commits nothing.

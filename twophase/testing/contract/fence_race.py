@@ -43,9 +43,7 @@ class FenceRace:
         return count
 
     def run(self, line: int) -> list[Identity]:
-        """Raise the fence while a writer is stopped before `line`; return the pieces that appear
-        after the fence's final scan.
-        """
+        """Raise the fence with a writer stopped before `line`; return pieces its scan missed."""
         made: list[Identity] = []
         standing, go_on = threading.Event(), threading.Event()
 

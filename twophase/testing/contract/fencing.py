@@ -72,9 +72,7 @@ class FenceContract(ContractBase):
     def test_another_generation_than_the_fences_cannot_begin(
         self, harness: SinkHarness, sink: Sink, generation: int
     ) -> None:
-        """A higher attempt that the target has not seen means that its fence was lost, or the
-        target was restored.
-        """
+        """A higher attempt that the target has not seen: its fence was lost, or it was restored."""
         sink.fence(Attempt(2, 1))
         with pytest.raises(CLOSED):
             self.prepare(harness, sink, range(3), transaction_id(0, Attempt(generation, 9)))

@@ -1,5 +1,4 @@
-"""The kill tests that a sink inherits: SIGKILL at its failpoints, and at every line of the methods
-that the driver calls.
+"""The kill tests that a sink inherits: SIGKILL at failpoints, and at lines of its methods.
 
     class TestMySinkIsKilled(SinkKillContract):
         @pytest.fixture

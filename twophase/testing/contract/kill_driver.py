@@ -1,5 +1,4 @@
-"""A driver to kill: a plain process with the coordinator, rows in memory and the sink's writers
-in forked workers.
+"""A driver to kill: the coordinator, rows in memory, and the writers in forked workers.
 
     1. open the sink, recover, handle the newest checkpoint again as Spark would
     2. take the checkpoints that are left; each has one worker for each of its batches

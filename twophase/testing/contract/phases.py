@@ -1,6 +1,4 @@
-"""Pre-commit and commit: nothing is visible early, everything is visible once, and
-commits need proof.
-"""
+"""Pre-commit and commit: nothing early, everything once, and no commit without proof."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Predecessors: a piece becomes visible only in a target with proof of the checkpoint
-committed before it.
-"""
+"""Predecessors: a piece is visible only after the checkpoint committed before it."""
 
 from __future__ import annotations
 

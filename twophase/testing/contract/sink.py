@@ -23,6 +23,4 @@ from twophase.testing.contract.rows import RowContract
 class SinkContract(
     PhasesContract, PredecessorContract, RowContract, AbortContract, FenceContract, ProofContract
 ):
-    """The contract of every sink. Subclass it, provide the fixture `harness`, and
-    change nothing else.
-    """
+    """The contract of every sink: subclass it, and provide the fixture `harness` only."""

@@ -24,8 +24,7 @@ def spread(count: int, at_most: int) -> Sequence[int]:
 
 
 class Lines:
-    """Calls a function before each line that a method runs in this thread, including callees
-    in files beside it.
+    """Calls a function before each line that a method, or a callee beside it, runs in this thread.
 
     A line is counted only when it is first reached: the passes of a loop are not distinguished.
 

@@ -1,6 +1,4 @@
-"""`python -m twophase.testing.services up | fetch | versions`: local servers to experiment
-with, and their cache.
-"""
+"""`python -m twophase.testing.services up | fetch | versions`: local servers, and their cache."""
 
 from __future__ import annotations
 

@@ -73,9 +73,7 @@ class SqlAccess(ABC):
         )
 
     def connect(self, database: str | None = None) -> pymysql.Connection:
-        """Open a plain PyMySQL connection, autocommit on, LOAD DATA LOCAL allowed on
-        the client's side.
-        """
+        """Open a plain PyMySQL connection with autocommit and LOAD DATA LOCAL."""
         return self._account.connect(database)
 
     def create_database(self, name: str) -> None:

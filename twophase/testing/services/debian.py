@@ -1,6 +1,4 @@
-"""Debian packages unpacked into the cache: no root needed, nothing installed,
-the system untouched.
-"""
+"""Debian packages unpacked into the cache, without root: the system stays untouched."""
 
 from __future__ import annotations
 
@@ -44,9 +42,7 @@ def with_libraries(program: Path, packages: Mapping[str, Sequence[str]]) -> dict
 
 
 def library_path(folder: Path) -> dict[str, str]:
-    """Return the environment that makes a program look for shared libraries in the
-    unpacked packages first.
-    """
+    """Return the environment that makes a program use the unpacked shared libraries first."""
     folders = sorted({str(path.parent) for path in folder.rglob("*.so*")})
     inherited = os.environ.get("LD_LIBRARY_PATH")
     return {"LD_LIBRARY_PATH": ":".join([*folders, *([inherited] if inherited else [])])}
@@ -94,9 +90,7 @@ def with_dependencies(package: str) -> list[str]:
 
 
 def _apt(arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run apt-get in a folder; if its package lists are absent or old, run it again with
-    our own fresh lists.
-    """
+    """Run apt-get in a folder; if its package lists are absent or old, with fresh ones."""
     if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
         raise ServiceError(
             f"`apt-get {' '.join(arguments)}` is needed, but this system has no apt-get and dpkg."

@@ -18,9 +18,7 @@ _NAME = f"delta-{DELTA_VERSION}"
 
 
 def fetch_delta() -> dict[str, str]:
-    """Return Spark's settings that use the jars instead of the package; they are
-    fetched on first use.
-    """
+    """Return Spark's settings for the jars, fetched on first use, instead of the package."""
     return delta_settings(tuple(sorted(cached(_NAME, _fetch).iterdir())))
 
 

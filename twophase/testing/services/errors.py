@@ -6,6 +6,4 @@ from twophase.errors import ServiceError
 
 
 class ServiceNotOwnedError(ServiceError):
-    """The server belongs to the user (an environment variable names it): it is never
-    stopped or killed.
-    """
+    """The server is the user's, by an environment variable: it is never stopped or killed."""

@@ -108,9 +108,7 @@ def _format(folder: Path) -> None:
 
 
 def random_id() -> str:
-    """Return an id in Kafka's form: 16 random bytes in URL-safe base 64, no leading dash (it would
-    read as an option).
-    """
+    """Return an id in Kafka's form: 16 bytes in URL-safe base 64, with no leading dash."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not text.startswith("-"):

@@ -95,9 +95,7 @@ class KafkaProgram(Program):
 
 
 def ask_for_cluster(bootstrap_servers: str) -> str:
-    """Return the id of a cluster that takes requests: its metadata lists a broker only once
-    that is in service.
-    """
+    """Return the id of a cluster that is in service: its metadata lists a broker."""
     admin = KafkaAdminClient(
         bootstrap_servers=bootstrap_servers,
         request_timeout_ms=_PROBE_TIMEOUT_MS,
@@ -128,11 +126,8 @@ def class_archive_options() -> list[str]:
     key = hashlib.sha256(identity.encode()).hexdigest()[:12]
     archive = cached(f"{HOME}-classes-{key}", _record_classes) / _ARCHIVE
     # -Xlog: a mismatch only costs time, and must not look like an error in the log.
-    return (
-        [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
-        if archive.is_file()
-        else []
-    )
+    options = [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+    return options if archive.is_file() else []
 
 
 def _record_classes(folder: Path) -> None:

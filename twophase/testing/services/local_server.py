@@ -118,9 +118,7 @@ class LocalServer(Server):
         return self._process
 
     def _start_on_free_ports(self) -> None:
-        """Start the server, with other ports if one that was free is taken before
-        the server binds it.
-        """
+        """Start the server, on other ports if one was taken before the server binds it."""
         for attempt in range(1, _BIND_TRIES + 1):
             self._program.ports = free_ports(self._program.port_count)
             try:
@@ -169,9 +167,7 @@ class LocalServer(Server):
         return any(text in printed for text in _BIND_FAILURES)
 
     def _notice_crash(self, exit_code: int | None) -> None:
-        """Keep the log of a server that ended by itself; one that a test killed
-        directly did not fail.
-        """
+        """Keep the log of a server that ended by itself, not of one that a test killed."""
         if exit_code in (None, -signal.SIGKILL):
             return
         self._failed = True

@@ -142,9 +142,7 @@ def _describe(program: Path, environment: dict[str, str]) -> MariaDb:
 
 
 def mariadb_template(server: MariaDb) -> Path:
-    """Return a data folder with the system tables: creating them takes
-    seconds, copying does not.
-    """
+    """Return a data folder with the system tables: a copy takes no time, a creation does."""
     return cached(f"mariadb-{server.version}-data", lambda folder: _bootstrap(server, folder))
 
 

@@ -124,6 +124,8 @@ DELTA_COORDINATES: Final = (
     Coordinate("io.delta", "delta-storage", DELTA_VERSION, transitive=False),
 )
 DELTA_PINS: Final = {
-    "delta-spark_4.2_2.13-4.4.0.jar": "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead",  # noqa: E501
+    "delta-spark_4.2_2.13-4.4.0.jar": (
+        "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead"
+    ),
     "delta-storage-4.4.0.jar": "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc",
 }

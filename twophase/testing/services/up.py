@@ -83,9 +83,7 @@ def _signals_stop() -> Iterator[None]:
 
 
 def _start(name: str, stack: ExitStack) -> KafkaService | SqlService:
-    """Start one server, and print how to reach it; local, whatever servers the
-    environment names.
-    """
+    """Start one local server, whatever the environment names; print how to reach it."""
     if name == KAFKA:
         kafka = stack.enter_context(KafkaService(own=True))
         _make_topic(kafka)
@@ -142,9 +140,7 @@ def _say(line: str) -> None:
 
 
 def _wait_for_an_end(pids: Mapping[int, KafkaService | SqlService]) -> None:
-    """Sleep until a child of this process ends, a server or its watchdog; a signal
-    also ends the sleep.
-    """
+    """Sleep until a child of this process ends, a server or its watchdog, or a signal comes."""
     ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
     service = None if ended is None else pids.get(ended.si_pid)
     if ended is None or service is None:

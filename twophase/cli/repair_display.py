@@ -1,0 +1,148 @@
+"""What `twophase repair` shows before it asks: the plan of each repair, as lines and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from twophase.cli.display.text import clean, count
+from twophase.coordinator.accept_loss import LossPlan
+from twophase.coordinator.adoption_plan import AdoptionPlan
+from twophase.coordinator.context import JobContext
+from twophase.coordinator.rewrite import RewritePlan
+from twophase.protocol.committable import Committable
+
+_ADOPTION_COLUMNS = (
+    "sink",
+    "proven by the target",
+    "to be committed",
+    "to be aborted by the next start",
+)
+
+
+def adoption_lines(plan: AdoptionPlan, job: str, begins: Sequence[str]) -> Iterable[Table | str]:
+    """Yield what an adoption would take over, and where the job would go on."""
+    yield _adopted(plan, job)
+    yield _sinks_table(plan)
+    yield from _unknowns(plan)
+    yield f"The new lineage begins at {begins[0]}"
+    yield from begins[1:]
+
+
+def _adopted(plan: AdoptionPlan, job: str) -> str:
+    if plan.is_empty:
+        return (
+            f"Job {job}: nothing is to be adopted: a driver has taken the targets over, "
+            "and none has rows of the job."
+        )
+    newest = f"lineage {plan.lineage} up to checkpoint {plan.checkpoint}"
+    if not plan.lineage or plan.checkpoint < 0:
+        newest = lineages_text(plan)
+    return f"Job {job}: to be adopted: {newest}"
+
+
+def _sinks_table(plan: AdoptionPlan) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in _ADOPTION_COLUMNS:
+        table.add_column(name, overflow="fold")
+    waiting = [piece for sink in plan.sinks.values() for piece in (*sink.commits, *sink.aborts)]
+    several = len({piece.transaction.lineage for piece in waiting}) > 1
+    for name, sink in plan.sinks.items():
+        proven = ", ".join(
+            f"{lineage[:8]} up to {number}" for lineage, number in sink.committed.items()
+        )
+        commits, aborts = _pieces(sink.commits, several), _pieces(sink.aborts, several)
+        table.add_row(name, proven or "nothing", commits, aborts)
+    return table
+
+
+def _unknowns(plan: AdoptionPlan) -> Iterable[str]:
+    """Yield what the targets do not tell."""
+    for name in plan.sinks:
+        if plan.lineage and not plan.has_newest(name):
+            yield (
+                f"Sink {name} has nothing of checkpoint {plan.checkpoint}: "
+                "it had no rows in it, or they are lost."
+            )
+    if not plan.lineage and not plan.is_empty:
+        yield (
+            "Nothing tells which of these lineages is the newest, "
+            "nor which sink has nothing of its newest checkpoint."
+        )
+    for folder in plan.gave_up:
+        yield (
+            f"{folder} cannot be read: which pieces it lists is not known; "
+            "those that are there are adopted as above."
+        )
+    if not plan.is_empty:
+        yield (
+            "Nothing tells whether a sink has all pieces of the newest checkpoint: "
+            "compare its rows if in doubt."
+        )
+
+
+def lineages_text(plan: AdoptionPlan) -> str:
+    """Return text that names every lineage of which something is adopted."""
+    adopted = {one: last for one, last in plan.ancestors.items() if last >= 0}
+    return ", ".join(f"lineage {one} up to checkpoint {last}" for one, last in adopted.items())
+
+
+def _pieces(pieces: Sequence[Committable], with_lineage: bool) -> str:
+    """Return the text of a table cell with pieces, or with none."""
+    return ", ".join(_piece(one, with_lineage) for one in pieces) or "-"
+
+
+def _piece(one: Committable, with_lineage: bool) -> str:
+    transaction = one.transaction
+    lineage = f"{transaction.lineage[:8]} " if with_lineage else ""
+    return f"{lineage}{transaction.checkpoint}: {transaction.attempt}/{one.subtask}"
+
+
+def rewrite_lines(plan: RewritePlan, context: JobContext) -> Iterable[Table | str]:
+    """Yield what a rewrite would write again, and from which records."""
+    loss = plan.loss
+    yield from _lost_pieces(loss, context.job)
+    what = f"{count(loss.rows, 'row')} in {count(len(loss.lost), 'piece')}"
+    target = context.sinks[loss.sink].target()
+    yield f"To be written again: {what}, to {target}, from these records:"
+    yield from offset_lines(plan.ranges)
+
+
+def loss_lines(plan: LossPlan, context: JobContext) -> Iterable[Table | str]:
+    """Yield what accepting a loss would give up."""
+    target = context.sinks[plan.sink].target()
+    yield from _lost_pieces(plan, context.job)
+    rows = f"{count(plan.rows, 'row')} in {count(len(plan.lost), 'piece')}"
+    if plan.gap:
+        newest = f"; the newest has {rows}" if plan.lost else ""
+        rows = f"all rows of these checkpoints{newest}"
+    yield f"To be given up: {rows}, missing in {target} from then on. Other sinks keep theirs."
+    yield "They are among the records from"
+    yield from offset_lines(plan.start)
+    yield "to"
+    yield from offset_lines(plan.end)
+
+
+def _lost_pieces(plan: LossPlan, job: str) -> Iterable[Table | str]:
+    yield f"Job {job}, lineage {plan.lineage}, checkpoint {plan.number}, sink {plan.sink}"
+    if plan.gap:
+        yield plan.gap
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("piece", "rows", "state"):
+        table.add_column(name, justify="right" if name == "rows" else "left", overflow="fold")
+    for piece, evidence in plan.lost:
+        table.add_row(
+            str(piece.subtask), f"{piece.rows:,}", Text(clean(f"lost: {evidence}"), style="red")
+        )
+    for piece in plan.kept:
+        table.add_row(str(piece.subtask), f"{piece.rows:,}", Text("committed", style="green"))
+    if table.row_count:
+        yield table
+
+
+def offset_lines(lines: Sequence[str | None]) -> list[str]:
+    """Return the offset lines of a checkpoint as a list for people."""
+    listed = [f"- {line or 'the beginning'}" for line in lines]
+    return listed or ["- an offset that the log no longer has"]
