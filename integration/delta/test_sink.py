@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,14 @@ from integration.delta.sink_harness import DeltaHarness, acting_at, commit
 from twophase.errors import StopJobError
 from twophase.failpoints import FailpointError
 from twophase.ids import Attempt
-from twophase.protocol.outcome import AlreadyCommitted, Committed, RetryLater
+from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost, RetryLater
 from twophase.sinks.delta import committer, log
+from twophase.sinks.delta.fence import Fence
 from twophase.testing.harness import LINEAGE, transaction_id
 
 pytestmark = pytest.mark.part("delta")
+
+_TIMEOUT_S = 60
 
 
 @pytest.fixture
@@ -88,6 +92,52 @@ def test_of_two_drivers_that_commit_one_piece_at_once_one_does(
     assert isinstance(ours, RetryLater)
     assert "ConcurrentTransaction" in ours.reason
     assert isinstance(commit(first, piece, retries=1)[0], AlreadyCommitted)
+    assert table.ids() == [0, 1, 2]
+
+
+def test_a_commit_in_flight_fails_once_another_driver_has_aborted_the_piece(
+    table: DeltaHarness, at_point: Any
+) -> None:
+    """As a driver over a copy of the folder does, which does not know the decision. The commit
+    has read the manifest, and found all data files, before they are deleted.
+    """
+    first, second = table.opened(), table.opened(attempt=None)
+    piece = table.write(first, range(3))
+    at_point("D01", lambda: second.abort([piece]))
+    [ours] = commit(first, piece)
+    assert isinstance(ours, RetryLater)
+    assert "ConcurrentTransaction" in ours.reason
+    assert isinstance(commit(first, piece, retries=1)[0], Lost)
+    assert table.ids() == []
+    assert table.records() == []
+
+
+def test_an_abort_is_refused_where_the_commit_in_flight_came_first(
+    table: DeltaHarness, at_point: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had looked at the log before, in vain."""
+    first, second = table.opened(), table.opened(attempt=None)
+    piece = table.write(first, range(3))
+    begun, go_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        assert go_on.wait(_TIMEOUT_S)
+
+    at_point("D01", wait)
+    with ThreadPoolExecutor(1) as pool:
+        committed = pool.submit(commit, first, piece)
+        assert begun.wait(_TIMEOUT_S)
+        write_again = Fence.write_again
+
+        def commit_first(fence: Fence) -> None:
+            go_on.set()
+            assert committed.result(_TIMEOUT_S) == [Committed()]
+            write_again(fence)
+
+        monkeypatch.setattr(Fence, "write_again", commit_first)
+        with pytest.raises(StopJobError, match="its rows are visible"):
+            second.abort([piece])
     assert table.ids() == [0, 1, 2]
 
 

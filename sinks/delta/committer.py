@@ -11,9 +11,11 @@
     6. read the commit back
 
 The mark is the version of the lineage's application id, committed in 5 with the files. The
-transaction reads it: of two drivers that commit one checkpoint at once, one fails. The transaction
-never starts from the version of phase 1: with two checkpoints under way, the second would
-conflict for ever.
+transaction reads it: of two drivers that commit one checkpoint at once, one fails. It reads the
+fence too, begun before the manifest is read: a driver that aborts a piece removes the manifest and
+then writes the fence again, so that a commit of the piece either came before or fails. The
+transaction never starts from the version of phase 1: with two checkpoints under way, the second
+would conflict for ever.
 """
 
 from __future__ import annotations
@@ -67,6 +69,7 @@ class Committer:
         if self._recovering:
             transaction.defer_checkpoint()
         transaction.watch(self._app_id(committable))
+        transaction.watch(self._bound_sink.owner.fence_id)
         piece = self._bound_sink.pieces.get(PieceName.of(committable.transaction))
         outcome = self._outcome(request, piece, transaction)
         if isinstance(outcome, Committed | AlreadyCommitted):

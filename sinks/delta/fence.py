@@ -10,7 +10,7 @@ VACUUM removes it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from twophase.errors import DeclinedError, StopJobError, TargetUnreachableError
 from twophase.ids import Attempt
@@ -64,6 +64,24 @@ class Fence:
 
     def raise_to(self, attempt: Attempt) -> None:
         """See `Sink.fence`."""
+
+        def raised(fence: Attempt) -> Attempt | None:
+            if fence.generation > attempt.generation:
+                raise driver_is_fenced(self._owner.job, self._owner.sink, fence, attempt)
+            return attempt if fence < attempt else None
+
+        self._write(raised, f"raised to {attempt}")
+
+    def write_again(self) -> None:
+        """Commit the fence as it is: commits of pieces that are in flight fail, as they watch it.
+
+        Those that are not in the log by now cannot get there without a new transaction, which
+        looks at the piece's records again.
+        """
+        self._write(lambda fence: fence, "written again")
+
+    def _write(self, wanted: Callable[[Attempt], Attempt | None], what: str) -> None:
+        """Commit what is wanted behind the current fence, until the log shows it or wants none."""
         log, owner = self._bound_sink.log, self._owner
         failure: Exception | None = None
         tries = locked = 0
@@ -73,32 +91,24 @@ class Fence:
             self._bound_sink.check(transaction.snapshot)
             transaction.defer_checkpoint()
             transaction.watch(owner.fence_id)
-            fence = self.read(transaction.snapshot) or Attempt(0, 0)
-            if fence.generation > attempt.generation:
-                raise driver_is_fenced(owner.job, owner.sink, fence, attempt)
-            if fence >= attempt:
+            attempt = wanted(self.read(transaction.snapshot) or Attempt(0, 0))
+            if attempt is None:
                 return
             try:
                 if self._commit(transaction, attempt):
                     return
             except JvmLockedError as error:
                 raise StopJobError(
-                    f"The fence of sink {owner.sink!r} of job {owner.job!r} cannot be raised "
-                    f"to {attempt}: {error.what}",
+                    f"The fence of sink {owner.sink!r} of job {owner.job!r} cannot be {what}: "
+                    f"{error.what}",
                     remedy=error.remedy,
                 ) from error
             except Exception as error:  # noqa: BLE001 the next look at the log shows the outcome
                 failure = error
                 locked += isinstance(error, TimeoutError)
-        raise self._not_raised(attempt, tries, failure)
-
-    def _not_raised(
-        self, attempt: Attempt, tries: int, failure: Exception | None
-    ) -> TargetUnreachableError:
-        owner = self._owner
-        return TargetUnreachableError(
-            f"The fence of sink {owner.sink!r} of job {owner.job!r} could not be raised to "
-            f"{attempt} in {tries} tries: {failure}.",
+        raise TargetUnreachableError(
+            f"The fence of sink {owner.sink!r} of job {owner.job!r} could not be {what} in "
+            f"{tries} tries: {failure}.",
             remedy="see whether the table's folder can be written, then start the job again.",
         )
 

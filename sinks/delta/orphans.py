@@ -13,6 +13,7 @@ from twophase.errors import StopJobError
 from twophase.failpoints import failpoint
 from twophase.protocol.committable import Committable
 from twophase.sinks.delta.bound_sink import BoundSink
+from twophase.sinks.delta.fence import Fence
 from twophase.sinks.delta.names import PieceName
 from twophase.sinks.delta.pieces import InLog, Piece
 
@@ -59,16 +60,17 @@ class Orphans:
                 self._pieces.forget(piece.name)
 
     def _abort_one(self, committable: Committable) -> None:
+        """Abort one piece, so that no other driver's commit of it can follow.
+
+        A driver with another folder may have decided it. Its commit may have read the manifest
+        already and not be in the log yet: the fence that is written again makes it fail.
+        """
         piece = self._pieces.get(PieceName.of(committable.transaction))
-        named = self._pieces.named_by(piece)
-        if isinstance(named, int):
-            raise StopJobError(
-                f"{committable.transaction} was to be aborted, and commit {named} of the table "
-                "names its files: its rows "
-                "are visible.",
-                remedy="find out who committed it; then remove its rows by hand, "
-                "or restore the table.",
-            )
+        named = self._named_by(piece, committable)
+        if self._pieces.has_manifest(piece.name):
+            self._pieces.forget_manifest(piece.name)
+            Fence(self._bound_sink).write_again()
+            named = self._named_by(piece, committable)
         if named is InLog.UNKNOWN:
             _log.warning(
                 "%s: %s. Its data files are left to VACUUM.", committable.transaction, named.value
@@ -77,6 +79,22 @@ class Orphans:
             self._pieces.delete_data(piece, self._bound_sink.folder_depth())
         failpoint("C20")
         self._pieces.forget(piece.name)
+
+    def _named_by(self, piece: Piece, committable: Committable) -> InLog:
+        """Return why no commit names a file of a piece that is to be aborted.
+
+        Raises:
+            StopJobError: one does.
+        """
+        named = self._pieces.named_by(piece)
+        if isinstance(named, int):
+            raise StopJobError(
+                f"{committable.transaction} was to be aborted, and commit {named} of the table "
+                "names its files: its rows are visible.",
+                remedy="find out who committed it; then remove its rows by hand, "
+                "or restore the table.",
+            )
+        return named
 
     def _is_unfinished(self, name: PieceName) -> bool:
         return (

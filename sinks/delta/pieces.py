@@ -139,6 +139,10 @@ class Pieces:
         """Remove the records of a piece, the intent last: until then the piece stays in doubt."""
         self._storage.delete([self._record(name, _MANIFEST), self._record(name, _INTENT)])
 
+    def forget_manifest(self, name: PieceName) -> None:
+        """Remove the manifest only: no commit that begins from here on finds the piece."""
+        self._storage.delete([self._record(name, _MANIFEST)])
+
     def delete_data(self, piece: Piece, depth: int) -> None:
         """Delete all data files that bear the name of a piece, listed in its manifest or not."""
         if piece.intent is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from twophase.errors import StopJobError, TargetUnreachableError
 from twophase.failpoints import failpoint
@@ -13,26 +14,39 @@ from twophase.sinks.common.partition_names import folders
 from twophase.sinks.common.staging.disk import sync
 from twophase.sinks.common.staging.manifest import FILE, Manifest
 from twophase.sinks.common.staging.names import PieceName, file_name
-from twophase.sinks.common.staging.staging_area import STAGED, remove
+from twophase.sinks.common.staging.staging_area import (
+    ABORTED,
+    STAGED,
+    put_back,
+    remove,
+    take_away,
+)
 from twophase.sinks.common.staging.table import Table
 from twophase.sinks.common.staging.withdrawal import has_files
 
 
 def in_doubt(table: Table) -> Sequence[Committable]:
     """See `Sink.in_doubt`."""
-    return [_committable(table, name) for name in table.area.pieces(STAGED)]
+    return [_committable(table, name) for name in table.area.in_doubt()]
 
 
 def abort(table: Table, committables: Sequence[Committable]) -> None:
-    """See `Sink.abort`."""
+    """See `Sink.abort`.
+
+    A driver with another folder may have decided a piece, and be about to move its files. So a
+    piece is taken away from where a commit looks for it first, and is looked for in the table then.
+    """
     stage = table.area.stage()
-    for number, committable in enumerate(committables):
-        if number:
-            failpoint("C20")
-        name = PieceName.of(committable.transaction, committable.subtask)
-        _check_unseen(table, name)
-        remove(stage / STAGED / str(name))
+    names = [PieceName.of(piece.transaction, piece.subtask) for piece in committables]
     try:
+        _check_all_unseen(table, names, stage)
+        for name in names:
+            take_away(stage, name)
+        _check_all_unseen(table, names, stage)
+        for number, name in enumerate(names):
+            if number:
+                failpoint("C20")
+            remove(stage / ABORTED / str(name))
         sync(stage / STAGED)
     except FileNotFoundError as error:
         raise TargetUnreachableError(
@@ -40,6 +54,18 @@ def abort(table: Table, committables: Sequence[Committable]) -> None:
             "or somebody has deleted it.",
             remedy="start the job again: it looks once more.",
         ) from error
+
+
+def _check_all_unseen(table: Table, names: Sequence[PieceName], stage: Path) -> None:
+    """Check all pieces, staged or taken away; if one is seen, put back what was taken away."""
+    try:
+        for name in names:
+            for place in (STAGED, ABORTED):
+                _check_unseen(table, name, stage / place)
+    except StopJobError:
+        for name in names:
+            put_back(stage, name)
+        raise
 
 
 def unfinished(table: Table, pieces: Sequence[Committable]) -> Sequence[Committable]:
@@ -54,12 +80,12 @@ def _has_manifest(table: Table, piece: Committable) -> bool:
     return (table.area.staged(PieceName.of(piece.transaction, piece.subtask)) / FILE).exists()
 
 
-def _read(table: Table, name: PieceName) -> Manifest:
-    path = table.area.staged(name) / FILE
+def _read(folder: Path) -> Manifest:
+    path = folder / FILE
     return Manifest.decode(path.read_bytes(), str(path))
 
 
-def _check_unseen(table: Table, name: PieceName) -> None:
+def _check_unseen(table: Table, name: PieceName, pieces: Path) -> None:
     """Check that no file of the piece is in the table: then another log has decided it.
 
     Raises:
@@ -67,7 +93,7 @@ def _check_unseen(table: Table, name: PieceName) -> None:
         NewerFormatError: a newer version of twophase has written the piece.
     """
     try:
-        manifest = _read(table, name)
+        manifest = _read(pieces / str(name))
     except (FileNotFoundError, DamagedRecordError):
         return
     for file in manifest.files:
@@ -87,6 +113,12 @@ def _check_unseen(table: Table, name: PieceName) -> None:
 def _committable(table: Table, name: PieceName) -> Committable:
     """Return the committable in a piece's manifest, or what its name tells."""
     try:
-        return _read(table, name).committable(table.target)
+        return _read(_folder(table, name)).committable(table.target)
     except (FileNotFoundError, DamagedRecordError):
         return Committable(name.transaction(table.area.owner), name.subtask, table.target, 0)
+
+
+def _folder(table: Table, name: PieceName) -> Path:
+    stage = table.area.stage()
+    staged = stage / STAGED / str(name)
+    return staged if staged.exists() else stage / ABORTED / str(name)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,7 @@ from twophase.sinks.common.staging.names import (
 
 STAGED = "staged"
 DONE = "done"
+ABORTED = "aborted"
 MARKS = "marks"
 
 _TRIES = 100
@@ -155,8 +157,13 @@ class StagingArea:
 
     def pieces(self, state: str) -> list[PieceName]:
         """Return the pieces that are `STAGED` or `DONE`, oldest first, by names of our format."""
-        names = _list(self.stage() / state)
-        return sorted(piece for name in names if (piece := PieceName.parse(name)) is not None)
+        return _pieces(_list(self.stage() / state))
+
+    def in_doubt(self) -> list[PieceName]:
+        """Return the pieces that are staged, or that a driver took away and died."""
+        aborted = self.stage() / ABORTED
+        taken = _list(aborted) if aborted.exists() else []
+        return _pieces({*_list(self.stage() / STAGED), *taken})
 
     def marks(self) -> dict[str, int]:
         """Return the high-water mark of each lineage that has one."""
@@ -204,6 +211,23 @@ class StagingArea:
         return highest
 
 
+def take_away(stage: Path, name: PieceName) -> None:
+    """Rename a staged piece, if it is still there, to where no commit finds it.
+
+    What a driver that died took away before is removed.
+    """
+    (stage / ABORTED).mkdir(mode=0o700, exist_ok=True)
+    remove(stage / ABORTED / str(name))
+    with suppress(FileNotFoundError):
+        rename_new(stage / STAGED / str(name), stage / ABORTED / str(name))
+
+
+def put_back(stage: Path, name: PieceName) -> None:
+    """Rename a piece that was taken away, if there is one, to where it was staged."""
+    with suppress(FileNotFoundError):
+        rename_new(stage / ABORTED / str(name), stage / STAGED / str(name))
+
+
 def remove(folder: Path) -> None:
     """Remove a folder and its content, in several tries: a late writer may still add files.
 
@@ -232,6 +256,10 @@ def _list(folder: Path) -> list[str]:
             "or somebody has deleted it.",
             remedy="start the job again: it looks once more.",
         ) from error
+
+
+def _pieces(names: Iterable[str]) -> list[PieceName]:
+    return sorted(piece for name in names if (piece := PieceName.parse(name)) is not None)
 
 
 def _highest(names: list[str]) -> dict[str, int]:
