@@ -128,17 +128,12 @@ def newest_record(files: Files) -> Path:
     return max((files.folder / "log").iterdir())
 
 
-def decided_body(files: Files) -> Path:
-    decided(files.driver().recover(), 0)
-    return next(files.folder.glob("chk/*/_metadata"))
-
-
 def staged_manifest(files: Files) -> Path:
     files.in_commit()
     return next((files.root / "lake").glob("_twophase~*/fence-*/staged/*/manifest"))
 
 
-@pytest.mark.parametrize("newer", [newest_record, decided_body, staged_manifest])
+@pytest.mark.parametrize("newer", [newest_record, staged_manifest])
 def test_what_a_newer_version_has_written_is_not_given_up(
     files: Files, newer: Callable[[Files], Path]
 ) -> None:

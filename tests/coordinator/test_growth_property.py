@@ -280,8 +280,9 @@ class Life:
         area = self.table / f"_twophase~{JOB}~{FILES}"
         [fence] = os.listdir(area)
         found = {folder: os.listdir(area / fence / folder) for folder in os.listdir(area / fence)}
+        aborted = found.pop("aborted", [])
         assert set(found) == {"staged", "done", "marks"}
-        assert len(found["staged"]) <= PIECES
+        assert len(found["staged"]) + len(aborted) <= PIECES
         assert len(found["done"]) <= LEDGER_ROWS
         assert len(found["marks"]) <= max(1, self.lineages) + (1 if died else 0)
 

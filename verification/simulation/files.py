@@ -219,8 +219,8 @@ class _OpenFile:
     def fileno(self) -> int:
         return self._descriptor
 
-    def read(self) -> bytes:
-        return self._files.read(self._descriptor)
+    def read(self, length: int | None = None) -> bytes:
+        return self._files.read(self._descriptor)[:length]
 
 
 def status_of(node: Node) -> Status:
