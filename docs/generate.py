@@ -82,9 +82,7 @@ def errors_page() -> str:
     """The catalogue of errors: a section for each class of the tree."""
     module = import_module("twophase.errors")
     drawn = textwrap.dedent(module.__doc__.partition("\n\n")[2].partition("\n\n")[0])
-    sections = [
-        _section(kind) for kind in _tree(module.TwoPhaseError) if kind.__module__ == module.__name__
-    ]
+    sections = [_section(kind) for kind in _tree(module.TwoPhaseError)]
     head = (
         (
             "<!-- Made from twophase/errors.py and docs/operations.md by docs/generate.py. -->\n\n"
@@ -104,9 +102,9 @@ def errors_page() -> str:
 def _section(kind: Any) -> str:
     summary = " ".join((kind.__doc__ or "").partition("\n\n")[0].split())
     lines = [f"\n## {kind.__name__}", _fill(summary), ""]
-    if children := [child.__name__ for child in kind.__subclasses__()]:
+    if names := [child.__name__ for child in _kinds(kind)]:
         lines.append(
-            _item("Kinds: " + ", ".join(f"[`{name}`](#{name.lower()})" for name in children) + ".")
+            _item("Kinds: " + ", ".join(f"[`{name}`](#{name.lower()})" for name in names) + ".")
         )
     restarts = "yes, as `restart.strategy` says" if kind.restartable else "no"
     lines.append(_item(f"Restarts the query: {restarts}. Exit code: {kind.exit_code}."))
@@ -145,7 +143,12 @@ def _operations() -> dict[str, tuple[str, str, str]]:
 
 
 def _tree(kind: Any) -> list[Any]:
-    return [kind, *(leaf for child in kind.__subclasses__() for leaf in _tree(child))]
+    return [kind, *(leaf for child in _kinds(kind) for leaf in _tree(child))]
+
+
+def _kinds(kind: Any) -> list[Any]:
+    """Subclasses in the same module: which others there are depends on what is imported."""
+    return [child for child in kind.__subclasses__() if child.__module__ == kind.__module__]
 
 
 def _item(text: str) -> str:

@@ -175,6 +175,11 @@ INSTEAD = {
 _BY_NAME = {name: key for key in KEYS for name in (key.name, *key.deprecated)}
 
 
+def flink_names(ours: str) -> frozenset[str]:
+    """Return Flink's names for an option, its deprecated ones too."""
+    return frozenset(name for name, key in _BY_NAME.items() if key.ours == ours)
+
+
 def with_our_keys(options: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the options under our keys; those that Flink does not know stay as they are.
 

@@ -2,8 +2,8 @@
 
 With every tenth version Delta counts the table's files, by Spark jobs over the state of its log.
 They have `spark.databricks.delta.snapshotPartitions` tasks, 50 by default: for a log of a few
-hundred kilobytes, in a JVM that has just started, that takes twenty seconds within the fence
-or the first commit.
+hundred kilobytes, in a JVM that has just started, that takes twenty seconds within the commit.
+Recovery mostly commits without that count (deferring_transaction.py), the running job with it.
 """
 
 from __future__ import annotations

@@ -19,32 +19,64 @@ from twophase.sinks.mysql.options import MySqlOptions
 from twophase.sources.kafka.options import KafkaOptions
 
 ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 PAGE = "configuration.md"
 GROUPS = [JobOptions, KafkaOptions, MySqlOptions, DeltaOptions, FileOptions, HiveOptions]
+TABLES = [(PAGE, group) for group in GROUPS] + [
+    ("kafka.md", KafkaOptions),
+    ("sinks/mysql.md", MySqlOptions),
+    ("sinks/delta.md", DeltaOptions),
+    ("sinks/file.md", FileOptions),
+    ("sinks/hive.md", HiveOptions),
+]
+# Those of option tables and of Flink's keys, on whichever page somebody puts one.
+WITH_TABLES = [
+    path.relative_to(DOCS).as_posix()
+    for path in sorted(DOCS.rglob("*.md"))
+    if re.search(r"^<!-- (options|flink): ", path.read_text(), re.MULTILINE)
+]
+WHOLE = ["errors.md", "index.md", "sinks/index.md"]
 
 
-def option_tables() -> ModuleType:
-    """docs/option_tables.py, which is no module of a package."""
-    spec = spec_from_file_location("option_tables", ROOT / "docs" / "option_tables.py")
+def script(name: str) -> ModuleType:
+    """A module of docs/, which is no package: load what it imports from there first."""
+    spec = spec_from_file_location(name, DOCS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
-    module = module_from_spec(spec)
+    module = sys.modules[name] = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def test_every_generated_page_is_what_its_sources_say() -> None:
+def option_tables() -> ModuleType:
+    return script("option_tables")
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, str]:
+    """Every page as its sources say."""
+    option_tables()
+    pages: dict[str, str] = script("generate").pages()
+    return pages
+
+
+@pytest.mark.parametrize("page", [*WHOLE, *WITH_TABLES])
+def test_a_generated_page_is_what_its_sources_say(page: str, made: dict[str, str]) -> None:
+    assert (DOCS / page).read_text() == made[page]
+
+
+def test_the_check_of_generated_pages_passes() -> None:
     command = [sys.executable, "docs/generate.py", "--check"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("group", GROUPS, ids=lambda group: group.__name__)
-def test_every_option_is_once_in_the_tables_of_its_group(group: type[Options]) -> None:
+@pytest.mark.parametrize(("page", "group"), TABLES)
+def test_every_option_is_once_in_the_tables_of_its_group(page: str, group: type[Options]) -> None:
     name = re.escape(f"{group.__module__}.{group.__name__}")
     found = re.findall(
         rf"<!-- options: {name}(?:: [^\n]+)? -->\n(.*?)<!-- end -->",
-        (ROOT / "docs" / PAGE).read_text(),
+        (DOCS / page).read_text(),
         re.DOTALL,
     )
     listed = [
@@ -58,11 +90,14 @@ def test_every_option_has_a_meaning(group: type[Options]) -> None:
     assert not [name for name, field in group.model_fields.items() if not field.description]
 
 
-def test_a_default_that_is_changed_on_the_page_by_hand_is_found() -> None:
-    text = (ROOT / "docs" / PAGE).read_text()
-    changed = text.replace("| `10 min` | an attempt", "| `9 min` | an attempt")
-    assert changed != text
-    assert option_tables().filled(changed, PAGE) == text
+@pytest.mark.parametrize("page", WITH_TABLES)
+def test_a_cell_that_is_changed_by_hand_is_found_on_each_page(page: str) -> None:
+    text = (DOCS / page).read_text()
+    changed = re.sub(  # the last cell of the last row of each table
+        r"[^|]+ \|(\n\n<!-- end -->)", r" by hand |\1", text
+    )
+    assert changed.count("by hand |") == text.count("<!-- end -->") > 0
+    assert option_tables().filled(changed, page) == text
 
 
 def test_a_link_of_a_table_leads_from_the_folder_of_its_page() -> None:

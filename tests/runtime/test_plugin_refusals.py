@@ -158,6 +158,18 @@ def test_what_is_required_is_named(world: World, missing: str) -> None:
         source(options).streamWriter(SCHEMA, overwrite=False)
 
 
+@pytest.mark.parametrize("name", ["execution.checkpointing.dir", "state.checkpoints.dir"])
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside Spark's"])
+def test_the_folder_by_flinks_name_is_refused(world: World, name: str, beside: bool) -> None:
+    """Spark reads its own name only, so its folder would be another one, or none."""
+    folder = str(world.folder)
+    options = {"name": "orders", name: folder} | ({"checkpointLocation": folder} if beside else {})
+    with pytest.raises(ConfigError, match=f"{name!r} cannot work in this form") as raised:
+        source(options).streamWriter(SCHEMA, overwrite=False)
+    assert ".option('checkpointLocation', FOLDER)" in raised.value.remedy
+    assert not (world.folder / "twophase").exists()
+
+
 def test_a_sink_that_is_not_written_by_tasks_is_refused(world: World) -> None:
     with pytest.raises(ConfigError, match="write_stream"):
         source({"name": "orders", "checkpointLocation": str(world.folder)}, "whole").streamWriter(

@@ -84,7 +84,7 @@ class Job:
         return ended
 
     def stop(self) -> None:
-        """Stop the job. What is undecided is aborted; what is decided is committed in the end."""
+        """Stop the job. Undecided checkpoints are aborted; decided checkpoints are committed."""
         self._stopping.set()
         with self._lock:
             run = self._run

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from twophase.config import JobOptions
 from twophase.errors import ConfigError
-from twophase.flink_keys import with_our_keys
+from twophase.flink_keys import flink_names, with_our_keys
 from twophase.ids import check_name, short_hash
 from twophase.runtime.shuffles import Fault
 from twophase.state.storage import local_path
@@ -115,7 +115,9 @@ def describe(
         ConfigError: an option is missing, or cannot work in this form.
     """
     where = f"format {format_name!r}"
-    given = with_our_keys({key.lower(): value for key, value in options.items()}, where)
+    written = {key.lower(): value for key, value in options.items()}
+    _refuse_flinks_folder(where, written)
+    given = with_our_keys(written, where)
     _require(where, given)
     _refuse(where, given)
     location = given[_LOCATION.lower()].rstrip("/")
@@ -131,12 +133,15 @@ def describe(
     )
 
 
-def _require(where: str, given: Mapping[str, str]) -> None:
-    if _LOCATION in given:  # by Flink's name, which Spark does not know
+def _refuse_flinks_folder(where: str, written: Mapping[str, str]) -> None:
+    if found := sorted(flink_names(_LOCATION) & written.keys()):
         raise ConfigError(
-            f"{where}: Spark has to know the folder too.",
+            f"{where}: {found[0]!r} cannot work in this form: Spark has to know the folder too.",
             remedy=f"give it in the query itself, by Spark's name: .option({_LOCATION!r}, FOLDER)",
         )
+
+
+def _require(where: str, given: Mapping[str, str]) -> None:
     if _LOCATION.lower() not in given:
         raise ConfigError(
             f"{where}: the option {_LOCATION!r} is required, in the query itself.",
