@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from harness.newer_version import renew, renew_body
 from tests.cli.conftest import LINEAGE, JobFolder
 from twophase.cli import checkpoint_list
 from twophase.cli.main import main
@@ -209,8 +210,7 @@ def test_a_damaged_body_is_shown_beside_the_others(job_folder: JobFolder, gone: 
 
 def test_a_log_of_a_newer_version_is_no_damage(job_folder: JobFolder) -> None:
     job_folder.commit(0)
-    record = job_folder.root / "log" / "0000000003"
-    record.write_bytes(record.read_bytes().replace(b"twophase/1 ", b"twophase/2 ", 1))
+    renew(job_folder.root / "log" / "0000000003")
     before = everything(job_folder.root)
     result = show(job_folder.root)
     assert result.exit_code == 3
@@ -228,8 +228,7 @@ def test_a_log_of_a_newer_version_is_no_damage(job_folder: JobFolder) -> None:
 def test_a_body_of_a_newer_version_is_told_beside_the_others(job_folder: JobFolder) -> None:
     job_folder.commit(0)
     job_folder.decide(1)
-    body = job_folder.body(0)
-    body.write_bytes(body.read_bytes().replace(b"twophase/1 ", b"twophase/2 ", 1))
+    renew_body(job_folder.root, job_folder.body(0))
     result = show(job_folder.root)
     assert result.exit_code == 3
     assert "_metadata was written by a newer twophase" in result.stderr

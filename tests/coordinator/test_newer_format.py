@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.memory_driver import Driver, decided, visible
+from harness.newer_version import renew, renew_body
 from tests.coordinator.test_adopt import repair
 from tests.state.conftest import snapshot
 from twophase.errors import NewerFormatError
@@ -15,13 +16,6 @@ from twophase.testing.memory import MemoryTarget
 
 Another = Callable[..., Driver]
 Targets = dict[str, MemoryTarget]
-
-
-def renew(path: Path) -> bytes:
-    """Write a file as a newer version would, and return what it was before."""
-    before = path.read_bytes()
-    path.write_bytes(before.replace(b"twophase/1 ", b"twophase/2 ", 1))
-    return before
 
 
 def newest(folder: Path) -> Path:
@@ -61,10 +55,11 @@ def test_a_start_over_a_newer_decided_body_aborts_nothing_of_it(
     waiting: Driver, another: Another, folder: Path, targets: Targets
 ) -> None:
     [body] = folder.glob("chk/*-1-*/_metadata")
-    old = renew(body)
+    before = renew_body(folder, body)
     with pytest.raises(NewerFormatError, match="_metadata was written by a newer twophase"):
         another().recover()
-    body.write_bytes(old)
+    for path, content in before.items():
+        path.write_bytes(content)
     another().recover()
     assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(20))
 
@@ -74,7 +69,10 @@ def test_an_adoption_gives_up_nothing_that_a_newer_version_has_written(
     waiting: Driver, folder: Path, targets: Targets, newer: str
 ) -> None:
     path = newest(folder) if newer == "log" else next(folder.glob("chk/*-1-*/_metadata"))
-    renew(path)
+    if newer == "log":
+        renew(path)
+    else:
+        renew_body(folder, path)
     content, chk = path.read_bytes(), snapshot(folder / "chk")
     with pytest.raises(NewerFormatError):
         repair(folder, targets).plan()

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.memory_driver import JOB, Driver, decided
+from harness.newer_version import renew, renew_body
 from tests.state.conftest import snapshot
 from twophase.config import JobOptions
 from twophase.errors import CheckpointMissingError, ConfigError, NewerFormatError
@@ -117,7 +118,10 @@ def test_a_restore_from_what_a_newer_version_has_written_is_refused_by_its_versi
         else source.root / "log" / "0000000003"
     )
     restored_from = source.restored_from
-    path.write_bytes(path.read_bytes().replace(b"twophase/1 ", b"twophase/2 ", 1))
+    if newer == "body":
+        renew_body(source.root, path)
+    else:
+        renew(path)
     before = snapshot(source.root)
     options = JobOptions.parse({"checkpointLocation": str(tmp_path / "job")}, "job")
     states = OperatorStates([], {})

@@ -17,9 +17,9 @@ from twophase.sinks.common.staging.names import PieceName, file_name
 from twophase.sinks.common.staging.staging_area import (
     ABORTED,
     STAGED,
-    put_back,
     remove,
-    take_away,
+    restage,
+    set_aside,
 )
 from twophase.sinks.common.staging.table import Table
 from twophase.sinks.common.staging.withdrawal import has_files
@@ -34,14 +34,14 @@ def abort(table: Table, committables: Sequence[Committable]) -> None:
     """See `Sink.abort`.
 
     A driver with another folder may have decided a piece, and be about to move its files. So a
-    piece is taken away from where a commit looks for it first, and is looked for in the table then.
+    piece is set aside first, where no commit finds it, and the table is searched for it after that.
     """
     stage = table.area.stage()
     names = [PieceName.of(piece.transaction, piece.subtask) for piece in committables]
     try:
         _check_all_unseen(table, names, stage)
         for name in names:
-            take_away(stage, name)
+            set_aside(stage, name)
         _check_all_unseen(table, names, stage)
         for number, name in enumerate(names):
             if number:
@@ -57,14 +57,14 @@ def abort(table: Table, committables: Sequence[Committable]) -> None:
 
 
 def _check_all_unseen(table: Table, names: Sequence[PieceName], stage: Path) -> None:
-    """Check all pieces, staged or taken away; if one is seen, put back what was taken away."""
+    """Check all pieces, staged or set aside; if one is seen, stage all of them again."""
     try:
         for name in names:
             for place in (STAGED, ABORTED):
                 _check_unseen(table, name, stage / place)
     except StopJobError:
         for name in names:
-            put_back(stage, name)
+            restage(stage, name)
         raise
 
 

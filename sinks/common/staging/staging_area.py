@@ -160,10 +160,10 @@ class StagingArea:
         return _pieces(_list(self.stage() / state))
 
     def in_doubt(self) -> list[PieceName]:
-        """Return the pieces that are staged, or that a driver took away and died."""
+        """Return the pieces that are staged, or set aside by a driver that died."""
         aborted = self.stage() / ABORTED
-        taken = _list(aborted) if aborted.exists() else []
-        return _pieces({*_list(self.stage() / STAGED), *taken})
+        aside = _list(aborted) if aborted.exists() else []
+        return _pieces({*_list(self.stage() / STAGED), *aside})
 
     def marks(self) -> dict[str, int]:
         """Return the high-water mark of each lineage that has one."""
@@ -211,10 +211,10 @@ class StagingArea:
         return highest
 
 
-def take_away(stage: Path, name: PieceName) -> None:
+def set_aside(stage: Path, name: PieceName) -> None:
     """Rename a staged piece, if it is still there, to where no commit finds it.
 
-    What a driver that died took away before is removed.
+    What a driver that died has set aside before is removed.
     """
     (stage / ABORTED).mkdir(mode=0o700, exist_ok=True)
     remove(stage / ABORTED / str(name))
@@ -222,8 +222,8 @@ def take_away(stage: Path, name: PieceName) -> None:
         rename_new(stage / STAGED / str(name), stage / ABORTED / str(name))
 
 
-def put_back(stage: Path, name: PieceName) -> None:
-    """Rename a piece that was taken away, if there is one, to where it was staged."""
+def restage(stage: Path, name: PieceName) -> None:
+    """Rename a piece that was set aside, if there is one, to where it was staged."""
     with suppress(FileNotFoundError):
         rename_new(stage / ABORTED / str(name), stage / STAGED / str(name))
 

@@ -13,7 +13,7 @@ from harness.staged_sink_harness import FileHarness, commit, final, orders
 from twophase.errors import StopJobError
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import Committed, Lost, RetryLater
-from twophase.sinks.common.staging import committer, orphans, staging_area
+from twophase.sinks.common.staging import committer, disk, orphans, staging_area
 from twophase.sinks.file.sink import FileSink
 
 pytestmark = pytest.mark.part("files")
@@ -28,12 +28,11 @@ def other(table: FileHarness, sink: FileSink) -> FileSink:
 def before_move(monkeypatch: pytest.MonkeyPatch, number: int, act: Callable[[], object]) -> None:
     """Act once, before a commit moves its file with this number into the table."""
     moves = iter(range(number + 1))
-    real = committer.rename_new
 
     def rename_new(*names: Any) -> None:
         if next(moves, None) == number:
             act()
-        real(*names)
+        disk.rename_new(*names)
 
     monkeypatch.setattr(committer, "rename_new", rename_new)
 
@@ -73,13 +72,13 @@ def test_an_abort_is_refused_once_a_file_is_in_the_table(
         before_move(monkeypatch, 1, abort)
         assert isinstance(commit(sink, piece)[0], Committed)
     else:
-        take_away = staging_area.take_away
+        set_aside = staging_area.set_aside
 
         def move_one_first(*place: Any) -> None:
-            before_move(monkeypatch, 1, lambda: take_away(*place))
+            before_move(monkeypatch, 1, lambda: set_aside(*place))
             assert isinstance(commit(sink, piece)[0], RetryLater)
 
-        monkeypatch.setattr(orphans, "take_away", move_one_first)
+        monkeypatch.setattr(orphans, "set_aside", move_one_first)
         abort()
         assert isinstance(commit(sink, piece)[0], Committed)
     assert "its commit has begun. Nothing was deleted." in refused[0]
@@ -99,7 +98,7 @@ def test_of_several_pieces_none_is_deleted_if_one_is_in_the_table(
     assert table.staged() == before
 
 
-def test_a_piece_that_was_taken_away_is_in_doubt_until_it_is_deleted(
+def test_a_piece_that_was_set_aside_is_in_doubt_until_it_is_deleted(
     table: FileHarness,
     sink: FileSink,
     other: FileSink,
