@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from twophase.coordinator.context import JobContext
-from twophase.coordinator.fan_out import FanOut, sequentially
-from twophase.coordinator.orphans import Orphans, PieceKey
+from twophase.coordinator.orphans import Orphans
 from twophase.coordinator.recovery_steps import Restore
 from twophase.coordinator.validation import SinkValidation
 from twophase.events import Observers
 from twophase.ids import Attempt
 from twophase.protocol.committable import Committable
+from twophase.protocol.sink import SinkHistory
+
+
+@dataclass(frozen=True)
+class Closed:
+    """What the closing of attempts found.
+
+    Attributes:
+        aborted: how many orphans were aborted.
+        histories: what each sink without orphans remembered once it was closed, if asked for. It
+            stays true: what was not committed there by then never will be.
+    """
+
+    aborted: int
+    histories: Mapping[str, SinkHistory]
 
 
 class AttemptCloser:
@@ -27,14 +42,19 @@ class AttemptCloser:
         self._context = context
         self._validation = validation
 
-    def close_below(self, below: Attempt, restore: Restore | None = None) -> int:
+    def close_below(
+        self, below: Attempt, restore: Restore | None = None, *, ask: bool = False
+    ) -> Closed:
         """Close all attempts below `below`. Pieces that wait for their commit stay.
 
         The sinks are validated before anything is aborted, after a declined attempt too: in a
         target that was restored from a backup, a committed piece may be prepared again.
 
-        Returns:
-            How many orphans were aborted.
+        Args:
+            below: the first attempt that stays open.
+            restore: the restore whose lineage is about to begin, if any.
+            ask: each sink without orphans is asked for its history when it is closed, while others
+                are being closed.
         """
         context = self._context
         kept = context.completer.pieces_to_commit()
@@ -47,32 +67,19 @@ class AttemptCloser:
             name: Orphans(context.job, name, sink, context.observers, may_abort)
             for name, sink in context.sinks.items()
         }
-        return _close_all(orphans, below, kept, context.observers, context.fan_out)
+        histories: dict[str, SinkHistory] = {}
 
+        def close(name: str, _: Observers) -> bool:
+            closed = orphans[name].close_if_none(below, kept)
+            if closed and ask:
+                histories[name] = context.sinks[name].history()
+            return closed
 
-def _close_all(
-    orphans: Mapping[str, Orphans],
-    below: Attempt,
-    kept: frozenset[PieceKey],
-    observers: Observers,
-    fan_out: FanOut = sequentially,
-) -> int:
-    """Close all attempts below `below` in all sinks. Return how many orphans were aborted.
-
-    Args:
-        orphans: of each sink, by its name.
-        below: the first attempt that stays open.
-        kept: pieces of decided checkpoints that wait for their commit.
-        observers: receive the events of the steps.
-        fan_out: closes the sinks that have no orphans.
-    """
-
-    def close(one: Orphans, _: Observers) -> bool:
-        return one.close_if_none(below, kept)
-
-    closed = fan_out({name: partial(close, one) for name, one in orphans.items()}, observers)
-    # In the order of the commits, with a check before each abort: if another driver has committed
-    # in one sink, that is noticed before the rest of that checkpoint is aborted in the next.
-    return sum(
-        orphans[name].close(below, kept) for name, is_closed in closed.items() if not is_closed
-    )
+        closed = context.fan_out(
+            {name: partial(close, name) for name in orphans}, context.observers
+        )
+        # In the order of the commits, with a check before each abort: if another driver has
+        # committed in one sink, that is noticed before the rest of that checkpoint is aborted in
+        # the next.
+        left = [orphans[name] for name, is_closed in closed.items() if not is_closed]
+        return Closed(sum(one.close(below, kept) for one in left), histories)

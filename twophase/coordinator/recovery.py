@@ -11,8 +11,9 @@ Before step 1 nothing is written, and the histories of the sinks are validated a
 
 A driver over a copy of the folder does not see the decisions of the original, and no log fences the
 two from each other. So all sinks are asked again before anything is aborted in one of them, and
-once more when all fences are up. From then on the other driver can pre-commit nothing, and each
-piece that it decided before is either in a sink by now, or lost with an error that names it.
+each once more behind its fence. From then on the other driver can pre-commit nothing there, and
+each piece that it decided before is either in that sink by now, or lost with an error that names
+it.
 """
 
 from __future__ import annotations
@@ -123,8 +124,9 @@ class DriverRecovery:
     def _close(self, restore: Restore | None) -> int:
         """Step 3; returns how many orphans were aborted."""
         try:
-            aborted = self._closer.close_below(Attempt(self._attempts.generation, 0), restore)
-            self._validation.check_again(restore)
+            below = Attempt(self._attempts.generation, 0)
+            closed = self._closer.close_below(below, restore, ask=True)
+            self._validation.check_again(restore, closed.histories)
         except StopJobError:
             # What could not be aborted may be what another driver has committed: then that is the
             # error. If a sink does not answer, that is: the next start asks, and until then nobody
@@ -135,7 +137,7 @@ class DriverRecovery:
             # a newer driver's progress looks like loss to the driver that it has overtaken
             self._context.log.check_fence()
             raise
-        return aborted
+        return closed.aborted
 
     def _newest_committed(self) -> Decision | None:
         """The newest committed checkpoint of the current lineage."""

@@ -27,17 +27,23 @@ class SinkValidation:
     def __init__(self, context: JobContext) -> None:
         self._context = context
 
-    def histories(self) -> dict[str, SinkHistory]:
-        """Return what each sink remembers of the job now."""
+    def histories(self, known: Mapping[str, SinkHistory] | None = None) -> dict[str, SinkHistory]:
+        """Return what each sink remembers of the job now.
+
+        Args:
+            known: what sinks were asked for already.
+        """
+        known = known or {}
 
         def history(sink: Sink, _: Observers) -> SinkHistory:
             return sink.history()
 
         context = self._context
-        return context.fan_out(
-            {name: partial(history, sink) for name, sink in context.sinks.items()},
-            context.observers,
+        asked = {name: sink for name, sink in context.sinks.items() if name not in known}
+        found = context.fan_out(
+            {name: partial(history, sink) for name, sink in asked.items()}, context.observers
         )
+        return {name: known[name] if name in known else found[name] for name in context.sinks}
 
     def check(
         self, history: History, remembered: Mapping[str, SinkHistory], restore: Restore | None
@@ -57,15 +63,23 @@ class SinkValidation:
             context.proofs, expected, context.sinks, remembered, may_move=restore is not None
         )
 
-    def check_again(self, restore: Restore | None = None) -> None:
+    def check_again(
+        self,
+        restore: Restore | None = None,
+        known: Mapping[str, SinkHistory] | None = None,
+    ) -> None:
         """Validate the sinks once more: another driver can commit until all fences are up.
+
+        Args:
+            restore: the restore whose lineage is about to begin, if any.
+            known: what sinks were asked for behind their fences.
 
         Raises:
             FencedError: another driver over this folder has gone on, and the sinks may know
                 of its work by now.
             StopJobError: the job must not go on.
         """
-        remembered, history = self.histories(), self._context.log.history
+        remembered, history = self.histories(known), self._context.log.history
         self._context.log.check_fence()
         self.check(history, remembered, restore)
 

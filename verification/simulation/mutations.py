@@ -19,7 +19,7 @@ import pymysql
 from twophase.coordinator import accept_loss, attempt_closing, coordinator, recovery, validation
 from twophase.coordinator.adopt import AdoptionRepair
 from twophase.coordinator.adoption_plan import AdoptionPlanner
-from twophase.coordinator.attempt_closing import AttemptCloser
+from twophase.coordinator.attempt_closing import AttemptCloser, Closed
 from twophase.coordinator.checkpoint_completion import CheckpointCompleter
 from twophase.coordinator.commit_loop import CommitLoop
 from twophase.coordinator.commit_queue import CommitQueue
@@ -224,11 +224,11 @@ def _append_after_doubt(self: JobLog, record: Any) -> None:
     _real_append(self, record)
 
 
-def _close_and_ask_no_more(self: AttemptCloser, *arguments: Any) -> int:
-    aborted = _real_close_below(self, *arguments)
+def _close_and_ask_no_more(self: AttemptCloser, *arguments: Any, **options: Any) -> Closed:
+    closed = _real_close_below(self, *arguments, **options)
     validation: Any = self._validation
     validation.check_again = lambda *_: self._context.log.check_fence()
-    return aborted
+    return closed
 
 
 def _orphans_without_asking(job: str, name: str, sink: Any, observers: Any, _: Any) -> Orphans:
