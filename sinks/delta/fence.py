@@ -118,7 +118,7 @@ class Fence:
         note = {"twophase": {"job": owner.job, "sink": owner.sink, "fence": str(attempt)}}
         with log.storage.commit_lock():
             version, generation = fence_version(attempt), attempt.generation
-            committed = transaction.commit(
-                [], owner.fence_id, version, owner.fence_id, generation, note
+            committed = transaction.commit_ahead(
+                owner.fence_id, version, owner.fence_id, generation, note
             )
             return log.shows(committed, transaction)

@@ -6,9 +6,11 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from twophase.sinks.delta.commit_session import CommitSession
@@ -30,6 +32,8 @@ _logger = logging.getLogger("twophase.sinks.delta")
 _NAME_PREFIX = "spark.databricks.delta.testOnly.dataFileNamePrefix"
 _LOG_FOLDER = "_delta_log"
 _FAR_BEHIND = 100
+_POLL_S = 0.005
+_COMMIT_THREAD = "twophase-delta-commit"
 
 
 class Snapshot:
@@ -221,10 +225,43 @@ class Transaction:
         with self._session():
             return int(self._java.commit(self.jvm.seq([marked, *parsed]), operation))
 
+    def commit_ahead(
+        self, app_id: str, version: int, query: str, epoch: int, note: Mapping[str, Any]
+    ) -> int:
+        """Commit a version of an application id and no data; return once the log shows it.
+
+        What Delta does after that goes on in a thread: its checksum of the table, and the hooks. An
+        error there changes nothing about the commit. If Delta counts files, or if the error comes
+        first, this is `commit`.
+        """
+
+        def commit() -> int:
+            with self.jvm.active():
+                return self.commit([], app_id, version, query, epoch, note)
+
+        if self._counted is not None:
+            return commit()
+        outcome: Future[int] = Future()
+        Thread(target=_settle, args=(outcome, commit), name=_COMMIT_THREAD, daemon=True).start()
+        candidate = self.snapshot.version + 1
+        while not wait([outcome], _POLL_S).done:
+            while (text := self._log.commit_text(candidate)) is not None:
+                if self.nonce in text:
+                    return candidate
+                candidate += 1
+        return outcome.result()
+
     def _session(self) -> AbstractContextManager[None]:
         """The session in which it commits: another one than the job's, if Delta counts files."""
         counted = self._counted
         return nullcontext() if counted is None else self._log.commit_session.active(counted)
+
+
+def _settle(outcome: Future[int], act: Callable[[], int]) -> None:
+    try:
+        outcome.set_result(act())
+    except BaseException as error:  # noqa: BLE001 raised by the thread that waits, if it still does
+        outcome.set_exception(error)
 
 
 class Log:

@@ -64,6 +64,7 @@ class HiveSink(StagedSink):
         super().__init__()
         self._options = HiveOptions.parse(options, "HiveSink")
         self._catalog: Catalog | None = None
+        self._identity = ""
         self._policies: Policies | None = None
 
     def __repr__(self) -> str:
@@ -99,6 +100,7 @@ class HiveSink(StagedSink):
         options = self._options
         self._catalog = catalog = Catalog.find()
         found = catalog.table(options.table) or self._created(catalog, context.schema)
+        self._identity = found.created
         fitting = self._fitting(found, context.schema)
         path = fitting.path
         check_folder(path)
@@ -125,6 +127,7 @@ class HiveSink(StagedSink):
         if not found.committed:
             return found
         catalog, table = self._lookup()
+        self._identity = table.created
         has_partitions = partial(catalog.has_partitions, table)
         return replace(
             found,
@@ -132,9 +135,12 @@ class HiveSink(StagedSink):
         )
 
     def fence(self, attempt: Attempt) -> None:
-        """See `Sink.fence`. From now on the proofs are of this table: its history is accepted."""
+        """See `Sink.fence`. From now on the proofs are of the table whose history was accepted.
+
+        A table that has replaced it since is noticed when partitions are added to it.
+        """
         super().fence(attempt)
-        note(self._lookup()[1].created, self.table.area.stage())
+        note(self._identity, self.table.area.stage())
 
     def publish(self, pieces: Sequence[Manifest], stage: Path) -> None:
         """See `StagedSink.publish`. When partitions are due, the policies run."""
