@@ -14,7 +14,7 @@ from twophase.protocol.sink import BatchSink, CommitRequest, SinkContext, SinkHi
 from twophase.sinks.delta.bound_sink import BoundSink
 from twophase.sinks.delta.committer import Committer
 from twophase.sinks.delta.fence import Fence
-from twophase.sinks.delta.first_commit import derive_columns
+from twophase.sinks.delta.first_commit import prepare_commit
 from twophase.sinks.delta.jvm import SPARK_CONF
 from twophase.sinks.delta.names import Owner
 from twophase.sinks.delta.options import DeltaOptions
@@ -56,7 +56,7 @@ class DeltaSink(BatchSink):
         """See `Sink.open`."""
         owner = Owner(check_name("job", context.job), check_name("sink", context.sink))
         jvm = find_session()
-        derive_columns(jvm)
+        prepare_commit(jvm)
         with jvm.active():
             log = open_table(jvm, self._options, context)
             pieces = Pieces(owner, log)
