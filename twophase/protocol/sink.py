@@ -322,7 +322,8 @@ class Sink(ABC):
         Runs on the driver for declined attempts, for superseded task attempts, and in recovery.
         Removes exactly these pieces: others of the same task, attempt and checkpoint may be
         decided. A committed piece keeps its rows and its proof, even if it is listed. A crash
-        leaves the rest to the next recovery.
+        leaves the rest to the next recovery. A driver over a copy of the job's folder may be
+        committing a piece meanwhile: one of the two must find the other's work, or fail.
 
         Raises:
             StopJobError: a piece is committed; nothing of it was removed.
