@@ -15,11 +15,11 @@ A declined attempt goes through step 4 before the next one begins.
 
 Steps 1 and 2 run in parallel, with one thread per sink. So do step 5, and step 4 for sinks with
 nothing to abort; the other sinks follow in the order of the job. Step 2 runs again for all sinks
-before each abort and once all fences are up. A step may run in a different thread from the step
-before it. One thread at a time calls a sink, except during step 5: with `checkpoint.max_concurrent`
-above 1, steps 6 and 7 and the scan for superseded task attempts (`in_doubt`, `abort`) run in a
-thread of their own, concurrently with the pre-commit of later checkpoints. Step 4 never does: it
-waits until every decided checkpoint is committed.
+before each abort, and for each sink behind its new fence. A step may run in a different thread
+from the step before it. One thread at a time calls a sink, except during step 5: with
+`checkpoint.max_concurrent` above 1, steps 6 and 7 and the scan for superseded task attempts
+(`in_doubt`, `abort`) run in a thread of their own, concurrently with the pre-commit of later
+checkpoints. Step 4 never does: it waits until every decided checkpoint is committed.
 """
 
 from __future__ import annotations
