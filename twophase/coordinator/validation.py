@@ -68,7 +68,7 @@ class SinkValidation:
         restore: Restore | None = None,
         known: Mapping[str, SinkHistory] | None = None,
     ) -> None:
-        """Validate the sinks once more: until a sink's fence is up, another driver can commit there.
+        """Validate the sinks once more: another driver can commit in each until its fence is up.
 
         Args:
             restore: the restore whose lineage is about to begin, if any.
