@@ -1,8 +1,7 @@
 """Row values in messages and log lines: marked, on one line, truncated, redacted if configured.
 
-Errors name the row that is at fault, and quote what a server, Spark or a library says about it.
-That text is user data: it can hold terminal escapes, megabytes, secrets, or a sentence that
-imitates our messages. So no message includes it verbatim:
+Errors name the row that is at fault, and quote what a server or a library says about it. That text
+can hold terminal escapes, megabytes, secrets, or a sentence that imitates our messages:
 
     Duplicate entry 'a\\nb'     ->  "Duplicate entry 'a\\\\nb'"
     ten megabytes              ->  'aaaa'... (10,485,760 characters)

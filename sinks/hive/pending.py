@@ -1,8 +1,7 @@
 """Partitions with new files that are not committed yet, and the watermark that decides when.
 
     fence-<...>/pending/<digest>        one partition: its values
-    fence-<...>/watermark/<number>      the highest event time of all committed rows, in
-                                        microseconds since 1970
+    fence-<...>/watermark/<number>      the highest event time of all committed rows, as Unix µs
 
 Both are durable before the files' proof is written, and both changes are idempotent: a repeated
 commit adds nothing new.

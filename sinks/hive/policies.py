@@ -49,11 +49,7 @@ class Policies:
     call: Callable[[CommittedPartition], None] | None
 
     def run(self, partitions: Sequence[Values], stage: Path) -> None:
-        """Commit partitions. After an error all of it is run again with all of them.
-
-        Args:
-            partitions: those that are due.
-            stage: the folder of the fence.
+        """Commit the partitions that are due. After an error all of it is run again.
 
         Raises:
             TargetChangedError: the metastore has another table now.

@@ -3,8 +3,7 @@
     1. read the fence          a higher generation: this driver is the one that is closed
     2. end our sessions        all belong to older attempts: those of this attempt start later
     3. raise the fence         an open branch of an older attempt blocks it; then from 1 again
-    4. end our sessions        those that read the old fence have prepared (and are found in
-                               doubt) or are ended here
+    4. end our sessions        those that read the old fence have prepared, or are ended here
 
 Once 4 finds no session, every later session reads the new fence.
 """
@@ -52,8 +51,7 @@ class Fence:
                     break
                 if time.monotonic() >= deadline:
                     raise self._blocked(session, attempt, living)
-            living = self._end_sessions(session, deadline)
-            if living:
+            if living := self._end_sessions(session, deadline):
                 raise self._blocked(session, attempt, living)
 
     def _read(self, session: Session, attempt: Attempt) -> Attempt | None:
@@ -89,9 +87,9 @@ class Fence:
         owner = self._bound_sink.owner
         branches = ", ".join(str(xid) for xid in prepared(session, owner)[:5])
         return TargetUnreachableError(
-            f"The fence of sink {owner.sink!r} of job {owner.job!r} could not be "
-            f"raised to {attempt} within {self._bound_sink.fence_timeout_s:g} s. Sessions: "
-            f"{sorted(living) or 'none'}. Prepared: {branches or 'none'}.",
+            f"The fence of sink {owner.sink!r} of job {owner.job!r} could not be raised to "
+            f"{attempt} within {self._bound_sink.fence_timeout_s:g} s. "
+            f"Sessions: {sorted(living) or 'none'}. Prepared: {branches or 'none'}.",
             remedy="end those sessions (KILL), then start the job again: "
             "it commits or aborts those branches itself.",
         )

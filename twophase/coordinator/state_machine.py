@@ -1,8 +1,7 @@
 """The life of one attempt at a checkpoint, as a table. No input or output, no clock.
 
 The decision lies between DECIDING and DECIDED: before it everything may abort, after it everything
-commits, and from the moment its record's create is tried the attempt can no longer
-expire or be declined.
+commits. Once its record's create is tried the attempt can no longer expire or be declined.
 """
 
 from __future__ import annotations
@@ -86,12 +85,11 @@ TRANSITIONS: dict[tuple[Phase, Signal], tuple[Phase, Action]] = {
 
 
 def step(phase: Phase, signal: Signal) -> tuple[Phase, Action]:
-    """The next phase and what to do.
+    """Return the next phase and what to do.
 
     Raises:
         AssertionError: the signal cannot occur in this phase; a defect of the coordinator.
     """
-    found = TRANSITIONS.get((phase, signal))
-    if found is None:
+    if (found := TRANSITIONS.get((phase, signal))) is None:
         raise AssertionError(f"{signal.name} cannot occur in phase {phase.name}")
     return found

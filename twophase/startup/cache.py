@@ -1,7 +1,4 @@
-"""The cache folder for files fetched or recorded once, each built atomically by one process.
-
-`TWOPHASE_CACHE` names the folder; the default is `~/.cache/twophase`.
-"""
+"""The cache folder, `TWOPHASE_CACHE` or `~/.cache/twophase`: each entry is built by one process."""
 
 from __future__ import annotations
 
@@ -33,10 +30,8 @@ def cached(
 ) -> Path:
     """Return the folder `name` of the cache, built on first use.
 
-    1. A finished folder is used as it is.
-    2. Otherwise one process builds it; the others wait and use the result.
-    3. `build` fills a temporary folder, which is renamed when it is complete: a crash
-       leaves no partial entry.
+    One process builds it; others wait for the result. `build` fills a temporary folder, which is
+    renamed when it is complete: a crash leaves no partial entry.
 
     Args:
         name: one path component that includes the version.

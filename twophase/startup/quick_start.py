@@ -1,13 +1,11 @@
 """Combines for one driver everything that makes Spark start quickly.
 
 classes     the JVM maps Spark's classes from an archive (`class_archive`)
-launcher    Spark first starts a JVM that only prints the command of the real one: it need
-            not compile anything
+launcher    the JVM that only prints the command of the real one need not compile anything
 bytecode    the workers' Python finds pyspark already compiled (`worker_python`)
 daemon      the workers are forked from a process that has imported what they need (`daemon`)
 
-None of this changes what Spark does, and none of it is required: parts that are
-unavailable are left out.
+None of this changes what Spark does. Parts that are unavailable are left out.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Durable bytes: version, kind, length and SHA-256 in a header line, then canonical JSON (I9).
 
     twophase/1 DECIDED 231 9f86d081884c7d65...
-
     {"checkpoint":7,...}
 
-A reader accepts exactly the bytes that `encode` writes: every truncation and every flipped bit is
-rejected. A record of a newer version is rejected by its version (`twophase.protocol.record`).
+A reader rejects every truncation and every flipped bit, and a newer version by its version.
 """
 
 from __future__ import annotations
@@ -91,7 +89,7 @@ def kind_of(data: bytes) -> str:
 def _corrupt(where: str, reason: str) -> CorruptRecordError:
     return CorruptRecordError(
         f"The durable file {where} is damaged: {reason}. Nothing was written or deleted.",
-        remedy="restore this file from a backup of the job's folder. "
-        "If there is none, run twophase repair adopt-from-target JOB.yaml; for a damaged record of "
-        "the log, move the folder log away first (mv log log.damaged).",
+        remedy="restore this file from a backup of the job's folder. If there is none, run "
+        "twophase repair adopt-from-target JOB.yaml; for a damaged record of the log, move the "
+        "folder log away first (mv log log.damaged).",
     )

@@ -31,6 +31,7 @@ from twophase.state.codec import MAX_BYTES
 from twophase.state.folder_rights import check_rights
 
 _TEMPORARY = ".tmp-"
+_NOT_LINKED = (errno.ENOSPC, errno.EDQUOT, errno.EMLINK, errno.EPERM, errno.EXDEV, errno.ENOENT)
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -177,14 +178,7 @@ class LocalStorage(Storage):
         except FileExistsError as error:
             raise AlreadyExistsError(str(final)) from error
         except OSError as error:
-            if error.errno in (
-                errno.ENOSPC,
-                errno.EDQUOT,
-                errno.EMLINK,
-                errno.EPERM,
-                errno.EXDEV,
-                errno.ENOENT,
-            ):
+            if error.errno in _NOT_LINKED:
                 raise
             raise UnclearOutcomeError(f"{final}: {error}") from error
 

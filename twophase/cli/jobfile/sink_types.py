@@ -53,8 +53,7 @@ def spark_conf(job: JobFile, sinks: Mapping[str, Sink]) -> Mapping[str, str]:
 def modules_of_workers(job: JobFile, sinks: Mapping[str, Sink]) -> Sequence[str]:
     """Return the modules that Spark's workers import to write to these sinks.
 
-    The user's own classes are left out: importing their modules may do things that a forking
-    daemon must not do.
+    Not those of the user's own classes: importing them may do what a forking daemon must not do.
     """
     known = [sink for name, sink in sinks.items() if ":" not in job.sinks[name].type]
     return sorted({type(sink).__module__ for sink in known if isinstance(sink, ArrowSink)})
