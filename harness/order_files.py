@@ -72,8 +72,9 @@ def visible(table: Path) -> Iterator[Path]:
 
 
 def staged(table: Path) -> list[str]:
-    """Return the hidden, uncommitted files in the folder of a table."""
-    return [str(path) for path in table.glob("_twophase~*/fence-*/staged/*")]
+    """Return the hidden, uncommitted pieces in the folder of a table, those being aborted too."""
+    places = (table.glob(f"_twophase~*/fence-*/{place}/*") for place in ("staged", "aborted"))
+    return [str(path) for found in places for path in found]
 
 
 def _records(path: Path) -> checker.Records:
