@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cached_property
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -244,11 +244,12 @@ class Transaction:
         outcome: Future[int] = Future()
         Thread(target=_settle, args=(outcome, commit), name=_COMMIT_THREAD, daemon=True).start()
         candidate = self.snapshot.version + 1
-        while not wait([outcome], _POLL_S).done:
-            while (text := self._log.commit_text(candidate)) is not None:
-                if self.nonce in text:
-                    return candidate
-                candidate += 1
+        with suppress(Exception):  # of a look at the log: the table's lock is held for the commit
+            while not wait([outcome], _POLL_S).done:
+                while (text := self._log.commit_text(candidate)) is not None:
+                    if self.nonce in text:
+                        return candidate
+                    candidate += 1
         return outcome.result()
 
     def _session(self) -> AbstractContextManager[None]:
