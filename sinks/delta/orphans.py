@@ -60,10 +60,11 @@ class Orphans:
                 self._pieces.forget(piece.name)
 
     def _abort_one(self, committable: Committable) -> None:
-        """Abort one piece, so that no other driver's commit of it can follow.
+        """Abort one piece.
 
         A driver with another folder may have decided it. Its commit may have read the manifest
-        already and not be in the log yet: the fence that is written again makes it fail.
+        already and not be in the log yet: the fence that is written again makes it fail. An abort
+        after one that died before its fence finds no manifest, and writes none.
         """
         piece = self._pieces.get(PieceName.of(committable.transaction))
         named = self._named_by(piece, committable)

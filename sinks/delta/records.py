@@ -6,7 +6,6 @@
                 piece is pre-committed
 
     twophase-delta/1 manifest 5120 9f86d081884c7d65...
-
     {"after":41,"base":107,"shape":{...},"table":"...","transaction":{...}}
     {"add":{"path":"dt=2026-08-01/twophase-...-part-00000-....c000.snappy.parquet", ...}}
 

@@ -98,7 +98,7 @@ def python_lock(folder: Path, deadline_s: float) -> Iterator[None]:
 
 @contextmanager
 def _jvm_lock(folder: Path, jvm: Jvm, deadline_s: float) -> Iterator[None]:
-    """Hold the second lock, under the first one, until the JVM has answered.
+    """Hold the second lock, under the first one, until the JVM has answered, or the log for it.
 
     Raises as `table_lock` does.
     """

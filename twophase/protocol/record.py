@@ -1,7 +1,6 @@
 """The frame of durable bytes: format, kind, length and SHA-256 in a header line (invariant I9).
 
     twophase-files/1 manifest 512 9f86d081884c7d65...
-
     <payload>
 
 A reader accepts exactly the bytes that `frame` has made: every truncation and every

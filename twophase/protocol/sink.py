@@ -326,7 +326,7 @@ class Sink(ABC):
         committing a piece meanwhile: one of the two must find the other's work, or fail.
 
         Raises:
-            StopJobError: a piece is committed; nothing of it was removed.
+            StopJobError: a piece is committed; its rows and its proof stay.
             Exception: a piece may still exist; the attempt is not retried, and
                 recovery tries again.
         """

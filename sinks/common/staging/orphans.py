@@ -77,7 +77,7 @@ def unfinished(table: Table, pieces: Sequence[Committable]) -> Sequence[Committa
 
 def _has_manifest(table: Table, piece: Committable) -> bool:
     """Return whether a piece has a manifest, whole or damaged: it was durable in pre-commit."""
-    return (table.area.staged(PieceName.of(piece.transaction, piece.subtask)) / FILE).exists()
+    return (table.area.uncommitted(PieceName.of(piece.transaction, piece.subtask)) / FILE).exists()
 
 
 def _read(folder: Path) -> Manifest:
@@ -113,12 +113,6 @@ def _check_unseen(table: Table, name: PieceName, pieces: Path) -> None:
 def _committable(table: Table, name: PieceName) -> Committable:
     """Return the committable in a piece's manifest, or what its name tells."""
     try:
-        return _read(_folder(table, name)).committable(table.target)
+        return _read(table.area.uncommitted(name)).committable(table.target)
     except (FileNotFoundError, DamagedRecordError):
         return Committable(name.transaction(table.area.owner), name.subtask, table.target, 0)
-
-
-def _folder(table: Table, name: PieceName) -> Path:
-    stage = table.area.stage()
-    staged = stage / STAGED / str(name)
-    return staged if staged.exists() else stage / ABORTED / str(name)

@@ -117,8 +117,14 @@ class StagingArea:
         return self.path / fence_name(self.fence())
 
     def staged(self, name: PieceName) -> Path:
-        """Return the folder of a piece that is not committed."""
+        """Return the folder in which a piece is staged."""
         return self.stage() / STAGED / str(name)
+
+    def uncommitted(self, name: PieceName) -> Path:
+        """Return the folder of a piece that is not committed: staged, or set aside."""
+        staged = self.staged(name)
+        aside = staged.parent.parent / ABORTED / staged.name
+        return staged if staged.exists() or not aside.exists() else aside
 
     def check_open(self, attempt: Attempt) -> Path:
         """Return the stage, for a writer.
@@ -161,9 +167,10 @@ class StagingArea:
 
     def in_doubt(self) -> list[PieceName]:
         """Return the pieces that are staged, or set aside by a driver that died."""
-        aborted = self.stage() / ABORTED
-        aside = _list(aborted) if aborted.exists() else []
-        return _pieces({*_list(self.stage() / STAGED), *aside})
+        stage = self.stage()
+        staged = _list(stage / STAGED)  # first: a piece moves from here to the other
+        aside = _list(stage / ABORTED) if (stage / ABORTED).exists() else []
+        return _pieces({*staged, *aside})
 
     def marks(self) -> dict[str, int]:
         """Return the high-water mark of each lineage that has one."""

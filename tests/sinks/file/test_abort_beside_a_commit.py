@@ -116,6 +116,7 @@ def test_a_piece_that_was_set_aside_is_in_doubt_until_it_is_deleted(
             other.abort([piece])
     assert table.staged() == []
     assert sink.in_doubt() == [piece]
+    assert sink.unfinished([piece]) == []
     sink.abort([piece])
     assert sink.in_doubt() == []
     assert not [*table.path.glob("_twophase~*/fence-*/aborted/*")]
