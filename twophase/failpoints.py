@@ -32,6 +32,7 @@ The crash points of the protocol:
     F02  the manifest is written                F03  between the renames of two partitions
     F04  all files are visible, the proof is not there
     F05  the partitions are in the metastore, other policies have not run
+    F06  an abort has set staged files aside, and has not searched the table for them
     R01  a repair has taken the job over        R02  the operator has said yes, nothing is recorded
     R03  the repair is recorded, and not carried out
     R04  lost pieces are written again          R05  the body that lists them is there,
