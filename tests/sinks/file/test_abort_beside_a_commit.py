@@ -301,4 +301,5 @@ def test_what_a_dead_driver_had_begun_to_delete_is_in_doubt_and_never_committed(
     assert all(isinstance(outcome, Lost) for outcome in commit(sink, piece, *left))
     sink.abort(left)
     assert sink.in_doubt() == []
-    assert table.rows_visible() == aside(table) == []
+    assert table.rows_visible() == []
+    assert aside(table) == []
