@@ -42,6 +42,18 @@ class CheckpointTriggered(Event):
 
 
 @dataclass(frozen=True)
+class CheckpointNotTriggered(Event):
+    """No attempt at the checkpoint could begin, or not yet: nothing was asked to pre-commit.
+
+    `reason` is the name of a `CheckpointFailureReason`.
+    """
+
+    checkpoint: int
+    reason: str
+    cause: str
+
+
+@dataclass(frozen=True)
 class SinkAcknowledged(Event):
     """A sink has pre-committed all its pieces."""
 

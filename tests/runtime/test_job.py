@@ -32,6 +32,7 @@ from twophase.events import (
     JobRestarting,
     SinkAcknowledged,
 )
+from twophase.ids import Subtask, TransactionId
 from twophase.protocol.listener import InitializationContext, SnapshotContext
 from twophase.protocol.sink import SinkContext
 from twophase.runtime import spark_folder as folder_module
@@ -43,7 +44,7 @@ from twophase.state.entries import Decision
 from twophase.state.log import JobLog
 from twophase.state.records import FenceRecord
 from twophase.state.storage import LocalStorage, UnclearOutcomeError
-from twophase.testing.folder import FolderSink, FolderTarget
+from twophase.testing.folder import FolderSink, FolderTarget, FolderWriter
 
 pytestmark = [pytest.mark.spark, pytest.mark.part("runtime")]
 
@@ -170,12 +171,18 @@ def fail_if(path: Path) -> Callable[[Any], Any]:
 
 
 def test_a_declined_attempt_is_retried_in_place(pipeline: Pipeline) -> None:
+    class Declining(FolderSink):
+        def writer(self, transaction: TransactionId, subtask: Subtask) -> FolderWriter:
+            if fails.exists():
+                fails.unlink()
+                raise DeclinedError("It declines.")
+            return super().writer(transaction, subtask)
+
     pipeline.add()
-    (pipeline.root / "fail").touch()
-    frame = pipeline.frame().mapInArrow(fail_if(pipeline.root / "fail"), "id long")
-    pipeline.run(
-        pipeline.writer(frame, ("facts", "lake"), options={"checkpoint.tolerable_failures": 1})
-    )
+    fails = pipeline.root / "fail"
+    fails.touch()
+    writer = pipeline.writer(sinks=("lake",), options={"checkpoint.tolerable_failures": 1})
+    pipeline.run(writer.sink("facts", Declining(pipeline.root / "facts")))
     assert pipeline.ids("facts") == pipeline.ids("lake") == list(range(10))
     assert [event.will_retry for event in pipeline.of(CheckpointDeclined)] == [True]
     assert pipeline.of(JobRestarting) == []

@@ -24,6 +24,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from twophase.errors import CheckpointMissingError, DeclinedError, OffsetMismatchError
+from twophase.failure_reason import CheckpointFailureReason
 from twophase.ids import new_lineage_id
 from twophase.runtime import state_stores
 from twophase.sources.kafka.offsets import first_line
@@ -113,7 +114,8 @@ class SparkFolder:
                 sync_file_system(self.path)
         except OSError as error:
             raise DeclinedError(
-                f"Spark's folder {self.path} cannot be made durable: {error}."
+                f"Spark's folder {self.path} cannot be made durable: {error}.",
+                reason=CheckpointFailureReason.IO_EXCEPTION,
             ) from error
 
     def _sync_logs(self, batch: int) -> None:

@@ -12,6 +12,7 @@ from twophase.errors import (
     NewerFormatError,
 )
 from twophase.failpoints import failpoint
+from twophase.failure_reason import CheckpointFailureReason
 from twophase.ids import Attempt
 from twophase.protocol.record import NEWER_REMEDY, digest
 from twophase.state import codec
@@ -61,6 +62,7 @@ class CompletedCheckpointStore:
                 f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} holds an operator "
                 f"state or a handle that is not JSON: {error}.",
                 remedy="return JSON values from snapshot_state: no NaN, no dates, no objects.",
+                reason=CheckpointFailureReason.CHECKPOINT_ASYNC_EXCEPTION,
             ) from error
         decision = Decision(
             lineage=checkpoint.lineage,
