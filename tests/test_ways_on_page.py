@@ -76,7 +76,7 @@ def rows() -> dict[str, tuple[set[str], str]]:
     ]
     return {
         state.removeprefix("| "): ({*_ERROR.findall(error)}, takes)
-        for state, error, takes, _ in cells[1:]
+        for state, error, takes, _ in cells[2:]
     }
 
 
