@@ -33,6 +33,10 @@ The crash points of the protocol:
     F04  all files are visible, the proof is not there
     F05  the partitions are in the metastore, other policies have not run
     F06  an abort has set staged files aside, and has not searched the table for them
+    O01  the file of a large state is half written; O02 not synced; O03 not linked; O04 its
+         folder is not synced
+    O05  all such files are there, the body is not
+    O06  one of them is deleted
     R01  a repair has taken the job over        R02  the operator has said yes, nothing is recorded
     R03  the repair is recorded, and not carried out
     R04  lost pieces are written again          R05  the body that lists them is there,

@@ -62,11 +62,12 @@ class LineageStart:
 
         A lineage may have been begun by a driver that died before its first checkpoint.
         """
+        description = self._parts.description
+        may_drop = description.options.allow_non_restored_state
         if newest := coordinator.newest():
-            return coordinator.context.store.read(newest)
+            return coordinator.context.store.read_with_states(newest, may_drop=may_drop)
         if self.restore is not None:
             return self.restore.checkpoint
-        description = self._parts.description
         if not description.functions:
             return None
         return restored_checkpoint(self._parts.name, coordinator.lineage, description.options)

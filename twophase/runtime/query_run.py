@@ -85,7 +85,7 @@ class QueryRun:
             self._parts.shared.check()
         lineage.begin(self._coordinator)
         folder = self._prepare_folder()
-        self._parts.states.initialize(lineage.checkpoint(self._coordinator))
+        self._parts.states.initialize(lineage.checkpoint(self._coordinator), description.options)
         handler = self._make_handler(folder, stateful=stateful, keeps_state=keeps_state)
         self._start_query(folder, handler)
 

@@ -58,7 +58,7 @@ def load_restore(
     begun = JobLog(storage, job).read().lineage
     if begun is not None and begun.restored_from == str(folder):
         return None
-    history, checkpoint, adopting = _read(job, folder)
+    history, checkpoint, adopting = _read(job, folder, options)
     [continued] = [known for known in history.lineages if known.id == checkpoint.lineage]
     lineage = Lineage(
         id=new_lineage_id(),
@@ -90,7 +90,7 @@ def restored_checkpoint(
     if not lineage.restored_from:
         return None
     folder = Path(lineage.restored_from)
-    found = _read_restored(job, folder)
+    found = _read_restored(job, folder, options)
     if isinstance(found, CompletedCheckpoint):
         return found
     if options.allow_non_restored_state:
@@ -107,20 +107,24 @@ def restored_checkpoint(
     ) from found
 
 
-def _read_restored(job: str, folder: Path) -> CompletedCheckpoint | TwoPhaseError:
+def _read_restored(
+    job: str, folder: Path, options: JobOptions
+) -> CompletedCheckpoint | TwoPhaseError:
     """Return the checkpoint in a folder, or the error that says why it is gone."""
     found = _find(job, folder)
     if isinstance(found, ConfigError):
         return found
     try:
-        return found.store.read(found.decision)
+        return found.store.read_with_states(
+            found.decision, may_drop=options.allow_non_restored_state
+        )
     except (CheckpointMissingError, FencedError) as error:
         # fenced: a driver of the restored job just deleted it
         return error
 
 
 def _read(
-    job: str, folder: Path
+    job: str, folder: Path, options: JobOptions
 ) -> tuple[History, CompletedCheckpoint, tuple[CompletedCheckpoint, ...]]:
     """Return the log beside `folder`, the checkpoint in it, and the uncommitted ones up to it."""
     found = _find(job, folder)
@@ -137,7 +141,10 @@ def _read(
         )
     uncommitted = [decision for decision in decisions[: place + 1] if not decision.committed]
     read = found.store.read
-    return found.history, read(found.decision), tuple(read(decision) for decision in uncommitted)
+    restored = found.store.read_with_states(
+        found.decision, may_drop=options.allow_non_restored_state
+    )
+    return found.history, restored, tuple(read(decision) for decision in uncommitted)
 
 
 @dataclass(frozen=True)
