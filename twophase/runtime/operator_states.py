@@ -69,6 +69,25 @@ class OperatorStates:
                 InitializationContext(states.get(name, {}), is_restored=name in states)
             )
 
+    def reads_same_sources(self, checkpoint: CompletedCheckpoint) -> bool:
+        """Return whether a checkpoint has the state of the job's sources, in the same order."""
+        sources = checkpoint.operator_states.get("sources", [])
+        return [state["format"] for state in sources] == [leg.name for leg in self._legs]
+
+    def check_functions(self, checkpoint: CompletedCheckpoint, options: JobOptions) -> None:
+        """Check that the job has a place for the state of every function.
+
+        Raises:
+            ConfigError: it has none, and the options do not allow that.
+        """
+        surplus = self._surplus_functions(checkpoint)
+        if surplus and not options.allow_non_restored_state:
+            raise _has_no_place(checkpoint, surplus)
+
+    def _surplus_functions(self, checkpoint: CompletedCheckpoint) -> list[str]:
+        functions = checkpoint.operator_states.get("functions", {})
+        return [name for name in functions if name not in self._functions]
+
     def start_offsets(
         self, checkpoint: CompletedCheckpoint, options: JobOptions
     ) -> tuple[str | None, ...]:
@@ -87,7 +106,7 @@ class OperatorStates:
         states = checkpoint.operator_states
         sources = states.get("sources", [])
         surplus = [state["format"] for state in sources[len(self._legs) :]]
-        surplus += [name for name in states.get("functions", {}) if name not in self._functions]
+        surplus += self._surplus_functions(checkpoint)
         for state, leg in zip(sources, self._legs, strict=False):
             if state["format"] != leg.name:
                 surplus.append(f"{state['format']} (the job reads {leg.name} in its place)")

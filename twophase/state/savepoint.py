@@ -121,8 +121,7 @@ class SavepointWriter:
         Raises:
             SavepointError: something is there already, or it cannot be written.
         """
-        if found := self._storage.names(""):
-            raise _taken(self._where, found)
+        check_empty(self._storage, self._where)
         try:
             self._storage.create(BEGUN, codec.encode(KINDS[BEGUN], {"job": job}))
         except AlreadyExistsError:
@@ -316,6 +315,16 @@ class Savepoint:
             f"The savepoint {self.where} is damaged: {what}. Nothing was started or written.",
             remedy=_COPY_AGAIN,
         )
+
+
+def check_empty(storage: Storage, where: str) -> None:
+    """Check that nothing is in a folder in which a savepoint is to be made.
+
+    Raises:
+        SavepointError: something is.
+    """
+    if found := storage.names(""):
+        raise _taken(where, found)
 
 
 def part_name(number: int) -> str:

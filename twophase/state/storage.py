@@ -320,9 +320,7 @@ def local_path(root: str | Path, option: str = _OPTION) -> Path:
             remedy=remedy,
         )
     if host not in (None, "//", "//localhost"):
-        raise ConfigError(
-            f"{option} {text!r} is on another machine, {host[2:]!r}.", remedy=remedy
-        )
+        raise ConfigError(f"{option} {text!r} is on another machine, {host[2:]!r}.", remedy=remedy)
     return Path(path).absolute()
 
 

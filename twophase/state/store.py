@@ -55,7 +55,7 @@ class CompletedCheckpointStore:
             DeclinedError: an operator state or a handle is not JSON.
         """
         try:
-            data = codec.encode(_KIND, checkpoint.to_json())
+            data = encode_body(checkpoint)
         except (TypeError, ValueError, RecursionError) as error:
             raise DeclinedError(
                 f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} holds an operator "
@@ -174,6 +174,11 @@ def retained(history: History, num_retained: int) -> list[Decision]:
     return [
         decision for decision in history.decisions if not decision.committed or decision in newest
     ]
+
+
+def encode_body(checkpoint: CompletedCheckpoint) -> bytes:
+    """Encode a `_metadata` file, the inverse of `decode_body`."""
+    return codec.encode(_KIND, checkpoint.to_json())
 
 
 def decode_body(data: bytes, name: str) -> CompletedCheckpoint:
