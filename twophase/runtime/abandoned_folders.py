@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
+from collections.abc import Container
 from pathlib import Path
 
 from twophase.state.records import History
 from twophase.state.store import retained
 
+_LINEAGE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _log = logging.getLogger("twophase")
 
 
@@ -22,7 +25,7 @@ def delete_abandoned(root: Path, history: History, num_retained: int) -> None:
 
     Args:
         root: holds a folder for each lineage, under its id. Folders that the log does not
-            know are left alone.
+            know are left alone, unless a restore laid them and died before its lineage began.
         history: the job's history from its log.
         num_retained: how many committed checkpoints can be restored.
     """
@@ -32,7 +35,8 @@ def delete_abandoned(root: Path, history: History, num_retained: int) -> None:
     proofs = (history.newest_committed(current.id) or current).proofs or ()
     needed = {proof.lineage for proof in proofs}
     needed |= {found.lineage for found in retained(history, num_retained)}
-    left = {known.id for known in history.lineages} - needed - {current.id}
+    known = {one.id for one in history.lineages}
+    left = (known - needed - {current.id}) | _never_begun(root, known)
     for name in left.intersection(os.listdir(root)):
         try:
             shutil.rmtree(root / name)
@@ -44,3 +48,14 @@ def delete_abandoned(root: Path, history: History, num_retained: int) -> None:
                 root / name,
                 error,
             )
+
+
+def _never_begun(root: Path, known: Container[str]) -> set[str]:
+    """Return the folders of lineages that never began: no `metadata` was written there."""
+    return {
+        path.name
+        for path in root.iterdir()
+        if path.name not in known
+        and _LINEAGE.fullmatch(path.name)
+        and not (path / "metadata").exists()
+    }

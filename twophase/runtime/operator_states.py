@@ -97,8 +97,7 @@ class OperatorStates:
         """
         returned = checkpoint.operator_states.get("functions", {}) if checkpoint else {}
         if checkpoint:
-            surplus = [f"function {uid!r}" for uid in returned if uid not in self._functions]
-            _check_place(checkpoint, surplus, options)
+            self.check_functions(checkpoint, options)
         self._stores = {}
         for uid, function in self._functions.items():
             listed = checkpoint.function_states.get(uid, ()) if checkpoint else ()
@@ -114,6 +113,23 @@ class OperatorStates:
                     raw_operator_state_inputs=raw,
                 )
             )
+
+    def reads_same_sources(self, checkpoint: CompletedCheckpoint) -> bool:
+        """Return whether a checkpoint has the state of the job's sources, in the same order."""
+        sources = checkpoint.operator_states.get("sources", [])
+        return [state["format"] for state in sources] == [leg.name for leg in self._legs]
+
+    def check_functions(self, checkpoint: CompletedCheckpoint, options: JobOptions) -> None:
+        """Check that the job has a place for the state of every function.
+
+        Raises:
+            ConfigError: it has none, and the options do not allow that.
+        """
+        _check_place(checkpoint, self._surplus_functions(checkpoint), options)
+
+    def _surplus_functions(self, checkpoint: CompletedCheckpoint) -> list[str]:
+        functions = checkpoint.operator_states.get("functions", {})
+        return [f"function {uid!r}" for uid in functions if uid not in self._functions]
 
     def start_offsets(
         self, checkpoint: CompletedCheckpoint, options: JobOptions
@@ -133,9 +149,7 @@ class OperatorStates:
         states = checkpoint.operator_states
         sources = states.get("sources", [])
         surplus = [state["format"] for state in sources[len(self._legs) :]]
-        surplus += [
-            f"function {uid!r}" for uid in states.get("functions", {}) if uid not in self._functions
-        ]
+        surplus += self._surplus_functions(checkpoint)
         for state, leg in zip(sources, self._legs, strict=False):
             if state["format"] != leg.name:
                 surplus.append(f"{state['format']} (the job reads {leg.name} in its place)")

@@ -2,7 +2,7 @@
 
 `restore.path` names the checkpoint's folder, `<job's folder>/chk/<lineage>-<n>-<attempt>`, in this
 job's folder or in a copy of it. The log beside it shows that the checkpoint is decided: a body
-alone decides nothing.
+alone decides nothing. It may also name a savepoint (runtime/savepoint_restore.py).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from twophase.errors import (
 )
 from twophase.ids import new_lineage_id
 from twophase.runtime.operator_states import OperatorStates
+from twophase.runtime.savepoint_restore import is_savepoint, verified
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import Decision, Lineage
 from twophase.state.log import JobLog
@@ -54,10 +55,9 @@ def load_restore(
             and not committed (I2).
         CorruptRecordError: it is damaged.
     """
-    folder = Path(path.removeprefix("file://")).absolute()
-    begun = JobLog(storage, job).read().lineage
-    if begun is not None and begun.restored_from == str(folder):
+    if was_restored_from(job, storage, path):
         return None
+    folder = _folder(path)
     history, checkpoint, adopting = _read(job, folder, options)
     [continued] = [known for known in history.lineages if known.id == checkpoint.lineage]
     lineage = Lineage(
@@ -69,6 +69,16 @@ def load_restore(
         proofs=checkpoint.proofs,
     )
     return Restore(checkpoint, lineage, adopting)
+
+
+def was_restored_from(job: str, storage: LocalStorage, path: str) -> bool:
+    """Return whether the current lineage began with the checkpoint or savepoint at a path."""
+    begun = JobLog(storage, job).read().lineage
+    return begun is not None and begun.restored_from == str(_folder(path))
+
+
+def _folder(path: str) -> Path:
+    return Path(path.removeprefix("file://")).absolute()
 
 
 def restored_checkpoint(
@@ -111,6 +121,8 @@ def _read_restored(
     job: str, folder: Path, options: JobOptions
 ) -> CompletedCheckpoint | TwoPhaseError:
     """Return the checkpoint in a folder, or the error that says why it is gone."""
+    if is_savepoint(str(folder)):
+        return verified(job, str(folder)).checkpoint()
     found = _find(job, folder)
     if isinstance(found, ConfigError):
         return found

@@ -65,7 +65,7 @@ class CompletedCheckpointStore:
         """
         checkpoint = write_states(self._storage, checkpoint, self._memory_threshold)
         try:
-            data = codec.encode(_KIND, checkpoint.to_json())
+            data = encode_body(checkpoint)
         except (TypeError, ValueError, RecursionError) as error:
             raise DeclinedError(
                 f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} holds an operator "
@@ -212,6 +212,11 @@ def retained(history: History, num_retained: int) -> list[Decision]:
     return [
         decision for decision in history.decisions if not decision.committed or decision in newest
     ]
+
+
+def encode_body(checkpoint: CompletedCheckpoint) -> bytes:
+    """Encode a `_metadata` file, the inverse of `decode_body`."""
+    return codec.encode(_KIND, checkpoint.to_json())
 
 
 def decode_body(data: bytes, name: str) -> CompletedCheckpoint:
