@@ -183,8 +183,10 @@ def _describe(found: Savepoint) -> None:
     lines = [
         f"Savepoint {found.where} of job {manifest.job}, {local_time(manifest.created_ms)}",
         f"checkpoint {manifest.checkpoint} of lineage {manifest.lineage}: {state}",
-        f"{count(len(manifest.files), 'file')}, {size(manifest.size)}, of which "
-        f"{size(sum(file.length for file in manifest.below('spark/state')))} are Spark's state",
+        (
+            f"{count(len(manifest.files), 'file')}, {size(manifest.size)}, of which "
+            f"{size(sum(file.length for file in manifest.below('spark/state')))} are Spark's state"
+        ),
         *_offset_lines(checkpoint),
         f"sinks: {', '.join(checkpoint.committables) or '-'}",
     ]
