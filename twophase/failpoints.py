@@ -37,6 +37,12 @@ The crash points of the protocol:
          folder is not synced
     O05  all such files are there, the body is not
     O06  one of them is deleted
+    S01  a savepoint's folder is claimed         S02  a part of its data is written
+    S03  all of its data is, the manifest is not S04  it is whole
+    S05  a restore has written a file of Spark's S06  all of them, the lineage has not begun
+    S07  the restored lineage has begun          S08  a savepoint's checkpoint is committed,
+                                                      its folder does not say so
+    S09  a savepoint that is disposed of has no manifest any more; S10 a part of it is gone
     R01  a repair has taken the job over        R02  the operator has said yes, nothing is recorded
     R03  the repair is recorded, and not carried out
     R04  lost pieces are written again          R05  the body that lists them is there,

@@ -142,7 +142,8 @@ _INCREMENTAL = (
 )
 _LAST_ROWS = "always so: the last rows of a bounded run are in its last checkpoint"
 _SAVEPOINTS = (
-    "no savepoints: a restore begins with a checkpoint that `checkpoint.num_retained` keeps"
+    "no folder for all savepoints: each is made under a path of its own, by `Job.savepoint` or "
+    "`twophase savepoint create`"
 )
 _STORAGE = "always the folder `checkpointLocation`"
 
