@@ -77,6 +77,12 @@ class Seen:
         ]
 
 
+@pytest.fixture(autouse=True)
+def no_sync(monkeypatch: Patch) -> None:
+    """A process that dies in these tests leaves the kernel and its files alone."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
 @pytest.fixture
 def targets() -> Targets:
     return {"facts": MemoryTarget(), "lake": MemoryTarget()}
