@@ -85,6 +85,7 @@ class Moved(Pipeline):
         wait_for(
             lambda: bool(job.query) and self.read(Path(f"{self.root}/job")) == self.files,
             "all files to be read",
+            600,
         )
         assert rows <= len(self.ids())
         assert job.stop_with_savepoint(str(path)) == str(path)

@@ -142,7 +142,7 @@ def finish(job_file: Path, path: str, checkpoint_location: str | None, verbose: 
     """
     with repair_context(job_file, checkpoint_location, verbose=verbose) as (job, context):
         found = verified(job.name, path)
-        finish_savepoint(context, found)
+        finish_savepoint(context, found, LocalStorage(found.where, OPTION))
     click.echo(f"{found.where} is finished: its checkpoint is committed in every sink.")
 
 
@@ -180,13 +180,12 @@ def _fields(found: Savepoint) -> dict[str, Any]:
 def _describe(found: Savepoint) -> None:
     manifest, checkpoint = found.manifest, found.checkpoint()
     state = "committed" if found.is_committed else "decided, and not committed in every sink yet"
+    state_bytes = sum(file.length for file in manifest.below("spark/state"))
+    files = count(len(manifest.files), "file")
     lines = [
         f"Savepoint {found.where} of job {manifest.job}, {local_time(manifest.created_ms)}",
         f"checkpoint {manifest.checkpoint} of lineage {manifest.lineage}: {state}",
-        (
-            f"{count(len(manifest.files), 'file')}, {size(manifest.size)}, of which "
-            f"{size(sum(file.length for file in manifest.below('spark/state')))} are Spark's state"
-        ),
+        f"{files}, {size(manifest.size)}, of which Spark's state is {size(state_bytes)}",
         *_offset_lines(checkpoint),
         f"sinks: {', '.join(checkpoint.committables) or '-'}",
     ]

@@ -13,14 +13,16 @@ from twophase.errors import ConfigError, TargetUnreachableError
 from twophase.failpoints import failpoint
 from twophase.state.records import History
 from twophase.state.savepoint import Savepoint
+from twophase.state.storage import Storage
 
 
-def finish_savepoint(context: JobContext, savepoint: Savepoint) -> None:
+def finish_savepoint(context: JobContext, savepoint: Savepoint, storage: Storage) -> None:
     """Commit what a savepoint holds as pending. Call it again after an interruption.
 
     Args:
         context: the job, in the folder that the savepoint was made of.
         savepoint: of this job, verified.
+        storage: its folder, writable.
 
     Raises:
         ConfigError: the folder is another one; nothing was written.
@@ -47,7 +49,7 @@ def finish_savepoint(context: JobContext, savepoint: Savepoint) -> None:
                 remedy="try again when they can be reached.",
             )
     failpoint("S08")
-    savepoint.finish()
+    savepoint.finish(storage)
 
 
 def _is_committed(history: History, savepoint: Savepoint) -> bool:

@@ -16,7 +16,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from twophase.errors import ConfigError, CorruptRecordError, NewerFormatError, SavepointError
@@ -76,7 +76,7 @@ class Manifest:
     ancestors: Mapping[str, int]
     created_ms: int
     files: tuple[SavedFile, ...]
-    part_bytes: int = field(default=PART_BYTES)
+    part_bytes: int
 
     @property
     def size(self) -> int:
@@ -113,6 +113,7 @@ class SavepointWriter:
         self._waiting = bytearray()
         self._length = 0
         self._parts = 0
+        self._part_bytes = PART_BYTES
 
     @contextmanager
     def begun(self, job: str) -> Iterator[None]:
@@ -146,7 +147,7 @@ class SavepointWriter:
             length += len(data)
             sha256.update(data)
             self._waiting += data
-            while len(self._waiting) >= PART_BYTES:
+            while len(self._waiting) >= self._part_bytes:
                 self._write_part()
         self._length += length
         self._files.append(SavedFile(path, start, length, sha256.hexdigest()))
@@ -165,6 +166,7 @@ class SavepointWriter:
             lineage=checkpoint.lineage,
             checkpoint=checkpoint.checkpoint,
             files=tuple(self._files),
+            part_bytes=self._part_bytes,
             **fields,
         )
         failpoint("S03")
@@ -173,11 +175,11 @@ class SavepointWriter:
         return manifest
 
     def _write_part(self) -> None:
-        part = bytes(self._waiting[:PART_BYTES])
+        part = bytes(self._waiting[: self._part_bytes])
         self._storage.create(part_name(self._parts), part)
         failpoint("S02")
         self._parts += 1
-        del self._waiting[:PART_BYTES]
+        del self._waiting[: self._part_bytes]
 
     def _discard(self) -> None:
         """Delete what this writer has written; an error leaves a folder that is no savepoint."""
@@ -268,11 +270,18 @@ class Savepoint:
         if sha256.hexdigest() != file.sha256:
             raise self._damaged(f"the SHA-256 of {file.path} is not the one in the manifest")
 
-    def finish(self) -> None:
-        """Note that every checkpoint in it is committed."""
+    def finish(self, storage: Storage) -> None:
+        """Note that every checkpoint in it is committed.
+
+        Args:
+            storage: its folder, writable.
+
+        Raises:
+            SavepointError: it could not be noted.
+        """
         data = codec.encode(KINDS[FINISHED], {"manifest": self._digest})
         try:
-            self._storage.create(FINISHED, data)
+            storage.create(FINISHED, data)
         except AlreadyExistsError:
             return
         except (OSError, UnclearOutcomeError) as error:
