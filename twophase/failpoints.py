@@ -32,6 +32,12 @@ The crash points of the protocol:
     F02  the manifest is written                F03  between the renames of two partitions
     F04  all files are visible, the proof is not there
     F05  the partitions are in the metastore, other policies have not run
+    S01  a savepoint is begun                   S02  a part of it is written
+    S03  all parts are, the manifest is not     S04  the manifest is
+    S05  a restore has written a file of Spark's folder; S06 all of them, no lineage has begun
+    S07  the lineage has begun, its folder has no metadata
+    S08  a savepoint's checkpoint is committed, that is not noted
+    S09  a savepoint that is disposed of has no manifest; S10 lacks a part
     R01  a repair has taken the job over        R02  the operator has said yes, nothing is recorded
     R03  the repair is recorded, and not carried out
     R04  lost pieces are written again          R05  the body that lists them is there,

@@ -138,7 +138,7 @@ _INCREMENTAL = (
 _INLINE = "nothing to set: a checkpoint's body is one file, with all its states in it"
 _LAST_ROWS = "always so: the last rows of a bounded run are in its last checkpoint"
 _SAVEPOINTS = (
-    "no savepoints: a restore begins with a checkpoint that `checkpoint.num_retained` keeps"
+    "a savepoint gets its path where it is made: `twophase savepoint create JOB.yaml PATH`"
 )
 _STORAGE = "always the folder `checkpointLocation`"
 
