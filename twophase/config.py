@@ -261,7 +261,8 @@ class JobOptions(Options):
     restore_path: str | None = Field(
         default=None,
         alias="restore.path",
-        description="begin a new lineage with the state of this checkpoint; may stay set",
+        description="begin a new lineage with the state of this checkpoint or savepoint; may stay "
+        "set",
     )
     allow_non_restored_state: bool = Field(
         default=False,
