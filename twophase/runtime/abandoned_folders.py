@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 import shutil
 from collections.abc import Container
+from contextlib import suppress
 from pathlib import Path
 
+from twophase.runtime.savepoint_restore import LAID_BY
 from twophase.state.records import History
 from twophase.state.store import retained
 
@@ -24,8 +27,8 @@ def delete_abandoned(root: Path, history: History, num_retained: int) -> None:
     be deleted is left to the next start.
 
     Args:
-        root: holds a folder for each lineage, under its id. Folders that the log does not
-            know are left alone, unless a restore laid them and died before its lineage began.
+        root: holds a folder for each lineage, under its id. Folders that the log does not know are
+            left alone, unless a restore of an older driver laid them and their lineage never began.
         history: the job's history from its log.
         num_retained: how many committed checkpoints can be restored.
     """
@@ -36,7 +39,7 @@ def delete_abandoned(root: Path, history: History, num_retained: int) -> None:
     needed = {proof.lineage for proof in proofs}
     needed |= {found.lineage for found in retained(history, num_retained)}
     known = {one.id for one in history.lineages}
-    left = (known - needed - {current.id}) | _never_begun(root, known)
+    left = (known - needed - {current.id}) | _never_begun(root, known, history.generation)
     for name in left.intersection(os.listdir(root)):
         try:
             shutil.rmtree(root / name)
@@ -50,12 +53,21 @@ def delete_abandoned(root: Path, history: History, num_retained: int) -> None:
             )
 
 
-def _never_begun(root: Path, known: Container[str]) -> set[str]:
-    """Return the folders of lineages that never began: no `metadata` was written there."""
+def _never_begun(root: Path, known: Container[str], generation: int) -> set[str]:
+    """Return the folders that restores of older drivers laid, of lineages that never began.
+
+    A driver of a newer generation may be laying one at this moment.
+    """
     return {
         path.name
         for path in root.iterdir()
         if path.name not in known
         and _LINEAGE.fullmatch(path.name)
-        and not (path / "metadata").exists()
+        and _generation_that_laid(path) < generation
     }
+
+
+def _generation_that_laid(folder: Path) -> float:
+    with suppress(FileNotFoundError, NotADirectoryError, ValueError):
+        return int((folder / LAID_BY).read_text())
+    return math.inf

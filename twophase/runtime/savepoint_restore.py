@@ -4,7 +4,7 @@
 2. recover  the job is taken over, and checkpoints that the savepoint holds as pending are committed
 3. lay      Spark's files are written below `spark/<lineage>`, without `metadata`
 4. begin    the record LINEAGE. A folder that was laid for a lineage that never began is deleted by
-            the next start (runtime/abandoned_folders.py)
+            a start of a newer generation (runtime/abandoned_folders.py)
 5. seal     `metadata`, by `SparkFolder.prepare`
 
 A plan without state may also read other sources than the savepoint's. Then its lineage begins with
@@ -32,6 +32,9 @@ from twophase.state.folder_rights import check_rights
 from twophase.state.savepoint import BEGUN, MANIFEST, Savepoint
 from twophase.state.storage import LocalStorage, local_path, sync_file_system
 
+LAID_BY = "_laid_by"
+"""In Spark's folder of a restored lineage: the generation of the driver that laid its files."""
+
 _SPARK = "spark"
 
 
@@ -47,11 +50,12 @@ class SavepointRestore:
     restore: Restore
     savepoint: Savepoint | None
 
-    def lay(self, root: Path) -> None:
+    def lay(self, root: Path, generation: int) -> None:
         """Step 3. If it fails, nothing of it is left.
 
         Args:
             root: the job's folder.
+            generation: of the driver. A driver of a newer one deletes what a death leaves.
 
         Raises:
             SavepointError: the files could not be written.
@@ -61,6 +65,8 @@ class SavepointRestore:
             return
         folder = root / "spark" / self.restore.lineage.id
         try:
+            folder.mkdir(mode=0o700, parents=True)
+            (folder / LAID_BY).write_text(str(generation))
             _lay(self.savepoint, folder)
         except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)
