@@ -17,6 +17,7 @@ import pytest
 from harness.memory_driver import JOB, Driver, completed_of, offsets, visible
 from tests.coordinator.test_crash_points import AFTER, BEFORE, CrashPoints, runs_until_it_dies
 from twophase.config import JobOptions
+from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import ConfigError, DeclinedError
 from twophase.failpoints import VARIABLE
 from twophase.protocol.listener import (
@@ -278,9 +279,11 @@ def run_until_killed(folder: Path) -> None:
     assert seen.numbers() == [list(range(number))] * 5
     for following in range(number, number + 4):
         driver.coordinator.classify(following, offsets(following))
-        driver.coordinator.checkpoint(
-            following, offsets(following), lambda pending: pending.acknowledge("facts", [])
-        )
+        driver.coordinator.checkpoint(following, offsets(following), without_rows)
+
+
+def without_rows(pending: PendingCheckpoint) -> None:
+    pending.acknowledge("facts", [])
 
 
 def test_processes_that_are_killed_at_the_files_keep_the_state(tmp_path: Path) -> None:
