@@ -81,6 +81,13 @@ KEYS = (
         "checkpoint.num_retained",
         ("state.checkpoints.num-retained",),
     ),
+    FlinkKey(
+        f"{_CHECKPOINTING}externalized-checkpoint-retention",
+        "checkpoint.externalized_retention",
+        values=_same(
+            "retain_on_cancellation", "delete_on_cancellation", "no_externalized_checkpoints"
+        ),
+    ),
     FlinkKey(f"{_RESTART}type", _STRATEGY, ("restart-strategy",), values=_STRATEGIES),
     FlinkKey(f"{_RESTART}fixed-delay.attempts", "restart.attempts", strategy="fixed"),
     FlinkKey(

@@ -18,6 +18,7 @@ from pyspark import InheritableThread
 from twophase import errors
 from twophase.errors import ConfigError, SparkLostError, StopJobError, TwoPhaseError
 from twophase.events import JobRestarting, JobStopped
+from twophase.runtime import retention
 from twophase.runtime.batch import failure
 from twophase.runtime.job_parts import JobDescription, JobParts
 from twophase.runtime.query_run import QueryRun
@@ -149,10 +150,16 @@ class Job:
                 error = self._await(self._restart)
             if isinstance(error, StopJobError):
                 self._error = error  # found by the commit queue, while the job was being stopped
+            self._release()
         finally:
             self._close()
             self._parts.observers(JobStopped(self.name, str(self._error) if self._error else ""))
             self._finished.set()
+
+    def _release(self) -> None:
+        policy, stopped = self._parts.description.options.externalized_retention, self._stopping
+        if self._run and retention.is_due(policy, self._error, stopped=stopped.is_set()):
+            self._run.release()
 
     def _is_spark_lost(self) -> bool:
         try:

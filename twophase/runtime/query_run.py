@@ -18,7 +18,7 @@ from pyspark import InheritableThread
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.recovery_steps import Restore
 from twophase.errors import InDoubtError, StopJobError, TwoPhaseError
-from twophase.runtime import logical_plan, shuffles
+from twophase.runtime import logical_plan, retention, shuffles
 from twophase.runtime.abandoned_folders import delete_abandoned
 from twophase.runtime.batch import BatchHandler, declined
 from twophase.runtime.job_parts import JobParts
@@ -127,6 +127,10 @@ class QueryRun:
             query = self.query
         if query is not None:
             query.stop()
+
+    def release(self) -> None:
+        """Delete the job's checkpoints, once the query and its commits have ended."""
+        retention.release(self._parts, self._coordinator)
 
     def _recover(self, restore: Restore | None) -> None:
         """Step 3. A restart must not take the fence of its own failed recovery for a rival's."""
