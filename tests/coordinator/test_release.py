@@ -134,13 +134,13 @@ def test_i7_a_driver_that_was_overtaken_releases_nothing(
     another().recover().run(1)
 
 
-@pytest.mark.parametrize("point", ["C23", "C24", "C17"])
+@pytest.mark.parametrize("point", ["G01", "G02", "C17"])
 def test_a_death_at_any_step_leaves_the_job_as_it_was_or_ended(
     driver: Driver, another: Another, targets: Targets, point: str
 ) -> None:
     driver.run(0)
     dying(point, lambda: release(driver))
-    if point == "C23":
+    if point == "G01":
         another().recover().run(1)
         assert visible(targets["facts"]) == list(range(20))
     else:
@@ -153,7 +153,7 @@ def test_a_restore_from_a_copy_goes_on_and_sweeps_what_a_death_has_left(
 ) -> None:
     driver.run(0)
     restore = restoring(completed_of(folder, 0), committed=True)
-    dying("C24", lambda: release(driver))
+    dying("G02", lambda: release(driver))
     assert len(bodies(folder)) == 1
     next_one = another()
     next_one.coordinator.recover(restore=restore)

@@ -43,10 +43,10 @@ def release_checkpoints(
     if newest is None or history.uncommitted():
         return False
     closer.close_below(Attempt(attempts.generation, attempts.counter + 1))
-    failpoint("C23")
+    failpoint("G01")
     released = Released(newest.lineage, newest.checkpoint, context.clock.unix_ms())
     context.log.append(ReleasedRecord(released))
-    failpoint("C24")
+    failpoint("G02")
     context.store.delete(history.decisions)
     context.observers(CheckpointsReleased(context.job, newest.checkpoint))
     return True

@@ -1,6 +1,6 @@
 """A job that is stopped gives its checkpoints up (`checkpoint.externalized_retention`).
 
-`twophase.coordinator.release`: what is decided has to be committed, every attempt is closed in each
+`twophase.coordinator.release`: all decisions have to be committed, every attempt is closed in each
 sink (SCAN to FINAL_ABORT), then RELEASED is appended. Bodies and Spark's folder are not
 in the model. What follows is a start that is refused, or a restore from a copy.
 """

@@ -486,6 +486,13 @@ _RESTORED_WHILE_IT_STANDS_STILL = {
     "subsume_every": 1,
     "max_concurrent": 1,
 }
+_STOPPED_WHILE_SERVERS_FAIL = {
+    "stops": 8,
+    "server_crashes": 2,
+    "network_rate": 0.05,
+    "network_budget": 20,
+    "mishaps": (),
+}
 _BEHIND = {"max_concurrent": 3, "keyed": False, "checkpoints": 5}
 _SOONER: dict[str, Mapping[str, Any]] = {
     "the newest commit is made first": _BEHIND,
@@ -511,6 +518,7 @@ _SOONER: dict[str, Mapping[str, Any]] = {
         "checkpoints": 5,
     },
     "the ledger is collapsed before the mark is raised": {"subsume_every": 1},
+    "checkpoints are given up and attempts left open": _STOPPED_WHILE_SERVERS_FAIL,
     "a commit does not require its predecessor": _RESTORED_WHILE_IT_STANDS_STILL,
     "the mark is raised to what a target lacks": _RESTORED_WHILE_IT_STANDS_STILL,
     "neither a lock nor a fence keeps old writers out": _WORKERS_OUTLIVE_THEIR_DRIVER,

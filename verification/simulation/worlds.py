@@ -55,7 +55,7 @@ def in_world(seed: int, world: str) -> Options:
     if world == COPIED:
         return replace(options, rivals=0, suspicion=0.0)
     if world == RELEASED:
-        dies = [Mishap(random.choice(("C23", "C24", "C17", "C20")), 1, 0.0) for _ in range(2)]
+        dies = [Mishap(random.choice(("G01", "G02", "C17", "C20")), 1, 0.0) for _ in range(2)]
         mishaps = tuple(random.sample((*options.mishaps, *dies), len(options.mishaps) + 2))
         return replace(options, stops=random.choice((1, 2, 4)), mishaps=mishaps)
     if world == REPAIRED:
