@@ -86,6 +86,13 @@ KEYS = (
         "checkpoint.memory_threshold",
         ("state.storage.fs.memory-threshold", "state.backend.fs.memory-threshold"),
     ),
+    FlinkKey(
+        f"{_CHECKPOINTING}externalized-checkpoint-retention",
+        "checkpoint.externalized_retention",
+        values=_same(
+            "retain_on_cancellation", "delete_on_cancellation", "no_externalized_checkpoints"
+        ),
+    ),
     FlinkKey(f"{_RESTART}type", _STRATEGY, ("restart-strategy",), values=_STRATEGIES),
     FlinkKey(f"{_RESTART}fixed-delay.attempts", "restart.attempts", strategy="fixed"),
     FlinkKey(

@@ -27,6 +27,7 @@ from twophase.coordinator.proofs import has_moved
 from twophase.coordinator.recovery import DriverRecovery
 from twophase.coordinator.recovery_steps import Restore, commit_decided
 from twophase.coordinator.state_machine import Action, Signal
+from twophase.coordinator.trigger_gate import TriggerGate
 from twophase.coordinator.validation import SinkValidation
 from twophase.errors import (
     CheckpointMissingError,
@@ -36,7 +37,6 @@ from twophase.errors import (
 )
 from twophase.events import (
     CheckpointDeclined,
-    CheckpointNotTriggered,
     CheckpointReplayed,
     CheckpointTriggered,
 )
@@ -102,7 +102,7 @@ class CheckpointCoordinator:
         self.closer = AttemptCloser(context, validation)
         self._recovery = DriverRecovery(context, self.attempts, validation, self.closer)
         self._snapshot = snapshot
-        self._last_commit_s = float("-inf")
+        self._gate = TriggerGate(context)
         self._commit_queue = CommitQueue(spawn, on_failure)
 
     @property
@@ -213,6 +213,15 @@ class CheckpointCoordinator:
             CheckpointReplayed(self.context.job, decision.checkpoint, execute is not None)
         )
 
+    def cannot_trigger(self, number: int, error: OSError) -> DeclinedError:
+        """Report that what the trigger has to read cannot be read; return the error to raise.
+
+        Args:
+            number: n.
+            error: of Spark's offset log, or of the store.
+        """
+        return self._gate.cannot_trigger(number, error)
+
     def checkpoint(
         self, number: int, offsets: FrozenOffsets, pre_commit: Callable[[PendingCheckpoint], None]
     ) -> None:
@@ -230,7 +239,7 @@ class CheckpointCoordinator:
         """
         self._make_room(number)
         while True:
-            self._pause(number)
+            self._gate.pause(number)
             failpoint("C01")
             attempt = self._trigger(number, offsets)
             match attempt.run(pre_commit):
@@ -252,56 +261,9 @@ class CheckpointCoordinator:
             commit_decided(self.context.log.history, self.context.completer.recommit)
         left = self.context.log.history.uncommitted()
         if len(left) > at_most:  # only a stop leaves something over
-            raise self._stopped(
+            raise self._gate.stopped(
                 number, f"checkpoint {left[0].checkpoint} is decided but not committed yet, and "
             )
-
-    def _pause(self, number: int) -> None:
-        """Keep `checkpoint.min_pause` between a commit and the next trigger."""
-        clock, pause_s = self.context.clock, self.context.options.min_pause_s
-        left_s = self._last_commit_s + pause_s - clock.monotonic_s()
-        if left_s <= 0:
-            return
-        self._report_not_triggered(
-            number,
-            CheckpointFailureReason.MINIMUM_TIME_BETWEEN_CHECKPOINTS,
-            f"checkpoint.min_pause ({pause_s:g} s) ends in {left_s:.3g} s",
-        )
-        if clock.wait(self.context.stopping, left_s):
-            raise self._stopped(number)
-
-    def _stopped(self, number: int, why: str = "") -> DeclinedError:
-        return self._not_triggered(
-            number,
-            f"Job {self.context.job!r}: checkpoint {number} was not begun: {why}the job is "
-            "stopping.",
-            CheckpointFailureReason.PERIODIC_SCHEDULER_SHUTDOWN,
-        )
-
-    def cannot_trigger(self, number: int, error: OSError) -> DeclinedError:
-        """Report that what the trigger has to read cannot be read; return the error to raise.
-
-        Args:
-            number: n.
-            error: of Spark's offset log, or of the store.
-        """
-        return self._not_triggered(
-            number,
-            f"Job {self.context.job!r}: checkpoint {number} could not be triggered: {error}.",
-            CheckpointFailureReason.TRIGGER_CHECKPOINT_FAILURE,
-        )
-
-    def _not_triggered(
-        self, number: int, what: str, reason: CheckpointFailureReason
-    ) -> DeclinedError:
-        error = DeclinedError(what, reason=reason)
-        self._report_not_triggered(number, reason, str(error))
-        return error
-
-    def _report_not_triggered(
-        self, number: int, reason: CheckpointFailureReason, cause: str
-    ) -> None:
-        self.context.observers(CheckpointNotTriggered(self.context.job, number, reason.name, cause))
 
     def _trigger(self, number: int, offsets: FrozenOffsets) -> CheckpointAttempt:
         """Step 1."""
@@ -344,7 +306,7 @@ class CheckpointCoordinator:
             return False
         if pending.signal(Signal.PROVEN) is Action.SUBSUME:
             completer.conclude(attempt.completed, attempt.stopwatch)
-        self._last_commit_s = self.context.clock.monotonic_s()
+        self._gate.committed()
         return True
 
     def _decline(self, attempt: CheckpointAttempt) -> bool:

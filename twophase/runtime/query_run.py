@@ -19,7 +19,7 @@ from pyspark import InheritableThread
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.recovery_steps import Restore
 from twophase.errors import InDoubtError, StopJobError, TwoPhaseError
-from twophase.runtime import logical_plan, shuffles
+from twophase.runtime import logical_plan, retention, shuffles
 from twophase.runtime.abandoned_folders import delete_abandoned
 from twophase.runtime.batch import BatchHandler, declined
 from twophase.runtime.job_parts import JobParts
@@ -154,6 +154,10 @@ class QueryRun:
     def still_runs(self) -> bool:
         """Return whether Spark's query may still note a micro-batch as finished."""
         return self.query is not None and self.query.isActive
+
+    def release(self) -> None:
+        """Delete the job's checkpoints, once the query and its commits have ended."""
+        retention.release(self._parts, self._coordinator)
 
     def _recover(self, restore: Restore | None) -> None:
         """Step 3. A restart must not take the fence of its own failed recovery for a rival's."""

@@ -53,6 +53,7 @@ def load_restore(
         ConfigError: there is no such decided checkpoint, or its state does not fit the job.
         RestoreRefusedError: the log that it was decided in has a later checkpoint that is decided
             and not committed (I2).
+        CheckpointMissingError: it was deleted when the job ended.
         CorruptRecordError: it is damaged.
     """
     if was_restored_from(job, storage, path):
@@ -124,7 +125,7 @@ def _read_restored(
     if is_savepoint(str(folder)):
         return verified(job, str(folder)).checkpoint()
     found = _find(job, folder)
-    if isinstance(found, ConfigError):
+    if isinstance(found, TwoPhaseError):
         return found
     try:
         return found.store.read_with_states(
@@ -140,7 +141,7 @@ def _read(
 ) -> tuple[History, CompletedCheckpoint, tuple[CompletedCheckpoint, ...]]:
     """Return the log beside `folder`, the checkpoint in it, and the uncommitted ones up to it."""
     found = _find(job, folder)
-    if isinstance(found, ConfigError):
+    if isinstance(found, TwoPhaseError):
         raise found
     decisions = found.history.decisions
     place = decisions.index(found.decision)
@@ -168,7 +169,7 @@ class _Found:
     decision: Decision
 
 
-def _find(job: str, folder: Path) -> _Found | ConfigError:
+def _find(job: str, folder: Path) -> _Found | TwoPhaseError:
     """Return the decision on the checkpoint in `folder`, or the error if it is none or not kept."""
     root = folder.parent.parent
     if folder.parent.name != "chk" or not (root / "log").is_dir():
@@ -184,6 +185,12 @@ def _find(job: str, folder: Path) -> _Found | ConfigError:
     named = [
         decision for decision in history.decisions if Path(decision.folder).name == folder.name
     ]
+    if not named and history.released is not None:
+        return CheckpointMissingError(
+            f"restore.path {str(folder)!r} was deleted when job {job!r} ended, as "
+            "checkpoint.externalized_retention said.",
+            remedy="name a copy of it that has the log beside it.",
+        )
     if not named:
         return ConfigError(
             f"restore.path {str(folder)!r} is not decided, or no longer kept, in job {job!r}.",

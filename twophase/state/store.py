@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 
 from twophase.errors import (
@@ -177,6 +178,12 @@ class CompletedCheckpointStore:
             history = self._log.history
             kept = tuple(decision for decision in history.decisions if decision not in self._gone)
             self._log.fold(replace(history, decisions=kept))
+
+    def delete(self, decisions: Iterable[Decision]) -> None:
+        """Delete the bodies of decisions that the log does not have any more."""
+        for decision in decisions:
+            self._delete(decision.folder)
+            failpoint("C17")
 
     def sweep(self) -> None:
         """Delete bodies and state files that no decision names: of declined attempts and
