@@ -30,7 +30,14 @@ from twophase.state.entries import Decision
 from twophase.state.log import FOLDER as LOG_FOLDER
 from twophase.state.log import JobLog
 from twophase.state.records import History
-from twophase.state.savepoint import Manifest, Savepoint, SavepointWriter, check_empty
+from twophase.state.savepoint import (
+    BEGUN,
+    MANIFEST,
+    Manifest,
+    Savepoint,
+    SavepointWriter,
+    check_empty,
+)
 from twophase.state.state_files import inlined
 from twophase.state.storage import LocalStorage, ReadOnlyStorage, local_path
 from twophase.state.store import CompletedCheckpointStore, encode_body
@@ -201,7 +208,7 @@ def list_savepoints(path: str) -> Iterator[tuple[str, Savepoint | TwoPhaseError]
     root = ReadOnlyStorage(path, OPTION).root
     for name in sorted(one.name for one in root.iterdir() if one.is_dir()):
         found = root / name
-        if any((found / mark).exists() for mark in ("_savepoint", "_begun")):
+        if any((found / mark).exists() for mark in (MANIFEST, BEGUN)):
             try:
                 yield str(found), open_savepoint(str(found))
             except TwoPhaseError as error:

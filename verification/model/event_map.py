@@ -46,8 +46,8 @@ VERBS: dict[type[events.Event], str] = {
 }
 """All that a coordinator and its sinks tell, and the step that it tells of."""
 
-OF_NO_STEP = (events.CheckpointNotTriggered,)
-"""Told before a checkpoint is triggered, and only then: the model has no step for it."""
+OF_NO_STEP = (events.CheckpointNotTriggered, events.CheckpointsReleased)
+"""Told before a checkpoint is triggered, and when a job has ended: the model has no such step."""
 
 _COMPARED = (
     "sink",

@@ -3,17 +3,17 @@ restored or swapped.
 
 No seed of `Options.of` chooses these worlds: `in_world` makes the runs of a seed in one of them.
 
-| world | what happens | what is right | |---|---|---| | copied | a driver over a copy of the
-folder, with or without a restore, beside the one over the original | one of them writes everything
-exactly; the other, or both, end with a named error, and no sink's checkpoint is aborted in another
-| | target restored | a server's data is restored from a backup, under a running driver or between
-two | nothing that was committed is lacking, or the job ends with a named error and goes on for
-nobody | | swapped | another server, empty or older, or a table that was dropped and created again |
-the same | | repaired | a loss that stops the job by name, of some after a restore; an operator runs
-the repair that the error names, see `incidents` and `repairs` | nothing is duplicated; what was
-given up is missing, and nothing else | | released | a driver that is asked to stop gives its
-checkpoints up, also while others take over or it dies | what was decided is visible, nothing is
-left, and no start goes on |
+- copied: a driver over a copy of the folder, with or without a restore, beside the one over the
+  original. One of them writes everything exactly; the other, or both, end with a named error, and
+  no sink's checkpoint is aborted in another.
+- target restored: a server's data is restored from a backup, under a running driver or between two.
+  Nothing that was committed is lacking, or the job ends with a named error and goes on for nobody.
+- swapped: another server, empty or older, or a table that was dropped and created again. The same.
+- repaired: a loss that stops the job by name, of some after a restore; an operator runs the repair
+  that the error names, see `incidents` and `repairs`. Nothing is duplicated; what was given up is
+  missing, and nothing else.
+- released: a driver that is asked to stop gives its checkpoints up, also while others take over or
+  it dies. Decided checkpoints are visible, nothing is left, and no start goes on.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ COPY, BESIDE = "/data/copy", "/data/beside"
 _DELAYS_S = (0.0, 0.003, 0.03, 0.3)
 _WAITING_S = 0.001
 _DOWNTIME_S = 0.1
+_STOPS_S = (0.0, 20.0)
+"""A driver that gives its checkpoints up is killed, or stands still until another one is there."""
 
 
 def in_world(seed: int, world: str) -> Options:
@@ -55,9 +57,13 @@ def in_world(seed: int, world: str) -> Options:
     if world == COPIED:
         return replace(options, rivals=0, suspicion=0.0)
     if world == RELEASED:
-        dies = [Mishap(random.choice(("G01", "G02", "C17", "C20")), 1, 0.0) for _ in range(2)]
-        mishaps = tuple(random.sample((*options.mishaps, *dies), len(options.mishaps) + 2))
-        return replace(options, stops=random.choice((1, 2, 4)), mishaps=mishaps)
+        more = [
+            Mishap(random.choice(("G01", "G02", "C17", "C20")), 1, random.choice(_STOPS_S))
+            for _ in range(2)
+        ]
+        mishaps = tuple(random.sample((*options.mishaps, *more), len(options.mishaps) + 2))
+        stops = random.choice((1, 2, 4))
+        return replace(options, stops=stops, mishaps=mishaps, suspicion=0.8)
     if world == REPAIRED:
         subsume_every = random.choice((1, 2, 3))
         restore = random.choice(("here", "", ""))
