@@ -74,7 +74,7 @@ class World:
         return int(max(files, key=lambda path: int(path.stem)).read_text())
 
     def is_exact(self, folder: str, batches: int) -> None:
-        """Every number is there once in each sink, nothing waits, and the sum is right."""
+        """Each sink has every number once, nothing waits, and the sum is right."""
         numbers = [*range(batches * STEP)]
         assert self.ids() == [numbers for _ in self.sinks]
         assert self.prepared() == 0

@@ -25,6 +25,7 @@ from twophase.errors import (
     TwoPhaseError,
 )
 from twophase.runtime.savepoints import list_savepoints, open_savepoint
+from twophase.state import codec
 from twophase.state import savepoint as format_module
 from twophase.state.savepoint_disposal import dispose
 from twophase.state.storage import LocalStorage
@@ -236,7 +237,7 @@ def test_one_of_another_job_is_refused(world: World) -> None:
     path = world.make()
     manifest = path / "_savepoint"
     fields = json.loads(manifest.read_bytes().partition(b"\n")[2])
-    manifest.write_bytes(format_module.codec.encode("SAVEPOINT", fields | {"job": "invoices"}))
+    manifest.write_bytes(codec.encode("SAVEPOINT", fields | {"job": "invoices"}))
     error = refused(world, ConfigError, "is one of job 'invoices', not of 'orders'", path)
     assert "name a savepoint of this job" in error.remedy
 
@@ -248,7 +249,7 @@ def test_a_path_that_leads_elsewhere_is_refused(world: World, path: str) -> None
     manifest = made / "_savepoint"
     fields = json.loads(manifest.read_bytes().partition(b"\n")[2])
     fields["files"][-1]["path"] = path
-    manifest.write_bytes(format_module.codec.encode("SAVEPOINT", fields))
+    manifest.write_bytes(codec.encode("SAVEPOINT", fields))
     refused(world, CorruptRecordError, "names files that no savepoint has", made)
 
 
@@ -257,7 +258,7 @@ def test_no_room_for_the_restore_is_noticed_before_it_begins(
 ) -> None:
     world.drive(2)
     path = world.make()
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(9, 8, 1))  # type: ignore[attr-defined]
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(9, 8, 1))
     refused(world, SavepointError, "the disk of .* has 1 left", path)
 
 

@@ -138,7 +138,7 @@ def verify(path: str, verbose: bool) -> None:  # noqa: ARG001
 def finish(job_file: Path, path: str, checkpoint_location: str | None, verbose: bool) -> None:
     """Commit the checkpoint of a savepoint whose job was stopped before a sink could commit it.
 
-    It begins like every start: it takes the job over and commits what is decided.
+    It begins like every start: it takes the job over and commits decided checkpoints.
     """
     with repair_context(job_file, checkpoint_location, verbose=verbose) as (job, context):
         found = verified(job.name, path)

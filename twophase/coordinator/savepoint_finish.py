@@ -1,6 +1,6 @@
 """Finishes a savepoint: commits the checkpoint that the job was stopped with.
 
-1. recover   like every start: fence, commit what is decided, close
+1. recover   like every start: fence, commit decided checkpoints, close
 2. check     the log says that every checkpoint of the savepoint is committed
 3. note      `_finished`, in the savepoint
 """

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import shutil
-from collections.abc import Container
 from pathlib import Path
 
+from twophase.runtime.spark_folder import LAID
 from twophase.state.records import History
 from twophase.state.store import retained
 
-_LINEAGE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _log = logging.getLogger("twophase")
 
 
@@ -25,7 +23,7 @@ def delete_abandoned(root: Path, history: History, num_retained: int) -> None:
 
     Args:
         root: holds a folder for each lineage, under its id. Folders that the log does not
-            know are left alone, unless a restore laid them and died before its lineage began.
+            know are left alone, but for what restores of older drivers have laid in vain.
         history: the job's history from its log.
         num_retained: how many committed checkpoints can be restored.
     """
@@ -35,9 +33,8 @@ def delete_abandoned(root: Path, history: History, num_retained: int) -> None:
     proofs = (history.newest_committed(current.id) or current).proofs or ()
     needed = {proof.lineage for proof in proofs}
     needed |= {found.lineage for found in retained(history, num_retained)}
-    known = {one.id for one in history.lineages}
-    left = (known - needed - {current.id}) | _never_begun(root, known)
-    for name in left.intersection(os.listdir(root)):
+    left = {known.id for known in history.lineages} - needed - {current.id}
+    for name in [one for one in os.listdir(root) if one in left or _is_in_vain(one, history)]:
         try:
             shutil.rmtree(root / name)
         except FileNotFoundError:  # another process was quicker
@@ -50,12 +47,12 @@ def delete_abandoned(root: Path, history: History, num_retained: int) -> None:
             )
 
 
-def _never_begun(root: Path, known: Container[str]) -> set[str]:
-    """Return the folders of lineages that never began: no `metadata` was written there."""
-    return {
-        path.name
-        for path in root.iterdir()
-        if path.name not in known
-        and _LINEAGE.fullmatch(path.name)
-        and not (path / "metadata").exists()
-    }
+def _is_in_vain(name: str, history: History) -> bool:
+    """Return whether an older driver has laid a folder for a lineage that is not the current one.
+
+    What a newer driver has laid stays: its lineage may have begun since the log was read.
+    """
+    laid = LAID.fullmatch(name)
+    if laid is None or int(laid["generation"]) >= history.generation:
+        return False
+    return history.lineage is not None and laid["lineage"] != history.lineage.id

@@ -47,7 +47,7 @@ class LineageStart:
         options = self._parts.description.options
         if self.restore is not None:
             if self._savepoint is not None:
-                self._savepoint.lay(self._parts.storage.root)
+                self._savepoint.lay(self._parts.storage.root, coordinator.generation)
             coordinator.begin_lineage(self.restore.lineage)
             failpoint("S07")
         elif log.history.lineage is None:

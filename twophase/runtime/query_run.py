@@ -135,8 +135,8 @@ class QueryRun:
     def stop_after_batch(self) -> None:
         """Let the micro-batch under way be decided and no further one begin, then stop.
 
-        What is decided is committed first, or tried once more if a sink does not answer. Spark has
-        noted the micro-batch as finished by then, unless its query has failed.
+        Decided checkpoints are committed first; if a sink does not answer, that is tried once more.
+        Spark has noted the micro-batch as finished by then, unless its query has failed.
         """
         query, handler = self.query, self._handler
         if query is None or handler is None:

@@ -166,10 +166,10 @@ def _find(job: str, folder: Path) -> _Found | ConfigError:
     root = folder.parent.parent
     if folder.parent.name != "chk" or not (root / "log").is_dir():
         return ConfigError(
-            f"restore.path {str(folder)!r} is no checkpoint.",
-            remedy="name a folder <checkpointLocation>/chk/<lineage>-<n>-<attempt>; "
-            "`twophase checkpoints FOLDER` lists "
-            "them.",
+            f"restore.path {str(folder)!r} is no checkpoint and no savepoint.",
+            remedy="name a savepoint, or a folder "
+            "<checkpointLocation>/chk/<lineage>-<n>-<attempt>; "
+            "`twophase checkpoints FOLDER` lists them.",
         )
     storage = LocalStorage(root)
     log = JobLog(storage, job)

@@ -2,10 +2,11 @@
 
 1. check    the whole savepoint is read and compared with its manifest, before anything is written
 2. recover  the job is taken over, and checkpoints that the savepoint holds as pending are committed
-3. lay      Spark's files are written below `spark/<lineage>`, without `metadata`
-4. begin    the record LINEAGE. A folder that was laid for a lineage that never began is deleted by
-            the next start (runtime/abandoned_folders.py)
-5. seal     `metadata`, by `SparkFolder.prepare`
+3. lay      Spark's files are written below `spark/.restore-<generation>-<lineage>`. What was laid
+            for a lineage that never began is deleted by a later start
+            (runtime/abandoned_folders.py)
+4. begin    the record LINEAGE
+5. seal     the folder gets its name, `spark/<lineage>`, and `metadata`, by `SparkFolder.prepare`
 
 A plan without state may also read other sources than the savepoint's. Then its lineage begins with
 the sources' own states, as after the restore of a checkpoint.
@@ -47,11 +48,12 @@ class SavepointRestore:
     restore: Restore
     savepoint: Savepoint | None
 
-    def lay(self, root: Path) -> None:
+    def lay(self, root: Path, generation: int) -> None:
         """Step 3. If it fails, nothing of it is left.
 
         Args:
             root: the job's folder.
+            generation: with which this driver took the job over.
 
         Raises:
             SavepointError: the files could not be written.
@@ -59,9 +61,10 @@ class SavepointRestore:
         """
         if self.savepoint is None:
             return
-        folder = root / "spark" / self.restore.lineage.id
+        final = root / "spark" / self.restore.lineage.id
+        folder = final.with_name(f".restore-{generation}-{final.name}")
         try:
-            _lay(self.savepoint, folder)
+            _lay(self.savepoint, folder, final)
         except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)
             if isinstance(error, OSError):
@@ -189,14 +192,14 @@ def _check_room(savepoint: Savepoint, root: Path) -> None:
         )
 
 
-def _lay(savepoint: Savepoint, folder: Path) -> None:
+def _lay(savepoint: Savepoint, folder: Path, final: Path) -> None:
     for file in savepoint.manifest.below(_SPARK):
         path = file.path.removeprefix(f"{_SPARK}/")
         target = folder / path
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as made:
             if is_rewritten(path):
-                made.write(unmovable_text(path, b"".join(savepoint.content(file)), folder))
+                made.write(unmovable_text(path, b"".join(savepoint.content(file)), final))
             else:
                 for data in savepoint.content(file):
                     made.write(data)
