@@ -38,6 +38,12 @@ _UNITS_S = {
     "days": 86_400.0,
 }  # fmt: skip
 
+_UNITS_BYTES = {
+    "": 1, "b": 1, "bytes": 1,
+    "k": 1024, "kb": 1024, "kibibytes": 1024,
+    "m": 1024**2, "mb": 1024**2, "mebibytes": 1024**2,
+}  # fmt: skip
+
 
 def parse_duration_s(value: object) -> object:
     """Turn '10 seconds', '500 ms' or '10 min' into seconds; leave the rest to the type check."""
@@ -53,6 +59,22 @@ def parse_duration_s(value: object) -> object:
 
 Duration = Annotated[float, BeforeValidator(parse_duration_s), Field(ge=0, allow_inf_nan=False)]
 """Seconds, zero or more."""
+
+
+def parse_bytes(value: object) -> object:
+    """Turn '20 kb' or '1 mb' into bytes, as Flink does; leave the rest to the type check."""
+    if isinstance(value, bool):
+        raise ValueError("a size is a number with a unit, not true or false")
+    if not isinstance(value, str):
+        return value
+    match = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", value.lower())
+    if match is None or match[2] not in _UNITS_BYTES:
+        raise ValueError("give a whole number with a unit: b, kb or mb, such as '20 kb'")
+    return int(match[1]) * _UNITS_BYTES[match[2]]
+
+
+Size = Annotated[int, BeforeValidator(parse_bytes), Field(ge=0)]
+"""Bytes, zero or more."""
 
 
 def parse_names(value: object) -> object:
@@ -118,6 +140,14 @@ class CheckpointMode(StrEnum):
     """Delivery guarantee. There is only one; a job that asks for another is rejected."""
 
     EXACTLY_ONCE = "exactly_once"
+
+
+class ExternalizedRetention(StrEnum):
+    """What becomes of the checkpoints of a job that has ended before its input did."""
+
+    RETAIN_ON_CANCELLATION = "retain_on_cancellation"
+    DELETE_ON_CANCELLATION = "delete_on_cancellation"
+    NO_EXTERNALIZED_CHECKPOINTS = "no_externalized_checkpoints"
 
 
 class RestartStrategy(StrEnum):
@@ -187,6 +217,21 @@ class JobOptions(Options):
         le=10_000,
         description="committed checkpoints that keep their body, and can be restored",
     )
+    memory_threshold: Size = Field(
+        default=20 * 1024,
+        alias="checkpoint.memory_threshold",
+        ge=0,
+        le=1024 * 1024,
+        description="a state of a function that is larger gets a file of its own, beside the "
+        "checkpoint's body ([functions with state](howto/functions-with-state.md))",
+    )
+    externalized_retention: ExternalizedRetention = Field(
+        default=ExternalizedRetention.RETAIN_ON_CANCELLATION,
+        alias="checkpoint.externalized_retention",
+        description="what becomes of the checkpoints of a job that is stopped: kept, or deleted "
+        "with Spark's folder, and the job does not start again from here; "
+        "`no_externalized_checkpoints` deletes them after a failure too that no restart follows",
+    )
     commit_backoff_s: Duration = Field(
         default=0.1,
         alias="commit.backoff",
@@ -237,7 +282,7 @@ class JobOptions(Options):
     allow_non_restored_state: bool = Field(
         default=False,
         alias="restore.allow_non_restored_state",
-        description="drop state that the job has no place for; "
+        description="drop state that the job has no place for, or whose file is gone or damaged; "
         "restore a plan that looks stateful to twophase and is not",
     )
     error_if_no_checkpoint: bool = Field(

@@ -81,6 +81,18 @@ KEYS = (
         "checkpoint.num_retained",
         ("state.checkpoints.num-retained",),
     ),
+    FlinkKey(
+        f"{_CHECKPOINTING}data-inline-threshold",
+        "checkpoint.memory_threshold",
+        ("state.storage.fs.memory-threshold", "state.backend.fs.memory-threshold"),
+    ),
+    FlinkKey(
+        f"{_CHECKPOINTING}externalized-checkpoint-retention",
+        "checkpoint.externalized_retention",
+        values=_same(
+            "retain_on_cancellation", "delete_on_cancellation", "no_externalized_checkpoints"
+        ),
+    ),
     FlinkKey(f"{_RESTART}type", _STRATEGY, ("restart-strategy",), values=_STRATEGIES),
     FlinkKey(f"{_RESTART}fixed-delay.attempts", "restart.attempts", strategy="fixed"),
     FlinkKey(
@@ -135,10 +147,10 @@ _INCREMENTAL = (
     "Spark's own: "
     "`spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled` in `spark.conf`"
 )
-_INLINE = "nothing to set: a checkpoint's body is one file, with all its states in it"
 _LAST_ROWS = "always so: the last rows of a bounded run are in its last checkpoint"
 _SAVEPOINTS = (
-    "a savepoint gets its path where it is made: `twophase savepoint create JOB.yaml PATH`"
+    "no folder for all savepoints: each is made under a path of its own, by `Job.savepoint` or "
+    "`twophase savepoint create`"
 )
 _STORAGE = "always the folder `checkpointLocation`"
 
@@ -155,8 +167,6 @@ INSTEAD = {
     f"{_CHECKPOINTING}checkpoints-after-tasks-finish.enabled": _LAST_ROWS,
     f"{_CHECKPOINTING}storage": _STORAGE,
     "state.checkpoint-storage": _STORAGE,
-    f"{_CHECKPOINTING}data-inline-threshold": _INLINE,
-    "state.storage.fs.memory-threshold": _INLINE,
     f"{_CHECKPOINTING}savepoint-dir": _SAVEPOINTS,
     "state.savepoints.dir": _SAVEPOINTS,
     f"{_CHECKPOINTING}incremental": _INCREMENTAL,

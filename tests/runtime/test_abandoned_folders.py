@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from twophase.ids import Attempt, new_lineage_id
+from twophase.ids import Attempt
 from twophase.runtime.abandoned_folders import delete_abandoned
 from twophase.state.entries import Decision, Lineage, Proof
 from twophase.state.records import (
@@ -125,16 +125,3 @@ def test_a_folder_that_cannot_be_deleted_keeps_no_job_from_starting(
         delete_abandoned(root, committed(history, "facts"), 1)
     assert names(root) == [0, 1]
     assert "Permission denied" in caplog.text
-
-
-def test_what_a_restore_has_laid_in_vain_goes_unless_a_newer_driver_laid_it(root: Path) -> None:
-    *_, history = lives(root, 2)
-    history = replace(committed(history, "facts"), generation=5)
-    current = history.lineages[-1].id
-    for generation in (4, 5, 6):
-        (root / f".restore-{generation}-{new_lineage_id()}").mkdir()
-    (root / f".restore-4-{current}").mkdir()
-    delete_abandoned(root, history, 1)
-    left = sorted(path.name[:11] for path in root.glob(".restore-*"))
-    assert left == [".restore-4-", ".restore-5-", ".restore-6-"]
-    assert (root / f".restore-4-{current}").exists()

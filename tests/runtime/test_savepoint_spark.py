@@ -78,10 +78,10 @@ class Moved(Pipeline):
     def writing(self, folder: str, **options: Any) -> StreamWriter:
         return self.writer(options={"checkpointLocation": str(self.root / folder), **options})
 
-    def stopped(self, path: Path) -> None:
+    def stopped(self, path: Path, **options: Any) -> None:
         """All files so far are read; the query idles when it is stopped."""
         rows = len(self.ids())
-        job = self.writing("job").start()
+        job = self.writing("job", **options).start()
         wait_for(
             lambda: bool(job.query) and self.read(Path(f"{self.root}/job")) == self.files,
             "all files to be read",
@@ -157,3 +157,13 @@ def test_a_job_goes_on_from_a_savepoint_that_was_moved_as_if_it_had_never_stoppe
     moved.add()
     moved.run(moved.writing("again", **{"restore.path": str(there)}))
     assert moved.ids() == EXPECTED[plan]
+
+
+def test_a_job_that_gives_up_its_checkpoints_when_it_is_stopped_is_saved(moved: Moved) -> None:
+    moved.add()
+    path = moved.root / "saved"
+    moved.stopped(path, **{"checkpoint.externalized_retention": "delete_on_cancellation"})
+    open_savepoint(str(path)).verify()
+    moved.add()
+    moved.run(moved.writing("again", **{"restore.path": str(path)}))
+    assert moved.ids() == [*range(20)]

@@ -18,12 +18,18 @@ import pytest
 from twophase.config import JobOptions
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
+from twophase.protocol.listener import InitializationContext, SnapshotContext
 from twophase.protocol.outcome import AlreadyCommitted, Committed
 from twophase.protocol.sink import CommitRequest, SinkContext, SinkHistory
 from twophase.runtime.logical_plan import SourceLeg
 from twophase.runtime.operator_states import OperatorStates
 from twophase.runtime.restore import load_restore
-from twophase.runtime.savepoint_restore import Plan, SavepointRestore, load_savepoint
+from twophase.runtime.savepoint_restore import (
+    LAID_BY,
+    Plan,
+    SavepointRestore,
+    load_savepoint,
+)
 from twophase.runtime.savepoints import open_savepoint
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.sinks.common.staging.manifest import Manifest, StagedFile
@@ -41,7 +47,16 @@ from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
 from twophase.sources.kafka.range_digest import RangeDigest, _decoded
 from twophase.state import codec
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
-from twophase.state.entries import AcceptedLoss, Adoption, Decision, Lineage, Note, Proof, Rewrite
+from twophase.state.entries import (
+    AcceptedLoss,
+    Adoption,
+    Decision,
+    Lineage,
+    Note,
+    Proof,
+    Released,
+    Rewrite,
+)
 from twophase.state.log import JobLog, job_of
 from twophase.state.records import (
     CommittedRecord,
@@ -317,7 +332,7 @@ def test_each_record_is_what_it_was(sequence: int) -> None:
 def test_every_kind_of_record_is_there() -> None:
     found = {
         read_record(path).kind
-        for folder in ("job", "folded")
+        for folder in ("job", "folded", "released")
         for path in (GOLDEN / folder / "log").iterdir()
     }
     assert found == {kind.kind for kind in Record.__args__}
@@ -380,6 +395,61 @@ def test_a_job_restores_from_the_folder(golden: Path, tmp_path: Path) -> None:
     assert (lineage.start, lineage.ancestors, lineage.proofs) == ((ENDS[4],), {A: 2, B: 2}, P4)
 
 
+# -- states of functions ---------------------------------------------------------------------------
+
+STATES = f"{A}-1-1.2"
+LARGE = [bytes([number]) * 600 for number in range(4)]
+FILES = {
+    f"state/{STATES}/0": (
+        1_295,
+        "9cf328cf45b920edc221daf7fca927470142af9608aa45ddf9aa4f350fb37dbc",
+    ),
+    f"state/{STATES}/1": (
+        2_815,
+        "c4fb3882a9d2838d850d3feed097f3bdcc162635756e9501a72c7ac11dcb5530",
+    ),
+}
+
+
+def test_the_files_of_states_are_what_they_were() -> None:
+    body = decode_body((GOLDEN / "states/chk" / STATES / "_metadata").read_bytes(), STATES)
+    assert {path: (file.length, file.sha256) for path, file in body.state_files.items()} == FILES
+    assert [path.name for path in (GOLDEN / "states/state").iterdir()] == [STATES]
+
+
+def test_the_states_of_a_function_are_what_they_were(golden: Path) -> None:
+    storage = LocalStorage(golden / "states")
+    log = JobLog(storage, "orders")
+    decision = log.read().decisions[-1]
+    store = CompletedCheckpointStore(storage, log, num_retained=1)
+    checkpoint = store.read_with_states(decision)
+    contexts: list[InitializationContext] = []
+
+    class Rules:
+        """Takes the state."""
+
+        def initialize_state(self, context: InitializationContext) -> None:
+            contexts.append(context)
+
+        def snapshot_state(self, context: SnapshotContext) -> None:
+            raise AssertionError
+
+    options = JobOptions.parse({"checkpointLocation": str(golden / "states")}, "job")
+    states = OperatorStates([SourceLeg("twophase-kafka", {})], {"rules": Rules()})
+    states.initialize(checkpoint, options)
+    [context] = contexts
+    given = context.operator_state_store
+    assert (context.is_restored, context.state) == (True, {})
+    assert given.get_list_state("seen").get() == ["ä", 7, None, 0.5, {"deep": [True]}]
+    batch = pa.RecordBatch.from_pydict({"id": [1, 2, None], "at": [b"\0", None, b""]})
+    assert given.get_union_list_state("batches", "arrow").get() == [batch, batch.slice(1)]
+    limits = given.get_broadcast_state("limits", "json", "bytes")
+    assert limits.items() == [("low", b"\1"), ("high", b"\xff")]
+    assert given.get_list_state("large", "bytes").get() == LARGE
+    assert given.get_list_state("empty").get() == []
+    assert context.raw_operator_state_inputs == [b"raw \0\xff", b""]
+
+
 # -- a savepoint -----------------------------------------------------------------------------------
 
 
@@ -437,6 +507,7 @@ def test_a_job_restores_from_the_savepoint(golden: Path, tmp_path: Path) -> None
     described = files.pop("state/0/_metadata/v2/0")
     assert f'"stateSchemaFilePaths":["file:{folder.path}/{schema}"]' in described
     assert json.loads(files.pop("metadata")) == {"id": lineage.id}
+    assert files.pop(LAID_BY) == "4"
     assert files == {
         "offsets/1": f'v1\n{{"batchWatermarkMs":1}}\n{ENDS[3]}',
         "offsets/2": f'v1\n{{"batchWatermarkMs":2}}\n{ENDS[4]}',
@@ -566,3 +637,8 @@ def test_the_id_of_an_xa_branch_is_what_it_was() -> None:
     assert found.belongs_to(owner)
     short = TransactionId("orders", A, 7, Attempt(2, 3), "facts", "abababab")
     assert (found.identify(owner), found.session) == ((short, Subtask(1, 101)), 17)
+
+
+def test_a_folder_whose_checkpoints_were_given_up_is_known_as_one(golden: Path) -> None:
+    found = JobLog(LocalStorage(golden / "released"), "orders").read()
+    assert found == History(1, (Lineage(A),), (), (), Released(A, 0, 1_700_000_100_000))

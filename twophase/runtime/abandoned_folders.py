@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
+import re
 import shutil
+from collections.abc import Container
+from contextlib import suppress
 from pathlib import Path
 
-from twophase.runtime.spark_folder import LAID
+from twophase.runtime.savepoint_restore import LAID_BY
 from twophase.state.records import History
 from twophase.state.store import retained
 
+_LINEAGE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _log = logging.getLogger("twophase")
 
 
@@ -22,8 +27,8 @@ def delete_abandoned(root: Path, history: History, num_retained: int) -> None:
     be deleted is left to the next start.
 
     Args:
-        root: holds a folder for each lineage, under its id. Folders that the log does not
-            know are left alone, but for what restores of older drivers have laid in vain.
+        root: holds a folder for each lineage, under its id. Folders that the log does not know are
+            left alone, unless a restore of an older driver laid them and their lineage never began.
         history: the job's history from its log.
         num_retained: how many committed checkpoints can be restored.
     """
@@ -33,8 +38,9 @@ def delete_abandoned(root: Path, history: History, num_retained: int) -> None:
     proofs = (history.newest_committed(current.id) or current).proofs or ()
     needed = {proof.lineage for proof in proofs}
     needed |= {found.lineage for found in retained(history, num_retained)}
-    left = {known.id for known in history.lineages} - needed - {current.id}
-    for name in [one for one in os.listdir(root) if one in left or _is_in_vain(one, history)]:
+    known = {one.id for one in history.lineages}
+    left = (known - needed - {current.id}) | _never_begun(root, known, history.generation)
+    for name in left.intersection(os.listdir(root)):
         try:
             shutil.rmtree(root / name)
         except FileNotFoundError:  # another process was quicker
@@ -47,12 +53,21 @@ def delete_abandoned(root: Path, history: History, num_retained: int) -> None:
             )
 
 
-def _is_in_vain(name: str, history: History) -> bool:
-    """Return whether an older driver has laid a folder for a lineage that is not the current one.
+def _never_begun(root: Path, known: Container[str], generation: int) -> set[str]:
+    """Return the folders that restores of older drivers laid, of lineages that never began.
 
-    What a newer driver has laid stays: its lineage may have begun since the log was read.
+    A driver of a newer generation may be laying one at this moment.
     """
-    laid = LAID.fullmatch(name)
-    if laid is None or int(laid["generation"]) >= history.generation:
-        return False
-    return history.lineage is not None and laid["lineage"] != history.lineage.id
+    return {
+        path.name
+        for path in root.iterdir()
+        if path.name not in known
+        and _LINEAGE.fullmatch(path.name)
+        and _generation_that_laid(path) < generation
+    }
+
+
+def _generation_that_laid(folder: Path) -> float:
+    with suppress(FileNotFoundError, NotADirectoryError, ValueError):
+        return int((folder / LAID_BY).read_text())
+    return math.inf

@@ -18,6 +18,7 @@ from pyspark import InheritableThread
 from twophase import errors
 from twophase.errors import ConfigError, SparkLostError, StopJobError, TwoPhaseError
 from twophase.events import JobRestarting, JobStopped
+from twophase.runtime import retention
 from twophase.runtime.batch import failure
 from twophase.runtime.job_parts import JobDescription, JobParts
 from twophase.runtime.job_savepoints import JobSavepoints
@@ -39,6 +40,7 @@ class Job:
         self._parts = JobParts(description)
         self._savepoints = JobSavepoints(self._parts)
         self._stopping = threading.Event()
+        self._is_saved = False
         self._finished = threading.Event()
         self._run: QueryRun | None = None
         self._error: BaseException | None = None
@@ -131,6 +133,7 @@ class Job:
         return self._savepoints.stop(path, self._stop_after_batch, drain=drain)
 
     def _stop_after_batch(self) -> None:
+        self._is_saved = True
         self._stopping.set()
         with self._lock:
             run = self._run
@@ -195,10 +198,18 @@ class Job:
                 error = self._await(self._restart)
             if isinstance(error, StopJobError):
                 self._error = error  # found by the commit queue, while the job was being stopped
+            self._release()
         finally:
             self._close()
             self._parts.observers(JobStopped(self.name, str(self._error) if self._error else ""))
             self._finished.set()
+
+    def _release(self) -> None:
+        if self._is_saved:
+            return  # the savepoint is made of the checkpoints, and its restore is the way on
+        policy, stopped = self._parts.description.options.externalized_retention, self._stopping
+        if self._run and retention.is_due(policy, self._error, stopped=stopped.is_set()):
+            self._run.release()
 
     def _is_spark_lost(self) -> bool:
         try:

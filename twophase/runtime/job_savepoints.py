@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from twophase.coordinator.clock import SystemClock
-from twophase.coordinator.failure_reason import CheckpointFailureReason
 from twophase.errors import ConfigError, SavepointError, SavepointUnfinishedError
+from twophase.failure_reason import CheckpointFailureReason
 from twophase.runtime.job_parts import JobParts
 from twophase.runtime.savepoints import SavepointMaker, StillWaiting
 

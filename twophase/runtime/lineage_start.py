@@ -47,7 +47,7 @@ class LineageStart:
         options = self._parts.description.options
         if self.restore is not None:
             if self._savepoint is not None:
-                self._savepoint.lay(self._parts.storage.root, coordinator.generation)
+                self._savepoint.lay(self._parts.storage.root, log.history.generation)
             coordinator.begin_lineage(self.restore.lineage)
             failpoint("S07")
         elif log.history.lineage is None:
@@ -73,11 +73,12 @@ class LineageStart:
 
         A lineage may have been begun by a driver that died before its first checkpoint.
         """
+        description = self._parts.description
+        may_drop = description.options.allow_non_restored_state
         if newest := coordinator.newest():
-            return coordinator.context.store.read(newest)
+            return coordinator.context.store.read_with_states(newest, may_drop=may_drop)
         if self.restore is not None:
             return self.restore.checkpoint
-        description = self._parts.description
         if not description.functions:
             return None
         return restored_checkpoint(self._parts.name, coordinator.lineage, description.options)

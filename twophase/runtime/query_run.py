@@ -19,7 +19,7 @@ from pyspark import InheritableThread
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.recovery_steps import Restore
 from twophase.errors import InDoubtError, StopJobError, TwoPhaseError
-from twophase.runtime import logical_plan, shuffles
+from twophase.runtime import logical_plan, retention, shuffles
 from twophase.runtime.abandoned_folders import delete_abandoned
 from twophase.runtime.batch import BatchHandler, declined
 from twophase.runtime.job_parts import JobParts
@@ -89,7 +89,7 @@ class QueryRun:
             self._parts.shared.check()
         lineage.begin(self._coordinator)
         folder = self._prepare_folder()
-        self._parts.states.initialize(lineage.checkpoint(self._coordinator))
+        self._parts.states.initialize(lineage.checkpoint(self._coordinator), description.options)
         handler = self._make_handler(folder, stateful=stateful, keeps_state=keeps_state)
         self._start_query(folder, handler)
 
@@ -135,8 +135,8 @@ class QueryRun:
     def stop_after_batch(self) -> None:
         """Let the micro-batch under way be decided and no further one begin, then stop.
 
-        Decided checkpoints are committed first; if a sink does not answer, that is tried once more.
-        Spark has noted the micro-batch as finished by then, unless its query has failed.
+        A decided checkpoint is committed first, or tried once more if a sink does not answer. Spark
+        has noted the micro-batch as finished by then, unless its query has failed.
         """
         query, handler = self.query, self._handler
         if query is None or handler is None:
@@ -154,6 +154,10 @@ class QueryRun:
     def still_runs(self) -> bool:
         """Return whether Spark's query may still note a micro-batch as finished."""
         return self.query is not None and self.query.isActive
+
+    def release(self) -> None:
+        """Delete the job's checkpoints, once the query and its commits have ended."""
+        retention.release(self._parts, self._coordinator)
 
     def _recover(self, restore: Restore | None) -> None:
         """Step 3. A restart must not take the fence of its own failed recovery for a rival's."""

@@ -53,12 +53,13 @@ def load_restore(
         ConfigError: there is no such decided checkpoint, or its state does not fit the job.
         RestoreRefusedError: the log that it was decided in has a later checkpoint that is decided
             and not committed (I2).
+        CheckpointMissingError: it was deleted when the job ended.
         CorruptRecordError: it is damaged.
     """
     if was_restored_from(job, storage, path):
         return None
     folder = _folder(path)
-    history, checkpoint, adopting = _read(job, folder)
+    history, checkpoint, adopting = _read(job, folder, options)
     [continued] = [known for known in history.lineages if known.id == checkpoint.lineage]
     lineage = Lineage(
         id=new_lineage_id(),
@@ -100,7 +101,7 @@ def restored_checkpoint(
     if not lineage.restored_from:
         return None
     folder = Path(lineage.restored_from)
-    found = _read_restored(job, folder)
+    found = _read_restored(job, folder, options)
     if isinstance(found, CompletedCheckpoint):
         return found
     if options.allow_non_restored_state:
@@ -117,26 +118,30 @@ def restored_checkpoint(
     ) from found
 
 
-def _read_restored(job: str, folder: Path) -> CompletedCheckpoint | TwoPhaseError:
+def _read_restored(
+    job: str, folder: Path, options: JobOptions
+) -> CompletedCheckpoint | TwoPhaseError:
     """Return the checkpoint in a folder, or the error that says why it is gone."""
     if is_savepoint(str(folder)):
         return verified(job, str(folder)).checkpoint()
     found = _find(job, folder)
-    if isinstance(found, ConfigError):
+    if isinstance(found, TwoPhaseError):
         return found
     try:
-        return found.store.read(found.decision)
+        return found.store.read_with_states(
+            found.decision, may_drop=options.allow_non_restored_state
+        )
     except (CheckpointMissingError, FencedError) as error:
         # fenced: a driver of the restored job just deleted it
         return error
 
 
 def _read(
-    job: str, folder: Path
+    job: str, folder: Path, options: JobOptions
 ) -> tuple[History, CompletedCheckpoint, tuple[CompletedCheckpoint, ...]]:
     """Return the log beside `folder`, the checkpoint in it, and the uncommitted ones up to it."""
     found = _find(job, folder)
-    if isinstance(found, ConfigError):
+    if isinstance(found, TwoPhaseError):
         raise found
     decisions = found.history.decisions
     place = decisions.index(found.decision)
@@ -149,7 +154,10 @@ def _read(
         )
     uncommitted = [decision for decision in decisions[: place + 1] if not decision.committed]
     read = found.store.read
-    return found.history, read(found.decision), tuple(read(decision) for decision in uncommitted)
+    restored = found.store.read_with_states(
+        found.decision, may_drop=options.allow_non_restored_state
+    )
+    return found.history, restored, tuple(read(decision) for decision in uncommitted)
 
 
 @dataclass(frozen=True)
@@ -161,15 +169,15 @@ class _Found:
     decision: Decision
 
 
-def _find(job: str, folder: Path) -> _Found | ConfigError:
+def _find(job: str, folder: Path) -> _Found | TwoPhaseError:
     """Return the decision on the checkpoint in `folder`, or the error if it is none or not kept."""
     root = folder.parent.parent
     if folder.parent.name != "chk" or not (root / "log").is_dir():
         return ConfigError(
-            f"restore.path {str(folder)!r} is no checkpoint and no savepoint.",
-            remedy="name a savepoint, or a folder "
-            "<checkpointLocation>/chk/<lineage>-<n>-<attempt>; "
-            "`twophase checkpoints FOLDER` lists them.",
+            f"restore.path {str(folder)!r} is no checkpoint.",
+            remedy="name a folder <checkpointLocation>/chk/<lineage>-<n>-<attempt>; "
+            "`twophase checkpoints FOLDER` lists "
+            "them.",
         )
     storage = LocalStorage(root)
     log = JobLog(storage, job)
@@ -177,6 +185,12 @@ def _find(job: str, folder: Path) -> _Found | ConfigError:
     named = [
         decision for decision in history.decisions if Path(decision.folder).name == folder.name
     ]
+    if not named and history.released is not None:
+        return CheckpointMissingError(
+            f"restore.path {str(folder)!r} was deleted when job {job!r} ended, as "
+            "checkpoint.externalized_retention said.",
+            remedy="name a copy of it that has the log beside it.",
+        )
     if not named:
         return ConfigError(
             f"restore.path {str(folder)!r} is not decided, or no longer kept, in job {job!r}.",

@@ -2,11 +2,10 @@
 
 1. check    the whole savepoint is read and compared with its manifest, before anything is written
 2. recover  the job is taken over, and checkpoints that the savepoint holds as pending are committed
-3. lay      Spark's files are written below `spark/.restore-<generation>-<lineage>`. What was laid
-            for a lineage that never began is deleted by a later start
-            (runtime/abandoned_folders.py)
-4. begin    the record LINEAGE
-5. seal     the folder gets its name, `spark/<lineage>`, and `metadata`, by `SparkFolder.prepare`
+3. lay      Spark's files are written below `spark/<lineage>`, without `metadata`
+4. begin    the record LINEAGE. A folder that was laid for a lineage that never began is deleted by
+            a start of a newer generation (runtime/abandoned_folders.py)
+5. seal     `metadata`, by `SparkFolder.prepare`
 
 A plan without state may also read other sources than the savepoint's. Then its lineage begins with
 the sources' own states, as after the restore of a checkpoint.
@@ -33,6 +32,9 @@ from twophase.state.folder_rights import check_rights
 from twophase.state.savepoint import BEGUN, MANIFEST, Savepoint
 from twophase.state.storage import LocalStorage, local_path, sync_file_system
 
+LAID_BY = "_laid_by"
+"""In Spark's folder of a restored lineage: the generation of the driver that laid its files."""
+
 _SPARK = "spark"
 
 
@@ -53,7 +55,7 @@ class SavepointRestore:
 
         Args:
             root: the job's folder.
-            generation: with which this driver took the job over.
+            generation: of the driver. A driver of a newer one deletes what a death leaves.
 
         Raises:
             SavepointError: the files could not be written.
@@ -61,10 +63,11 @@ class SavepointRestore:
         """
         if self.savepoint is None:
             return
-        final = root / "spark" / self.restore.lineage.id
-        folder = final.with_name(f".restore-{generation}-{final.name}")
+        folder = root / "spark" / self.restore.lineage.id
         try:
-            _lay(self.savepoint, folder, final)
+            folder.mkdir(mode=0o700, parents=True)
+            (folder / LAID_BY).write_text(str(generation))
+            _lay(self.savepoint, folder)
         except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)
             if isinstance(error, OSError):
@@ -192,14 +195,14 @@ def _check_room(savepoint: Savepoint, root: Path) -> None:
         )
 
 
-def _lay(savepoint: Savepoint, folder: Path, final: Path) -> None:
+def _lay(savepoint: Savepoint, folder: Path) -> None:
     for file in savepoint.manifest.below(_SPARK):
         path = file.path.removeprefix(f"{_SPARK}/")
         target = folder / path
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as made:
             if is_rewritten(path):
-                made.write(unmovable_text(path, b"".join(savepoint.content(file)), final))
+                made.write(unmovable_text(path, b"".join(savepoint.content(file)), folder))
             else:
                 for data in savepoint.content(file):
                     made.write(data)

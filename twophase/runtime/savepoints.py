@@ -31,6 +31,7 @@ from twophase.state.log import FOLDER as LOG_FOLDER
 from twophase.state.log import JobLog
 from twophase.state.records import History
 from twophase.state.savepoint import Manifest, Savepoint, SavepointWriter, check_empty
+from twophase.state.state_files import inlined
 from twophase.state.storage import LocalStorage, ReadOnlyStorage, local_path
 from twophase.state.store import CompletedCheckpointStore, encode_body
 
@@ -152,7 +153,8 @@ class SavepointMaker:
             )
         store = CompletedCheckpointStore(storage, log, num_retained=1)
         left: list[Decision] = [] if newest.committed else history.uncommitted()
-        return Cut(store.read(newest), tuple(store.read(decision) for decision in left), history)
+        pending = tuple(store.read(decision) for decision in left)
+        return Cut(inlined(store.read_with_states(newest)), pending, history)
 
     def _note(self, folder: Path, number: int, still_waiting: StillWaiting) -> str | None:
         """Step 2. Return the note that is ours to write; None if Spark has written it.

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 from collections.abc import Mapping
 from contextlib import suppress
@@ -25,6 +24,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from twophase.errors import CheckpointMissingError, DeclinedError, OffsetMismatchError
+from twophase.failure_reason import CheckpointFailureReason
 from twophase.ids import new_lineage_id
 from twophase.runtime import state_stores
 from twophase.sources.kafka.offsets import first_line
@@ -38,8 +38,6 @@ _FIRST_COMMIT = "\n".join([_VERSION, json.dumps({"nextBatchWatermarkMs": 0})])
 _LOGS = ("offsets", "commits")
 _STATE = "state"
 _KEPT = ("sources", _STATE, "ranges")
-LAID = re.compile(r"\.restore-(?P<generation>\d+)-(?P<lineage>.+)")
-"""Name of a folder with a savepoint's copy for a lineage that may not have begun yet."""
 RESTORE = (
     "restore the job's folder from one backup, or start a new lineage with restore.path set "
     "to the newest checkpoint."
@@ -120,7 +118,8 @@ class SparkFolder:
                 sync_file_system(self.path)
         except OSError as error:
             raise DeclinedError(
-                f"Spark's folder {self.path} cannot be made durable: {error}."
+                f"Spark's folder {self.path} cannot be made durable: {error}.",
+                reason=CheckpointFailureReason.IO_EXCEPTION,
             ) from error
 
     def _sync_logs(self, batch: int) -> None:
@@ -245,7 +244,6 @@ class SparkFolder:
 
     def _write_new(self) -> None:
         """Write each file durably before the next, `metadata` last; files that exist stay."""
-        self._take_laid()
         storage = LocalStorage(self.path)
         for log in _LOGS:
             (self.path / log).mkdir(mode=0o700, exist_ok=True)
@@ -264,13 +262,6 @@ class SparkFolder:
         for log in _LOGS:
             storage.sync(log)
         _create(storage, "metadata", json.dumps({"id": self._lineage.id}))
-
-    def _take_laid(self) -> None:
-        """Give the copy that a restore has laid for this lineage its final name."""
-        for laid in self.path.parent.glob(f".restore-*-{self._lineage.id}"):
-            with suppress(FileNotFoundError):  # another driver was quicker
-                laid.rename(self.path)
-            sync_path(self.path.parent)
 
     def _check_position(self, decided: int) -> None:
         """Check that Spark is at the newest decided batch, which it replays, or at the next."""

@@ -83,6 +83,22 @@ class Decision:
 
 
 @dataclass(frozen=True)
+class Released:
+    """The job's checkpoints were given up when it ended: all of them were committed, and all that
+    is left of them is this.
+
+    Attributes:
+        lineage: the lineage of the newest one.
+        checkpoint: its number.
+        at_ms: Unix time; for people, never for decisions.
+    """
+
+    lineage: str
+    checkpoint: int
+    at_ms: int
+
+
+@dataclass(frozen=True)
 class Note:
     """A note on a repair: by whom, when and why. For people, never for decisions.
 
