@@ -15,10 +15,11 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from tests.runtime.test_job import Pipeline, wait_for
+from tests.runtime.test_job import Pipeline
 from twophase.errors import SavepointUnfinishedError, TwoPhaseError
 from twophase.protocol.outcome import CommitOutcome, RetryLater
 from twophase.protocol.sink import CommitRequest
+from twophase.runtime.job import Job
 from twophase.runtime.savepoints import open_savepoint
 from twophase.runtime.stream_writer import StreamWriter, write_stream
 from twophase.testing.folder import FolderSink
@@ -87,15 +88,16 @@ class Moved(Pipeline):
         """All files so far are read; the query idles when it is stopped."""
         rows = len(self.ids())
         job = self.writing("job", **options).start()
-        wait_for(
-            lambda: bool(job.query) and self.read(Path(f"{self.root}/job")) == self.files,
-            "all files to be read",
-            600,
-        )
+        self.wait_until_read(job)
         assert rows <= len(self.ids())
         assert job.stop_with_savepoint(str(path)) == str(path)
         assert not job.is_active
         assert job.exception() is None
+
+    def wait_until_read(self, job: Job) -> None:
+        """Wait until all files are in finished micro-batches."""
+        while self.read(self.root / "job") < self.files:
+            assert not job.await_termination(0.05), "the job has ended"
 
     def read(self, job: Path) -> int:
         """How many files are in finished micro-batches."""
@@ -211,7 +213,7 @@ def test_a_stop_ends_with_the_micro_batch_under_way_and_says_if_it_is_not_commit
     thread.start()
     run = job._run
     assert run is not None
-    wait_for(run._coordinator.context.stopping.is_set, "the stop to begin", 600)
+    run._coordinator.context.stopping.wait()
     sink.go_on.set()
     thread.join()
     saved = open_savepoint(str(path))
@@ -226,7 +228,7 @@ def test_a_stop_ends_with_the_micro_batch_under_way_and_says_if_it_is_not_commit
 def test_one_of_an_idle_job_that_runs_on(moved: Moved) -> None:
     moved.add()
     job = moved.writing("job").start()
-    wait_for(lambda: moved.read(moved.root / "job") == 1, "the file to be read", 600)
+    moved.wait_until_read(job)
     assert job.savepoint(str(moved.root / "saved")) == str(moved.root / "saved")
     assert job.is_active
     job.stop()
