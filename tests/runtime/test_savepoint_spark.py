@@ -5,8 +5,9 @@ exact.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -14,9 +15,14 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from tests.runtime.test_job import Pipeline, wait_for
+from tests.runtime.test_job import Pipeline
+from twophase.errors import SavepointUnfinishedError, TwoPhaseError
+from twophase.protocol.outcome import CommitOutcome, RetryLater
+from twophase.protocol.sink import CommitRequest
+from twophase.runtime.job import Job
 from twophase.runtime.savepoints import open_savepoint
-from twophase.runtime.stream_writer import StreamWriter
+from twophase.runtime.stream_writer import StreamWriter, write_stream
+from twophase.testing.folder import FolderSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.part("runtime")]
 
@@ -82,15 +88,16 @@ class Moved(Pipeline):
         """All files so far are read; the query idles when it is stopped."""
         rows = len(self.ids())
         job = self.writing("job", **options).start()
-        wait_for(
-            lambda: bool(job.query) and self.read(Path(f"{self.root}/job")) == self.files,
-            "all files to be read",
-            600,
-        )
+        self.wait_until_read(job)
         assert rows <= len(self.ids())
         assert job.stop_with_savepoint(str(path)) == str(path)
         assert not job.is_active
         assert job.exception() is None
+
+    def wait_until_read(self, job: Job) -> None:
+        """Wait until all files are in finished micro-batches."""
+        while self.read(self.root / "job") < self.files:
+            assert not job.await_termination(0.05), "the job has ended"
 
     def read(self, job: Path) -> int:
         """How many files are in finished micro-batches."""
@@ -167,3 +174,63 @@ def test_a_job_that_gives_up_its_checkpoints_when_it_is_stopped_is_saved(moved: 
     moved.add()
     moved.run(moved.writing("again", **{"restore.path": str(path)}))
     assert moved.ids() == [*range(20)]
+
+
+class Held(FolderSink):
+    """Its commits wait, or answer that they have to be tried later."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.begun, self.go_on, self.answers = Event(), Event(), True
+
+    def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+        self.begun.set()
+        self.go_on.wait()
+        return super().commit(requests) if self.answers else [RetryLater("down") for _ in requests]
+
+
+@pytest.mark.parametrize("answers", [True, False], ids=["committed", "not committed"])
+def test_a_stop_ends_with_the_micro_batch_under_way_and_says_if_it_is_not_committed(
+    moved: Moved, answers: bool
+) -> None:
+    for _ in range(3):
+        moved.add()
+    sink, path = Held(moved.root / "facts"), moved.root / "saved"
+    sink.answers = answers
+    stopping = moved.root / "job"
+    writer = write_stream(moved.frame(), name="orders").sink("facts", sink)
+    job = writer.option("checkpointLocation", str(stopping)).start()
+    sink.begun.wait()
+    errors: list[TwoPhaseError] = []
+
+    def stop() -> None:
+        try:
+            job.stop_with_savepoint(str(path))
+        except TwoPhaseError as error:
+            errors.append(error)
+
+    thread = Thread(target=stop)
+    thread.start()
+    run = job._run
+    assert run is not None
+    run._coordinator.context.stopping.wait()
+    sink.go_on.set()
+    thread.join()
+    saved = open_savepoint(str(path))
+    assert (saved.manifest.checkpoint, saved.is_committed) == (0, answers)
+    assert [type(error) for error in errors] == ([] if answers else [SavepointUnfinishedError])
+    assert moved.ids() == ([*range(10)] if answers else [])
+    moved.run(moved.writing("again", **{"restore.path": str(path)}))
+    assert moved.ids() == [*range(30)]
+    assert moved.targets["facts"].prepared() == []
+
+
+def test_one_of_an_idle_job_that_runs_on(moved: Moved) -> None:
+    moved.add()
+    job = moved.writing("job").start()
+    moved.wait_until_read(job)
+    assert job.savepoint(str(moved.root / "saved")) == str(moved.root / "saved")
+    assert job.is_active
+    job.stop()
+    moved.run(moved.writing("again", **{"restore.path": str(moved.root / "saved")}))
+    assert moved.ids() == [*range(10)]

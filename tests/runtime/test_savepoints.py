@@ -9,6 +9,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,8 +23,10 @@ from twophase.errors import (
     NewerFormatError,
     RestoreRefusedError,
     SavepointError,
+    SavepointUnfinishedError,
     TwoPhaseError,
 )
+from twophase.runtime.job_savepoints import JobSavepoints
 from twophase.runtime.savepoints import list_savepoints, open_savepoint
 from twophase.state import codec
 from twophase.state import savepoint as format_module
@@ -329,6 +332,71 @@ def test_a_job_without_a_checkpoint_has_nothing_to_save(world: World) -> None:
     with pytest.raises(SavepointError, match="has no checkpoint of the current lineage yet"):
         world.make()
     assert not (world.root / "saved").exists()
+
+
+def savepoints_of(world: World) -> JobSavepoints:
+    """Of a job in this process."""
+    parts: Any = SimpleNamespace(name="orders", storage=LocalStorage(world.root / "job"))
+    return JobSavepoints(parts)
+
+
+def test_a_second_one_while_one_is_under_way_is_refused_by_its_reason(world: World) -> None:
+    world.drive(1)
+    making = savepoints_of(world)
+
+    def stop() -> None:
+        before = snapshot(world.root)
+        for refused in (
+            lambda: making.make(str(world.root / "second"), lambda: False),
+            lambda: making.stop(str(world.root / "second"), pytest.fail, drain=False),
+        ):
+            with pytest.raises(SavepointError, match="TOO_MANY_CHECKPOINT_REQUESTS"):
+                refused()
+        assert snapshot(world.root) == before
+
+    making.stop(str(world.root / "first"), stop, drain=False)
+    making.make(str(world.root / "second"), lambda: False)
+    for name in ("first", "second"):
+        open_savepoint(str(world.root / name)).verify()
+
+
+def test_a_drain_is_refused_and_the_job_runs_on(world: World) -> None:
+    world.drive(1)
+    with pytest.raises(ConfigError, match="no way to move a query's watermark"):
+        savepoints_of(world).stop(str(world.root / "saved"), pytest.fail, drain=True)
+
+
+@pytest.mark.parametrize("path", ["job/saved", "taken"])
+def test_a_job_is_not_stopped_for_a_savepoint_at_a_path_that_is_not_right(
+    world: World, path: str
+) -> None:
+    world.drive(1)
+    (world.root / "taken").mkdir()
+    (world.root / "taken" / "letter").touch()
+    with pytest.raises((ConfigError, SavepointError), match="would lie"):
+        savepoints_of(world).stop(str(world.root / path), pytest.fail, drain=False)
+
+
+def test_a_stop_before_a_sink_could_commit_saves_it_and_says_so(world: World) -> None:
+    world.drive(2)
+    path = str(world.root / "saved")
+
+    def stop() -> None:
+        assert killed("C11", lambda: world.drive(3))
+        (world.spark() / "commits" / "2").write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+    with pytest.raises(SavepointUnfinishedError, match="is saved, but checkpoint 2 is not") as one:
+        savepoints_of(world).stop(path, stop, drain=False)
+    assert f"twophase savepoint finish JOB.yaml {path}" in one.value.remedy
+    world.finish(Path(path))
+    assert world.ids() == [[*range(30)]] * 2
+
+
+def test_one_of_a_running_job_is_of_what_is_committed(world: World) -> None:
+    world.drive(2)
+    assert killed("C11", lambda: world.drive(3))
+    savepoints_of(world).make(str(world.root / "saved"), lambda: False)
+    assert open_savepoint(str(world.root / "saved")).manifest.checkpoint == 1
 
 
 # -- disposal --------------------------------------------------------------------------------------

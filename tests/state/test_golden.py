@@ -7,6 +7,7 @@ read an old folder; the files are never the ones to change.
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,14 @@ from twophase.protocol.sink import CommitRequest, SinkContext, SinkHistory
 from twophase.runtime.logical_plan import SourceLeg
 from twophase.runtime.operator_states import OperatorStates
 from twophase.runtime.restore import load_restore
+from twophase.runtime.savepoint_restore import (
+    LAID_BY,
+    Plan,
+    SavepointRestore,
+    load_savepoint,
+)
+from twophase.runtime.savepoints import open_savepoint
+from twophase.runtime.spark_folder import SparkFolder
 from twophase.sinks.common.staging.manifest import Manifest, StagedFile
 from twophase.sinks.delta import records as delta
 from twophase.sinks.delta.marks import _MARK
@@ -439,6 +448,76 @@ def test_the_states_of_a_function_are_what_they_were(golden: Path) -> None:
     assert given.get_list_state("large", "bytes").get() == LARGE
     assert given.get_list_state("empty").get() == []
     assert context.raw_operator_state_inputs == [b"raw \0\xff", b""]
+
+
+# -- a savepoint -----------------------------------------------------------------------------------
+
+
+class Dedup:
+    """Takes the state."""
+
+    def snapshot_state(self, context: object) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def initialize_state(self, context: object) -> None:
+        """Nothing to do."""
+
+
+def savepoint_restore(golden: Path, root: Path) -> SavepointRestore:
+    (golden / "savepoint").chmod(0o700)
+    root.mkdir(mode=0o700)
+    options = JobOptions.parse({"checkpointLocation": str(root)}, "job")
+    states = OperatorStates([SourceLeg("twophase-kafka", {})], {"dedup": Dedup()})
+    found = load_savepoint(
+        *("orders", str(golden / "savepoint"), LocalStorage(root), states, options),
+        Plan(stateful=True, keeps_state=True),
+    )
+    assert found is not None
+    return found
+
+
+def test_the_savepoint_is_what_it_was(golden: Path) -> None:
+    found = open_savepoint(str(golden / "savepoint"))
+    found.verify()
+    manifest = found.manifest
+    assert (manifest.job, manifest.lineage, manifest.checkpoint) == ("orders", B, 2)
+    assert (manifest.ancestors, manifest.created_ms) == ({A: 2}, 1_700_000_000_000)
+    assert not found.is_committed
+    assert found.checkpoint() == BODIES[f"{B}-2-3.2"]
+    assert found.pending() == (BODIES[f"{B}-2-3.2"],)
+
+
+def test_a_job_restores_from_the_savepoint(golden: Path, tmp_path: Path) -> None:
+    found = savepoint_restore(golden, tmp_path / "new")
+    lineage = found.restore.lineage
+    assert (lineage.first_checkpoint, lineage.start) == (3, ())
+    assert (lineage.ancestors, lineage.proofs) == ({A: 2, B: 2}, P4)
+    assert found.restore.adopting == (BODIES[f"{B}-2-3.2"],)
+    found.lay(tmp_path / "new", generation=4)
+    folder = SparkFolder(tmp_path / "new/spark" / lineage.id, lineage)
+    folder.prepare(None)
+    assert (folder.planned(), folder.finished()) == (2, 2)
+    assert folder.offsets(2) == OFFSETS[4]
+    files = {
+        path.relative_to(folder.path).as_posix(): path.read_text()
+        for path in folder.path.rglob("*")
+        if path.is_file()
+    }
+    schema = "state/0/_stateSchema/default/0_5ca64ce9"
+    described = files.pop("state/0/_metadata/v2/0")
+    assert f'"stateSchemaFilePaths":["file:{folder.path}/{schema}"]' in described
+    assert json.loads(files.pop("metadata")) == {"id": lineage.id}
+    assert files.pop(LAID_BY) == "4"
+    assert files == {
+        "offsets/1": f'v1\n{{"batchWatermarkMs":1}}\n{ENDS[3]}',
+        "offsets/2": f'v1\n{{"batchWatermarkMs":2}}\n{ENDS[4]}',
+        "commits/2": 'v1\n{"nextBatchWatermarkMs":3}',
+        "sources/0/0": "v1\n{}",
+        schema: "v3\nfields",
+        "state/0/0/2.delta": "version 2",
+        "state/0/0/2.snapshot": "versions 1 and 2",
+        "state/0/0/3.delta": "version 3",
+    }
 
 
 # -- what sources and sinks keep -------------------------------------------------------------------

@@ -52,7 +52,7 @@ def repair_context(
     """
     with ExitStack() as stack:
         job, context = _context(stack, path, checkpoint_location, verbose=verbose)
-        _open(stack, job, context.sinks, verbose=verbose)
+        open_sinks(stack, job, context.sinks, verbose=verbose)
         yield job, context
 
 
@@ -99,7 +99,8 @@ def _context(
     return job, JobContext(job.name, storage, sinks, options, Observers(log_event), SystemClock())
 
 
-def _open(stack: ExitStack, job: JobFile, sinks: Mapping[str, Sink], *, verbose: bool) -> None:
+def open_sinks(stack: ExitStack, job: JobFile, sinks: Mapping[str, Sink], *, verbose: bool) -> None:
+    """Open the sinks of a job for a command that writes no rows; starts Spark if one needs it."""
     able = {name: sink for name, sink in sinks.items() if isinstance(sink, OpensForRepair)}
     if len(able) == len(sinks):
         for name, able_sink in able.items():

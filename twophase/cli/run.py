@@ -16,6 +16,7 @@ from twophase.cli.display.progress import STOPPING
 from twophase.cli.display.query_progress import QueryPoller
 from twophase.cli.display.spark_output import SparkOutput
 from twophase.cli.display.views import ProgressMode, SilentView, View, make_view
+from twophase.cli.dry_run import show_restore
 from twophase.cli.jobfile.connections import check_connections
 from twophase.cli.jobfile.job_file import JobFile, load_job_file
 from twophase.cli.jobfile.sink_types import make_sinks, modules_of_workers, spark_conf
@@ -53,6 +54,11 @@ if TYPE_CHECKING:
     show_default=True,
     help="How to show progress; auto: live on a terminal, plain elsewhere.",
 )
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="With --restore: show what the restore would do, and write nothing.",
+)
 @verbose_option
 def run(
     job_file: Path,
@@ -60,6 +66,7 @@ def run(
     restore: str | None,
     checkpoint_location: str | None,
     progress: str,
+    dry_run: bool,
     verbose: bool,
 ) -> None:
     """Run the job that JOB.yaml describes until it is stopped.
@@ -71,7 +78,8 @@ def run(
     Examples:
       twophase run orders.yaml
       twophase run orders.yaml --available-now --progress plain
-      twophase run orders.yaml --restore /chk/orders/chk/LINEAGE-41-3.17
+      twophase run orders.yaml --restore /savepoints/orders-1 --dry-run
+      twophase run orders.yaml --restore /savepoints/orders-1
 
     \b
     A job file:
@@ -94,6 +102,9 @@ def run(
     overrides = {key: value for key, value in given.items() if value is not None}
     job = load_job_file(job_file, overrides, available_now=available_now)
     sinks = make_sinks(job)
+    if dry_run:
+        show_restore(job, sinks, verbose=verbose)
+        return
     conf = spark_conf(job, sinks)
     view = make_view(ProgressMode(progress), job.name, JobConsole(highlight=False))
     output = SparkOutput(view.print_line)

@@ -8,6 +8,7 @@ alone decides nothing. It may also name a savepoint (runtime/savepoint_restore.p
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,14 +60,13 @@ def load_restore(
     if was_restored_from(job, storage, path):
         return None
     folder = _folder(path)
-    history, checkpoint, adopting = _read(job, folder, options)
-    [continued] = [known for known in history.lineages if known.id == checkpoint.lineage]
+    checkpoint, adopting, ancestors = read_checkpoint(job, folder, options)
     lineage = Lineage(
         id=new_lineage_id(),
         restored_from=str(folder),
         first_checkpoint=1,
         start=states.start_offsets(checkpoint, options),
-        ancestors={**continued.ancestors, checkpoint.lineage: checkpoint.checkpoint},
+        ancestors=ancestors,
         proofs=checkpoint.proofs,
     )
     return Restore(checkpoint, lineage, adopting)
@@ -136,10 +136,14 @@ def _read_restored(
         return error
 
 
-def _read(
+def read_checkpoint(
     job: str, folder: Path, options: JobOptions
-) -> tuple[History, CompletedCheckpoint, tuple[CompletedCheckpoint, ...]]:
-    """Return the log beside `folder`, the checkpoint in it, and the uncommitted ones up to it."""
+) -> tuple[CompletedCheckpoint, tuple[CompletedCheckpoint, ...], Mapping[str, int]]:
+    """Return the checkpoint in a folder, the uncommitted ones up to it, and what is continued.
+
+    Raises:
+        TwoPhaseError: as `load_restore`.
+    """
     found = _find(job, folder)
     if isinstance(found, TwoPhaseError):
         raise found
@@ -157,7 +161,9 @@ def _read(
     restored = found.store.read_with_states(
         found.decision, may_drop=options.allow_non_restored_state
     )
-    return found.history, restored, tuple(read(decision) for decision in uncommitted)
+    [continued] = [one for one in found.history.lineages if one.id == restored.lineage]
+    ancestors = {**continued.ancestors, restored.lineage: restored.checkpoint}
+    return restored, tuple(read(decision) for decision in uncommitted), ancestors
 
 
 @dataclass(frozen=True)

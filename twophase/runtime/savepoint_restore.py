@@ -124,7 +124,7 @@ def load_savepoint(
         restored_from=savepoint.where,
         first_checkpoint=manifest.checkpoint + 1 if lays else 1,
         start=() if lays else states.start_offsets(checkpoint, options),
-        ancestors={**manifest.ancestors, manifest.lineage: manifest.checkpoint},
+        ancestors=savepoint.ancestors(),
         proofs=checkpoint.proofs,
     )
     restore = Restore(checkpoint, lineage, savepoint.pending())

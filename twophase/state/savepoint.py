@@ -241,6 +241,11 @@ class Savepoint:
             return ()
         return tuple(self._body(path) for path in self.manifest.pending)
 
+    def ancestors(self) -> dict[str, int]:
+        """Return the last checkpoint of each lineage that a restored one continues."""
+        manifest = self.manifest
+        return {**manifest.ancestors, manifest.lineage: manifest.checkpoint}
+
     def verify(self) -> None:
         """Read every file and compare it with the manifest.
 

@@ -16,6 +16,8 @@ these, and these stay.
     delta/     the intent and the manifest of a Delta piece
     states/    a job's folder: two checkpoints of a function `rules` with state of every form, in
                the body and in files; the first is subsumed
+    savepoint/ of `job`, whose checkpoint 2 of lineage B waits for its commit, with the state of a
+               `transformWithState` (added later)
     released/  a job's folder whose checkpoints were given up (added later)
 
 The story of the job: driver 1 decides and commits checkpoint 0. Its attempt 1.2 at checkpoint 1 is
@@ -37,12 +39,14 @@ from typing import Any
 import pyarrow as pa
 
 from twophase.config import JobOptions
+from twophase.coordinator.clock import SystemClock
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.listener import InitializationContext, SnapshotContext
 from twophase.protocol.sink import CommitRequest, SinkContext
 from twophase.runtime.logical_plan import SourceLeg
 from twophase.runtime.operator_states import OperatorStates
+from twophase.runtime.savepoints import SavepointMaker
 from twophase.sinks.delta.records import Intent, Manifest, encode_intent, encode_manifest
 from twophase.sinks.delta.shape import TableShape
 from twophase.sinks.file.sink import FileSink
@@ -299,10 +303,39 @@ def make_others(root: Path) -> None:
     (root / "delta" / "manifest").write_bytes(encode_manifest(Manifest(intent, shape, (action,))))
 
 
+def make_savepoint(root: Path) -> None:
+    """Write `savepoint`."""
+    spark = root / "job" / "spark" / B
+    schema = f"file:{spark}/state/0/_stateSchema/default/0_5ca64ce9"
+    stores = [{"storeName": "default", "stateSchemaFilePaths": [schema], "numPartitions": 1}]
+    described = {"operatorInfo": {"operatorId": 0}, "stateStoreInfo": stores}
+    for name, text in {
+        "metadata": json.dumps({"id": B}),
+        **{f"offsets/{n}": f'v1\n{{"batchWatermarkMs":{n}}}\n{offset(n + 2)}' for n in (0, 1, 2)},
+        **{f"commits/{n}": f'v1\n{{"nextBatchWatermarkMs":{n + 1}}}' for n in (0, 1, 2)},
+        "sources/0/0": "v1\n{}",
+        "state/0/_metadata/v2/0": f"v2\n{json.dumps(described)}",
+        "state/0/_stateSchema/default/0_5ca64ce9": "v3\nfields",
+        **{f"state/0/0/{n}.delta": f"version {n}" for n in (1, 2, 3)},
+        "state/0/0/2.snapshot": "versions 1 and 2",
+    }.items():
+        (spark / name).parent.mkdir(parents=True, exist_ok=True)
+        (spark / name).write_text(text)
+
+    class Noon(SystemClock):
+        def unix_ms(self) -> int:
+            return 1_700_000_000_000
+
+    maker = SavepointMaker(JOB, root / "job", Noon())
+    maker.make(str(root / "savepoint"), still_waiting=lambda: False)
+    shutil.rmtree(root / "job" / "spark")
+
+
 def main(root: Path) -> None:
     """Write all of them below a new folder."""
     root.mkdir()
     make_job(root)
+    make_savepoint(root)
     make_files(root)
     make_others(root)
     make_states(root)

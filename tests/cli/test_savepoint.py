@@ -1,0 +1,165 @@
+"""`twophase savepoint` and `twophase run --restore --dry-run`, without Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from harness.memory_driver import Driver
+from tests.runtime.savepoint_world import World, killed
+from tests.state.conftest import snapshot
+from twophase.cli.main import main
+from twophase.sinks.file.sink import FileSink
+
+
+class Files(World):
+    """Its sinks are folders of files, which a command opens without Spark."""
+
+    def _driver(self, folder: str, options: Mapping[str, Any]) -> Driver:
+        sinks: Any = {
+            name: FileSink(path=str(self.root / name), format="json") for name in self.sinks
+        }
+        return Driver(self.root / folder, {}, options, sinks=sinks)
+
+    def rows(self) -> list[int]:
+        """How many rows each sink shows."""
+        return [
+            sum(len(path.read_text().splitlines()) for path in (self.root / name).glob("*.json"))
+            for name in self.sinks
+        ]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Files:
+    return Files(tmp_path)
+
+
+def job_file(world: Files, folder: str = "job") -> str:
+    sinks = {
+        name: {"type": "file", "options": {"path": str(world.root / name), "format": "json"}}
+        for name in world.sinks
+    }
+    job = {
+        "name": "orders",
+        "source": {"format": "twophase-kafka", "schema": "id long"},
+        "sinks": sinks,
+        "options": {"checkpointLocation": str(world.root / folder)},
+    }
+    path = world.root / f"{folder}.yaml"
+    path.write_text(yaml.safe_dump(job))
+    return str(path)
+
+
+def command(*arguments: str | Path, code: int = 0) -> Result:
+    result = CliRunner().invoke(main, [*map(str, arguments)])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def test_one_is_made_listed_shown_verified_and_disposed_of(world: Files) -> None:
+    world.drive(3)
+    path = world.root / "saved" / "one"
+    made = command("savepoint", "create", job_file(world), path).stdout
+    assert f"Savepoint {path} of job orders" in made
+    [listed] = json.loads(command("savepoint", "list", path.parent, "--json").stdout)
+    assert (listed["path"], listed["checkpoint"], listed["state"]) == (str(path), 2, "committed")
+    assert "committed" in command("savepoint", "list", path.parent).stdout
+    shown = command("savepoint", "show", path).stdout
+    assert "Numbers continues at [{'next': 30}]" in shown
+    assert "sinks: facts, lake" in shown
+    fields = json.loads(command("savepoint", "show", path, "--json").stdout)
+    assert fields["offsets"] == [["Numbers", [{"next": 30}]]]
+    assert {"path": "spark/commits/2", "bytes": 29} in fields["files"]
+    assert f"{path} is whole: 8 files" in command("savepoint", "verify", path).stdout
+    command("savepoint", "dispose", path)
+    assert not path.exists()
+
+
+def test_a_damaged_one_ends_the_command_with_3_and_says_what_to_do(world: Files) -> None:
+    world.drive(2)
+    path = world.make()
+    [part] = (path / "data").iterdir()
+    part.write_bytes(part.read_bytes()[:-1])
+    result = command("savepoint", "verify", path, code=3)
+    assert "is too short for" in result.stderr
+    assert "Next: copy the savepoint again" in result.stderr
+
+
+def test_a_list_ends_with_the_error_of_one_that_is_not_usable(world: Files) -> None:
+    world.drive(1)
+    (world.make("saved/half") / "_savepoint").unlink()
+    world.make("saved/whole")
+    result = command("savepoint", "list", world.root / "saved", code=2)
+    assert "not usable" in result.stdout
+    assert "committed" in result.stdout
+    assert "is not whole" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["show", "verify", "dispose", "list"])
+def test_a_path_without_one_is_refused(world: Files, name: str) -> None:
+    command("savepoint", name, world.root / "nothing", code=2)
+
+
+def test_a_job_that_never_ran_has_none(world: Files) -> None:
+    result = command("savepoint", "create", job_file(world), world.root / "saved", code=2)
+    assert "There is no folder" in result.stderr
+    assert not (world.root / "job").exists()
+    assert not (world.root / "saved").exists()
+
+
+def unfinished(world: Files) -> Path:
+    world.drive(2)
+    assert killed("C11", lambda: world.drive(3))
+    (world.spark() / "commits" / "2").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    return world.make()
+
+
+def test_one_is_finished(world: Files) -> None:
+    path = unfinished(world)
+    assert "not committed in every sink yet" in command("savepoint", "show", path).stdout
+    assert world.rows() == [20, 20]
+    said = command("savepoint", "finish", job_file(world), path).stdout
+    assert f"{path} is finished" in said
+    assert world.rows() == [30, 30]
+    assert ": committed" in command("savepoint", "show", path).stdout
+
+
+def test_a_dry_run_says_what_a_restore_would_do_and_writes_nothing(world: Files) -> None:
+    path = unfinished(world)
+    file = job_file(world, "again")
+    before = snapshot(world.root)
+    said = command("run", file, "--restore", path, "--dry-run").stdout
+    assert snapshot(world.root) == before
+    assert "would begin a new lineage with checkpoint 2" in said
+    assert "Of sink facts would be committed: 2 pieces, 10 rows." in said
+    assert "Nothing would be aborted." in said
+    assert 'Numbers would go from its beginning to {"next": 30}.' in said
+
+
+def test_a_dry_run_names_what_would_be_aborted(world: Files) -> None:
+    world.drive(2)
+    path = world.make()
+    assert killed("C06", lambda: world.drive(3))
+    said = command("run", job_file(world), "--restore", path, "--dry-run").stdout
+    assert "Of sink lake would be aborted, and its rows read again: 2 pieces, 10 rows." in said
+    assert 'Numbers would go from {"next": 20} to {"next": 20}.' in said
+
+
+def test_a_dry_run_ends_with_the_error_of_the_restore(world: Files) -> None:
+    world.drive(1)
+    path = world.make()
+    world.drive(2)
+    for folder in ("job", "again"):
+        result = command("run", job_file(world, folder), "--restore", path, "--dry-run", code=3)
+        assert "cannot restore from" in result.stderr
+    assert not (world.root / "again").exists()
+
+
+def test_a_dry_run_needs_a_restore(world: Files) -> None:
+    assert "--restore PATH" in command("run", job_file(world), "--dry-run", code=2).stderr

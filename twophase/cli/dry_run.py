@@ -1,0 +1,75 @@
+"""`twophase run --restore PATH --dry-run`: what the restore would do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+
+import click
+
+from twophase.cli.checkpoint_list import offsets_of
+from twophase.cli.display.logs import log_lines
+from twophase.cli.display.text import clean, count
+from twophase.cli.jobfile.connections import check_connections
+from twophase.cli.jobfile.job_file import JobFile
+from twophase.cli.repair_setup import open_sinks
+from twophase.config import JobOptions
+from twophase.protocol.committable import Committable
+from twophase.protocol.sink import Sink
+from twophase.runtime.restore_preview import RestorePreview, preview_restore
+
+
+def show_restore(job: JobFile, sinks: Mapping[str, Sink], *, verbose: bool) -> None:
+    """Show what a restore of a job would do.
+
+    Raises:
+        click.UsageError: no restore is asked for.
+        TwoPhaseError: the restore would be refused with this error.
+    """
+    options = JobOptions.parse(job.options, f"{job.path.name}: options")
+    if options.restore_path is None:
+        raise click.UsageError("--dry-run shows a restore: name one with --restore PATH.")
+    with ExitStack() as stack:
+        stack.enter_context(
+            log_lines(
+                lambda line: click.echo(line, err=True), verbose=verbose, events_are_shown=False
+            )
+        )
+        check_connections(sinks)
+        open_sinks(stack, job, sinks, verbose=verbose)
+        found = preview_restore(job.name, options.restore_path, sinks, options)
+    for line in _lines(job.name, options.restore_path, found):
+        click.echo(clean(line))
+
+
+def _lines(job: str, path: str, found: RestorePreview) -> list[str]:
+    checkpoint = found.checkpoint
+    what = f"checkpoint {checkpoint.checkpoint} of lineage {checkpoint.lineage}"
+    return [
+        f"Job {job} would begin a new lineage with {what}, from {path}.",
+        *_pieces("committed", found.commits),
+        *_pieces("aborted, and its rows read again", found.aborts),
+        *_sources(found),
+        "Nothing was written. Whether the plan fits is checked when the job starts.",
+    ]
+
+
+def _pieces(fate: str, by_sink: Mapping[str, Sequence[Committable]]) -> list[str]:
+    waiting = {sink: pieces for sink, pieces in by_sink.items() if pieces}
+    if not waiting:
+        return [f"Nothing would be {fate.partition(',')[0]}."]
+    return [
+        f"Of sink {sink} would be {fate}: {count(len(pieces), 'piece')}, "
+        f"{count(sum(piece.rows for piece in pieces), 'row')}."
+        for sink, pieces in waiting.items()
+    ]
+
+
+def _sources(found: RestorePreview) -> list[str]:
+    end = found.checkpoint.offsets.end
+    now = found.position if len(found.position) == len(end) else (None,) * len(end)
+    formats = [name for name, _ in offsets_of(found.checkpoint)] or ["source"] * len(end)
+    return [
+        f"{name} would go from {before or 'its beginning'} to {after or 'its beginning'}."
+        for name, before, after in zip(formats, now, end, strict=False)
+    ]

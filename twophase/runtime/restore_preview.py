@@ -1,0 +1,90 @@
+"""What a restore would do, found out without writing: `twophase run --restore PATH --dry-run`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from twophase.config import JobOptions
+from twophase.coordinator.orphans import key_of, pieces_of
+from twophase.coordinator.validation import check_restore
+from twophase.protocol.committable import Committable
+from twophase.protocol.sink import Sink
+from twophase.runtime.restore import read_checkpoint
+from twophase.runtime.savepoint_restore import is_savepoint, verified
+from twophase.state.checkpoint import CompletedCheckpoint
+from twophase.state.entries import Decision, Lineage
+from twophase.state.log import FOLDER, JobLog
+from twophase.state.records import History
+from twophase.state.storage import ReadOnlyStorage, local_path
+from twophase.state.store import CompletedCheckpointStore
+
+
+@dataclass(frozen=True)
+class RestorePreview:
+    """What a restore would do.
+
+    Attributes:
+        checkpoint: the restored one.
+        position: where the job's folder says that each source is now; empty if it has no
+            checkpoint.
+        commits: by sink, the pieces that wait there and would be committed.
+        aborts: by sink, the pieces that wait there and would be aborted; their rows are read again.
+    """
+
+    checkpoint: CompletedCheckpoint
+    position: tuple[str | None, ...]
+    commits: Mapping[str, Sequence[Committable]]
+    aborts: Mapping[str, Sequence[Committable]]
+
+
+def preview_restore(
+    job: str, path: str, sinks: Mapping[str, Sink], options: JobOptions
+) -> RestorePreview:
+    """Find out what a restore would do. The plan of the job is not looked at.
+
+    Args:
+        job: the job's name.
+        path: `restore.path`.
+        sinks: by name, opened.
+        options: the job's options.
+
+    Raises:
+        RestoreRefusedError: a sink or the job's folder is ahead of it.
+        ConfigError, CorruptRecordError, NewerFormatError: it cannot be restored.
+    """
+    ancestors: Mapping[str, int]
+    if is_savepoint(path):
+        savepoint = verified(job, path)
+        checkpoint, adopting = savepoint.checkpoint(), savepoint.pending()
+        ancestors = savepoint.ancestors()
+    else:
+        folder = local_path(path, "restore.path")
+        checkpoint, adopting, ancestors = read_checkpoint(job, folder, options)
+    remembered = {name: sink.history() for name, sink in sinks.items()}
+    history, own = _own_checkpoints(job, local_path(options.checkpoint_location))
+    check_restore(job, history, Lineage("", path, ancestors=ancestors), remembered)
+    kept = pieces_of((*adopting, *(one for one, decision in own if not decision.committed)))
+    waiting = [(name, sink.in_doubt()) for name, sink in sinks.items()]
+    return RestorePreview(
+        checkpoint,
+        own[-1][0].offsets.end if own else (),
+        {name: [one for one in pieces if key_of(one) in kept] for name, pieces in waiting},
+        {name: [one for one in pieces if key_of(one) not in kept] for name, pieces in waiting},
+    )
+
+
+def _own_checkpoints(
+    job: str, root: Path
+) -> tuple[History, list[tuple[CompletedCheckpoint, Decision]]]:
+    """Return the log of the job's own folder, its uncommitted checkpoints, and the newest one."""
+    if not (root / FOLDER).is_dir():
+        return History(), []
+    storage = ReadOnlyStorage(root)
+    log = JobLog(storage, job)
+    history = log.read()
+    store = CompletedCheckpointStore(storage, log, num_retained=1)
+    newest = history.decisions[-1:]
+    found = [one for one in history.decisions if not one.committed or one in newest]
+    return history, [(store.read(one), one) for one in found]
