@@ -72,7 +72,7 @@ def option_table(name: str, prefixes: tuple[str, ...] = ()) -> str:
 
 
 def _table(heads: list[str], rows: list[list[str]]) -> str:
-    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    lines = ["| " + " | ".join(heads) + " |", "|" + " -- |" * len(heads)]
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
 
 

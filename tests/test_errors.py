@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from twophase import errors, seal
 from twophase.errors import (
     BadRecordError,
+    CheckpointExpiredError,
     ConfigError,
     DeclinedError,
     FencedError,
@@ -27,6 +28,7 @@ from twophase.errors import (
     TwoPhaseError,
     from_text,
 )
+from twophase.failure_reason import CheckpointFailureReason
 
 
 def family(kind: type[TwoPhaseError]) -> list[type[TwoPhaseError]]:
@@ -272,3 +274,17 @@ def test_a_long_text_is_searched_in_bounded_time() -> None:
         )
         is None
     )
+
+
+def test_a_declined_error_keeps_its_reason_when_it_is_pickled_and_on_its_way_out_of_a_worker() -> (
+    None
+):
+    for error in (
+        DeclinedError("no.", reason=CheckpointFailureReason.TASK_CHECKPOINT_FAILURE),
+        CheckpointExpiredError("late."),
+        RejectedRowsError("row 7."),
+    ):
+        assert pickle.loads(pickle.dumps(error)).reason is error.reason
+        found = from_text(traceback_of(error))
+        assert isinstance(found, type(error))
+        assert found.reason is error.reason

@@ -22,6 +22,8 @@ _ERROR = re.compile(r"`(\w+Error)`")
 # the row says, and counts rows.
 ELSEWHERE = {
     "another driver runs": f"{_BY_HAND}::test_a_driver_that_was_overtaken_is_left_stopped",
+    "the job was stopped and has deleted its checkpoints": "tests/runtime/test_retention.py::"
+    "test_a_stopped_job_deletes_its_checkpoints_and_does_not_start_again_from_the_beginning",
     "Spark's folder is gone, or an old copy": "tests/runtime/test_job.py::"
     "test_a_restore_from_the_newest_checkpoint_leads_out_where_spark_s_folder_is_gone_or_old",
     (
@@ -60,11 +62,15 @@ ELSEWHERE = {
     "test_a_job_whose_jvm_has_the_lock_for_ever_stops_and_goes_on_in_another_jvm",
 }
 # Their states end by themselves, by a restart or when a server is back; the others need somebody.
+# A `SavepointError` is of a savepoint, not of the job; after an unfinished one the next start
+# commits the checkpoint.
 NO_STATE = {
     "ServiceError",
     "SparkLostError",
     "InDoubtError",
     "ReplayLostError",
+    "SavepointError",
+    "SavepointUnfinishedError",
     "TargetUnreachableError",
 }
 
@@ -80,7 +86,7 @@ def rows() -> dict[str, tuple[set[str], str]]:
     ]
     return {
         state.removeprefix("| "): ({*_ERROR.findall(error)}, takes)
-        for state, error, takes, _ in cells[1:]
+        for state, error, takes, _ in cells[2:]
     }
 
 

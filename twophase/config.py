@@ -142,6 +142,14 @@ class CheckpointMode(StrEnum):
     EXACTLY_ONCE = "exactly_once"
 
 
+class ExternalizedRetention(StrEnum):
+    """What becomes of the checkpoints of a job that has ended before its input did."""
+
+    RETAIN_ON_CANCELLATION = "retain_on_cancellation"
+    DELETE_ON_CANCELLATION = "delete_on_cancellation"
+    NO_EXTERNALIZED_CHECKPOINTS = "no_externalized_checkpoints"
+
+
 class RestartStrategy(StrEnum):
     """Restart strategy of the job after a restartable error."""
 
@@ -217,6 +225,13 @@ class JobOptions(Options):
         description="a state of a function that is larger gets a file of its own, beside the "
         "checkpoint's body ([functions with state](howto/functions-with-state.md))",
     )
+    externalized_retention: ExternalizedRetention = Field(
+        default=ExternalizedRetention.RETAIN_ON_CANCELLATION,
+        alias="checkpoint.externalized_retention",
+        description="what becomes of the checkpoints of a job that is stopped: kept, or deleted "
+        "with Spark's folder, and the job does not start again from here; "
+        "`no_externalized_checkpoints` deletes them after a failure too that no restart follows",
+    )
     commit_backoff_s: Duration = Field(
         default=0.1,
         alias="commit.backoff",
@@ -261,7 +276,8 @@ class JobOptions(Options):
     restore_path: str | None = Field(
         default=None,
         alias="restore.path",
-        description="begin a new lineage with the state of this checkpoint; may stay set",
+        description="begin a new lineage with the state of this checkpoint or savepoint; may stay "
+        "set",
     )
     allow_non_restored_state: bool = Field(
         default=False,

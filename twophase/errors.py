@@ -8,6 +8,8 @@
     |-- SparkLostError             the Spark application under the job is gone
     |-- ReplayLostError            a committed micro-batch has lost or changed records; the next
     |                              start continues without them
+    |-- SavepointError             a savepoint cannot be made, or is not whole; nothing was started
+    |   `-- SavepointUnfinishedError  it is saved, and its last checkpoint is not committed yet
     |-- DeclinedError              an attempt at a checkpoint failed before its decision;
     |                              nothing is visible
     |   |-- RejectedRowsError      the target rejected rows: the data is at fault, a retry
@@ -42,8 +44,10 @@ Every message says what happened, whether data is lost, and what to do next.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from twophase.failure_reason import CheckpointFailureReason
 from twophase.seal import last_sealed, seal
 
 
@@ -72,19 +76,29 @@ class TwoPhaseError(Exception):
         # Tracebacks show notes, so in a worker the sealed line is part of the text that Spark
         # carries (`from_text`).
         kinds = [_name(kind) for kind in type(self).__mro__ if issubclass(kind, TwoPhaseError)]
-        if note := seal({"kinds": kinds, "what": self.what, "remedy": self.remedy}):
+        sealed = {"kinds": kinds, "what": self.what, "remedy": self.remedy, **self._details()}
+        if note := seal(sealed):
             self.add_note(note)
 
     def __str__(self) -> str:
         parts = [self.what, self.data_lost, f"Next: {self.remedy}" if self.remedy else ""]
         return " ".join(part for part in parts if part)
 
+    def _details(self) -> dict[str, str]:
+        """Return what leaves a worker, or is pickled, with the texts."""
+        return {}
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.what, self.remedy)
+        return _rebuild, (type(self), self.what, self.remedy, self._details())
 
 
-def _rebuild(kind: type[TwoPhaseError], what: str, remedy: str) -> TwoPhaseError:
-    return kind(what, remedy=remedy)
+def _rebuild(
+    kind: type[TwoPhaseError], what: str, remedy: str, details: Mapping[str, str]
+) -> TwoPhaseError:
+    error = kind(what, remedy=remedy)
+    if isinstance(error, DeclinedError) and "reason" in details:
+        error.reason = CheckpointFailureReason[details["reason"]]
+    return error
 
 
 class ConfigError(TwoPhaseError):
@@ -130,11 +144,46 @@ class ReplayLostError(TwoPhaseError):
     data_lost = "No data is lost: every sink has its rows, and Spark their state."
 
 
+class SavepointError(TwoPhaseError):
+    """A savepoint cannot be made, or is not whole. Nothing was started, and no savepoint is left
+    half made.
+    """
+
+
+class SavepointUnfinishedError(SavepointError):
+    """The savepoint is saved, but a sink has not committed its last checkpoint yet. `twophase
+    savepoint finish` commits it, and so does a restore.
+    """
+
+    exit_code = 3
+    data_lost = "No data is lost: the checkpoint is decided, and the savepoint holds its pieces."
+
+
 class DeclinedError(TwoPhaseError):
-    """An attempt at a checkpoint failed before its decision. Its pieces are aborted."""
+    """An attempt at a checkpoint failed before its decision. Its pieces are aborted.
+
+    Args:
+        what: as for every error.
+        remedy: likewise.
+        reason: why it failed, as Flink names it; the class's own if not given.
+
+    Attributes:
+        reason: as given.
+    """
 
     restartable = True
     data_lost = "No data is lost: nothing of this attempt is visible."
+    usual_reason: ClassVar[CheckpointFailureReason] = CheckpointFailureReason.CHECKPOINT_DECLINED
+
+    def __init__(
+        self, what: str, *, remedy: str = "", reason: CheckpointFailureReason | None = None
+    ) -> None:
+        self.reason = reason or self.usual_reason
+        super().__init__(what, remedy=remedy)
+
+    def _details(self) -> dict[str, str]:
+        """Return the reason."""
+        return {"reason": self.reason.name}
 
 
 class RejectedRowsError(DeclinedError):
@@ -159,6 +208,8 @@ class SourceUnavailableError(DeclinedError):
 
 class CheckpointExpiredError(DeclinedError):
     """The attempt took longer than `checkpoint.timeout`."""
+
+    usual_reason = CheckpointFailureReason.CHECKPOINT_EXPIRED
 
 
 class StopJobError(TwoPhaseError):
@@ -263,7 +314,7 @@ def from_text(text: str) -> TwoPhaseError | None:
         return None
     known = {_name(kind): kind for kind in _tree(TwoPhaseError)}
     kind = next(known[name] for name in found["kinds"] if name in known)
-    return kind(found["what"], remedy=found["remedy"])
+    return _rebuild(kind, found["what"], found["remedy"], found)
 
 
 def _name(kind: type[TwoPhaseError]) -> str:

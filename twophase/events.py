@@ -42,6 +42,18 @@ class CheckpointTriggered(Event):
 
 
 @dataclass(frozen=True)
+class CheckpointNotTriggered(Event):
+    """No attempt at the checkpoint could begin, or not yet: nothing was asked to pre-commit.
+
+    `reason` is the name of a `CheckpointFailureReason`.
+    """
+
+    checkpoint: int
+    reason: str
+    cause: str
+
+
+@dataclass(frozen=True)
 class SinkAcknowledged(Event):
     """A sink has pre-committed all its pieces."""
 
@@ -141,6 +153,13 @@ class CheckpointReplayed(Event):
 @dataclass(frozen=True)
 class CheckpointSubsumed(Event):
     """The checkpoint's body was deleted; newer checkpoints are kept."""
+
+    checkpoint: int
+
+
+@dataclass(frozen=True)
+class CheckpointsReleased(Event):
+    """The job has ended, and its checkpoints, up to this one, were deleted as its options say."""
 
     checkpoint: int
 

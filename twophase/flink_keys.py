@@ -86,6 +86,13 @@ KEYS = (
         "checkpoint.memory_threshold",
         ("state.storage.fs.memory-threshold", "state.backend.fs.memory-threshold"),
     ),
+    FlinkKey(
+        f"{_CHECKPOINTING}externalized-checkpoint-retention",
+        "checkpoint.externalized_retention",
+        values=_same(
+            "retain_on_cancellation", "delete_on_cancellation", "no_externalized_checkpoints"
+        ),
+    ),
     FlinkKey(f"{_RESTART}type", _STRATEGY, ("restart-strategy",), values=_STRATEGIES),
     FlinkKey(f"{_RESTART}fixed-delay.attempts", "restart.attempts", strategy="fixed"),
     FlinkKey(
@@ -142,7 +149,8 @@ _INCREMENTAL = (
 )
 _LAST_ROWS = "always so: the last rows of a bounded run are in its last checkpoint"
 _SAVEPOINTS = (
-    "no savepoints: a restore begins with a checkpoint that `checkpoint.num_retained` keeps"
+    "no folder for all savepoints: each is made under a path of its own, by `Job.savepoint` or "
+    "`twophase savepoint create`"
 )
 _STORAGE = "always the folder `checkpointLocation`"
 

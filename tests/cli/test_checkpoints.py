@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,16 @@ from twophase.cli import checkpoint_list
 from twophase.cli.main import main
 from twophase.ids import Attempt
 from twophase.state.checkpoint import CompletedCheckpoint
-from twophase.state.entries import AcceptedLoss, Adoption, Decision, Lineage, Note, Rewrite
-from twophase.state.records import CommittedRecord, RepairedRecord
+from twophase.state.entries import (
+    AcceptedLoss,
+    Adoption,
+    Decision,
+    Lineage,
+    Note,
+    Released,
+    Rewrite,
+)
+from twophase.state.records import CommittedRecord, ReleasedRecord, RepairedRecord
 from twophase.state.storage import ReadOnlyStorage
 from twophase.state.store import CompletedCheckpointStore
 
@@ -53,6 +61,18 @@ def test_repairs_are_listed_with_who_and_why(job_folder: JobFolder) -> None:
     assert "adopted from the targets: 11111111 up to 0, by ann@host" in show(job_folder.root).stdout
     repairs = json.loads(show(job_folder.root, "--json").stdout)["repairs"]
     assert [repair["action"] for repair in repairs] == ["accept-loss", "adopt-from-target"]
+
+
+def test_a_job_that_has_given_up_its_checkpoints_says_so(job_folder: JobFolder) -> None:
+    job_folder.commit(0)
+    released = Released(LINEAGE, 0, 1_700_000_000_000)
+    job_folder.log.append(ReleasedRecord(released))
+    lines = show(job_folder.root).stdout.splitlines()
+    (line,) = [line for line in lines if line.startswith("released: ")]
+    assert line.endswith("its checkpoints, up to 0, were deleted when the job ended")
+    found = json.loads(show(job_folder.root, "--json").stdout)
+    assert found["released"] == asdict(released)
+    assert found["checkpoints"] == []
 
 
 def test_what_was_written_again_is_listed(job_folder: JobFolder) -> None:

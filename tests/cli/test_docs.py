@@ -9,7 +9,7 @@ import click
 
 from twophase.cli.jobfile.job_file import load_job_file
 from twophase.cli.main import main
-from twophase.coordinator.failure_reason import CheckpointFailureReason
+from twophase.failure_reason import CheckpointFailureReason
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -38,6 +38,7 @@ def test_the_reasons_that_are_raised_are_documented_as_raised() -> None:
     raised = {
         name
         for path in modules
+        if path.name != "failure_reason.py"
         for name in re.findall(r"CheckpointFailureReason\.([A-Z_]+)", path.read_text())
     }
     assert {

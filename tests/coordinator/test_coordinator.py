@@ -155,7 +155,9 @@ def test_i3_a_state_that_is_not_json_declines_the_attempt(driver: Driver, target
     with pytest.raises(DeclinedError, match="is not JSON"):
         driver.run(0)
     assert targets["facts"].prepared == targets["lake"].prepared == {}
-    assert [event.reason for event in driver.of(CheckpointDeclined)] == ["CHECKPOINT_DECLINED"]
+    assert [event.reason for event in driver.of(CheckpointDeclined)] == [
+        "CHECKPOINT_ASYNC_EXCEPTION"
+    ]
 
 
 def test_i3_a_state_that_cannot_be_taken_declines_the_attempt_before_anything_is_written(

@@ -369,7 +369,9 @@ def test_i8_a_decision_that_was_certainly_not_written_is_aborted_and_retried(
     monkeypatch.setattr(LocalStorage, "create", disk_full_once)
     driver.run(0)
     assert visible(targets["facts"]) == list(range(10))
-    assert [event.reason for event in driver.of(CheckpointDeclined)] == ["IO_EXCEPTION"]
+    assert [event.reason for event in driver.of(CheckpointDeclined)] == [
+        "FINALIZE_CHECKPOINT_FAILURE"
+    ]
 
 
 def test_i10_committing_against_another_target_stops(

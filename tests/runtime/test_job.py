@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import threading
 import time
@@ -32,6 +33,7 @@ from twophase.events import (
     JobRestarting,
     SinkAcknowledged,
 )
+from twophase.ids import Subtask, TransactionId
 from twophase.protocol.listener import InitializationContext, SnapshotContext
 from twophase.protocol.sink import SinkContext
 from twophase.runtime import spark_folder as folder_module
@@ -43,9 +45,11 @@ from twophase.state.entries import Decision
 from twophase.state.log import JobLog
 from twophase.state.records import FenceRecord
 from twophase.state.storage import LocalStorage, UnclearOutcomeError
-from twophase.testing.folder import FolderSink, FolderTarget
+from twophase.testing.folder import FolderSink, FolderTarget, FolderWriter
 
 pytestmark = [pytest.mark.spark, pytest.mark.part("runtime")]
+
+_FIRST_FILE_S = 1_700_000_000
 
 
 class Pipeline:
@@ -65,6 +69,7 @@ class Pipeline:
         text = "".join(json.dumps({"id": first + step}) + "\n" for step in range(rows))
         temporary = self.root / f".{self.files}"
         temporary.write_text(text)
+        os.utime(temporary, (_FIRST_FILE_S + self.files,) * 2)  # Spark reads them in this order
         temporary.rename(self.input / f"{self.files:05d}.json")
         self.files += 1
 
@@ -170,12 +175,18 @@ def fail_if(path: Path) -> Callable[[Any], Any]:
 
 
 def test_a_declined_attempt_is_retried_in_place(pipeline: Pipeline) -> None:
+    class Declining(FolderSink):
+        def writer(self, transaction: TransactionId, subtask: Subtask) -> FolderWriter:
+            if fails.exists():
+                fails.unlink()
+                raise DeclinedError("It declines.")
+            return super().writer(transaction, subtask)
+
     pipeline.add()
-    (pipeline.root / "fail").touch()
-    frame = pipeline.frame().mapInArrow(fail_if(pipeline.root / "fail"), "id long")
-    pipeline.run(
-        pipeline.writer(frame, ("facts", "lake"), options={"checkpoint.tolerable_failures": 1})
-    )
+    fails = pipeline.root / "fail"
+    fails.touch()
+    writer = pipeline.writer(sinks=("lake",), options={"checkpoint.tolerable_failures": 1})
+    pipeline.run(writer.sink("facts", Declining(pipeline.root / "facts")))
     assert pipeline.ids("facts") == pipeline.ids("lake") == list(range(10))
     assert [event.will_retry for event in pipeline.of(CheckpointDeclined)] == [True]
     assert pipeline.of(JobRestarting) == []

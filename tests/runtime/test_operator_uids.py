@@ -99,6 +99,17 @@ def test_two_that_were_there_before_the_check_are_restored_in_order() -> None:
     assert restored(taken(legs, *lines), *legs) == lines
 
 
+@pytest.mark.parametrize(
+    ("legs", "same"),
+    [([A, RATE, B], True), ([B, RATE, A], False), ([A, RATE], False), ([A, B, RATE], False)],
+)
+def test_spark_s_folder_goes_on_with_the_same_sources_in_the_same_order_only(
+    legs: list[SourceLeg], same: bool
+) -> None:
+    """Its log has no uids: it would give a source the offsets of another."""
+    assert OperatorStates(legs, {}).reads_same_sources(BOTH) is same
+
+
 def test_a_source_that_is_read_twice_is_no_collision() -> None:
     OperatorStates([A, A], {}).check_uids()
     assert restored(taken([A, A], LINES["a"], LINES["a"]), A, A) == (LINES["a"], LINES["a"])

@@ -38,7 +38,16 @@ from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
 from twophase.sources.kafka.range_digest import RangeDigest, _decoded
 from twophase.state import codec
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
-from twophase.state.entries import AcceptedLoss, Adoption, Decision, Lineage, Note, Proof, Rewrite
+from twophase.state.entries import (
+    AcceptedLoss,
+    Adoption,
+    Decision,
+    Lineage,
+    Note,
+    Proof,
+    Released,
+    Rewrite,
+)
 from twophase.state.log import JobLog, job_of
 from twophase.state.records import (
     CommittedRecord,
@@ -314,7 +323,7 @@ def test_each_record_is_what_it_was(sequence: int) -> None:
 def test_every_kind_of_record_is_there() -> None:
     found = {
         read_record(path).kind
-        for folder in ("job", "folded")
+        for folder in ("job", "folded", "released")
         for path in (GOLDEN / folder / "log").iterdir()
     }
     assert found == {kind.kind for kind in Record.__args__}
@@ -549,3 +558,8 @@ def test_the_id_of_an_xa_branch_is_what_it_was() -> None:
     assert found.belongs_to(owner)
     short = TransactionId("orders", A, 7, Attempt(2, 3), "facts", "abababab")
     assert (found.identify(owner), found.session) == ((short, Subtask(1, 101)), 17)
+
+
+def test_a_folder_whose_checkpoints_were_given_up_is_known_as_one(golden: Path) -> None:
+    found = JobLog(LocalStorage(golden / "released"), "orders").read()
+    assert found == History(1, (Lineage(A),), (), (), Released(A, 0, 1_700_000_100_000))

@@ -90,6 +90,11 @@ def _print(found: CheckpointList) -> None:
     console.print(table)
     for name in found.undecided:
         console.print(Text(f"undecided: {clean(name)}", style="dim"), soft_wrap=True)
+    if (gone := found.history.released) is not None:
+        what = f"its checkpoints, up to {gone.checkpoint}, were deleted when the job ended"
+        console.print(
+            Text(f"released: {local_time(gone.at_ms)} {what}", style="yellow"), soft_wrap=True
+        )
     for repair in found.history.repairs:
         console.print(Text(f"repaired: {clean(_repair(repair))}", style="yellow"), soft_wrap=True)
     whole = [entry for entry in found.entries if entry.body is not None]
@@ -186,6 +191,7 @@ def _to_json(found: CheckpointList) -> dict[str, Any]:
         "checkpoints": [_entry_to_json(entry) for entry in found.entries],
         "undecided": list(found.undecided),
         "repairs": [asdict(repair) for repair in found.history.repairs],
+        "released": asdict(gone) if (gone := found.history.released) else None,
     }
 
 

@@ -12,7 +12,7 @@ from twophase.cli.display.console import JobConsole
 from twophase.cli.display.failures import show_error
 from twophase.cli.options import is_verbose
 
-_COMMANDS = ("checkpoints", "repair", "run", "state")
+_COMMANDS = ("checkpoints", "repair", "run", "savepoint", "state")
 
 _EXIT_CODES = """\
 \b

@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from twophase.coordinator.context import JobContext
-from twophase.coordinator.failure_reason import CheckpointFailureReason
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.coordinator.state_machine import Action, Signal
 from twophase.coordinator.stopwatch import Stopwatch
 from twophase.errors import CheckpointExpiredError, DeclinedError, FencedError, InDoubtError
 from twophase.events import CheckpointDecided
 from twophase.failpoints import failpoint
+from twophase.failure_reason import CheckpointFailureReason
 from twophase.ids import Attempt
 from twophase.redaction import shown
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
@@ -130,7 +130,8 @@ class CheckpointAttempt:
         except Exception as error:
             raise DeclinedError(
                 f"Checkpoint {number}: an operator state could not be snapshotted: "
-                f"{shown(str(error))}."
+                f"{shown(str(error))}.",
+                reason=CheckpointFailureReason.CHECKPOINT_ASYNC_EXCEPTION,
             ) from error
 
     def _decide(self) -> Action:
@@ -141,7 +142,8 @@ class CheckpointAttempt:
         try:
             decision = store.prepare(completed)
         except (OSError, AlreadyExistsError, UnclearOutcomeError) as error:
-            raise _not_written(pending, error) from error
+            reason = CheckpointFailureReason.IO_EXCEPTION
+            raise _not_written(pending, error, reason) from error
         pending.signal(Signal.TRIED)
         try:
             store.decide(decision)
@@ -150,7 +152,8 @@ class CheckpointAttempt:
         except FencedError as error:
             return self._end(Signal.FENCED, error)
         except OSError as error:
-            declined = _not_written(pending, error)
+            reason = CheckpointFailureReason.FINALIZE_CHECKPOINT_FAILURE
+            declined = _not_written(pending, error, reason)
             declined.__cause__ = error
             return self._end(Signal.NOT_WRITTEN, declined)
         self._completed = completed
@@ -179,16 +182,9 @@ class CheckpointAttempt:
         return self.pending.signal(signal)
 
 
-def reason_of(error: DeclinedError, *, stopping: bool) -> CheckpointFailureReason:
-    """Return the reason why an attempt failed, as Flink names it."""
-    if isinstance(error, CheckpointExpiredError):
-        return CheckpointFailureReason.CHECKPOINT_EXPIRED
-    if isinstance(error.__cause__, OSError | UnclearOutcomeError):
-        return CheckpointFailureReason.IO_EXCEPTION
-    if stopping:
-        return CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN
-    return CheckpointFailureReason.CHECKPOINT_DECLINED
-
-
-def _not_written(pending: PendingCheckpoint, error: Exception) -> DeclinedError:
-    return DeclinedError(f"Checkpoint {pending.checkpoint} could not be written: {error}.")
+def _not_written(
+    pending: PendingCheckpoint, error: Exception, reason: CheckpointFailureReason
+) -> DeclinedError:
+    return DeclinedError(
+        f"Checkpoint {pending.checkpoint} could not be written: {error}.", reason=reason
+    )

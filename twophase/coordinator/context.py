@@ -9,6 +9,7 @@ from twophase.config import JobOptions
 from twophase.coordinator.checkpoint_completion import CheckpointCompleter
 from twophase.coordinator.clock import Clock
 from twophase.coordinator.commit_loop import CommitLoop
+from twophase.coordinator.failure_manager import FailureManager
 from twophase.coordinator.fan_out import FanOut, sequentially
 from twophase.coordinator.listeners import Listeners
 from twophase.coordinator.proofs import Proofs
@@ -32,8 +33,11 @@ class JobContext:
         clock: the time.
         listeners: notified of completed, aborted and subsumed checkpoints.
         fan_out: calls several sinks, one after the other or side by side.
+        failures: counts the failed attempts of all drivers in this process; without it, those
+            of this one.
 
     Attributes:
+        failures: as given, or its own.
         stopping: set when the job is to stop; waits and retries end then.
         log: the job's log.
         store: the completed checkpoints.
@@ -53,6 +57,7 @@ class JobContext:
         *,
         listeners: Sequence[CheckpointListener] = (),
         fan_out: FanOut = sequentially,
+        failures: FailureManager | None = None,
     ) -> None:
         self.job = job
         self.sinks = sinks
@@ -60,6 +65,7 @@ class JobContext:
         self.observers = observers
         self.clock = clock
         self.fan_out = fan_out
+        self.failures = failures or FailureManager(options.tolerable_failures)
         self.listeners = Listeners(listeners)
         self.stopping = threading.Event()
         self.log = JobLog(storage, job)

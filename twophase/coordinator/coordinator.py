@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from twophase.coordinator.attempt import AttemptSequence, CheckpointAttempt, Snapshot, reason_of
+from twophase.coordinator.attempt import AttemptSequence, CheckpointAttempt, Snapshot
 from twophase.coordinator.attempt_closing import AttemptCloser
 from twophase.coordinator.commit_queue import CommitQueue, Spawn, plain_thread
 from twophase.coordinator.context import JobContext
@@ -27,6 +27,7 @@ from twophase.coordinator.proofs import has_moved
 from twophase.coordinator.recovery import DriverRecovery
 from twophase.coordinator.recovery_steps import Restore, commit_decided
 from twophase.coordinator.state_machine import Action, Signal
+from twophase.coordinator.trigger_gate import TriggerGate
 from twophase.coordinator.validation import SinkValidation
 from twophase.errors import (
     CheckpointMissingError,
@@ -34,12 +35,27 @@ from twophase.errors import (
     LostCommittableError,
     OffsetMismatchError,
 )
-from twophase.events import CheckpointDeclined, CheckpointReplayed, CheckpointTriggered
+from twophase.events import (
+    CheckpointDeclined,
+    CheckpointReplayed,
+    CheckpointTriggered,
+)
 from twophase.failpoints import failpoint
+from twophase.failure_reason import CheckpointFailureReason
 from twophase.ids import Attempt
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.entries import Decision, Lineage
 from twophase.state.records import LineageRecord
+
+_CAUSED_BY_STOP = frozenset(
+    {
+        CheckpointFailureReason.CHECKPOINT_DECLINED,
+        CheckpointFailureReason.EXCEPTION,
+        CheckpointFailureReason.TASK_CHECKPOINT_FAILURE,
+        CheckpointFailureReason.TASK_FAILURE,
+    }
+)
+"""A stop cancels Spark's jobs: what fails like this while the job stops fails because of that."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +102,7 @@ class CheckpointCoordinator:
         self.closer = AttemptCloser(context, validation)
         self._recovery = DriverRecovery(context, self.attempts, validation, self.closer)
         self._snapshot = snapshot
-        self._last_commit_s = float("-inf")
+        self._gate = TriggerGate(context)
         self._commit_queue = CommitQueue(spawn, on_failure)
 
     @property
@@ -197,6 +213,15 @@ class CheckpointCoordinator:
             CheckpointReplayed(self.context.job, decision.checkpoint, execute is not None)
         )
 
+    def cannot_trigger(self, number: int, error: OSError) -> DeclinedError:
+        """Report that what the trigger has to read cannot be read; return the error to raise.
+
+        Args:
+            number: n.
+            error: of Spark's offset log, or of the store.
+        """
+        return self._gate.cannot_trigger(number, error)
+
     def checkpoint(
         self, number: int, offsets: FrozenOffsets, pre_commit: Callable[[PendingCheckpoint], None]
     ) -> None:
@@ -213,16 +238,16 @@ class CheckpointCoordinator:
             StopJobError: the job must stop.
         """
         self._make_room(number)
-        tolerable = self.context.options.tolerable_failures
-        for failures in range(tolerable + 1):
-            self._pause()
+        while True:
+            self._gate.pause(number)
             failpoint("C01")
             attempt = self._trigger(number, offsets)
             match attempt.run(pre_commit):
                 case Action.COMMIT:
+                    self.context.failures.succeeded()
                     self._finish(attempt)
                     return
-                case Action.ABORT if self._decline(attempt, last=failures == tolerable):
+                case Action.ABORT if self._decline(attempt):
                     continue
                 case _:  # ABORT, and no attempt is left; or STOP
                     raise attempt.error
@@ -236,17 +261,9 @@ class CheckpointCoordinator:
             commit_decided(self.context.log.history, self.context.completer.recommit)
         left = self.context.log.history.uncommitted()
         if len(left) > at_most:  # only a stop leaves something over
-            raise DeclinedError(
-                f"Job {self.context.job!r}: checkpoint {number} was not begun: checkpoint "
-                f"{left[0].checkpoint} is decided but not committed yet, and the job is stopping."
+            raise self._gate.stopped(
+                number, f"checkpoint {left[0].checkpoint} is decided but not committed yet, and "
             )
-
-    def _pause(self) -> None:
-        """Keep `checkpoint.min_pause` between a commit and the next trigger."""
-        clock = self.context.clock
-        left_s = self._last_commit_s + self.context.options.min_pause_s - clock.monotonic_s()
-        if left_s > 0:
-            clock.wait(self.context.stopping, left_s)
 
     def _trigger(self, number: int, offsets: FrozenOffsets) -> CheckpointAttempt:
         """Step 1."""
@@ -289,22 +306,28 @@ class CheckpointCoordinator:
             return False
         if pending.signal(Signal.PROVEN) is Action.SUBSUME:
             completer.conclude(attempt.completed, attempt.stopwatch)
-        self._last_commit_s = self.context.clock.monotonic_s()
+        self._gate.committed()
         return True
 
-    def _decline(self, attempt: CheckpointAttempt, *, last: bool) -> bool:
+    def _decline(self, attempt: CheckpointAttempt) -> bool:
         """Abort the attempt everywhere; return whether it is retried."""
         pending, error, stopping = attempt.pending, attempt.error, self.context.stopping.is_set()
         if not isinstance(error, DeclinedError):
             raise error
-        reason = reason_of(error, stopping=stopping)
-        will_retry = error.restartable and reason.counts and not last and not stopping
+        if stopping and error.reason in _CAUSED_BY_STOP:
+            error.reason = (
+                CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN
+                if self._commit_queue.failure is None
+                else CheckpointFailureReason.CHECKPOINT_COORDINATOR_SUSPEND
+            )
+        tolerated = self.context.failures.tolerates(error.reason)
+        will_retry = error.restartable and tolerated and not stopping
         self.context.observers(
             CheckpointDeclined(
                 self.context.job,
                 pending.checkpoint,
                 pending.attempt,
-                reason.name,
+                error.reason.name,
                 str(error),
                 will_retry,
             )

@@ -11,7 +11,7 @@ from twophase.coordinator.recovery_steps import Restore
 from twophase.errors import CheckpointMissingError, RestoreRefusedError
 from twophase.events import Observers
 from twophase.protocol.sink import NamesPieces, Sink, SinkHistory
-from twophase.state.entries import Lineage
+from twophase.state.entries import Lineage, Released
 from twophase.state.records import History
 
 _SHOWN = 5
@@ -114,6 +114,8 @@ def check_histories(
     Raises:
         CheckpointMissingError: starting would rewrite rows that a sink already has.
     """
+    if history.released is not None:
+        raise _released(job, history.released)
     for name, remembered in sinks.items():
         if remembered.generation > history.generation:
             state = (
@@ -189,6 +191,15 @@ def check_restore(
 
 
 def _check_restore_against_log(job: str, history: History, lineage: Lineage) -> None:
+    gone = history.released
+    if gone is not None and gone.checkpoint > lineage.ancestors.get(gone.lineage, -1):
+        raise RestoreRefusedError(
+            f"Job {job!r}: cannot restore from {lineage.restored_from}: checkpoint "
+            f"{gone.checkpoint} of lineage {gone.lineage} was committed after it, and deleted when "
+            "the job ended; its rows would then be written twice. Nothing was written.",
+            remedy="restore from a copy that has this checkpoint, or give the job another name and "
+            "target.",
+        )
     for decision in history.decisions:
         if decision.checkpoint > lineage.ancestors.get(decision.lineage, -1):
             state = "is committed" if decision.committed else "must still be committed"
@@ -199,6 +210,17 @@ def _check_restore_against_log(job: str, history: History, lineage: Lineage) -> 
                 remedy="start the job without restore.path to go on from it, "
                 f"or restore from {decision.folder}.",
             )
+
+
+def _released(job: str, released: Released) -> CheckpointMissingError:
+    return CheckpointMissingError(
+        f"Job {job!r}: its checkpoints, up to {released.checkpoint}, were deleted when it ended, "
+        "as checkpoint.externalized_retention said. Starting would read the sources from their "
+        "beginning and write rows twice; nothing was written.",
+        remedy="begin under another name, with another checkpointLocation and other targets; or "
+        "restore with restore.path from a copy of the folder that has this checkpoint; or go on "
+        "from what the targets have: twophase repair adopt-from-target JOB.yaml",
+    )
 
 
 def _undecided(job: str, what: str, pieces: Sequence[str]) -> CheckpointMissingError:

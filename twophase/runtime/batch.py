@@ -31,14 +31,18 @@ from twophase.errors import (
     TwoPhaseError,
 )
 from twophase.events import Observers, SinkAcknowledged
+from twophase.failure_reason import CheckpointFailureReason
+from twophase.ids import TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink, BatchSink, Sink
 from twophase.redaction import shown
 from twophase.runtime import logical_plan
+from twophase.runtime.batch_gate import BatchGate, GateClosedError
 from twophase.runtime.lost_replay_remedy import begin_afresh
 from twophase.runtime.shared_folder import SharedFolder
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.runtime.spark_jobs import SparkJobs
+from twophase.runtime.task_failure import is_task_failure
 from twophase.runtime.writer_task import write_batch
 from twophase.sources.kafka import range_digest
 
@@ -93,6 +97,7 @@ class BatchHandler:
 
     Attributes:
         error: the failure of the last micro-batch; Spark keeps only its text.
+        gate: before each micro-batch.
     """
 
     def __init__(
@@ -108,6 +113,7 @@ class BatchHandler:
         observers: Observers,
     ) -> None:
         self.error: Exception | None = None
+        self.gate = BatchGate()
         self._coordinator = coordinator
         self._sinks = sinks
         self._folder = folder
@@ -120,16 +126,26 @@ class BatchHandler:
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Called by Spark on the driver, for each micro-batch and again after a failure."""
         try:
-            self._handle(batch, number)
+            with self.gate.batch(number):
+                self._handle(batch, number)
+        except GateClosedError:
+            raise RuntimeError(_STOPPED) from None
         except BaseException as error:  # noqa: BLE001 Spark gets each as an exception
             self.error = failure(error)
             if self._coordinator.context.stopping.is_set():
                 raise RuntimeError(_STOPPED) from None
             raise self.error from self.error.__cause__
 
+    def has_finished(self, number: int) -> bool:
+        """Return whether Spark has noted a micro-batch as finished."""
+        return self._folder.finished() >= number
+
     def _handle(self, batch: DataFrame, number: int) -> None:
-        offsets = self._folder.offsets(number)
-        found = self._coordinator.classify(number, offsets)
+        try:
+            offsets = self._folder.offsets(number)
+            found = self._coordinator.classify(number, offsets)
+        except OSError as error:
+            raise self._coordinator.cannot_trigger(number, error) from error
         if isinstance(found, Replay):
             self._share_digests(batch, number, found.decision)
             self._coordinator.replay(
@@ -323,7 +339,8 @@ def declined(error: BaseException, what: str) -> TwoPhaseError:
     if found is not None:
         return found
     return DeclinedError(
-        f"{what} failed: {type(error).__name__}: {shown(_brief(text), _SPARK_SHOWN)}."
+        f"{what} failed: {type(error).__name__}: {shown(_brief(text), _SPARK_SHOWN)}.",
+        reason=CheckpointFailureReason.TASK_FAILURE if is_task_failure(error) else None,
     )
 
 
@@ -336,8 +353,8 @@ def _brief(text: str) -> str:
     return " | ".join(lines[:3])
 
 
-def _write(frame: DataFrame, sink: JobSink, transaction: Any) -> list[Committable]:
-    rows = sink.rows(frame)
+def _write(frame: DataFrame, sink: JobSink, transaction: TransactionId) -> list[Committable]:
+    rows = _planned(frame, sink, transaction)
     match sink.sink:
         case ArrowSink():
             return write_batch(rows, sink.sink, transaction)
@@ -345,3 +362,17 @@ def _write(frame: DataFrame, sink: JobSink, transaction: Any) -> list[Committabl
             return list(sink.sink.pre_commit(rows, transaction))
         case other:
             raise TypeError(f"{type(other).__name__} is neither an ArrowSink nor a BatchSink")
+
+
+def _planned(frame: DataFrame, sink: JobSink, transaction: TransactionId) -> DataFrame:
+    """Return the rows for a sink, by the job's own function, which runs before any task does."""
+    try:
+        return sink.rows(frame)
+    except TwoPhaseError:
+        raise
+    except Exception as error:
+        raise DeclinedError(
+            f"{transaction}: its rows could not be planned: {type(error).__name__}: "
+            f"{shown(_brief(str(error)), _SPARK_SHOWN)}.",
+            reason=CheckpointFailureReason.EXCEPTION,
+        ) from error

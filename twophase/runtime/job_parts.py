@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from twophase.config import JobOptions
 from twophase.coordinator.clock import SystemClock
 from twophase.coordinator.context import JobContext
+from twophase.coordinator.failure_manager import FailureManager
 from twophase.coordinator.fan_out import SideBySide
 from twophase.errors import ConfigError
 from twophase.events import Observer, Observers
@@ -61,6 +62,7 @@ class JobParts:
         groups: commits group offsets to Kafka.
         fan_out: calls the sinks side by side.
         shared: finds executors that do not share the job's folder.
+        failures: counts the failed attempts at checkpoints.
     """
 
     def __init__(self, description: JobDescription) -> None:
@@ -73,6 +75,7 @@ class JobParts:
         self.groups = GroupOffsetsListener(description.name, legs, self.observers)
         self.fan_out = SideBySide(partial(thread_like_this, self.spark, f"twophase-{self.name}"))
         self.shared = SharedFolder(self.name, self.spark.sparkContext, self.storage.root / "spark")
+        self.failures = FailureManager(description.options.tolerable_failures)
 
     @property
     def name(self) -> str:
@@ -99,6 +102,7 @@ class JobParts:
             SystemClock(),
             listeners=tuple(self.listeners()),
             fan_out=self.fan_out,
+            failures=self.failures,
         )
 
     def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:

@@ -7,6 +7,7 @@ from dataclasses import fields
 
 from twophase.events import (
     CheckpointDeclined,
+    CheckpointsReleased,
     CommitRetried,
     Event,
     GroupOffsetsDelayed,
@@ -18,7 +19,7 @@ from twophase.events import (
 from twophase.redaction import printable
 
 _log = logging.getLogger("twophase")
-_INFO = (RecoveryFinished, OrphansAborted)
+_INFO = (RecoveryFinished, OrphansAborted, CheckpointsReleased)
 _WARNING = (CheckpointDeclined, CommitRetried, GroupOffsetsDelayed, JobRestarting)
 
 

@@ -100,8 +100,7 @@ class OperatorStates:
         """
         returned = checkpoint.operator_states.get("functions", {}) if checkpoint else {}
         if checkpoint:
-            surplus = [f"function {uid!r}" for uid in returned if uid not in self._functions]
-            _check_place(checkpoint, surplus, options)
+            self.check_functions(checkpoint, options)
         self._stores = {}
         for uid, function in self._functions.items():
             listed = checkpoint.function_states.get(uid, ()) if checkpoint else ()
@@ -117,6 +116,26 @@ class OperatorStates:
                     raw_operator_state_inputs=raw,
                 )
             )
+
+    def reads_same_sources(self, checkpoint: CompletedCheckpoint) -> bool:
+        """Return whether a checkpoint has the state of the job's sources, in the same order."""
+        sources = checkpoint.operator_states.get("sources", [])
+        return len(sources) == len(self._legs) and all(
+            _key_in(state) == _key_of(leg) if state["entries"] else state["format"] == leg.name
+            for state, leg in zip(sources, self._legs, strict=True)
+        )
+
+    def check_functions(self, checkpoint: CompletedCheckpoint, options: JobOptions) -> None:
+        """Check that the job has a place for the state of every function.
+
+        Raises:
+            ConfigError: it has none, and the options do not allow that.
+        """
+        _check_place(checkpoint, self._surplus_functions(checkpoint), options)
+
+    def _surplus_functions(self, checkpoint: CompletedCheckpoint) -> list[str]:
+        functions = checkpoint.operator_states.get("functions", {})
+        return [f"function {uid!r}" for uid in functions if uid not in self._functions]
 
     def start_offsets(
         self, checkpoint: CompletedCheckpoint, options: JobOptions
@@ -136,11 +155,10 @@ class OperatorStates:
                 "read. Nothing was written.",
                 remedy="leave restore.path out and let the job go on in its own folder.",
             )
-        states = checkpoint.operator_states
         waiting: dict[_SourceKey, list[Mapping[str, Any]]] = {}
-        for state in states.get("sources", []):
+        for state in checkpoint.operator_states.get("sources", []):
             if state["entries"]:
-                waiting.setdefault((state["format"], state.get("source", "")), []).append(state)
+                waiting.setdefault(_key_in(state), []).append(state)
         self.check_uids({key: len(listed) for key, listed in waiting.items()})
         lines = [
             _source_line(found.pop(0)) if (found := waiting.get(_key_of(leg))) else None
@@ -151,9 +169,7 @@ class OperatorStates:
             for (name, uid), left in waiting.items()
             for _ in left
         ]
-        surplus += [
-            f"function {uid!r}" for uid in states.get("functions", {}) if uid not in self._functions
-        ]
+        surplus += self._surplus_functions(checkpoint)
         _check_place(checkpoint, surplus, options)
         return tuple(lines)
 
@@ -185,6 +201,11 @@ def _key_of(leg: SourceLeg) -> _SourceKey:
         return leg.name, ""
     given = {key.lower(): value for key, value in leg.options.items()}
     return leg.name, given.get("uid", KafkaOptions.model_fields["uid"].default)
+
+
+def _key_in(state: Mapping[str, Any]) -> _SourceKey:
+    """Return the key of a source that has begun, as `_key_of` does."""
+    return state["format"], state.get("source", "")
 
 
 def _source_state(leg: SourceLeg, line: str | None) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 `restore.path` names the checkpoint's folder, `<job's folder>/chk/<lineage>-<n>-<attempt>`, in this
 job's folder or in a copy of it. The log beside it shows that the checkpoint is decided: a body
-alone decides nothing.
+alone decides nothing. It may also name a savepoint (runtime/savepoint_restore.py).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from twophase.errors import (
 )
 from twophase.ids import new_lineage_id
 from twophase.runtime.operator_states import OperatorStates
+from twophase.runtime.savepoint_restore import is_savepoint, verified
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import Decision, Lineage
 from twophase.state.log import JobLog
@@ -52,12 +53,12 @@ def load_restore(
         ConfigError: there is no such decided checkpoint, or its state does not fit the job.
         RestoreRefusedError: the log that it was decided in has a later checkpoint that is decided
             and not committed (I2).
+        CheckpointMissingError: it was deleted when the job ended.
         CorruptRecordError: it is damaged.
     """
-    folder = Path(path.removeprefix("file://")).absolute()
-    begun = JobLog(storage, job).read().lineage
-    if begun is not None and begun.restored_from == str(folder):
+    if was_restored_from(job, storage, path):
         return None
+    folder = _folder(path)
     history, checkpoint, adopting = _read(job, folder, options)
     [continued] = [known for known in history.lineages if known.id == checkpoint.lineage]
     lineage = Lineage(
@@ -69,6 +70,16 @@ def load_restore(
         proofs=checkpoint.proofs,
     )
     return Restore(checkpoint, lineage, adopting)
+
+
+def was_restored_from(job: str, storage: LocalStorage, path: str) -> bool:
+    """Return whether the current lineage began with the checkpoint or savepoint at a path."""
+    begun = JobLog(storage, job).read().lineage
+    return begun is not None and begun.restored_from == str(_folder(path))
+
+
+def _folder(path: str) -> Path:
+    return Path(path.removeprefix("file://")).absolute()
 
 
 def restored_checkpoint(
@@ -111,8 +122,10 @@ def _read_restored(
     job: str, folder: Path, options: JobOptions
 ) -> CompletedCheckpoint | TwoPhaseError:
     """Return the checkpoint in a folder, or the error that says why it is gone."""
+    if is_savepoint(str(folder)):
+        return verified(job, str(folder)).checkpoint()
     found = _find(job, folder)
-    if isinstance(found, ConfigError):
+    if isinstance(found, TwoPhaseError):
         return found
     try:
         return found.store.read_with_states(
@@ -128,7 +141,7 @@ def _read(
 ) -> tuple[History, CompletedCheckpoint, tuple[CompletedCheckpoint, ...]]:
     """Return the log beside `folder`, the checkpoint in it, and the uncommitted ones up to it."""
     found = _find(job, folder)
-    if isinstance(found, ConfigError):
+    if isinstance(found, TwoPhaseError):
         raise found
     decisions = found.history.decisions
     place = decisions.index(found.decision)
@@ -156,7 +169,7 @@ class _Found:
     decision: Decision
 
 
-def _find(job: str, folder: Path) -> _Found | ConfigError:
+def _find(job: str, folder: Path) -> _Found | TwoPhaseError:
     """Return the decision on the checkpoint in `folder`, or the error if it is none or not kept."""
     root = folder.parent.parent
     if folder.parent.name != "chk" or not (root / "log").is_dir():
@@ -172,6 +185,12 @@ def _find(job: str, folder: Path) -> _Found | ConfigError:
     named = [
         decision for decision in history.decisions if Path(decision.folder).name == folder.name
     ]
+    if not named and history.released is not None:
+        return CheckpointMissingError(
+            f"restore.path {str(folder)!r} was deleted when job {job!r} ended, as "
+            "checkpoint.externalized_retention said.",
+            remedy="name a copy of it that has the log beside it.",
+        )
     if not named:
         return ConfigError(
             f"restore.path {str(folder)!r} is not decided, or no longer kept, in job {job!r}.",

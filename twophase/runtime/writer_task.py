@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import TaskContext
 
 from twophase.arrow_values import integers, texts
-from twophase.errors import DeclinedError
+from twophase.errors import DeclinedError, TwoPhaseError
 from twophase.failpoints import failpoint
+from twophase.failure_reason import CheckpointFailureReason
 from twophase.ids import Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink
 from twophase.protocol.writer import SinkWriter
-from twophase.redaction import SETTING, share_redaction
+from twophase.redaction import SETTING, share_redaction, shown
 from twophase.seal import share_key
 from twophase.workers import freeze_gc
 
@@ -91,11 +93,27 @@ class WriterTask:
             for batch in batches:
                 if batch.num_rows == 0:
                     continue
-                if writer is None:
-                    writer = self._sink.writer(self._transaction, subtask)
-                writer.write(batch)
-            return writer.pre_commit() if writer else None
+                with self._pre_committing(subtask):
+                    if writer is None:
+                        writer = self._sink.writer(self._transaction, subtask)
+                    writer.write(batch)
+            with self._pre_committing(subtask):
+                return writer.pre_commit() if writer else None
         except BaseException:
             if writer is not None:
                 writer.abort()
             raise
+
+    @contextmanager
+    def _pre_committing(self, subtask: Subtask) -> Iterator[None]:
+        """Name an error of the writer as one: what the task reads may fail too."""
+        try:
+            yield
+        except TwoPhaseError:
+            raise
+        except Exception as error:
+            raise DeclinedError(
+                f"{self._transaction}: the writer of subtask {subtask} failed: "
+                f"{type(error).__name__}: {shown(str(error))}.",
+                reason=CheckpointFailureReason.TASK_CHECKPOINT_FAILURE,
+            ) from error

@@ -21,6 +21,7 @@ from twophase.state.entries import (
     Lineage,
     Note,
     Proof,
+    Released,
     Repair,
     Rewrite,
     proofs_from_json,
@@ -69,6 +70,14 @@ class RepairedRecord:
 
 
 @dataclass(frozen=True)
+class ReleasedRecord:
+    """The job has ended, and its checkpoints may be deleted: no start goes on from them."""
+
+    kind: ClassVar[str] = "RELEASED"
+    released: Released
+
+
+@dataclass(frozen=True)
 class SubsumedRecord:
     """The history of all records before this one, which may be deleted."""
 
@@ -77,7 +86,13 @@ class SubsumedRecord:
 
 
 Record = (
-    FenceRecord | LineageRecord | DecidedRecord | CommittedRecord | RepairedRecord | SubsumedRecord
+    FenceRecord
+    | LineageRecord
+    | DecidedRecord
+    | CommittedRecord
+    | RepairedRecord
+    | ReleasedRecord
+    | SubsumedRecord
 )
 
 
@@ -90,12 +105,15 @@ class History:
         lineages: all lineages, oldest first; the last is the current one.
         decisions: the decided checkpoints whose bodies are retained, oldest first.
         repairs: the repairs made by operators, oldest first; kept for ever.
+        released: what was given up, if the current lineage has ended like that. Then there are no
+            decisions, and only a new lineage goes on.
     """
 
     generation: int = 0
     lineages: tuple[Lineage, ...] = ()
     decisions: tuple[Decision, ...] = ()
     repairs: tuple[Repair, ...] = ()
+    released: Released | None = None
 
     @property
     def lineage(self) -> Lineage | None:
@@ -136,7 +154,7 @@ class History:
                     all(known.id != lineage.id for known in self.lineages),
                     f"lineage {lineage.id} begins twice",
                 )
-                return replace(self, lineages=(*self.lineages, lineage))
+                return replace(self, lineages=(*self.lineages, lineage), released=None)
             case DecidedRecord(decision):
                 self._check_next(decision)
                 return replace(self, decisions=(*self.decisions, decision))
@@ -144,8 +162,16 @@ class History:
                 return replace(self, decisions=tuple(self._committed(lineage_id, checkpoint)))
             case RepairedRecord(repair):
                 return self._repaired(repair)
+            case ReleasedRecord(released):
+                self._check_released(released)
+                return replace(self, decisions=(), released=released)
             case SubsumedRecord(history):
                 return history
+
+    def _check_released(self, released: Released) -> None:
+        newest = self.newest(released.lineage)
+        known = newest is not None and newest.checkpoint == released.checkpoint
+        _check(known and not self.uncommitted(), f"release of checkpoint {released.checkpoint}")
 
     def _repaired(self, repair: Repair) -> History:
         repairs = (*self.repairs, repair)
@@ -183,6 +209,7 @@ class History:
 
     def _check_next(self, decision: Decision) -> None:
         lineage, newest = self.lineage, self.newest(decision.lineage)
+        _check(self.released is None, f"checkpoint {decision.checkpoint} after a release")
         _check(
             lineage is not None and lineage.id == decision.lineage,
             f"decision in lineage {decision.lineage}",
@@ -210,8 +237,11 @@ class History:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return asdict(self)
+        """Return JSON values; as older versions wrote them if nothing was released."""
+        value = asdict(self)
+        if self.released is None:
+            del value["released"]
+        return value
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> History:
@@ -221,11 +251,14 @@ class History:
             lineages=tuple(_lineage(lineage) for lineage in value["lineages"]),
             decisions=tuple(_decision(decision) for decision in value["decisions"]),
             repairs=tuple(_repair(repair) for repair in value.get("repairs", ())),
+            released=Released(**value["released"]) if value.get("released") else None,
         )
 
 
 def record_to_json(record: Record) -> dict[str, Any]:
     """Return the fields of a record as JSON values; its kind is stored separately."""
+    if isinstance(record, SubsumedRecord):
+        return {"history": record.history.to_json()}
     return asdict(record)
 
 
@@ -247,6 +280,8 @@ def record_from_json(kind: str, value: Any, where: str) -> Record:
                 return CommittedRecord(lineage=value["lineage"], checkpoint=value["checkpoint"])
             case RepairedRecord.kind:
                 return RepairedRecord(_repair(value["repair"]))
+            case ReleasedRecord.kind:
+                return ReleasedRecord(Released(**value["released"]))
             case SubsumedRecord.kind:
                 return SubsumedRecord(History.from_json(value["history"]))
             case _:

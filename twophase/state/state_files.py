@@ -99,6 +99,17 @@ def read_states(
     return replace(checkpoint, function_states=found)
 
 
+def inlined(checkpoint: CompletedCheckpoint) -> CompletedCheckpoint:
+    """Return a checkpoint, with the data of all of its states, whose body needs no other file."""
+    return replace(
+        checkpoint,
+        function_states={
+            uid: tuple(replace(state, file=None) for state in states)
+            for uid, states in checkpoint.function_states.items()
+        },
+    )
+
+
 def delete_state_files(storage: Storage, folder: str) -> None:
     """Delete the state files of one attempt at a checkpoint.
 

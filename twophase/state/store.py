@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 
 from twophase.errors import (
@@ -12,6 +13,7 @@ from twophase.errors import (
     NewerFormatError,
 )
 from twophase.failpoints import failpoint
+from twophase.failure_reason import CheckpointFailureReason
 from twophase.ids import Attempt
 from twophase.protocol.record import NEWER_REMEDY, digest
 from twophase.state import codec
@@ -64,12 +66,13 @@ class CompletedCheckpointStore:
         """
         checkpoint = write_states(self._storage, checkpoint, self._memory_threshold)
         try:
-            data = codec.encode(_KIND, checkpoint.to_json())
+            data = encode_body(checkpoint)
         except (TypeError, ValueError, RecursionError) as error:
             raise DeclinedError(
                 f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} holds an operator "
                 f"state or a handle that is not JSON: {error}.",
                 remedy="return JSON values from snapshot_state: no NaN, no dates, no objects.",
+                reason=CheckpointFailureReason.CHECKPOINT_ASYNC_EXCEPTION,
             ) from error
         decision = Decision(
             lineage=checkpoint.lineage,
@@ -176,6 +179,12 @@ class CompletedCheckpointStore:
             kept = tuple(decision for decision in history.decisions if decision not in self._gone)
             self._log.fold(replace(history, decisions=kept))
 
+    def delete(self, decisions: Iterable[Decision]) -> None:
+        """Delete the bodies of decisions that the log does not have any more."""
+        for decision in decisions:
+            self._delete(decision.folder)
+            failpoint("C17")
+
     def sweep(self) -> None:
         """Delete bodies and state files that no decision names: of declined attempts and
         of dead drivers.
@@ -210,6 +219,11 @@ def retained(history: History, num_retained: int) -> list[Decision]:
     return [
         decision for decision in history.decisions if not decision.committed or decision in newest
     ]
+
+
+def encode_body(checkpoint: CompletedCheckpoint) -> bytes:
+    """Encode a `_metadata` file, the inverse of `decode_body`."""
+    return codec.encode(_KIND, checkpoint.to_json())
 
 
 def decode_body(data: bytes, name: str) -> CompletedCheckpoint:

@@ -20,6 +20,8 @@ How to read it
     sinks            tasks, sessions and what servers answer (`twophase.testing.memory`,
                      `twophase.sinks.mysql`)
     faults           what goes wrong, what operators do
+    release          a job that is stopped gives its checkpoints up
+                     (`twophase.coordinator.release`)
     repairs          how an operator leads the job out (`twophase.coordinator.accept_loss`,
                      `.rewrite`, `.adopt`)
     invariants       I1 to I8 and the goal: how each is expressed is in its docstring

@@ -31,6 +31,7 @@ from verification.model.state import (
     History,
     Lineage,
     Record,
+    Release,
     Repaired,
     Slot,
     State,
@@ -53,7 +54,9 @@ def apply(history: History, record: Record) -> History:
     if isinstance(record, Fence):
         return history._replace(generation=record.generation)
     if isinstance(record, Begin):
-        return history._replace(lineages=(*history.lineages, record.lineage))
+        return history._replace(lineages=(*history.lineages, record.lineage), released=())
+    if isinstance(record, Release):
+        return history._replace(decisions=(), released=record[1:])
     if isinstance(record, Repaired):
         return _repaired(history, record)
     if isinstance(record, Decide):
@@ -71,7 +74,8 @@ def apply(history: History, record: Record) -> History:
 
 def _repaired(history: History, record: Repaired) -> History:
     if record.begins is not None:
-        return history._replace(lineages=(*history.lineages, record.begins), decisions=())
+        lineages = (*history.lineages, record.begins)
+        return history._replace(lineages=lineages, decisions=(), released=())
     about = (record.lineage, record.number)
     changed = [
         _amended(found, record) if found[:2] == about else found for found in history.decisions

@@ -25,6 +25,7 @@ I6 = "I6 a store without history stops"
 I7 = "I7 one driver writes"
 I8 = "I8 losses are real"
 ROWS = "rows are committed exactly once"
+GIVEN_UP = "what is given up is committed, and nothing waits"
 
 _CRASH = World("crash", "", (MEMORY,), budget=Budget(crashes=1))
 _RIVAL = World("rival", "", (MEMORY,), budget=Budget(rivals=1))
@@ -211,6 +212,18 @@ MUTANTS = (
         "adopts a checkpoint, and leaves its pieces in other sinks",
         replace(_ADOPTED, servers=(MEMORY, MEMORY)),
         I8,
+    ),
+    Mutant(
+        Mistake.RELEASE_BEFORE_COMMIT,
+        "gives a checkpoint up that is not committed in every sink yet",
+        worlds.RELEASED,
+        GIVEN_UP,
+    ),
+    Mutant(
+        Mistake.RELEASE_WITHOUT_CLOSING,
+        "gives the checkpoints up without closing its attempts",
+        worlds.RELEASED,
+        GIVEN_UP,
     ),
     # As first built:
     Mutant(

@@ -7,7 +7,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from verification.model import checkpoint, closing, log, recovery, repairs, sinks, steps, targets
+from verification.model import (
+    checkpoint,
+    closing,
+    log,
+    recovery,
+    release,
+    repairs,
+    sinks,
+    steps,
+    targets,
+)
 from verification.model.explore import Specification, Transition
 from verification.model.faults import faults
 from verification.model.invariants import INVARIANTS, is_settled
@@ -31,6 +41,7 @@ _DRIVER: dict[str, Actions] = {
     steps.RUNNING: checkpoint.running,
     steps.DELETE: log.deleting,
     steps.COLLAPSE: checkpoint.collapse,
+    **dict.fromkeys((steps.RELEASE, steps.RELEASED), release.release),
 }
 _COMMITS_BEHIND = frozenset(
     {steps.RUNNING, *(step for step, act in _DRIVER.items() if act is closing.close)}
@@ -77,6 +88,8 @@ def _driver_transitions(world: World, state: State, driver: Driver) -> Iterator[
     act = _DRIVER.get(driver.step)
     if act is not None:
         yield from act(world, state, driver)
+    if driver.step in (steps.IDLE, steps.RUNNING):
+        yield from release.stops(world, state, driver)
     if driver.step in (steps.RECOMMIT, steps.IDLE, steps.REPLAY) or (
         world.max_concurrent > 1
         and driver.step in _COMMITS_BEHIND

@@ -183,6 +183,8 @@ def remembered(state: State) -> Remembered:
 def is_refused(history: History, found: Remembered) -> bool:
     """`check_histories`."""
     generation, committed = found
+    if history.released:
+        return True
     ancestors = {ancestor: last for known in history.lineages for ancestor, last in known.ancestors}
     if generation > history.generation:
         return True
@@ -208,7 +210,8 @@ def is_restore_refused(world: World, driver: Driver) -> bool:
     decisions = driver.history.decisions
     if world.mistake is Mistake.RESTORE_OVERLOOKS_COMMITTED:
         decisions = tuple(log.uncommitted(driver.history))
-    found = [*(decision[:2] for decision in decisions), *driver.remembered[1]]
+    released = [driver.history.released] if driver.history.released else []
+    found = [*(decision[:2] for decision in decisions), *released, *driver.remembered[1]]
     return any(number > ancestors.get(lineage, -1) for lineage, number in found)
 
 

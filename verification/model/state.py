@@ -62,11 +62,16 @@ class Decision(NamedTuple):
 
 
 class History(NamedTuple):
-    """What the log adds up to."""
+    """What the log adds up to.
+
+    Attributes:
+        released: lineage and number of the newest checkpoint that was given up when the job ended.
+    """
 
     generation: int = 0
     lineages: tuple[Lineage, ...] = ()
     decisions: tuple[Decision, ...] = ()
+    released: tuple[int, ...] = ()
 
 
 class Fence(NamedTuple):
@@ -98,6 +103,14 @@ class Commit(NamedTuple):
     number: int
 
 
+class Release(NamedTuple):
+    """The job has ended, and has given its checkpoints up."""
+
+    kind: Literal["RELEASED"]
+    lineage: int
+    number: int
+
+
 class Subsume(NamedTuple):
     """The history of everything before."""
 
@@ -119,7 +132,7 @@ class Repaired(NamedTuple):
     begins: Lineage | None = None
 
 
-Record = Fence | Begin | Decide | Commit | Subsume | Repaired
+Record = Fence | Begin | Decide | Commit | Release | Subsume | Repaired
 
 
 class Slot(NamedTuple):
@@ -257,6 +270,7 @@ class Budget(NamedTuple):
         swaps: a target is swapped for an empty one.
         repairs: an operator runs a repair.
         returns: a piece that was rolled back is prepared again.
+        releases: the job is stopped, and gives its checkpoints up.
     """
 
     crashes: int = 0
@@ -275,6 +289,7 @@ class Budget(NamedTuple):
     swaps: int = 0
     repairs: int = 0
     returns: int = 0
+    releases: int = 0
 
 
 class State(NamedTuple):

@@ -33,6 +33,8 @@ COLLAPSE = "collapses the ledger"
 SWEEP = "sweeps"
 SWEEP_ABORT = "aborts losers"
 REPLAY = "replays"
+RELEASE = "gives its checkpoints up"
+RELEASED = "has given its checkpoints up"
 
 
 def with_driver(state: State, driver: Driver) -> State:

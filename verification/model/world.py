@@ -81,6 +81,8 @@ class Mistake(Enum):
     ADOPT_BY_THE_FOLDER = auto()
     ADOPT_WITHOUT_COMMITTING = auto()
     EMPTY_TAKEN_FOR_NEW = auto()
+    RELEASE_BEFORE_COMMIT = auto()
+    RELEASE_WITHOUT_CLOSING = auto()
 
 
 @dataclass(frozen=True, eq=False)

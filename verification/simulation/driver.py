@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from twophase.config import JobOptions
+from twophase.coordinator import release
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.fan_out import SideBySide, sequentially
@@ -36,6 +37,7 @@ from verification.simulation.spark import SCHEMA, Executors, QueryLog
 from verification.simulation.telling import Started
 from verification.simulation.threads import Thread
 from verification.simulation.verdict import judge
+from verification.simulation.worlds import RELEASED
 
 if TYPE_CHECKING:
     from verification.simulation.world import World
@@ -137,6 +139,7 @@ class Driver:
         reached: whether it reached its goal.
         refused: whether it is expected to fail at its start.
         stopping: whether it was asked to stop.
+        gives_up: whether it ends by giving its checkpoints up, without being asked to stop.
         generation: what it has fenced the log with; None before.
     """
 
@@ -159,7 +162,7 @@ class Driver:
         )
         self.error: Exception | None = None
         self.reached = self.refused = False
-        self.stopping = False
+        self.stopping = self.gives_up = False
         self.generation: int | None = None
         self._world = world
         self._goal = goal
@@ -212,8 +215,24 @@ class Driver:
                 raise error
             self._world.scheduler.sleep(delay_s)
             error = _error_of(lambda: self._run_query(self._start_query(storage)))
+        if self._world.options.world == RELEASED and (self.stopping or self.gives_up):
+            self._release(error)
         for sink in self._sinks.values():
             sink.close()
+
+    def _release(self, error: Exception | None) -> None:
+        """As `twophase.runtime.retention`: what cannot be given up is kept."""
+        coordinator = self._coordinator
+        if coordinator is None or isinstance(error, StopJobError):
+            return
+        try:
+            done = release.release_checkpoints(
+                coordinator.context, coordinator.attempts, coordinator.closer
+            )
+        except Exception as found:  # noqa: BLE001 the job has ended; what it has is kept
+            self._world.happens(f"not released: {type(found).__name__}")
+        else:
+            self._world.happens("released" if done else "kept")
 
     def _start_query(self, storage: LocalStorage) -> QueryLog | None:
         """Steps 3 to 6; nothing to run if it is stopping."""

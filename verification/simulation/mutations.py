@@ -16,7 +16,14 @@ from unittest import mock
 
 import pymysql
 
-from twophase.coordinator import accept_loss, attempt_closing, coordinator, recovery, validation
+from twophase.coordinator import (
+    accept_loss,
+    attempt_closing,
+    coordinator,
+    recovery,
+    release,
+    validation,
+)
 from twophase.coordinator.adopt import AdoptionRepair
 from twophase.coordinator.adoption_plan import AdoptionPlanner
 from twophase.coordinator.attempt_closing import AttemptCloser, Closed
@@ -28,7 +35,7 @@ from twophase.coordinator.lineage_order import LineageOrder
 from twophase.coordinator.orphans import Orphans
 from twophase.coordinator.validation import check_restore
 from twophase.errors import DeclinedError, FencedError, TargetUnreachableError
-from twophase.ids import Subtask
+from twophase.ids import Attempt, Subtask
 from twophase.protocol.outcome import AlreadyCommitted
 from twophase.sinks.mysql import committer, orphans, writer, xid
 from twophase.sinks.mysql import sink as mysql_sink
@@ -38,13 +45,20 @@ from twophase.sinks.mysql.metadata_tables import MetadataTables
 from twophase.sinks.mysql.sink import MySqlSink
 from twophase.state import storage, store
 from twophase.state.checkpoint import CompletedCheckpoint
-from twophase.state.entries import Rewrite
+from twophase.state.entries import Released, Rewrite
 from twophase.state.log import JobLog
-from twophase.state.records import History
+from twophase.state.records import History, ReleasedRecord
 from twophase.state.storage import LocalStorage
 from twophase.state.store import CompletedCheckpointStore
 from verification.simulation.options import Mishap, Options
-from verification.simulation.worlds import COPIED, REPAIRED, RESTORED_TARGET, SWAPPED, in_world
+from verification.simulation.worlds import (
+    COPIED,
+    RELEASED,
+    REPAIRED,
+    RESTORED_TARGET,
+    SWAPPED,
+    in_world,
+)
 
 
 @dataclass(frozen=True)
@@ -278,6 +292,31 @@ _real_checkpoint = CheckpointCoordinator.checkpoint
 _real_create = JobLog._create
 _real_store_prepare = CompletedCheckpointStore.prepare
 
+
+def _release_uncommitted(context: Any, attempts: Any, closer: Any) -> bool:
+    """Gives up whatever is decided, committed or not."""
+    history = context.log.history
+    newest = history.newest(history.lineage.id) if history.lineage else None
+    if newest is None:
+        return False
+    closer.close_below(Attempt(attempts.generation, attempts.counter + 1))
+    with mock.patch.object(History, "_check_released", _nothing):
+        context.log.append(ReleasedRecord(Released(newest.lineage, newest.checkpoint, 0)))
+    return True
+
+
+def _release_without_closing(context: Any, attempts: Any, _: Any) -> bool:
+    return _release_checkpoints(context, attempts, mock.Mock())
+
+
+def _check_histories_without_release(job: str, history: History, *rest: Any) -> None:
+    _check_histories(job, replace(history, released=None), *rest)
+
+
+_release_checkpoints = release.release_checkpoints
+_check_histories = validation.check_histories
+
+
 _RULED_OUT: dict[str, Sequence[Any]] = {
     "an unknown branch is taken for committed": [
         (committer.Committer, "_decide", lambda *_: AlreadyCommitted("the server does not know it"))
@@ -408,6 +447,18 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
         [(Rewrite, "withdrew", lambda *_: False)],
     ),
     "an adoption leaves the pieces that wait": (REPAIRED, [(AdoptionRepair, "_commit", _nothing)]),
+    "checkpoints are given up before they are committed": (
+        RELEASED,
+        [(release, "release_checkpoints", _release_uncommitted)],
+    ),
+    "checkpoints are given up and attempts left open": (
+        RELEASED,
+        [(release, "release_checkpoints", _release_without_closing)],
+    ),
+    "a start does not look whether the checkpoints were given up": (
+        RELEASED,
+        [(validation, "check_histories", _check_histories_without_release)],
+    ),
     "an adoption of several lineages leaves the pieces that wait": (
         REPAIRED,
         [(AdoptionPlanner, "_sink_plan", _plan_of_one_lineage)],
@@ -435,6 +486,13 @@ _RESTORED_WHILE_IT_STANDS_STILL = {
     "subsume_every": 1,
     "max_concurrent": 1,
 }
+_STOPPED_WHILE_SERVERS_FAIL = {
+    "stops": 8,
+    "server_crashes": 2,
+    "network_rate": 0.05,
+    "network_budget": 20,
+    "mishaps": (),
+}
 _BEHIND = {"max_concurrent": 3, "keyed": False, "checkpoints": 5}
 _SOONER: dict[str, Mapping[str, Any]] = {
     "the newest commit is made first": _BEHIND,
@@ -460,6 +518,7 @@ _SOONER: dict[str, Mapping[str, Any]] = {
         "checkpoints": 5,
     },
     "the ledger is collapsed before the mark is raised": {"subsume_every": 1},
+    "checkpoints are given up and attempts left open": _STOPPED_WHILE_SERVERS_FAIL,
     "a commit does not require its predecessor": _RESTORED_WHILE_IT_STANDS_STILL,
     "the mark is raised to what a target lacks": _RESTORED_WHILE_IT_STANDS_STILL,
     "neither a lock nor a fence keeps old writers out": _WORKERS_OUTLIVE_THEIR_DRIVER,

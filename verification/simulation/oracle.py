@@ -36,6 +36,7 @@ class Oracle:
         on_decided: hears of each decision.
         generation: the newest fence in each job's log, by its folder.
         records: how many records each log has got.
+        released: the folders whose job has given its checkpoints up.
         restored: the checkpoints that lineages were begun from.
         folders: the job's folder of each driver process.
         fencers: whose the newest fence in each log is.
@@ -59,6 +60,7 @@ class Oracle:
     decided: dict[tuple[str, str, int], Decision] = field(default_factory=dict)
     generation: dict[str, int] = field(default_factory=dict)
     records: Counter[str] = field(default_factory=Counter)
+    released: set[str] = field(default_factory=set)
     restored: set[str] = field(default_factory=set)
     servers: list[Server] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
@@ -114,6 +116,8 @@ class Oracle:
                 self._decide(root, path, body["decision"])
             case b"COMMITTED":
                 self._commit(root, body["lineage"], body["checkpoint"])
+            case b"RELEASED":
+                self._release(root)
             case b"REPAIRED":
                 self.on_repaired(
                     body["repair"]["action"], self.repaired.repair(self, root, path, body["repair"])
@@ -214,6 +218,13 @@ class Oracle:
         self.holds(not early, f"I4: COMMITTED({checkpoint}) before that of {early}")
         decision.committed = True
         return None
+
+    def _release(self, root: str) -> None:
+        """Nobody commits any more what is given up."""
+        mine = [found for found in self.decided.values() if found.root == root]
+        undone = [found.checkpoint for found in mine if not found.committed]
+        self.holds(not undone, f"I2: RELEASED, and {undone} are decided and not committed")
+        self.released.add(root)
 
     def _before(self, decision: Decision) -> list[Decision]:
         """Older decisions of its lineage."""

@@ -25,6 +25,7 @@ from twophase.errors import (
     TwoPhaseError,
 )
 from twophase.events import Observer, SinkAcknowledged
+from twophase.failure_reason import CheckpointFailureReason
 from twophase.ids import TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink
@@ -220,7 +221,7 @@ class Executors:
                 part = job.running.pop(task)
                 if task.error is None:
                     job.results.setdefault(part, task.result)
-                elif isinstance(task.error, OSError | pymysql.Error):
+                elif _is_of_server(task.error):
                     raise DeclinedError(f"a task failed: {task.error!r}")
                 elif isinstance(task.error, TwoPhaseError):
                     raise task.error
@@ -246,9 +247,11 @@ class Executors:
         """One task, whose end nobody may look at any more."""
         try:
             task.result = job.write(batches)
-        except (TwoPhaseError, OSError, pymysql.Error):
-            raise
         except Exception as error:
+            if _is_of_server(error) or (
+                isinstance(error, TwoPhaseError) and not _is_of_writer(error)
+            ):
+                raise
             self._scheduler.stop(f"{task.name} failed with {error!r}")
             raise
         finally:
@@ -323,6 +326,18 @@ class _AcknowledgingJob(_SinkJob):
                 pending.job, pending.checkpoint, pending.attempt, self._name, len(pieces), rows, 0.0
             )
         )
+
+
+def _is_of_writer(error: BaseException) -> bool:
+    """Whether a writer has failed with an error that it does not name."""
+    failed = CheckpointFailureReason.TASK_CHECKPOINT_FAILURE
+    return isinstance(error, DeclinedError) and error.reason is failed
+
+
+def _is_of_server(error: BaseException) -> bool:
+    """Whether a server or a disk has failed, in a writer or beside it."""
+    cause = error.__cause__ if _is_of_writer(error) else error
+    return isinstance(cause, OSError | pymysql.Error)
 
 
 @lru_cache(maxsize=4096)

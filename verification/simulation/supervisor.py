@@ -26,10 +26,11 @@ from verification.simulation.incidents import Incident, incident
 from verification.simulation.options import Mishap, Options
 from verification.simulation.repairs import Operator, Repair
 from verification.simulation.scheduler import Process
-from verification.simulation.verdict import check_end, check_lost, check_refused
+from verification.simulation.verdict import check_end, check_lost, check_refused, check_released
 from verification.simulation.world import World
 from verification.simulation.worlds import (
     COPIED,
+    RELEASED,
     REPAIRED,
     RESTORED_TARGET,
     SWAPPED,
@@ -139,7 +140,9 @@ class Supervisor:
         self._chosen_at: Counter[str] = Counter()
         self._meddled = False
         self._stops = (
-            (*_LOSSES, CheckpointMissingError) if world.options.world == REPAIRED else _LOSSES
+            (*_LOSSES, CheckpointMissingError)
+            if world.options.world in (REPAIRED, RELEASED)
+            else _LOSSES
         )
         world.faults.on_stall = self._suspect
         world.oracle.on_decided = self._decided
@@ -175,6 +178,9 @@ class Supervisor:
             return
         if self._options.world == REPAIRED:
             self._work_with_repairs()
+            return
+        if self._options.world == RELEASED:
+            self._work_until_released()
             return
         if self._options.restore:
             self._storm(lambda: len(self._world.oracle.decided) >= self._options.checkpoints // 2)
@@ -299,6 +305,31 @@ class Supervisor:
             if not self._is_stopped():
                 self._world.oracle.violated(f"the job does not go on: {last.error!r}")
             self._repair()
+
+    def _work_until_released(self) -> None:
+        """The storm, until a driver that was stopped has given the checkpoints up, or all chunks
+        but the last are written; then a last driver does. A start after it is refused.
+        """
+        goal, oracle = self._options.checkpoints, self._world.oracle
+        self._storm(lambda: any(driver.reached for driver in self._drivers))
+        self._world.faults.calm = True
+        self._wait_for_the_end()
+        self._scheduler.wait_until(lambda: all(server.up for server in self._world.servers), None)
+        if self._folder not in oracle.released:
+            last = self._start(goal, None)
+            last.gives_up = True
+            self._wait_for_the_end()
+            self.last_error = last.error
+            oracle.holds(last.reached, f"the job does not go on: {last.error!r}")
+            oracle.holds(self._folder in oracle.released, "the checkpoints are not given up")
+        check_released(self._world, self._folder)
+        refused = self._start(goal, None)
+        self._wait_for_the_end()
+        oracle.holds(
+            isinstance(refused.error, CheckpointMissingError),
+            f"I6: a start after the release ended with {refused.error!r}",
+        )
+        check_released(self._world, self._folder)
 
     def _repair_until(self, reached: Callable[[], bool]) -> None:
         while not reached():

@@ -7,11 +7,17 @@ from __future__ import annotations
 import pytest
 
 from verification.simulation.runner import Summary, run_all
-from verification.simulation.worlds import COPIED, REPAIRED, RESTORED_TARGET, SWAPPED
+from verification.simulation.worlds import COPIED, RELEASED, REPAIRED, RESTORED_TARGET, SWAPPED
 
 pytestmark = pytest.mark.part("simulation")
 
-SEEDS = {COPIED: range(100), RESTORED_TARGET: range(100), SWAPPED: range(100), REPAIRED: range(20)}
+SEEDS = {
+    COPIED: range(100),
+    RESTORED_TARGET: range(100),
+    SWAPPED: range(100),
+    REPAIRED: range(20),
+    RELEASED: range(100),
+}
 HAPPENS = {
     COPIED: [
         "copied: plain",
@@ -31,6 +37,7 @@ HAPPENS = {
         *("recorded: accept-loss", "recorded: rewrite", "recorded: adopt-from-target"),
         *("R01", "R02", "R03", "R04", "R05"),
     ],
+    RELEASED: ["released", "kept", "not released: FencedError", "G01", "G02"],
 }
 
 

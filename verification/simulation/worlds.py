@@ -11,7 +11,9 @@ two | nothing that was committed is lacking, or the job ends with a named error 
 nobody | | swapped | another server, empty or older, or a table that was dropped and created again |
 the same | | repaired | a loss that stops the job by name, of some after a restore; an operator runs
 the repair that the error names, see `incidents` and `repairs` | nothing is duplicated; what was
-given up is missing, and nothing else |
+given up is missing, and nothing else | | released | a driver that is asked to stop gives its
+checkpoints up, also while others take over or it dies | what was decided is visible, nothing is
+left, and no start goes on |
 """
 
 from __future__ import annotations
@@ -22,18 +24,19 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from verification.simulation.options import Options
+from verification.simulation.options import Mishap, Options
 from verification.simulation.server import Backup
 
 if TYPE_CHECKING:
     from verification.simulation.driver import Driver
     from verification.simulation.world import World
 
-COPIED, RESTORED_TARGET, SWAPPED, REPAIRED = WORLDS = (
+COPIED, RESTORED_TARGET, SWAPPED, REPAIRED, RELEASED = WORLDS = (
     "copied",
     "target restored",
     "swapped",
     "repaired",
+    "released",
 )
 COPY, BESIDE = "/data/copy", "/data/beside"
 _DELAYS_S = (0.0, 0.003, 0.03, 0.3)
@@ -51,6 +54,10 @@ def in_world(seed: int, world: str) -> Options:
     options = replace(options, checkpoints=max(options.checkpoints, 3))
     if world == COPIED:
         return replace(options, rivals=0, suspicion=0.0)
+    if world == RELEASED:
+        dies = [Mishap(random.choice(("G01", "G02", "C17", "C20")), 1, 0.0) for _ in range(2)]
+        mishaps = tuple(random.sample((*options.mishaps, *dies), len(options.mishaps) + 2))
+        return replace(options, stops=random.choice((1, 2, 4)), mishaps=mishaps)
     if world == REPAIRED:
         subsume_every = random.choice((1, 2, 3))
         restore = random.choice(("here", "", ""))

@@ -16,6 +16,7 @@ these, and these stay.
     delta/     the intent and the manifest of a Delta piece
     states/    a job's folder: two checkpoints of a function `rules` with state of every form, in
                the body and in files; the first is subsumed
+    released/  a job's folder whose checkpoints were given up (added later)
 
 The story of the job: driver 1 decides and commits checkpoint 0. Its attempt 1.2 at checkpoint 1 is
 declined, because a target rejects rows; 1.3 is decided. Driver 2 commits it and decides 2. A piece
@@ -50,9 +51,15 @@ from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
 from twophase.sources.kafka.range_digest import RangeDigest
 from twophase.state import codec
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
-from twophase.state.entries import AcceptedLoss, Adoption, Lineage, Note, Proof, Rewrite
+from twophase.state.entries import AcceptedLoss, Adoption, Lineage, Note, Proof, Released, Rewrite
 from twophase.state.log import JobLog
-from twophase.state.records import CommittedRecord, FenceRecord, LineageRecord, RepairedRecord
+from twophase.state.records import (
+    CommittedRecord,
+    FenceRecord,
+    LineageRecord,
+    ReleasedRecord,
+    RepairedRecord,
+)
 from twophase.state.storage import LocalStorage
 from twophase.state.store import CompletedCheckpointStore
 
@@ -227,6 +234,21 @@ def make_job(root: Path) -> None:
     )
 
 
+def make_released(root: Path) -> None:
+    """Write `released`."""
+    storage = LocalStorage(root / "released")
+    log = JobLog(storage, JOB)
+    store = CompletedCheckpointStore(storage, log, num_retained=1)
+    log.read()
+    log.append(FenceRecord(1))
+    log.append(LineageRecord(Lineage(A)))
+    store.decide(store.prepare(checkpoint(A, 0, Attempt(1, 1), {"facts": [0], "lake": [0]}, ())))
+    log.append(CommittedRecord(A, 0))
+    [gone] = log.history.decisions
+    log.append(ReleasedRecord(Released(A, 0, 1_700_000_100_000)))
+    store.delete([gone])
+
+
 def make_files(root: Path) -> None:
     """Write `files`: checkpoint 0 is in the mark, 1 in `done`, 2 waits."""
     fields = pa.schema([("id", pa.int64()), ("day", pa.string())])
@@ -284,6 +306,7 @@ def main(root: Path) -> None:
     make_files(root)
     make_others(root)
     make_states(root)
+    make_released(root)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from twophase.cli.display.query_progress import QueryProgress
-from twophase.coordinator.failure_reason import CheckpointFailureReason
 from twophase.events import (
     CheckpointCommitted,
     CheckpointDecided,
@@ -23,6 +22,7 @@ from twophase.events import (
     RecoveryStarted,
     SinkAcknowledged,
 )
+from twophase.failure_reason import CheckpointFailureReason
 
 STOPPING = "stopping"
 

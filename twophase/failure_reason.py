@@ -1,4 +1,7 @@
-"""Reasons why a checkpoint failed, by the names of Flink's CheckpointFailureReason."""
+"""Reasons why a checkpoint failed, by the names of Flink's CheckpointFailureReason.
+
+Whoever finds the failure says the reason: a `DeclinedError` carries it.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ from enum import Enum
 class CheckpointFailureReason(Enum):
     """A reason, its message, and whether it counts against `checkpoint.tolerable_failures`.
 
-    Reasons marked "not raised on Spark" have no counterpart there; docs/failure-reasons.md
-    says what covers each.
+    Those that count are the ones that Flink's CheckpointFailureManager counts. Reasons marked "not
+    raised on Spark" have no counterpart there; docs/failure-reasons.md says what covers each.
     """
 
     TOO_MANY_CHECKPOINT_REQUESTS = (
@@ -22,7 +25,7 @@ class CheckpointFailureReason(Enum):
         False,
     )
     NOT_ALL_REQUIRED_TASKS_RUNNING = "Not all sinks are open.", False
-    EXCEPTION = "An exception occurred while triggering the checkpoint.", True
+    EXCEPTION = "An exception occurred while triggering the checkpoint.", False
     IO_EXCEPTION = "The checkpoint could not be written.", True
     CHECKPOINT_ASYNC_EXCEPTION = "The snapshot of an operator state failed.", True
     CHECKPOINT_EXPIRED = "The checkpoint expired before it was complete.", True
@@ -40,10 +43,10 @@ class CheckpointFailureReason(Enum):
     CHECKPOINT_COORDINATOR_SUSPEND = "The coordinator is suspended.", False
     JOB_FAILOVER_REGION = "A failover region restarts (not raised on Spark).", False
     TASK_FAILURE = "A task failed.", False
-    TASK_CHECKPOINT_FAILURE = "A task failed while it pre-committed.", True
+    TASK_CHECKPOINT_FAILURE = "A task failed while it pre-committed.", False
     UNKNOWN_TASK_CHECKPOINT_NOTIFICATION_FAILURE = "An unknown task reported a failure.", False
     FINALIZE_CHECKPOINT_FAILURE = "The completed checkpoint could not be decided.", True
-    TRIGGER_CHECKPOINT_FAILURE = "The checkpoint could not be triggered.", True
+    TRIGGER_CHECKPOINT_FAILURE = "The checkpoint could not be triggered.", False
 
     def __init__(self, message: str, counts: bool) -> None:
         self.message = message
