@@ -103,7 +103,10 @@ class Driver:
         if self.coordinator.context.log.history.lineage is None:
             self.coordinator.begin_lineage(Lineage(new_lineage_id()))
         context, newest = self.coordinator.context, self.coordinator.newest()
-        found = context.store.read_with_states(newest) if self.functions and newest else None
+        may_drop, store = context.options.allow_non_restored_state, context.store
+        found = None
+        if self.functions and newest:
+            found = store.read_with_states(newest, may_drop=may_drop)
         self.states.initialize(found, context.options)
         return self
 

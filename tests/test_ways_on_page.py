@@ -38,6 +38,10 @@ ELSEWHERE = {
     "test_a_file_of_spark_s_log_that_a_power_cut_emptied_is_deleted_and_the_job_goes_on",
     "the checkpoint restored from is gone": "tests/runtime/test_restored_lineage.py::"
     "test_it_does_not_start_without_that_state",
+    "a file of a function's state is gone or damaged": "tests/runtime/test_function_states.py::"
+    "test_a_job_whose_state_is_gone_begins_without_it_where_it_may",
+    "a function with state left the job": "tests/runtime/test_function_states.py::"
+    "test_its_state_is_dropped_where_it_may_be_and_that_is_said",
     (
         "a newer version of twophase has written to the folder"
     ): "tests/coordinator/test_newer_format.py::"

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.cli.conftest import JobFolder
+from tests.runtime.savepoint_world import World
 from tests.state.conftest import snapshot
 from twophase.cli.main import main
 from twophase.protocol.operator_state import Redistribution, SerializedState
@@ -52,6 +53,17 @@ def test_every_state_is_printed(folder: Path, which: str) -> None:
     [batch] = [row[6] for row in rows if row[1] == "batches" and row[4] == "1"]
     assert json.loads(batch)[0]["id"] == 2
     assert snapshot(folder) == before
+
+
+def test_a_savepoint_is_read_as_a_checkpoint_is(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.drive(2)
+    result = read(world.make())
+    assert result.exit_code == 0, result.output
+    head, _, line = result.stdout.splitlines()
+    assert "checkpoint 1 of" in head
+    assert line.split(maxsplit=6)[:6] == ["Numbers", "offsets", "union", "json", "0", "-"]
+    assert '"next": 20' in line
 
 
 def test_one_operator_is_chosen_by_its_uid(folder: Path) -> None:

@@ -18,7 +18,12 @@ from harness.memory_driver import JOB, Driver, completed_of, offsets, visible
 from tests.coordinator.test_crash_points import AFTER, BEFORE, CrashPoints, runs_until_it_dies
 from twophase.config import JobOptions
 from twophase.coordinator.pending import PendingCheckpoint
-from twophase.errors import ConfigError, DeclinedError
+from twophase.errors import (
+    CheckpointMissingError,
+    ConfigError,
+    CorruptRecordError,
+    DeclinedError,
+)
 from twophase.failpoints import VARIABLE
 from twophase.protocol.listener import (
     CheckpointedFunction,
@@ -218,11 +223,38 @@ def test_its_state_is_dropped_where_it_may_be_and_that_is_said(
     start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     start({"seen": Seen(), "other": Seen()}).run(0)
+    with pytest.raises(ConfigError):
+        start({"seen": Seen()})
     seen = Seen()
     start({"seen": seen}, **{"restore.allow_non_restored_state": True}).run(1)
     assert seen.numbers() == [[0, 1]] * 5
     assert "function 'other'" in caplog.text
     assert [*completed_of(tmp_path / "job", 1).function_states] == ["seen"]
+
+
+@pytest.mark.parametrize("damage", ["gone", "damaged"])
+def test_a_job_whose_state_is_gone_begins_without_it_where_it_may(
+    start: Start,
+    targets: Targets,
+    tmp_path: Path,
+    damage: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    start({"seen": Seen()}).run(0)
+    [file] = (tmp_path / "job" / "state").rglob("0")
+    whole = file.read_bytes()
+    file.unlink()
+    if damage == "damaged":
+        file.write_bytes(whole[:-1])
+    error = CheckpointMissingError if damage == "gone" else CorruptRecordError
+    with pytest.raises(error, match="state 'large' of function 'seen'") as caught:
+        start({"seen": Seen()})
+    assert "restore.allow_non_restored_state" in caught.value.remedy
+    seen = Seen()
+    start({"seen": seen}, **{"restore.allow_non_restored_state": True}).run(1)
+    assert seen.numbers() == [[0, 1], [1], [0, 1], [0, 1], [0, 1]], "all but that state"
+    assert "state 'large' of function 'seen'" in caplog.text
+    assert visible(targets["facts"]) == list(range(20))
 
 
 def test_a_function_that_is_new_begins_empty(start: Start) -> None:

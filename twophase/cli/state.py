@@ -1,4 +1,4 @@
-"""`twophase state`: looks at the state in checkpoints."""
+"""`twophase state`: looks at the state in checkpoints and savepoints."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COLUMNS = ("operator", "state", "scheme", "serializer", "index", "key", "value"
 
 @click.group()
 def state() -> None:
-    """Look at the state in checkpoints.
+    """Look at the state in checkpoints and savepoints.
 
     \b
     Examples:
@@ -35,7 +35,7 @@ def state() -> None:
 
 
 @state.command()
-@click.argument("path", metavar="CHECKPOINT_OR_FOLDER")
+@click.argument("path", metavar="PATH")
 @click.option("--operator", metavar="UID", help="Of this source or function only.")
 @click.option("--output", metavar="FILE.parquet", type=click.Path(path_type=Path), help="Export.")
 @verbose_option
@@ -43,9 +43,9 @@ def state() -> None:
 def read(path: str, operator: str | None, output: Path | None, verbose: bool) -> None:  # noqa: ARG001
     """Print or export the operator state of sources and driver-side functions.
 
-    CHECKPOINT_OR_FOLDER is a checkpoint's folder, as `twophase checkpoints` shows it, or a job's
+    PATH is a checkpoint's folder, as `twophase checkpoints` shows it; a savepoint; or a job's
     checkpointLocation, for its newest checkpoint. Only reads, so it can be used while the job runs.
-    The state that a plan keeps in Spark is not in it.
+    The state that a plan keeps in Spark is not shown.
 
     \b
     Examples:

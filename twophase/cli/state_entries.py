@@ -15,6 +15,8 @@ from twophase.cli.checkpoint_list import Entry, read_checkpoints
 from twophase.errors import ConfigError
 from twophase.protocol.operator_state import Redistribution
 from twophase.protocol.serializer import ArrowSerializer
+from twophase.runtime.savepoint_restore import is_savepoint
+from twophase.runtime.savepoints import open_savepoint
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.function_state import FunctionState
 from twophase.state.store import FOLDER
@@ -65,13 +67,15 @@ def read_checkpoint(path: str) -> CompletedCheckpoint:
     """Read a checkpoint, even while the job runs.
 
     Args:
-        path: the folder of a checkpoint, as `twophase checkpoints` shows it; or the job's folder,
-            for its newest checkpoint.
+        path: the folder of a checkpoint, as `twophase checkpoints` shows it; a savepoint; or the
+            job's folder, for its newest checkpoint.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: it is none of them.
         StopJobError: the checkpoint is damaged, or is of a newer version of twophase.
     """
+    if is_savepoint(path):
+        return open_savepoint(path).checkpoint()
     folder = Path(path.removeprefix("file://")).absolute()
     if folder.parent.name == FOLDER:
         found = read_checkpoints(str(folder.parent.parent)).entries

@@ -58,6 +58,7 @@ class LineageStart:
                     remedy="set restore.path, or unset restore.error_if_no_checkpoint for a fresh "
                     "start.",
                 )
+            self._parts.states.check_uids()
             coordinator.begin_lineage(Lineage(new_lineage_id()))
         may_drop = not self._stateful or options.allow_non_restored_state
         if not may_drop and begins_without_state(log.history):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from twophase.config import JobOptions
@@ -27,12 +28,14 @@ from twophase.protocol.operator_state import (
 )
 from twophase.runtime.logical_plan import KAFKA, SourceLeg
 from twophase.sources.kafka import state as kafka
+from twophase.sources.kafka.options import KafkaOptions
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.function_state import FunctionState
 
 _log = logging.getLogger("twophase")
 _RAW = ""
 """The name of raw state in a checkpoint; no named state has it."""
+_SourceKey = tuple[str, str]
 _FILE_SOURCE = "FileSource["
 
 
@@ -117,7 +120,10 @@ class OperatorStates:
     def reads_same_sources(self, checkpoint: CompletedCheckpoint) -> bool:
         """Return whether a checkpoint has the state of the job's sources, in the same order."""
         sources = checkpoint.operator_states.get("sources", [])
-        return [state["format"] for state in sources] == [leg.name for leg in self._legs]
+        return len(sources) == len(self._legs) and all(
+            _key_in(state) == _key_of(leg) if state["entries"] else state["format"] == leg.name
+            for state, leg in zip(sources, self._legs, strict=True)
+        )
 
     def check_functions(self, checkpoint: CompletedCheckpoint, options: JobOptions) -> None:
         """Check that the job has a place for the state of every function.
@@ -136,6 +142,9 @@ class OperatorStates:
     ) -> tuple[str | None, ...]:
         """Return the offset line that each source of a new lineage begins with.
 
+        A source is recognised by its format and uid, not by its place in the plan; several of one
+        format without uids by their order.
+
         Raises:
             ConfigError: the state has a source or function that the job does not have, and the
                 options do not allow that; or a source can only go on in its own folder.
@@ -146,19 +155,57 @@ class OperatorStates:
                 "read. Nothing was written.",
                 remedy="leave restore.path out and let the job go on in its own folder.",
             )
-        states = checkpoint.operator_states
-        sources = states.get("sources", [])
-        surplus = [state["format"] for state in sources[len(self._legs) :]]
-        surplus += self._surplus_functions(checkpoint)
-        for state, leg in zip(sources, self._legs, strict=False):
-            if state["format"] != leg.name:
-                surplus.append(f"{state['format']} (the job reads {leg.name} in its place)")
-        _check_place(checkpoint, surplus, options)
+        waiting: dict[_SourceKey, list[Mapping[str, Any]]] = {}
+        for state in checkpoint.operator_states.get("sources", []):
+            if state["entries"]:
+                waiting.setdefault(_key_in(state), []).append(state)
+        self.check_uids({key: len(listed) for key, listed in waiting.items()})
         lines = [
-            _source_line(state) if state["format"] == leg.name else None
-            for state, leg in zip(sources, self._legs, strict=False)
+            _source_line(found.pop(0)) if (found := waiting.get(_key_of(leg))) else None
+            for leg in self._legs
         ]
-        return (*lines, *(None for _ in self._legs[len(lines) :]))
+        surplus = [
+            f"source {uid!r} of {name}" if uid else f"a source of {name}"
+            for (name, uid), left in waiting.items()
+            for _ in left
+        ]
+        surplus += self._surplus_functions(checkpoint)
+        _check_place(checkpoint, surplus, options)
+        return tuple(lines)
+
+    def check_uids(self, known: Mapping[_SourceKey, int] = MappingProxyType({})) -> None:
+        """Check that no two sources have one uid, where a lineage begins.
+
+        One source that the plan reads twice, as in a union with itself, is no collision. Sources
+        without a uid are distinguished by their order.
+
+        Args:
+            known: how many sources of a key the restored checkpoint has: as many may go on.
+
+        Raises:
+            ConfigError: two have.
+        """
+        for key in {_key_of(leg) for leg in self._legs if leg.name == KAFKA}:
+            mine = [leg.options for leg in self._legs if _key_of(leg) == key]
+            if any(options != mine[0] for options in mine) and known.get(key, 0) < len(mine):
+                raise ConfigError(
+                    f"{len(mine)} sources {KAFKA} of the job have the uid {key[1]!r}: a later "
+                    "restore could not distinguish them. No rows were written.",
+                    remedy='give each its own, with .option("uid", ...), and keep it.',
+                )
+
+
+def _key_of(leg: SourceLeg) -> _SourceKey:
+    """Return the format of a source and its uid; empty for a format without uids."""
+    if leg.name != KAFKA:
+        return leg.name, ""
+    given = {key.lower(): value for key, value in leg.options.items()}
+    return leg.name, given.get("uid", KafkaOptions.model_fields["uid"].default)
+
+
+def _key_in(state: Mapping[str, Any]) -> _SourceKey:
+    """Return the key of a source that has begun, as `_key_of` does."""
+    return state["format"], state.get("source", "")
 
 
 def _source_state(leg: SourceLeg, line: str | None) -> dict[str, Any]:
