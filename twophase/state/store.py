@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 
 from twophase.errors import (
     CheckpointMissingError,
@@ -40,6 +39,9 @@ class CompletedCheckpointStore:
         storage: the job's folder.
         log: the job's log, written by this driver only.
         num_retained: how many committed checkpoints keep their body.
+
+    Attributes:
+        prepared_bytes: the size of the body that was prepared last.
     """
 
     def __init__(self, storage: Storage, log: JobLog, num_retained: int) -> None:
@@ -47,6 +49,7 @@ class CompletedCheckpointStore:
         self._log = log
         self._num_retained = num_retained
         self._gone: set[Decision] = set()
+        self.prepared_bytes = 0
 
     def prepare(self, checkpoint: CompletedCheckpoint) -> Decision:
         """Write the body. It decides nothing yet.
@@ -65,6 +68,7 @@ class CompletedCheckpointStore:
                 remedy="return JSON values from snapshot_state: no NaN, no dates, no objects.",
                 reason=CheckpointFailureReason.CHECKPOINT_ASYNC_EXCEPTION,
             ) from error
+        self.prepared_bytes = len(data)
         decision = Decision(
             lineage=checkpoint.lineage,
             checkpoint=checkpoint.checkpoint,
@@ -143,7 +147,7 @@ class CompletedCheckpointStore:
         with self._log.lock:
             history = self._log.history
             kept = tuple(decision for decision in history.decisions if decision not in self._gone)
-            self._log.fold(replace(history, decisions=kept))
+            self._log.fold(history.retaining(kept))
 
     def delete(self, decisions: Iterable[Decision]) -> None:
         """Delete the bodies of decisions that the log does not have any more."""
