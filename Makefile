@@ -23,6 +23,8 @@ KILLS  ?= 30
 
 # The longest files first, by harness/cost_ledger.json, and CPU seconds compared with it.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --ledger
+# Every folder that has Markdown, and nothing of .venv or site.
+MARKDOWN := *.md .github docs sinks
 # The tests that start neither Spark nor a server.
 UNIT   := -m "not spark and not server" tests verification
 CHOSEN := $(if $(PART),--part $(PART)) $(if $(SHARE),--share $(SHARE)) $(if $(REST),--rest) --kills $(KILLS)
@@ -73,6 +75,7 @@ model: $(READY)  ## Every state of a model of the protocol, the large worlds too
 lint: $(READY)  ## Style
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/mdformat --check $(MARKDOWN)
 
 types: $(READY)  ## Types of every tree, strict for what is no test
 	@$(BIN)/mypy
@@ -86,9 +89,11 @@ docs: $(READY)  ## The documentation site, strictly: broken links fail
 
 check: lint types layers test  ## Style, types, layers, and every test that needs no Docker
 
-format: $(READY)  ## Bring the style in order
+format: $(READY)  ## Bring the style in order, and write the generated pages
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+	@$(BIN)/python docs/generate.py
+	@$(BIN)/mdformat $(MARKDOWN)
 
 bench: services  ## All benchmarks in turn, which takes hours; `.venv/bin/python -m benchmarks` lists them
 	@$(BIN)/python -m benchmarks all

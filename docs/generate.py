@@ -6,7 +6,8 @@ docs/sinks/index.md    sinks/README.md, likewise
 tables of options      between `<!-- options: ... -->` and `<!-- end -->` on any page
                        (docs/option_tables.py)
 
-`--check` writes nothing, and exits 1 if a page differs from what it would write.
+A page that is made as a whole is formatted as `make format` would. `--check` writes nothing, and
+exits 1 if a page differs from what it would write.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ import posixpath
 import re
 import sys
 import textwrap
+import tomllib
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import mdformat
 from option_tables import filled
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-WIDTH = 100
 # Pages that are made from files outside docs/.
 COPIES = {"README.md": "index.md", "sinks/README.md": "sinks/index.md"}
 
@@ -46,13 +48,19 @@ def main(arguments: list[str]) -> int:
 def pages() -> dict[str, str]:
     """Text of each page that is generated, whole or in part, by its name in docs/."""
     sys.path.insert(0, str(ROOT))  # this tree, whatever is installed
-    whole = {"errors.md": errors_page()} | {
-        page: copied(source, page) for source, page in COPIES.items()
+    whole = {"errors.md": formatted(errors_page())} | {
+        page: formatted(copied(source, page)) for source, page in COPIES.items()
     }
     written = {
         path.relative_to(DOCS).as_posix(): path.read_text() for path in sorted(DOCS.rglob("*.md"))
     }
     return {name: filled(text, name) for name, text in written.items() if name not in whole} | whole
+
+
+def formatted(text: str) -> str:
+    """Markdown in the style of .mdformat.toml."""
+    style = tomllib.loads((ROOT / ".mdformat.toml").read_text())
+    return mdformat.text(text, options=style, extensions=style["extensions"])
 
 
 def copied(source: str, page: str) -> str:
@@ -84,39 +92,31 @@ def errors_page() -> str:
     drawn = textwrap.dedent(module.__doc__.partition("\n\n")[2].partition("\n\n")[0])
     sections = [_section(kind) for kind in _tree(module.TwoPhaseError)]
     head = (
-        (
-            "<!-- Made from twophase/errors.py and docs/operations.md by docs/generate.py. -->\n\n"
-            "# Errors\n\n"
-        )
-        + _fill(
-            "Every error that twophase raises by name, from `twophase/errors.py`. "
-            "The name is the last word of a message's first line, in brackets, or the exception's "
-            "class. Every message says what happened, whether data is lost, and what to do next. "
-            "[Operations](operations.md#exit-codes) says what a supervisor does with an exit code."
-        )
-        + f"\n\n```\n{drawn}\n```\n"
+        "<!-- Made from twophase/errors.py and docs/operations.md by docs/generate.py. -->\n\n"
+        "# Errors\n\n"
+        "Every error that twophase raises by name, from `twophase/errors.py`. "
+        "The name is the last word of a message's first line, in brackets, or the exception's "
+        "class. Every message says what happened, whether data is lost, and what to do next. "
+        "[Operations](operations.md#exit-codes) says what a supervisor does with an exit code."
+        f"\n\n```\n{drawn}\n```\n"
     )
     return head + "".join(sections)
 
 
 def _section(kind: Any) -> str:
     summary = " ".join((kind.__doc__ or "").partition("\n\n")[0].split())
-    lines = [f"\n## {kind.__name__}", _fill(summary), ""]
+    lines = [f"\n## {kind.__name__}", summary, ""]
     if names := [child.__name__ for child in _kinds(kind)]:
         lines.append(
-            _item("Kinds: " + ", ".join(f"[`{name}`](#{name.lower()})" for name in names) + ".")
+            "- Kinds: " + ", ".join(f"[`{name}`](#{name.lower()})" for name in names) + "."
         )
     restarts = "yes, as `restart.strategy` says" if kind.restartable else "no"
-    lines.append(_item(f"Restarts the query: {restarts}. Exit code: {kind.exit_code}."))
+    lines.append(f"- Restarts the query: {restarts}. Exit code: {kind.exit_code}.")
     if row := _operations().get(kind.__name__):
         place, lost, remedy = row
-        lines += [
-            _item(f"Data lost? {lost}"),
-            _item(f"What to do: {remedy}"),
-            _item(f"Operations: {place}."),
-        ]
+        lines += [f"- Data lost? {lost}", f"- What to do: {remedy}", f"- Operations: {place}."]
     elif kind.data_lost:
-        lines.append(_item(kind.data_lost))
+        lines.append(f"- {kind.data_lost}")
     return "\n".join(lines) + "\n"
 
 
@@ -149,21 +149,6 @@ def _tree(kind: Any) -> list[Any]:
 def _kinds(kind: Any) -> list[Any]:
     """Subclasses in the same module: which others there are depends on what is imported."""
     return [child for child in kind.__subclasses__() if child.__module__ == kind.__module__]
-
-
-def _item(text: str) -> str:
-    return _fill(f"- {text}", "  ")
-
-
-def _fill(text: str, indent: str = "") -> str:
-    return textwrap.fill(
-        text,
-        WIDTH,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-        replace_whitespace=False,
-    )
 
 
 def _read(path: Path) -> str:

@@ -72,7 +72,7 @@ def option_table(name: str, prefixes: tuple[str, ...] = ()) -> str:
 
 
 def _table(heads: list[str], rows: list[list[str]]) -> str:
-    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    lines = ["| " + " | ".join(heads) + " |", "|" + " -- |" * len(heads)]
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
 
 
@@ -82,10 +82,15 @@ def _type(field: Any) -> str:
     bare, metadata = _bare(field.annotation, list(field.metadata))
     if isinstance(bare, type) and issubclass(bare, StrEnum):
         return ", ".join(f"`{member.value}`" for member in bare)
-    is_duration = any(
-        "duration" in getattr(getattr(one, "func", None), "__name__", "") for one in metadata
+    parsers = {getattr(getattr(one, "func", None), "__name__", "") for one in metadata}
+    is_duration, is_size = "parse_duration_s" in parsers, "parse_bytes" in parsers
+    name = (
+        "duration"
+        if is_duration
+        else "size"
+        if is_size
+        else _TYPES[(get_origin(bare) or bare).__name__]
     )
-    name = "duration" if is_duration else _TYPES[(get_origin(bare) or bare).__name__]
     kinds = {
         kind: [getattr(one, kind) for one in metadata if hasattr(one, kind)]
         for kind in ("ge", "gt", "le")
@@ -93,7 +98,8 @@ def _type(field: Any) -> str:
     limit = {
         kind: min(found) if kind == "le" else max(found) for kind, found in kinds.items() if found
     }
-    return name + _limits(limit, _duration if is_duration else (lambda number: f"{number:,}"))
+    shown = _duration if is_duration else _bytes if is_size else (lambda number: f"{number:,}")
+    return name + _limits(limit, shown)
 
 
 def _limits(limit: Mapping[str, float], shown: Callable[[float], str]) -> str:
@@ -124,6 +130,8 @@ def _default(field: Any) -> str:
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
+    if _type(field).startswith("size"):
+        return f"`{_bytes(value)}`"
     if value is None or value in ((), {}):
         return "-"
     if isinstance(value, tuple):
@@ -139,6 +147,15 @@ def _duration(seconds: float) -> str:
     )
     number, unit = (seconds, "s") if number != round(number) else (number, unit)
     return f"{number:g} {unit}"
+
+
+def _bytes(number: float) -> str:
+    size, unit = next(
+        (size, unit)
+        for size, unit in ((1024**2, "mb"), (1024, "kb"), (1, "b"))
+        if number >= size or size == 1
+    )
+    return f"{number / size:g} {unit}"
 
 
 def _flink_keys() -> dict[str, str]:

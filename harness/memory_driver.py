@@ -23,7 +23,10 @@ from twophase.coordinator.recovery_steps import Restore
 from twophase.events import Event, Observers
 from twophase.failpoints import FailpointError
 from twophase.ids import Subtask, new_lineage_id
+from twophase.protocol.listener import CheckpointedFunction
 from twophase.protocol.sink import SinkContext
+from twophase.runtime.logical_plan import SourceLeg
+from twophase.runtime.operator_states import OperatorStates
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.entries import Lineage, Note
 from twophase.state.log import JobLog
@@ -75,6 +78,7 @@ class Driver:
     clock: ManualClock = field(default_factory=ManualClock)
     storage: Storage | None = None
     fan_out: FanOut = sequentially
+    functions: Mapping[str, CheckpointedFunction] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, target in self.targets.items():
@@ -91,14 +95,16 @@ class Driver:
             listeners=self.listeners,
             fan_out=self.fan_out,
         )
-        self.coordinator = CheckpointCoordinator(
-            context, snapshot=lambda number, frozen: {"sources": [{"entries": list(frozen.end)}]}
-        )
+        self.states = OperatorStates([SourceLeg("memory", {})], self.functions)
+        self.coordinator = CheckpointCoordinator(context, snapshot=self.states.snapshot)
 
     def recover(self) -> Self:
         self.coordinator.recover()
         if self.coordinator.context.log.history.lineage is None:
             self.coordinator.begin_lineage(Lineage(new_lineage_id()))
+        context, newest = self.coordinator.context, self.coordinator.newest()
+        found = context.store.read_with_states(newest) if self.functions and newest else None
+        self.states.initialize(found, context.options)
         return self
 
     def write(self, pending: PendingCheckpoint) -> None:

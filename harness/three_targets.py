@@ -78,7 +78,7 @@ class Targets:
         beside = [
             str(path)
             for path in (self.delta / "_twophase").rglob("*")
-            if path.suffix in (".intent", ".manifest")
+            if path.suffix in (".intent", ".manifest", ".aborted")
         ]
         return [
             *beside,

@@ -26,6 +26,7 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "checkpoint.min_pause": ("500 ms", 0.5),
     "checkpoint.tolerable_failures": ("3", 3),
     "checkpoint.num_retained": ("4", 4),
+    "checkpoint.memory_threshold": ("64kb", 65_536),
     "checkpoint.externalized_retention": ("DELETE_ON_CANCELLATION", "delete_on_cancellation"),
     "restart.strategy": ("fixed-delay", "fixed"),
     "restart.attempts": ("5", 5),

@@ -150,7 +150,7 @@ def conditions(text: str) -> dict[str, str]:
     rows = [
         line
         for line in text.splitlines()
-        if line.startswith("| ") and not line.startswith(("| |", "| condition |"))
+        if line.startswith("| ") and not line.startswith(("| -- |", "|  |", "| condition |"))
     ]
     return {row.split(" | ")[0]: row for row in rows}
 
@@ -165,7 +165,7 @@ def test_every_hazard_and_every_condition_of_loss_names_its_test() -> None:
 def test_the_conditions_of_loss_in_the_readme_are_those_of_the_whole_list() -> None:
     short = conditions(README[README.index("## Loss is never silent") :].partition("\n## ")[0])
     whole = conditions((ROOT / "docs" / "loss.md").read_text())
-    assert len(short) > 5
+    assert len(short) > 8  # those that are detected, and those that cannot be
     assert len(whole) > 45
     assert not {*short.values()} - {*whole.values()}
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         InitializationContext,
         SnapshotContext,
     )
+    from twophase.protocol.operator_state import BroadcastState, ListState, OperatorStateStore
     from twophase.protocol.outcome import (
         AlreadyCommitted,
         CommitOutcome,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         Lost,
         RetryLater,
     )
+    from twophase.protocol.serializer import StateSerializer, register_serializer
     from twophase.protocol.sink import (
         ArrowSink,
         BatchSink,
@@ -45,6 +47,7 @@ __all__ = [
     "ArrowSink",
     "Attempt",
     "BatchSink",
+    "BroadcastState",
     "CheckpointListener",
     "CheckpointedFunction",
     "CommitOutcome",
@@ -55,7 +58,9 @@ __all__ = [
     "Event",
     "InitializationContext",
     "Job",
+    "ListState",
     "Lost",
+    "OperatorStateStore",
     "Options",
     "RetryLater",
     "Sink",
@@ -63,11 +68,13 @@ __all__ = [
     "SinkHistory",
     "SinkWriter",
     "SnapshotContext",
+    "StateSerializer",
     "StreamWriter",
     "Subtask",
     "TransactionId",
     "TwoPhaseError",
     "register",
+    "register_serializer",
     "write_stream",
 ]
 
@@ -90,6 +97,8 @@ _HOMES = {
         "Lost",
         "RetryLater",
     ),
+    "twophase.protocol.operator_state": ("BroadcastState", "ListState", "OperatorStateStore"),
+    "twophase.protocol.serializer": ("StateSerializer", "register_serializer"),
     "twophase.protocol.sink": (
         "ArrowSink",
         "BatchSink",

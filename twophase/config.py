@@ -38,6 +38,12 @@ _UNITS_S = {
     "days": 86_400.0,
 }  # fmt: skip
 
+_UNITS_BYTES = {
+    "": 1, "b": 1, "bytes": 1,
+    "k": 1024, "kb": 1024, "kibibytes": 1024,
+    "m": 1024**2, "mb": 1024**2, "mebibytes": 1024**2,
+}  # fmt: skip
+
 
 def parse_duration_s(value: object) -> object:
     """Turn '10 seconds', '500 ms' or '10 min' into seconds; leave the rest to the type check."""
@@ -53,6 +59,22 @@ def parse_duration_s(value: object) -> object:
 
 Duration = Annotated[float, BeforeValidator(parse_duration_s), Field(ge=0, allow_inf_nan=False)]
 """Seconds, zero or more."""
+
+
+def parse_bytes(value: object) -> object:
+    """Turn '20 kb' or '1 mb' into bytes, as Flink does; leave the rest to the type check."""
+    if isinstance(value, bool):
+        raise ValueError("a size is a number with a unit, not true or false")
+    if not isinstance(value, str):
+        return value
+    match = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", value.lower())
+    if match is None or match[2] not in _UNITS_BYTES:
+        raise ValueError("give a whole number with a unit: b, kb or mb, such as '20 kb'")
+    return int(match[1]) * _UNITS_BYTES[match[2]]
+
+
+Size = Annotated[int, BeforeValidator(parse_bytes), Field(ge=0)]
+"""Bytes, zero or more."""
 
 
 def parse_names(value: object) -> object:
@@ -195,6 +217,14 @@ class JobOptions(Options):
         le=10_000,
         description="committed checkpoints that keep their body, and can be restored",
     )
+    memory_threshold: Size = Field(
+        default=20 * 1024,
+        alias="checkpoint.memory_threshold",
+        ge=0,
+        le=1024 * 1024,
+        description="a state of a function that is larger gets a file of its own, beside the "
+        "checkpoint's body ([functions with state](howto/functions-with-state.md))",
+    )
     externalized_retention: ExternalizedRetention = Field(
         default=ExternalizedRetention.RETAIN_ON_CANCELLATION,
         alias="checkpoint.externalized_retention",
@@ -246,12 +276,13 @@ class JobOptions(Options):
     restore_path: str | None = Field(
         default=None,
         alias="restore.path",
-        description="begin a new lineage with the state of this checkpoint; may stay set",
+        description="begin a new lineage with the state of this checkpoint or savepoint; may stay "
+        "set",
     )
     allow_non_restored_state: bool = Field(
         default=False,
         alias="restore.allow_non_restored_state",
-        description="drop state that the job has no place for; "
+        description="drop state that the job has no place for, or whose file is gone or damaged; "
         "restore a plan that looks stateful to twophase and is not",
     )
     error_if_no_checkpoint: bool = Field(

@@ -8,6 +8,8 @@
     |-- SparkLostError             the Spark application under the job is gone
     |-- ReplayLostError            a committed micro-batch has lost or changed records; the next
     |                              start continues without them
+    |-- SavepointError             a savepoint cannot be made, or is not whole; nothing was started
+    |   `-- SavepointUnfinishedError  it is saved, and its last checkpoint is not committed yet
     |-- DeclinedError              an attempt at a checkpoint failed before its decision;
     |                              nothing is visible
     |   |-- RejectedRowsError      the target rejected rows: the data is at fault, a retry
@@ -140,6 +142,21 @@ class ReplayLostError(TwoPhaseError):
 
     restartable = True
     data_lost = "No data is lost: every sink has its rows, and Spark their state."
+
+
+class SavepointError(TwoPhaseError):
+    """A savepoint cannot be made, or is not whole. Nothing was started, and no savepoint is left
+    half made.
+    """
+
+
+class SavepointUnfinishedError(SavepointError):
+    """The savepoint is saved, but a sink has not committed its last checkpoint yet. `twophase
+    savepoint finish` commits it, and so does a restore.
+    """
+
+    exit_code = 3
+    data_lost = "No data is lost: the checkpoint is decided, and the savepoint holds its pieces."
 
 
 class DeclinedError(TwoPhaseError):

@@ -34,6 +34,17 @@ The crash points of the protocol:
     F02  the manifest is written                F03  between the renames of two partitions
     F04  all files are visible, the proof is not there
     F05  the partitions are in the metastore, other policies have not run
+    F06  an abort has set staged files aside, and has not searched the table for them
+    O01  the file of a large state is half written; O02 not synced; O03 not linked; O04 its
+         folder is not synced
+    O05  all such files are there, the body is not
+    O06  one of them is deleted
+    S01  a savepoint's folder is claimed         S02  a part of its data is written
+    S03  all of its data is, the manifest is not S04  it is whole
+    S05  a restore has written a file of Spark's S06  all of them, the lineage has not begun
+    S07  the restored lineage has begun          S08  a savepoint's checkpoint is committed,
+                                                      its folder does not say so
+    S09  a savepoint that is disposed of has no manifest any more; S10 a part of it is gone
     R01  a repair has taken the job over        R02  the operator has said yes, nothing is recorded
     R03  the repair is recorded, and not carried out
     R04  lost pieces are written again          R05  the body that lists them is there,

@@ -82,6 +82,11 @@ KEYS = (
         ("state.checkpoints.num-retained",),
     ),
     FlinkKey(
+        f"{_CHECKPOINTING}data-inline-threshold",
+        "checkpoint.memory_threshold",
+        ("state.storage.fs.memory-threshold", "state.backend.fs.memory-threshold"),
+    ),
+    FlinkKey(
         f"{_CHECKPOINTING}externalized-checkpoint-retention",
         "checkpoint.externalized_retention",
         values=_same(
@@ -142,10 +147,10 @@ _INCREMENTAL = (
     "Spark's own: "
     "`spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled` in `spark.conf`"
 )
-_INLINE = "nothing to set: a checkpoint's body is one file, with all its states in it"
 _LAST_ROWS = "always so: the last rows of a bounded run are in its last checkpoint"
 _SAVEPOINTS = (
-    "no savepoints: a restore begins with a checkpoint that `checkpoint.num_retained` keeps"
+    "no folder for all savepoints: each is made under a path of its own, by `Job.savepoint` or "
+    "`twophase savepoint create`"
 )
 _STORAGE = "always the folder `checkpointLocation`"
 
@@ -162,8 +167,6 @@ INSTEAD = {
     f"{_CHECKPOINTING}checkpoints-after-tasks-finish.enabled": _LAST_ROWS,
     f"{_CHECKPOINTING}storage": _STORAGE,
     "state.checkpoint-storage": _STORAGE,
-    f"{_CHECKPOINTING}data-inline-threshold": _INLINE,
-    "state.storage.fs.memory-threshold": _INLINE,
     f"{_CHECKPOINTING}savepoint-dir": _SAVEPOINTS,
     "state.savepoints.dir": _SAVEPOINTS,
     f"{_CHECKPOINTING}incremental": _INCREMENTAL,

@@ -80,7 +80,8 @@ class DeltaScenario:
     def records(self, job: str) -> list[str]:
         """Records of pieces beside a table."""
         folder = self.tables[job] / "_twophase"
-        return [path.name for path in folder.rglob("*") if path.suffix in (".intent", ".manifest")]
+        kinds = (".intent", ".manifest", ".aborted")
+        return [path.name for path in folder.rglob("*") if path.suffix in kinds]
 
     def _driver(self, arm: str) -> DeltaDriver:
         return DeltaDriver(self._settings, self._scratch, arm, {**delta_settings(), **_PATIENT})

@@ -145,7 +145,7 @@ class DeltaHarness(SinkHarness):
         """The records beside the table."""
         return sorted(
             path.name
-            for path in (self.folder / "_twophase").rglob("*.[im]*")
+            for path in (self.folder / "_twophase").rglob("*.[aim]*")
             if not path.name.startswith(".")
         )
 

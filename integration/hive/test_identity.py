@@ -94,3 +94,35 @@ def test_a_table_that_is_dropped_and_recreated_under_a_running_job_gets_nothing(
     table.sql("MSCK REPAIR TABLE {table}")
     assert commit(sink, piece) == [Committed()]
     assert ids(table) == [1, 2]
+
+
+def test_a_history_that_finds_another_table_does_not_accept_it(
+    external: tuple[HiveHarness, str],
+) -> None:
+    """A job that declines an attempt reads the history again, then raises the fence."""
+    table, ddl = external
+    sink = table.opened(SECOND)
+    recreate(table, ddl)
+    assert sink.history().replaced
+    sink.fence(Attempt(2, 2))
+    assert sink.history().replaced
+    piece = table.write(sink, orders([2], dt="b"), 1, Attempt(2, 2))
+    with pytest.raises(TargetChangedError, match="was dropped and recreated"):
+        commit(sink, piece)
+
+
+def test_a_table_that_a_commit_has_accepted_stays_accepted_after_a_declined_attempt(
+    external: tuple[HiveHarness, str],
+) -> None:
+    """Whose partitions are dropped later by SQL, as others may do with any table."""
+    table, ddl = external
+    sink = table.opened(SECOND)
+    piece = table.write(sink, orders([2], dt="b"), 1, SECOND)
+    recreate(table, ddl)
+    table.sql("MSCK REPAIR TABLE {table}")
+    assert commit(sink, piece) == [Committed()]
+    sink.fence(Attempt(2, 2))
+    for partition in table.partitions():
+        name, value = partition.split("=")
+        table.sql(f"ALTER TABLE {{table}} DROP PARTITION ({name}='{value}')")
+    assert not sink.history().replaced

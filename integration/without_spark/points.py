@@ -84,6 +84,7 @@ FILES_IN_CHECKPOINT = IN_CHECKPOINT | _FILES_IN_COMMIT
 FILES_IN_RECOVERY = IN_RECOVERY | {
     point: ("C11", leaves) for point, leaves in _FILES_IN_COMMIT.items()
 }
+FILES_IN_RECOVERY["F06"] = ("C06", Leaves(False, PREPARED, PREPARED))
 
 # There is nothing to delete before the second checkpoint.
 NEEDS_OLDER = {"C17"}

@@ -2,8 +2,8 @@
 
     1. a commit since the piece was begun names its files       committed; the log is the proof
        it is another table, or lacks the predecessor            stop
-    2. no manifest, or the log was cleaned since                committed if the lineage's mark says
-                                                                so; else lost, or stop
+    2. no manifest, an abort of the piece has begun,            committed if the lineage's mark says
+       or the log was cleaned since                             so; else lost, or stop
     3. the table was restored, or is altered                    stop, and say what to undo
     4. a data file is gone                                      lost
     5. commit on the latest snapshot, as a blind append         compatible with others'
@@ -12,7 +12,7 @@
 
 The mark is the version of the lineage's application id, committed in 5 with the files. The
 transaction reads it: of two drivers that commit one checkpoint at once, one fails. It reads the
-fence too, begun before the manifest is read: a driver that aborts a piece removes the manifest and
+fence too, begun before the manifest is read: a driver that aborts a piece hides the manifest and
 then writes the fence again, so that a commit of the piece either came before or fails. The
 transaction never starts from the version of phase 1: with two checkpoints under way, the second
 would conflict for ever.
@@ -106,7 +106,11 @@ class Committer:
         self._check_target(request, transaction)
         if piece.manifest is not None:
             raise self._stop(committable, f"{named.value}, and {app_id} is at {highest}")
-        return Lost(f"{app_id} is at {highest}, and the manifest of piece {piece.name} is gone")
+        gone = "is hidden by an abort" if self._is_being_aborted(piece) else "is gone"
+        return Lost(f"{app_id} is at {highest}, and the manifest of piece {piece.name} {gone}")
+
+    def _is_being_aborted(self, piece: Piece) -> bool:
+        return self._bound_sink.pieces.is_being_aborted(piece.name)
 
     def _ready(
         self, committable: Committable, piece: Piece, manifest: Manifest, transaction: Transaction

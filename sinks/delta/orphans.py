@@ -63,15 +63,14 @@ class Orphans:
         """Abort one piece.
 
         A driver with another folder may have decided it. Its commit may have read the manifest
-        already and not be in the log yet: the fence that is written again makes it fail. An abort
-        after one that died before its fence finds no manifest, and writes none.
+        already and not be in the log yet: the fence that is written again makes it fail. Without
+        a manifest there is no such commit: one that begins from here on finds the abort
+        (docs/decisions/0043).
         """
         piece = self._pieces.get(PieceName.of(committable.transaction))
-        named = self._named_by(piece, committable)
-        if self._pieces.has_manifest(piece.name):
-            self._pieces.forget_manifest(piece.name)
+        if self._pieces.begin_abort(piece.name):
             Fence(self._bound_sink).write_again()
-            named = self._named_by(piece, committable)
+        named = self._named_by(piece, committable)
         if named is InLog.UNKNOWN:
             _log.warning(
                 "%s: %s. Its data files are left to VACUUM.", committable.transaction, named.value
@@ -89,6 +88,7 @@ class Orphans:
         """
         named = self._pieces.named_by(piece)
         if isinstance(named, int):
+            self._pieces.refuse_abort(piece.name)
             raise StopJobError(
                 f"{committable.transaction} was to be aborted, and commit {named} of the table "
                 "names its files: its rows are visible.",
@@ -100,6 +100,7 @@ class Orphans:
     def _is_unfinished(self, name: PieceName) -> bool:
         return (
             not self._pieces.has_manifest(name)
+            and not self._pieces.is_being_aborted(name)
             and self._pieces.named_by(self._pieces.get(name)) is InLog.ABSENT
         )
 

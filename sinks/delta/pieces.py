@@ -31,6 +31,9 @@ from twophase.sinks.delta.storage import Storage
 
 _INTENT = ".intent"
 _MANIFEST = ".manifest"
+_ABORTED = ".aborted"
+_KINDS = (_MANIFEST, _INTENT, _ABORTED)
+"""In the order in which they are removed: until the last one is gone the piece stays in doubt."""
 
 
 class InLog(Enum):
@@ -47,7 +50,8 @@ class Piece:
     Attributes:
         name: its identity within job and sink.
         intent: None if it is torn: then no data file was begun.
-        manifest: None if it is missing or torn: then nothing is pre-committed.
+        manifest: None if it is missing or torn, or an abort has begun: then the piece cannot be
+            committed.
         manifest_sha256: of its bytes; empty if there is none.
     """
 
@@ -106,14 +110,18 @@ class Pieces:
     def all(self) -> list[Piece]:
         """Return every piece that has a record, oldest checkpoint first."""
         stems = {
-            name.removesuffix(_INTENT).removesuffix(_MANIFEST)
+            name.removesuffix(kind)
             for name in self._storage.names(self.owner.folder)
+            for kind in _KINDS
         }
         names = [name for stem in stems if (name := PieceName.parse(stem)) is not None]
         return [self.get(name) for name in sorted(names, key=lambda name: (name.checkpoint, name))]
 
     def get(self, name: PieceName) -> Piece:
         """Return one piece, with whatever records it has.
+
+        An abort is looked for last: one that begins after a commit's look writes its fence after
+        that commit has begun.
 
         Raises:
             NewerFormatError: a newer version of twophase has written one of them.
@@ -124,11 +132,33 @@ class Pieces:
             manifest = decode_manifest(data, self._storage.absolute(record))
         except DamagedRecordError:
             return Piece(name, intent)
-        return Piece(name, intent or manifest.intent, manifest, digest(data))
+        intent = intent or manifest.intent
+        if self.is_being_aborted(name):
+            return Piece(name, intent)
+        return Piece(name, intent, manifest, digest(data))
 
     def has_manifest(self, name: PieceName) -> bool:
         """Return whether a piece has a manifest, whole or torn: it may have been whole before."""
-        return self._storage.read(self._record(name, _MANIFEST)) is not None
+        return self._storage.exists(self._record(name, _MANIFEST))
+
+    def is_being_aborted(self, name: PieceName) -> bool:
+        """Return whether an abort of a piece has begun, and not ended."""
+        return self._storage.exists(self._record(name, _ABORTED))
+
+    def begin_abort(self, name: PieceName) -> bool:
+        """Record that an abort begins: no commit that begins from here on finds the manifest.
+
+        Returns:
+            Whether a commit that began before may have found it.
+        """
+        begun_before = self.is_being_aborted(name)
+        if not begun_before:
+            self._storage.leave(self._record(name, _ABORTED))
+        return begun_before or self.has_manifest(name)
+
+    def refuse_abort(self, name: PieceName) -> None:
+        """Take back `begin_abort`: the piece is committed."""
+        self._storage.delete([self._record(name, _ABORTED)])
 
     def missing_files(self, manifest: Manifest) -> list[str]:
         """Return data files that are missing or have another length."""
@@ -136,12 +166,8 @@ class Pieces:
         return [file.path for file in files if self._storage.size(file.local_path) != file.size]
 
     def forget(self, name: PieceName) -> None:
-        """Remove the records of a piece, the intent last: until then the piece stays in doubt."""
-        self._storage.delete([self._record(name, _MANIFEST), self._record(name, _INTENT)])
-
-    def forget_manifest(self, name: PieceName) -> None:
-        """Remove the manifest only: no commit that begins from here on finds the piece."""
-        self._storage.delete([self._record(name, _MANIFEST)])
+        """Remove the records of a piece, that of an abort last."""
+        self._storage.delete([self._record(name, kind) for kind in _KINDS])
 
     def delete_data(self, piece: Piece, depth: int) -> None:
         """Delete all data files that bear the name of a piece, listed in its manifest or not."""

@@ -105,6 +105,17 @@ class Storage:
         """Return the name of a file below the table's folder, given Hadoop's path."""
         return str(path.toString()).removeprefix(f"{self.root}/")
 
+    def exists(self, name: str) -> bool:
+        """Return whether there is a file of this name."""
+        return bool(self._fs.exists(self._at(name)))
+
+    def leave(self, name: str) -> None:
+        """Make an empty file, unless it exists; two processes may do so at once.
+
+        It is not synced to a local disk: after a power failure it may be missing.
+        """
+        self._fs.create(self._at(name), True).close()
+
     def size(self, name: str) -> int | None:
         """Return the length of a file; None if it does not exist."""
         try:

@@ -40,6 +40,7 @@ class Policies:
         root: the table's folder.
         success_file: write a `_SUCCESS` for each.
         call: the user's function.
+        accept: called with the creation time of the table that the proofs are of from now on.
     """
 
     catalog: Catalog
@@ -47,6 +48,7 @@ class Policies:
     root: Path
     success_file: bool
     call: Callable[[CommittedPartition], None] | None
+    accept: Callable[[str], None]
 
     def run(self, partitions: Sequence[Values], stage: Path) -> None:
         """Commit the partitions that are due. After an error all of it is run again.
@@ -90,3 +92,4 @@ class Policies:
                 remedy="do that, then start the job again.",
             )
         note(created, stage)
+        self.accept(created)

@@ -100,7 +100,7 @@ class HiveSink(StagedSink):
         options = self._options
         self._catalog = catalog = Catalog.find()
         found = catalog.table(options.table) or self._created(catalog, context.schema)
-        self._identity = found.created
+        self._accept(found.created)
         fitting = self._fitting(found, context.schema)
         path = fitting.path
         check_folder(path)
@@ -108,7 +108,7 @@ class HiveSink(StagedSink):
         make_staging_area(area)
         Pending(area.stage()).make()
         self._policies = Policies(
-            catalog, found, path, options.success_file, options.on_partition_commit
+            catalog, found, path, options.success_file, options.on_partition_commit, self._accept
         )
         return Table(
             area,
@@ -127,12 +127,11 @@ class HiveSink(StagedSink):
         if not found.committed:
             return found
         catalog, table = self._lookup()
-        self._identity = table.created
         has_partitions = partial(catalog.has_partitions, table)
-        return replace(
-            found,
-            replaced=why_another(table, table.created, has_partitions, self.table.area.stage()),
-        )
+        replaced = why_another(table, table.created, has_partitions, self.table.area.stage())
+        if not replaced:
+            self._accept(table.created)
+        return replace(found, replaced=replaced)
 
     def fence(self, attempt: Attempt) -> None:
         """See `Sink.fence`. From now on the proofs are of the table whose history was accepted.
@@ -155,6 +154,10 @@ class HiveSink(StagedSink):
             catalog, table = self._lookup()
             has_partitions = partial(catalog.has_partitions, table)
             self._policies.check_identity(stage, table.created, has_partitions)
+
+    def _accept(self, created: str) -> None:
+        """Remember the table whose rows the proofs are of, by its creation time."""
+        self._identity = created
 
     def _due(self, pieces: Sequence[Manifest], pending: Pending) -> set[Values]:
         """Add what the pieces bring to what waits; return the partitions that are due."""

@@ -22,6 +22,7 @@ Patch = pytest.MonkeyPatch
 MODULES = [
     "twophase.state.storage",
     "twophase.state.store",
+    "twophase.state.state_files",
     "twophase.state.log",
     "twophase.coordinator.attempt",
     "twophase.coordinator.checkpoint_completion",

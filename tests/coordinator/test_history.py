@@ -159,7 +159,7 @@ def test_a_checkpoint_that_was_triggered_in_another_process_began_there(
     assert log.history.stats[0].pre_commit_ms == 2000
 
 
-def test_a_clock_that_was_put_back_makes_no_duration_negative(driver: Driver) -> None:
+def test_a_clock_that_was_set_to_an_earlier_time_makes_no_duration_negative(driver: Driver) -> None:
     driver.coordinator.checkpoint(0, offsets(0), driver.write, triggered_ms=5_000)
     [event] = driver.of(CheckpointCommitted)
     assert event.duration_s == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import threading
 import time
@@ -48,6 +49,8 @@ from twophase.testing.folder import FolderSink, FolderTarget, FolderWriter
 
 pytestmark = [pytest.mark.spark, pytest.mark.part("runtime")]
 
+_FIRST_FILE_S = 1_700_000_000
+
 
 class Pipeline:
     """A folder of input files, a job, two targets."""
@@ -66,6 +69,7 @@ class Pipeline:
         text = "".join(json.dumps({"id": first + step}) + "\n" for step in range(rows))
         temporary = self.root / f".{self.files}"
         temporary.write_text(text)
+        os.utime(temporary, (_FIRST_FILE_S + self.files,) * 2)  # Spark reads them in this order
         temporary.rename(self.input / f"{self.files:05d}.json")
         self.files += 1
 

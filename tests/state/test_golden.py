@@ -17,6 +17,7 @@ import pytest
 from twophase.config import JobOptions
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
+from twophase.protocol.listener import InitializationContext, SnapshotContext
 from twophase.protocol.outcome import AlreadyCommitted, Committed
 from twophase.protocol.sink import CommitRequest, SinkContext, SinkHistory
 from twophase.runtime.logical_plan import SourceLeg
@@ -384,6 +385,61 @@ def test_a_job_restores_from_the_folder(golden: Path, tmp_path: Path) -> None:
     lineage = found.lineage
     assert (lineage.restored_from, lineage.first_checkpoint) == (str(path), 1)
     assert (lineage.start, lineage.ancestors, lineage.proofs) == ((ENDS[4],), {A: 2, B: 2}, P4)
+
+
+# -- states of functions ---------------------------------------------------------------------------
+
+STATES = f"{A}-1-1.2"
+LARGE = [bytes([number]) * 600 for number in range(4)]
+FILES = {
+    f"state/{STATES}/0": (
+        1_295,
+        "9cf328cf45b920edc221daf7fca927470142af9608aa45ddf9aa4f350fb37dbc",
+    ),
+    f"state/{STATES}/1": (
+        2_815,
+        "c4fb3882a9d2838d850d3feed097f3bdcc162635756e9501a72c7ac11dcb5530",
+    ),
+}
+
+
+def test_the_files_of_states_are_what_they_were() -> None:
+    body = decode_body((GOLDEN / "states/chk" / STATES / "_metadata").read_bytes(), STATES)
+    assert {path: (file.length, file.sha256) for path, file in body.state_files.items()} == FILES
+    assert [path.name for path in (GOLDEN / "states/state").iterdir()] == [STATES]
+
+
+def test_the_states_of_a_function_are_what_they_were(golden: Path) -> None:
+    storage = LocalStorage(golden / "states")
+    log = JobLog(storage, "orders")
+    decision = log.read().decisions[-1]
+    store = CompletedCheckpointStore(storage, log, num_retained=1)
+    checkpoint = store.read_with_states(decision)
+    contexts: list[InitializationContext] = []
+
+    class Rules:
+        """Takes the state."""
+
+        def initialize_state(self, context: InitializationContext) -> None:
+            contexts.append(context)
+
+        def snapshot_state(self, context: SnapshotContext) -> None:
+            raise AssertionError
+
+    options = JobOptions.parse({"checkpointLocation": str(golden / "states")}, "job")
+    states = OperatorStates([SourceLeg("twophase-kafka", {})], {"rules": Rules()})
+    states.initialize(checkpoint, options)
+    [context] = contexts
+    given = context.operator_state_store
+    assert (context.is_restored, context.state) == (True, {})
+    assert given.get_list_state("seen").get() == ["ä", 7, None, 0.5, {"deep": [True]}]
+    batch = pa.RecordBatch.from_pydict({"id": [1, 2, None], "at": [b"\0", None, b""]})
+    assert given.get_union_list_state("batches", "arrow").get() == [batch, batch.slice(1)]
+    limits = given.get_broadcast_state("limits", "json", "bytes")
+    assert limits.items() == [("low", b"\1"), ("high", b"\xff")]
+    assert given.get_list_state("large", "bytes").get() == LARGE
+    assert given.get_list_state("empty").get() == []
+    assert context.raw_operator_state_inputs == [b"raw \0\xff", b""]
 
 
 # -- what sources and sinks keep -------------------------------------------------------------------

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twophase.state.operator_state import Redistribution, redistribute
+from twophase.protocol.operator_state import Redistribution
+from twophase.state.operator_state import redistribute
 
 STATES = st.lists(st.lists(st.integers(), max_size=8), max_size=8)
 PARALLELISM = st.integers(1, 12)

@@ -33,8 +33,8 @@ class Entry:
         state: committed; decided, that is still to be committed; subsumed, its body is deleted;
             damaged; or newer, its body is one of a newer version of twophase.
         path: the folder of its body, as `restore.path` takes it.
-        body: its content; None if it cannot be read.
-        size: the size of the body in bytes; None likewise.
+        body: its content, with the data of its states; None if it cannot be read.
+        size: the size of the body and the files of its states in bytes; None likewise.
         problem: the error of a damaged or newer one.
         stats: what was measured of it; None if that is not known.
     """
@@ -143,8 +143,9 @@ def _entry(
     """Read one entry; the body of one `replaced` by a newer committed one may be gone."""
     path = storage.root / decision.folder
     try:
-        body = store.read(decision)
+        body = store.read_with_states(decision)
         size = sum(file.stat().st_size for file in path.iterdir())
+        size += sum(file.length for file in body.state_files.values())
     except (FileNotFoundError, StopJobError) as error:
         if replaced and isinstance(error, FileNotFoundError | CheckpointMissingError):
             return Entry(decision, "subsumed", path)

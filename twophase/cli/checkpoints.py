@@ -64,7 +64,7 @@ def checkpoints(folder: str, as_json: bool, verbose: bool) -> None:  # noqa: ARG
       committed  visible in every sink
       decided    will be committed, now or by the next start
       subsumed   newer ones have replaced it; it can no longer be restored
-      damaged    its body is gone, or not the one that was decided
+      damaged    its body or a file of its states is gone, or not the one that was decided
       newer      its body was written by a newer version of twophase
 
     \b

@@ -12,7 +12,7 @@ from twophase.cli.display.console import JobConsole
 from twophase.cli.display.failures import show_error
 from twophase.cli.options import is_verbose
 
-_COMMANDS = ("checkpoints", "repair", "run")
+_COMMANDS = ("checkpoints", "repair", "run", "savepoint", "state")
 
 _EXIT_CODES = """\
 \b
@@ -79,5 +79,6 @@ def main() -> None:
     Examples:
       twophase run orders.yaml
       twophase checkpoints /chk/orders
+      twophase state read /chk/orders
       twophase repair accept-loss orders.yaml --checkpoint 41 --sink facts
     """

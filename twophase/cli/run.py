@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     help="Process the available records, then end, whatever the file's trigger.",
 )
 @click.option(
-    "--restore", metavar="PATH", help="Start a new lineage from a checkpoint; sets restore.path."
+    "--restore",
+    metavar="PATH",
+    help="Start a new lineage from a checkpoint or savepoint; sets restore.path.",
 )
 @click.option(
     "--checkpoint-location", metavar="FOLDER", help="The job's folder; sets checkpointLocation."

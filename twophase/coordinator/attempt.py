@@ -28,7 +28,10 @@ from twophase.state.stats import CheckpointStats, DeclinedAttempt
 from twophase.state.storage import AlreadyExistsError, UnclearOutcomeError
 
 Snapshot = Callable[[int, FrozenOffsets], Mapping[str, Any]]
-"""Returns the operator states for a checkpoint; an exception declines the attempt."""
+"""Returns the operator states for a checkpoint; an exception declines the attempt.
+
+JSON values, apart from `function_states`: the `FunctionState`s of each function, by its uid.
+"""
 
 
 class AttemptSequence:

@@ -69,7 +69,9 @@ class JobContext:
         self.listeners = Listeners(listeners)
         self.stopping = threading.Event()
         self.log = JobLog(storage, job)
-        self.store = CompletedCheckpointStore(storage, self.log, options.num_retained)
+        self.store = CompletedCheckpointStore(
+            storage, self.log, options.num_retained, options.memory_threshold
+        )
         self.proofs = Proofs(job, self.log, self.store)
         self.commit_loop = CommitLoop(
             sinks,

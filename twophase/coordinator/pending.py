@@ -100,6 +100,7 @@ class PendingCheckpoint:
                 f"Checkpoint {self.checkpoint} is {self.phase.name}, not complete; "
                 "this is a bug in twophase."
             )
+        states = dict(self.operator_states)
         return CompletedCheckpoint(
             job=self.job,
             lineage=self.lineage,
@@ -107,7 +108,8 @@ class PendingCheckpoint:
             attempt=self.attempt,
             trigger_time_ms=self._trigger_time_ms,
             offsets=self.offsets,
-            operator_states=self.operator_states,
+            function_states=states.pop("function_states", {}),
+            operator_states=states,
             committables=dict(self._committables),
             duration_ms=duration_ms,
             predecessors=predecessors,

@@ -127,7 +127,7 @@ class RewriteRepair:
             )
         decision = self._decision(loss)
         self._check_newest(decision, sink)
-        body = context.store.read(decision)
+        body = context.store.read_with_states(decision)
         whole = not loss.kept and not self._has_given_up(loss)
         pieces = [piece for piece, _ in loss.lost]
         lost = Lost(body, sink, pieces, whole, self._rewritten(loss), self._gone(loss))

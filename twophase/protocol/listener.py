@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
+
+from twophase.protocol.operator_state import OperatorStateStore, RawStateOutput
 
 
 @runtime_checkable
@@ -32,9 +34,15 @@ class CheckpointListener(Protocol):
 
 @dataclass(frozen=True)
 class SnapshotContext:
-    """The checkpoint that a snapshotted state becomes part of: its number is `checkpoint_id`."""
+    """The checkpoint that a snapshotted state becomes part of.
+
+    Attributes:
+        checkpoint_id: its number.
+        raw_operator_state_output: takes bytes that the function serializes itself.
+    """
 
     checkpoint_id: int
+    raw_operator_state_output: RawStateOutput = field(default_factory=RawStateOutput)
 
 
 @dataclass(frozen=True)
@@ -45,18 +53,35 @@ class InitializationContext:
         state: the state that `snapshot_state` returned for the newest decided checkpoint;
             empty on a fresh start.
         is_restored: whether there was such a checkpoint.
+        operator_state_store: gives named states, with the entries of that checkpoint.
+        raw_operator_state_inputs: the raw state in it: the bytes of each partition.
     """
 
     state: Mapping[str, Any]
     is_restored: bool
+    operator_state_store: OperatorStateStore = field(default_factory=OperatorStateStore)
+    raw_operator_state_inputs: Sequence[bytes] = ()
 
 
 @runtime_checkable
 class CheckpointedFunction(Protocol):
-    """A driver-side function with operator state in every checkpoint."""
+    """A driver-side function with operator state in every checkpoint.
 
-    def snapshot_state(self, context: SnapshotContext) -> Mapping[str, Any]:
-        """Return the state as JSON values, once per attempt. An exception declines the attempt."""
+    There are three forms of state: the states that `context.operator_state_store` gives by name,
+    raw bytes, and the JSON values that `snapshot_state` returns. A function may use all three.
+    """
+
+    def snapshot_state(self, context: SnapshotContext) -> Mapping[str, Any] | None:
+        """Update the named states, write raw state, or return JSON values.
+
+        Runs on the driver, once per attempt at a checkpoint, before any sink writes. An exception
+        declines the attempt. What a declined attempt snapshotted is in no checkpoint.
+        """
 
     def initialize_state(self, context: InitializationContext) -> None:
-        """Restore the state. Called once per start, after recovery, before any micro-batch."""
+        """Ask for named states, restore all state.
+
+        Runs on the driver, once per start of the query, after recovery, before any micro-batch.
+        The states of an earlier start in this process are no longer part of a checkpoint: ask
+        again.
+        """

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
+import re
 import shutil
+from collections.abc import Container
+from contextlib import suppress
 from pathlib import Path
 
+from twophase.runtime.savepoint_restore import LAID_BY
 from twophase.state.records import History
 from twophase.state.store import retained
 
+_LINEAGE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _log = logging.getLogger("twophase")
 
 
@@ -21,8 +27,8 @@ def delete_abandoned(root: Path, history: History, num_retained: int) -> None:
     be deleted is left to the next start.
 
     Args:
-        root: holds a folder for each lineage, under its id. Folders that the log does not
-            know are left alone.
+        root: holds a folder for each lineage, under its id. Folders that the log does not know are
+            left alone, unless a restore of an older driver laid them and their lineage never began.
         history: the job's history from its log.
         num_retained: how many committed checkpoints can be restored.
     """
@@ -32,7 +38,8 @@ def delete_abandoned(root: Path, history: History, num_retained: int) -> None:
     proofs = (history.newest_committed(current.id) or current).proofs or ()
     needed = {proof.lineage for proof in proofs}
     needed |= {found.lineage for found in retained(history, num_retained)}
-    left = {known.id for known in history.lineages} - needed - {current.id}
+    known = {one.id for one in history.lineages}
+    left = (known - needed - {current.id}) | _never_begun(root, known, history.generation)
     for name in left.intersection(os.listdir(root)):
         try:
             shutil.rmtree(root / name)
@@ -44,3 +51,23 @@ def delete_abandoned(root: Path, history: History, num_retained: int) -> None:
                 root / name,
                 error,
             )
+
+
+def _never_begun(root: Path, known: Container[str], generation: int) -> set[str]:
+    """Return the folders that restores of older drivers laid, of lineages that never began.
+
+    A driver of a newer generation may be laying one at this moment.
+    """
+    return {
+        path.name
+        for path in root.iterdir()
+        if path.name not in known
+        and _LINEAGE.fullmatch(path.name)
+        and _generation_that_laid(path) < generation
+    }
+
+
+def _generation_that_laid(folder: Path) -> float:
+    with suppress(FileNotFoundError, NotADirectoryError, ValueError):
+        return int((folder / LAID_BY).read_text())
+    return math.inf

@@ -37,6 +37,7 @@ from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink, BatchSink, Sink
 from twophase.redaction import shown
 from twophase.runtime import logical_plan
+from twophase.runtime.batch_gate import BatchGate, GateClosedError
 from twophase.runtime.lost_replay_remedy import begin_afresh
 from twophase.runtime.shared_folder import SharedFolder
 from twophase.runtime.spark_folder import SparkFolder
@@ -96,6 +97,7 @@ class BatchHandler:
 
     Attributes:
         error: the failure of the last micro-batch; Spark keeps only its text.
+        gate: before each micro-batch.
     """
 
     def __init__(
@@ -111,6 +113,7 @@ class BatchHandler:
         observers: Observers,
     ) -> None:
         self.error: Exception | None = None
+        self.gate = BatchGate()
         self._coordinator = coordinator
         self._sinks = sinks
         self._folder = folder
@@ -123,12 +126,19 @@ class BatchHandler:
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Called by Spark on the driver, for each micro-batch and again after a failure."""
         try:
-            self._handle(batch, number)
+            with self.gate.batch(number):
+                self._handle(batch, number)
+        except GateClosedError:
+            raise RuntimeError(_STOPPED) from None
         except BaseException as error:  # noqa: BLE001 Spark gets each as an exception
             self.error = failure(error)
             if self._coordinator.context.stopping.is_set():
                 raise RuntimeError(_STOPPED) from None
             raise self.error from self.error.__cause__
+
+    def has_finished(self, number: int) -> bool:
+        """Return whether Spark has noted a micro-batch as finished."""
+        return self._folder.finished() >= number
 
     def _handle(self, batch: DataFrame, number: int) -> None:
         try:

@@ -21,6 +21,7 @@ from twophase.events import JobRestarting, JobStopped
 from twophase.runtime import retention
 from twophase.runtime.batch import failure
 from twophase.runtime.job_parts import JobDescription, JobParts
+from twophase.runtime.job_savepoints import JobSavepoints
 from twophase.runtime.query_run import QueryRun
 from twophase.runtime.restart import restart_policy
 from twophase.runtime.worker_interpreter import restore_worker_python
@@ -37,7 +38,9 @@ class Job:
 
     def __init__(self, description: JobDescription) -> None:
         self._parts = JobParts(description)
+        self._savepoints = JobSavepoints(self._parts)
         self._stopping = threading.Event()
+        self._is_saved = False
         self._finished = threading.Event()
         self._run: QueryRun | None = None
         self._error: BaseException | None = None
@@ -92,6 +95,51 @@ class Job:
         if run is not None:
             run.stop()
         self._finished.wait()
+
+    def savepoint(self, path: str) -> str:
+        """Make a savepoint of the newest committed checkpoint, while the job runs on.
+
+        Args:
+            path: a folder, new or empty, outside the job's own.
+
+        Returns:
+            The path, as `restore.path` takes it.
+
+        Raises:
+            ConfigError: the path is not right.
+            SavepointError: there is no checkpoint yet, another savepoint is under way, or it could
+                not be written. Nothing of it is left then.
+        """
+        return self._savepoints.make(path, lambda: self._run is not None and self._run.still_runs())
+
+    def stop_with_savepoint(self, path: str, *, drain: bool = False) -> str:
+        """Stop the job and make a savepoint of its newest checkpoint.
+
+        The micro-batch under way is decided and committed, and no other one begins.
+
+        Args:
+            path: as for `savepoint`.
+            drain: refused: Spark cannot move a query's watermark to its end.
+
+        Returns:
+            The path, as `restore.path` takes it.
+
+        Raises:
+            ConfigError: the path is not right, or `drain` is set; the job runs on.
+            SavepointUnfinishedError: it is saved, but a sink has not committed its checkpoint.
+            SavepointError: as for `savepoint`. If it could not be written, the job is stopped.
+            TwoPhaseError: the job has ended with this error, and no savepoint was made.
+        """
+        return self._savepoints.stop(path, self._stop_after_batch, drain=drain)
+
+    def _stop_after_batch(self) -> None:
+        self._is_saved = True
+        self._stopping.set()
+        with self._lock:
+            run = self._run
+        if run is not None and not self._finished.is_set():
+            run.stop_after_batch()
+        self.await_termination()
 
     def start(self) -> None:
         """Steps 1 to 6; called once by `StreamWriter.start`."""
@@ -157,6 +205,8 @@ class Job:
             self._finished.set()
 
     def _release(self) -> None:
+        if self._is_saved:
+            return  # the savepoint is made of the checkpoints, and its restore is the way on
         policy, stopped = self._parts.description.options.externalized_retention, self._stopping
         if self._run and retention.is_due(policy, self._error, stopped=stopped.is_set()):
             self._run.release()

@@ -5,10 +5,17 @@ from __future__ import annotations
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.recovery_steps import Restore
 from twophase.errors import ConfigError
+from twophase.failpoints import failpoint
 from twophase.ids import new_lineage_id
 from twophase.runtime.adopted_offsets import begins_without_state
 from twophase.runtime.job_parts import JobParts
-from twophase.runtime.restore import load_restore, restored_checkpoint
+from twophase.runtime.restore import load_restore, restored_checkpoint, was_restored_from
+from twophase.runtime.savepoint_restore import (
+    Plan,
+    SavepointRestore,
+    is_savepoint,
+    load_savepoint,
+)
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import Lineage
 
@@ -18,16 +25,17 @@ class LineageStart:
 
     Args:
         parts: of the job.
-        stateful: whether the plan keeps state in Spark, or may.
+        plan: what is known of the job's plan.
 
     Raises:
         ConfigError: the job cannot go on from what `restore.path` names.
     """
 
-    def __init__(self, parts: JobParts, *, stateful: bool) -> None:
+    def __init__(self, parts: JobParts, plan: Plan) -> None:
         self._parts = parts
-        self._stateful = stateful
-        self.restore = self._load()
+        self._stateful = plan.stateful
+        self._savepoint = self._load_savepoint(plan)
+        self.restore = self._savepoint.restore if self._savepoint else self._load()
 
     def begin(self, coordinator: CheckpointCoordinator) -> None:
         """Begin the restored lineage, or a fresh one if the job has none.
@@ -38,7 +46,10 @@ class LineageStart:
         name, log = self._parts.name, coordinator.context.log
         options = self._parts.description.options
         if self.restore is not None:
+            if self._savepoint is not None:
+                self._savepoint.lay(self._parts.storage.root, log.history.generation)
             coordinator.begin_lineage(self.restore.lineage)
+            failpoint("S07")
         elif log.history.lineage is None:
             if options.error_if_no_checkpoint:
                 raise ConfigError(
@@ -62,14 +73,24 @@ class LineageStart:
 
         A lineage may have been begun by a driver that died before its first checkpoint.
         """
+        description = self._parts.description
+        may_drop = description.options.allow_non_restored_state
         if newest := coordinator.newest():
-            return coordinator.context.store.read(newest)
+            return coordinator.context.store.read_with_states(newest, may_drop=may_drop)
         if self.restore is not None:
             return self.restore.checkpoint
-        description = self._parts.description
         if not description.functions:
             return None
         return restored_checkpoint(self._parts.name, coordinator.lineage, description.options)
+
+    def _load_savepoint(self, plan: Plan) -> SavepointRestore | None:
+        parts, options = self._parts, self._parts.description.options
+        path = options.restore_path
+        if path is None or was_restored_from(parts.name, parts.storage, path):
+            return None
+        if not is_savepoint(path):
+            return None
+        return load_savepoint(parts.name, path, parts.storage, parts.states, options, plan)
 
     def _load(self) -> Restore | None:
         name, options = self._parts.name, self._parts.description.options
@@ -84,6 +105,7 @@ class LineageStart:
                 f"and {options.restore_path} holds none of it. "
                 "Nothing was written.",
                 remedy="if the plan keeps none (a join with a static table, say), set "
-                "restore.allow_non_restored_state; a stateful job goes on in its own folder only.",
+                "restore.allow_non_restored_state; a stateful job goes on in its own folder, or "
+                "from a savepoint.",
             )
         return restore

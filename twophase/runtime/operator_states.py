@@ -8,6 +8,7 @@ log is the truth and the state a copy; across lineages the state is the truth.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,11 +20,19 @@ from twophase.protocol.listener import (
     InitializationContext,
     SnapshotContext,
 )
+from twophase.protocol.operator_state import (
+    OperatorStateStore,
+    Redistribution,
+    SerializedState,
+)
 from twophase.runtime.logical_plan import KAFKA, SourceLeg
 from twophase.sources.kafka import state as kafka
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
-from twophase.state.operator_state import Redistribution
+from twophase.state.function_state import FunctionState
 
+_log = logging.getLogger("twophase")
+_RAW = ""
+"""The name of raw state in a checkpoint; no named state has it."""
 _FILE_SOURCE = "FileSource["
 
 
@@ -40,6 +49,7 @@ class OperatorStates:
     ) -> None:
         self._legs = legs
         self._functions = functions
+        self._stores: dict[str, OperatorStateStore] = {}
 
     def listeners(self) -> list[CheckpointListener]:
         """Return the functions that also listen to checkpoints."""
@@ -50,24 +60,76 @@ class OperatorStates:
         ]
 
     def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
-        """Return the states for a checkpoint, as JSON values."""
-        context = SnapshotContext(checkpoint)
+        """Return the states for a checkpoint, as `coordinator.attempt.Snapshot` does."""
+        returned, function_states = {}, {}
+        for uid, function in self._functions.items():
+            context = SnapshotContext(checkpoint)
+            value = function.snapshot_state(context)
+            returned[uid] = {} if value is None else value
+            if states := self._states_of(uid, context):
+                function_states[uid] = states
         return {
             "sources": [
                 _source_state(leg, line) for leg, line in zip(self._legs, offsets.end, strict=True)
             ],
-            "functions": {
-                name: function.snapshot_state(context) for name, function in self._functions.items()
-            },
+            "functions": returned,
+            "function_states": function_states,
         }
 
-    def initialize(self, checkpoint: CompletedCheckpoint | None) -> None:
-        """Give every function its state from the newest decided checkpoint."""
-        states = checkpoint.operator_states.get("functions", {}) if checkpoint else {}
-        for name, function in self._functions.items():
+    def _states_of(self, uid: str, context: SnapshotContext) -> tuple[FunctionState, ...]:
+        states = self._stores[uid].snapshot() if uid in self._stores else []
+        if partitions := context.raw_operator_state_output.partitions:
+            entries = tuple(bytes(partition) for partition in partitions)
+            states.append(SerializedState(_RAW, Redistribution.SPLIT, ("bytes",), entries))
+        return tuple(FunctionState.of(state) for state in states)
+
+    def initialize(self, checkpoint: CompletedCheckpoint | None, options: JobOptions) -> None:
+        """Give every function its state from the newest decided checkpoint.
+
+        Args:
+            checkpoint: with the data of its states; None for a fresh start.
+            options: the job's options.
+
+        Raises:
+            ConfigError: the checkpoint has state of a function that the job does not have, and
+                the options do not allow that; or a function asks for a state in another way than
+                the checkpoint has it.
+        """
+        returned = checkpoint.operator_states.get("functions", {}) if checkpoint else {}
+        if checkpoint:
+            self.check_functions(checkpoint, options)
+        self._stores = {}
+        for uid, function in self._functions.items():
+            listed = checkpoint.function_states.get(uid, ()) if checkpoint else ()
+            states = [state.serialized() for state in listed]
+            store = OperatorStateStore(uid, (state for state in states if state.name != _RAW))
+            raw = [entry for state in states if state.name == _RAW for entry in state.entries]
+            self._stores[uid] = store
             function.initialize_state(
-                InitializationContext(states.get(name, {}), is_restored=name in states)
+                InitializationContext(
+                    returned.get(uid, {}),
+                    is_restored=uid in returned,
+                    operator_state_store=store,
+                    raw_operator_state_inputs=raw,
+                )
             )
+
+    def reads_same_sources(self, checkpoint: CompletedCheckpoint) -> bool:
+        """Return whether a checkpoint has the state of the job's sources, in the same order."""
+        sources = checkpoint.operator_states.get("sources", [])
+        return [state["format"] for state in sources] == [leg.name for leg in self._legs]
+
+    def check_functions(self, checkpoint: CompletedCheckpoint, options: JobOptions) -> None:
+        """Check that the job has a place for the state of every function.
+
+        Raises:
+            ConfigError: it has none, and the options do not allow that.
+        """
+        _check_place(checkpoint, self._surplus_functions(checkpoint), options)
+
+    def _surplus_functions(self, checkpoint: CompletedCheckpoint) -> list[str]:
+        functions = checkpoint.operator_states.get("functions", {})
+        return [f"function {uid!r}" for uid in functions if uid not in self._functions]
 
     def start_offsets(
         self, checkpoint: CompletedCheckpoint, options: JobOptions
@@ -87,12 +149,11 @@ class OperatorStates:
         states = checkpoint.operator_states
         sources = states.get("sources", [])
         surplus = [state["format"] for state in sources[len(self._legs) :]]
-        surplus += [name for name in states.get("functions", {}) if name not in self._functions]
+        surplus += self._surplus_functions(checkpoint)
         for state, leg in zip(sources, self._legs, strict=False):
             if state["format"] != leg.name:
                 surplus.append(f"{state['format']} (the job reads {leg.name} in its place)")
-        if surplus and not options.allow_non_restored_state:
-            raise _has_no_place(checkpoint, surplus)
+        _check_place(checkpoint, surplus, options)
         lines = [
             _source_line(state) if state["format"] == leg.name else None
             for state, leg in zip(sources, self._legs, strict=False)
@@ -126,10 +187,27 @@ def _source_line(state: Mapping[str, Any]) -> str | None:
     return kafka.to_line(state["source"], state["entries"])
 
 
-def _has_no_place(checkpoint: CompletedCheckpoint, surplus: Sequence[str]) -> ConfigError:
-    return ConfigError(
-        f"Checkpoint {checkpoint.checkpoint} has state that the job has no place for: "
-        f"{', '.join(surplus)}.",
-        remedy="restore the source or function, or set restore.allow_non_restored_state to drop "
-        "its state.",
+def _check_place(
+    checkpoint: CompletedCheckpoint, surplus: Sequence[str], options: JobOptions
+) -> None:
+    """Refuse state that the job has no place for, or say that it is dropped.
+
+    Raises:
+        ConfigError: there is some, and the options do not allow that.
+    """
+    if not surplus:
+        return
+    if options.allow_non_restored_state:
+        _log.warning(
+            "job %s: the state of %s in checkpoint %d of lineage %s is dropped: "
+            "the job has no place for it",
+            *(checkpoint.job, ", ".join(surplus), checkpoint.checkpoint, checkpoint.lineage),
+        )
+        return
+    raise ConfigError(
+        f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} of lineage "
+        f"{checkpoint.lineage} has state that the job has no place for: {', '.join(surplus)}. "
+        "No rows were written.",
+        remedy="add the source or function again, under its old name, or set "
+        "restore.allow_non_restored_state to drop its state.",
     )

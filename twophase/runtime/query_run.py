@@ -11,6 +11,7 @@ Steps 1, 2 and 7 are the job's (runtime/job.py).
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from pyspark import InheritableThread
@@ -24,10 +25,13 @@ from twophase.runtime.batch import BatchHandler, declined
 from twophase.runtime.job_parts import JobParts
 from twophase.runtime.lineage_start import LineageStart
 from twophase.runtime.noted_settings import noted_conf
+from twophase.runtime.savepoint_restore import Plan
 from twophase.runtime.spark_folder import SparkFolder
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
+
+_POLL_S = 0.02
 
 
 class QueryRun:
@@ -75,7 +79,7 @@ class QueryRun:
         shuffles.check(self._parts.name, session, rows)
         stateful = logical_plan.is_stateful(frame)
         keeps_state = logical_plan.keeps_state(logical_plan.analyzed(frame))
-        lineage = LineageStart(self._parts, stateful=stateful)
+        lineage = LineageStart(self._parts, Plan(stateful, keeps_state))
         if self._stopping.is_set():
             self._coordinator.context.stopping.set()
         self._recover(lineage.restore)
@@ -85,7 +89,7 @@ class QueryRun:
             self._parts.shared.check()
         lineage.begin(self._coordinator)
         folder = self._prepare_folder()
-        self._parts.states.initialize(lineage.checkpoint(self._coordinator))
+        self._parts.states.initialize(lineage.checkpoint(self._coordinator), description.options)
         handler = self._make_handler(folder, stateful=stateful, keeps_state=keeps_state)
         self._start_query(folder, handler)
 
@@ -127,6 +131,29 @@ class QueryRun:
             query = self.query
         if query is not None:
             query.stop()
+
+    def stop_after_batch(self) -> None:
+        """Let the micro-batch under way be decided and no further one begin, then stop.
+
+        A decided checkpoint is committed first, or tried once more if a sink does not answer. Spark
+        has noted the micro-batch as finished by then, unless its query has failed.
+        """
+        query, handler = self.query, self._handler
+        if query is None or handler is None:
+            return self.stop()
+        coordinator = self._coordinator
+        handler.gate.close()
+        handler.gate.wait_until(lambda number: _is_decided(coordinator, number))
+        coordinator.context.stopping.set()
+        handler.gate.wait_until_free()
+        newest = coordinator.newest()
+        while newest and query.isActive and not handler.has_finished(newest.checkpoint):
+            time.sleep(_POLL_S)
+        return self.stop()
+
+    def still_runs(self) -> bool:
+        """Return whether Spark's query may still note a micro-batch as finished."""
+        return self.query is not None and self.query.isActive
 
     def release(self) -> None:
         """Delete the job's checkpoints, once the query and its commits have ended."""
@@ -177,3 +204,8 @@ class QueryRun:
             if not self._stopping.is_set():
                 self._handler = handler
                 self.query = writer.start()
+
+
+def _is_decided(coordinator: CheckpointCoordinator, number: int) -> bool:
+    newest = coordinator.newest()
+    return newest is not None and newest.checkpoint >= number

@@ -2,7 +2,7 @@
 
 `restore.path` names the checkpoint's folder, `<job's folder>/chk/<lineage>-<n>-<attempt>`, in this
 job's folder or in a copy of it. The log beside it shows that the checkpoint is decided: a body
-alone decides nothing.
+alone decides nothing. It may also name a savepoint (runtime/savepoint_restore.py).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from twophase.errors import (
 )
 from twophase.ids import new_lineage_id
 from twophase.runtime.operator_states import OperatorStates
+from twophase.runtime.savepoint_restore import is_savepoint, verified
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import Decision, Lineage
 from twophase.state.log import JobLog
@@ -55,11 +56,10 @@ def load_restore(
         CheckpointMissingError: it was deleted when the job ended.
         CorruptRecordError: it is damaged.
     """
-    folder = Path(path.removeprefix("file://")).absolute()
-    begun = JobLog(storage, job).read().lineage
-    if begun is not None and begun.restored_from == str(folder):
+    if was_restored_from(job, storage, path):
         return None
-    history, checkpoint, adopting = _read(job, folder)
+    folder = _folder(path)
+    history, checkpoint, adopting = _read(job, folder, options)
     [continued] = [known for known in history.lineages if known.id == checkpoint.lineage]
     lineage = Lineage(
         id=new_lineage_id(),
@@ -70,6 +70,16 @@ def load_restore(
         proofs=checkpoint.proofs,
     )
     return Restore(checkpoint, lineage, adopting)
+
+
+def was_restored_from(job: str, storage: LocalStorage, path: str) -> bool:
+    """Return whether the current lineage began with the checkpoint or savepoint at a path."""
+    begun = JobLog(storage, job).read().lineage
+    return begun is not None and begun.restored_from == str(_folder(path))
+
+
+def _folder(path: str) -> Path:
+    return Path(path.removeprefix("file://")).absolute()
 
 
 def restored_checkpoint(
@@ -91,7 +101,7 @@ def restored_checkpoint(
     if not lineage.restored_from:
         return None
     folder = Path(lineage.restored_from)
-    found = _read_restored(job, folder)
+    found = _read_restored(job, folder, options)
     if isinstance(found, CompletedCheckpoint):
         return found
     if options.allow_non_restored_state:
@@ -108,20 +118,26 @@ def restored_checkpoint(
     ) from found
 
 
-def _read_restored(job: str, folder: Path) -> CompletedCheckpoint | TwoPhaseError:
+def _read_restored(
+    job: str, folder: Path, options: JobOptions
+) -> CompletedCheckpoint | TwoPhaseError:
     """Return the checkpoint in a folder, or the error that says why it is gone."""
+    if is_savepoint(str(folder)):
+        return verified(job, str(folder)).checkpoint()
     found = _find(job, folder)
     if isinstance(found, TwoPhaseError):
         return found
     try:
-        return found.store.read(found.decision)
+        return found.store.read_with_states(
+            found.decision, may_drop=options.allow_non_restored_state
+        )
     except (CheckpointMissingError, FencedError) as error:
         # fenced: a driver of the restored job just deleted it
         return error
 
 
 def _read(
-    job: str, folder: Path
+    job: str, folder: Path, options: JobOptions
 ) -> tuple[History, CompletedCheckpoint, tuple[CompletedCheckpoint, ...]]:
     """Return the log beside `folder`, the checkpoint in it, and the uncommitted ones up to it."""
     found = _find(job, folder)
@@ -138,7 +154,10 @@ def _read(
         )
     uncommitted = [decision for decision in decisions[: place + 1] if not decision.committed]
     read = found.store.read
-    return found.history, read(found.decision), tuple(read(decision) for decision in uncommitted)
+    restored = found.store.read_with_states(
+        found.decision, may_drop=options.allow_non_restored_state
+    )
+    return found.history, restored, tuple(read(decision) for decision in uncommitted)
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,10 @@ class SparkFolder:
         """Return the newest micro-batch whose offsets are frozen; -1 before the first."""
         return self._newest("offsets")
 
+    def finished(self) -> int:
+        """Return the newest micro-batch that is noted as finished; -1 before the first."""
+        return self._newest("commits")
+
     def offsets(self, batch: int) -> FrozenOffsets:
         """Return the frozen offsets of micro-batch `batch`, start and end.
 
@@ -132,8 +136,8 @@ class SparkFolder:
         """Make the folder ready for the start of the query.
 
         For a lineage without a decision the folder is written: a fresh one starts at batch 0, a
-        restored one after a batch 0 that ends at the restored offsets. Otherwise the folder must be
-        the one that belongs to the store.
+        restored one after a batch 0 that ends at the restored offsets, or after the copy that a
+        savepoint holds. Otherwise the folder must be the one that belongs to the store.
 
         Args:
             newest: the newest decided checkpoint of the lineage.
@@ -217,7 +221,7 @@ class SparkFolder:
         if newest is None or not newest.committed or query_id(self.path) != newest.lineage:
             return False
         number = newest.checkpoint
-        if (self.planned(), self._newest("commits")) != (number, number - 1):
+        if (self.planned(), self.finished()) != (number, number - 1):
             return False
         # Spark runs it, and the handler reports the mismatch
         if self.offsets(number).hash != newest.offsets_hash:
@@ -248,13 +252,20 @@ class SparkFolder:
             header = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {**self._conf}}
             _create(storage, "offsets/0", "\n".join([_VERSION, json.dumps(header), *lines]))
             _create(storage, "commits/0", _FIRST_COMMIT)
+        elif self._lineage.restored_from and self.planned() < self._lineage.first_checkpoint - 1:
+            raise CheckpointMissingError(
+                f"Spark's folder {self.path} is gone: it was copied from the savepoint "
+                f"{self._lineage.restored_from}, and no checkpoint has followed. Nothing was "
+                "written.",
+                remedy="restore the same savepoint in a new checkpointLocation.",
+            )
         for log in _LOGS:
             storage.sync(log)
         _create(storage, "metadata", json.dumps({"id": self._lineage.id}))
 
     def _check_position(self, decided: int) -> None:
         """Check that Spark is at the newest decided batch, which it replays, or at the next."""
-        planned, finished = self.planned(), self._newest("commits")
+        planned, finished = self.planned(), self.finished()
         if planned in (decided, decided + 1) and finished in (decided - 1, decided):
             return
         raise OffsetMismatchError(

@@ -13,7 +13,8 @@
 
 The tasks of micro-batch n write version n + 1 in every partition, even in those without rows. Spark
 4.2 finds a version by its number, or, with `spark.sql.streaming.stateStore.checkpointFormatVersion`
-2, by an id that only its commit log has: `<version>_<id>.zip`.
+2, by an id that only its commit log has: `<version>_<id>.zip`. RocksDB keeps its tables and logs
+beside these, in `SSTs/` and `logs/`; a zip file lists those that it needs.
 
 The metadata give the number of shuffle partitions for each operator (seen with 4.2), although a
 LIMIT and an aggregation without keys run in one.
@@ -22,12 +23,16 @@ LIMIT and an aggregation without keys run in one.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+import zipfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 _MADE_BY_A_TASK = ("delta", "changelog", "zip")
 _LIMIT = "globalLimit"
 _DEFAULT_STORE = "default"
+_SHARED = ("SSTs", "logs")
+_VERSIONED = re.compile(r"(?P<version>\d+)(?P<id>_.+)?\.(?P<kind>delta|snapshot|changelog|zip)")
 _NO_KEY = b'\0\2v2\0\0\0\1\0\x1d{"type":"struct","fields":[]}'
 
 
@@ -43,6 +48,64 @@ def have_version(state: Path, version: int) -> bool:
     """
     operators = [path for path in state.iterdir() if path.name.isdecimal()]
     return bool(operators) and all(_has_version(operator, version) for operator in operators)
+
+
+def files_of(folder: Path, version: int) -> list[Path]:
+    """Return the files that a version of all stores consists of, with their descriptions.
+
+    Of a store's files those from the newest snapshot on, up to the version. Where Spark finds
+    versions by their ids, and where a zip file does not say what it needs: all up to the version.
+
+    Args:
+        folder: Spark's folder of the query.
+        version: as in the files' names.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    state = folder / "state"
+    stores: dict[Path, list[Path]] = {}
+    others: list[Path] = []
+    for path in sorted(found for found in state.rglob("[!.]*") if found.is_file()):
+        if any(part.startswith(".") for part in path.relative_to(state).parts):
+            continue
+        if path.parent.name in _SHARED:
+            stores.setdefault(path.parent.parent, []).append(path)
+        elif _VERSIONED.fullmatch(path.name):
+            stores.setdefault(path.parent, []).append(path)
+        else:
+            others.append(path)
+    return [*others, *(path for files in stores.values() for path in _needed(files, version))]
+
+
+def _needed(files: Iterable[Path], version: int) -> Iterator[Path]:
+    """Yield those of a store's files that a version needs."""
+    versions = {path: found for path in files if (found := _VERSIONED.fullmatch(path.name))}
+    kept = {path: found for path, found in versions.items() if int(found["version"]) <= version}
+    if not any(found["id"] for found in kept.values()):
+        whole = [
+            int(found["version"])
+            for path, found in kept.items()
+            if found["kind"] in ("snapshot", "zip") and path.stat().st_size
+        ]
+        base = max(whole, default=0)
+        kept = {path: found for path, found in kept.items() if int(found["version"]) >= base}
+    yield from kept
+    shared = [_listed(path) for path, found in kept.items() if found["kind"] == "zip"]
+    for path in files:
+        if path not in versions and any(names is None or path.name in names for names in shared):
+            yield path
+
+
+def _listed(path: Path) -> frozenset[str] | None:
+    """Return the names of the files beside a zip file that it needs; None if it does not say."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            described = json.loads(archive.read("metadata").partition(b"\n")[2])
+        found = [*described["sstFiles"], *described.get("logFiles", [])]
+        return frozenset(name for file in found for key, name in file.items() if "dfs" in key)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile):
+        return None
 
 
 def _has_version(operator: Path, version: int) -> bool:

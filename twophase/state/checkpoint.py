@@ -12,6 +12,15 @@ from twophase.protocol.committable import Committable
 from twophase.protocol.sink import Predecessor
 from twophase.state.codec import canonical_json
 from twophase.state.entries import AcceptedLoss, Proof, proofs_from_json
+from twophase.state.function_state import (
+    FunctionState,
+    StateFile,
+    states_from_json,
+    states_to_json,
+)
+
+STATE_FOLDER = "state"
+"""Has the files of large operator states, next to the bodies."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +53,15 @@ class CompletedCheckpoint:
         attempt: the attempt that completed.
         trigger_time_ms: Unix time of the trigger; for people, never for decisions (hazard H17).
         offsets: the offset ranges that it read.
-        operator_states: the state of every source and checkpointed function, by name.
+        operator_states: the state of every source, and what each function's `snapshot_state`
+            returned, by name.
         committables: the pieces of each sink, by name; a sink without rows has an empty list.
         duration_ms: from the trigger to the decision.
         predecessors: for each sink the newest checkpoint before this one that has pieces in it. It
             must be proven in the target before a piece of this one is committed there. None in a
             body of an older version, which kept none.
+        function_states: the named and raw states of each function, by its uid. A body without any
+            is as an older version writes it, so that one can read it.
     """
 
     job: str
@@ -62,6 +74,24 @@ class CompletedCheckpoint:
     committables: Mapping[str, Sequence[Committable]] = field(default_factory=dict)
     duration_ms: int = 0
     predecessors: tuple[Proof, ...] | None = None
+    function_states: Mapping[str, tuple[FunctionState, ...]] = field(default_factory=dict)
+
+    @property
+    def state_folder(self) -> str:
+        """The folder of its state files, relative to the job's folder."""
+        return f"{STATE_FOLDER}/{self.lineage}-{self.checkpoint}-{self.attempt}"
+
+    @property
+    def state_files(self) -> dict[str, StateFile]:
+        """The files that it consists of apart from its body, by path relative to the
+        job's folder.
+        """
+        return {
+            f"{self.state_folder}/{state.file.name}": state.file
+            for states in self.function_states.values()
+            for state in states
+            if state.file
+        }
 
     @property
     def proofs(self) -> tuple[Proof, ...]:
@@ -113,7 +143,11 @@ class CompletedCheckpoint:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
-        return asdict(self)
+        fields = asdict(replace(self, function_states={}))
+        del fields["function_states"]
+        if self.function_states:
+            fields["function_states"] = states_to_json(self.function_states)
+        return fields
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> CompletedCheckpoint:
@@ -129,5 +163,6 @@ class CompletedCheckpoint:
                 for sink, pieces in fields.pop("committables").items()
             },
             predecessors=proofs_from_json(fields.pop("predecessors", None)),
+            function_states=states_from_json(fields.pop("function_states", {})),
             **fields,
         )

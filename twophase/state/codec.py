@@ -12,7 +12,14 @@ import json
 from typing import Any
 
 from twophase.errors import CorruptRecordError
-from twophase.protocol.record import check_version, frame, header, newer_version
+from twophase.protocol.record import (
+    DamagedRecordError,
+    check_version,
+    frame,
+    header,
+    newer_version,
+    unframe,
+)
 
 VERSION = 1
 _MAGIC = f"twophase/{VERSION}"
@@ -64,6 +71,24 @@ def decode(kind: str, data: bytes, where: str) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise _corrupt(where, "its content is not a JSON object")
     return body
+
+
+def encode_bytes(kind: str, payload: bytes) -> bytes:
+    """Frame a payload that is not JSON as a durable record of `kind`."""
+    return frame(_MAGIC, kind, payload)
+
+
+def decode_bytes(kind: str, data: bytes, where: str) -> bytes:
+    """Return the payload of a record that `encode_bytes` made.
+
+    Raises:
+        CorruptRecordError: the bytes are not what it wrote for this kind.
+        NewerFormatError: a newer version of twophase has written them.
+    """
+    try:
+        return unframe(_MAGIC, kind, data, where)
+    except DamagedRecordError as error:
+        raise _corrupt(where, str(error)) from None
 
 
 def check_readable(data: bytes, where: str) -> None:

@@ -32,11 +32,12 @@ class Lineage:
 
     Attributes:
         id: a UUID, also the id of the Spark query.
-        restored_from: the folder of the checkpoint that it was restored from;
+        restored_from: the folder of the checkpoint or savepoint that it was restored from;
             empty on a fresh start.
         first_checkpoint: the number of its first checkpoint: 0, or 1 after a restore, which writes
-            Spark's batch 0 itself.
-        start: the offset line of each source that it begins with; empty on a fresh start.
+            Spark's batch 0 itself, or n + 1 if Spark's folder is the copy in a savepoint of n.
+        start: the offset line of each source that it begins with; empty on a fresh start, and where
+            Spark's folder is such a copy.
         ancestors: the last checkpoint of each lineage that this one continues; nothing newer of
             them may be committed.
         proofs: the proofs of its ancestors in its sinks; None in a record of an older

@@ -11,7 +11,7 @@ from pathlib import Path
 from twophase.errors import ConfigError
 
 
-def check_rights(path: Path) -> None:
+def check_rights(path: Path, option: str) -> None:
     """Check that no other account can write to the job's folder or replace it, existing or not.
 
     With umask 002 every folder is group-writable, but the group holds only the user: that is no
@@ -28,14 +28,14 @@ def check_rights(path: Path) -> None:
             continue
         if found.st_mode & stat.S_IWOTH and (folder == path or not found.st_mode & stat.S_ISVTX):
             raise ConfigError(
-                f"checkpointLocation {str(path)!r}: {folder} is writable by everyone: "
+                f"{option} {str(path)!r}: {folder} is writable by everyone: "
                 "anyone could change what is "
                 "decided.",
                 remedy=f"run: chmod o-w {folder}",
             )
         if folder == path and found.st_mode & stat.S_IWGRP and (others := _others(found)):
             raise ConfigError(
-                f"checkpointLocation {str(path)!r} is writable by its group, "
+                f"{option} {str(path)!r} is writable by its group, "
                 f"whose members include {', '.join(others[:3])}"
                 f"{' and others' if len(others) > 3 else ''}: they could change decisions.",
                 remedy=f"run: chmod g-w {folder}",

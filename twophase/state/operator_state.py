@@ -7,19 +7,12 @@ The three schemes are Flink's (OperatorStateStore): `split` for list state, `uni
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from itertools import pairwise
 from typing import TypeVar
 
+from twophase.protocol.operator_state import Redistribution
+
 T = TypeVar("T")
-
-
-class Redistribution(StrEnum):
-    """Scheme by which the entries of a state reach the subtasks after a change of parallelism."""
-
-    SPLIT = "split"
-    UNION = "union"
-    BROADCAST = "broadcast"
 
 
 def redistribute(

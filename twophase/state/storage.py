@@ -31,6 +31,7 @@ from twophase.state.codec import MAX_BYTES
 from twophase.state.folder_rights import check_rights
 
 _TEMPORARY = ".tmp-"
+_OPTION = "checkpointLocation"
 _NOT_LINKED = (errno.ENOSPC, errno.EDQUOT, errno.EMLINK, errno.EPERM, errno.EXDEV, errno.ENOENT)
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -119,18 +120,19 @@ class LocalStorage(Storage):
 
     Args:
         root: the folder; created if absent.
+        option: what named it, for errors.
 
     Raises:
         ConfigError: `root` is a URL of another storage, not a folder, a symbolic link, or another
             account can write to it or replace it (`check_rights`).
     """
 
-    def __init__(self, root: str | Path) -> None:
-        self.root = local_path(root)
+    def __init__(self, root: str | Path, option: str = _OPTION) -> None:
+        self.root = local_path(root, option)
         self._durable_folders: set[Path] = set()
-        check_rights(self.root)
+        check_rights(self.root, option)
         self._make_folder(self.root)
-        _check_folder(self.root)
+        _check_folder(self.root, option)
 
     def create(self, name: str, data: bytes, crash_points: CrashPoints = NO_CRASH_POINTS) -> None:
         """See `Storage.create`."""
@@ -272,14 +274,14 @@ class ReadOnlyStorage(LocalStorage):
         ConfigError: there is no such folder, or see `LocalStorage`.
     """
 
-    def __init__(self, root: str | Path) -> None:
-        self.root = local_path(root)
+    def __init__(self, root: str | Path, option: str = _OPTION) -> None:
+        self.root = local_path(root, option)
         if not self.root.exists():
             raise ConfigError(
                 f"There is no folder {str(self.root)!r}.",
-                remedy="name the job's checkpointLocation.",
+                remedy=f"name the job's {option}.",
             )
-        _check_folder(self.root)
+        _check_folder(self.root, option)
 
     def create(self, name: str, data: bytes, crash_points: CrashPoints = NO_CRASH_POINTS) -> None:  # noqa: ARG002
         """Refused."""
@@ -297,7 +299,7 @@ class ReadOnlyStorage(LocalStorage):
         raise OSError(errno.EROFS, "opened for reading only", str(self.root / folder))
 
 
-def local_path(root: str | Path) -> Path:
+def local_path(root: str | Path, option: str = _OPTION) -> Path:
     """Return the absolute folder of a path or URL: `/chk`, `file:/chk` and `file:///chk` are one.
 
     Raises:
@@ -306,29 +308,27 @@ def local_path(root: str | Path) -> Path:
     text = str(root)
     remedy = "use a folder on a local file system."
     if "\0" in text:
-        raise ConfigError(f"checkpointLocation {text!r} is not a path.", remedy=remedy)
+        raise ConfigError(f"{option} {text!r} is not a path.", remedy=remedy)
     url = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]*):(//[^/]*)?(.*)", text, flags=re.DOTALL)
     if url is None:
         return Path(text).absolute()
     scheme, host, path = url.groups()
     if scheme != "file":
         raise ConfigError(
-            f"checkpointLocation {text!r}: {scheme!r} is not supported: its create-if-absent is "
+            f"{option} {text!r}: {scheme!r} is not supported: its create-if-absent is "
             "not proven to be atomic.",
             remedy=remedy,
         )
     if host not in (None, "//", "//localhost"):
-        raise ConfigError(
-            f"checkpointLocation {text!r} is on another machine, {host[2:]!r}.", remedy=remedy
-        )
+        raise ConfigError(f"{option} {text!r} is on another machine, {host[2:]!r}.", remedy=remedy)
     return Path(path).absolute()
 
 
-def _check_folder(path: Path) -> None:
+def _check_folder(path: Path, option: str) -> None:
     mode = path.lstat().st_mode
     if stat.S_ISLNK(mode) or not stat.S_ISDIR(mode):
         raise ConfigError(
-            f"checkpointLocation {str(path)!r} is not a folder.",
+            f"{option} {str(path)!r} is not a folder.",
             remedy="name a folder, not a link or file.",
         )
 

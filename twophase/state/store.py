@@ -16,11 +16,12 @@ from twophase.failure_reason import CheckpointFailureReason
 from twophase.ids import Attempt
 from twophase.protocol.record import NEWER_REMEDY, digest
 from twophase.state import codec
-from twophase.state.checkpoint import CompletedCheckpoint
+from twophase.state.checkpoint import STATE_FOLDER, CompletedCheckpoint
 from twophase.state.entries import AcceptedLoss, Decision
 from twophase.state.log import JobLog
 from twophase.state.newer import is_newer_file
 from twophase.state.records import DecidedRecord, History
+from twophase.state.state_files import delete_state_files, read_states, write_states
 from twophase.state.storage import Storage
 
 FOLDER = "chk"
@@ -39,28 +40,36 @@ class CompletedCheckpointStore:
         storage: the job's folder.
         log: the job's log, written by this driver only.
         num_retained: how many committed checkpoints keep their body.
+        memory_threshold: in bytes; operator states above it get files of their own.
 
     Attributes:
         prepared_bytes: the size of the body that was prepared last.
     """
 
-    def __init__(self, storage: Storage, log: JobLog, num_retained: int) -> None:
+    def __init__(
+        self, storage: Storage, log: JobLog, num_retained: int, memory_threshold: int = 20 * 1024
+    ) -> None:
         self._storage = storage
         self._log = log
         self._num_retained = num_retained
+        self._memory_threshold = memory_threshold
         self._gone: set[Decision] = set()
         self.prepared_bytes = 0
 
     def prepare(self, checkpoint: CompletedCheckpoint) -> Decision:
-        """Write the body. It decides nothing yet.
+        """Write the files of large states, then the body. They decide nothing yet.
+
+        Args:
+            checkpoint: with the data of its states; see `read_with_states`.
 
         Raises:
-            OSError, AlreadyExistsError, UnclearOutcomeError: the body may be incomplete;
-                decline the attempt.
+            OSError, AlreadyExistsError, UnclearOutcomeError: the body or a file may be
+                incomplete; decline the attempt.
             DeclinedError: an operator state or a handle is not JSON.
         """
+        checkpoint = write_states(self._storage, checkpoint, self._memory_threshold)
         try:
-            data = codec.encode(_KIND, checkpoint.to_json())
+            data = encode_body(checkpoint)
         except (TypeError, ValueError, RecursionError) as error:
             raise DeclinedError(
                 f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} holds an operator "
@@ -93,6 +102,8 @@ class CompletedCheckpointStore:
     def read(self, decision: Decision) -> CompletedCheckpoint:
         """Read the body of a decided checkpoint, without the pieces that were given up since.
 
+        States in files of their own are named in it and not read.
+
         Raises:
             CheckpointMissingError: the body is gone.
             CorruptRecordError: it is damaged, or not the one that was decided.
@@ -119,6 +130,29 @@ class CompletedCheckpointStore:
             if isinstance(repair, AcceptedLoss):
                 checkpoint = checkpoint.without(repair)
         return checkpoint
+
+    def read_with_states(
+        self, decision: Decision, *, may_drop: bool = False
+    ) -> CompletedCheckpoint:
+        """Read a decided checkpoint as `read` does, with the data of all of its states.
+
+        Args:
+            decision: of the checkpoint.
+            may_drop: whether a state whose file is gone or damaged is left out, with a warning.
+
+        Raises:
+            CheckpointMissingError, CorruptRecordError, NewerFormatError, FencedError: as by
+                `read`, also for a file of a state.
+        """
+        checkpoint = self.read(decision)
+        try:
+            found = read_states(self._storage, checkpoint, may_drop=may_drop)
+        except CheckpointMissingError:
+            self._log.check_fence()
+            raise
+        if len(found.state_files) < len(checkpoint.state_files):
+            self._log.check_fence()
+        return found
 
     def subsume(self) -> list[Decision]:
         """Delete the bodies that newer committed checkpoints have replaced; fold a long log.
@@ -156,7 +190,8 @@ class CompletedCheckpointStore:
             failpoint("C17")
 
     def sweep(self) -> None:
-        """Delete bodies that no decision names: of declined attempts and of dead drivers.
+        """Delete bodies and state files that no decision names: of declined attempts and
+        of dead drivers.
 
         Only those of generations before ours: our fence keeps them from deciding anything more. A
         body of a newer driver may be decided in a log that we have not read (H40), and stays. So
@@ -164,13 +199,13 @@ class CompletedCheckpointStore:
         """
         history = self._log.history
         known = {decision.folder.split("/")[1] for decision in history.decisions}
-        for name in self._storage.names(FOLDER):
+        for name in {*self._storage.names(FOLDER), *self._storage.names(STATE_FOLDER)}:
             body = _BODY_FOLDER.fullmatch(name)
             if body and int(body["generation"]) < history.generation and name not in known:
                 self._delete(f"{FOLDER}/{name}")
 
     def discard(self, lineage: str, checkpoint: int, attempt: Attempt) -> None:
-        """Delete the body of an undecided attempt, if it exists."""
+        """Delete the body and the state files of an undecided attempt, if they exist."""
         self._delete(Decision(lineage, checkpoint, attempt, "", "").folder)
 
     def _delete(self, folder: str) -> None:
@@ -178,6 +213,7 @@ class CompletedCheckpointStore:
             return
         self._storage.delete(f"{folder}/{_BODY}")
         self._storage.delete(folder)
+        delete_state_files(self._storage, f"{STATE_FOLDER}/{folder.removeprefix(f'{FOLDER}/')}")
 
 
 def retained(history: History, num_retained: int) -> list[Decision]:
@@ -187,6 +223,11 @@ def retained(history: History, num_retained: int) -> list[Decision]:
     return [
         decision for decision in history.decisions if not decision.committed or decision in newest
     ]
+
+
+def encode_body(checkpoint: CompletedCheckpoint) -> bytes:
+    """Encode a `_metadata` file, the inverse of `decode_body`."""
+    return codec.encode(_KIND, checkpoint.to_json())
 
 
 def decode_body(data: bytes, name: str) -> CompletedCheckpoint:

@@ -34,6 +34,7 @@ from verification.model.checkpoint import target_of
 from verification.model.event_map import (
     ABORTED,
     COMMITTED,
+    OF_NO_STEP,
     RETRIES,
     SUBSUMED,
     VERBS,
@@ -123,6 +124,7 @@ def accept(world: TracedWorld, trace: Trace) -> int:
     Raises:
         RejectedTraceError: names the first event that nothing explains.
     """
+    trace = [told for told in trace if not isinstance(told[1], OF_NO_STEP)]
     # whoever tells nothing more may do anything
     while trace and isinstance(trace[-1][1], Started | Ended):
         trace = trace[:-1]

@@ -46,6 +46,9 @@ VERBS: dict[type[events.Event], str] = {
 }
 """All that a coordinator and its sinks tell, and the step that it tells of."""
 
+OF_NO_STEP = (events.CheckpointNotTriggered,)
+"""Told before a checkpoint is triggered, and only then: the model has no step for it."""
+
 _COMPARED = (
     "sink",
     "generation",

@@ -24,6 +24,7 @@ import hashlib
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +39,7 @@ from twophase.sinks.common.partition_names import Values, folders
 from twophase.sinks.common.staging.disk import digest, open_folder, rename_new, sync
 from twophase.sinks.common.staging.manifest import FILE, Manifest, StagedFile
 from twophase.sinks.common.staging.names import PieceName, file_name
+from twophase.sinks.common.staging.set_aside import take_back
 from twophase.sinks.common.staging.staging_area import DONE, STAGED
 from twophase.sinks.common.staging.table import Table
 from twophase.sinks.common.staging.withdrawal import withdraw
@@ -137,9 +139,8 @@ class Committer:
         """Step 1. A piece moves from `staged` to `done` to the mark; look it up in that order."""
         name = PieceName.of(committable.transaction, committable.subtask)
         folder = self._stage / STAGED / str(name)
-        try:
-            data = (folder / FILE).read_bytes()
-        except FileNotFoundError:
+        data = self._read_manifest(name)
+        if data is None:
             return self._proof(name)
         if hashlib.sha256(data).hexdigest() != committable.handle["manifest_sha256"]:
             return Lost(
@@ -149,6 +150,16 @@ class Committer:
             return _Piece(folder, Manifest.decode(data, str(folder / FILE)))
         except DamagedRecordError as error:  # damaged before its digest was taken
             return Lost(f"{folder / FILE}: {error}")
+
+    def _read_manifest(self, name: PieceName) -> bytes | None:
+        """Return the manifest of a staged piece; another driver's abort may have set it aside."""
+        manifest = self._stage / STAGED / str(name) / FILE
+        aside = True
+        while aside:
+            with suppress(FileNotFoundError):
+                return manifest.read_bytes()
+            aside = take_back(self._stage, name)
+        return manifest.read_bytes() if manifest.exists() else None  # staged again in between
 
     def _proof(self, name: PieceName) -> AlreadyCommitted | Lost:
         done = self._stage / DONE / str(name)

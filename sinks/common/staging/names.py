@@ -5,7 +5,7 @@
         fence-<generation>.<counter>/   this name is the fence; there is always exactly one
             staged/<piece>/             pre-committed, or being written: <number>, and at
                                         the end `manifest`
-            aborted/<piece>/            set aside by a driver that aborts it
+            aborted/<piece>~<id>/       set aside by a driver that aborts it
             done/<piece>/manifest       committed
             marks/<lineage>~<n>         committed up to checkpoint n; its entries in
                                         `done` are removed

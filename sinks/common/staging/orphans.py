@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from twophase.errors import StopJobError, TargetUnreachableError
@@ -14,15 +15,12 @@ from twophase.sinks.common.partition_names import folders
 from twophase.sinks.common.staging.disk import sync
 from twophase.sinks.common.staging.manifest import FILE, Manifest
 from twophase.sinks.common.staging.names import PieceName, file_name
-from twophase.sinks.common.staging.staging_area import (
-    ABORTED,
-    STAGED,
-    remove,
-    restage,
-    set_aside,
-)
+from twophase.sinks.common.staging.set_aside import SetAside, places
+from twophase.sinks.common.staging.staging_area import DONE, STAGED
 from twophase.sinks.common.staging.table import Table
 from twophase.sinks.common.staging.withdrawal import has_files
+
+_TRIES = 100
 
 
 def in_doubt(table: Table) -> Sequence[Committable]:
@@ -34,38 +32,63 @@ def abort(table: Table, committables: Sequence[Committable]) -> None:
     """See `Sink.abort`.
 
     A driver with another folder may have decided a piece, and be about to move its files. So a
-    piece is set aside first, where no commit finds it, and the table is searched for it after that.
+    piece is set aside before the table is searched for it, and claimed before it is deleted.
     """
     stage = table.area.stage()
     names = [PieceName.of(piece.transaction, piece.subtask) for piece in committables]
     try:
-        _check_all_unseen(table, names, stage)
-        for name in names:
-            set_aside(stage, name)
-        _check_all_unseen(table, names, stage)
-        for number, name in enumerate(names):
-            if number:
-                failpoint("C20")
-            remove(stage / ABORTED / str(name))
-        sync(stage / STAGED)
+        for _ in range(_TRIES):
+            if _abort(table, names, stage):
+                sync(stage / STAGED)
+                return
     except FileNotFoundError as error:
         raise TargetUnreachableError(
             f"{stage} is gone: another driver has just raised the fence, "
             "or somebody has deleted it.",
             remedy="start the job again: it looks once more.",
         ) from error
+    raise TargetUnreachableError(
+        f"Pieces in {stage} could not be aborted in {_TRIES} tries: other drivers take them.",
+        remedy="start one driver only.",
+    )
+
+
+def _abort(table: Table, names: Sequence[PieceName], stage: Path) -> bool:
+    """Abort once; False if a commit or another abort has taken a piece meanwhile."""
+    aside = SetAside(stage)
+    try:
+        _check_all_unseen(table, names, stage)
+        for name in names:
+            aside.add(name)
+        failpoint("F06")
+        _check_all_unseen(table, names, stage)
+        claimed = aside.claim()
+    except BaseException:
+        aside.take_back()
+        raise
+    if not claimed:
+        aside.take_back()
+        return False
+    aside.delete()
+    return not any(folder.exists() for name in names for folder in places(stage, name))
 
 
 def _check_all_unseen(table: Table, names: Sequence[PieceName], stage: Path) -> None:
-    """Check all pieces, staged or set aside; if one is seen, stage all of them again."""
-    try:
-        for name in names:
-            for place in (STAGED, ABORTED):
-                _check_unseen(table, name, stage / place)
-    except StopJobError:
-        for name in names:
-            restage(stage, name)
-        raise
+    """Check that no piece is committed, and no file of one is in the table.
+
+    Raises:
+        StopJobError: one is.
+    """
+    for name in names:
+        for folder in places(stage, name):
+            _check_unseen(table, name, folder)
+        if (stage / DONE / str(name)).exists():
+            raise StopJobError(
+                f"Piece {name} is in no decision of this job's folder, and it is committed in "
+                f"{table.area.root}: its checkpoint was decided in another folder. "
+                "Nothing was deleted.",
+                remedy="start the job with the folder (checkpointLocation) that decided it.",
+            )
 
 
 def unfinished(table: Table, pieces: Sequence[Committable]) -> Sequence[Committable]:
@@ -77,7 +100,8 @@ def unfinished(table: Table, pieces: Sequence[Committable]) -> Sequence[Committa
 
 def _has_manifest(table: Table, piece: Committable) -> bool:
     """Return whether a piece has a manifest, whole or damaged: it was durable in pre-commit."""
-    return (table.area.uncommitted(PieceName.of(piece.transaction, piece.subtask)) / FILE).exists()
+    name = PieceName.of(piece.transaction, piece.subtask)
+    return any((folder / FILE).exists() for folder in places(table.area.stage(), name))
 
 
 def _read(folder: Path) -> Manifest:
@@ -85,21 +109,21 @@ def _read(folder: Path) -> Manifest:
     return Manifest.decode(path.read_bytes(), str(path))
 
 
-def _check_unseen(table: Table, name: PieceName, pieces: Path) -> None:
-    """Check that no file of the piece is in the table: then another log has decided it.
+def _check_unseen(table: Table, name: PieceName, folder: Path) -> None:
+    """Check that no file that the manifest in this folder lists is in the table.
 
     Raises:
         StopJobError: one is.
         NewerFormatError: a newer version of twophase has written the piece.
     """
     try:
-        manifest = _read(pieces / str(name))
+        manifest = _read(folder)
     except (FileNotFoundError, DamagedRecordError):
         return
     for file in manifest.files:
-        folder = table.area.root.joinpath(*folders(table.partition_by, file.partition))
+        partition = table.area.root.joinpath(*folders(table.partition_by, file.partition))
         final = file_name(manifest.transaction, manifest.subtask, file.number, table.format.suffix)
-        if (folder / final).exists():
+        if (partition / final).exists():
             raise StopJobError(
                 f"Piece {name} is in no decision of this job's folder, and {final} is in partition "
                 f"{shown(file.partition)} of {table.area.root}: its checkpoint was decided in "
@@ -112,7 +136,7 @@ def _check_unseen(table: Table, name: PieceName, pieces: Path) -> None:
 
 def _committable(table: Table, name: PieceName) -> Committable:
     """Return the committable in a piece's manifest, or what its name tells."""
-    try:
-        return _read(table.area.uncommitted(name)).committable(table.target)
-    except (FileNotFoundError, DamagedRecordError):
-        return Committable(name.transaction(table.area.owner), name.subtask, table.target, 0)
+    for folder in places(table.area.stage(), name):
+        with suppress(FileNotFoundError, DamagedRecordError):
+            return _read(folder).committable(table.target)
+    return Committable(name.transaction(table.area.owner), name.subtask, table.target, 0)

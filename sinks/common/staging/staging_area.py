@@ -120,12 +120,6 @@ class StagingArea:
         """Return the folder in which a piece is staged."""
         return self.stage() / STAGED / str(name)
 
-    def uncommitted(self, name: PieceName) -> Path:
-        """Return the folder of a piece that is not committed: staged, or set aside."""
-        staged = self.staged(name)
-        aside = staged.parent.parent / ABORTED / staged.name
-        return staged if staged.exists() or not aside.exists() else aside
-
     def check_open(self, attempt: Attempt) -> Path:
         """Return the stage, for a writer.
 
@@ -170,7 +164,7 @@ class StagingArea:
         stage = self.stage()
         staged = _list(stage / STAGED)  # first: a piece moves from here to the other
         aside = _list(stage / ABORTED) if (stage / ABORTED).exists() else []
-        return _pieces({*staged, *aside})
+        return _pieces({*staged, *map(piece, aside)})
 
     def marks(self) -> dict[str, int]:
         """Return the high-water mark of each lineage that has one."""
@@ -218,21 +212,9 @@ class StagingArea:
         return highest
 
 
-def set_aside(stage: Path, name: PieceName) -> None:
-    """Rename a staged piece, if it is still there, to where no commit finds it.
-
-    What a driver that died has set aside before is removed.
-    """
-    (stage / ABORTED).mkdir(mode=0o700, exist_ok=True)
-    remove(stage / ABORTED / str(name))
-    with suppress(FileNotFoundError):
-        rename_new(stage / STAGED / str(name), stage / ABORTED / str(name))
-
-
-def restage(stage: Path, name: PieceName) -> None:
-    """Rename a piece that was set aside, if there is one, to where it was staged."""
-    with suppress(FileNotFoundError):
-        rename_new(stage / ABORTED / str(name), stage / STAGED / str(name))
+def piece(entry: str) -> str:
+    """Return the piece's name that an entry of `ABORTED` begins with (see `SetAside`)."""
+    return entry.partition("~")[0]
 
 
 def remove(folder: Path) -> None:

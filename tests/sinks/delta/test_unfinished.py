@@ -12,7 +12,7 @@ import pytest
 
 from tests.sinks.delta.test_records import INTENT, MANIFEST
 from twophase.errors import NewerFormatError
-from twophase.sinks.delta.names import Owner
+from twophase.sinks.delta.names import Owner, data_prefix
 from twophase.sinks.delta.orphans import Orphans
 from twophase.sinks.delta.pieces import Pieces
 from twophase.sinks.delta.records import encode_intent, encode_manifest
@@ -21,6 +21,7 @@ OWNER = Owner(INTENT.transaction.job, INTENT.transaction.sink)
 NEXT = INTENT.base + 1
 WHOLE = {".intent": encode_intent(INTENT), ".manifest": encode_manifest(MANIFEST)}
 NEVER = {".intent": encode_intent(INTENT)}
+ABORTED = {".aborted": b""}
 NO_FILE = {NEXT: '{"add":{"path":"part-00000.parquet"}}'}
 
 
@@ -38,6 +39,7 @@ def orphans(records: Mapping[str, bytes], commits: Mapping[int, str]) -> Orphans
     log.storage = SimpleNamespace(
         names=lambda _: list(files),
         read=lambda name: files.get(name.removeprefix(f"{OWNER.folder}/")),
+        exists=lambda name: name.removeprefix(f"{OWNER.folder}/") in files,
         absolute=lambda name: f"file:/orders/{name}",
     )
     bound: Any = SimpleNamespace(owner=OWNER, target="delta:orders", pieces=Pieces(OWNER, log))
@@ -57,12 +59,18 @@ def test_a_piece_with_an_intent_alone_was_never_pre_committed() -> None:
         ({**WHOLE, ".manifest": WHOLE[".manifest"][:-1]}, NO_FILE),
         ({**WHOLE, ".manifest": b""}, NO_FILE),
         (NEVER, {}),
+        ({**WHOLE, **ABORTED}, NO_FILE),
+        ({**NEVER, **ABORTED}, NO_FILE),
+        (ABORTED, NO_FILE),
     ],
     ids=[
         "whole",
         "its manifest is cut",
         "its manifest is empty",
         "the log was cleaned of a commit that may name it",
+        "an abort of it died",
+        "an abort of it died, which may have removed the manifest",
+        "an abort of it died, which had removed the other records",
     ],
 )
 def test_a_piece_that_may_have_been_is_not_called_so(
@@ -78,9 +86,16 @@ def test_a_piece_that_cannot_be_committed_has_no_handle() -> None:
     cut = {**WHOLE, ".manifest": WHOLE[".manifest"][:-1]}
     handles = [
         [piece.handle for piece in orphans(records, NO_FILE).in_doubt()]
-        for records in (WHOLE, cut, NEVER)
+        for records in (WHOLE, cut, NEVER, {**WHOLE, **ABORTED})
     ]
-    assert [bool(handle) for [handle] in handles] == [True, False, False]
+    assert [bool(handle) for [handle] in handles] == [True, False, False, False]
+
+
+def test_a_piece_whose_abort_died_is_still_found_as_committed() -> None:
+    start = data_prefix(OWNER, INTENT.transaction)
+    commits = {NEXT: f'{{"add":{{"path":"{start}part-00000.parquet"}}}}'}
+    for records in (WHOLE, {**WHOLE, **ABORTED}, {**WHOLE, **ABORTED, ".intent": b""}):
+        assert orphans(records, commits).in_doubt() == []
 
 
 @pytest.mark.parametrize("kind", WHOLE)

@@ -4,7 +4,13 @@ commit: either the abort takes the piece away whole, or it is refused and the co
 
 from __future__ import annotations
 
+import errno
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +19,10 @@ from harness.staged_sink_harness import FileHarness, commit, final, orders
 from twophase.errors import StopJobError
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import Committed, Lost, RetryLater
-from twophase.sinks.common.staging import committer, disk, orphans, staging_area
+from twophase.sinks.common.staging import committer, disk, orphans
+from twophase.sinks.common.staging.names import PieceName
+from twophase.sinks.common.staging.set_aside import SetAside
+from twophase.sinks.common.staging.staging_area import STAGED
 from twophase.sinks.file.sink import FileSink
 
 pytestmark = pytest.mark.part("files")
@@ -72,14 +81,15 @@ def test_an_abort_is_refused_once_a_file_is_in_the_table(
         before_move(monkeypatch, 1, abort)
         assert isinstance(commit(sink, piece)[0], Committed)
     else:
-        set_aside = staging_area.set_aside
+        add = SetAside.add
 
         def move_one_first(*place: Any) -> None:
-            before_move(monkeypatch, 1, lambda: set_aside(*place))
+            before_move(monkeypatch, 1, lambda: add(*place))
             assert isinstance(commit(sink, piece)[0], RetryLater)
 
-        monkeypatch.setattr(orphans, "set_aside", move_one_first)
-        abort()
+        with monkeypatch.context() as patch:
+            patch.setattr(SetAside, "add", move_one_first)
+            abort()
         assert isinstance(commit(sink, piece)[0], Committed)
     assert "its commit has begun. Nothing was deleted." in refused[0]
     assert len(table.rows_visible()) == 3
@@ -98,25 +108,198 @@ def test_of_several_pieces_none_is_deleted_if_one_is_in_the_table(
     assert table.staged() == before
 
 
-def test_a_piece_that_was_set_aside_is_in_doubt_until_it_is_deleted(
+def in_the_window(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Act once, after an abort has set its pieces aside and before it searches the table."""
+    acts = iter([act])
+
+    def failpoint(name: str) -> None:
+        if name == "F06":
+            next(acts, lambda: None)()
+
+    monkeypatch.setattr(orphans, "failpoint", failpoint)
+
+
+def aborts_and_dies(table: FileHarness, point: str) -> None:
+    """Another driver aborts all that is in doubt, and is killed at this point."""
+    script = (
+        "import sys; from pathlib import Path; from harness.staged_sink_harness import FileHarness;"
+        "sink = FileHarness(Path(sys.argv[1]), partition_by=['name']).opened();"
+        "sink.abort(sink.in_doubt())"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", script, str(table.path)],
+        env={**os.environ, "TWOPHASE_FAILPOINTS": f"{point}=kill"},
+        check=False,
+    )
+    assert run.returncode == -signal.SIGKILL
+
+
+def stage(table: FileHarness) -> Path:
+    return next(table.path.glob("_twophase~*/fence-*"))
+
+
+def name_of(piece: Committable) -> PieceName:
+    return PieceName.of(piece.transaction, piece.subtask)
+
+
+def aside(table: FileHarness) -> list[Path]:
+    return [*table.path.glob("_twophase~*/fence-*/aborted/*")]
+
+
+def test_a_commit_takes_back_what_a_dead_driver_set_aside(
+    table: FileHarness,
+    sink: FileSink,
+    piece: Committable,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before_move(monkeypatch, 0, lambda: aborts_and_dies(table, "F06"))
+    assert isinstance(commit(sink, piece)[0], RetryLater)
+    assert table.staged() == []
+    assert sink.in_doubt() == [piece]
+    assert sink.unfinished([piece]) == []
+    assert isinstance(commit(sink, piece)[0], Committed)
+    assert len(table.rows_visible()) == 3
+    assert sink.in_doubt() == []
+    assert aside(table) == []
+
+
+def test_a_commit_takes_the_rest_back_if_a_file_is_in_the_table(
+    table: FileHarness, sink: FileSink, piece: Committable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Set aside after the first file was moved, by a driver that died before it saw that."""
+    before_move(monkeypatch, 1, lambda: SetAside(stage(table)).add(name_of(piece)))
+    assert isinstance(commit(sink, piece)[0], RetryLater)
+    assert len(table.rows_visible()) == 1
+    assert isinstance(commit(sink, piece)[0], Committed)
+    assert len(table.rows_visible()) == 3
+    assert aside(table) == []
+
+
+def test_a_commit_takes_a_piece_back_from_a_living_abort(
     table: FileHarness,
     sink: FileSink,
     other: FileSink,
     piece: Committable,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The driver may die in between; its handle is still known, and the next driver aborts it."""
-
-    def die(*_: Any) -> None:
-        raise InterruptedError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(orphans, "remove", die)
-        with pytest.raises(InterruptedError):
-            other.abort([piece])
-    assert table.staged() == []
-    assert sink.in_doubt() == [piece]
-    assert sink.unfinished([piece]) == []
-    sink.abort([piece])
+    outcomes: list[object] = []
+    in_the_window(monkeypatch, lambda: outcomes.extend(commit(sink, piece)))
+    with pytest.raises(StopJobError, match="it is committed in"):
+        other.abort([piece])
+    assert isinstance(outcomes[0], Committed)
+    assert len(table.rows_visible()) == 3
     assert sink.in_doubt() == []
-    assert not [*table.path.glob("_twophase~*/fence-*/aborted/*")]
+
+
+def test_what_is_taken_back_after_the_search_is_not_deleted(
+    table: FileHarness,
+    sink: FileSink,
+    other: FileSink,
+    piece: Committable,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    claim = SetAside.claim
+
+    def commit_first(pieces: SetAside) -> bool:
+        monkeypatch.setattr(SetAside, "claim", claim)
+        assert isinstance(commit(sink, piece)[0], Committed)
+        return pieces.claim()
+
+    monkeypatch.setattr(SetAside, "claim", commit_first)
+    with pytest.raises(StopJobError, match="it is committed in"):
+        other.abort([piece])
+    assert len(table.rows_visible()) == 3
+
+
+def test_a_piece_that_was_committed_after_it_was_listed_is_not_reported_as_aborted(
+    sink: FileSink, other: FileSink, piece: Committable
+) -> None:
+    listed = other.in_doubt()
+    assert isinstance(commit(sink, piece)[0], Committed)
+    with pytest.raises(StopJobError, match="it is committed in"):
+        other.abort(listed)
+
+
+def test_two_aborts_of_a_piece_leave_nothing_of_it(
+    table: FileHarness,
+    sink: FileSink,
+    other: FileSink,
+    piece: Committable,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    in_the_window(monkeypatch, lambda: sink.abort([piece]))
+    other.abort([piece])
+    assert table.staged() == aside(table) == []
+    assert isinstance(commit(sink, piece)[0], Lost)
+    assert table.rows_visible() == []
+
+
+def test_two_aborts_are_both_refused_once_a_file_is_in_the_table(
+    table: FileHarness,
+    sink: FileSink,
+    other: FileSink,
+    piece: Committable,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither removes what the other has set aside."""
+    staged = table.staged()
+
+    def move_one_and_abort() -> None:
+        final(table, 0).parent.mkdir()
+        (aside(table)[0] / "0").rename(final(table, 0))
+        with pytest.raises(StopJobError, match="its commit has begun"):
+            sink.abort([piece])
+
+    in_the_window(monkeypatch, move_one_and_abort)
+    with pytest.raises(StopJobError, match="its commit has begun"):
+        other.abort([piece])
+    assert table.staged() == staged
+    assert isinstance(commit(sink, piece)[0], Committed)
+    assert len(table.rows_visible()) == 3
+
+
+def test_an_abort_that_fails_stages_its_pieces_again(
+    table: FileHarness,
+    sink: FileSink,
+    other: FileSink,
+    piece: Committable,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    later = table.write(sink, orders(range(3, 6)), checkpoint=1)
+    staged = table.staged()
+
+    def fail() -> None:
+        raise OSError(errno.EIO, "the disk is ill")
+
+    in_the_window(monkeypatch, fail)
+    with pytest.raises(OSError, match="the disk is ill"):
+        other.abort([piece, later])
+    assert table.staged() == staged
+    assert aside(table) == []
+
+
+def test_a_piece_is_staged_again_into_a_folder_that_exists(
+    table: FileHarness, sink: FileSink, piece: Committable
+) -> None:
+    """A driver may have died while it did that: some files are in one folder, some in the other."""
+    SetAside(stage(table)).add(name_of(piece))
+    half = stage(table) / STAGED / str(name_of(piece))
+    half.mkdir()
+    (aside(table)[0] / "1").rename(half / "1")
+    assert isinstance(commit(sink, piece)[0], Committed)
+    assert len(table.rows_visible()) == 3
+    assert aside(table) == []
+
+
+def test_what_a_dead_driver_had_begun_to_delete_is_in_doubt_and_never_committed(
+    table: FileHarness, sink: FileSink, piece: Committable
+) -> None:
+    table.write(sink, orders(range(3, 6)), checkpoint=1)
+    aborts_and_dies(table, "C20")
+    left = sink.in_doubt()
+    assert len(left) == 1
+    assert all(isinstance(outcome, Lost) for outcome in commit(sink, piece, *left))
+    sink.abort(left)
+    assert sink.in_doubt() == []
+    assert table.rows_visible() == []
+    assert aside(table) == []

@@ -14,6 +14,8 @@ these, and these stay.
     hive/      a partition that waits for the metastore, and the watermark
     ranges/    the digest of a range
     delta/     the intent and the manifest of a Delta piece
+    states/    a job's folder: two checkpoints of a function `rules` with state of every form, in
+               the body and in files; the first is subsumed
     released/  a job's folder whose checkpoints were given up (added later)
     stats/     a log with the history of two checkpoints, one of them folded (added later)
 
@@ -35,8 +37,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from twophase.config import JobOptions
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
+from twophase.protocol.listener import InitializationContext, SnapshotContext
 from twophase.protocol.sink import CommitRequest, SinkContext
 from twophase.runtime.logical_plan import SourceLeg
 from twophase.runtime.operator_states import OperatorStates
@@ -121,6 +125,7 @@ def checkpoint(
         for sink, found in tasks.items()
     }
     state = dict(states.snapshot(number, offsets))
+    del state["function_states"]
     return CompletedCheckpoint(
         JOB,
         lineage,
@@ -133,6 +138,49 @@ def checkpoint(
         840,
         before,
     )
+
+
+class Rules:
+    """A function with state of every form."""
+
+    def initialize_state(self, context: InitializationContext) -> None:
+        store = context.operator_state_store
+        store.get_list_state("seen").update(["ä", 7, None, 0.5, {"deep": [True]}])
+        columns = {"id": [1, 2, None], "at": [b"\0", None, b""]}
+        batch = pa.RecordBatch.from_pydict(columns)
+        store.get_union_list_state("batches", "arrow").update([batch, batch.slice(1)])
+        store.get_broadcast_state("limits", "json", "bytes").put_all(
+            {"low": b"\1", "high": b"\xff"}
+        )
+        store.get_list_state("large", "bytes").update(
+            [bytes([number]) * 600 for number in range(4)]
+        )
+        store.get_list_state("empty")
+
+    def snapshot_state(self, context: SnapshotContext) -> None:
+        context.raw_operator_state_output.write(b"raw ")
+        context.raw_operator_state_output.write(b"\0\xff")
+        context.raw_operator_state_output.start_new_partition()
+
+
+def make_states(root: Path) -> None:
+    """Write `states`."""
+    storage = LocalStorage(root / "states")
+    log = JobLog(storage, JOB)
+    store = CompletedCheckpointStore(storage, log, num_retained=1, memory_threshold=1000)
+    log.read()
+    log.append(FenceRecord(1))
+    log.append(LineageRecord(Lineage(A)))
+    states = OperatorStates([SourceLeg("twophase-kafka", {})], {"rules": Rules()})
+    states.initialize(None, JobOptions.parse({"checkpointLocation": "/chk/orders"}, "job"))
+    for number in (0, 1):
+        plain = checkpoint(A, number, Attempt(1, number + 1), {"facts": [0]}, ())
+        listed = states.snapshot(number, plain.offsets)
+        kept = {**plain.operator_states, "functions": listed["functions"]}
+        whole = replace(plain, operator_states=kept, function_states=listed["function_states"])
+        store.decide(store.prepare(whole))
+        log.append(CommittedRecord(A, number))
+        store.subsume()
 
 
 def rewritten(old: CompletedCheckpoint) -> CompletedCheckpoint:
@@ -287,6 +335,7 @@ def main(root: Path) -> None:
     make_job(root)
     make_files(root)
     make_others(root)
+    make_states(root)
     make_released(root)
     make_stats(root)
 

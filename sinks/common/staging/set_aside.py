@@ -1,0 +1,129 @@
+"""Pieces that an abort has set aside: no commit finds them unless it takes them back.
+
+A driver with another folder may have decided a piece that is aborted here, and be about to move
+its files into the table. Neither can lock the other out, so whatever decides between them is the
+rename of one folder, which only one of them can do:
+
+    1. set aside    `staged/<piece>` -> `aborted/<piece>~<id>`, a name that no other abort uses:
+                    no path that the commit knows leads to the files any more
+    2. look         what the commit has moved into the table before is there by now
+    3. claim        `aborted/<piece>~<id>` -> the same name with `~claimed`, and then delete it
+       take back    `aborted/<piece>~<id>` -> `staged/<piece>`, by a commit that misses its piece,
+                    or by an abort that was refused or has failed
+
+A piece that a commit took back after step 2 cannot be claimed: the abort begins again. If the
+driver dies before step 3, a commit takes the piece back and the next abort sets it aside again.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from twophase.failpoints import failpoint
+from twophase.sinks.common.staging.disk import rename_new
+from twophase.sinks.common.staging.manifest import FILE
+from twophase.sinks.common.staging.names import PieceName
+from twophase.sinks.common.staging.staging_area import ABORTED, STAGED, piece, remove
+
+_CLAIMED = "~claimed"
+
+
+class SetAside:
+    """Pieces that one abort sets aside.
+
+    Args:
+        stage: the folder of the fence.
+    """
+
+    def __init__(self, stage: Path) -> None:
+        self._stage = stage
+        self._folders: list[Path] = []
+
+    def add(self, name: PieceName) -> None:
+        """Set a piece aside if it is there: staged, or set aside by another abort."""
+        (self._stage / ABORTED).mkdir(mode=0o700, exist_ok=True)
+        for folder in places(self._stage, name):
+            own = _new_name(self._stage, str(name))
+            with suppress(FileNotFoundError):  # committed, aborted or taken back in between
+                rename_new(folder, own)
+                self._folders.append(own)
+
+    def claim(self) -> bool:
+        """Claim the pieces for deletion; False if a commit or another abort has taken one."""
+        for number, folder in enumerate(self._folders):
+            claimed = folder.with_name(folder.name + _CLAIMED)
+            try:
+                rename_new(folder, claimed)
+            except FileNotFoundError:
+                return False
+            self._folders[number] = claimed
+        return True
+
+    def take_back(self) -> None:
+        """Stage all pieces again that are still set aside, even if one of them fails.
+
+        Raises:
+            OSError: the first one that failed.
+        """
+        errors: list[OSError] = []
+        while self._folders:
+            try:
+                _stage_again(self._stage, self._folders.pop())
+            except OSError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def delete(self) -> None:
+        """Delete the pieces, which are claimed."""
+        for number, folder in enumerate(self._folders):
+            if number:
+                failpoint("C20")
+            remove(folder)
+
+
+def places(stage: Path, name: PieceName) -> Sequence[Path]:
+    """Return the folders that an uncommitted piece may be in: staged, then set aside.
+
+    It is set aside in several if a driver died while it took the piece back.
+    """
+    return stage / STAGED / str(name), *_asides(stage, name)
+
+
+def take_back(stage: Path, name: PieceName) -> bool:
+    """Stage a piece again that an abort has set aside and not claimed; True if there was one."""
+    found = [folder for folder in _asides(stage, name) if not folder.name.endswith(_CLAIMED)]
+    for folder in found:
+        _stage_again(stage, folder)
+    return bool(found)
+
+
+def _asides(stage: Path, name: PieceName) -> Sequence[Path]:
+    folder = stage / ABORTED
+    with suppress(FileNotFoundError):
+        return [folder / entry for entry in sorted(os.listdir(folder)) if piece(entry) == str(name)]
+    return ()
+
+
+def _new_name(stage: Path, name: str) -> Path:
+    return stage / ABORTED / f"{name}~{uuid.uuid4().hex}"
+
+
+def _stage_again(stage: Path, folder: Path) -> None:
+    """Rename a folder to where it was staged, or move its files into the folder that is there."""
+    name = piece(folder.name)
+    staged = stage / STAGED / name
+    with suppress(FileNotFoundError):  # somebody else has taken it
+        try:
+            rename_new(folder, staged)
+        except FileExistsError:
+            own = _new_name(stage, name)  # nobody else can claim it file by file
+            rename_new(folder, own)
+            for entry in sorted(os.listdir(own), key=FILE.__eq__):  # a commit begins with FILE
+                with suppress(FileExistsError):
+                    rename_new(own / entry, staged / entry)
+            remove(own)

@@ -1,0 +1,144 @@
+"""`twophase state read` shows the operator state of a checkpoint, and changes nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.cli.conftest import JobFolder
+from tests.state.conftest import snapshot
+from twophase.cli.main import main
+from twophase.protocol.operator_state import Redistribution, SerializedState
+from twophase.state.function_state import FunctionState
+
+GOLDEN = Path(__file__).parents[1] / "state" / "golden" / "states"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A job's folder with state of every form; its function is `rules`."""
+    shutil.copytree(GOLDEN, tmp_path / "job")
+    return tmp_path / "job"
+
+
+def read(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["state", "read", *map(str, arguments)])
+
+
+def chk(folder: Path) -> Path:
+    [path] = (folder / "chk").iterdir()
+    return path
+
+
+@pytest.mark.parametrize("which", ["the job's folder", "the checkpoint's"])
+def test_every_state_is_printed(folder: Path, which: str) -> None:
+    before = snapshot(folder)
+    result = read(folder if which == "the job's folder" else chk(folder))
+    assert result.exit_code == 0, result.output
+    head, _, *lines = result.stdout.splitlines()
+    assert head.startswith("Job orders, checkpoint 1 of aaaaaaaa-")
+    rows = [line.strip().split(maxsplit=6) for line in lines]
+    assert [row[:2] for row in rows].count(["kafka", "offsets"]) == 2
+    assert ["rules", "seen", "split", "json", "1", "-", "7"] in rows
+    assert ["rules", "limits", "broadcast", "bytes", "1", '"high"', "ff"] in rows
+    assert ["rules", "raw", "split", "bytes", "0", "-", "72 61 77 20 00 ff"] in rows
+    [batch] = [row[6] for row in rows if row[1] == "batches" and row[4] == "1"]
+    assert json.loads(batch)[0]["id"] == 2
+    assert snapshot(folder) == before
+
+
+def test_one_operator_is_chosen_by_its_uid(folder: Path) -> None:
+    _, _, *lines = read(folder, "--operator", "kafka").stdout.splitlines()
+    assert [line.split()[:2] for line in lines] == [["kafka", "offsets"]] * 2
+
+
+def test_an_operator_that_is_not_there_is_named_with_those_that_are(folder: Path) -> None:
+    result = read(folder, "--operator", "other")
+    assert result.exit_code == 2
+    assert "no state of an operator 'other'" in result.stderr
+    assert "kafka, rules" in result.stderr
+
+
+def test_the_export_has_one_row_for_each_entry(folder: Path, tmp_path: Path) -> None:
+    output = tmp_path / "state.parquet"
+    result = read(folder, "--operator", "rules", "--output", output)
+    assert result.exit_code == 0, result.output
+    rows = pq.read_table(output).to_pylist()
+    assert result.stdout.startswith(f"{len(rows)} rows written")
+    assert len(rows) == 5 + 2 + 2 + 4 + 2, "seen, batches, limits, large, raw; empty has none"
+    large = [row["value"] for row in rows if row["state"] == "large"]
+    assert large == [bytes([number]) * 600 for number in range(4)]
+    [low] = [row for row in rows if row["key_text"] == '"low"']
+    assert (low["key"], low["value"], low["index"]) == (b'"low"', b"\1", 0)
+    [first, _] = [row["value"] for row in rows if row["state"] == "batches"]
+    assert pa.ipc.open_stream(first).read_all().column("id").to_pylist() == [1, 2, None]
+
+
+def test_an_existing_file_is_not_replaced(folder: Path, tmp_path: Path) -> None:
+    output = tmp_path / "state.parquet"
+    output.write_text("mine")
+    result = read(folder, "--output", output)
+    assert result.exit_code == 2
+    assert "cannot be written: File exists" in result.stderr
+    assert output.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("damage", "code", "text"),
+    [
+        ("unlink", 3, "is gone, which has state 'batches' of function 'rules'"),
+        ("edit", 3, "is not the one that was decided"),
+        ("body", 3, "is gone"),
+        ("path", 2, "is no decided checkpoint"),
+        ("folder", 2, "is not the folder of a job"),
+    ],
+)
+def test_what_cannot_be_read_is_named(folder: Path, damage: str, code: int, text: str) -> None:
+    path = chk(folder)
+    [file, _] = sorted((folder / "state" / path.name).iterdir())
+    match damage:
+        case "unlink":
+            file.unlink()
+        case "edit":
+            file.write_bytes(file.read_bytes()[:-1] + b"?")
+        case "body":
+            (path / "_metadata").unlink()
+        case "path":
+            path = path.with_name("another-1-1.1")
+        case "folder":
+            path = folder / "state"
+    result = read(path)
+    assert result.exit_code == code, result.output
+    assert text in " ".join(result.stderr.split())
+
+
+def test_a_subsumed_checkpoint_is_named(job_folder: JobFolder) -> None:
+    first = job_folder.body(0).parent
+    job_folder.commit(0)
+    job_folder.commit(1)
+    result = read(first)
+    assert result.exit_code == 2
+    assert "is subsumed" in result.stderr
+
+
+def test_a_value_of_an_own_serializer_is_shown_as_bytes(job_folder: JobFolder) -> None:
+    own = SerializedState("corners", Redistribution.SPLIT, ("point",), (b"7",))
+    plain = job_folder.checkpoint(0)
+    whole = replace(
+        plain,
+        operator_states={**plain.operator_states, "functions": {"shapes": {"count": 1}}},
+        function_states={"shapes": (FunctionState.of(own),)},
+    )
+    job_folder.store.decide(job_folder.store.prepare(whole))
+    _, _, *lines = read(job_folder.root, "--operator", "shapes").stdout.splitlines()
+    assert [line.strip().split(maxsplit=6)[1:] for line in lines] == [
+        ["returned", "split", "json", "0", "-", '{"count": 1}'],
+        ["corners", "split", "point", "0", "-", "0x37"],
+    ]

@@ -1,0 +1,185 @@
+"""A job without Spark that keeps state, for savepoints: its folder, its target, processes that die.
+
+Real: coordinator, log, store, recovery, `LineageStart`, `SparkFolder`, and a sink on a folder.
+Checkpoint n reads the numbers from 10 n to 10 n + 9; the state is the sum of all read so far, kept
+as Spark keeps versions: `state/0/0/<n + 1>.delta`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from harness.memory_driver import JOB, Driver, ManualClock
+from twophase import failpoints
+from twophase.coordinator.coordinator import Replay
+from twophase.coordinator.pending import PendingCheckpoint
+from twophase.coordinator.savepoint_finish import finish_savepoint
+from twophase.runtime.abandoned_folders import delete_abandoned
+from twophase.runtime.lineage_start import LineageStart
+from twophase.runtime.logical_plan import SourceLeg
+from twophase.runtime.operator_states import OperatorStates
+from twophase.runtime.savepoint_restore import Plan, verified
+from twophase.runtime.savepoints import SavepointMaker
+from twophase.runtime.spark_folder import SparkFolder
+from twophase.state import savepoint as format_module
+from twophase.state.log import JobLog
+from twophase.state.records import History
+from twophase.state.storage import LocalStorage
+from twophase.testing.folder import FolderSink, FolderTarget
+
+STEP = 10
+_SOURCE = "Numbers"
+
+
+class World:
+    """One job, with folders that outlive its drivers.
+
+    Args:
+        root: for everything.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.sinks = ("facts", "lake")
+
+    # -- what there is -----------------------------------------------------------------------------
+
+    def ids(self) -> list[list[int]]:
+        """The rows of each sink."""
+        targets = [FolderTarget(self.root / name) for name in self.sinks]
+        return [sorted(row["id"] for row in target.rows()) for target in targets]
+
+    def prepared(self) -> int:
+        """How many pieces wait in all sinks."""
+        return sum(len(FolderTarget(self.root / name).prepared()) for name in self.sinks)
+
+    def history(self, folder: str = "job") -> History:
+        return JobLog(LocalStorage(self.root / folder), JOB).read()
+
+    def spark(self, folder: str = "job") -> Path:
+        lineage = self.history(folder).lineage
+        assert lineage is not None
+        return self.root / folder / "spark" / lineage.id
+
+    def state(self, folder: str = "job") -> int:
+        """The newest sum."""
+        files = (self.spark(folder) / "state" / "0" / "0").glob("*.delta")
+        return int(max(files, key=lambda path: int(path.stem)).read_text())
+
+    def is_exact(self, folder: str, batches: int) -> None:
+        """Each sink has every number once, nothing waits, and the sum is right."""
+        numbers = [*range(batches * STEP)]
+        assert self.ids() == [numbers for _ in self.sinks]
+        assert self.prepared() == 0
+        assert self.state(folder) == sum(numbers)
+
+    # -- what is done ------------------------------------------------------------------------------
+
+    def drive(self, until: int, folder: str = "job", **options: Any) -> None:
+        """Run a driver until so many micro-batches have been read."""
+        given = {"commit.backoff": "1 ms", **options}
+        driver = self._driver(folder, given)
+        coordinator = driver.coordinator
+        states = OperatorStates([SourceLeg(_SOURCE, {})], {})
+        coordinator._snapshot = states.snapshot
+        parts: Any = SimpleNamespace(
+            name=JOB,
+            storage=LocalStorage(self.root / folder),
+            states=states,
+            description=SimpleNamespace(options=coordinator.context.options, functions={}),
+        )
+        start = LineageStart(parts, Plan(stateful=True, keeps_state=True))
+        coordinator.recover(None, start.restore)
+        start.begin(coordinator)
+        spark = SparkFolder(self.spark(folder), coordinator.lineage)
+        spark.prepare(coordinator.newest())
+        delete_abandoned(spark.path.parent, coordinator.context.log.history, 1)
+        if spark.planned() > spark.finished():
+            self._batch(driver, spark, spark.planned())
+        while spark.planned() < until - 1:
+            number = spark.planned() + 1
+            line = json.dumps({"next": STEP * (number + 1)})
+            self._note(
+                spark.path / "offsets" / str(number), f'v1\n{{"batchWatermarkMs":0}}\n{line}'
+            )
+            self._batch(driver, spark, number)
+
+    def finish(self, path: Path) -> None:
+        """`twophase savepoint finish`."""
+        context = self._driver("job", {"commit.backoff": "1 ms"}).coordinator.context
+        finish_savepoint(context, verified(JOB, str(path)), LocalStorage(path))
+
+    def _driver(self, folder: str, options: Mapping[str, Any]) -> Driver:
+        sinks: Any = {name: FolderSink(self.root / name) for name in self.sinks}
+        return Driver(self.root / folder, {}, options, sinks=sinks)
+
+    def _batch(self, driver: Driver, spark: SparkFolder, number: int) -> None:
+        offsets = spark.offsets(number)
+        found = driver.coordinator.classify(number, offsets)
+        if isinstance(found, Replay):
+            driver.coordinator.replay(found.decision, lambda: self._keep(spark.path, number))
+        else:
+
+            def pre_commit(pending: PendingCheckpoint) -> None:
+                self._keep(spark.path, number)
+                driver.write(pending)
+
+            driver.coordinator.checkpoint(number, offsets, pre_commit)
+        self._note(spark.path / "commits" / str(number), 'v1\n{"nextBatchWatermarkMs":0}')
+
+    @staticmethod
+    def _keep(spark: Path, number: int) -> None:
+        """The task of the micro-batch writes its version of the state."""
+        store = spark / "state" / "0" / "0"
+        before = int((store / f"{number}.delta").read_text()) if number else 0
+        World._note(spark / "state" / "0" / "_metadata" / "metadata", 'v1\n{"stateStoreInfo":[]}')
+        World._note(
+            store / f"{number + 1}.delta",
+            str(before + sum(range(STEP * number, STEP * (number + 1)))),
+        )
+
+    @staticmethod
+    def _note(path: Path, text: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.tmp")
+        temporary.write_text(text)
+        temporary.rename(path)
+
+    def maker(self, folder: str = "job") -> SavepointMaker:
+        return SavepointMaker(JOB, self.root / folder, ManualClock())
+
+    def make(self, name: str = "saved", folder: str = "job") -> Path:
+        """Make a savepoint of the stopped job."""
+        self.maker(folder).make(str(self.root / name), still_waiting=lambda: False)
+        return self.root / name
+
+
+def killed(point: str, run: Callable[[], object]) -> bool:
+    """Run an action in a process that kills itself at a crash point, such as S02 or S02@3.
+
+    Returns:
+        Whether it did; False if it came to its end.
+    """
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            name, _, hit = point.partition("@")
+            failpoints.arm(f"{name}=kill@{hit or 1}" if name else "")
+            format_module.PART_BYTES = 64  # several parts
+            run()
+            code = 0
+        except BaseException:  # noqa: BLE001 printed; nobody is above
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, "the process failed"
+    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL

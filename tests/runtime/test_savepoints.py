@@ -1,0 +1,463 @@
+"""Savepoints of a job that keeps state, without Spark: what they hold, what is refused, and
+SIGKILL at every step of their making, finishing, restoring and disposal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.newer_version import renew
+from tests.runtime.savepoint_world import World, killed
+from tests.state.conftest import snapshot
+from twophase.errors import (
+    ConfigError,
+    CorruptRecordError,
+    NewerFormatError,
+    RestoreRefusedError,
+    SavepointError,
+    TwoPhaseError,
+)
+from twophase.runtime.savepoints import list_savepoints, open_savepoint
+from twophase.state import codec
+from twophase.state import savepoint as format_module
+from twophase.state.savepoint_disposal import dispose
+from twophase.state.storage import LocalStorage
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A savepoint has several parts."""
+    monkeypatch.setattr(format_module, "PART_BYTES", 64)
+
+
+def restoring(path: Path) -> dict[str, str]:
+    return {"restore.path": str(path)}
+
+
+def moved(path: Path) -> Path:
+    return path.rename(path.with_name("moved"))
+
+
+# -- the whole path --------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_job_goes_on_from_a_savepoint_that_was_moved(world: World) -> None:
+    world.drive(3)
+    there = moved(world.make())
+    shutil.rmtree(world.root / "job")
+    open_savepoint(str(there)).verify()
+    world.drive(5, "again", **restoring(there))
+    world.is_exact("again", 5)
+    world.drive(7, "again", **restoring(there))  # the option may stay set
+    shutil.rmtree(there)
+    world.drive(8, "again")
+    world.is_exact("again", 8)
+
+
+def test_a_savepoint_of_a_restored_job_is_restored_too(world: World) -> None:
+    world.drive(2)
+    world.drive(3, "second", **restoring(world.make("first")))
+    world.drive(5, "third", **restoring(world.make("next", "second")))
+    world.is_exact("third", 5)
+
+
+def test_it_has_what_belongs_to_its_cut_and_nothing_newer(world: World) -> None:
+    world.drive(3)
+    spark = world.spark()
+    for name in ("offsets/3", "state/0/0/4.delta", "state/0/0/.3.delta.crc", "metadata.tmp"):
+        (spark / name).touch()
+    files = [file.path for file in open_savepoint(str(world.make())).manifest.files]
+    body, *copied = files
+    assert body.startswith("checkpoints/")
+    assert sorted(copied) == sorted(
+        f"spark/{name}"
+        for name in (
+            *("offsets/1", "offsets/2", "commits/2", "state/0/_metadata/metadata"),
+            *("state/0/0/1.delta", "state/0/0/2.delta", "state/0/0/3.delta"),
+        )
+    )
+
+
+def test_the_making_changes_nothing_in_the_job_s_folder(world: World) -> None:
+    world.drive(3)
+    before = snapshot(world.root / "job")
+    world.make()
+    assert snapshot(world.root / "job") == before
+
+
+def test_an_older_savepoint_is_refused_while_the_sinks_are_ahead(world: World) -> None:
+    world.drive(2)
+    path = world.make()
+    world.drive(3)
+    for folder in ("job", "again"):
+        with pytest.raises(RestoreRefusedError):
+            world.drive(5, folder, **restoring(path))
+    assert not [*(world.root / "again").glob("spark/*")]
+    world.drive(4)
+    world.is_exact("job", 4)
+
+
+def test_a_checkpoint_that_is_decided_and_not_committed_is_committed_by_the_restore(
+    world: World,
+) -> None:
+    world.drive(2)
+    assert killed("C16", lambda: world.drive(3))
+    with pytest.raises(SavepointError, match="Spark has not finished micro-batch 2"):
+        world.make()
+    (world.spark() / "commits" / "2").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    world.drive(3)
+    assert killed("C11", lambda: world.drive(4))
+    (world.spark() / "commits" / "3").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    path = world.make()
+    found = open_savepoint(str(path))
+    assert not found.is_committed
+    assert world.prepared() == 4
+    shutil.rmtree(world.root / "job")
+    world.drive(5, "again", **restoring(path))
+    world.is_exact("again", 5)
+
+
+# -- what is refused -------------------------------------------------------------------------------
+
+
+def refused(world: World, kind: type[TwoPhaseError], match: str, path: Path) -> TwoPhaseError:
+    """The start is refused, and nothing is written anywhere."""
+    (world.root / "again").mkdir(mode=0o700, exist_ok=True)
+    before = snapshot(world.root)
+    with pytest.raises(kind, match=match) as caught:
+        world.drive(5, "again", **restoring(path))
+    assert snapshot(world.root) == before
+    assert caught.value.remedy
+    return caught.value
+
+
+def half_copied(path: Path) -> None:
+    (path / "_savepoint").unlink()
+
+
+def part_missing(path: Path) -> None:
+    [part] = (path / "data").iterdir()
+    part.unlink()
+
+
+def cut_off(path: Path) -> None:
+    [part] = (path / "data").iterdir()
+    os.truncate(part, part.stat().st_size - 1)
+
+
+def edited(path: Path) -> None:
+    [part] = (path / "data").iterdir()
+    part.write_bytes(part.read_bytes().replace(b"435", b"436"))
+
+
+def manifest_edited(path: Path) -> None:
+    manifest = path / "_savepoint"
+    manifest.write_bytes(manifest.read_bytes().replace(b"orders", b"others"))
+
+
+def newer(path: Path) -> None:
+    renew(path / "_savepoint")
+
+
+def linked(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to(path.with_name("elsewhere"))
+
+
+def part_linked(path: Path) -> None:
+    [part] = (path / "data").iterdir()
+    part.rename(path.parent / "part")
+    part.symlink_to(path.parent / "part")
+
+
+def open_to_all(path: Path) -> None:
+    path.chmod(0o777)
+
+
+def gone(path: Path) -> None:
+    shutil.rmtree(path)
+
+
+BAD: dict[str, tuple[Callable[[Path], None], type[TwoPhaseError], str]] = {
+    "half copied": (half_copied, ConfigError, "is not whole: it has no manifest"),
+    "a part missing": (part_missing, CorruptRecordError, "0000000 is missing"),
+    "cut off": (cut_off, CorruptRecordError, "is too short for"),
+    "edited by hand": (edited, CorruptRecordError, "SHA-256 of spark/state/0/0/3.delta"),
+    "manifest edited": (manifest_edited, CorruptRecordError, "manifest .* is damaged"),
+    "newer": (newer, NewerFormatError, "written by a newer twophase"),
+    "a link": (linked, ConfigError, "is not a folder"),
+    "a part that is a link": (part_linked, CorruptRecordError, "symbolic link"),
+    "writable by everyone": (open_to_all, ConfigError, "writable by everyone"),
+    "gone": (gone, ConfigError, "is no checkpoint"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_savepoint_is_refused_by_name_before_anything_is_written(
+    world: World, case: str
+) -> None:
+    spoil, kind, match = BAD[case]
+    world.drive(3)
+    path = world.make()
+    spoil(path)
+    refused(world, kind, match, path)
+
+
+def test_a_part_that_is_cut_off_or_changed_anywhere_is_noticed(world: World) -> None:
+    world.drive(1)
+    path = world.make()
+    [part] = (path / "data").iterdir()
+    whole = part.read_bytes()
+    for place in range(0, len(whole), 7):
+        part.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises((CorruptRecordError, NewerFormatError)):
+            open_savepoint(str(path)).verify()
+        part.write_bytes(whole[:place])
+        with pytest.raises(CorruptRecordError):
+            open_savepoint(str(path)).verify()
+    part.write_bytes(whole)
+    open_savepoint(str(path)).verify()
+
+
+def test_one_of_another_job_is_refused(world: World) -> None:
+    world.drive(1)
+    path = world.make()
+    manifest = path / "_savepoint"
+    fields = json.loads(manifest.read_bytes().partition(b"\n")[2])
+    manifest.write_bytes(codec.encode("SAVEPOINT", fields | {"job": "invoices"}))
+    error = refused(world, ConfigError, "is one of job 'invoices', not of 'orders'", path)
+    assert "name a savepoint of this job" in error.remedy
+
+
+@pytest.mark.parametrize("path", ["../out", "/etc/x", "spark/../../x", "spark//x", ""])
+def test_a_path_that_leads_elsewhere_is_refused(world: World, path: str) -> None:
+    world.drive(1)
+    made = world.make()
+    manifest = made / "_savepoint"
+    fields = json.loads(manifest.read_bytes().partition(b"\n")[2])
+    fields["files"][-1]["path"] = path
+    manifest.write_bytes(codec.encode("SAVEPOINT", fields))
+    refused(world, CorruptRecordError, "names files that no savepoint has", made)
+
+
+def test_no_room_for_the_restore_is_noticed_before_it_begins(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.drive(2)
+    path = world.make()
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(9, 8, 1))
+    refused(world, SavepointError, "the disk of .* has 1 left", path)
+
+
+def full(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    """The disk is full after so many more writes."""
+    real, left = os.write, [after]
+
+    def write(descriptor: int, data: Any) -> int:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(28, "No space left on device")
+        return real(descriptor, data)
+
+    monkeypatch.setattr(os, "write", write)
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_full_disk_in_the_middle_leaves_nothing_and_the_job_as_it_was(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.drive(3)
+    before = snapshot(world.root)
+    for writes in range(1000):
+        with monkeypatch.context() as patch:
+            full(patch, writes)
+            try:
+                world.make()
+                break
+            except SavepointError as error:
+                said = str(error)
+        assert "No space left on device" in said
+        assert "Next: make room" in said
+        assert snapshot(world.root) == before
+    assert writes > 10
+    open_savepoint(str(world.root / "saved")).verify()
+
+
+def test_a_second_one_at_the_same_place_is_refused(world: World) -> None:
+    world.drive(1)
+    path = world.make()
+    before = snapshot(path)
+    with pytest.raises(SavepointError, match="exists already"):
+        world.make()
+    half_copied(path)
+    with pytest.raises(SavepointError, match="is under way in another process, or was left"):
+        world.make()
+    (path / "_savepoint").touch()
+    assert {*snapshot(path)} == {*before}
+
+
+@pytest.mark.parametrize("path", ["job", "job/chk/saved", "."])
+def test_one_in_the_job_s_own_folder_or_around_it_is_refused(world: World, path: str) -> None:
+    world.drive(1)
+    with pytest.raises(ConfigError, match="would lie in the job's own folder"):
+        world.make(path)
+
+
+def test_a_folder_with_other_files_is_refused(world: World) -> None:
+    world.drive(1)
+    (world.root / "mine").mkdir()
+    (world.root / "mine" / "letter").touch()
+    with pytest.raises(SavepointError, match="would lie among other files, such as letter"):
+        world.make("mine")
+
+
+def test_a_job_without_a_checkpoint_has_nothing_to_save(world: World) -> None:
+    world.drive(0)
+    with pytest.raises(SavepointError, match="has no checkpoint of the current lineage yet"):
+        world.make()
+    assert not (world.root / "saved").exists()
+
+
+# -- disposal --------------------------------------------------------------------------------------
+
+
+def test_what_is_disposed_of_is_gone(world: World) -> None:
+    world.drive(1)
+    path = world.make()
+    dispose(LocalStorage(path), str(path))
+    assert not path.exists()
+
+
+def test_nothing_is_disposed_of_that_is_no_savepoint_or_has_other_files_in_it(
+    world: World,
+) -> None:
+    world.drive(1)
+    path = world.make()
+    (path / "letter").touch()
+    before = snapshot(world.root)
+    with pytest.raises(ConfigError, match="has other files in it, such as letter"):
+        dispose(LocalStorage(path), str(path))
+    with pytest.raises(ConfigError, match="is no savepoint"):
+        dispose(LocalStorage(world.root / "job"), "the job")
+    assert snapshot(world.root) == before
+
+
+def test_a_list_says_which_are_usable(world: World) -> None:
+    world.drive(1)
+    half_copied(world.make("half"))
+    world.make("whole")
+    found = dict(list_savepoints(str(world.root)))
+    assert {Path(path).name: type(one).__name__ for path, one in found.items()} == {
+        "half": "ConfigError",
+        "whole": "Savepoint",
+    }
+
+
+# -- SIGKILL ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("point", ["S01", "S02", "S02@3", "S03", "S04"])
+def test_a_kill_while_one_is_made_leaves_a_whole_one_or_none(world: World, point: str) -> None:
+    world.drive(3)
+    assert killed(point, world.make)
+    path = world.root / "saved"
+    if point == "S04":
+        open_savepoint(str(path)).verify()
+    else:
+        refused(world, ConfigError, "is not whole", path)
+        dispose(LocalStorage(path), str(path))
+        world.make()
+    world.drive(5, "again", **restoring(path))
+    world.is_exact("again", 5)
+
+
+IN_RESTORE = ["C18", "C22", "S05", "S05@4", "S06", "S07", "C01", "C06", "C11", "C16"]
+
+
+@pytest.mark.parametrize("keeps_the_option", [True, False])
+@pytest.mark.parametrize("point", IN_RESTORE)
+def test_a_kill_in_a_restore_loses_nothing_and_repeats_nothing(
+    world: World, point: str, keeps_the_option: bool
+) -> None:
+    world.drive(3)
+    path = world.make()
+    shutil.rmtree(world.root / "job")
+    assert killed(point, lambda: world.drive(5, "again", **restoring(path)))
+    begun = world.history("again").lineage is not None
+    assert begun == (point in ("S07", "C01", "C06", "C11", "C16"))
+    world.drive(5, "again", **(restoring(path) if keeps_the_option or not begun else {}))
+    world.is_exact("again", 5)
+    assert len([*(world.root / "again" / "spark").iterdir()]) == 1, "a folder was left behind"
+
+
+@pytest.mark.parametrize("point", [*IN_RESTORE, "C12", "C13", "C14", "C15"])
+def test_a_kill_in_a_restore_that_commits_what_was_pending(world: World, point: str) -> None:
+    path = unfinished(world)
+    shutil.rmtree(world.root / "job")
+    assert killed(point, lambda: world.drive(5, "again", **restoring(path)))
+    world.drive(5, "again", **restoring(path))
+    world.is_exact("again", 5)
+
+
+def unfinished(world: World) -> Path:
+    """A savepoint of checkpoint 2, which is decided and committed nowhere."""
+    world.drive(2)
+    assert killed("C11", lambda: world.drive(3))
+    (world.spark() / "commits" / "2").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    path = world.make()
+    assert not open_savepoint(str(path)).is_committed
+    return path
+
+
+@pytest.mark.parametrize("point", ["", "C18", "C12", "C13", "C14", "C15", "C19", "C22", "S08"])
+def test_a_kill_while_one_is_finished_leaves_one_that_can_be_finished(
+    world: World, point: str
+) -> None:
+    path = unfinished(world)
+    assert killed(point, lambda: world.finish(path)) == bool(point)
+    world.finish(path)
+    assert world.ids() == [[*range(30)]] * 2
+    assert open_savepoint(str(path)).is_committed
+    world.drive(5, "again", **restoring(path))
+    world.is_exact("again", 5)
+
+
+def test_one_is_not_finished_in_a_folder_that_does_not_know_it(world: World) -> None:
+    path = unfinished(world)
+    shutil.rmtree(world.root / "job")
+    with pytest.raises(ConfigError, match="does not know lineage") as caught:
+        world.finish(path)
+    assert f"twophase run JOB.yaml --restore {path}" in caught.value.remedy
+    assert world.prepared() == 4
+
+
+@pytest.mark.parametrize("point", ["S09", "S09@2", "S10", "S10@3"])
+def test_a_kill_while_one_is_disposed_of_leaves_one_that_can_be_disposed_of(
+    world: World, point: str
+) -> None:
+    world.drive(3)
+    assert not killed("", world.make)
+    path = world.root / "saved"
+
+    def disposing() -> None:
+        dispose(LocalStorage(path), str(path))
+
+    assert killed(point, disposing)
+    refused(world, ConfigError, "is not whole", path)
+    disposing()
+    assert not path.exists()
+    world.drive(5)
+    world.is_exact("job", 5)

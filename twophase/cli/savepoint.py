@@ -1,0 +1,202 @@
+"""`twophase savepoint`: makes, lists, shows, verifies, finishes and disposes of savepoints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from twophase.cli.checkpoint_list import offsets_of
+from twophase.cli.display.text import clean, count, local_time, size
+from twophase.cli.jobfile.job_file import load_job_file
+from twophase.cli.options import verbose_option
+from twophase.cli.repair_setup import repair_context
+from twophase.config import JobOptions
+from twophase.coordinator.clock import SystemClock
+from twophase.coordinator.savepoint_finish import finish_savepoint
+from twophase.errors import TwoPhaseError
+from twophase.runtime.savepoint_restore import verified
+from twophase.runtime.savepoints import OPTION, SavepointMaker, list_savepoints, open_savepoint
+from twophase.state.checkpoint import CompletedCheckpoint
+from twophase.state.savepoint import Savepoint
+from twophase.state.savepoint_disposal import dispose as dispose_of
+from twophase.state.storage import LocalStorage, ReadOnlyStorage
+
+_WIDTH_ELSEWHERE = 200  # not a terminal: a row stays on one line
+_WAIT_TURNS = 250
+"""How often to look whether Spark has finished the newest micro-batch: about 5 s."""
+
+
+@click.group()
+def savepoint() -> None:
+    """Make, list, show, verify, finish and dispose of savepoints.
+
+    A savepoint is a folder that holds one consistent cut of a job. It needs nothing of the job's
+    own folder, may be moved, and is never deleted by the system.
+
+    \b
+    Examples:
+      twophase savepoint create orders.yaml /savepoints/orders-1
+      twophase run orders.yaml --restore /savepoints/orders-1
+    """
+
+
+def _job_options(command: Any) -> Any:
+    for option in (
+        verbose_option,
+        click.option(
+            "--checkpoint-location",
+            metavar="FOLDER",
+            help="The job's folder; sets checkpointLocation.",
+        ),
+        click.argument("path", metavar="PATH"),
+        click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path)),
+    ):
+        command = option(command)
+    return command
+
+
+@savepoint.command()
+@_job_options
+def create(
+    job_file: Path,
+    path: str,
+    checkpoint_location: str | None,
+    verbose: bool,  # noqa: ARG001 for the display of errors
+) -> None:
+    """Make a savepoint of the newest completed checkpoint in the folder PATH.
+
+    Only reads the job's folder, so the job may run or be stopped. A job that runs on gets ahead of
+    it: to continue from it exactly, stop the job first.
+    """
+    overrides = {} if checkpoint_location is None else {"checkpointLocation": checkpoint_location}
+    job = load_job_file(job_file, overrides)
+    root = ReadOnlyStorage(JobOptions.parse(job.options, job_file.name).checkpoint_location).root
+    turns = iter(range(_WAIT_TURNS))
+    maker = SavepointMaker(job.name, root, SystemClock())
+    maker.make(path, still_waiting=lambda: next(turns, None) is not None)
+    _describe(open_savepoint(path))
+
+
+@savepoint.command("list")
+@click.argument("folder", metavar="FOLDER")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@verbose_option
+def list_(folder: str, as_json: bool, verbose: bool) -> None:  # noqa: ARG001
+    """List the savepoints in FOLDER. Exits with the code of the first that is not usable."""
+    entries = [_entry(path, found) for path, found in list_savepoints(folder)]
+    if as_json:
+        click.echo(json.dumps([entry for entry, _ in entries], indent=2))
+    else:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for name in ("path", "job", "checkpoint", "state", "made", "size"):
+            table.add_column(name, overflow="fold")
+        for entry, _ in entries:
+            made = local_time(entry["created_ms"]) if "created_ms" in entry else "-"
+            bytes_ = size(entry["bytes"]) if "bytes" in entry else "-"
+            cells = (entry["path"], entry.get("job", "-"), entry.get("checkpoint", "-"))
+            table.add_row(*(clean(str(cell)) for cell in (*cells, entry["state"], made, bytes_)))
+        _console().print(table)
+    for _, error in entries:
+        if error is not None:
+            raise error
+
+
+@savepoint.command()
+@click.argument("path", metavar="PATH")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with every file.")
+@verbose_option
+def show(path: str, as_json: bool, verbose: bool) -> None:  # noqa: ARG001
+    """Show what the savepoint PATH holds: offsets, sinks, state, files."""
+    found = open_savepoint(path)
+    if as_json:
+        files = [{"path": file.path, "bytes": file.length} for file in found.manifest.files]
+        offsets = [list(line) for line in offsets_of(found.checkpoint())]
+        click.echo(json.dumps({**_fields(found), "offsets": offsets, "files": files}, indent=2))
+    else:
+        _describe(found)
+
+
+@savepoint.command()
+@click.argument("path", metavar="PATH")
+@verbose_option
+def verify(path: str, verbose: bool) -> None:  # noqa: ARG001
+    """Read all of the savepoint PATH, and compare it with its manifest. Exits with 3 if damaged."""
+    found = open_savepoint(path)
+    found.verify()
+    files = count(len(found.manifest.files), "file")
+    click.echo(f"{found.where} is whole: {files}, {size(found.manifest.size)}.")
+
+
+@savepoint.command()
+@_job_options
+def finish(job_file: Path, path: str, checkpoint_location: str | None, verbose: bool) -> None:
+    """Commit the checkpoint of a savepoint whose job was stopped before a sink could commit it.
+
+    It begins like every start: it takes the job over and commits decided checkpoints.
+    """
+    with repair_context(job_file, checkpoint_location, verbose=verbose) as (job, context):
+        found = verified(job.name, path)
+        finish_savepoint(context, found, LocalStorage(found.where, OPTION))
+    click.echo(f"{found.where} is finished: its checkpoint is committed in every sink.")
+
+
+@savepoint.command()
+@click.argument("path", metavar="PATH")
+@verbose_option
+def dispose(path: str, verbose: bool) -> None:  # noqa: ARG001
+    """Delete the savepoint PATH, or what one that was cut short has left."""
+    where = ReadOnlyStorage(path, OPTION).root
+    dispose_of(LocalStorage(where, OPTION), str(where))
+    click.echo(f"{where} is deleted.")
+
+
+def _entry(
+    path: str, found: Savepoint | TwoPhaseError
+) -> tuple[dict[str, Any], TwoPhaseError | None]:
+    if isinstance(found, TwoPhaseError):
+        return {"path": path, "state": "not usable", "problem": str(found)}, found
+    return _fields(found), None
+
+
+def _fields(found: Savepoint) -> dict[str, Any]:
+    manifest = found.manifest
+    return {
+        "path": found.where,
+        "job": manifest.job,
+        "lineage": manifest.lineage,
+        "checkpoint": manifest.checkpoint,
+        "state": "committed" if found.is_committed else "to be finished",
+        "created_ms": manifest.created_ms,
+        "bytes": manifest.size,
+    }
+
+
+def _describe(found: Savepoint) -> None:
+    manifest, checkpoint = found.manifest, found.checkpoint()
+    state = "committed" if found.is_committed else "decided, and not committed in every sink yet"
+    state_bytes = sum(file.length for file in manifest.below("spark/state"))
+    files = count(len(manifest.files), "file")
+    lines = [
+        f"Savepoint {found.where} of job {manifest.job}, {local_time(manifest.created_ms)}",
+        f"checkpoint {manifest.checkpoint} of lineage {manifest.lineage}: {state}",
+        f"{files}, {size(manifest.size)}, of which Spark's state is {size(state_bytes)}",
+        *_offset_lines(checkpoint),
+        f"sinks: {', '.join(checkpoint.committables) or '-'}",
+    ]
+    for line in lines:
+        _console().print(Text(clean(line)), soft_wrap=True)
+
+
+def _offset_lines(checkpoint: CompletedCheckpoint) -> list[str]:
+    return [f"{name} continues at {entries}" for name, entries in offsets_of(checkpoint)]
+
+
+def _console() -> Console:
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_WIDTH_ELSEWHERE)

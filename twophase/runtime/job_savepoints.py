@@ -1,0 +1,82 @@
+"""Savepoints of a job in this process: one at a time, while it runs or when it stops."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from twophase.coordinator.clock import SystemClock
+from twophase.errors import ConfigError, SavepointError, SavepointUnfinishedError
+from twophase.failure_reason import CheckpointFailureReason
+from twophase.runtime.job_parts import JobParts
+from twophase.runtime.savepoints import SavepointMaker, StillWaiting
+
+
+class JobSavepoints:
+    """Makes the savepoints of a job.
+
+    Args:
+        parts: of the job.
+    """
+
+    def __init__(self, parts: JobParts) -> None:
+        self._name = parts.name
+        self._maker = SavepointMaker(parts.name, parts.storage.root, SystemClock())
+        self._lock = threading.Lock()
+
+    def make(self, path: str, still_waiting: StillWaiting) -> str:
+        """Make a savepoint of the newest committed checkpoint; return its path.
+
+        Raises:
+            SavepointError: another one is under way, or this one could not be made.
+        """
+        with self._alone():
+            self._maker.make(path, committed_only=True, still_waiting=still_waiting)
+        return path
+
+    def stop(self, path: str, stop: Callable[[], None], *, drain: bool) -> str:
+        """Stop the job after its micro-batch, then make a savepoint of its newest checkpoint.
+
+        Args:
+            path: the savepoint's folder.
+            stop: stops the job when the micro-batch under way is decided.
+            drain: refused.
+
+        Raises:
+            ConfigError: `drain` is set.
+            SavepointUnfinishedError: it is saved, and its checkpoint is not committed yet.
+            SavepointError: another one is under way, or this one could not be made.
+        """
+        if drain:
+            raise ConfigError(
+                f"Job {self._name!r}: drain is not supported. Draining fires all event-time timers "
+                "and closes all windows, as if the sources had ended; Spark has no way to move a "
+                "query's watermark to the end of time. The job was not stopped.",
+                remedy="stop it with drain=False: open windows stay in the savepoint.",
+            )
+        with self._alone():
+            self._maker.check(path)
+            stop()
+            manifest = self._maker.make(path, still_waiting=lambda: False)
+        if manifest.pending:
+            raise SavepointUnfinishedError(
+                f"Job {self._name!r}: it is stopped and the savepoint {path} is saved, but "
+                f"checkpoint {manifest.checkpoint} is not committed in every sink yet.",
+                remedy=f"when the sinks can be reached: twophase savepoint finish JOB.yaml {path}",
+            )
+        return path
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        if not self._lock.acquire(blocking=False):
+            reason = CheckpointFailureReason.TOO_MANY_CHECKPOINT_REQUESTS.name
+            raise SavepointError(
+                f"Job {self._name!r}: another savepoint is under way ({reason}). "
+                "Nothing was written.",
+                remedy="wait until it is made, then try again.",
+            )
+        try:
+            yield
+        finally:
+            self._lock.release()

@@ -1,0 +1,386 @@
+"""Savepoints: self-contained folders that hold one consistent cut of a job (decision 0045).
+
+    _begun            whose it is; written first
+    data/<number>     the content of all files, one after the other, in parts of one size
+    _savepoint        the manifest: every file with its place, length and SHA-256; written last
+    _finished         written when a checkpoint that was not committed has been committed since
+
+A folder without a manifest is no savepoint: a copy that was cut short, or one that is being made or
+disposed of. All paths in it are relative, so it may be moved. Written through `Storage` only, by
+create-if-absent, and never changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from twophase.errors import ConfigError, CorruptRecordError, NewerFormatError, SavepointError
+from twophase.failpoints import failpoint
+from twophase.protocol.record import NEWER_REMEDY, digest
+from twophase.state import codec
+from twophase.state.checkpoint import CompletedCheckpoint
+from twophase.state.storage import AlreadyExistsError, Storage, UnclearOutcomeError
+from twophase.state.store import decode_body
+
+BEGUN, MANIFEST, FINISHED, DATA = "_begun", "_savepoint", "_finished", "data"
+KINDS = {BEGUN: "SAVEPOINT-BEGUN", MANIFEST: "SAVEPOINT", FINISHED: "SAVEPOINT-FINISHED"}
+PART_BYTES = 16 * 1024 * 1024
+_PLAIN_PART = re.compile(r"[^/\0]+")
+_COPY_AGAIN = "copy the savepoint again from where it was made, or restore from another one."
+
+
+@dataclass(frozen=True)
+class SavedFile:
+    """One file of a savepoint.
+
+    Attributes:
+        path: relative, with '/' between parts.
+        start: where its content begins, in bytes from the beginning of the data.
+        length: in bytes.
+        sha256: of its content, in hex.
+    """
+
+    path: str
+    start: int
+    length: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a savepoint holds.
+
+    Attributes:
+        job: the job's name.
+        lineage: the lineage of its checkpoint.
+        checkpoint: n, the newest checkpoint in it.
+        body: the path of that checkpoint's body.
+        pending: the paths of the bodies of all checkpoints up to n that were decided and not
+            committed, oldest first. The last is then `body`.
+        ancestors: the last checkpoint of each lineage that this one continues.
+        created_ms: Unix time; for people, never for decisions.
+        files: every file.
+        part_bytes: the size of each part of the data but the last one.
+    """
+
+    job: str
+    lineage: str
+    checkpoint: int
+    body: str
+    pending: tuple[str, ...]
+    ancestors: Mapping[str, int]
+    created_ms: int
+    files: tuple[SavedFile, ...]
+    part_bytes: int
+
+    @property
+    def size(self) -> int:
+        """The length of all files together, in bytes."""
+        return sum(file.length for file in self.files)
+
+    def below(self, folder: str) -> list[SavedFile]:
+        """Return the files in a folder, or deeper."""
+        return [file for file in self.files if file.path.startswith(f"{folder}/")]
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Manifest:
+        """Build from JSON values, the inverse of `asdict`."""
+        fields = dict(value)
+        return cls(
+            files=tuple(SavedFile(**file) for file in fields.pop("files")),
+            pending=tuple(fields.pop("pending")),
+            **fields,
+        )
+
+
+class SavepointWriter:
+    """Writes one savepoint. If anything fails, nothing of it is left.
+
+    Args:
+        storage: its folder, new or empty.
+        where: its path, for errors.
+    """
+
+    def __init__(self, storage: Storage, where: str) -> None:
+        self._storage = storage
+        self._where = where
+        self._files: list[SavedFile] = []
+        self._waiting = bytearray()
+        self._length = 0
+        self._parts = 0
+        self._part_bytes = PART_BYTES
+
+    @contextmanager
+    def begun(self, job: str) -> Iterator[None]:
+        """Claim the folder for the block, and delete what was written if the block fails.
+
+        Raises:
+            SavepointError: something is there already, or it cannot be written.
+        """
+        check_empty(self._storage, self._where)
+        try:
+            self._storage.create(BEGUN, codec.encode(KINDS[BEGUN], {"job": job}))
+        except AlreadyExistsError:
+            raise _taken(self._where, [BEGUN]) from None
+        except (OSError, UnclearOutcomeError) as error:
+            self._discard()
+            raise self._failed(error) from error
+        failpoint("S01")
+        try:
+            yield
+        except (OSError, UnclearOutcomeError, AlreadyExistsError) as error:
+            self._discard()
+            raise self._failed(error) from error
+        except BaseException:
+            self._discard()
+            raise
+
+    def add(self, path: str, content: Iterable[bytes]) -> None:
+        """Append a file."""
+        start, length, sha256 = self._length, 0, hashlib.sha256()
+        for data in content:
+            length += len(data)
+            sha256.update(data)
+            self._waiting += data
+            while len(self._waiting) >= self._part_bytes:
+                self._write_part()
+        self._length += length
+        self._files.append(SavedFile(path, start, length, sha256.hexdigest()))
+
+    def complete(self, checkpoint: CompletedCheckpoint, **fields: Any) -> Manifest:
+        """Write the manifest: from here on it is a savepoint.
+
+        Args:
+            checkpoint: the newest in it.
+            fields: the other fields of the manifest.
+        """
+        if self._waiting:
+            self._write_part()
+        manifest = Manifest(
+            job=checkpoint.job,
+            lineage=checkpoint.lineage,
+            checkpoint=checkpoint.checkpoint,
+            files=tuple(self._files),
+            part_bytes=self._part_bytes,
+            **fields,
+        )
+        failpoint("S03")
+        self._storage.create(MANIFEST, codec.encode(KINDS[MANIFEST], asdict(manifest)))
+        failpoint("S04")
+        return manifest
+
+    def _write_part(self) -> None:
+        part = bytes(self._waiting[: self._part_bytes])
+        self._storage.create(part_name(self._parts), part)
+        failpoint("S02")
+        self._parts += 1
+        del self._waiting[: self._part_bytes]
+
+    def _discard(self) -> None:
+        """Delete what this writer has written; an error leaves a folder that is no savepoint."""
+        try:
+            self._storage.delete(MANIFEST)
+            for number in range(self._parts + 1):
+                self._storage.delete(part_name(number))
+            for name in (DATA, BEGUN, ""):
+                self._storage.delete(name)
+        except OSError:
+            return
+
+    def _failed(self, error: Exception) -> SavepointError:
+        return SavepointError(
+            f"The savepoint {self._where} could not be written: {error}. "
+            "Nothing of it is left, and the job is as it was.",
+            remedy="make room or name another folder, then try again; "
+            f"if anything is left there, run: twophase savepoint dispose {self._where}",
+        )
+
+
+class Savepoint:
+    """A savepoint that is there, read-only.
+
+    Args:
+        storage: its folder.
+        where: its path, for errors.
+
+    Attributes:
+        where: as given.
+        manifest: what it holds.
+
+    Raises:
+        ConfigError: there is none, or it is not whole.
+        CorruptRecordError: its manifest is damaged.
+        NewerFormatError: a newer version of twophase has written it.
+    """
+
+    def __init__(self, storage: Storage, where: str) -> None:
+        self.where = where
+        self._storage = storage
+        self._part = (-1, b"")
+        data = self._read_manifest()
+        self._digest = digest(data)
+        self.manifest = _decode(data, f"{where}/{MANIFEST}")
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether every checkpoint in it is known to be committed."""
+        return not self.manifest.pending or FINISHED in self._storage.names("")
+
+    def checkpoint(self) -> CompletedCheckpoint:
+        """Return the newest checkpoint in it."""
+        return self._body(self.manifest.body)
+
+    def pending(self) -> tuple[CompletedCheckpoint, ...]:
+        """Return the checkpoints that must still be committed, oldest first."""
+        if self.is_committed:
+            return ()
+        return tuple(self._body(path) for path in self.manifest.pending)
+
+    def verify(self) -> None:
+        """Read every file and compare it with the manifest.
+
+        Raises:
+            CorruptRecordError: a file is missing, cut off or changed.
+        """
+        for file in self.manifest.files:
+            for _ in self.content(file):
+                pass
+        self.checkpoint()
+
+    def content(self, file: SavedFile) -> Iterator[bytes]:
+        """Yield the content of a file, and compare it with the manifest at the end.
+
+        Raises:
+            CorruptRecordError: it is missing, cut off or changed.
+        """
+        sha256, at, end = hashlib.sha256(), file.start, file.start + file.length
+        while at < end:
+            number, offset = divmod(at, self.manifest.part_bytes)
+            data = self._read_part(number)[offset : offset + end - at]
+            if not data:
+                raise self._damaged(f"{part_name(number)} is too short for {file.path}")
+            sha256.update(data)
+            at += len(data)
+            yield data
+        if sha256.hexdigest() != file.sha256:
+            raise self._damaged(f"the SHA-256 of {file.path} is not the one in the manifest")
+
+    def finish(self, storage: Storage) -> None:
+        """Note that every checkpoint in it is committed.
+
+        Args:
+            storage: its folder, writable.
+
+        Raises:
+            SavepointError: it could not be noted.
+        """
+        data = codec.encode(KINDS[FINISHED], {"manifest": self._digest})
+        try:
+            storage.create(FINISHED, data)
+        except AlreadyExistsError:
+            return
+        except (OSError, UnclearOutcomeError) as error:
+            raise SavepointError(
+                f"The checkpoints of the savepoint {self.where} are committed, and it could not be "
+                f"noted there: {error}.",
+                remedy=f"nothing is missing; to have it noted, run the same command again once "
+                f"{self.where} can be written.",
+            ) from error
+
+    def _read_manifest(self) -> bytes:
+        try:
+            return self._storage.read(MANIFEST)
+        except FileNotFoundError:
+            found = self._storage.names("")
+        if BEGUN in found or DATA in found:
+            raise ConfigError(
+                f"The savepoint {self.where} is not whole: it has no manifest, which is written "
+                "last. Its making or its copying was cut short, or it is still under way. "
+                "Nothing was started or written.",
+                remedy="copy it again from where it was made, or make a new one; "
+                f"to remove this one: twophase savepoint dispose {self.where}",
+            )
+        raise ConfigError(f"{self.where} is no savepoint.", remedy="`twophase savepoint list`.")
+
+    def _body(self, path: str) -> CompletedCheckpoint:
+        [file] = [one for one in self.manifest.files if one.path == path]
+        return decode_body(b"".join(self.content(file)), f"{self.where}: {path}")
+
+    def _read_part(self, number: int) -> bytes:
+        if self._part[0] != number:
+            try:
+                self._part = (number, self._storage.read(part_name(number)))
+            except FileNotFoundError:
+                raise self._damaged(f"{part_name(number)} is missing") from None
+        return self._part[1]
+
+    def _damaged(self, what: str) -> CorruptRecordError:
+        return CorruptRecordError(
+            f"The savepoint {self.where} is damaged: {what}. Nothing was started or written.",
+            remedy=_COPY_AGAIN,
+        )
+
+
+def check_empty(storage: Storage, where: str) -> None:
+    """Check that nothing is in a folder in which a savepoint is to be made.
+
+    Raises:
+        SavepointError: something is.
+    """
+    if found := storage.names(""):
+        raise _taken(where, found)
+
+
+def part_name(number: int) -> str:
+    """Return the name of a part of the data."""
+    return f"{DATA}/{number:07d}"
+
+
+def _decode(data: bytes, where: str) -> Manifest:
+    try:
+        fields = codec.decode(KINDS[MANIFEST], data, where)
+    except CorruptRecordError as error:
+        what = error.what.partition(": ")[2].partition(". ")[0]
+        raise CorruptRecordError(
+            f"The savepoint's manifest {where} is damaged: {what}. Nothing was started or written.",
+            remedy=_COPY_AGAIN,
+        ) from None
+    try:
+        manifest = Manifest.from_json(fields)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise NewerFormatError(
+            f"The manifest {where} is whole and lacks or has unknown fields, as of a newer "
+            f"twophase: {error}.",
+            remedy=NEWER_REMEDY,
+        ) from None
+    paths = [file.path for file in manifest.files]
+    if not all(map(_is_plain, paths)) or not {manifest.body, *manifest.pending} <= {*paths}:
+        raise CorruptRecordError(
+            f"The savepoint's manifest {where} names files that no savepoint has. "
+            "Nothing was started or written.",
+            remedy=_COPY_AGAIN,
+        )
+    return manifest
+
+
+def _is_plain(path: str) -> bool:
+    """Return whether a path leads to a file below the folder that it is copied to."""
+    parts = path.split("/")
+    return all(_PLAIN_PART.fullmatch(part) and part not in (".", "..") for part in parts)
+
+
+def _taken(where: str, found: list[str]) -> SavepointError:
+    dispose = f"if no other process is making it: twophase savepoint dispose {where}"
+    if MANIFEST in found:
+        what, remedy = "exists already, and is never written over", "name another folder."
+    elif BEGUN in found:
+        what = "is under way in another process, or was left half made by one that was killed"
+        remedy = f"wait for it, or name another folder; {dispose}"
+    else:
+        what, remedy = f"would lie among other files, such as {found[0]}", "name an empty folder."
+    return SavepointError(f"The savepoint {where} {what}. Nothing was written.", remedy=remedy)
