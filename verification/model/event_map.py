@@ -46,8 +46,14 @@ VERBS: dict[type[events.Event], str] = {
 }
 """All that a coordinator and its sinks tell, and the step that it tells of."""
 
-OF_NO_STEP = (events.CheckpointNotTriggered,)
-"""Told before a checkpoint is triggered, and only then: the model has no step for it."""
+OF_NO_STEP = (
+    events.CheckpointNotTriggered,
+    events.CheckpointsReleased,
+    events.TolerableFailuresExceeded,
+)
+"""The model has no step for them: the first is told before a checkpoint is triggered, the second
+when the job has ended, the third beside the event of the attempt.
+"""
 
 _COMPARED = (
     "sink",

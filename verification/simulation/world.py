@@ -50,6 +50,7 @@ _WITH_FAILPOINTS = (
     "twophase.coordinator.coordinator",
     "twophase.coordinator.recovery",
     "twophase.coordinator.recovery_steps",
+    "twophase.coordinator.release",
     "twophase.coordinator.accept_loss",
     "twophase.coordinator.rewrite",
     "twophase.runtime.writer_task",
