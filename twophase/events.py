@@ -122,8 +122,10 @@ class CheckpointCommitted(Event):
     """Every sink has proven the checkpoint committed.
 
     Durations in seconds: `duration_s` since the trigger; `protocol_s` the part spent in the
-    protocol itself, without Spark and the targets. `rows` is the sum over all sinks; `rows_by_sink`
-    names every sink of the job.
+    protocol itself, without Spark and the targets; `pre_commit_s` from the trigger until every
+    sink has acknowledged, `decide_s` from there to the decision, `commit_s` from there to here.
+    `rows` is the sum over all sinks; `rows_by_sink` names every sink of the job. `size_bytes` is
+    the size of the body. `declined` has the reason of each attempt that was declined before.
     """
 
     checkpoint: int
@@ -132,6 +134,23 @@ class CheckpointCommitted(Event):
     duration_s: float
     protocol_s: float
     rows_by_sink: Mapping[str, int] = field(default_factory=dict, hash=False)
+    pre_commit_s: float = 0.0
+    decide_s: float = 0.0
+    commit_s: float = 0.0
+    size_bytes: int = 0
+    declined: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TolerableFailuresExceeded(Event):
+    """More attempts in a row were declined than `checkpoint.tolerable_failures` allows: the query
+    fails. `reason` and `cause` are of the last one, `failures` counts them.
+    """
+
+    checkpoint: int
+    failures: int
+    reason: str
+    cause: str
 
 
 @dataclass(frozen=True)

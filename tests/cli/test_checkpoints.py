@@ -16,7 +16,8 @@ from tests.cli.conftest import LINEAGE, JobFolder
 from twophase.cli import checkpoint_list
 from twophase.cli.main import main
 from twophase.ids import Attempt
-from twophase.state.checkpoint import CompletedCheckpoint
+from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
+from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.entries import (
     AcceptedLoss,
     Adoption,
@@ -27,8 +28,12 @@ from twophase.state.entries import (
     Rewrite,
 )
 from twophase.state.records import CommittedRecord, ReleasedRecord, RepairedRecord
+from twophase.state.stats import CheckpointStats, DeclinedAttempt
 from twophase.state.storage import ReadOnlyStorage
 from twophase.state.store import CompletedCheckpointStore
+
+KAFKA_PARTITION = PartitionOffset("orders", "id-1", 0, 5, 3)
+KAFKA_LINE = SourceOffset("kafka", (KAFKA_PARTITION,)).to_line()
 
 
 def show(folder: Path, *options: str) -> Result:
@@ -119,6 +124,56 @@ def test_a_row_tells_all_of_a_checkpoint(job_folder: JobFolder) -> None:
     assert columns.split()[0] == "id"
     assert "goes on after checkpoint 0, without a restore" in after
     assert after.endswith(f" {job_folder.body(0).parent}")
+
+
+def test_a_row_tells_how_long_its_parts_took_and_what_was_declined_before(
+    job_folder: JobFolder,
+) -> None:
+    job_folder.decide(0)
+    declined = tuple(
+        DeclinedAttempt(Attempt(1, counter), reason, cause)
+        for counter, reason, cause in (
+            (1, "CHECKPOINT_EXPIRED", ""),
+            (2, "CHECKPOINT_EXPIRED", ""),
+            (3, "TASK_FAILURE", "a task failed."),
+        )
+    )
+    stats = CheckpointStats(LINEAGE, 0, 700, 20, 95, 1_234, declined)
+    job_folder.log.append(CommittedRecord(LINEAGE, 0, stats))
+    row = show(job_folder.root).stdout.splitlines()[2]
+    for part in ("0.84 s", "0.70 s", "95 ms", "2 CHECKPOINT_EXPIRED, 1 TASK_FAILURE"):
+        assert part in row
+    (entry,) = shown(job_folder.root)
+    durations = [entry[name] for name in ("pre_commit_ms", "decide_ms", "commit_ms")]
+    assert durations == [700, 20, 95]
+    assert entry["declined"][1:] == [
+        {"attempt": "1.2", "reason": "CHECKPOINT_EXPIRED", "cause": ""},
+        {"attempt": "1.3", "reason": "TASK_FAILURE", "cause": "a task failed."},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "shown_offsets", "listed"),
+    [
+        ('{"n": 7}', '{"n": 7}', [{"format": "", "offsets": [{"n": 7}]}]),
+        (
+            KAFKA_LINE,
+            "orders-0:5",
+            [{"format": "twophase-kafka", "offsets": [asdict(KAFKA_PARTITION)]}],
+        ),
+    ],
+)
+def test_the_plugin_form_shows_the_frozen_offsets_and_no_restore(
+    job_folder: JobFolder, line: str, shown_offsets: str, listed: list[Any]
+) -> None:
+    found = replace(
+        job_folder.checkpoint(0), operator_states={}, offsets=FrozenOffsets((None,), (line,))
+    )
+    job_folder.store.decide(job_folder.store.prepare(found))
+    _, _, row, after = show(job_folder.root).stdout.splitlines()
+    assert shown_offsets in row
+    assert after == "The query goes on after checkpoint 0, with its checkpointLocation."
+    assert shown(job_folder.root)[0]["sources"] == listed
 
 
 @pytest.mark.parametrize(

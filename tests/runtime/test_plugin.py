@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.runtime.plugin_world import Killed, World
+from twophase.coordinator.clock import SystemClock
 from twophase.errors import CheckpointMissingError, DeclinedError, FencedError, TargetChangedError
 from twophase.ids import Attempt
 from twophase.runtime.plugin.job import Acknowledged
-from twophase.state.store import _FOLD_AT
+from twophase.state.store import _FOLD_AT, decode_body
 from twophase.testing.folder import FolderTarget
 
 IN_COMMIT = [
@@ -47,6 +48,44 @@ def test_each_micro_batch_arrives_once_and_the_run_has_one_fence(world: World) -
     assert world.history().generation == 1
     assert world.history().uncommitted() == []
     assert world.target.prepared() == []
+
+
+def test_a_checkpoint_began_when_it_was_planned(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_ms = [1_000_000]
+    monkeypatch.setattr(SystemClock, "unix_ms", lambda _: now_ms[0])
+    world.freeze(0)
+    plan = world.job().plan()
+    now_ms[0] += 1500
+    world.job().commit(0, world.write(plan, 0))
+    [decision], [stats] = world.history().decisions, world.history().stats
+    [path] = (world.folder / "twophase").glob(f"{decision.folder}/_metadata")
+    body = decode_body(path.read_bytes(), "_metadata")
+    assert body.trigger_time_ms == 1_000_000
+    assert body.duration_ms >= 1500
+    assert stats.pre_commit_ms >= 1500
+
+
+def test_a_note_of_an_older_version_is_read(world: World) -> None:
+    """It has no time: then the checkpoint began when it was committed."""
+    world.freeze(0)
+    plan = world.job().plan()
+    [note] = (world.root / "blockmgr-first").glob("twophase-*")
+    fields = json.loads(note.read_text())
+    del fields["planned_ms"]
+    note.write_text(json.dumps(fields))
+    world.job().commit(0, world.write(plan, 0))
+    assert world.ids() == world.expected(1)
+
+
+def test_a_note_without_a_query_is_nobodys(world: World) -> None:
+    world.freeze(0)
+    plan = world.job().plan()
+    [note] = (world.root / "blockmgr-first").glob("twophase-*")
+    note.write_text("{}")
+    with pytest.raises(FencedError, match="was not planned by the run"):
+        world.job().commit(0, world.write(plan, 0))
 
 
 @pytest.mark.parametrize("form", ["{}/", "file:{}", "file://{}", "file://localhost{}/"])

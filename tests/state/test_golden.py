@@ -69,6 +69,7 @@ from twophase.state.records import (
     SubsumedRecord,
     record_from_json,
 )
+from twophase.state.stats import CheckpointStats, DeclinedAttempt
 from twophase.state.storage import LocalStorage
 from twophase.state.store import CompletedCheckpointStore, decode_body
 
@@ -639,6 +640,19 @@ def test_the_id_of_an_xa_branch_is_what_it_was() -> None:
     assert (found.identify(owner), found.session) == ((short, Subtask(1, 101)), 17)
 
 
+def test_the_history_of_checkpoints_is_what_it_was(golden: Path) -> None:
+    found = JobLog(LocalStorage(golden / "stats"), "orders").read()
+    declined = (
+        DeclinedAttempt(Attempt(1, 2), "CHECKPOINT_EXPIRED"),
+        DeclinedAttempt(Attempt(1, 3), "TASK_FAILURE", "a task failed: ä."),
+    )
+    assert found.stats == (
+        CheckpointStats(A, 0, 700, 20, 95, 1_234),
+        CheckpointStats(A, 1, 701, 20, 95, 1_234, declined),
+    )
+    assert [one.committed for one in found.decisions] == [True, True]
+
+
 def test_a_folder_whose_checkpoints_were_given_up_is_known_as_one(golden: Path) -> None:
     found = JobLog(LocalStorage(golden / "released"), "orders").read()
-    assert found == History(1, (Lineage(A),), (), (), Released(A, 0, 1_700_000_100_000))
+    assert found == History(1, (Lineage(A),), released=Released(A, 0, 1_700_000_100_000))

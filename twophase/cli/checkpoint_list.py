@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from twophase.errors import CheckpointMissingError, ConfigError, NewerFormatError, StopJobError
+from twophase.sources.kafka.state import to_entries
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import Decision
 from twophase.state.log import FOLDER as LOG_FOLDER
 from twophase.state.log import JobLog, job_of
 from twophase.state.records import History
+from twophase.state.stats import CheckpointStats
 from twophase.state.storage import ReadOnlyStorage
 from twophase.state.store import FOLDER as BODY_FOLDER
 from twophase.state.store import CompletedCheckpointStore
@@ -34,6 +36,7 @@ class Entry:
         body: its content, with the data of its states; None if it cannot be read.
         size: the size of the body and the files of its states in bytes; None likewise.
         problem: the error of a damaged or newer one.
+        stats: what was measured of it; None if that is not known.
     """
 
     decision: Decision
@@ -42,6 +45,7 @@ class Entry:
     body: CompletedCheckpoint | None = None
     size: int | None = None
     problem: StopJobError | None = None
+    stats: CheckpointStats | None = None
 
     @property
     def pending(self) -> Mapping[str, int]:
@@ -67,6 +71,12 @@ class CheckpointList:
     history: History
     entries: Sequence[Entry]
     undecided: Sequence[str]
+
+    @property
+    def is_of_plugin_form(self) -> bool:
+        """Whether a query of the plugin form wrote them: it has no operator states."""
+        bodies = [entry.body for entry in self.entries if entry.body is not None]
+        return bool(bodies) and not any("sources" in one.operator_states for one in bodies)
 
     @property
     def problem(self) -> StopJobError | None:
@@ -121,7 +131,8 @@ def _read(storage: ReadOnlyStorage) -> CheckpointList:
     )
     entries = []
     for decision in history.decisions:
-        entries.append(_entry(storage, store, decision, decision.committed and decision != newest))
+        entry = _entry(storage, store, decision, decision.committed and decision != newest)
+        entries.append(replace(entry, stats=history.stats_of(decision)))
         bodies.discard(Path(decision.folder).name)
     return CheckpointList(job, history, entries, sorted(bodies))
 
@@ -148,12 +159,23 @@ def _entry(
 def offsets_of(body: CompletedCheckpoint) -> list[tuple[str, list[Any]]]:
     """Return where each source stands after a checkpoint: its format and its entries.
 
-    An entry of `twophase-kafka` is a partition; other sources have one entry, their offset.
+    An entry of `twophase-kafka` is a partition; other sources have one entry, their offset. Without
+    operator states (the plugin form) the frozen offsets tell it, and the format of a source only if
+    it is that one.
     """
-    return [
-        (state["format"], [_decoded(entry) for entry in state["entries"]])
-        for state in body.operator_states.get("sources", [])
-    ]
+    sources = body.operator_states.get("sources")
+    if sources is None:
+        return [_frozen(line) for line in body.offsets.end]
+    return [(state["format"], [_decoded(entry) for entry in state["entries"]]) for state in sources]
+
+
+def _frozen(line: str | None) -> tuple[str, list[Any]]:
+    if line is None:
+        return "", []
+    try:
+        return "twophase-kafka", list(to_entries(line))
+    except (KeyError, TypeError, ValueError, StopJobError):  # of another source
+        return "", [_decoded(line)]
 
 
 def _decoded(entry: Any) -> Any:

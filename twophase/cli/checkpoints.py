@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -36,12 +37,15 @@ _COLUMNS = (
     "state",
     "trigger time",
     "duration",
+    "pre-commit",
+    "commit",
     "size",
     "rows",
+    "declined",
     "offsets",
     "pending commits",
 )
-_RIGHT = ("id", "duration", "size", "rows")
+_RIGHT = ("id", "duration", "pre-commit", "commit", "size", "rows")
 
 
 @click.command()
@@ -99,11 +103,15 @@ def _print(found: CheckpointList) -> None:
         console.print(Text(f"repaired: {clean(_repair(repair))}", style="yellow"), soft_wrap=True)
     whole = [entry for entry in found.entries if entry.body is not None]
     if whole:
-        after = (
-            f"`twophase run JOB.yaml` goes on after checkpoint {whole[-1].decision.checkpoint}, "
-            "without a restore."
-        )
-        console.print(Text(f"{after} Its path: {whole[-1].path}"), soft_wrap=True)
+        console.print(Text(_after(found, whole[-1])), soft_wrap=True)
+
+
+def _after(found: CheckpointList, newest: Entry) -> str:
+    number = newest.decision.checkpoint
+    if found.is_of_plugin_form:
+        return f"The query goes on after checkpoint {number}, with its checkpointLocation."
+    after = f"`twophase run JOB.yaml` goes on after checkpoint {number}, without a restore."
+    return f"{after} Its path: {newest.path}"
 
 
 def _repair(repair: Repair) -> str:
@@ -144,17 +152,26 @@ def _cells(entry: Entry) -> Iterable[str | Text]:
     yield str(decision.attempt)
     yield Text(entry.state, style=_STATE_STYLES[entry.state])
     if body is None:
-        yield from ("-",) * 6
+        yield from ("-",) * (len(_COLUMNS) - 4)
         return
     yield local_time(body.trigger_time_ms)
     yield duration(body.duration_ms / 1000)
+    yield duration(entry.stats.pre_commit_ms / 1000) if entry.stats else "-"
+    yield duration(entry.stats.commit_ms / 1000) if entry.stats else "-"
     yield size(entry.size or 0)
     yield Text(_rows(body.rows_by_sink))
+    yield Text(_declined(entry) or "-")
     yield Text("; ".join(_compact(entries) for _, entries in offsets_of(body)) or "-")
     yield Text(
         ", ".join(f"{count(pieces, 'piece')} of {sink}" for sink, pieces in entry.pending.items())
         or "-"
     )
+
+
+def _declined(entry: Entry) -> str:
+    """Return the reasons of the attempts before it as text, each with how often it came."""
+    reasons = Counter(one.reason for one in entry.stats.declined) if entry.stats else Counter[str]()
+    return clean(", ".join(f"{many} {name}" for name, many in reasons.items()))
 
 
 def _rows(by_sink: Mapping[str, int]) -> str:
@@ -218,5 +235,15 @@ def _entry_to_json(entry: Entry) -> dict[str, Any]:
             "rows_by_sink": body.rows_by_sink,
             "sources": [{"format": name, "offsets": entries} for name, entries in offsets_of(body)],
             "pending_commits": dict(entry.pending),
+        }
+    if (stats := entry.stats) is not None:
+        value |= {
+            "pre_commit_ms": stats.pre_commit_ms,
+            "decide_ms": stats.decide_ms,
+            "commit_ms": stats.commit_ms,
+            "declined": [
+                {"attempt": str(one.attempt), "reason": one.reason, "cause": one.cause}
+                for one in stats.declined
+            ],
         }
     return value

@@ -10,7 +10,7 @@ what has happened, and does what the answer is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from twophase.coordinator.context import JobContext
@@ -24,6 +24,7 @@ from twophase.failure_reason import CheckpointFailureReason
 from twophase.ids import Attempt
 from twophase.redaction import shown
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
+from twophase.state.stats import CheckpointStats, DeclinedAttempt
 from twophase.state.storage import AlreadyExistsError, UnclearOutcomeError
 
 Snapshot = Callable[[int, FrozenOffsets], Mapping[str, Any]]
@@ -58,15 +59,24 @@ class CheckpointAttempt:
         context: the job.
         pending: the checkpoint, triggered.
         snapshot: of the operator states.
+        already_s: how long it has been under way in other processes.
 
     Attributes:
         pending: as given.
         stopwatch: runs since the trigger.
     """
 
-    def __init__(self, context: JobContext, pending: PendingCheckpoint, snapshot: Snapshot) -> None:
+    def __init__(
+        self,
+        context: JobContext,
+        pending: PendingCheckpoint,
+        snapshot: Snapshot,
+        already_s: float = 0.0,
+    ) -> None:
         self.pending = pending
-        self.stopwatch = Stopwatch(context.clock)
+        self.stopwatch = Stopwatch(context.clock, already_s)
+        self._acknowledged_s = self._decided_s = 0.0
+        self._size_bytes = 0
         self._context = context
         self._snapshot = snapshot
         self._completed: CompletedCheckpoint | None = None
@@ -108,6 +118,23 @@ class CheckpointAttempt:
         except DeclinedError as error:
             return self._decline(error)
 
+    def stats(self, declined: Sequence[DeclinedAttempt]) -> CheckpointStats:
+        """Return the history of the checkpoint, which every sink has just proven committed.
+
+        Args:
+            declined: the attempts before this one.
+        """
+        committed_s = self.stopwatch.total_s
+        return CheckpointStats(
+            self.pending.lineage,
+            self.pending.checkpoint,
+            round(self._acknowledged_s * 1000),
+            round((self._decided_s - self._acknowledged_s) * 1000),
+            round((committed_s - self._decided_s) * 1000),
+            self._size_bytes,
+            tuple(declined),
+        )
+
     def _pre_commit(self, pre_commit: Callable[[PendingCheckpoint], None]) -> Action:
         """Step 2."""
         pending = self.pending
@@ -115,6 +142,7 @@ class CheckpointAttempt:
         failpoint("C02")
         with self.stopwatch.elsewhere():
             pre_commit(pending)
+        self._acknowledged_s = self.stopwatch.total_s
         failpoint("C06")
         if missing := pending.missing():
             raise DeclinedError(
@@ -157,6 +185,7 @@ class CheckpointAttempt:
             declined.__cause__ = error
             return self._end(Signal.NOT_WRITTEN, declined)
         self._completed = completed
+        self._decided_s, self._size_bytes = self.stopwatch.total_s, store.prepared_bytes
         action = pending.signal(Signal.WRITTEN)
         self._report_decision(completed)
         return action

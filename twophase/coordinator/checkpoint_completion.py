@@ -25,6 +25,7 @@ from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import Decision, Lineage
 from twophase.state.log import JobLog
 from twophase.state.records import CommittedRecord
+from twophase.state.stats import CheckpointStats
 from twophase.state.store import CompletedCheckpointStore
 
 _SUBSUME_SINKS_EVERY = 16
@@ -77,14 +78,16 @@ class CheckpointCompleter:
         with stopwatch.elsewhere():
             return self._commit_loop.commit(completed, lambda sink: _check_fence(completed, sink))
 
-    def conclude(self, completed: CompletedCheckpoint, stopwatch: Stopwatch) -> None:
+    def conclude(
+        self, completed: CompletedCheckpoint, stopwatch: Stopwatch, stats: CheckpointStats
+    ) -> None:
         """Record that the checkpoint is committed, then steps 5 and 6.
 
         Raises:
             FencedError: a newer driver has taken the job over.
             StopJobError: the job must not go on.
         """
-        self._log.append(CommittedRecord(completed.lineage, completed.checkpoint))
+        self._log.append(CommittedRecord(completed.lineage, completed.checkpoint, stats))
         gone = self._store.subsume()
         with stopwatch.elsewhere():
             self.abort_superseded_attempts(completed.attempt)
@@ -100,6 +103,11 @@ class CheckpointCompleter:
                 stopwatch.total_s,
                 stopwatch.protocol_s,
                 completed.rows_by_sink,
+                stats.pre_commit_ms / 1000,
+                stats.decide_ms / 1000,
+                stats.commit_ms / 1000,
+                stats.size_bytes,
+                tuple(one.reason for one in stats.declined),
             )
         )
 

@@ -14,7 +14,7 @@ fence would wait for what is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -39,6 +39,7 @@ from twophase.events import (
     CheckpointDeclined,
     CheckpointReplayed,
     CheckpointTriggered,
+    TolerableFailuresExceeded,
 )
 from twophase.failpoints import failpoint
 from twophase.failure_reason import CheckpointFailureReason
@@ -46,7 +47,9 @@ from twophase.ids import Attempt
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.entries import Decision, Lineage
 from twophase.state.records import LineageRecord
+from twophase.state.stats import DeclinedAttempt
 
+_CAUSE_CHARS = 500
 _CAUSED_BY_STOP = frozenset(
     {
         CheckpointFailureReason.CHECKPOINT_DECLINED,
@@ -223,7 +226,11 @@ class CheckpointCoordinator:
         return self._gate.cannot_trigger(number, error)
 
     def checkpoint(
-        self, number: int, offsets: FrozenOffsets, pre_commit: Callable[[PendingCheckpoint], None]
+        self,
+        number: int,
+        offsets: FrozenOffsets,
+        pre_commit: Callable[[PendingCheckpoint], None],
+        triggered_ms: int | None = None,
     ) -> None:
         """Take checkpoint `number`. Returns only once it is decided.
 
@@ -232,6 +239,7 @@ class CheckpointCoordinator:
             offsets: as `classify` accepted them.
             pre_commit: lets every sink write and acknowledges for each; when it raises, all
                 its tasks have ended.
+            triggered_ms: Unix time of its trigger, if that was in another process.
 
         Raises:
             DeclinedError: no attempt was decided; nothing of it is visible.
@@ -241,11 +249,10 @@ class CheckpointCoordinator:
         while True:
             self._gate.pause(number)
             failpoint("C01")
-            attempt = self._trigger(number, offsets)
+            attempt = self._trigger(number, offsets, triggered_ms)
             match attempt.run(pre_commit):
                 case Action.COMMIT:
-                    self.context.failures.succeeded()
-                    self._finish(attempt)
+                    self._finish(attempt, self.context.failures.succeeded())
                     return
                 case Action.ABORT if self._decline(attempt):
                     continue
@@ -265,9 +272,12 @@ class CheckpointCoordinator:
                 number, f"checkpoint {left[0].checkpoint} is decided but not committed yet, and "
             )
 
-    def _trigger(self, number: int, offsets: FrozenOffsets) -> CheckpointAttempt:
+    def _trigger(
+        self, number: int, offsets: FrozenOffsets, triggered_ms: int | None
+    ) -> CheckpointAttempt:
         """Step 1."""
-        attempt = self.attempts.next()
+        attempt, now_ms = self.attempts.next(), self.context.clock.unix_ms()
+        trigger_time_ms = now_ms if triggered_ms is None else min(triggered_ms, now_ms)
         self.context.observers(CheckpointTriggered(self.context.job, number, attempt))
         pending = PendingCheckpoint(
             job=self.context.job,
@@ -276,25 +286,26 @@ class CheckpointCoordinator:
             attempt=attempt,
             offsets=offsets,
             sinks=tuple(self.context.sinks),
-            trigger_time_ms=self.context.clock.unix_ms(),
+            trigger_time_ms=trigger_time_ms,
         )
-        return CheckpointAttempt(self.context, pending, self._snapshot)
+        already_s = (now_ms - trigger_time_ms) / 1000
+        return CheckpointAttempt(self.context, pending, self._snapshot, already_s)
 
-    def _finish(self, attempt: CheckpointAttempt) -> None:
+    def _finish(self, attempt: CheckpointAttempt, declined: Sequence[DeclinedAttempt]) -> None:
         """Run steps 4 to 6, now or while the next batch runs."""
         if self.context.options.max_concurrent == 1:
-            self._complete(attempt)
+            self._complete(attempt, declined)
             return
         queued = ExitStack()
         queued.enter_context(attempt.stopwatch.elsewhere())
 
         def complete() -> bool:
             queued.close()
-            return self._complete(attempt)
+            return self._complete(attempt, declined)
 
         self._commit_queue.submit(complete)
 
-    def _complete(self, attempt: CheckpointAttempt) -> bool:
+    def _complete(self, attempt: CheckpointAttempt, declined: Sequence[DeclinedAttempt]) -> bool:
         """Returns whether it is committed; False if the job is stopping before that."""
         completer, pending = self.context.completer, attempt.pending
         try:
@@ -305,7 +316,7 @@ class CheckpointCoordinator:
         if not done:
             return False
         if pending.signal(Signal.PROVEN) is Action.SUBSUME:
-            completer.conclude(attempt.completed, attempt.stopwatch)
+            completer.conclude(attempt.completed, attempt.stopwatch, attempt.stats(declined))
         self._gate.committed()
         return True
 
@@ -320,8 +331,10 @@ class CheckpointCoordinator:
                 if self._commit_queue.failure is None
                 else CheckpointFailureReason.CHECKPOINT_COORDINATOR_SUSPEND
             )
-        tolerated = self.context.failures.tolerates(error.reason)
-        will_retry = error.restartable and tolerated and not stopping
+        will_retry = self._tolerates(pending.checkpoint, error) and not stopping
+        cause = "" if will_retry else str(error)[:_CAUSE_CHARS]
+        declined = DeclinedAttempt(pending.attempt, error.reason.name, cause)
+        self.context.failures.remember(declined)
         self.context.observers(
             CheckpointDeclined(
                 self.context.job,
@@ -341,6 +354,19 @@ class CheckpointCoordinator:
         pending.signal(Signal.CLEANED)
         self.context.listeners.aborted(pending.checkpoint)
         return will_retry
+
+    def _tolerates(self, number: int, error: DeclinedError) -> bool:
+        """Count the failure; report it if it is the one too many."""
+        failures = self.context.failures
+        tolerated = failures.tolerates(error.reason)
+        if error.reason.counts and not tolerated:
+            limit = self.context.options.tolerable_failures
+            self.context.observers(
+                TolerableFailuresExceeded(
+                    self.context.job, number, limit + 1, error.reason.name, str(error)
+                )
+            )
+        return error.restartable and tolerated
 
     def _mismatch(self, checkpoint: int, reason: str) -> OffsetMismatchError:
         return OffsetMismatchError(

@@ -8,7 +8,13 @@ them, and the restart strategy decides.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Sequence
+
 from twophase.failure_reason import CheckpointFailureReason
+from twophase.state.stats import DeclinedAttempt
+
+_REMEMBERED = 100
 
 
 class FailureManager:
@@ -21,6 +27,11 @@ class FailureManager:
     def __init__(self, tolerable: int) -> None:
         self._tolerable = tolerable
         self._in_a_row = 0
+        self._declined: deque[DeclinedAttempt] = deque(maxlen=_REMEMBERED)
+
+    def remember(self, declined: DeclinedAttempt) -> None:
+        """Keep an attempt for the history of the next decided checkpoint, of many the newest."""
+        self._declined.append(declined)
 
     def tolerates(self, reason: CheckpointFailureReason) -> bool:
         """Count a failed attempt; return whether it is tolerated, and so retried in place."""
@@ -32,6 +43,9 @@ class FailureManager:
         self._in_a_row = 0
         return False
 
-    def succeeded(self) -> None:
-        """Note that a checkpoint is decided."""
+    def succeeded(self) -> Sequence[DeclinedAttempt]:
+        """Note that a checkpoint is decided; return the attempts that were declined before it."""
         self._in_a_row = 0
+        declined = tuple(self._declined)
+        self._declined.clear()
+        return declined

@@ -49,6 +49,7 @@ class ResumableCoordinator:
         attempt: Attempt,
         sink: str,
         pieces: Sequence[Committable],
+        triggered_ms: int | None = None,
     ) -> None:
         """Decide and commit a checkpoint that every writer of `attempt` has acknowledged already.
 
@@ -61,6 +62,7 @@ class ResumableCoordinator:
             attempt: the attempt that the writers had.
             sink: the only sink's name.
             pieces: all their committables.
+            triggered_ms: Unix time when the attempt was planned; None if that is not known.
 
         Raises:
             DeclinedError: it was not decided; nothing of it is visible.
@@ -74,7 +76,7 @@ class ResumableCoordinator:
         self.join(Attempt(attempt.generation, attempt.counter - 1))
         match coordinator.classify(number, offsets):
             case Write():
-                coordinator.checkpoint(number, offsets, acknowledge)
+                coordinator.checkpoint(number, offsets, acknowledge, triggered_ms)
             case Replay(decision):
                 coordinator.replay(decision, None)
                 coordinator.context.completer.abort_superseded_attempts(attempt)

@@ -9,12 +9,17 @@ from twophase.coordinator.clock import Clock
 
 
 class Stopwatch:
-    """Runs from its creation; time inside `elsewhere` does not count as the protocol's."""
+    """Runs from its creation; time inside `elsewhere` does not count as the protocol's.
 
-    def __init__(self, clock: Clock) -> None:
+    Args:
+        clock: the time.
+        already_s: how long the checkpoint has been under way, elsewhere.
+    """
+
+    def __init__(self, clock: Clock, already_s: float = 0.0) -> None:
         self._clock = clock
-        self._started_s = clock.monotonic_s()
-        self._elsewhere_s = 0.0
+        self._started_s = clock.monotonic_s() - already_s
+        self._elsewhere_s = already_s
 
     @contextmanager
     def elsewhere(self) -> Iterator[None]:

@@ -15,12 +15,19 @@ from twophase.events import (
     JobStopped,
     OrphansAborted,
     RecoveryFinished,
+    TolerableFailuresExceeded,
 )
 from twophase.redaction import printable
 
 _log = logging.getLogger("twophase")
 _INFO = (RecoveryFinished, OrphansAborted, CheckpointsReleased)
-_WARNING = (CheckpointDeclined, CommitRetried, GroupOffsetsDelayed, JobRestarting)
+_WARNING = (
+    CheckpointDeclined,
+    CommitRetried,
+    GroupOffsetsDelayed,
+    JobRestarting,
+    TolerableFailuresExceeded,
+)
 
 
 def log_event(event: Event) -> None:

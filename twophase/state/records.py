@@ -7,7 +7,7 @@ records before it, so that they can be deleted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
@@ -26,6 +26,7 @@ from twophase.state.entries import (
     Rewrite,
     proofs_from_json,
 )
+from twophase.state.stats import CheckpointStats
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,15 @@ class DecidedRecord:
 
 @dataclass(frozen=True)
 class CommittedRecord:
-    """Every sink has proven the checkpoint committed."""
+    """Every sink has proven the checkpoint committed.
+
+    `stats` is there if one driver has taken it from its trigger to here.
+    """
 
     kind: ClassVar[str] = "COMMITTED"
     lineage: str
     checkpoint: int
+    stats: CheckpointStats | None = None
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,7 @@ class History:
         lineages: all lineages, oldest first; the last is the current one.
         decisions: the decided checkpoints whose bodies are retained, oldest first.
         repairs: the repairs made by operators, oldest first; kept for ever.
+        stats: of its decisions, as far as they are known.
         released: what was given up, if the current lineage has ended like that. Then there are no
             decisions, and only a new lineage goes on.
     """
@@ -113,6 +119,7 @@ class History:
     lineages: tuple[Lineage, ...] = ()
     decisions: tuple[Decision, ...] = ()
     repairs: tuple[Repair, ...] = ()
+    stats: tuple[CheckpointStats, ...] = ()
     released: Released | None = None
 
     @property
@@ -134,6 +141,16 @@ class History:
             ),
             None,
         )
+
+    def stats_of(self, decision: Decision) -> CheckpointStats | None:
+        """Return what was measured of a checkpoint; None if that is not known."""
+        of = (decision.lineage, decision.checkpoint)
+        return next((one for one in self.stats if (one.lineage, one.checkpoint) == of), None)
+
+    def retaining(self, decisions: Sequence[Decision]) -> History:
+        """Return the history with these of its decisions only."""
+        stats = tuple(one for one in map(self.stats_of, decisions) if one is not None)
+        return replace(self, decisions=tuple(decisions), stats=stats)
 
     def uncommitted(self) -> list[Decision]:
         """Return the decided checkpoints that are not known to be committed, oldest first."""
@@ -158,13 +175,15 @@ class History:
             case DecidedRecord(decision):
                 self._check_next(decision)
                 return replace(self, decisions=(*self.decisions, decision))
-            case CommittedRecord(lineage_id, checkpoint):
-                return replace(self, decisions=tuple(self._committed(lineage_id, checkpoint)))
+            case CommittedRecord(lineage_id, checkpoint, stats):
+                decisions = tuple(self._committed(lineage_id, checkpoint))
+                measured = (*self.stats, stats) if stats else self.stats
+                return replace(self, decisions=decisions, stats=measured)
             case RepairedRecord(repair):
                 return self._repaired(repair)
             case ReleasedRecord(released):
                 self._check_released(released)
-                return replace(self, decisions=(), released=released)
+                return replace(self, decisions=(), stats=(), released=released)
             case SubsumedRecord(history):
                 return history
 
@@ -179,7 +198,7 @@ class History:
             case AcceptedLoss():
                 return replace(self._amended(repair), repairs=repairs)
             case Adoption(lineage=lineage):
-                begun = replace(self, decisions=()).apply(LineageRecord(lineage))
+                begun = replace(self, decisions=(), stats=()).apply(LineageRecord(lineage))
                 return replace(begun, repairs=repairs)
             case Rewrite():
                 return replace(self._rewritten(repair), repairs=repairs)
@@ -237,10 +256,11 @@ class History:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON values; as older versions wrote them if nothing was released."""
+        """Return JSON values, without what older versions do not know if there is none of it."""
         value = asdict(self)
-        if self.released is None:
-            del value["released"]
+        for name in ("stats", "released"):
+            if not value[name]:
+                del value[name]
         return value
 
     @classmethod
@@ -251,6 +271,7 @@ class History:
             lineages=tuple(_lineage(lineage) for lineage in value["lineages"]),
             decisions=tuple(_decision(decision) for decision in value["decisions"]),
             repairs=tuple(_repair(repair) for repair in value.get("repairs", ())),
+            stats=tuple(CheckpointStats.from_json(one) for one in value.get("stats", ())),
             released=Released(**value["released"]) if value.get("released") else None,
         )
 
@@ -259,7 +280,10 @@ def record_to_json(record: Record) -> dict[str, Any]:
     """Return the fields of a record as JSON values; its kind is stored separately."""
     if isinstance(record, SubsumedRecord):
         return {"history": record.history.to_json()}
-    return asdict(record)
+    value = asdict(record)
+    if isinstance(record, CommittedRecord) and record.stats is None:
+        del value["stats"]
+    return value
 
 
 def record_from_json(kind: str, value: Any, where: str) -> Record:
@@ -277,7 +301,9 @@ def record_from_json(kind: str, value: Any, where: str) -> Record:
             case DecidedRecord.kind:
                 return DecidedRecord(_decision(value["decision"]))
             case CommittedRecord.kind:
-                return CommittedRecord(lineage=value["lineage"], checkpoint=value["checkpoint"])
+                found = value.get("stats")
+                stats = CheckpointStats.from_json(found) if found else None
+                return CommittedRecord(value["lineage"], value["checkpoint"], stats)
             case RepairedRecord.kind:
                 return RepairedRecord(_repair(value["repair"]))
             case ReleasedRecord.kind:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 
 from twophase.errors import (
     CheckpointMissingError,
@@ -42,6 +41,9 @@ class CompletedCheckpointStore:
         log: the job's log, written by this driver only.
         num_retained: how many committed checkpoints keep their body.
         memory_threshold: in bytes; operator states above it get files of their own.
+
+    Attributes:
+        prepared_bytes: the size of the body that was prepared last.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class CompletedCheckpointStore:
         self._num_retained = num_retained
         self._memory_threshold = memory_threshold
         self._gone: set[Decision] = set()
+        self.prepared_bytes = 0
 
     def prepare(self, checkpoint: CompletedCheckpoint) -> Decision:
         """Write the files of large states, then the body. They decide nothing yet.
@@ -74,6 +77,7 @@ class CompletedCheckpointStore:
                 remedy="return JSON values from snapshot_state: no NaN, no dates, no objects.",
                 reason=CheckpointFailureReason.CHECKPOINT_ASYNC_EXCEPTION,
             ) from error
+        self.prepared_bytes = len(data)
         decision = Decision(
             lineage=checkpoint.lineage,
             checkpoint=checkpoint.checkpoint,
@@ -177,7 +181,7 @@ class CompletedCheckpointStore:
         with self._log.lock:
             history = self._log.history
             kept = tuple(decision for decision in history.decisions if decision not in self._gone)
-            self._log.fold(replace(history, decisions=kept))
+            self._log.fold(history.retaining(kept))
 
     def delete(self, decisions: Iterable[Decision]) -> None:
         """Delete the bodies of decisions that the log does not have any more."""

@@ -46,8 +46,14 @@ VERBS: dict[type[events.Event], str] = {
 }
 """All that a coordinator and its sinks tell, and the step that it tells of."""
 
-OF_NO_STEP = (events.CheckpointNotTriggered, events.CheckpointsReleased)
-"""Told before a checkpoint is triggered, and when a job has ended: the model has no such step."""
+OF_NO_STEP = (
+    events.CheckpointNotTriggered,
+    events.CheckpointsReleased,
+    events.TolerableFailuresExceeded,
+)
+"""The model has no step for them: the first comes before a checkpoint is triggered, the second when
+the job has ended, the third beside the event of the attempt.
+"""
 
 _COMPARED = (
     "sink",

@@ -19,6 +19,7 @@ these, and these stay.
     savepoint/ of `job`, whose checkpoint 2 of lineage B waits for its commit, with the state of a
                `transformWithState` (added later)
     released/  a job's folder whose checkpoints were given up (added later)
+    stats/     a log with the history of two checkpoints, one of them folded (added later)
 
 The story of the job: driver 1 decides and commits checkpoint 0. Its attempt 1.2 at checkpoint 1 is
 declined, because a target rejects rows; 1.3 is decided. Driver 2 commits it and decides 2. A piece
@@ -64,11 +65,20 @@ from twophase.state.records import (
     ReleasedRecord,
     RepairedRecord,
 )
+from twophase.state.stats import CheckpointStats, DeclinedAttempt
 from twophase.state.storage import LocalStorage
 from twophase.state.store import CompletedCheckpointStore
 
 JOB = "orders"
 A, B, C = (f"{letter * 8}-0000-4000-8000-000000000000" for letter in "abc")
+DECLINED = (
+    (),
+    (
+        DeclinedAttempt(Attempt(1, 2), "CHECKPOINT_EXPIRED"),
+        DeclinedAttempt(Attempt(1, 3), "TASK_FAILURE", "a task failed: ä."),
+    ),
+)
+"""Before checkpoints 0 and 1 of `stats`."""
 NOTE = Note("ann@host", 1_700_000_000_000, "rolled back by hand")
 TARGETS = {"facts": "mysql:db.facts", "lake": "file:/srv/lake"}
 
@@ -253,6 +263,26 @@ def make_released(root: Path) -> None:
     store.delete([gone])
 
 
+def make_stats(root: Path) -> None:
+    """Write `stats`."""
+    storage = LocalStorage(root / "stats")
+    log = JobLog(storage, JOB)
+    store = CompletedCheckpointStore(storage, log, num_retained=2)
+    log.read()
+    log.append(FenceRecord(1))
+    log.append(LineageRecord(Lineage(A)))
+    proofs: tuple[Proof, ...] = ()
+    for number, declined in enumerate(DECLINED):
+        attempt = Attempt(1, 1 + 3 * number)
+        found = checkpoint(A, number, attempt, {"facts": [0], "lake": [0]}, proofs)
+        store.decide(store.prepare(found))
+        proofs = found.proofs
+        stats = CheckpointStats(A, number, 700 + number, 20, 95, 1_234, declined)
+        log.append(CommittedRecord(A, number, stats))
+        if number == 0:
+            log.fold(log.history)
+
+
 def make_files(root: Path) -> None:
     """Write `files`: checkpoint 0 is in the mark, 1 in `done`, 2 waits."""
     fields = pa.schema([("id", pa.int64()), ("day", pa.string())])
@@ -340,6 +370,7 @@ def main(root: Path) -> None:
     make_others(root)
     make_states(root)
     make_released(root)
+    make_stats(root)
 
 
 if __name__ == "__main__":

@@ -157,7 +157,8 @@ class PluginJob:
         found = coordinator.classify(number, offsets)
         replay = isinstance(found, Replay)
         self._plan_digests(number, attempt, found.decision if isinstance(found, Replay) else None)
-        self._notes.write(RunNote(number, attempt.generation, attempt.counter, replay))
+        planned_ms = coordinator.context.clock.unix_ms()
+        self._notes.write(RunNote(number, attempt.generation, attempt.counter, replay, planned_ms))
         job, sink, lineage = self.description.job, self.description.sink, coordinator.lineage.id
         transaction = TransactionId(job, lineage, number, attempt, sink, offsets.hash)
         return Plan(number, attempt, None if replay else transaction, self._sink)
@@ -253,7 +254,9 @@ class PluginJob:
         folder = self._folder(coordinator.lineage)
         offsets = folder.offsets(number)
         folder.sync(number)
-        self._resumable.acknowledged(number, offsets, note.attempt, self.description.sink, pieces)
+        self._resumable.acknowledged(
+            number, offsets, note.attempt, self.description.sink, pieces, note.planned_ms
+        )
 
     def _replay(self, number: int, note: RunNote) -> None:
         """Its tasks wrote nothing: it must be decided."""
