@@ -232,6 +232,40 @@ class TellsUnfinished(Protocol):
         """
 
 
+@runtime_checkable
+class CanRewind(Protocol):
+    """Optional capability of a sink: it takes back what was committed after a checkpoint.
+
+    For the restore of an older savepoint with `restore.sink_ahead=rewind`. `keep` maps each lineage
+    that the savepoint is of, or continues, to the checkpoint up to which it stays. Checkpoints above
+    it are taken back, and all checkpoints of every other lineage.
+    """
+
+    def check_rewind(self, keep: Mapping[str, int]) -> None:
+        """Check that `rewind` can take back exactly the rows of these checkpoints.
+
+        Runs on the driver, after `open`, before the job is taken over. Writes nothing.
+
+        Raises:
+            RestoreRefusedError: it cannot: rows do not name their checkpoint, somebody else has
+                changed them, or what is needed has expired. Names which.
+        """
+
+    def rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
+        """Remove the rows of these checkpoints, and the proofs of them, for ever.
+
+        Runs on the driver in recovery, behind the fence of `attempt`; no piece is in doubt.
+        Idempotent. Rows and proofs go together; where the target has no such transaction, the
+        rows go first, so that `history` shows the sink ahead until all of them are gone and the
+        next start calls again. Rows of others, and what `keep` keeps, stay as they are.
+
+        Raises:
+            FencedError: a newer driver has taken over.
+            RestoreRefusedError: as `check_rewind`; nothing was removed.
+            Exception: rows may be left; the next start calls again.
+        """
+
+
 class Sink(ABC):
     """A destination that takes part in the two-phase commit.
 
