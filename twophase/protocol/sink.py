@@ -237,8 +237,8 @@ class CanRewind(Protocol):
     """Optional capability of a sink: it takes back what was committed after a checkpoint.
 
     For the restore of an older savepoint with `restore.sink_ahead=rewind`. `keep` maps each lineage
-    that the savepoint is of, or continues, to the checkpoint up to which it stays. Checkpoints above
-    it are taken back, and all checkpoints of every other lineage.
+    that the savepoint is of, or continues, to the last checkpoint that stays. Checkpoints after it
+    are taken back, and all checkpoints of every other lineage.
     """
 
     def check_rewind(self, keep: Mapping[str, int]) -> None:
