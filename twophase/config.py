@@ -217,6 +217,13 @@ class JobOptions(Options):
         le=10_000,
         description="committed checkpoints that keep their body, and can be restored",
     )
+    copies: Names = Field(
+        default=(),
+        alias="checkpoint.copies",
+        description="more folders for the bodies and state files of checkpoints, best on other "
+        "disks, each for this job only; a file that is damaged or gone in the job's folder is read "
+        "from the first of them that has it intact ([operations](operations.md#copies))",
+    )
     memory_threshold: Size = Field(
         default=20 * 1024,
         alias="checkpoint.memory_threshold",

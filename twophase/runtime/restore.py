@@ -25,6 +25,7 @@ from twophase.ids import new_lineage_id
 from twophase.runtime.operator_states import OperatorStates
 from twophase.runtime.savepoint_restore import is_savepoint, verified
 from twophase.state.checkpoint import CompletedCheckpoint
+from twophase.state.copies import readable_copies
 from twophase.state.entries import Decision, Lineage
 from twophase.state.log import JobLog
 from twophase.state.records import History
@@ -124,7 +125,7 @@ def _read_restored(
     """Return the checkpoint in a folder, or the error that says why it is gone."""
     if is_savepoint(str(folder)):
         return verified(job, str(folder)).checkpoint()
-    found = _find(job, folder)
+    found = _find(job, folder, options)
     if isinstance(found, TwoPhaseError):
         return found
     try:
@@ -144,7 +145,7 @@ def read_checkpoint(
     Raises:
         TwoPhaseError: as `load_restore`.
     """
-    found = _find(job, folder)
+    found = _find(job, folder, options)
     if isinstance(found, TwoPhaseError):
         raise found
     decisions = found.history.decisions
@@ -175,7 +176,7 @@ class _Found:
     decision: Decision
 
 
-def _find(job: str, folder: Path) -> _Found | TwoPhaseError:
+def _find(job: str, folder: Path, options: JobOptions) -> _Found | TwoPhaseError:
     """Return the decision on the checkpoint in `folder`, or the error if it is none or not kept."""
     root = folder.parent.parent
     if folder.parent.name != "chk" or not (root / "log").is_dir():
@@ -202,4 +203,5 @@ def _find(job: str, folder: Path) -> _Found | TwoPhaseError:
             f"restore.path {str(folder)!r} is not decided, or no longer kept, in job {job!r}.",
             remedy="`twophase checkpoints FOLDER` lists the decided checkpoints.",
         )
-    return _Found(history, CompletedCheckpointStore(storage, log, num_retained=1), named[0])
+    files = readable_copies(storage, options.copies)
+    return _Found(history, CompletedCheckpointStore(files, log, num_retained=1), named[0])
