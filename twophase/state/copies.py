@@ -49,7 +49,10 @@ class StorageWithCopies(Storage):
         self._primary.create(name, data, crash_points)
         for copy in self._copies:
             failpoint("K01")
-            self._try(copy, "lacks", name, lambda copy=copy: copy.create(name, data))
+            try:
+                copy.create(name, data)
+            except (OSError, AlreadyExistsError, UnclearOutcomeError) as error:
+                _warn(copy, "lacks", name, error)
 
     def read(self, name: str) -> bytes:
         """See `Storage.read`: of the job's folder."""
@@ -92,31 +95,25 @@ class StorageWithCopies(Storage):
         """See `Storage.names`: of all folders, so that whatever is swept is swept in each."""
         found = {*self._primary.names(folder)}
         for copy in self._copies:
-            self._try(
-                copy,
-                "is not searched for",
-                folder,
-                lambda copy=copy: found.update(copy.names(folder)),
-            )
+            try:
+                found.update(copy.names(folder))
+            except (OSError, CorruptRecordError) as error:
+                _warn(copy, "is not searched for", folder, error)
         return sorted(found)
 
     def delete(self, name: str) -> None:
         """See `Storage.delete`; what cannot be deleted in a copy is a warning."""
         for copy in self._copies:
-            self._try(copy, "keeps", name, lambda copy=copy: copy.delete(name))
+            try:
+                copy.delete(name)
+            except OSError as error:
+                _warn(copy, "keeps", name, error)
             failpoint("K02")
         self._primary.delete(name)
 
     def delete_temporary(self, folder: str, is_over: Callable[[str], bool]) -> None:
         """See `Storage.delete_temporary`: of the job's folder."""
         self._primary.delete_temporary(folder, is_over)
-
-    @staticmethod
-    def _try(copy: LocalStorage, what: str, name: str, act: Callable[[], None]) -> None:
-        try:
-            act()
-        except (OSError, AlreadyExistsError, UnclearOutcomeError, CorruptRecordError) as error:
-            _log.warning("%s %s %s %s: %s", _OPTION, copy.root, what, name, error)
 
 
 def with_copies(job: str, primary: Storage, folders: Sequence[str]) -> Storage:
@@ -186,6 +183,10 @@ def _claim(job: str, copy: LocalStorage) -> None:
                 f"{_OPTION} {str(copy.root)!r} has the copies of job {owner!r}.",
                 remedy="name a folder of its own for each job.",
             ) from None
+
+
+def _warn(copy: LocalStorage, what: str, name: str, error: Exception) -> None:
+    _log.warning("%s: %s %s %s: %s", _OPTION, copy.root, what, name, error)
 
 
 def _read_copy(copy: LocalStorage, name: str) -> bytes | None:
