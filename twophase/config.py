@@ -150,6 +150,13 @@ class ExternalizedRetention(StrEnum):
     NO_EXTERNALIZED_CHECKPOINTS = "no_externalized_checkpoints"
 
 
+class ClaimMode(StrEnum):
+    """Who a restored savepoint belongs to."""
+
+    NO_CLAIM = "no_claim"
+    CLAIM = "claim"
+
+
 class RestartStrategy(StrEnum):
     """Restart strategy of the job after a restartable error."""
 
@@ -285,6 +292,13 @@ class JobOptions(Options):
         alias="restore.path",
         description="begin a new lineage with the state of this checkpoint or savepoint; may stay "
         "set",
+    )
+    claim_mode: ClaimMode = Field(
+        default=ClaimMode.NO_CLAIM,
+        alias="restore.claim_mode",
+        description="`no_claim`: the savepoint stays, and is the user's to delete; `claim`: it "
+        "belongs to the job, which deletes it when `checkpoint.num_retained` newer checkpoints are "
+        "committed; not for a checkpoint in another folder",
     )
     allow_non_restored_state: bool = Field(
         default=False,

@@ -18,10 +18,12 @@ from typing import Any
 
 from harness.memory_driver import JOB, Driver, ManualClock
 from twophase import failpoints
+from twophase.config import JobOptions
 from twophase.coordinator.coordinator import Replay
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.coordinator.savepoint_finish import finish_savepoint
 from twophase.runtime.abandoned_folders import delete_abandoned
+from twophase.runtime.claimed_savepoint import ClaimedSavepoint
 from twophase.runtime.lineage_start import LineageStart
 from twophase.runtime.logical_plan import SourceLeg
 from twophase.runtime.operator_states import OperatorStates
@@ -118,7 +120,10 @@ class World:
 
     def _driver(self, folder: str, options: Mapping[str, Any]) -> Driver:
         sinks: Any = {name: FolderSink(self.root / name) for name in self.sinks}
-        return Driver(self.root / folder, {}, options, sinks=sinks)
+        location = {"checkpointLocation": str(self.root / folder)}
+        parsed = JobOptions.parse({**location, **options}, JOB)
+        claimed = ClaimedSavepoint(JOB, LocalStorage(self.root / folder), parsed)
+        return Driver(self.root / folder, {}, options, sinks=sinks, listeners=(claimed,))
 
     def _batch(self, driver: Driver, spark: SparkFolder, number: int) -> None:
         offsets = spark.offsets(number)

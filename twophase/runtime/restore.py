@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from twophase.config import JobOptions
+from twophase.config import ClaimMode, JobOptions
 from twophase.coordinator.recovery_steps import Restore
 from twophase.errors import (
     CheckpointMissingError,
@@ -61,6 +61,7 @@ def load_restore(
     if was_restored_from(job, storage, path):
         return None
     folder = _folder(path)
+    _check_claim(folder, storage, options)
     checkpoint, adopting, ancestors = read_checkpoint(job, folder, options)
     lineage = Lineage(
         id=new_lineage_id(),
@@ -71,6 +72,16 @@ def load_restore(
         proofs=checkpoint.proofs,
     )
     return Restore(checkpoint, lineage, adopting)
+
+
+def _check_claim(folder: Path, storage: LocalStorage, options: JobOptions) -> None:
+    """Raise ConfigError for a claim of a checkpoint that another folder's log still names."""
+    if options.claim_mode is ClaimMode.CLAIM and not folder.is_relative_to(storage.root):
+        raise ConfigError(
+            f"restore.claim_mode is claim, and {folder} is a checkpoint in the folder of another "
+            "job, whose log names it. Nothing was started or written.",
+            remedy="leave restore.claim_mode out, or restore from a savepoint.",
+        )
 
 
 def was_restored_from(job: str, storage: LocalStorage, path: str) -> bool:
