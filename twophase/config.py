@@ -222,8 +222,8 @@ class JobOptions(Options):
         alias="checkpoint.num_retained",
         ge=1,
         le=10_000,
-        description="committed checkpoints that keep their body, and can be restored; the newest with "
-        "rows of each sink keeps it too",
+        description="committed checkpoints that keep their body, and can be restored; the newest "
+        "with rows of each sink keeps it too",
     )
     copies: Names = Field(
         default=(),
