@@ -494,7 +494,7 @@ def snapshot_in_commit(sink: Sink, target: MemoryTarget) -> MemoryTarget:
     return image
 
 
-def put_back(target: MemoryTarget, image: MemoryTarget) -> None:
+def restore_snapshot(target: MemoryTarget, image: MemoryTarget) -> None:
     restore_target(target, image)
     target.prepared = dict(image.prepared)
 
@@ -511,7 +511,7 @@ def test_a_piece_prepared_again_before_checkpoints_without_rows_is_committed_aga
     driver.run(0)
     for number in range(1, 5):
         driver.run(number, no_rows_for("facts", driver))
-    put_back(target, image)
+    restore_snapshot(target, image)
     another().recover()
     assert (visible(target), target.prepared) == (list(range(10)), {})
 
@@ -522,7 +522,7 @@ def test_a_piece_prepared_again_under_a_running_driver_is_committed_again_with_t
     target = targets["facts"]
     image = snapshot_in_commit(driver.sinks["facts"], target)
     driver.run(0)
-    put_back(target, image)
+    restore_snapshot(target, image)
     driver.run(1)
     assert (visible(target), target.prepared) == (list(range(20)), {})
 
@@ -533,7 +533,7 @@ def test_a_piece_prepared_again_is_committed_again_after_a_death_behind_the_next
     target = targets["facts"]
     image = snapshot_in_commit(driver.sinks["facts"], target)
     driver.run(0)
-    put_back(target, image)
+    restore_snapshot(target, image)
     dying("C16", lambda: driver.run(1))
     another().recover()
     assert (visible(target), target.prepared) == (list(range(20)), {})
@@ -545,7 +545,7 @@ def test_a_piece_prepared_again_is_committed_again_by_the_next_driver_if_the_nex
     target = targets["facts"]
     image = snapshot_in_commit(driver.sinks["facts"], target)
     driver.run(0)
-    put_back(target, image)
+    restore_snapshot(target, image)
     completer = driver.coordinator.context.completer
     with (
         mock.patch.object(completer, "abort_superseded_attempts", side_effect=KeyboardInterrupt),

@@ -84,8 +84,21 @@ class World:
 
     # -- what is done ------------------------------------------------------------------------------
 
-    def drive(self, until: int, folder: str = "job", **options: Any) -> None:
-        """Run a driver until so many micro-batches have been read."""
+    def drive(
+        self,
+        until: int,
+        folder: str = "job",
+        after: Callable[[int], None] = lambda _: None,
+        **options: Any,
+    ) -> None:
+        """Run a driver until so many micro-batches have been read.
+
+        Args:
+            until: how many, in all.
+            folder: of the job.
+            after: called with the number of each new micro-batch that is finished.
+            options: of the job.
+        """
         given = {"commit.backoff": "1 ms", **options}
         driver = self._driver(folder, given)
         coordinator = driver.coordinator
@@ -112,6 +125,7 @@ class World:
                 spark.path / "offsets" / str(number), f'v1\n{{"batchWatermarkMs":0}}\n{line}'
             )
             self._batch(driver, spark, number)
+            after(number)
 
     def finish(self, path: Path) -> None:
         """`twophase savepoint finish`."""
