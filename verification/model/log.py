@@ -139,12 +139,29 @@ def _noted(state: State, slot: Slot) -> State:
     """For the invariants: a decision is durable."""
     if isinstance(slot.record, Repaired):
         return _noted_repair(state, slot.nonce, slot.record)
+    if isinstance(slot.record, Begin) and state.taken_back:
+        return _rewound(state, slot.record.lineage)
     if not isinstance(slot.record, Decide):
         return state
     decision = slot.record.decision
     base = _base(state.log, decision.lineage)
     noted = Decided(*decision[:4], owner=slot.nonce, range=base + decision.number)
     return state._replace(decided=(*state.decided, noted))
+
+
+def _rewound(state: State, lineage: Lineage) -> State:
+    """The same: the lineage of a rewind is durable, and what was taken back is no checkpoint of the
+    job any more.
+    """
+    kept, taken = dict(lineage.ancestors), {found[1:] for found in state.taken_back}
+    return state._replace(
+        decided=tuple(
+            found._replace(lost=True)
+            if found[:2] in taken and found.number > kept.get(found.lineage, -1)
+            else found
+            for found in state.decided
+        )
+    )
 
 
 def _noted_repair(state: State, owner: int, record: Repaired) -> State:

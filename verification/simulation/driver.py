@@ -254,6 +254,7 @@ class Driver:
 
     def _start_query(self, storage: LocalStorage) -> QueryLog | QueryFolder | None:
         """Steps 3 to 6; nothing to run if it is stopping."""
+        self._world.oracle.acted.discard(self.process)
         restore = self._load_restore(storage)
         started = Started(JOB, self.folder, tuple(self._sinks), restores=restore is not None)
         self._tell = self._world.telling.begin(self.process, started)

@@ -22,6 +22,7 @@ from twophase.coordinator import (
     coordinator,
     recovery,
     release,
+    savepoint_finish,
     validation,
 )
 from twophase.coordinator.adopt import AdoptionRepair
@@ -33,10 +34,14 @@ from twophase.coordinator.commit_queue import CommitQueue
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.lineage_order import LineageOrder
 from twophase.coordinator.orphans import Orphans
+from twophase.coordinator.recovery import DriverRecovery
 from twophase.coordinator.validation import check_restore
 from twophase.errors import DeclinedError, FencedError, TargetUnreachableError
 from twophase.ids import Attempt, Subtask
 from twophase.protocol.outcome import AlreadyCommitted
+from twophase.runtime import abandoned_folders, lineage_start
+from twophase.runtime.savepoint_restore import load_savepoint
+from twophase.runtime.savepoints import SavepointMaker
 from twophase.sinks.mysql import committer, orphans, writer, xid
 from twophase.sinks.mysql import sink as mysql_sink
 from twophase.sinks.mysql.client import session_exit, session_settings
@@ -56,6 +61,7 @@ from verification.simulation.worlds import (
     RELEASED,
     REPAIRED,
     RESTORED_TARGET,
+    SAVED,
     SWAPPED,
     in_world,
 )
@@ -317,6 +323,33 @@ _release_checkpoints = release.release_checkpoints
 _check_histories = validation.check_histories
 
 
+# -- savepoints ------------------------------------------------------------------------------------
+
+
+def _cut_without_pending(self: SavepointMaker, storage: Any, *, committed_only: bool) -> Any:
+    return replace(_real_read_cut(self, storage, committed_only=committed_only), pending=())
+
+
+def _cut_of_committed(self: SavepointMaker, storage: Any, *, committed_only: bool) -> Any:  # noqa: ARG001
+    return _real_read_cut(self, storage, committed_only=True)
+
+
+def _commit_own_only(self: DriverRecovery, _: Any) -> int:
+    return _real_commit_decided(self, None)
+
+
+def _load_with_own_numbers(*arguments: Any) -> Any:
+    found = load_savepoint(*arguments)
+    if found is None:
+        return None
+    lineage = replace(found.restore.lineage, first_checkpoint=1)
+    return replace(found, restore=replace(found.restore, lineage=lineage))
+
+
+_real_read_cut = SavepointMaker._read_cut
+_real_commit_decided = DriverRecovery._commit_decided
+
+
 _RULED_OUT: dict[str, Sequence[Any]] = {
     "an unknown branch is taken for committed": [
         (committer.Committer, "_decide", lambda *_: AlreadyCommitted("the server does not know it"))
@@ -458,6 +491,38 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
     "a start does not look whether the checkpoints were given up": (
         RELEASED,
         [(validation, "check_histories", _check_histories_without_release)],
+    ),
+    "a savepoint leaves out what waits to be committed": (
+        SAVED,
+        [(SavepointMaker, "_read_cut", _cut_without_pending)],
+    ),
+    "a savepoint of a stopped job is of a checkpoint before its newest": (
+        SAVED,
+        [(SavepointMaker, "_read_cut", _cut_of_committed)],
+    ),
+    "a savepoint is called finished before it is committed": (
+        SAVED,
+        [(savepoint_finish, "_is_committed", lambda *_: True)],
+    ),
+    "a restore aborts what a savepoint holds before it is committed": (
+        SAVED,
+        [(DriverRecovery, "_commit_decided", _commit_own_only)],
+    ),
+    "a savepoint is restored while a sink is ahead of it": (
+        SAVED,
+        [(validation, "check_restore", _nothing)],
+    ),
+    "a savepoint is restored again because its option stays set": (
+        SAVED,
+        [(lineage_start, "was_restored_from", lambda *_: False)],
+    ),
+    "what a restore has laid stays when it dies": (
+        SAVED,
+        [(abandoned_folders, "_never_begun", lambda *_: set())],
+    ),
+    "a lineage that continues Spark's folder begins at 1": (
+        SAVED,
+        [(lineage_start, "load_savepoint", _load_with_own_numbers)],
     ),
     "an adoption of several lineages leaves the pieces that wait": (
         REPAIRED,

@@ -58,13 +58,13 @@ class SavedOnes:
     Attributes:
         by_path: each one that is whole, also by the path that it was moved to.
         durable: the pieces whose decision is durable in one.
-        begun: the job's folder and the id of each lineage.
+        begun: the job's folder and the id of each lineage, and the path that it began with.
         moved_to: of each other folder in which a savepoint is restored the savepoint's path.
     """
 
     by_path: dict[str, Saved] = field(default_factory=dict)
     durable: set[str] = field(default_factory=set)
-    begun: set[tuple[str, str]] = field(default_factory=set)
+    begun: dict[tuple[str, str], str] = field(default_factory=dict)
     moved_to: dict[str, str] = field(default_factory=dict)
 
     def linked(self, oracle: Oracle, path: str, data: bytes) -> None:
@@ -83,7 +83,7 @@ class SavedOnes:
 
     def begins(self, oracle: Oracle, root: str, lineage: str, where: str) -> None:
         """A lineage begins in a job's folder with what is at a path."""
-        self.begun.add((root, lineage))
+        self.begun[root, lineage] = where
         saved = self.by_path.get(where)
         if saved is None:
             return
@@ -97,6 +97,14 @@ class SavedOnes:
                 f"it; sinks show {shown}",
             )
             del oracle.decided[key]
+
+    def is_too_old(self, oracle: Oracle, root: str, where: str) -> bool:
+        """Whether something was decided after it, but for what continues it in a job's folder."""
+        saved = self.by_path.get(where)
+        return saved is not None and any(
+            saved.is_behind(decision) and self.begun.get((root, decision.lineage)) != where
+            for decision in oracle.decided.values()
+        )
 
     def may_abort(self, oracle: Oracle, root: str, decision: Decision) -> bool:
         """Whether a driver over one folder may abort what was decided in another."""

@@ -113,12 +113,12 @@ def _is_explained(oracle: Oracle, driver: Driver, error: TwoPhaseError) -> bool:
     may have ended it.
     """
     if isinstance(error, OffsetMismatchError):
-        return "cannot be read: [Errno 5]" in str(error)  # of Spark's folder, with savepoints only
+        # an I/O error in Spark's folder is taken for a folder that is not the job's
+        return "cannot be read: [Errno 5]" in str(error) or "query unreadable" in str(error)
     if isinstance(error, SavepointError):
         return bool(driver.saves) and _is_saving_explained(error)
-    saved = oracle.saved.by_path.get(driver.restore_path)
-    if isinstance(error, RestoreRefusedError) and saved is not None:
-        return any(saved.is_behind(decision) for decision in oracle.decided.values())
+    if isinstance(error, RestoreRefusedError) and driver.restore_path in oracle.saved.by_path:
+        return oracle.saved.is_too_old(oracle, driver.folder, driver.restore_path)
     if isinstance(error, FencedError):
         others = [
             generation for root, generation in oracle.generation.items() if root != driver.folder
