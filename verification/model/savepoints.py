@@ -145,6 +145,41 @@ def starts(world: World, state: State) -> Iterator[Transition[State]]:
         yield _started(state, forking, fewer, ("forks the savepoint", *about))
 
 
+def traced(
+    world: World, state: State, number: int, first: int, pending: tuple[int, ...]
+) -> Iterator[Transition[State]]:
+    """A driver that has reported of a savepoint which it restores. Where no history has its
+    checkpoint any more, it is too old, and the driver says nothing.
+
+    Args:
+        world: of the trace.
+        state: before it starts.
+        number: of its checkpoint.
+        first: of the first checkpoint that follows.
+        pending: of those that it has yet to commit.
+    """
+    owner, found = len(state.drivers) + 1, []
+    for history in (log.read(state.log)[0], *([state.copy] if state.copy else [])):
+        for place, decision in enumerate(history.decisions):
+            if decision.number != number:
+                continue
+            [of] = [known for known in history.lineages if known.id == decision.lineage]
+            base = of.base if first > 1 or number == 0 else of.base + number
+            ancestors = (*of.ancestors, decision[:2])
+            known = history.decisions[: place + 1]
+            found.append(
+                Driver(
+                    owner,
+                    steps.REMEMBER,
+                    begins=Lineage(owner, base, first, ancestors),
+                    adopting=tuple(one for one in known if one.number in pending),
+                    savepoint=True,
+                )
+            )
+    for driver in found or [Driver(owner, steps.REMEMBER)]:
+        yield _started(state, driver, world.budget, ("restores the savepoint", owner))
+
+
 def _started(
     state: State, driver: Driver, budget: Budget, label: tuple[object, ...]
 ) -> Transition[State]:

@@ -256,7 +256,13 @@ class Driver:
         """Steps 3 to 6; nothing to run if it is stopping."""
         self._world.oracle.acted.discard(self.process)
         restore = self._load_restore(storage)
-        started = Started(JOB, self.folder, tuple(self._sinks), restores=restore is not None)
+        started = Started(
+            JOB,
+            self.folder,
+            tuple(self._sinks),
+            restores=restore is not None,
+            savepoint=_of_savepoint(restore) if self._lineage_start is not None else None,
+        )
         self._tell = self._world.telling.begin(self.process, started)
         context = JobContext(
             JOB,
@@ -398,6 +404,13 @@ class _States(OperatorStates):
         self, checkpoint: CompletedCheckpoint, options: JobOptions
     ) -> tuple[str | None, ...]:
         return checkpoint.offsets.end
+
+
+def _of_savepoint(restore: Restore | None) -> tuple[int, int, tuple[int, ...]] | None:
+    if restore is None:
+        return None
+    pending = tuple(found.checkpoint for found in restore.adopting)
+    return restore.checkpoint.checkpoint, restore.lineage.first_checkpoint, pending
 
 
 def _error_of(work: Callable[[], None]) -> Exception | None:

@@ -35,6 +35,7 @@ from verification.simulation.options import Mishap
 from verification.simulation.saved import MANIFEST, Saved, newest_of
 from verification.simulation.scheduler import Process
 from verification.simulation.spark import SCHEMA, Executors
+from verification.simulation.telling import Started
 from verification.simulation.verdict import judge_savepoint
 
 if TYPE_CHECKING:
@@ -163,8 +164,10 @@ class Tool:
                 SinkContext(JOB, name, SCHEMA, world.options.writers, max_concurrent=most)
             )
         options = job_options(world, self.folder)
+        started = Started(JOB, self.folder, tuple(sinks), restores=False)
+        observers = Observers(world.telling.begin(self.process, started))
         context = JobContext(
-            JOB, LocalStorage(self.folder), sinks, options, Observers(), self._clock
+            JOB, LocalStorage(self.folder), sinks, options, observers, self._clock
         )
         finish_savepoint(context, verified(JOB, self._path), LocalStorage(self._path))
         for sink in sinks.values():
