@@ -196,8 +196,8 @@ RELEASED_BESIDE = World(
 
 SAVED = World(
     "saved",
-    "a savepoint is made at any time, finished, and restored in the job's folder or beside an empty "
-    "one, too old or not",
+    "a savepoint is made at any time, finished, and restored in the job's folder or beside an "
+    "empty one, too old or not",
     (MEMORY,),
     checkpoints=3,
     max_concurrent=2,
@@ -213,8 +213,8 @@ SAVED_BESIDE = World(
 )
 REWOUND = World(
     "rewound",
-    "both sinks are ahead of a savepoint, and take back what is after it; the driver dies anywhere, "
-    "and the restore is repeated",
+    "both sinks are ahead of a savepoint, and take back what is after it; the driver dies "
+    "anywhere, and the restore is repeated",
     (MEMORY, MEMORY),
     checkpoints=3,
     head_start=True,

@@ -282,9 +282,7 @@ def a_savepoint_of_a_stopped_job_has_all(world: World, state: State) -> bool:
     if saved is None or state.moved or not saved.drivers or saved.drivers != len(state.drivers):
         return True
     kept = {**dict(saved.lineage.ancestors), saved.lineage.id: saved.number}
-    return all(
-        found.lost or found.number <= kept.get(found.lineage, -1) for found in state.decided
-    )
+    return all(found.lost or found.number <= kept.get(found.lineage, -1) for found in state.decided)
 
 
 def a_fork_begins_committed(world: World, state: State) -> bool:

@@ -1,5 +1,5 @@
-"""Savepoints: made by reading, finished, carried elsewhere, restored; and what is done with one that
-a sink is ahead of: rewind and fork.
+"""Savepoints: made by reading, finished, carried elsewhere, restored; and what is done with one
+that a sink is ahead of: rewind and fork.
 
 `twophase.runtime.savepoints`, `.savepoint_restore`, `twophase.coordinator.savepoint_finish`:
 
@@ -9,11 +9,11 @@ a sink is ahead of: rewind and fork.
     carries   the job's drivers are gone, the savepoint waits beside an empty folder
     restores  a lineage that goes on with its numbers, once what is pending is committed
 
-    rewinds   a restore that is not refused: the log's own decisions are committed, every attempt is
-              closed, then each sink takes back what is after the savepoint, rows and proofs at once;
-              it is done again from the beginning by the next restore that rewinds   REWIND
-    forks     another job commits what is pending under its old identity, fences and aborts nothing,
-              and begins a history of its own, which is not in the model              FORK
+    rewinds   a restore that is not refused: the log's own decisions are committed, every attempt
+              is closed, then each sink takes back what is after the savepoint, rows and proofs at
+              once; the next restore that rewinds begins all of it again              REWIND
+    forks     another job commits what is pending under its old identity, fences and aborts
+              nothing, and begins a history of its own, which is not in the model       FORK
 
 Its copy of Spark's folder, and everything else that lies in it as bytes, is not in the model. What
 the job has left in another folder, when a savepoint is carried away from it, nobody commits any
@@ -127,9 +127,7 @@ def starts(world: World, state: State) -> Iterator[Transition[State]]:
     if saved is None:
         return
     lineage = Lineage(owner, saved.lineage.base, saved.number + 1, ancestors_of(saved))
-    driver = Driver(
-        owner, steps.REMEMBER, begins=lineage, adopting=saved.pending, savepoint=True
-    )
+    driver = Driver(owner, steps.REMEMBER, begins=lineage, adopting=saved.pending, savepoint=True)
     about = (owner, saved.lineage.id, saved.number)
     rivals = budget.rivals - _lives(state)
     if budget.saved_restores and rivals >= 0:

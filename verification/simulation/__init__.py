@@ -41,9 +41,9 @@ session settings (`sinks/mysql`).
   them with the real code. Spark's folder is on the disk then, read and prepared by the real
   `SparkFolder` (`query_folder.py`).
 
-**Checked** (`oracle.py`, `repaired.py`, `saved.py` at the moment it could break, `verdict.py` in the end): I1
-to I8, hazards H14, H40, H41, H48 to H50 and decision 0010; every row of every decided checkpoint
-once in each sink, nothing prepared left, nothing undecided visible, every run ends. `mutations.py`
+**Checked** (`oracle.py`, `repaired.py`, `saved.py` at the moment it could break, `verdict.py` in
+the end): I1 to I8, hazards H14, H28, H30, H40, H41, H48 to H50 and decision 0010; every row of
+every decided checkpoint once in each sink, nothing prepared left, nothing undecided visible, every run ends. `mutations.py`
 breaks the product on purpose; each mistake has to be found.
 
 **Not covered.** The wire protocol, TLS and LOAD DATA's conversions (`tests/sinks/mysql`,

@@ -330,7 +330,7 @@ def _cut_without_pending(self: SavepointMaker, storage: Any, *, committed_only: 
     return replace(_real_read_cut(self, storage, committed_only=committed_only), pending=())
 
 
-def _cut_of_committed(self: SavepointMaker, storage: Any, *, committed_only: bool) -> Any:  # noqa: ARG001
+def _cut_of_committed(self: SavepointMaker, storage: Any, *, committed_only: bool) -> Any:
     return _real_read_cut(self, storage, committed_only=True)
 
 

@@ -52,7 +52,7 @@ class Oracle:
             become visible any more.
         repaired: what the repairs of operators add up to.
         saved: the savepoints.
-        acted: the processes that have written a record, or committed or aborted a piece.
+        acted: the processes that have committed or aborted a piece.
         limit: a known limit that the run has met, which ends it: nothing is to be said of it.
     """
 
@@ -109,7 +109,6 @@ class Oracle:
         header, _, payload = data.partition(b"\n")
         body = json.loads(payload)["record"]
         self.records[root] += 1
-        self.acted.add(self._process())
         match header.split(b" ")[1]:
             case b"FENCE":
                 known = self.generation.get(root, 0)

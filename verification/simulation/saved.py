@@ -128,7 +128,7 @@ class SavedOnes:
         assert isinstance(number, int)
         decision = oracle.decided.get((root, lineage, number))
         if decision is None:
-            return oracle.violated(f"I1: {where} is made of {lineage}/{number}, and it is undecided")
+            return oracle.violated(f"I1: {where} is of {lineage}/{number}, which is undecided")
         pending, ancestors = manifest["pending"], manifest["ancestors"]
         assert isinstance(pending, list)
         assert isinstance(ancestors, dict)
@@ -169,4 +169,3 @@ def newest_of(oracle: Oracle, root: str) -> Decision | None:
     """The newest decision in a job's folder."""
     mine = [found for found in oracle.decided.values() if found.root == root]
     return max(mine, key=lambda found: found.chunk, default=None)
-

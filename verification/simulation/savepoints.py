@@ -166,9 +166,7 @@ class Tool:
         options = job_options(world, self.folder)
         started = Started(JOB, self.folder, tuple(sinks), restores=False)
         observers = Observers(world.telling.begin(self.process, started))
-        context = JobContext(
-            JOB, LocalStorage(self.folder), sinks, options, observers, self._clock
-        )
+        context = JobContext(JOB, LocalStorage(self.folder), sinks, options, observers, self._clock)
         finish_savepoint(context, verified(JOB, self._path), LocalStorage(self._path))
         for sink in sinks.values():
             sink.close()
@@ -270,4 +268,3 @@ class Toolbox:
         assert MANIFEST not in names
         if "_begun" in names:
             self.run(DISPOSE, folder, path)
-

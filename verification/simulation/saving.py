@@ -1,4 +1,4 @@
-"""How the operators of `savepoints` work through their plans, beside a supervisor who starts drivers.
+"""How the operators of `savepoints` work through their plans, beside who starts drivers.
 
 In the calm the job has to be stopped, saved, moved and restored once more, and be exact.
 """
@@ -118,9 +118,7 @@ class Saving:
             path = self._move(path, keeps=self._is_behind(path))
         world.reads_other_sources = plan.other_sources
         supervisor.restore(path)
-        supervisor.storm(
-            lambda: supervisor.restore_path is None or path in world.oracle.restored
-        )
+        supervisor.storm(lambda: supervisor.restore_path is None or path in world.oracle.restored)
         if supervisor.restore_path is None:
             return
         world.happens(f"restored: {plan.used}{' by other sources' if plan.other_sources else ''}")

@@ -205,10 +205,7 @@ class Supervisor:
             check_lost(self._world)
             return
         self._scheduler.wait_until(lambda: all(server.up for server in self._world.servers), None)
-        if (
-            self._options.restore == "here"
-            and self.restore_path not in self._world.oracle.restored
-        ):
+        if self._options.restore == "here" and self.restore_path not in self._world.oracle.restored:
             self.restore_path = None  # the old driver has never been ended, and did it all
         last = self.start(self._options.checkpoints, None)
         self.wait_for_the_end()
@@ -391,9 +388,7 @@ class Supervisor:
             if len(self._drivers) == _MAX_DRIVERS:
                 self._world.oracle.violated(f"{_MAX_DRIVERS} drivers did not get the job done")
             if not self.living():
-                if self.restore_path is not None and isinstance(
-                    self._drivers[-1].error, _REFUSALS
-                ):
+                if self.restore_path is not None and isinstance(self._drivers[-1].error, _REFUSALS):
                     # an old driver has gone on meanwhile, or somebody has damaged the folder
                     self._choose_again()
                 self._scheduler.sleep(_PATIENCE_S)

@@ -52,7 +52,7 @@ def judge(oracle: Oracle, driver: Driver, error: Exception) -> None:
     )
     if isinstance(error, RestoreRefusedError) and driver.generation is None:
         oracle.holds(
-            driver.process not in oracle.acted, f"H28: it has written or aborted, and {text}"
+            driver.process not in oracle.acted, f"H28: it has committed or aborted, and {text}"
         )
     if isinstance(error, LostCommittableError):
         _check_named(oracle, str(error), text)

@@ -14,8 +14,8 @@ No seed of `Options.of` chooses these worlds: `in_world` makes the runs of a see
   missing, and nothing else.
 - released: a driver that is asked to stop gives its checkpoints up, also while others take over or
   it dies. Decided checkpoints are visible, nothing is left, and no start goes on.
-- saved: savepoints are made, finished, moved and restored, see `savepoints`. Everything is exact, and
-  one that a sink is ahead of is refused, with nothing written or aborted.
+- saved: savepoints are made, finished, moved and restored, see `savepoints`. Everything is exact,
+  and one that a sink is ahead of is refused, with nothing written or aborted.
 """
 
 from __future__ import annotations
