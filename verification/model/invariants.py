@@ -17,6 +17,7 @@
         lacks what is committed
     rows exactly once: in each sink a range of rows is visible from one attempt only, and
         no range is left out
+    rewinds: no driver goes on over one that is half done
     savepoints: one of a job that nobody drives has all that is decided; another job begins with all
         that its savepoint holds committed
     given up: when RELEASED is in the log, what was decided is visible and nothing else is prepared
@@ -48,6 +49,7 @@ from verification.model.pieces import (
     Sink,
 )
 from verification.model.state import CHANGED, LOST, REFUSED, Decided, Driver, State
+from verification.model.steps import IDLE, RUNNING
 from verification.model.world import World
 
 _OUT = VISIBLE | {COMMITTING}
@@ -285,6 +287,18 @@ def a_savepoint_of_a_stopped_job_has_all(world: World, state: State) -> bool:
     return all(found.lost or found.number <= kept.get(found.lineage, -1) for found in state.decided)
 
 
+def no_driver_goes_on_over_half_a_rewind(world: World, state: State) -> bool:
+    """A sink may have lost rows, and still have proof of them. A driver that was overtaken may be
+    anywhere.
+    """
+    newest = read(state.log)[0].generation
+    goes_on = any(
+        driver.step in (IDLE, RUNNING) and driver.generation == newest for driver in _alive(state)
+    )
+    taken = {found[1:] for found in state.taken_back}
+    return not goes_on or all(found.lost for found in state.decided if found[:2] in taken)
+
+
 def a_fork_begins_committed(world: World, state: State) -> bool:
     """What the savepoint holds of the old job is committed before another job begins."""
     return all(
@@ -332,5 +346,6 @@ INVARIANTS = {
     "rows are committed exactly once": rows_are_committed_exactly_once,
     "what is given up is committed, and nothing waits": what_is_given_up_is_committed,
     "a savepoint of a stopped job has all": a_savepoint_of_a_stopped_job_has_all,
+    "no driver goes on over half a rewind": no_driver_goes_on_over_half_a_rewind,
     "a fork begins committed": a_fork_begins_committed,
 }

@@ -33,6 +33,7 @@ from verification.model.state import (
     Record,
     Release,
     Repaired,
+    Rewinding,
     Slot,
     State,
     Subsume,
@@ -54,7 +55,9 @@ def apply(history: History, record: Record) -> History:
     if isinstance(record, Fence):
         return history._replace(generation=record.generation)
     if isinstance(record, Begin):
-        return history._replace(lineages=(*history.lineages, record.lineage), released=())
+        return _begun(history, record.lineage)
+    if isinstance(record, Rewinding):
+        return history._replace(rewinds=True)
     if isinstance(record, Release):
         return history._replace(decisions=(), released=record[1:])
     if isinstance(record, Repaired):
@@ -70,6 +73,15 @@ def apply(history: History, record: Record) -> History:
             )
         )
     return record.history
+
+
+def _begun(history: History, lineage: Lineage) -> History:
+    """A rewind ends with its lineage: what was taken back is no decision any more."""
+    kept, decisions = dict(lineage.ancestors), history.decisions
+    if history.rewinds:
+        decisions = tuple(found for found in decisions if found[1] <= kept.get(found[0], -1))
+    lineages = (*history.lineages, lineage)
+    return history._replace(lineages=lineages, decisions=decisions, released=(), rewinds=False)
 
 
 def _repaired(history: History, record: Repaired) -> History:

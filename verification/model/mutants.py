@@ -26,6 +26,7 @@ I7 = "I7 one driver writes"
 I8 = "I8 losses are real"
 ROWS = "rows are committed exactly once"
 SAVED_ALL = "a savepoint of a stopped job has all"
+HALF_REWOUND = "no driver goes on over half a rewind"
 FORK_COMMITTED = "a fork begins committed"
 GIVEN_UP = "what is given up is committed, and nothing waits"
 
@@ -268,6 +269,12 @@ MUTANTS = (
         "rewinds, and leaves decided checkpoints to be committed after that",
         worlds.REWOUND,
         ROWS,
+    ),
+    Mutant(
+        Mistake.REWIND_UNRECORDED,
+        "takes rows back, and notes nowhere that it has begun to",
+        replace(worlds.REWOUND, servers=(MEMORY,)),
+        HALF_REWOUND,
     ),
     Mutant(
         Mistake.REWIND_FIRST_SINK_ONLY,

@@ -187,7 +187,7 @@ def remembered(state: State) -> Remembered:
 def is_refused(history: History, found: Remembered) -> bool:
     """`check_histories`."""
     generation, committed = found
-    if history.released:
+    if history.released or history.rewinds:
         return True
     ancestors = {ancestor: last for known in history.lineages for ancestor, last in known.ancestors}
     if generation > history.generation:
@@ -212,6 +212,8 @@ def is_restore_refused(world: World, driver: Driver) -> bool:
     assert driver.begins is not None
     if driver.rewinds or (world.mistake is Mistake.SAVEPOINT_NOT_COMPARED and driver.savepoint):
         return False
+    if driver.history.rewinds:
+        return True
     ancestors = dict(driver.begins.ancestors)
     decisions = driver.history.decisions
     if world.mistake is Mistake.RESTORE_OVERLOOKS_COMMITTED:
@@ -236,7 +238,7 @@ def begin_lineage(world: World, state: State, driver: Driver) -> Iterator[Transi
         yield targets.ends(state, driver, word)
     elif driver.step == steps.RECOVERED:
         state = targets.overlooked(state, driver)
-        then = steps.REWIND if driver.rewinds == 1 else steps.LINEAGE
+        then = steps.REWINDING if driver.rewinds == 1 else steps.LINEAGE
         recovered = driver._replace(step=then, remembered=(0, ()))
         if driver.begins is None and driver.history.lineages:
             recovered = recovered._replace(step=steps.IDLE, number=next_number(driver.history))

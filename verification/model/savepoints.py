@@ -10,8 +10,9 @@ that a sink is ahead of: rewind and fork.
     restores  a lineage that goes on with its numbers, once what is pending is committed
 
     rewinds   a restore that is not refused: the log's own decisions are committed, every attempt
-              is closed, then each sink takes back what is after the savepoint, rows and proofs at
-              once; the next restore that rewinds begins all of it again              REWIND
+              is closed, REWINDING is appended, so that only a restore that rewinds goes on,
+              which begins all of it again; then each sink takes back what is after the
+              savepoint, rows first, then proofs                            REWINDING, REWIND
     forks     another job commits what is pending under its old identity, fences and aborts
               nothing, and begins a history of its own, which is not in the model       FORK
 
@@ -26,7 +27,7 @@ from collections.abc import Iterator
 
 from verification.model import log, sinks, steps
 from verification.model.explore import Transition
-from verification.model.pieces import VISIBLE, Sink
+from verification.model.pieces import VISIBLE, Piece, Sink
 from verification.model.state import (
     DEAD,
     LOST,
@@ -35,6 +36,7 @@ from verification.model.state import (
     Driver,
     History,
     Lineage,
+    Rewinding,
     Saved,
     State,
 )
@@ -188,37 +190,46 @@ def _started(
 # -- rewind ----------------------------------------------------------------------------------------
 
 
+def begin_rewind(world: World, state: State, driver: Driver) -> Iterator[Transition[State]]:
+    """From here on no start goes on that does not rewind: a sink may lack what it has proof of."""
+    if world.mistake is Mistake.REWIND_UNRECORDED:
+        unnoted = with_driver(state, driver._replace(step=steps.REWIND))
+        yield Transition(("does not note the rewind", driver.owner), unnoted)
+    else:
+        yield from log.append(world, state, driver, Rewinding("REWINDING"), steps.REWIND)
+
+
 def rewind(world: World, state: State, driver: Driver) -> Iterator[Transition[State]]:
-    """One sink takes back what is after the savepoint."""
+    """One sink takes rows back, or their proofs."""
     assert driver.begins is not None
     kept, place = dict(driver.begins.ancestors), driver.sink
     sink = state.sinks[place]
-    skips = world.mistake is Mistake.REWIND_FIRST_SINK_ONLY and place > 0
-    after = sink if skips else _taken_back(sink, kept)
-    gone = {
-        (place, *piece[:2])
-        for piece in sink.pieces
-        if piece.status in VISIBLE and piece.number > kept.get(piece.lineage, -1)
-    }
-    taken = tuple(sorted({*state.taken_back, *(gone if not skips else ())}))
-    changed = with_sink(state, place, after)._replace(taken_back=taken)
-    last = place + 1 == len(state.sinks)
+    rows = [piece for piece in sink.pieces if piece.status in VISIBLE and _is_after(piece, kept)]
+    if rows and not (world.mistake is Mistake.REWIND_FIRST_SINK_ONLY and place > 0):
+        taken = {*state.taken_back, *((place, *piece[:2]) for piece in rows)}
+        left = state._replace(taken_back=tuple(sorted(taken)))
+        changed = with_sink(left, place, _without_rows(sink, rows))
+        yield Transition(("takes rows back", driver.owner, place), changed)
+        return
     then = steps.FENCE if world.mistake is Mistake.REWIND_BEFORE_TAKEOVER else steps.LINEAGE
     done = driver._replace(step=then, sink=0, rewinds=2)
-    going = done if last else driver._replace(sink=place + 1)
-    yield Transition(("takes back", driver.owner, place), with_driver(changed, going))
+    going = done if place + 1 == len(state.sinks) else driver._replace(sink=place + 1)
+    marks = tuple((found, min(mark, kept[found])) for found, mark in sink.marks if found in kept)
+    changed = with_sink(with_driver(state, going), place, sink._replace(marks=marks))
+    yield Transition(("takes proofs back", driver.owner, place), changed)
 
 
-def _taken_back(sink: Sink, kept: dict[int, int]) -> Sink:
-    pieces = tuple(
-        piece
-        for piece in sink.pieces
-        if piece.status not in VISIBLE or piece.number <= kept.get(piece.lineage, -1)
-    )
-    marks = tuple(
-        (lineage, min(mark, kept[lineage])) for lineage, mark in sink.marks if lineage in kept
-    )
-    return sink._replace(pieces=pieces, marks=marks)
+def _is_after(piece: Piece, kept: dict[int, int]) -> bool:
+    return piece.number > kept.get(piece.lineage, -1)
+
+
+def _without_rows(sink: Sink, rows: list[Piece]) -> Sink:
+    """Their proofs stay, as marks: not every target takes both at once."""
+    marks = dict(sink.marks)
+    for piece in rows:
+        marks[piece.lineage] = max(marks.get(piece.lineage, -1), piece.number)
+    left = tuple(piece for piece in sink.pieces if piece not in rows)
+    return sink._replace(pieces=left, marks=tuple(sorted(marks.items())))
 
 
 # -- fork ------------------------------------------------------------------------------------------

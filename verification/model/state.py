@@ -66,12 +66,14 @@ class History(NamedTuple):
 
     Attributes:
         released: lineage and number of the newest checkpoint that was given up when the job ended.
+        rewinds: a rewind has begun, and its lineage has not.
     """
 
     generation: int = 0
     lineages: tuple[Lineage, ...] = ()
     decisions: tuple[Decision, ...] = ()
     released: tuple[int, ...] = ()
+    rewinds: bool = False
 
 
 class Saved(NamedTuple):
@@ -128,6 +130,12 @@ class Release(NamedTuple):
     number: int
 
 
+class Rewinding(NamedTuple):
+    """Sinks are about to take back what is after a savepoint."""
+
+    kind: Literal["REWINDING"]
+
+
 class Subsume(NamedTuple):
     """The history of everything before."""
 
@@ -149,7 +157,7 @@ class Repaired(NamedTuple):
     begins: Lineage | None = None
 
 
-Record = Fence | Begin | Decide | Commit | Release | Subsume | Repaired
+Record = Fence | Begin | Decide | Commit | Release | Rewinding | Subsume | Repaired
 
 
 class Slot(NamedTuple):

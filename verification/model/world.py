@@ -90,6 +90,7 @@ class Mistake(Enum):
     FINISHED_UNCOMMITTED = auto()
     REWIND_BEFORE_TAKEOVER = auto()
     REWIND_BEFORE_COMMIT = auto()
+    REWIND_UNRECORDED = auto()
     REWIND_FIRST_SINK_ONLY = auto()
     FORK_ABORTS = auto()
     FORK_BEGINS_FIRST = auto()
