@@ -116,7 +116,7 @@ def _is_explained(oracle: Oracle, driver: Driver, error: TwoPhaseError) -> bool:
         # an I/O error in Spark's folder is taken for a folder that is not the job's
         return "cannot be read: [Errno 5]" in str(error) or "query unreadable" in str(error)
     if isinstance(error, SavepointError):
-        return bool(driver.saves) and _is_saving_explained(error)
+        return bool(driver.saves or driver.restores) and _is_saving_explained(error)
     if isinstance(error, RestoreRefusedError) and driver.restore_path in oracle.saved.by_path:
         return oracle.saved.is_too_old(oracle, driver.folder, driver.restore_path)
     if isinstance(error, FencedError):
