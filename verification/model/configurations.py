@@ -218,7 +218,7 @@ REWOUND = World(
     (MEMORY, MEMORY),
     checkpoints=3,
     head_start=True,
-    budget=Budget(crashes=1, savepoints=1, rewinds=2),
+    budget=Budget(crashes=2, savepoints=1, rewinds=2),
 )
 REWOUND_BESIDE = World(
     "rewound beside a driver",

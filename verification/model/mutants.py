@@ -262,7 +262,7 @@ MUTANTS = (
         Mistake.REWIND_BEFORE_TAKEOVER,
         "takes rows back before it has taken the job over",
         worlds.REWOUND_BESIDE,
-        ROWS,
+        HALF_REWOUND,
     ),
     Mutant(
         Mistake.REWIND_BEFORE_COMMIT,
