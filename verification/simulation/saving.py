@@ -5,6 +5,7 @@ In the calm the job has to be stopped, saved, moved and restored once more, and 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from twophase.errors import ConfigError, RestoreRefusedError
@@ -40,7 +41,7 @@ class Saving:
         """The storm, with the plans in it; then the calm."""
         supervisor, options = self._supervisor, self._world.options
         for plan in plans_of(options.seed, options.checkpoints):
-            supervisor.storm(lambda plan=plan: self._has(plan.after))
+            supervisor.storm(partial(self._has, plan.after))
             self._carry_out(plan)
         supervisor.storm(lambda: self._has(options.checkpoints - 1))
         self._world.faults.calm = True
