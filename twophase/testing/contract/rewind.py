@@ -5,13 +5,10 @@ These tests are skipped for other sinks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import pytest
 
 from twophase.errors import FencedError
 from twophase.ids import Attempt
-from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost
 from twophase.protocol.sink import CanRewind, Predecessor, Sink
 from twophase.testing.contract.base import ContractBase
@@ -30,25 +27,6 @@ RESTORING = Attempt(2, 0)
 
 class RewindContract(ContractBase):
     """Rows and proofs after the checkpoint go; everything else stays."""
-
-    @classmethod
-    def written(
-        cls,
-        harness: SinkHarness,
-        sink: Sink,
-        ids_by_checkpoint: Iterable[tuple[int, list[int]]],
-        lineage: str = LINEAGE,
-        job: str = JOB,
-        name: str = SINK,
-    ) -> list[Committable]:
-        """Commit one piece a checkpoint; return the pieces."""
-        pieces = []
-        for number, ids in ids_by_checkpoint:
-            named = transaction_id(number, lineage=lineage, job=job, sink=name)
-            [piece] = cls.prepare(harness, sink, ids, named)
-            cls.commit(sink, [piece])
-            pieces.append(piece)
-        return pieces
 
     @staticmethod
     def rewind(sink: Sink, keep: dict[str, int], attempt: Attempt = RESTORING) -> None:
@@ -158,9 +136,7 @@ class RewindContract(ContractBase):
         assert self.ids_visible(harness) == [0, 1]
         assert sink.history().committed == {LINEAGE: 4}
 
-    def test_the_check_of_a_rewind_changes_nothing(
-        self, harness: SinkHarness, sink: Sink
-    ) -> None:
+    def test_the_check_of_a_rewind_changes_nothing(self, harness: SinkHarness, sink: Sink) -> None:
         self.written(harness, sink, [(3, [0]), (4, [1])])
         before = sink.history()
         if not isinstance(sink, CanRewind):
