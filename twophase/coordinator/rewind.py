@@ -58,15 +58,7 @@ class SinkRewind:
         names = [name for name, *_ in ahead_of(restore.keep, remembered)]
         names += self._bound_to_be(history, restore)
         for name in dict.fromkeys(names):
-            sink = self._context.sinks[name]
-            if not isinstance(sink, CanRewind):
-                raise RestoreRefusedError(
-                    f"Job {self._context.job!r}: cannot rewind to {restore.lineage.restored_from}: "
-                    f"sink {name!r} is ahead of it, and sinks of its kind cannot take back what "
-                    "they have committed. Nothing was written.",
-                    remedy=_OTHER_WAYS,
-                )
-            sink.check_rewind(restore.keep)
+            self._able(name, restore).check_rewind(restore.keep)
 
     def run(self, restore: Restore, attempt: Attempt) -> None:
         """Steps 4 to 6, behind the fences.
@@ -87,18 +79,26 @@ class SinkRewind:
         begun = Rewinding(restore.lineage.restored_from, restore.keep)
         context.log.append(RewindingRecord(begun))
         failpoint("S11")
-        for name, sink in context.sinks.items():
-            mine = [found for found in ahead if found[0] == name]
-            if not mine:
-                continue
-            assert isinstance(sink, CanRewind)  # checked behind its fence
-            sink.rewind(restore.keep, attempt)
-            for _, lineage, newest in mine:
-                kept = restore.keep.get(lineage, -1)
-                context.observers(SinkRewound(context.job, name, lineage, newest, kept))
+        for sink in dict.fromkeys(name for name, *_ in ahead):
+            self._able(sink, restore).rewind(restore.keep, attempt)
+            for name, lineage, newest in ahead:
+                if name == sink:
+                    kept = restore.keep.get(lineage, -1)
+                    context.observers(SinkRewound(context.job, sink, lineage, newest, kept))
             failpoint("S12")
         self._check_done(restore)
         failpoint("S13")
+
+    def _able(self, name: str, restore: Restore) -> CanRewind:
+        sink = self._context.sinks[name]
+        if isinstance(sink, CanRewind):
+            return sink
+        raise RestoreRefusedError(
+            f"Job {self._context.job!r}: cannot rewind to {restore.lineage.restored_from}: "
+            f"sink {name!r} is ahead of it, and sinks of its kind cannot take back what "
+            "they have committed. Nothing was written.",
+            remedy=_OTHER_WAYS,
+        )
 
     def _check_done(self, restore: Restore) -> None:
         for name, lineage, newest in ahead_of(restore.keep, self._histories()):
