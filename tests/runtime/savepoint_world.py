@@ -126,7 +126,9 @@ class World:
 
     def _driver(self, folder: str, options: Mapping[str, Any], job: str = JOB) -> Driver:
         sinks: Any = {name: self.sink(name) for name in self.sinks}
-        self.events = (driver := Driver(self.root / folder, {}, options, sinks=sinks, job=job)).events
+        self.events = (
+            driver := Driver(self.root / folder, {}, options, sinks=sinks, job=job)
+        ).events
         return driver
 
     def sink(self, name: str) -> ArrowSink:
