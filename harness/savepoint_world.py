@@ -56,12 +56,19 @@ class World:
 
     def ids(self) -> list[list[int]]:
         """The rows of each sink."""
-        targets = [FolderTarget(self.root / name) for name in self.sinks]
-        return [sorted(row["id"] for row in target.rows()) for target in targets]
+        return [sorted(self.rows(name)) for name in self.sinks]
+
+    def rows(self, name: str) -> list[int]:
+        """The numbers in the target of a sink."""
+        return [row["id"] for row in FolderTarget(self.root / name).rows()]
 
     def prepared(self) -> int:
         """How many pieces wait in all sinks."""
-        return sum(len(FolderTarget(self.root / name).prepared()) for name in self.sinks)
+        return sum(map(self.waiting, self.sinks))
+
+    def waiting(self, name: str) -> int:
+        """How many pieces wait in the target of a sink."""
+        return len(FolderTarget(self.root / name).prepared())
 
     def history(self, folder: str = "job", job: str = JOB) -> History:
         return JobLog(LocalStorage(self.root / folder), job).read()
@@ -126,9 +133,8 @@ class World:
 
     def _driver(self, folder: str, options: Mapping[str, Any], job: str = JOB) -> Driver:
         sinks: Any = {name: self.sink(name) for name in self.sinks}
-        self.events = (
-            driver := Driver(self.root / folder, {}, options, sinks=sinks, job=job)
-        ).events
+        driver = Driver(self.root / folder, {}, options, sinks=sinks, job=job)
+        self.events = driver.events
         return driver
 
     def sink(self, name: str) -> ArrowSink:

@@ -112,7 +112,7 @@ class Rewind:
         metadata = self._bound_sink.metadata
         found: dict[str, int] = {}
         wrong: list[str] = []
-        for lineage, newest in metadata.committed(session, *self._owner).items():
+        for lineage in metadata.committed(session, *self._owner):
             last = self._keep.get(lineage, -1)
             rows = self._rows_after(session, lineage, last)
             ledger = metadata.rows_by_checkpoint(session, *self._owner, lineage, last)
