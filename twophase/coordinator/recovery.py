@@ -24,7 +24,7 @@ from twophase.coordinator.attempt import AttemptSequence
 from twophase.coordinator.attempt_closing import AttemptCloser
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.recovery_steps import Restore, commit_decided, take_over
-from twophase.coordinator.rewind import SinkRewind
+from twophase.coordinator.rewind import rewind
 from twophase.coordinator.validation import SinkValidation
 from twophase.errors import FencedError, StopJobError
 from twophase.events import RecoveryFinished, RecoveryStarted
@@ -88,7 +88,7 @@ class DriverRecovery:
         failpoint("C22")
         aborted = self._close(restore)
         if restore is not None and restore.sink_ahead is SinkAhead.REWIND:
-            SinkRewind(context).run(restore, Attempt(generation, 0))
+            rewind(context, restore, Attempt(generation, 0))
         context.store.sweep()
         context.completer.catch_up(newest)
         duration_s = context.clock.monotonic_s() - began_s
