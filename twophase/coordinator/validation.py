@@ -65,7 +65,8 @@ class SinkValidation:
         if restore is None:
             check_histories(context.job, history, remembered, piece_names(context.sinks))
         else:
-            waiting = [one for one in history.decisions if not one.committed]
+            rewinds = restore.sink_ahead is SinkAhead.REWIND
+            waiting = history.uncommitted() if rewinds else ()
             uncommitted = [context.store.read(one) for one in waiting]
             check_sinks(context.job, history, remembered, restore, context.sinks, uncommitted)
         expected = restore.committed if restore else context.proofs.committed()
