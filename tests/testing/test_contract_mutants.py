@@ -188,9 +188,7 @@ MISTAKES = [
     Mistake(RewindDropsTheFence, SUITE.test_a_rewind_leaves_the_fence),
     Mistake(RewindsBehindNoFence, SUITE.test_a_driver_that_was_fenced_rewinds_nothing),
     Mistake(CheckRewinds, SUITE.test_the_check_of_a_rewind_changes_nothing),
-    Mistake(
-        RewindsTheProofsFirst, KILLS.test_a_kill_at_any_line_of_a_rewind_is_made_good, lines=8
-    ),
+    Mistake(RewindsTheProofsFirst, KILLS.test_a_kill_at_any_line_of_a_rewind_is_made_good, lines=8),
 ]
 
 
