@@ -56,9 +56,9 @@ class World:
 
     def ids(self) -> list[list[int]]:
         """The rows of each sink."""
-        return [sorted(self.rows(name)) for name in self.sinks]
+        return [sorted(self.numbers(name)) for name in self.sinks]
 
-    def rows(self, name: str) -> list[int]:
+    def numbers(self, name: str) -> list[int]:
         """The numbers in the target of a sink."""
         return [row["id"] for row in FolderTarget(self.root / name).rows()]
 

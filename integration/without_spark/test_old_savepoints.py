@@ -41,7 +41,7 @@ class SqlWorld(World):
     def sink(self, name: str) -> ArrowSink:
         return self.tables[name].new_sink()
 
-    def rows(self, name: str) -> list[int]:
+    def numbers(self, name: str) -> list[int]:
         return self.tables[name].ids()
 
     def waiting(self, name: str) -> int:
@@ -107,8 +107,8 @@ def test_a_fork_commits_what_is_pending_and_leaves_the_original_alone(
         assert killed(point, lambda: world.drive(4, "fork", FORK, **restoring(path, "fork")))
     world.drive(4, "fork", FORK, **restoring(path, "fork"))
     both = Counter({**dict.fromkeys(range(20), 1), **dict.fromkeys(range(20, 40), 1)})
-    assert [Counter(world.rows(name)) for name in world.sinks] == [both] * 2
+    assert [Counter(world.numbers(name)) for name in world.sinks] == [both] * 2
     world.drive(3)
     both.update(range(20, 30))
-    assert [Counter(world.rows(name)) for name in world.sinks] == [both] * 2
+    assert [Counter(world.numbers(name)) for name in world.sinks] == [both] * 2
     assert world.prepared() == 0
