@@ -216,7 +216,7 @@ REWOUND = World(
     "both sinks are ahead of a savepoint, and take back what is after it; the driver dies "
     "anywhere, and the restore is repeated",
     (MEMORY, MEMORY),
-    checkpoints=3,
+    checkpoints=2,
     head_start=True,
     budget=Budget(crashes=2, savepoints=1, rewinds=2),
 )
@@ -312,5 +312,6 @@ LARGE = (
         "two drivers on MariaDB, crashed",
         Budget(rivals=1, crashes=1, server_crashes=1),
     ),
+    _larger(REWOUND, "rewound, three checkpoints", REWOUND.budget, checkpoints=3),
     _larger(FOLDED_TWICE, "folded twice, two checkpoints", FOLDED_TWICE.budget, checkpoints=2),
 )

@@ -268,7 +268,7 @@ MUTANTS = (
         Mistake.REWIND_BEFORE_COMMIT,
         "rewinds, and leaves decided checkpoints to be committed after that",
         worlds.REWOUND,
-        ROWS,
+        I2,
     ),
     Mutant(
         Mistake.REWIND_UNRECORDED,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,7 @@ from twophase.testing.plain_driver import run_batch
 from verification.simulation.decisions import FORMAT_ID
 from verification.simulation.query_folder import QueryFolder
 from verification.simulation.scheduler import Process, Scheduler
+from verification.simulation.rewinding import take_back
 from verification.simulation.spark import SCHEMA, Executors, QueryLog
 from verification.simulation.telling import Started
 from verification.simulation.threads import Thread
@@ -103,16 +104,26 @@ class WatchedSink(MySqlSink):
                 self._world.oracle.believes_committed(_xid(request.committable), missing)
         return outcomes
 
+    def check_rewind(self, keep: Mapping[str, int]) -> None:
+        """Every row can be told from others here: the oracle knows them."""
+
+    def rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
+        """As a sink without transactions does it: the rows go, then their proofs."""
+        owner = self._bound().owner
+        mine = (owner.job, owner.sink)
+        take_back(self._world, self.hash, mine, keep, (attempt.generation, attempt.counter))
+
 
 def job_options(world: World, folder: str, restore_path: str | None = None) -> JobOptions:
     """The options of the job."""
+    restore = {"restore.path": restore_path, "restore.sink_ahead": world.sink_ahead}
     given = {
         "checkpointLocation": folder,
         "checkpoint.tolerable_failures": world.options.tolerable_failures,
         "checkpoint.num_retained": world.options.num_retained,
         "checkpoint.max_concurrent": world.options.max_concurrent,
     }
-    return JobOptions.parse(given | ({"restore.path": restore_path} if restore_path else {}), "job")
+    return JobOptions.parse(given | (restore if restore_path else {}), "job")
 
 
 def watched_sinks(world: World) -> dict[str, WatchedSink]:
@@ -254,7 +265,7 @@ class Driver:
 
     def _start_query(self, storage: LocalStorage) -> QueryLog | QueryFolder | None:
         """Steps 3 to 6; nothing to run if it is stopping."""
-        self._world.oracle.acted.discard(self.process)
+        self._world.oracle.aborted.discard(self.process)
         restore = self._load_restore(storage)
         started = Started(
             JOB,
@@ -377,7 +388,7 @@ class Driver:
         if self._world.options.world == SAVED:
             described = SimpleNamespace(options=options, functions={})
             parts: Any = SimpleNamespace(
-                name=JOB, storage=storage, states=states, description=described
+                name=JOB, storage=storage, states=states, description=described, sinks=self._sinks
             )
             self._lineage_start = LineageStart(parts, Plan(stateful=False, keeps_state=False))
             return self._lineage_start.restore

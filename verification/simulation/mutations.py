@@ -10,18 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pymysql
 
+from twophase.config import SinkAhead
 from twophase.coordinator import (
     accept_loss,
     attempt_closing,
     coordinator,
     recovery,
     release,
+    rewind,
     savepoint_finish,
     validation,
 )
@@ -338,6 +341,16 @@ def _commit_own_only(self: DriverRecovery, _: Any) -> int:
     return _real_commit_decided(self, None)
 
 
+def _leave_what_waits(self: DriverRecovery, restore: Any) -> int:
+    if restore is None or restore.sink_ahead is not SinkAhead.REWIND:
+        return _real_commit_decided(self, restore)
+    return sum(map(self._context.commit_loop.commit, restore.adopting))
+
+
+def _ahead_in_the_first_only(*arguments: Any) -> Iterator[Any]:
+    return islice(_real_ahead_of(*arguments), 1)
+
+
 def _load_with_own_numbers(*arguments: Any) -> Any:
     found = load_savepoint(*arguments)
     if found is None:
@@ -347,6 +360,7 @@ def _load_with_own_numbers(*arguments: Any) -> Any:
 
 
 _real_read_cut = SavepointMaker._read_cut
+_real_ahead_of = rewind.ahead_of
 _real_commit_decided = DriverRecovery._commit_decided
 
 
@@ -512,6 +526,14 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
         SAVED,
         [(validation, "check_restore", _nothing)],
     ),
+    "a rewind leaves decided checkpoints to be committed later": (
+        SAVED,
+        [(DriverRecovery, "_commit_decided", _leave_what_waits)],
+    ),
+    "a rewind takes rows back in one sink": (
+        SAVED,
+        [(rewind, "ahead_of", _ahead_in_the_first_only)],
+    ),
     "a savepoint is restored again because its option stays set": (
         SAVED,
         [(lineage_start, "was_restored_from", lambda *_: False)],
@@ -551,6 +573,7 @@ _RESTORED_WHILE_IT_STANDS_STILL = {
     "subsume_every": 1,
     "max_concurrent": 1,
 }
+_TWO_SINKS = {"sinks": ("mysql-8.0.12", "mysql-8.0.12")}
 _STOPPED_WHILE_SERVERS_FAIL = {
     "stops": 8,
     "server_crashes": 2,
@@ -583,6 +606,7 @@ _SOONER: dict[str, Mapping[str, Any]] = {
         "checkpoints": 5,
     },
     "the ledger is collapsed before the mark is raised": {"subsume_every": 1},
+    "a rewind takes rows back in one sink": _TWO_SINKS,
     "checkpoints are given up and attempts left open": _STOPPED_WHILE_SERVERS_FAIL,
     "a commit does not require its predecessor": _RESTORED_WHILE_IT_STANDS_STILL,
     "the mark is raised to what a target lacks": _RESTORED_WHILE_IT_STANDS_STILL,

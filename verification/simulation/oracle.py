@@ -52,7 +52,7 @@ class Oracle:
             become visible any more.
         repaired: what the repairs of operators add up to.
         saved: the savepoints.
-        acted: the processes that have committed or aborted a piece.
+        aborted: the processes that have aborted a prepared piece.
         limit: a known limit that the run has met, which ends it: nothing is to be said of it.
     """
 
@@ -83,7 +83,7 @@ class Oracle:
     on_repaired: Callable[[str, set[str]], None] = lambda action, withdrawn: None
     repaired: Repaired = field(default_factory=Repaired)
     saved: SavedOnes = field(default_factory=SavedOnes)
-    acted: set[Process] = field(default_factory=set)
+    aborted: set[Process] = field(default_factory=set)
     _tables: dict[str, set[str]] = field(default_factory=dict)
     _foreign: set[str] = field(default_factory=set)
     _writers: dict[str, str] = field(default_factory=dict)
@@ -124,6 +124,8 @@ class Oracle:
                 self._decide(root, path, body["decision"])
             case b"COMMITTED":
                 self._commit(root, body["lineage"], body["checkpoint"])
+            case b"REWINDING":
+                self.saved.rewinding.add(root)
             case b"RELEASED":
                 self._release(root)
             case b"REPAIRED":
@@ -220,7 +222,7 @@ class Oracle:
             return self.violated(f"COMMITTED({checkpoint}) without a decision")
         for xid in decision.xids:
             self.holds(
-                xid in self.visible or xid in self.undone,
+                xid in self.visible or xid in self.undone or xid in self.saved.taken_back,
                 f"I2: COMMITTED({checkpoint}), and {xid} is not",
             )
         early = [found.checkpoint for found in self._before(decision) if not found.committed]
@@ -288,7 +290,6 @@ class Oracle:
 
     def commits(self, branch: Branch) -> None:
         """XA COMMIT is about to make rows visible."""
-        self.acted.add(self._process())
         piece = Piece.of(branch.xid)
         decision = self._decision_of(branch.xid)
         if decision is None:
@@ -328,7 +329,7 @@ class Oracle:
         """XA ROLLBACK."""
         if branch.phase is not Phase.PREPARED:
             return None
-        self.acted.add(self._process())
+        self.aborted.add(self._process())
         xid, root = branch.xid, self.folder
         deciders = {
             decision.root

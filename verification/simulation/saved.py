@@ -58,13 +58,21 @@ class SavedOnes:
     Attributes:
         by_path: each one that is whole, also by the path that it was moved to.
         durable: the pieces whose decision is durable in one.
+        rewinders: the folders in which a restore was started that rewinds.
         begun: the job's folder and the id of each lineage, and the path that it began with.
+        rewinding: the folders of jobs that have begun a rewind, and not the lineage after it.
+        taken_back: the pieces that sinks have taken back.
+        left: decisions that a lineage has left behind.
         moved_to: of each other folder in which a savepoint is restored the savepoint's path.
     """
 
     by_path: dict[str, Saved] = field(default_factory=dict)
     durable: set[str] = field(default_factory=set)
+    rewinders: set[str] = field(default_factory=set)
     begun: dict[tuple[str, str], str] = field(default_factory=dict)
+    rewinding: set[str] = field(default_factory=set)
+    taken_back: set[str] = field(default_factory=set)
+    left: list[Decision] = field(default_factory=list)
     moved_to: dict[str, str] = field(default_factory=dict)
 
     def linked(self, oracle: Oracle, path: str, data: bytes) -> None:
@@ -85,18 +93,21 @@ class SavedOnes:
         """A lineage begins in a job's folder with what is at a path."""
         self.begun[root, lineage] = where
         saved = self.by_path.get(where)
+        rewinds = root in self.rewinding
+        self.rewinding.discard(root)
         if saved is None:
             return
         for key, decision in list(oracle.decided.items()):
             if not saved.is_behind(decision):
                 continue
             shown = [xid for xid in decision.xids if xid in oracle.visible]
+            waits = decision.root == root and not (rewinds and decision.committed)
             oracle.holds(
-                decision.root != root and not shown,
+                not waits and not shown,
                 f"H28: {where} is restored, and checkpoint {decision.checkpoint} was decided after "
                 f"it; sinks show {shown}",
             )
-            del oracle.decided[key]
+            self.left.append(oracle.decided.pop(key))
 
     def is_too_old(self, oracle: Oracle, root: str, where: str) -> bool:
         """Whether something was decided after it, but for what continues it in a job's folder."""
@@ -110,7 +121,8 @@ class SavedOnes:
         """Whether a driver over one folder may abort what was decided in another."""
         saved = self.by_path.get(self.moved_to.get(root, ""))
         shown = any(xid in oracle.visible for xid in decision.xids)
-        return saved is not None and saved.is_behind(decision) and not shown
+        free = root in self.rewinders or not shown
+        return saved is not None and saved.is_behind(decision) and free
 
     def _held(self, oracle: Oracle, where: str) -> list[str]:
         """The pieces of all that a savepoint has as pending."""

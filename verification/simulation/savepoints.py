@@ -65,6 +65,7 @@ class Plan:
         finishes: whether it is finished first.
         used: here, moved or kept.
         other_sources: whether the restored plan reads other sources.
+        rewinds: whether sinks that are ahead are to take rows back.
     """
 
     after: int
@@ -74,6 +75,7 @@ class Plan:
     finishes: bool
     used: str
     other_sources: bool
+    rewinds: bool
 
     @classmethod
     def of(cls, random: Random, after: int) -> Plan:
@@ -86,6 +88,7 @@ class Plan:
             random.random() < 0.4,
             random.choice((HERE, HERE, MOVED, MOVED, KEPT)),
             random.random() < 0.2,
+            random.random() < 0.4,
         )
 
 

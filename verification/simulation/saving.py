@@ -58,6 +58,7 @@ class Saving:
         if self._supervisor.restore_path is None:
             return
         self._world.happens("not restored")
+        self._world.sink_ahead = "refuse"
         self._supervisor.restore_path = None
         self._supervisor.folder = self._left
 
@@ -118,10 +119,17 @@ class Saving:
             self._is_too_old = self._is_shown(path)
             path = self._move(path, keeps=self._is_behind(path))
         world.reads_other_sources = plan.other_sources
+        self._is_too_old = self._is_too_old and not plan.rewinds
+        if plan.rewinds:
+            world.sink_ahead = "rewind"
+            world.oracle.saved.rewinders.add(supervisor.folder)
         supervisor.restore(path)
         supervisor.storm(lambda: supervisor.restore_path is None or path in world.oracle.restored)
         if supervisor.restore_path is None:
             return
+        if plan.rewinds:
+            world.happens("restored with a rewind")
+            world.sink_ahead = "refuse"
         world.happens(f"restored: {plan.used}{' by other sources' if plan.other_sources else ''}")
         if world.scheduler.random.random() < 0.5:  # the option may stay set
             supervisor.restore_path = None

@@ -144,11 +144,11 @@ class Supervisor:
         self.restore_path: str | None = None
         self._chosen_at: Counter[str] = Counter()
         self._meddled = False
-        self._stops = (
-            (*_LOSSES, CheckpointMissingError)
-            if world.options.world in (REPAIRED, RELEASED)
-            else _LOSSES
-        )
+        self._stops: tuple[type[Exception], ...] = _LOSSES
+        if world.options.world in (REPAIRED, RELEASED):
+            self._stops = (*_LOSSES, CheckpointMissingError)
+        elif world.options.world == SAVED:
+            self._stops = ()  # of drivers that were overtaken by a rewind; `judge` has seen them
         world.faults.on_stall = self._suspect
         world.oracle.on_decided = self._decided
         self._change = (

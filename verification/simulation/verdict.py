@@ -51,13 +51,12 @@ def judge(oracle: Oracle, driver: Driver, error: Exception) -> None:
         isinstance(error, _KNOWN) and not isinstance(error, CorruptRecordError), f"I8: {text}"
     )
     if isinstance(error, RestoreRefusedError) and driver.generation is None:
-        oracle.holds(
-            driver.process not in oracle.acted, f"H28: it has committed or aborted, and {text}"
-        )
+        oracle.holds(driver.process not in oracle.aborted, f"H28: it has aborted, and {text}")
     if isinstance(error, LostCommittableError):
         _check_named(oracle, str(error), text)
     elif isinstance(error, TargetChangedError):
-        oracle.holds(oracle.changes > 0, f"I8: no target has changed, and {text}")
+        changed = oracle.changes > 0 or (overtaken and oracle.saved.taken_back)
+        oracle.holds(bool(changed), f"I8: no target has changed, and {text}")
     elif isinstance(error, TwoPhaseError) and not error.restartable and not overtaken:
         oracle.holds(
             _is_explained(oracle, driver, error), f"I8: nobody has overtaken it, and {text}"
@@ -152,7 +151,7 @@ def _check_named(oracle: Oracle, message: str, text: str) -> None:
     )
     chunks = {
         xid: decision.chunk
-        for decision in oracle.known()
+        for decision in (*oracle.known(), *oracle.saved.left)
         for xid in named.intersection(decision.xids)
     }
     rows = sum(len(oracle.expected(chunk, Piece.of(xid).subtask)) for xid, chunk in chunks.items())
@@ -166,7 +165,8 @@ def _branches_of(message: str) -> set[str]:
 
 
 def _lost_ones(oracle: Oracle) -> set[str]:
-    return {*oracle.lost, *oracle.taken, *oracle.gone, *oracle.repaired.withdrawn}
+    back = oracle.saved.taken_back
+    return {*oracle.lost, *oracle.taken, *oracle.gone, *oracle.repaired.withdrawn, *back}
 
 
 def check_end(world: World, folder: str) -> None:

@@ -52,6 +52,7 @@ _WITH_FAILPOINTS = (
     "twophase.coordinator.recovery_steps",
     "twophase.coordinator.release",
     "twophase.coordinator.accept_loss",
+    "twophase.coordinator.rewind",
     "twophase.coordinator.rewrite",
     "twophase.coordinator.savepoint_finish",
     "twophase.runtime.lineage_start",
@@ -85,6 +86,7 @@ class World:
         catalogues: what each server says of itself, by its host name.
         starting: the chunk at which a lineage begins that has no start of its own: the source's
             `startingOffsets`.
+        sink_ahead: the job's option `restore.sink_ahead`.
         reads_other_sources: whether the plan has other sources than a savepoint that is restored.
     """
 
@@ -103,6 +105,7 @@ class World:
         self._lines: dict[str, Line] = {}
         self.catalogues: dict[str, Catalogue] = {}
         self.starting = 0
+        self.sink_ahead = "refuse"
         self.reads_other_sources = False
         self._queries: dict[tuple[str, str], QueryLog] = {}
         self._saved: dict[tuple[str, str], QueryLog] = {}

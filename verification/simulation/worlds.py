@@ -68,7 +68,10 @@ def in_world(seed: int, world: str) -> Options:
         stops = random.choice((1, 2, 4))
         return replace(options, stops=stops, mishaps=mishaps, suspicion=0.8)
     if world == SAVED:
-        points = [random.choice(("S05", "S06", "S07", "C18", "C22")) for _ in range(2)]
+        points = [
+            random.choice(("S05", "S06", "S07", "S11", "S12", "S13", "C18", "C22"))
+            for _ in range(2)
+        ]
         more = [Mishap(point, 1, random.choice(_STOPS_S)) for point in points]
         mishaps = tuple(random.sample((*options.mishaps, *more), len(options.mishaps) + 2))
         checkpoints = max(options.checkpoints, 4)
