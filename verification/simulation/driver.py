@@ -38,8 +38,8 @@ from twophase.state.storage import LocalStorage
 from twophase.testing.plain_driver import run_batch
 from verification.simulation.decisions import FORMAT_ID
 from verification.simulation.query_folder import QueryFolder
-from verification.simulation.scheduler import Process, Scheduler
 from verification.simulation.rewinding import take_back
+from verification.simulation.scheduler import Process, Scheduler
 from verification.simulation.spark import SCHEMA, Executors, QueryLog
 from verification.simulation.telling import Started
 from verification.simulation.threads import Thread

@@ -353,8 +353,6 @@ def _ahead_in_the_first_only(*arguments: Any) -> Iterator[Any]:
 
 def _load_with_own_numbers(*arguments: Any) -> Any:
     found = load_savepoint(*arguments)
-    if found is None:
-        return None
     lineage = replace(found.restore.lineage, first_checkpoint=1)
     return replace(found, restore=replace(found.restore, lineage=lineage))
 

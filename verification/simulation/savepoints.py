@@ -80,15 +80,16 @@ class Plan:
     @classmethod
     def of(cls, random: Random, after: int) -> Plan:
         made = random.choice((BESIDE, STOPPED, DEAD, DEAD))
+        rewinds = random.random() < 0.4
         return cls(
             after,
             made,
             made == BESIDE and random.random() < 0.5,
-            random.choice((0, 0, 0, 1)),
+            random.choice((0, 1, 1) if rewinds else (0, 0, 0, 1)),
             random.random() < 0.4,
             random.choice((HERE, HERE, MOVED, MOVED, KEPT)),
             random.random() < 0.2,
-            random.random() < 0.4,
+            rewinds,
         )
 
 
