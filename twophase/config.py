@@ -157,6 +157,14 @@ class ClaimMode(StrEnum):
     CLAIM = "claim"
 
 
+class SinkAhead(StrEnum):
+    """What a restore does if a sink has committed checkpoints after the restored one."""
+
+    REFUSE = "refuse"
+    REWIND = "rewind"
+    FORK = "fork"
+
+
 class RestartStrategy(StrEnum):
     """Restart strategy of the job after a restartable error."""
 
@@ -300,6 +308,14 @@ class JobOptions(Options):
         description="`no_claim`: the savepoint stays, and is the user's to delete; `claim`: it "
         "belongs to the job, which deletes it when `checkpoint.num_retained` newer checkpoints are "
         "committed; not for a checkpoint in another folder",
+    )
+    sink_ahead: SinkAhead = Field(
+        default=SinkAhead.REFUSE,
+        alias="restore.sink_ahead",
+        description="what a restore does if a sink has committed checkpoints after the restored "
+        "one: `refuse` it; `rewind` takes their rows back out of the targets; `fork` begins a job "
+        "of another name with a savepoint, beside the original "
+        "([savepoints](howto/savepoints.md#an-older-savepoint))",
     )
     allow_non_restored_state: bool = Field(
         default=False,

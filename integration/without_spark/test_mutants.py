@@ -139,11 +139,22 @@ _COPY = f"{_BY_HAND}: a driver over a copy of the job's folder"
 _CHANGED = f"{_BY_HAND}: a target that is restored from a backup or swapped"
 _REPAIR = f"{_BY_HAND}, and an operator who runs a repair; a plain driver has none"
 _RELEASE = "a plain driver gives no checkpoints up: tests/coordinator/test_release.py"
+_SAVEPOINT = "a plain driver makes and restores no savepoints: tests/runtime/test_savepoints.py"
 # What no kill shows, and what it takes instead; the simulation has all of it.
 NOT_SHOWN = {
     "checkpoints are given up before they are committed": _RELEASE,
     "checkpoints are given up and attempts left open": _RELEASE,
     "a start does not look whether the checkpoints were given up": _RELEASE,
+    "a savepoint leaves out what waits to be committed": _SAVEPOINT,
+    "a savepoint of a stopped job is of a checkpoint before its newest": _SAVEPOINT,
+    "a savepoint is called finished before it is committed": _SAVEPOINT,
+    "a restore aborts what a savepoint holds before it is committed": _SAVEPOINT,
+    "a savepoint is restored while a sink is ahead of it": _SAVEPOINT,
+    "a rewind leaves decided checkpoints to be committed later": _SAVEPOINT,
+    "a rewind takes rows back in one sink": _SAVEPOINT,
+    "a savepoint is restored again because its option stays set": _SAVEPOINT,
+    "what a restore has laid stays when it dies": _SAVEPOINT,
+    "a lineage that continues Spark's folder begins at 1": _SAVEPOINT,
     "an unknown branch is taken for committed": (
         f"{_BY_HAND}: a decided branch that was rolled back"
     ),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.memory_driver import JOB
-from tests.runtime.savepoint_world import World, killed
+from harness.savepoint_world import World, killed
 from twophase.config import ClaimMode, JobOptions
 from twophase.errors import ConfigError
 from twophase.runtime.logical_plan import SourceLeg

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from harness.memory_driver import Driver, visible
-from tests.runtime.savepoint_world import STEP, World
+from harness.savepoint_world import STEP, World
 from twophase.coordinator.checkpoint_completion import _SUBSUME_SINKS_EVERY
 from twophase.runtime.savepoints import open_savepoint
 from twophase.state.store import _FOLD_AT

@@ -22,6 +22,9 @@ How to read it
     faults           what goes wrong, what operators do
     release          a job that is stopped gives its checkpoints up
                      (`twophase.coordinator.release`)
+    savepoints       made, finished, moved, restored, rewound to, forked
+                     (`twophase.runtime.savepoints`, `.savepoint_restore`,
+                     `twophase.coordinator.savepoint_finish`)
     repairs          how an operator leads the job out (`twophase.coordinator.accept_loss`,
                      `.rewrite`, `.adopt`)
     invariants       I1 to I8 and the goal: how each is expressed is in its docstring
@@ -44,7 +47,8 @@ What is in it
     written again beside a driver, and come back; the targets' checkpoints adopted after the folder
         is lost; a driver over a copy of
     the folder beside the one over the original; a target that is restored from a backup of any age,
-        or swapped for an empty one.
+        or swapped for an empty one; savepoints, made at any time and restored in the job's folder
+        or beside an empty one; a rewind to one, and another job that begins with one.
 
 What is not
     Bytes (I9), targets (I10), clocks, back-off, the bodies beside the log, Spark's own folder (it

@@ -188,10 +188,14 @@ def target_of(world: World, driver: Driver) -> Decision | None:
     if driver.step == steps.REPLAY:
         return driver.history.decisions[-1]
     waiting = log.uncommitted(driver.history)
+    if world.mistake is Mistake.REWIND_BEFORE_COMMIT and driver.rewinds:
+        waiting = []
     if world.mistake is Mistake.RECOVER_NEWEST_ONLY and driver.step == steps.RECOMMIT:
         waiting = [found for found in waiting if found is driver.history.decisions[-1]]
     if waiting:
         return waiting[-1 if world.mistake is Mistake.COMMIT_OUT_OF_ORDER else 0]
+    if world.mistake is Mistake.SAVEPOINT_ABORTED_FIRST and driver.savepoint:
+        return None
     if driver.step == steps.RECOMMIT and driver.adopting:
         return driver.adopting[0]
     return None

@@ -194,6 +194,49 @@ RELEASED_BESIDE = World(
     budget=Budget(rivals=1, releases=1),
 )
 
+SAVED = World(
+    "saved",
+    "a savepoint is made at any time, finished, and restored in the job's folder or beside an "
+    "empty one, too old or not",
+    (MEMORY,),
+    checkpoints=3,
+    max_concurrent=2,
+    budget=Budget(crashes=1, savepoints=1, moves=1, saved_restores=1),
+)
+SAVED_BESIDE = World(
+    "saved beside a driver",
+    "the same with two sinks and a driver that lives",
+    (MEMORY, MEMORY),
+    checkpoints=2,
+    head_start=True,
+    budget=Budget(rivals=1, savepoints=1, saved_restores=1),
+)
+REWOUND = World(
+    "rewound",
+    "both sinks are ahead of a savepoint, and take back what is after it; the driver dies "
+    "anywhere, and the restore is repeated",
+    (MEMORY, MEMORY),
+    checkpoints=2,
+    head_start=True,
+    budget=Budget(crashes=2, savepoints=1, rewinds=2),
+)
+REWOUND_BESIDE = World(
+    "rewound beside a driver",
+    "the same while another driver is anywhere",
+    (MEMORY,),
+    checkpoints=3,
+    head_start=True,
+    budget=Budget(rivals=1, savepoints=1, rewinds=1),
+)
+FORKED = World(
+    "forked",
+    "another job begins with a savepoint, beside a job that lives, has died or goes on",
+    (MEMORY, MEMORY),
+    checkpoints=2,
+    max_concurrent=2,
+    budget=Budget(crashes=1, savepoints=1, forks=1),
+)
+
 SMALL = (
     WHOLE,
     TWO_DRIVERS,
@@ -219,6 +262,11 @@ SMALL = (
     LOST_FOLDER,
     RELEASED,
     RELEASED_BESIDE,
+    SAVED,
+    SAVED_BESIDE,
+    REWOUND,
+    REWOUND_BESIDE,
+    FORKED,
 )
 
 
@@ -264,5 +312,6 @@ LARGE = (
         "two drivers on MariaDB, crashed",
         Budget(rivals=1, crashes=1, server_crashes=1),
     ),
+    _larger(REWOUND, "rewound, three checkpoints", REWOUND.budget, checkpoints=3),
     _larger(FOLDED_TWICE, "folded twice, two checkpoints", FOLDED_TWICE.budget, checkpoints=2),
 )

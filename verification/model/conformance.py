@@ -29,7 +29,7 @@ from itertools import permutations
 from typing import NamedTuple
 
 from twophase.events import Event, SinkAcknowledged
-from verification.model import recovery, sinks, steps
+from verification.model import recovery, savepoints, sinks, steps
 from verification.model.checkpoint import target_of
 from verification.model.event_map import (
     ABORTED,
@@ -319,10 +319,16 @@ class _Follower:
         state = point.state
         for verb in ("copies the folder", "loses the folder") if moved else ():
             [state] = [found.state for found in faults(self.world, state) if found.label[0] == verb]
-        for transition in recovery.starts(self.world, state):
-            if transition.label[0] == ("restores" if event.restores else "starts"):
-                begun = transition.state._replace(budget=self.world.budget)
-                yield point._replace(state=begun, notes=(*point.notes, Note()))
+        if event.savepoint is not None:
+            begins = savepoints.traced(self.world, state, *event.savepoint)
+        else:
+            verb = "restores" if event.restores else "starts"
+            begins = (
+                found for found in recovery.starts(self.world, state) if found.label[0] == verb
+            )
+        for transition in begins:
+            begun = transition.state._replace(budget=self.world.budget)
+            yield point._replace(state=begun, notes=(*point.notes, Note()))
 
     def tell(self, point: Point, number: int, event: Event) -> Iterator[Point]:
         """The points after the event, if it is possible now."""

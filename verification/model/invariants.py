@@ -17,6 +17,9 @@
         lacks what is committed
     rows exactly once: in each sink a range of rows is visible from one attempt only, and
         no range is left out
+    rewinds: no driver goes on over one that is half done
+    savepoints: one of a job that nobody drives has all that is decided; another job begins with all
+        that its savepoint holds committed
     given up: when RELEASED is in the log, what was decided is visible and nothing else is prepared
 
 I9 (durable bytes) and I10 (targets) are about what a state has no room for. That every checkpoint
@@ -46,6 +49,7 @@ from verification.model.pieces import (
     Sink,
 )
 from verification.model.state import CHANGED, LOST, REFUSED, Decided, Driver, State
+from verification.model.steps import IDLE, RUNNING
 from verification.model.world import World
 
 _OUT = VISIBLE | {COMMITTING}
@@ -75,11 +79,15 @@ def nothing_decided_is_aborted(world: World, state: State) -> bool:
     """
     if state.other is not None or state.changed:
         return not state.rolled_back
+    if state.moved and state.rolled_back:
+        return False
     for place, sink in enumerate(state.sinks):
         there = {(*_name(piece), piece.branch) for piece in sink.pieces if piece.status in DURABLE}
         for decision in state.decided:
             name = decision.name_in(place)
             if decision.lost or place in decision.given_up:
+                continue
+            if (place, *decision[:2]) in state.taken_back:
                 continue
             if any((*name, branch) not in there for branch in range(world.branches)):
                 return False
@@ -108,6 +116,7 @@ def committed_is_said_on_proof(world: World, state: State) -> bool:
         if target and any(
             (*target[:2], *target.attempt_in(place), branch) not in visible[place]
             for place, branch in driver.proven
+            if (place, *target[:2]) not in state.taken_back
         ):
             return False
         for decision in driver.history.decisions:
@@ -115,6 +124,7 @@ def committed_is_said_on_proof(world: World, state: State) -> bool:
                 xid in found
                 for place, found in enumerate(visible)
                 for xid in decision.xids(place, world.branches)
+                if (place, *decision[:2]) not in state.taken_back
             ):
                 return False
     return all(_is_in_order(world, state, place) for place in range(len(state.sinks)))
@@ -205,9 +215,10 @@ def nothing_is_left_behind(world: World, state: State) -> bool:
 
 def losses_are_real(world: World, state: State) -> bool:
     """I8."""
-    if state.overlooked or (CHANGED in state.drivers and not state.changed):
+    rewound = bool(state.taken_back)
+    if state.overlooked or (CHANGED in state.drivers and not state.changed and not rewound):
         return False
-    explained = state.changed or state.returned or state.other is not None
+    explained = state.changed or state.returned or state.other is not None or rewound
     return (
         LOST not in state.drivers
         or explained
@@ -267,6 +278,37 @@ def is_settled(world: World, state: State) -> bool:
     return not any(not decision.committed for decision in history.decisions)
 
 
+def a_savepoint_of_a_stopped_job_has_all(world: World, state: State) -> bool:
+    """A checkpoint that it lacks would be written again, or make its restore refuse."""
+    saved = state.saved
+    if saved is None or state.moved or not saved.drivers or saved.drivers != len(state.drivers):
+        return True
+    kept = {**dict(saved.lineage.ancestors), saved.lineage.id: saved.number}
+    return all(found.lost or found.number <= kept.get(found.lineage, -1) for found in state.decided)
+
+
+def no_driver_goes_on_over_half_a_rewind(world: World, state: State) -> bool:
+    """A sink may have lost rows, and still have proof of them. A driver that was overtaken may be
+    anywhere.
+    """
+    newest = read(state.log)[0].generation
+    goes_on = any(
+        driver.step in (IDLE, RUNNING) and driver.generation == newest for driver in _alive(state)
+    )
+    taken = {found[1:] for found in state.taken_back}
+    return not goes_on or all(found.lost for found in state.decided if found[:2] in taken)
+
+
+def a_fork_begins_committed(world: World, state: State) -> bool:
+    """What the savepoint holds of the old job is committed before another job begins."""
+    return all(
+        {*found.xids(place, world.branches)}
+        <= {piece[:5] for piece in sink.pieces if piece.status in VISIBLE}
+        for found in state.forked
+        for place, sink in enumerate(state.sinks)
+    )
+
+
 def what_is_given_up_is_committed(world: World, state: State) -> bool:
     """The checkpoints that RELEASED gives up: nobody would commit them, or abort the rest."""
     history, _, _ = read(state.log)
@@ -303,4 +345,7 @@ INVARIANTS = {
     "I8 losses are real": losses_are_real,
     "rows are committed exactly once": rows_are_committed_exactly_once,
     "what is given up is committed, and nothing waits": what_is_given_up_is_committed,
+    "a savepoint of a stopped job has all": a_savepoint_of_a_stopped_job_has_all,
+    "no driver goes on over half a rewind": no_driver_goes_on_over_half_a_rewind,
+    "a fork begins committed": a_fork_begins_committed,
 }

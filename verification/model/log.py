@@ -33,6 +33,7 @@ from verification.model.state import (
     Record,
     Release,
     Repaired,
+    Rewinding,
     Slot,
     State,
     Subsume,
@@ -54,7 +55,9 @@ def apply(history: History, record: Record) -> History:
     if isinstance(record, Fence):
         return history._replace(generation=record.generation)
     if isinstance(record, Begin):
-        return history._replace(lineages=(*history.lineages, record.lineage), released=())
+        return _begun(history, record.lineage)
+    if isinstance(record, Rewinding):
+        return history._replace(rewinds=True)
     if isinstance(record, Release):
         return history._replace(decisions=(), released=record[1:])
     if isinstance(record, Repaired):
@@ -70,6 +73,15 @@ def apply(history: History, record: Record) -> History:
             )
         )
     return record.history
+
+
+def _begun(history: History, lineage: Lineage) -> History:
+    """A rewind ends with its lineage: what was taken back is no decision any more."""
+    kept, decisions = dict(lineage.ancestors), history.decisions
+    if history.rewinds:
+        decisions = tuple(found for found in decisions if found[1] <= kept.get(found[0], -1))
+    lineages = (*history.lineages, lineage)
+    return history._replace(lineages=lineages, decisions=decisions, released=(), rewinds=False)
 
 
 def _repaired(history: History, record: Repaired) -> History:
@@ -139,12 +151,29 @@ def _noted(state: State, slot: Slot) -> State:
     """For the invariants: a decision is durable."""
     if isinstance(slot.record, Repaired):
         return _noted_repair(state, slot.nonce, slot.record)
+    if isinstance(slot.record, Begin) and state.taken_back:
+        return _rewound(state, slot.record.lineage)
     if not isinstance(slot.record, Decide):
         return state
     decision = slot.record.decision
     base = _base(state.log, decision.lineage)
     noted = Decided(*decision[:4], owner=slot.nonce, range=base + decision.number)
     return state._replace(decided=(*state.decided, noted))
+
+
+def _rewound(state: State, lineage: Lineage) -> State:
+    """The same: the lineage of a rewind is durable, and what was taken back is no checkpoint of the
+    job any more.
+    """
+    kept, taken = dict(lineage.ancestors), {found[1:] for found in state.taken_back}
+    return state._replace(
+        decided=tuple(
+            found._replace(lost=True)
+            if found[:2] in taken and found.number > kept.get(found.lineage, -1)
+            else found
+            for found in state.decided
+        )
+    )
 
 
 def _noted_repair(state: State, owner: int, record: Repaired) -> State:

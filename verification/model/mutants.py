@@ -25,6 +25,9 @@ I6 = "I6 a store without history stops"
 I7 = "I7 one driver writes"
 I8 = "I8 losses are real"
 ROWS = "rows are committed exactly once"
+SAVED_ALL = "a savepoint of a stopped job has all"
+HALF_REWOUND = "no driver goes on over half a rewind"
+FORK_COMMITTED = "a fork begins committed"
 GIVEN_UP = "what is given up is committed, and nothing waits"
 
 _CRASH = World("crash", "", (MEMORY,), budget=Budget(crashes=1))
@@ -224,6 +227,72 @@ MUTANTS = (
         "gives the checkpoints up without closing its attempts",
         worlds.RELEASED,
         GIVEN_UP,
+    ),
+    Mutant(
+        Mistake.SAVEPOINT_WITHOUT_PENDING,
+        "leaves out of a savepoint what waits to be committed",
+        worlds.SAVED,
+        I2,
+    ),
+    Mutant(
+        Mistake.SAVEPOINT_OF_COMMITTED,
+        "makes the savepoint of a stopped job of its newest committed checkpoint",
+        worlds.SAVED,
+        SAVED_ALL,
+    ),
+    Mutant(
+        Mistake.SAVEPOINT_ABORTED_FIRST,
+        "aborts what a savepoint holds before it commits it",
+        worlds.SAVED,
+        I2,
+    ),
+    Mutant(
+        Mistake.SAVEPOINT_NOT_COMPARED,
+        "restores a savepoint without asking whether a sink is ahead",
+        worlds.SAVED,
+        ROWS,
+    ),
+    Mutant(
+        Mistake.FINISHED_UNCOMMITTED,
+        "calls a savepoint finished before it is committed",
+        worlds.SAVED,
+        I2,
+    ),
+    Mutant(
+        Mistake.REWIND_BEFORE_TAKEOVER,
+        "takes rows back before it has taken the job over",
+        worlds.REWOUND_BESIDE,
+        HALF_REWOUND,
+    ),
+    Mutant(
+        Mistake.REWIND_BEFORE_COMMIT,
+        "rewinds, and leaves decided checkpoints to be committed after that",
+        worlds.REWOUND,
+        I2,
+    ),
+    Mutant(
+        Mistake.REWIND_UNRECORDED,
+        "takes rows back, and notes nowhere that it has begun to",
+        replace(worlds.REWOUND, servers=(MEMORY,)),
+        HALF_REWOUND,
+    ),
+    Mutant(
+        Mistake.REWIND_FIRST_SINK_ONLY,
+        "takes rows back in the first of two sinks that are ahead",
+        worlds.REWOUND,
+        ROWS,
+    ),
+    Mutant(
+        Mistake.FORK_ABORTS,
+        "starts another job with a savepoint, and aborts what the old one has pre-committed",
+        worlds.FORKED,
+        I2,
+    ),
+    Mutant(
+        Mistake.FORK_BEGINS_FIRST,
+        "begins another job before what its savepoint holds is committed",
+        worlds.FORKED,
+        FORK_COMMITTED,
     ),
     # As first built:
     Mutant(

@@ -14,6 +14,7 @@ from verification.model import (
     recovery,
     release,
     repairs,
+    savepoints,
     sinks,
     steps,
     targets,
@@ -42,6 +43,9 @@ _DRIVER: dict[str, Actions] = {
     steps.DELETE: log.deleting,
     steps.COLLAPSE: checkpoint.collapse,
     **dict.fromkeys((steps.RELEASE, steps.RELEASED), release.release),
+    steps.REWINDING: savepoints.begin_rewind,
+    steps.REWIND: savepoints.rewind,
+    steps.FORK: savepoints.fork,
 }
 _COMMITS_BEHIND = frozenset(
     {steps.RUNNING, *(step for step, act in _DRIVER.items() if act is closing.close)}
@@ -106,6 +110,8 @@ def transitions(world: World, state: State) -> Iterator[Transition[State]]:
     yield from sinks.tasks(world, state)
     yield from recovery.starts(world, state)
     yield from repairs.starts(state)
+    yield from savepoints.makes(world, state)
+    yield from savepoints.starts(world, state)
     yield from faults(world, state)
 
 

@@ -133,6 +133,8 @@ def _validated_against_sinks(world: World, state: State, driver: Driver) -> Stat
             if refused
             else without_driver(state, driver, DEAD)
         )
+    if refused and driver.savepoint and not state.moved:
+        return without_driver(state, driver, DEAD)  # the job goes on without it
     if refused:
         return without_driver(state, driver, REFUSED)
     if targets.has_changed(world, state, driver):
@@ -141,6 +143,8 @@ def _validated_against_sinks(world: World, state: State, driver: Driver) -> Stat
 
 
 def _to_fence(world: World, driver: Driver) -> Driver:
+    if world.mistake is Mistake.REWIND_BEFORE_TAKEOVER and driver.rewinds == 1:
+        return driver._replace(step=steps.REWIND, sink=0)
     if world.mistake is not Mistake.SCAN_BEFORE_FENCE:
         return driver._replace(step=steps.FENCE)
     generation = 1 + max(driver.history.generation, driver.remembered[0])
@@ -183,7 +187,7 @@ def remembered(state: State) -> Remembered:
 def is_refused(history: History, found: Remembered) -> bool:
     """`check_histories`."""
     generation, committed = found
-    if history.released:
+    if history.released or history.rewinds:
         return True
     ancestors = {ancestor: last for known in history.lineages for ancestor, last in known.ancestors}
     if generation > history.generation:
@@ -206,6 +210,10 @@ def is_restore_refused(world: World, driver: Driver) -> bool:
     between is in the log.
     """
     assert driver.begins is not None
+    if driver.rewinds or (world.mistake is Mistake.SAVEPOINT_NOT_COMPARED and driver.savepoint):
+        return False
+    if driver.history.rewinds:
+        return True
     ancestors = dict(driver.begins.ancestors)
     decisions = driver.history.decisions
     if world.mistake is Mistake.RESTORE_OVERLOOKS_COMMITTED:
@@ -230,7 +238,8 @@ def begin_lineage(world: World, state: State, driver: Driver) -> Iterator[Transi
         yield targets.ends(state, driver, word)
     elif driver.step == steps.RECOVERED:
         state = targets.overlooked(state, driver)
-        recovered = driver._replace(step=steps.LINEAGE, remembered=(0, ()))
+        then = steps.REWINDING if driver.rewinds == 1 else steps.LINEAGE
+        recovered = driver._replace(step=then, remembered=(0, ()))
         if driver.begins is None and driver.history.lineages:
             recovered = recovered._replace(step=steps.IDLE, number=next_number(driver.history))
         yield Transition(
@@ -239,5 +248,9 @@ def begin_lineage(world: World, state: State, driver: Driver) -> Iterator[Transi
     else:
         lineage = driver.begins or Lineage(driver.owner)
         yield from log.append(
-            world, state, driver._replace(begins=None), Begin("LINEAGE", lineage), steps.IDLE
+            world,
+            state,
+            driver._replace(begins=None, savepoint=False, rewinds=0),
+            Begin("LINEAGE", lineage),
+            steps.IDLE,
         )

@@ -66,12 +66,31 @@ class History(NamedTuple):
 
     Attributes:
         released: lineage and number of the newest checkpoint that was given up when the job ended.
+        rewinds: a rewind has begun, and its lineage has not.
     """
 
     generation: int = 0
     lineages: tuple[Lineage, ...] = ()
     decisions: tuple[Decision, ...] = ()
     released: tuple[int, ...] = ()
+    rewinds: bool = False
+
+
+class Saved(NamedTuple):
+    """A savepoint.
+
+    Attributes:
+        lineage: of its checkpoint.
+        number: of its checkpoint.
+        pending: what a restore has to commit, oldest first.
+        drivers: for the invariants: how many drivers had been started when it was made, if none
+            of them was alive.
+    """
+
+    lineage: Lineage
+    number: int
+    pending: tuple[Decision, ...]
+    drivers: int = 0
 
 
 class Fence(NamedTuple):
@@ -111,6 +130,12 @@ class Release(NamedTuple):
     number: int
 
 
+class Rewinding(NamedTuple):
+    """Sinks are about to take back what is after a savepoint."""
+
+    kind: Literal["REWINDING"]
+
+
 class Subsume(NamedTuple):
     """The history of everything before."""
 
@@ -132,7 +157,7 @@ class Repaired(NamedTuple):
     begins: Lineage | None = None
 
 
-Record = Fence | Begin | Decide | Commit | Release | Subsume | Repaired
+Record = Fence | Begin | Decide | Commit | Release | Rewinding | Subsume | Repaired
 
 
 class Slot(NamedTuple):
@@ -211,6 +236,8 @@ class Driver(NamedTuple):
         folder: 1 over a copy of the job's folder, beside a driver over the original.
         repair: it is no driver, but an operator's repair: which one.
         repairs: lineage and number of the checkpoint and the place of the sink that it is about.
+        savepoint: it restores a savepoint.
+        rewinds: 1 if its restore takes back what is after the savepoint, 2 when it has.
     """
 
     owner: int
@@ -237,6 +264,8 @@ class Driver(NamedTuple):
     folder: int = 0
     repair: str = ""
     repairs: tuple[int, int, int] = (0, 0, 0)
+    savepoint: bool = False
+    rewinds: int = 0
 
 
 ACCEPT, REWRITE, ADOPT = "accepts the loss", "writes again", "adopts"
@@ -271,6 +300,11 @@ class Budget(NamedTuple):
         repairs: an operator runs a repair.
         returns: a piece that was rolled back is prepared again.
         releases: the job is stopped, and gives its checkpoints up.
+        savepoints: a savepoint is made, in place of the one before.
+        moves: it is carried to where an empty folder waits.
+        saved_restores: a driver is started that restores it.
+        rewinds: a driver is started that rewinds to it.
+        forks: another job is started with it.
     """
 
     crashes: int = 0
@@ -290,6 +324,11 @@ class Budget(NamedTuple):
     repairs: int = 0
     returns: int = 0
     releases: int = 0
+    savepoints: int = 0
+    moves: int = 0
+    saved_restores: int = 0
+    rewinds: int = 0
+    forks: int = 0
 
 
 class State(NamedTuple):
@@ -311,6 +350,10 @@ class State(NamedTuple):
         rolled_back: for the invariants: a decided piece was aborted while another sink
             showed its checkpoint.
         returned: whether a piece that was rolled back is there again.
+        saved: the savepoint that there is.
+        moved: whether the job has left its folder for an empty one.
+        taken_back: place, lineage and number of what rewinds have taken back.
+        forked: for the invariants: what was pending in the savepoint that another job began with.
     """
 
     log: tuple[Slot | None, ...]
@@ -326,3 +369,7 @@ class State(NamedTuple):
     overlooked: bool = False
     rolled_back: bool = False
     returned: bool = False
+    saved: Saved | None = None
+    moved: bool = False
+    taken_back: tuple[tuple[int, int, int], ...] = ()
+    forked: tuple[Decision, ...] = ()

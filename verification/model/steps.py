@@ -35,6 +35,9 @@ SWEEP_ABORT = "aborts losers"
 REPLAY = "replays"
 RELEASE = "gives its checkpoints up"
 RELEASED = "has given its checkpoints up"
+REWINDING = "begins to take back"
+REWIND = "takes back"
+FORK = "commits what a savepoint holds"
 
 
 def with_driver(state: State, driver: Driver) -> State:

@@ -23,6 +23,14 @@ _STOPPED_BY_THE_PREDECESSOR = (Mistake.COMMIT_OUT_OF_ORDER, Mistake.RECOVER_NEWE
 """Mistakes that the predecessor stops as well. They are made without it, so that what is there
 for them is tried.
 """
+_STOPPED_BY_THE_TARGETS = (
+    Mistake.TARGETS_NOT_VALIDATED_AGAINST_LOG,
+    Mistake.RESTORE_WITHOUT_ADOPTING,
+    Mistake.SAVEPOINT_WITHOUT_PENDING,
+    Mistake.SAVEPOINT_ABORTED_FIRST,
+    Mistake.FINISHED_UNCOMMITTED,
+)
+"""The same with what a target has to have proof of."""
 
 
 def proves(sink: Sink, checkpoint: Named) -> bool:
@@ -86,10 +94,7 @@ def lacks_predecessor(world: World, sink: Sink, history: History, xid: Xid, plac
 
 def has_changed(world: World, state: State, driver: Driver) -> bool:
     """`check_targets`."""
-    if not world.asks or world.mistake in (
-        Mistake.TARGETS_NOT_VALIDATED_AGAINST_LOG,
-        Mistake.RESTORE_WITHOUT_ADOPTING,
-    ):
+    if not world.asks or world.mistake in _STOPPED_BY_THE_TARGETS:
         return False
     return _lacks(
         state,

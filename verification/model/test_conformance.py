@@ -13,7 +13,7 @@ import os
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import count
+from itertools import count, groupby
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -31,12 +31,13 @@ from twophase.protocol.committable import Committable
 from twophase.state.store import _FOLD_AT
 from twophase.testing.memory import MemoryTarget
 from verification.model.conformance import RejectedTraceError, accept
-from verification.model.event_map import TracedWorld
+from verification.model.event_map import Trace, TracedWorld
 from verification.simulation.mutations import MISTAKES, broken
 from verification.simulation.oracle import Oracle
 from verification.simulation.scheduler import Process
 from verification.simulation.supervisor import run
 from verification.simulation.telling import Started, Telling
+from verification.simulation.worlds import SAVED, in_world
 
 SEEDS = int(os.environ.get("TWOPHASE_CONFORMANCE_SEEDS", "300"))
 IN_EVERY_RUN = 50
@@ -65,6 +66,36 @@ def test_the_model_accepts_the_reported_events_in(seeds: range) -> None:
             > len(outcome.reported)
             > 0
         )
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        pytest.param(range(12), id="few"),
+        pytest.param(range(12, 200), id="more", marks=pytest.mark.proof),
+    ],
+)
+def test_the_model_accepts_the_reported_events_of_runs_with_savepoints(seeds: range) -> None:
+    restored = 0
+    for seed in seeds:
+        options = replace(in_world(seed, SAVED), max_concurrent=1)
+        outcome = run(options)
+        assert not outcome.violation, outcome
+        if goes_back(outcome.reported) or outcome.points["restored with a rewind"]:
+            continue  # the traced model has neither
+        accept(TracedWorld.of_run(options, outcome.reported), outcome.reported)
+        restored += sum(
+            isinstance(event, Started) and event.savepoint is not None
+            for _, event in outcome.reported
+        )
+    assert restored >= len(seeds) // 2
+
+
+def goes_back(trace: Trace) -> bool:
+    """Whether drivers start again in a folder that the job has left."""
+    folders = [event.folder for _, event in trace if isinstance(event, Started)]
+    runs = [folder for folder, _ in groupby(folders)]
+    return len(runs) > len(set(runs))
 
 
 class ToldDriver(SteppingDriver):

@@ -83,6 +83,17 @@ class Mistake(Enum):
     EMPTY_TAKEN_FOR_NEW = auto()
     RELEASE_BEFORE_COMMIT = auto()
     RELEASE_WITHOUT_CLOSING = auto()
+    SAVEPOINT_WITHOUT_PENDING = auto()
+    SAVEPOINT_OF_COMMITTED = auto()
+    SAVEPOINT_ABORTED_FIRST = auto()
+    SAVEPOINT_NOT_COMPARED = auto()
+    FINISHED_UNCOMMITTED = auto()
+    REWIND_BEFORE_TAKEOVER = auto()
+    REWIND_BEFORE_COMMIT = auto()
+    REWIND_UNRECORDED = auto()
+    REWIND_FIRST_SINK_ONLY = auto()
+    FORK_ABORTS = auto()
+    FORK_BEGINS_FIRST = auto()
 
 
 @dataclass(frozen=True, eq=False)

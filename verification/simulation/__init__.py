@@ -37,13 +37,17 @@ session settings (`sinks/mysql`).
   restored from a backup or swapped.
 - Operators who lead the job out (`incidents.py`, `repairs.py`): they run the repair that the error
   names, which is real, is killed or stands still in the middle, and is run beside a driver.
+- Operators who keep savepoints (`savepoints.py`, `saving.py`): they make, finish, move and restore
+  them with the real code. Spark's folder is on the disk then, read and prepared by the real
+  `SparkFolder` (`query_folder.py`).
 
-**Checked** (`oracle.py`, `repaired.py` at the moment it could break, `verdict.py` in the end): I1
-to I8, hazards H14, H40, H41, H48 to H50 and decision 0010; every row of every decided checkpoint
-once in each sink, nothing prepared left, nothing undecided visible, every run ends. `mutations.py`
-breaks the product on purpose; each mistake has to be found.
+**Checked** (`oracle.py`, `repaired.py`, `saved.py` at the moment it could break, `verdict.py` in
+the end): I1 to I8, hazards H14, H28, H30, H40, H41, H48 to H50 and decision 0010; every row of
+every decided checkpoint once in each sink, nothing prepared left, nothing undecided visible, every
+run ends. `mutations.py` breaks the product on purpose; each mistake has to be found.
 
 **Not covered.** The wire protocol, TLS and LOAD DATA's conversions (`tests/sinks/mysql`,
-`integration`); Spark itself and its folder; stateful plans; listeners; `checkpoint.min_pause`;
-damage to files that were durable (I9); a swapped server that lacks the sink's own tables.
+`integration`); Spark itself, and its folder beyond what a savepoint without state has; a rewind, a
+fork; stateful plans; listeners; `checkpoint.min_pause`; damage to files that were durable (I9); a
+swapped server that lacks the sink's own tables.
 """

@@ -122,6 +122,9 @@ class SimulatedSession:
     def commit(self) -> None:
         self.run("COMMIT")
 
+    def rollback(self) -> None:
+        self.run("ROLLBACK")
+
     def ping(self) -> None:
         self._ask("ping", Reply)
 

@@ -108,6 +108,16 @@ class Disk:
         elif not node.lost:
             node.synced = bytes(node.data)
 
+    def sync_all(self) -> None:
+        """Make everything durable."""
+        self._sync_below(self.root)
+
+    def _sync_below(self, node: Node) -> None:
+        self.sync(node)
+        if isinstance(node, Folder):
+            for child in node.entries.values():
+                self._sync_below(child)
+
     def is_durable(self, path: str) -> bool:
         """Whether a file would survive a power cut under this path, with its bytes."""
         node: Node = self.root

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from twophase.config import JobOptions
@@ -23,21 +24,27 @@ from twophase.ids import Attempt
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed
 from twophase.protocol.sink import CommitRequest, SinkContext, SinkHistory
+from twophase.runtime.abandoned_folders import delete_abandoned
+from twophase.runtime.lineage_start import LineageStart
 from twophase.runtime.operator_states import OperatorStates
 from twophase.runtime.restart import restart_policy
 from twophase.runtime.restore import load_restore
+from twophase.runtime.savepoint_restore import Plan
+from twophase.runtime.savepoints import SavepointMaker
 from twophase.sinks.mysql.sink import MySqlSink
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.entries import Lineage
 from twophase.state.storage import LocalStorage
 from twophase.testing.plain_driver import run_batch
 from verification.simulation.decisions import FORMAT_ID
+from verification.simulation.query_folder import QueryFolder
+from verification.simulation.rewinding import take_back
 from verification.simulation.scheduler import Process, Scheduler
 from verification.simulation.spark import SCHEMA, Executors, QueryLog
 from verification.simulation.telling import Started
 from verification.simulation.threads import Thread
 from verification.simulation.verdict import judge
-from verification.simulation.worlds import RELEASED
+from verification.simulation.worlds import RELEASED, SAVED
 
 if TYPE_CHECKING:
     from verification.simulation.world import World
@@ -97,16 +104,26 @@ class WatchedSink(MySqlSink):
                 self._world.oracle.believes_committed(_xid(request.committable), missing)
         return outcomes
 
+    def check_rewind(self, keep: Mapping[str, int]) -> None:
+        """Every row can be told from others here: the oracle knows them."""
+
+    def rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
+        """As a sink without transactions does it: the rows go, then their proofs."""
+        owner = self._bound().owner
+        mine = (owner.job, owner.sink)
+        take_back(self._world, self.hash, mine, keep, (attempt.generation, attempt.counter))
+
 
 def job_options(world: World, folder: str, restore_path: str | None = None) -> JobOptions:
     """The options of the job."""
+    restore = {"restore.path": restore_path, "restore.sink_ahead": world.sink_ahead}
     given = {
         "checkpointLocation": folder,
         "checkpoint.tolerable_failures": world.options.tolerable_failures,
         "checkpoint.num_retained": world.options.num_retained,
         "checkpoint.max_concurrent": world.options.max_concurrent,
     }
-    return JobOptions.parse(given | ({"restore.path": restore_path} if restore_path else {}), "job")
+    return JobOptions.parse(given | (restore if restore_path else {}), "job")
 
 
 def watched_sinks(world: World) -> dict[str, WatchedSink]:
@@ -140,6 +157,7 @@ class Driver:
         refused: whether it is expected to fail at its start.
         stopping: whether it was asked to stop.
         gives_up: whether it ends by giving its checkpoints up, without being asked to stop.
+        saves: where it makes a savepoint when it has been asked to stop; empty for nowhere.
         generation: what it has fenced the log with; None before.
     """
 
@@ -163,12 +181,14 @@ class Driver:
         self.error: Exception | None = None
         self.reached = self.refused = False
         self.stopping = self.gives_up = False
+        self.saves = ""
         self.generation: int | None = None
         self._world = world
         self._goal = goal
         self._options = job_options(world, folder, restore_path)
         self._sinks = watched_sinks(world)
         self._coordinator: CheckpointCoordinator | None = None
+        self._lineage_start: LineageStart | None = None
         self._tell: Observer
 
     def run(self) -> None:
@@ -186,6 +206,11 @@ class Driver:
     def restores(self) -> bool:
         """Whether it has the option `restore.path`."""
         return self._options.restore_path is not None
+
+    @property
+    def restore_path(self) -> str:
+        """That option; empty without it."""
+        return self._options.restore_path or ""
 
     def stop(self) -> None:
         """Ask it to stop."""
@@ -217,6 +242,10 @@ class Driver:
             error = _error_of(lambda: self._run_query(self._start_query(storage)))
         if self._world.options.world == RELEASED and (self.stopping or self.gives_up):
             self._release(error)
+        if self.saves and not isinstance(error, StopJobError):
+            clock = SimulatedClock(self._world.scheduler)
+            maker = SavepointMaker(JOB, storage.root, clock)
+            maker.make(self.saves, still_waiting=lambda: False)
         for sink in self._sinks.values():
             sink.close()
 
@@ -234,10 +263,17 @@ class Driver:
         else:
             self._world.happens("released" if done else "kept")
 
-    def _start_query(self, storage: LocalStorage) -> QueryLog | None:
+    def _start_query(self, storage: LocalStorage) -> QueryLog | QueryFolder | None:
         """Steps 3 to 6; nothing to run if it is stopping."""
+        self._world.oracle.aborted.discard(self.process)
         restore = self._load_restore(storage)
-        started = Started(JOB, self.folder, tuple(self._sinks), restores=restore is not None)
+        started = Started(
+            JOB,
+            self.folder,
+            tuple(self._sinks),
+            restores=restore is not None,
+            savepoint=_of_savepoint(restore) if self._lineage_start is not None else None,
+        )
         self._tell = self._world.telling.begin(self.process, started)
         context = JobContext(
             JOB,
@@ -257,6 +293,9 @@ class Driver:
         self._recover(coordinator, restore)
         if self.stopping:
             return None
+        if self._lineage_start is not None:
+            self._lineage_start.begin(coordinator)
+            return self._prepare_folder(coordinator, storage)
         if restore is not None:
             coordinator.begin_lineage(restore.lineage)
         elif coordinator.context.log.history.lineage is None:
@@ -269,6 +308,22 @@ class Driver:
             coordinator.context.log.check_fence()
             raise
         return query
+
+    def _prepare_folder(
+        self, coordinator: CheckpointCoordinator, storage: LocalStorage
+    ) -> QueryFolder:
+        """As `twophase.runtime.query_run` does."""
+        root = storage.root / "spark"
+        lineage = coordinator.lineage
+        folder = QueryFolder(self._world.disk, root / lineage.id, lineage)
+        try:
+            folder.prepare(coordinator.newest())
+        except TwoPhaseError:
+            coordinator.context.log.check_fence()
+            raise
+        history = coordinator.context.log.history
+        delete_abandoned(root, history, self._options.num_retained)
+        return folder
 
     def _thread(self, run: Callable[[], None]) -> Thread:
         return Thread(self._world.scheduler, self.process, run)
@@ -290,7 +345,7 @@ class Driver:
                 sinks if oracle.changes == changes else [], coordinator.generation, missing
             )
 
-    def _run_query(self, query: QueryLog | None) -> None:
+    def _run_query(self, query: QueryLog | QueryFolder | None) -> None:
         """The query, and the commits behind it."""
         coordinator = self._coordinator
         if query is None or coordinator is None:
@@ -304,7 +359,7 @@ class Driver:
         if coordinator.failure is not None:
             raise coordinator.failure
 
-    def _run_batches(self, query: QueryLog, stopping: threading.Event) -> None:
+    def _run_batches(self, query: QueryLog | QueryFolder, stopping: threading.Event) -> None:
         """Spark: plan, run, note as finished; the newest micro-batch again if
         it was not finished.
         """
@@ -329,21 +384,44 @@ class Driver:
         )
 
     def _load_restore(self, storage: LocalStorage) -> Restore | None:
-        if self._options.restore_path is None:
+        states, options = _States(same=not self._world.reads_other_sources), self._options
+        if self._world.options.world == SAVED:
+            described = SimpleNamespace(options=options, functions={})
+            parts: Any = SimpleNamespace(
+                name=JOB, storage=storage, states=states, description=described, sinks=self._sinks
+            )
+            self._lineage_start = LineageStart(parts, Plan(stateful=False, keeps_state=False))
+            return self._lineage_start.restore
+        if options.restore_path is None:
             return None
-        return load_restore(JOB, self._options.restore_path, storage, _States(), self._options)
+        return load_restore(JOB, options.restore_path, storage, states, options)
 
 
 class _States(OperatorStates):
-    """Stands for the operator states of the job's sources."""
+    """Stands for the operator states of the job's sources.
 
-    def __init__(self) -> None:
+    Args:
+        same: whether the plan reads the sources of a savepoint, in their order.
+    """
+
+    def __init__(self, *, same: bool) -> None:
         super().__init__([], {})
+        self._same = same
+
+    def reads_same_sources(self, checkpoint: CompletedCheckpoint) -> bool:
+        return self._same
 
     def start_offsets(
         self, checkpoint: CompletedCheckpoint, options: JobOptions
     ) -> tuple[str | None, ...]:
         return checkpoint.offsets.end
+
+
+def _of_savepoint(restore: Restore | None) -> tuple[int, int, tuple[int, ...]] | None:
+    if restore is None:
+        return None
+    pending = tuple(found.checkpoint for found in restore.adopting)
+    return restore.checkpoint.checkpoint, restore.lineage.first_checkpoint, pending
 
 
 def _error_of(work: Callable[[], None]) -> Exception | None:

@@ -1,5 +1,5 @@
-"""The file system calls that `twophase.state.storage` and `twophase.runtime.restore` make,
-on a simulated disk.
+"""The file system calls that `twophase.state.storage`, the restore and the savepoints of
+`twophase.runtime` make, on a simulated disk.
 
 `Files` stands for the module `os` there, `paths.SimulatedPath` for `pathlib.Path`. Each call that
 touches the disk is a step: the task may lose its turn or die before it, and it may fail. What is
@@ -102,8 +102,8 @@ class Files:
 
     def fdopen(
         self, descriptor: int, mode: str, buffering: int = -1, closefd: bool = True
-    ) -> _OpenFile:
-        return _OpenFile(self, descriptor, closefd)
+    ) -> OpenFile:
+        return OpenFile(self, descriptor, closefd)
 
     def fchmod(self, descriptor: int, mode: int) -> None:
         assert descriptor in self._open
@@ -184,10 +184,32 @@ class Files:
             raise FileExistsError(errno.EEXIST, "File exists", path)
         folder.put(name, Folder())
 
-    def read(self, descriptor: int) -> bytes:
-        node = self._open[descriptor].node
-        assert isinstance(node, File)
-        return bytes(node.data)
+    def read(self, descriptor: int, length: int | None) -> bytes:
+        opened = self._open[descriptor]
+        assert isinstance(opened.node, File)
+        data = bytes(opened.node.data)[opened.position :][:length]
+        opened.position += len(data)
+        return data
+
+    def remove_tree(self, path: object, *, ignore_errors: bool = False) -> None:
+        """Stands for `shutil.rmtree`."""
+        try:
+            for name in self.listdir(path):
+                child = f"{path}/{name}"
+                if isinstance(self.disk.find(child), Folder):
+                    self.remove_tree(child)
+                else:
+                    self.remove(child)
+            self.remove_folder(str(path))
+        except OSError:
+            if not ignore_errors:
+                raise
+
+    def sync_all(self, path: object) -> None:
+        """Stands for `syncfs`."""
+        self._step("disk sync", _LATENCY_S["sync"])
+        self._fail("sync", str(path))
+        self.disk.sync_all()
 
     def _change(self, what: str, path: str) -> None:
         self._step(f"disk {what} {path[-10:]}", _LATENCY_S["change"])
@@ -203,13 +225,15 @@ class Files:
             raise fault.error(path)
 
 
-class _OpenFile:
+class OpenFile:
+    """What `open` returns."""
+
     def __init__(self, files: Files, descriptor: int, closes: bool) -> None:
         self._files = files
         self._descriptor = descriptor
         self._closes = closes
 
-    def __enter__(self) -> _OpenFile:
+    def __enter__(self) -> OpenFile:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -220,7 +244,12 @@ class _OpenFile:
         return self._descriptor
 
     def read(self, length: int | None = None) -> bytes:
-        return self._files.read(self._descriptor)[:length]
+        return self._files.read(self._descriptor, length)
+
+    def write(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:
+            left = left[self._files.write(self._descriptor, left) :]
 
 
 def status_of(node: Node) -> Status:

@@ -10,18 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pymysql
 
+from twophase.config import SinkAhead
 from twophase.coordinator import (
     accept_loss,
     attempt_closing,
     coordinator,
     recovery,
     release,
+    rewind,
+    savepoint_finish,
     validation,
 )
 from twophase.coordinator.adopt import AdoptionRepair
@@ -33,10 +37,14 @@ from twophase.coordinator.commit_queue import CommitQueue
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.lineage_order import LineageOrder
 from twophase.coordinator.orphans import Orphans
+from twophase.coordinator.recovery import DriverRecovery
 from twophase.coordinator.validation import check_restore
 from twophase.errors import DeclinedError, FencedError, TargetUnreachableError
 from twophase.ids import Attempt, Subtask
 from twophase.protocol.outcome import AlreadyCommitted
+from twophase.runtime import abandoned_folders, lineage_start
+from twophase.runtime.savepoint_restore import load_savepoint
+from twophase.runtime.savepoints import SavepointMaker
 from twophase.sinks.mysql import committer, orphans, writer, xid
 from twophase.sinks.mysql import sink as mysql_sink
 from twophase.sinks.mysql.client import session_exit, session_settings
@@ -56,6 +64,7 @@ from verification.simulation.worlds import (
     RELEASED,
     REPAIRED,
     RESTORED_TARGET,
+    SAVED,
     SWAPPED,
     in_world,
 )
@@ -317,6 +326,42 @@ _release_checkpoints = release.release_checkpoints
 _check_histories = validation.check_histories
 
 
+# -- savepoints ------------------------------------------------------------------------------------
+
+
+def _cut_without_pending(self: SavepointMaker, storage: Any, *, committed_only: bool) -> Any:
+    return replace(_real_read_cut(self, storage, committed_only=committed_only), pending=())
+
+
+def _cut_of_committed(self: SavepointMaker, storage: Any, *, committed_only: bool) -> Any:
+    return _real_read_cut(self, storage, committed_only=True)
+
+
+def _commit_own_only(self: DriverRecovery, _: Any) -> int:
+    return _real_commit_decided(self, None)
+
+
+def _leave_what_waits(self: DriverRecovery, restore: Any) -> int:
+    if restore is None or restore.sink_ahead is not SinkAhead.REWIND:
+        return _real_commit_decided(self, restore)
+    return sum(map(self._context.commit_loop.commit, restore.adopting))
+
+
+def _ahead_in_the_first_only(*arguments: Any) -> Iterator[Any]:
+    return islice(_real_ahead_of(*arguments), 1)
+
+
+def _load_with_own_numbers(*arguments: Any) -> Any:
+    found = load_savepoint(*arguments)
+    lineage = replace(found.restore.lineage, first_checkpoint=1)
+    return replace(found, restore=replace(found.restore, lineage=lineage))
+
+
+_real_read_cut = SavepointMaker._read_cut
+_real_ahead_of = rewind.ahead_of
+_real_commit_decided = DriverRecovery._commit_decided
+
+
 _RULED_OUT: dict[str, Sequence[Any]] = {
     "an unknown branch is taken for committed": [
         (committer.Committer, "_decide", lambda *_: AlreadyCommitted("the server does not know it"))
@@ -459,6 +504,46 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
         RELEASED,
         [(validation, "check_histories", _check_histories_without_release)],
     ),
+    "a savepoint leaves out what waits to be committed": (
+        SAVED,
+        [(SavepointMaker, "_read_cut", _cut_without_pending)],
+    ),
+    "a savepoint of a stopped job is of a checkpoint before its newest": (
+        SAVED,
+        [(SavepointMaker, "_read_cut", _cut_of_committed)],
+    ),
+    "a savepoint is called finished before it is committed": (
+        SAVED,
+        [(savepoint_finish, "_is_committed", lambda *_: True)],
+    ),
+    "a restore aborts what a savepoint holds before it is committed": (
+        SAVED,
+        [(DriverRecovery, "_commit_decided", _commit_own_only)],
+    ),
+    "a savepoint is restored while a sink is ahead of it": (
+        SAVED,
+        [(validation, "check_restore", _nothing)],
+    ),
+    "a rewind leaves decided checkpoints to be committed later": (
+        SAVED,
+        [(DriverRecovery, "_commit_decided", _leave_what_waits)],
+    ),
+    "a rewind takes rows back in one sink": (
+        SAVED,
+        [(rewind, "ahead_of", _ahead_in_the_first_only)],
+    ),
+    "a savepoint is restored again because its option stays set": (
+        SAVED,
+        [(lineage_start, "was_restored_from", lambda *_: False)],
+    ),
+    "what a restore has laid stays when it dies": (
+        SAVED,
+        [(abandoned_folders, "_never_begun", lambda *_: set())],
+    ),
+    "a lineage that continues Spark's folder begins at 1": (
+        SAVED,
+        [(lineage_start, "load_savepoint", _load_with_own_numbers)],
+    ),
     "an adoption of several lineages leaves the pieces that wait": (
         REPAIRED,
         [(AdoptionPlanner, "_sink_plan", _plan_of_one_lineage)],
@@ -486,6 +571,7 @@ _RESTORED_WHILE_IT_STANDS_STILL = {
     "subsume_every": 1,
     "max_concurrent": 1,
 }
+_TWO_SINKS = {"sinks": ("mysql-8.0.12", "mysql-8.0.12")}
 _STOPPED_WHILE_SERVERS_FAIL = {
     "stops": 8,
     "server_crashes": 2,
@@ -518,6 +604,7 @@ _SOONER: dict[str, Mapping[str, Any]] = {
         "checkpoints": 5,
     },
     "the ledger is collapsed before the mark is raised": {"subsume_every": 1},
+    "a rewind takes rows back in one sink": _TWO_SINKS,
     "checkpoints are given up and attempts left open": _STOPPED_WHILE_SERVERS_FAIL,
     "a commit does not require its predecessor": _RESTORED_WHILE_IT_STANDS_STILL,
     "the mark is raised to what a target lacks": _RESTORED_WHILE_IT_STANDS_STILL,

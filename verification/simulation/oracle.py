@@ -18,6 +18,7 @@ from verification.simulation.branches import Branch, Phase
 from verification.simulation.decisions import FORMAT_ID, Checkpoint, Decision, Piece
 from verification.simulation.disk import Disk, File, Folder
 from verification.simulation.repaired import Repaired
+from verification.simulation.saved import SavedOnes
 from verification.simulation.scheduler import Process, Scheduler
 from verification.simulation.server import Backup, Server
 
@@ -50,6 +51,8 @@ class Oracle:
         on_repaired: hears of each repair: its action, and the pieces that are not to
             become visible any more.
         repaired: what the repairs of operators add up to.
+        saved: the savepoints.
+        aborted: the processes that have aborted a prepared piece.
         limit: a known limit that the run has met, which ends it: nothing is to be said of it.
     """
 
@@ -79,6 +82,8 @@ class Oracle:
     limit: str = ""
     on_repaired: Callable[[str, set[str]], None] = lambda action, withdrawn: None
     repaired: Repaired = field(default_factory=Repaired)
+    saved: SavedOnes = field(default_factory=SavedOnes)
+    aborted: set[Process] = field(default_factory=set)
     _tables: dict[str, set[str]] = field(default_factory=dict)
     _foreign: set[str] = field(default_factory=set)
     _writers: dict[str, str] = field(default_factory=dict)
@@ -98,6 +103,7 @@ class Oracle:
     def linked(self, path: str, data: bytes) -> None:
         """A file has got its final name."""
         root, kind, name = path.rsplit("/", 2)
+        self.saved.linked(self, path, data)
         if kind != "log" or name != max(self._records(root)):
             return  # a record below others is at a place that was folded: nobody reads it
         header, _, payload = data.partition(b"\n")
@@ -112,10 +118,14 @@ class Oracle:
                 self._fence(root, body["generation"])
             case b"LINEAGE":
                 self.restored.add(body["lineage"]["restored_from"])
+                lineage = body["lineage"]
+                self.saved.begins(self, root, lineage["id"], lineage["restored_from"])
             case b"DECIDED":
                 self._decide(root, path, body["decision"])
             case b"COMMITTED":
                 self._commit(root, body["lineage"], body["checkpoint"])
+            case b"REWINDING":
+                self.saved.rewinding.add(root)
             case b"RELEASED":
                 self._release(root)
             case b"REPAIRED":
@@ -130,6 +140,7 @@ class Oracle:
         for decision in self.decided.values():
             if not decision.durable and decision.path.startswith(folder):
                 decision.durable = self.disk.is_durable(decision.path)
+        self.saved.synced(self, folder)
 
     def power_was_cut(self) -> None:
         """Decisions that are not durable may be gone; nobody may have acted on them."""
@@ -211,7 +222,7 @@ class Oracle:
             return self.violated(f"COMMITTED({checkpoint}) without a decision")
         for xid in decision.xids:
             self.holds(
-                xid in self.visible or xid in self.undone,
+                xid in self.visible or xid in self.undone or xid in self.saved.taken_back,
                 f"I2: COMMITTED({checkpoint}), and {xid} is not",
             )
         early = [found.checkpoint for found in self._before(decision) if not found.committed]
@@ -283,7 +294,9 @@ class Oracle:
         decision = self._decision_of(branch.xid)
         if decision is None:
             return self.violated(f"I1: {branch.xid} is committed and in no decision")
-        durable = any(found.durable for found in self.known() if branch.xid in found.xids)
+        durable = branch.xid in self.saved.durable or any(
+            found.durable for found in self.known() if branch.xid in found.xids
+        )
         self.holds(durable, f"I1: {branch.xid} is committed before its decision is durable")
         self.holds(
             branch.xid not in self._foreign,
@@ -316,8 +329,13 @@ class Oracle:
         """XA ROLLBACK."""
         if branch.phase is not Phase.PREPARED:
             return None
+        self.aborted.add(self._process())
         xid, root = branch.xid, self.folder
-        deciders = {decision.root for decision in self.decided.values() if xid in decision.xids}
+        deciders = {
+            decision.root
+            for decision in self.decided.values()
+            if xid in decision.xids and not self.saved.may_abort(self, root, decision)
+        }
         if not self.several_folders or root in deciders:
             return self.holds(not deciders, f"I2: {xid} is decided and rolled back")
         piece = Piece.of(xid)

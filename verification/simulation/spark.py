@@ -128,8 +128,7 @@ class QueryLog:
         return self.offsets(batch) if self.first_batch <= batch <= self.planned else None
 
     def offsets(self, batch: int) -> FrozenOffsets:
-        chunk = self.chunk(batch)
-        return FrozenOffsets((_line(chunk) if chunk else None,), (_line(chunk + 1),))
+        return offsets_of(self.chunk(batch))
 
 
 class TaskProcess(Process):
@@ -354,6 +353,11 @@ def _first(chunk: int, part: int) -> int:
 
 def _line(chunk: int) -> str:
     return json.dumps({"next": chunk})
+
+
+def offsets_of(chunk: int) -> FrozenOffsets:
+    """The offsets of the micro-batch that reads a chunk."""
+    return FrozenOffsets((_line(chunk) if chunk else None,), (_line(chunk + 1),))
 
 
 def chunk_of(offsets: FrozenOffsets) -> int:

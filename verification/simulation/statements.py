@@ -183,6 +183,7 @@ class Statements:
             "START TRANSACTION WITH CONSISTENT SNAPSHOT": self._begin,
             "BEGIN": self._begin,
             "COMMIT": self._commit,
+            "ROLLBACK": self._roll_back,
             f"SELECT id FROM {_SCHEMA}": lambda session, _: Reply(
                 list(self._engine.table("schema").values())
             ),
@@ -265,6 +266,12 @@ class Statements:
     def _commit(self, session: ServerSession, asked: Arguments) -> Reply:
         if session.transaction is not None:
             self._engine.commit(session.transaction)
+            session.transaction = None
+        return _OK
+
+    def _roll_back(self, session: ServerSession, asked: Arguments) -> Reply:
+        if session.transaction is not None:
+            self._engine.roll_back(session.transaction)
             session.transaction = None
         return _OK
 

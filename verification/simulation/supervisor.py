@@ -25,6 +25,8 @@ from verification.simulation.driver import Driver
 from verification.simulation.incidents import Incident, incident
 from verification.simulation.options import Mishap, Options
 from verification.simulation.repairs import Operator, Repair
+from verification.simulation.savepoints import Tool
+from verification.simulation.saving import Saving
 from verification.simulation.scheduler import Process
 from verification.simulation.verdict import check_end, check_lost, check_refused, check_released
 from verification.simulation.world import World
@@ -33,6 +35,7 @@ from verification.simulation.worlds import (
     RELEASED,
     REPAIRED,
     RESTORED_TARGET,
+    SAVED,
     SWAPPED,
     Site,
     Standby,
@@ -125,6 +128,8 @@ class Supervisor:
 
     Attributes:
         last_error: what ended the last driver, if it did not reach its goal.
+        folder: the job's folder.
+        restore_path: the job's option.
     """
 
     def __init__(self, world: World) -> None:
@@ -135,24 +140,24 @@ class Supervisor:
         self._drivers: list[Driver] = []
         self._mishaps = list(world.options.mishaps[::-1])
         self._rivals_due = 0
-        self._folder = _FOLDER
-        self._restore_path: str | None = None
+        self.folder = _FOLDER
+        self.restore_path: str | None = None
         self._chosen_at: Counter[str] = Counter()
         self._meddled = False
-        self._stops = (
-            (*_LOSSES, CheckpointMissingError)
-            if world.options.world in (REPAIRED, RELEASED)
-            else _LOSSES
-        )
+        self._stops: tuple[type[Exception], ...] = _LOSSES
+        if world.options.world in (REPAIRED, RELEASED):
+            self._stops = (*_LOSSES, CheckpointMissingError)
+        elif world.options.world == SAVED:
+            self._stops = ()  # of drivers that were overtaken by a rewind; `judge` has seen them
         world.faults.on_stall = self._suspect
         world.oracle.on_decided = self._decided
         self._change = (
-            TargetChange(world, self._end_drivers)
+            TargetChange(world, self.end_drivers)
             if world.options.world in (RESTORED_TARGET, SWAPPED)
             else None
         )
         self._operator = Operator(
-            world, self._folder, lambda: self._start(self._options.checkpoints - 1, None)
+            world, self.folder, lambda: self.start(self._options.checkpoints - 1, None)
         )
         self._operator.on_death = self._orphan
         self._settled: list[Driver] = []
@@ -161,9 +166,10 @@ class Supervisor:
             self._incident = incident(world, self._processes, self._end_all, self._operator.run)
             self._operator.dies_at_record = self._incident.kills_at_record
         world.oracle.on_repaired = self._recorded
+        self._saving = Saving(world, self)
         self._standby = Standby(world, _FOLDER) if world.options.world == COPIED else None
         plan = world.faults.plan
-        plan(self._options.rivals, _STORM_STEPS, self._rival)
+        plan(self._options.rivals, _STORM_STEPS, self.rival)
         plan(self._options.power_cuts, _STORM_STEPS, self._cut_power)
         plan(self._options.stops, _STORM_STEPS, self._stop_one)
         for server in world.servers:
@@ -182,12 +188,15 @@ class Supervisor:
         if self._options.world == RELEASED:
             self._work_until_released()
             return
+        if self._options.world == SAVED:
+            self._saving.work()
+            return
         if self._options.restore:
-            self._storm(lambda: len(self._world.oracle.decided) >= self._options.checkpoints // 2)
+            self.storm(lambda: len(self._world.oracle.decided) >= self._options.checkpoints // 2)
             self._move()
-        self._storm(lambda: any(driver.reached for driver in self._drivers))
+        self.storm(lambda: any(driver.reached for driver in self._drivers))
         self._world.faults.calm = True
-        self._wait_for_the_end()
+        self.wait_for_the_end()
         if self._change is not None:
             self._change.over = True
             self._end_after_a_change()
@@ -196,40 +205,37 @@ class Supervisor:
             check_lost(self._world)
             return
         self._scheduler.wait_until(lambda: all(server.up for server in self._world.servers), None)
-        if (
-            self._options.restore == "here"
-            and self._restore_path not in self._world.oracle.restored
-        ):
-            self._restore_path = None  # the old driver has never been ended, and did it all
-        last = self._start(self._options.checkpoints, None)
-        self._wait_for_the_end()
+        if self._options.restore == "here" and self.restore_path not in self._world.oracle.restored:
+            self.restore_path = None  # the old driver has never been ended, and did it all
+        last = self.start(self._options.checkpoints, None)
+        self.wait_for_the_end()
         self.last_error = last.error
         # it was the first that had to commit that piece; `judge` has seen its error
         if self._is_stopped():
             check_lost(self._world)
             return
         self._world.oracle.holds(last.reached, f"the job does not go on: {last.error!r}")
-        check_end(self._world, self._folder)
+        check_end(self._world, self.folder)
         if self._options.emptied:
-            self._folder, self._restore_path = "/data/emptied", None
-            refused = self._start(self._options.checkpoints, None)
+            self.folder, self.restore_path = "/data/emptied", None
+            refused = self.start(self._options.checkpoints, None)
             refused.refused = True
-            self._wait_for_the_end()
+            self.wait_for_the_end()
             check_refused(self._world, refused)
 
     def _end_after_a_change(self) -> None:
         """One more driver: it goes on exactly if nothing is missing; otherwise it has to say so."""
         oracle = self._world.oracle
         self._scheduler.wait_until(lambda: all(server.up for server in self._world.servers), None)
-        last = self._start(self._options.checkpoints, None)
-        self._wait_for_the_end()
+        last = self.start(self._options.checkpoints, None)
+        self.wait_for_the_end()
         self.last_error = last.error
         if last.reached:
             oracle.holds(
                 not oracle.missing(),
                 f"I8: the job goes on, and {sorted(oracle.missing())} are missing",
             )
-            check_end(self._world, self._folder)
+            check_end(self._world, self.folder)
             return
         oracle.holds(isinstance(last.error, _LOSSES), f"the job does not go on: {last.error!r}")
         self._world.happens(f"stopped: {type(last.error).__name__}")
@@ -258,12 +264,12 @@ class Supervisor:
                 lambda: over() or any(site.needs_driver() for site in sites), None
             )
         self._world.faults.calm = True
-        self._wait_for_the_end()
+        self.wait_for_the_end()
         self._scheduler.wait_until(lambda: all(server.up for server in self._world.servers), None)
         if left := [site for site in sites if site.drivers and not site.is_stopped()]:
             newest = max(left, key=lambda site: self._world.oracle.generation.get(site.folder, 0))
             last = self._start_at(newest, self._options.checkpoints, None)
-            self._wait_for_the_end()
+            self.wait_for_the_end()
             self.last_error = last.error
             if last.reached:
                 self._world.happens(
@@ -284,24 +290,24 @@ class Supervisor:
                 lambda: len(self._world.oracle.decided) >= self._options.checkpoints // 2
             )
             self._move()
-            self._storm(
+            self.storm(
                 lambda: (
-                    self._restore_path is None or self._restore_path in self._world.oracle.restored
+                    self.restore_path is None or self.restore_path in self._world.oracle.restored
                 )
             )
-            self._restore_path = None
+            self.restore_path = None
         self._repair_until(lambda: any(driver.reached for driver in self._fresh()))
         self._world.faults.calm = True
         self._incident.end()
-        self._wait_for_the_end()
+        self.wait_for_the_end()
         self._scheduler.wait_until(lambda: all(server.up for server in self._world.servers), None)
         while True:
             self._settled = [*self._drivers]
-            last = self._start(goal + 1, None)
-            self._wait_for_the_end()
+            last = self.start(goal + 1, None)
+            self.wait_for_the_end()
             self.last_error = last.error
             if last.reached:
-                return check_end(self._world, self._folder)
+                return check_end(self._world, self.folder)
             if not self._is_stopped():
                 self._world.oracle.violated(f"the job does not go on: {last.error!r}")
             self._repair()
@@ -311,29 +317,29 @@ class Supervisor:
         but the last are written; then a last driver does. A start after it is refused.
         """
         goal, oracle = self._options.checkpoints, self._world.oracle
-        self._storm(lambda: any(driver.reached for driver in self._drivers))
+        self.storm(lambda: any(driver.reached for driver in self._drivers))
         self._world.faults.calm = True
-        self._wait_for_the_end()
+        self.wait_for_the_end()
         self._scheduler.wait_until(lambda: all(server.up for server in self._world.servers), None)
-        if self._folder not in oracle.released:
-            last = self._start(goal, None)
+        if self.folder not in oracle.released:
+            last = self.start(goal, None)
             last.gives_up = True
-            self._wait_for_the_end()
+            self.wait_for_the_end()
             self.last_error = last.error
             oracle.holds(last.reached, f"the job does not go on: {last.error!r}")
-            oracle.holds(self._folder in oracle.released, "the checkpoints are not given up")
-        check_released(self._world, self._folder)
-        refused = self._start(goal, None)
-        self._wait_for_the_end()
+            oracle.holds(self.folder in oracle.released, "the checkpoints are not given up")
+        check_released(self._world, self.folder)
+        refused = self.start(goal, None)
+        self.wait_for_the_end()
         oracle.holds(
             isinstance(refused.error, CheckpointMissingError),
             f"I6: a start after the release ended with {refused.error!r}",
         )
-        check_released(self._world, self._folder)
+        check_released(self._world, self.folder)
 
     def _repair_until(self, reached: Callable[[], bool]) -> None:
         while not reached():
-            self._storm(reached)
+            self.storm(reached)
             if self._is_stopped():
                 self._repair()
 
@@ -355,8 +361,8 @@ class Supervisor:
     def _processes(self) -> list[Process]:
         return [one.process for one in self._programs() if not one.process.dead]
 
-    def _programs(self) -> list[Driver | Repair]:
-        return [*self._drivers, *self._operator.repairs]
+    def _programs(self) -> list[Driver | Repair | Tool]:
+        return [*self._drivers, *self._operator.repairs, *self._saving.toolbox.tools]
 
     def _end_all(self) -> None:
         for process in self._processes():
@@ -365,41 +371,39 @@ class Supervisor:
     def _start_at(self, site: Site, goal: int, mishap: Mishap | None) -> Driver:
         if len(self._drivers) == _MAX_DRIVERS:
             self._world.oracle.violated(f"{_MAX_DRIVERS} drivers did not get the job done")
-        self._folder, self._restore_path, self._chosen_at = (
+        self.folder, self.restore_path, self._chosen_at = (
             site.folder,
             site.restore_path,
             site.records,
         )
-        driver = self._start(goal, mishap)
+        driver = self.start(goal, mishap)
         site.drivers.append(driver)
         return driver
 
-    def _storm(self, reached: Callable[[], bool]) -> None:
+    def storm(self, reached: Callable[[], bool]) -> None:
         def over() -> bool:
             return reached() or self._is_stopped()
 
         while not over():
             if len(self._drivers) == _MAX_DRIVERS:
                 self._world.oracle.violated(f"{_MAX_DRIVERS} drivers did not get the job done")
-            if not self._living():
-                if self._restore_path is not None and isinstance(
-                    self._drivers[-1].error, _REFUSALS
-                ):
+            if not self.living():
+                if self.restore_path is not None and isinstance(self._drivers[-1].error, _REFUSALS):
                     # an old driver has gone on meanwhile, or somebody has damaged the folder
-                    self._choose_restore()
+                    self._choose_again()
                 self._scheduler.sleep(_PATIENCE_S)
-                self._start(
+                self.start(
                     self._options.checkpoints - 1, self._mishaps.pop() if self._mishaps else None
                 )
             elif self._rivals_due:
                 self._rivals_due -= 1
-                if len(self._living()) < self._options.drivers:
-                    self._start(
+                if len(self.living()) < self._options.drivers:
+                    self.start(
                         self._options.checkpoints - 1,
                         self._mishaps.pop() if self._mishaps else None,
                     )
             self._scheduler.wait_until(
-                lambda: over() or not self._living() or self._rivals_due > 0, None
+                lambda: over() or not self.living() or self._rivals_due > 0, None
             )
 
     def _is_stopped(self) -> bool:
@@ -408,21 +412,21 @@ class Supervisor:
         """
         return any(isinstance(driver.error, self._stops) for driver in self._fresh())
 
-    def _wait_for_the_end(self) -> None:
+    def wait_for_the_end(self) -> None:
         self._scheduler.wait_until(lambda: not self._processes() and not self._late_tasks(), None)
 
-    def _living(self) -> list[Driver]:
+    def living(self) -> list[Driver]:
         return [driver for driver in self._drivers if not driver.process.dead]
 
     def _late_tasks(self) -> bool:
         return any(not task.dead for one in self._programs() for task in one.executors.processes)
 
-    def _start(self, goal: int, mishap: Mishap | None) -> Driver:
+    def start(self, goal: int, mishap: Mishap | None) -> Driver:
         records = (
-            self._world.oracle.records.copy() if self._restore_path is None else self._chosen_at
+            self._world.oracle.records.copy() if self.restore_path is None else self._chosen_at
         )
         driver = Driver(
-            self._world, len(self._drivers), self._folder, self._restore_path, goal, records
+            self._world, len(self._drivers), self.folder, self.restore_path, goal, records
         )
         driver.process.on_death.append(lambda _: self._orphan(driver))
         if mishap is not None:
@@ -442,7 +446,7 @@ class Supervisor:
                 self._world.faults.arm(task, Mishap.of_latecomer(self._scheduler.random))
                 self._scheduler.at(self._scheduler.now_s + _LIVES_ON_S, task.kill)
 
-    def _rival(self) -> None:
+    def rival(self) -> None:
         self._rivals_due += 1
 
     def _suspect(self) -> None:
@@ -451,12 +455,12 @@ class Supervisor:
             self._rivals_due += 1
 
     def _stop_one(self) -> None:
-        for driver in self._living()[:1]:
+        for driver in self.living()[:1]:
             driver.stop()
 
     def _cut_power(self) -> None:
         """The machine of the drivers goes down. Their servers may not hear of it for a while."""
-        if self._restore_path is not None and not self._is_restore_durable():
+        if self.restore_path is not None and not self._is_restore_durable():
             return  # the operator would have to think again
         notice_s = self._scheduler.random.choice((0.0, 3.0))
         for driver in self._drivers:
@@ -466,8 +470,8 @@ class Supervisor:
         self._world.disk.cut_power()
         self._world.oracle.power_was_cut()
 
-    def _end_drivers(self) -> None:
-        for driver in self._living():
+    def end_drivers(self) -> None:
+        for driver in self.living():
             driver.process.kill()
 
     def _decided(self, decision: Decision) -> None:
@@ -502,22 +506,33 @@ class Supervisor:
             return
         elsewhere = self._options.restore == "elsewhere"
         if elsewhere or self._scheduler.random.random() < 0.5:
-            for driver in self._living():
+            for driver in self.living():
                 driver.process.kill()
         self._choose_restore()
-        self._folder = _RESTORED_FOLDER if elsewhere else _FOLDER
+        self.folder = _RESTORED_FOLDER if elsewhere else _FOLDER
+
+    def restore(self, path: str) -> None:
+        """From now on drivers are started with the job's option `restore.path`."""
+        self.restore_path = path
+        self._chosen_at = self._world.oracle.records.copy()
+
+    def _choose_again(self) -> None:
+        if self._options.world == SAVED:
+            self._saving.refused(self._drivers[-1])
+        else:
+            self._choose_restore()
 
     def _choose_restore(self) -> None:
         if self._world.oracle.repaired.damaged:
-            self._restore_path = None  # what it names may be gone
-        elif self._restore_path not in self._world.oracle.restored:
+            self.restore_path = None  # what it names may be gone
+        elif self.restore_path not in self._world.oracle.restored:
             newest = max(self._world.oracle.decided.values(), key=lambda decision: decision.chunk)
-            self._restore_path = newest.body.removesuffix("/_metadata")
+            self.restore_path = newest.body.removesuffix("/_metadata")
             self._chosen_at = self._world.oracle.records.copy()
 
     def _is_restore_durable(self) -> bool:
         return any(
             decision.durable
             for decision in self._world.oracle.decided.values()
-            if decision.body == f"{self._restore_path}/_metadata"
+            if decision.body == f"{self.restore_path}/_metadata"
         )

@@ -18,11 +18,14 @@ class Started(Event):
         folder: of the job.
         sinks: their names, in the order of the job.
         restores: whether it restores a checkpoint explicitly.
+        savepoint: of a savepoint that it restores: the number of its checkpoint, that of the
+            first checkpoint which follows, and of each that it has yet to commit.
     """
 
     folder: str
     sinks: tuple[str, ...]
     restores: bool
+    savepoint: tuple[int, int, tuple[int, ...]] | None = None
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Runs in each of the `worlds`: a copy of the folder beside a live driver, a target that is
-restored from a backup, one that is swapped.
+restored from a backup, one that is swapped, repairs, a job that gives its checkpoints up,
+savepoints.
 """
 
 from __future__ import annotations
@@ -7,7 +8,14 @@ from __future__ import annotations
 import pytest
 
 from verification.simulation.runner import Summary, run_all
-from verification.simulation.worlds import COPIED, RELEASED, REPAIRED, RESTORED_TARGET, SWAPPED
+from verification.simulation.worlds import (
+    COPIED,
+    RELEASED,
+    REPAIRED,
+    RESTORED_TARGET,
+    SAVED,
+    SWAPPED,
+)
 
 pytestmark = pytest.mark.part("simulation")
 
@@ -17,6 +25,7 @@ SEEDS = {
     SWAPPED: range(100),
     REPAIRED: range(20),
     RELEASED: range(100),
+    SAVED: range(60),
 }
 HAPPENS = {
     COPIED: [
@@ -38,6 +47,12 @@ HAPPENS = {
         *("R01", "R02", "R03", "R04", "R05"),
     ],
     RELEASED: ["released", "kept", "G01", "G02"],
+    SAVED: [
+        *("saved: beside", "saved: stopped", "saved: dead", "refused: too old", "not restored"),
+        *("restored: here", "restored: moved", "restored: here by other sources"),
+        *("the job's folder is gone", "savepoint finish", "savepoint dispose"),
+        *("restored with a rewind", *(f"S{number:02}" for number in range(1, 14))),
+    ],
 }
 
 

@@ -15,8 +15,10 @@ from twophase.errors import (
     CorruptRecordError,
     FencedError,
     LostCommittableError,
+    OffsetMismatchError,
     RejectedRowsError,
     RestoreRefusedError,
+    SavepointError,
     TargetChangedError,
     TwoPhaseError,
 )
@@ -28,6 +30,7 @@ from verification.simulation.oracle import Oracle
 if TYPE_CHECKING:
     from verification.simulation.driver import Driver
     from verification.simulation.repairs import Repair
+    from verification.simulation.savepoints import Tool
     from verification.simulation.world import World
 
 _BRANCH = re.compile(r"branch (\S+?)/(\S+): ")
@@ -47,10 +50,13 @@ def judge(oracle: Oracle, driver: Driver, error: Exception) -> None:
     oracle.holds(
         isinstance(error, _KNOWN) and not isinstance(error, CorruptRecordError), f"I8: {text}"
     )
+    if isinstance(error, RestoreRefusedError) and driver.generation is None:
+        oracle.holds(driver.process not in oracle.aborted, f"H28: it has aborted, and {text}")
     if isinstance(error, LostCommittableError):
         _check_named(oracle, str(error), text)
     elif isinstance(error, TargetChangedError):
-        oracle.holds(oracle.changes > 0, f"I8: no target has changed, and {text}")
+        changed = oracle.changes > 0 or (overtaken and oracle.saved.taken_back)
+        oracle.holds(bool(changed), f"I8: no target has changed, and {text}")
     elif isinstance(error, TwoPhaseError) and not error.restartable and not overtaken:
         oracle.holds(
             _is_explained(oracle, driver, error), f"I8: nobody has overtaken it, and {text}"
@@ -80,10 +86,38 @@ def judge_repair(oracle: Oracle, repair: Repair, error: Exception) -> None:
         oracle.holds(overtaken or oracle.changes > 0, f"I8: nobody has overtaken it, and {text}")
 
 
+def judge_savepoint(oracle: Oracle, tool: Tool, error: Exception) -> None:
+    """A command for savepoints has failed. One that only reads may meet a driver that goes on; one
+    that finishes may be overtaken.
+    """
+    text = f"{tool.process.name} ({tool.verb}) failed with {type(error).__name__}: {error}"
+    oracle.holds(
+        isinstance(error, _KNOWN) and not isinstance(error, CorruptRecordError), f"I8: {text}"
+    )
+    if isinstance(error, SavepointError):
+        oracle.holds(_is_saving_explained(error) or not tool.alone, f"I8: {text}")
+    elif isinstance(error, TwoPhaseError) and not error.restartable:
+        overtaken = tool.verb == "finish" and oracle.fencers.get(tool.folder) is not tool.process
+        beside = tool.verb == "create" and not tool.alone
+        oracle.holds(overtaken or beside, f"I8: nobody is in its way, and {text}")
+
+
+def _is_saving_explained(error: SavepointError) -> bool:
+    """Whether a disk has failed, or there was nothing to save."""
+    return error.__cause__ is not None or "no checkpoint of the current lineage" in str(error)
+
+
 def _is_explained(oracle: Oracle, driver: Driver, error: TwoPhaseError) -> bool:
     """Whether a driver over another folder, or a target that is not what it was,
     may have ended it.
     """
+    if isinstance(error, OffsetMismatchError):
+        # an I/O error in Spark's folder is taken for a folder that is not the job's
+        return "cannot be read: [Errno 5]" in str(error) or "query unreadable" in str(error)
+    if isinstance(error, SavepointError):
+        return bool(driver.saves or driver.restores) and _is_saving_explained(error)
+    if isinstance(error, RestoreRefusedError) and driver.restore_path in oracle.saved.by_path:
+        return oracle.saved.is_too_old(oracle, driver.folder, driver.restore_path)
     if isinstance(error, FencedError):
         others = [
             generation for root, generation in oracle.generation.items() if root != driver.folder
@@ -117,7 +151,7 @@ def _check_named(oracle: Oracle, message: str, text: str) -> None:
     )
     chunks = {
         xid: decision.chunk
-        for decision in oracle.known()
+        for decision in (*oracle.known(), *oracle.saved.left)
         for xid in named.intersection(decision.xids)
     }
     rows = sum(len(oracle.expected(chunk, Piece.of(xid).subtask)) for xid, chunk in chunks.items())
@@ -131,7 +165,8 @@ def _branches_of(message: str) -> set[str]:
 
 
 def _lost_ones(oracle: Oracle) -> set[str]:
-    return {*oracle.lost, *oracle.taken, *oracle.gone, *oracle.repaired.withdrawn}
+    back = oracle.saved.taken_back
+    return {*oracle.lost, *oracle.taken, *oracle.gone, *oracle.repaired.withdrawn, *back}
 
 
 def check_end(world: World, folder: str) -> None:

@@ -52,12 +52,21 @@ _WITH_FAILPOINTS = (
     "twophase.coordinator.recovery_steps",
     "twophase.coordinator.release",
     "twophase.coordinator.accept_loss",
+    "twophase.coordinator.rewind",
     "twophase.coordinator.rewrite",
+    "twophase.coordinator.savepoint_finish",
+    "twophase.runtime.lineage_start",
+    "twophase.runtime.savepoint_restore",
     "twophase.runtime.writer_task",
     "twophase.state.log",
+    "twophase.state.savepoint",
+    "twophase.state.savepoint_disposal",
     "twophase.state.storage",
     "twophase.state.store",
 )
+_PART_BYTES = 400
+"""Of a savepoint, so that it has several parts; 16 MiB in the product."""
+_FREE_BYTES = 10**9
 _qualified = lru_cache(qualified)
 _WITH_TIME = tuple(
     f"twophase.sinks.mysql.{name}"
@@ -77,6 +86,8 @@ class World:
         catalogues: what each server says of itself, by its host name.
         starting: the chunk at which a lineage begins that has no start of its own: the source's
             `startingOffsets`.
+        sink_ahead: the job's option `restore.sink_ahead`.
+        reads_other_sources: whether the plan has other sources than a savepoint that is restored.
     """
 
     def __init__(self, options: Options) -> None:
@@ -94,6 +105,8 @@ class World:
         self._lines: dict[str, Line] = {}
         self.catalogues: dict[str, Catalogue] = {}
         self.starting = 0
+        self.sink_ahead = "refuse"
+        self.reads_other_sources = False
         self._queries: dict[tuple[str, str], QueryLog] = {}
         self._saved: dict[tuple[str, str], QueryLog] = {}
         for number, dialect in enumerate(options.sinks):
@@ -174,6 +187,7 @@ class World:
             (
                 "twophase.coordinator.checkpoint_completion._SUBSUME_SINKS_EVERY"
             ): self.options.subsume_every,
+            **self._of_savepoints(),
             "twophase.runtime.restore.Path": self._path,
             "twophase.coordinator.adopt.new_lineage_id": self.new_id,
             "twophase.runtime.restore.new_lineage_id": self.new_id,
@@ -196,6 +210,24 @@ class World:
         finally:
             for name, old in real.items():
                 setattr(*_owner(name), old)
+
+    def _of_savepoints(self) -> dict[str, Any]:
+        trees = SimpleNamespace(
+            rmtree=self.files.remove_tree,
+            disk_usage=lambda _: SimpleNamespace(free=_FREE_BYTES),
+        )
+        return {
+            "twophase.runtime.abandoned_folders.os": self.files,
+            "twophase.runtime.abandoned_folders.shutil": trees,
+            "twophase.runtime.lineage_start.new_lineage_id": self.new_id,
+            "twophase.runtime.savepoint_restore.new_lineage_id": self.new_id,
+            "twophase.runtime.savepoint_restore.os": self.files,
+            "twophase.runtime.savepoint_restore.shutil": trees,
+            "twophase.runtime.savepoint_restore.sync_file_system": self.files.sync_all,
+            "twophase.runtime.savepoints.Path": self._path,
+            "twophase.runtime.spark_folder.os": self.files,
+            "twophase.state.savepoint.PART_BYTES": _PART_BYTES,
+        }
 
     def _path(self, text: object) -> SimulatedPath:
         return SimulatedPath(self.files, str(text))

@@ -14,6 +14,8 @@ No seed of `Options.of` chooses these worlds: `in_world` makes the runs of a see
   missing, and nothing else.
 - released: a driver that is asked to stop gives its checkpoints up, also while others take over or
   it dies. Decided checkpoints are visible, nothing is left, and no start goes on.
+- saved: savepoints are made, finished, moved and restored, see `savepoints`. Everything is exact,
+  and one that a sink is ahead of is refused, with nothing written or aborted.
 """
 
 from __future__ import annotations
@@ -31,12 +33,13 @@ if TYPE_CHECKING:
     from verification.simulation.driver import Driver
     from verification.simulation.world import World
 
-COPIED, RESTORED_TARGET, SWAPPED, REPAIRED, RELEASED = WORLDS = (
+COPIED, RESTORED_TARGET, SWAPPED, REPAIRED, RELEASED, SAVED = WORLDS = (
     "copied",
     "target restored",
     "swapped",
     "repaired",
     "released",
+    "saved",
 )
 COPY, BESIDE = "/data/copy", "/data/beside"
 _DELAYS_S = (0.0, 0.003, 0.03, 0.3)
@@ -64,6 +67,15 @@ def in_world(seed: int, world: str) -> Options:
         mishaps = tuple(random.sample((*options.mishaps, *more), len(options.mishaps) + 2))
         stops = random.choice((1, 2, 4))
         return replace(options, stops=stops, mishaps=mishaps, suspicion=0.8)
+    if world == SAVED:
+        points = [
+            random.choice(("S05", "S06", "S07", "S11", "S12", "S13", "C18", "C22"))
+            for _ in range(2)
+        ]
+        more = [Mishap(point, 1, random.choice(_STOPS_S)) for point in points]
+        mishaps = tuple(random.sample((*options.mishaps, *more), len(options.mishaps) + 2))
+        checkpoints = max(options.checkpoints, 4)
+        return replace(options, checkpoints=checkpoints, mishaps=mishaps, stops=0)
     if world == REPAIRED:
         subsume_every = random.choice((1, 2, 3))
         restore = random.choice(("here", "", ""))

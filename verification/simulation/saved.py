@@ -1,0 +1,183 @@
+"""What the oracle knows of savepoints, and what must be true at the moment of each of their steps.
+
+| step | what must be true |
+|---|---|
+| the manifest is written | the checkpoint is decided; all data are durable; whatever of it, or of a
+checkpoint before it, is not visible yet is listed as pending |
+| it is noted as finished | all that it holds is visible |
+| a lineage begins with it | nothing after its checkpoint is visible in a sink, or decided in this
+folder; from then on what the job has left in another folder is undecided |
+| a driver over another folder aborts what was decided after it | no sink shows that checkpoint |
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from verification.simulation.decisions import Decision
+from verification.simulation.disk import File, Folder
+
+if TYPE_CHECKING:
+    from verification.simulation.oracle import Oracle
+
+MANIFEST, FINISHED = "_savepoint", "_finished"
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A savepoint, read off its bytes.
+
+    Attributes:
+        root: the job's folder that it was made of.
+        lineage: of its checkpoint.
+        checkpoint: its number.
+        ancestors: the last checkpoint of each lineage that a restored one continues.
+        pending: the names of the bodies that a restore has to commit.
+        chunk: of the input.
+    """
+
+    root: str
+    lineage: str
+    checkpoint: int
+    ancestors: Mapping[str, int]
+    pending: frozenset[str]
+    chunk: int
+
+    def is_behind(self, decision: Decision) -> bool:
+        """Whether a checkpoint was decided after it."""
+        return decision.checkpoint > self.ancestors.get(decision.lineage, -1)
+
+
+@dataclass
+class SavedOnes:
+    """The savepoints of a run.
+
+    Attributes:
+        by_path: each one that is whole, also by the path that it was moved to.
+        durable: the pieces whose decision is durable in one.
+        rewinders: the folders in which a restore was started that rewinds.
+        begun: the job's folder and the id of each lineage, and the path that it began with.
+        rewinding: the folders of jobs that have begun a rewind, and not the lineage after it.
+        taken_back: the pieces that sinks have taken back.
+        left: decisions that a lineage has left behind.
+        moved_to: of each other folder in which a savepoint is restored the savepoint's path.
+    """
+
+    by_path: dict[str, Saved] = field(default_factory=dict)
+    durable: set[str] = field(default_factory=set)
+    rewinders: set[str] = field(default_factory=set)
+    begun: dict[tuple[str, str], str] = field(default_factory=dict)
+    rewinding: set[str] = field(default_factory=set)
+    taken_back: set[str] = field(default_factory=set)
+    left: list[Decision] = field(default_factory=list)
+    moved_to: dict[str, str] = field(default_factory=dict)
+
+    def linked(self, oracle: Oracle, path: str, data: bytes) -> None:
+        """A file of a savepoint has got its name."""
+        where, _, name = path.rpartition("/")
+        if name == MANIFEST:
+            self._made(oracle, where, json.loads(data.partition(b"\n")[2]))
+        elif name == FINISHED:
+            waiting = [xid for xid in self._held(oracle, where) if xid not in oracle.visible]
+            oracle.holds(not waiting, f"I8: {where} is called finished, and {waiting} wait")
+
+    def synced(self, oracle: Oracle, folder: str) -> None:
+        """A folder was synced: a manifest in it is durable, with all decisions that it holds."""
+        if folder in self.by_path:
+            self.durable.update(self._held(oracle, folder))
+
+    def begins(self, oracle: Oracle, root: str, lineage: str, where: str) -> None:
+        """A lineage begins in a job's folder with what is at a path."""
+        self.begun[root, lineage] = where
+        saved = self.by_path.get(where)
+        rewinds = root in self.rewinding
+        self.rewinding.discard(root)
+        if saved is None:
+            return
+        for key, decision in list(oracle.decided.items()):
+            if not saved.is_behind(decision):
+                continue
+            shown = [xid for xid in decision.xids if xid in oracle.visible]
+            waits = decision.root == root and not (rewinds and decision.committed)
+            oracle.holds(
+                not waits and not shown,
+                f"H28: {where} is restored, and checkpoint {decision.checkpoint} was decided after "
+                f"it; sinks show {shown}",
+            )
+            self.left.append(oracle.decided.pop(key))
+
+    def is_too_old(self, oracle: Oracle, root: str, where: str) -> bool:
+        """Whether something was decided after it, but for what continues it in a job's folder."""
+        saved = self.by_path.get(where)
+        return saved is not None and any(
+            saved.is_behind(decision) and self.begun.get((root, decision.lineage)) != where
+            for decision in oracle.decided.values()
+        )
+
+    def may_abort(self, oracle: Oracle, root: str, decision: Decision) -> bool:
+        """Whether a driver over one folder may abort what was decided in another."""
+        saved = self.by_path.get(self.moved_to.get(root, ""))
+        shown = any(xid in oracle.visible for xid in decision.xids)
+        free = root in self.rewinders or not shown
+        return saved is not None and saved.is_behind(decision) and free
+
+    def _held(self, oracle: Oracle, where: str) -> list[str]:
+        """The pieces of all that a savepoint has as pending."""
+        saved = self.by_path[where]
+        return [
+            xid
+            for decision in oracle.known()
+            if decision.body.split("/")[-2] in saved.pending
+            for xid in decision.xids
+        ]
+
+    def _made(self, oracle: Oracle, where: str, manifest: Mapping[str, object]) -> None:
+        root, lineage, number = oracle.folder, manifest["lineage"], manifest["checkpoint"]
+        assert isinstance(lineage, str)
+        assert isinstance(number, int)
+        decision = oracle.decided.get((root, lineage, number))
+        if decision is None:
+            return oracle.violated(f"I1: {where} is of {lineage}/{number}, which is undecided")
+        pending, ancestors = manifest["pending"], manifest["ancestors"]
+        assert isinstance(pending, list)
+        assert isinstance(ancestors, dict)
+        saved = Saved(
+            root,
+            lineage,
+            number,
+            {**ancestors, lineage: number},
+            frozenset(path.split("/")[-2] for path in pending),
+            decision.chunk,
+        )
+        lacking = [
+            xid
+            for found in oracle.decided.values()
+            if found.root == root and not saved.is_behind(found)
+            for xid in found.xids
+            if xid not in oracle.visible and found.body.split("/")[-2] not in saved.pending
+        ]
+        oracle.holds(not lacking, f"H30: {where} leaves out {lacking}, which are not committed yet")
+        self._check_durable(oracle, where)
+        self.by_path[where] = saved
+        return None
+
+    def _check_durable(self, oracle: Oracle, where: str) -> None:
+        folder = oracle.disk.find(f"{where}/data")
+        assert isinstance(folder, Folder)
+        torn = [
+            name
+            for name, node in folder.entries.items()
+            if isinstance(node, File)
+            and not name.startswith(".")
+            and not oracle.disk.is_durable(f"{where}/data/{name}")
+        ]
+        oracle.holds(not torn, f"HD1: {where} has its manifest, and {torn} are not durable")
+
+
+def newest_of(oracle: Oracle, root: str) -> Decision | None:
+    """The newest decision in a job's folder."""
+    mine = [found for found in oracle.decided.values() if found.root == root]
+    return max(mine, key=lambda found: found.chunk, default=None)

@@ -1,0 +1,274 @@
+"""Operators who make savepoints, finish them, move them, and restore them.
+
+Each plan of a run is one savepoint, from its making to what is done with it:
+
+    beside     `savepoint create`, or `job.savepoint`, beside the drivers
+    stopped    a driver that is stopped makes one
+    dead       `savepoint create` of the folder of drivers that were killed
+    here       restored in the job's folder, where an old driver may live
+    moved      carried elsewhere and restored in an empty folder, the job's own being gone or left
+    kept       not restored: the job just goes on
+
+In between the job may go on, which makes the savepoint too old, and it may be finished. A restore
+that is refused leaves everything as it was, and the job goes on without it.
+
+Real: the making, the finishing, the disposal, the restore. Simulated: the copying, and Spark's
+folder (`query_folder`). A command may be killed or stand still, and be run again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+from twophase.coordinator.context import JobContext
+from twophase.coordinator.savepoint_finish import finish_savepoint
+from twophase.events import Observers
+from twophase.protocol.sink import SinkContext
+from twophase.runtime.savepoint_restore import verified
+from twophase.runtime.savepoints import SavepointMaker
+from twophase.state.savepoint_disposal import dispose
+from twophase.state.storage import LocalStorage, ReadOnlyStorage
+from verification.simulation.driver import JOB, SimulatedClock, job_options, watched_sinks
+from verification.simulation.options import Mishap
+from verification.simulation.saved import MANIFEST, Saved, newest_of
+from verification.simulation.scheduler import Process
+from verification.simulation.spark import SCHEMA, Executors
+from verification.simulation.telling import Started
+from verification.simulation.verdict import judge_savepoint
+
+if TYPE_CHECKING:
+    from verification.simulation.world import World
+
+MAKE, FINISH, DISPOSE = "create", "finish", "dispose"
+BESIDE, STOPPED, DEAD = "beside", "stopped", "dead"
+HERE, MOVED, KEPT = "here", "moved", "kept"
+_POINTS = {
+    MAKE: ("S01", "S02", "S03", "S04"),
+    FINISH: ("C11", "C12", "C15", "C19", "C20", "S08"),
+    DISPOSE: ("S09", "S10"),
+}
+_PAUSES_S = (0.0, 0.0, 0.3, 3.0)
+_MISHAPS, _TRIES = 0.4, 8
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One savepoint.
+
+    Attributes:
+        after: it is made when so many chunks are decided.
+        made: beside, stopped or dead.
+        committed_only: it is asked for by the running job.
+        goes_on: so many more chunks are decided before it is restored.
+        finishes: whether it is finished first.
+        used: here, moved or kept.
+        other_sources: whether the restored plan reads other sources.
+        rewinds: whether sinks that are ahead are to take rows back.
+    """
+
+    after: int
+    made: str
+    committed_only: bool
+    goes_on: int
+    finishes: bool
+    used: str
+    other_sources: bool
+    rewinds: bool
+
+    @classmethod
+    def of(cls, random: Random, after: int) -> Plan:
+        made = random.choice((BESIDE, STOPPED, DEAD, DEAD))
+        rewinds = random.random() < 0.4
+        return cls(
+            after,
+            made,
+            made == BESIDE and random.random() < 0.5,
+            random.choice((0, 1, 1) if rewinds else (0, 0, 0, 1)),
+            random.random() < 0.4,
+            random.choice((HERE, HERE, MOVED, MOVED, KEPT)),
+            random.random() < 0.2,
+            rewinds,
+        )
+
+
+def plans_of(seed: int, checkpoints: int) -> list[Plan]:
+    """What the operators of a run do, in this order."""
+    random = Random(f"savepoints {seed}")
+    count = random.choice((1, 1, 2))
+    moments = sorted(random.randint(1, checkpoints - 2) for _ in range(count))
+    return [Plan.of(random, moment) for moment in moments]
+
+
+class Tool:
+    """One run of `twophase savepoint`.
+
+    Args:
+        world: where.
+        name: of its process.
+        verb: create, finish or dispose.
+        folder: the job's.
+        path: the savepoint's.
+        committed_only: it is asked for by the running job.
+
+    Attributes:
+        process: what can be killed.
+        executors: it has no tasks.
+        error: what ended it.
+        done: whether it has come to its end.
+        folder, verb: as given.
+        alone: whether no driver lived when it began.
+    """
+
+    def __init__(
+        self, world: World, name: str, verb: str, folder: str, path: str, *, committed_only: bool
+    ) -> None:
+        self.process = Process(name)
+        self.executors = Executors(
+            self.process, world.scheduler, world.options, world.source, world.faults
+        )
+        self.error: Exception | None = None
+        self.done = False
+        self.folder = folder
+        self.verb = verb
+        self._world = world
+        self._path = path
+        self._committed_only = committed_only
+        self._clock = SimulatedClock(world.scheduler)
+        lives = [other for other, root in world.oracle.folders.items() if root == folder]
+        self.alone = all(other.dead for other in lives)
+        world.oracle.folders[self.process] = folder
+
+    def run(self) -> None:
+        """Live."""
+        try:
+            match self.verb:
+                case "create":
+                    root = ReadOnlyStorage(self.folder).root
+                    maker = SavepointMaker(JOB, root, self._clock)
+                    only = self._committed_only
+                    maker.make(self._path, committed_only=only, still_waiting=lambda: False)
+                case "finish":
+                    self._finish()
+                case _:
+                    dispose(LocalStorage(self._path), self._path)
+            self.done = True
+        except Exception as error:  # noqa: BLE001 the operator looks at it
+            self.error = error
+            judge_savepoint(self._world.oracle, self, error)
+        finally:
+            self.process.kill()
+
+    def _finish(self) -> None:
+        world, sinks = self._world, watched_sinks(self._world)
+        for name, sink in sinks.items():
+            most = world.options.max_concurrent
+            sink.open_for_repair(
+                SinkContext(JOB, name, SCHEMA, world.options.writers, max_concurrent=most)
+            )
+        options = job_options(world, self.folder)
+        started = Started(JOB, self.folder, tuple(sinks), restores=False)
+        observers = Observers(world.telling.begin(self.process, started))
+        context = JobContext(JOB, LocalStorage(self.folder), sinks, options, observers, self._clock)
+        finish_savepoint(context, verified(JOB, self._path), LocalStorage(self._path))
+        for sink in sinks.values():
+            sink.close()
+
+
+class Toolbox:
+    """Runs the commands of one run.
+
+    Args:
+        world: where.
+
+    Attributes:
+        tools: those that were run.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.tools: list[Tool] = []
+        self._world = world
+        self._made = 0
+
+    def path(self) -> str:
+        """Where the next savepoint is to be."""
+        self._made += 1
+        return f"/data/saved{self._made}"
+
+    def saved(self, path: str) -> Saved | None:
+        """What is at a path; None if it is no savepoint."""
+        return self._world.oracle.saved.by_path.get(path)
+
+    def run(self, verb: str, folder: str, path: str, *, committed_only: bool = False) -> Tool:
+        """Run a command to its end, whoever lives."""
+        world, random = self._world, self._world.scheduler.random
+        name = f"savepoint{len(self.tools)}"
+        tool = Tool(world, name, verb, folder, path, committed_only=committed_only)
+        if not world.faults.calm and random.random() < _MISHAPS:
+            count = random.choice((1, 1, 3))
+            pause_s = random.choice(_PAUSES_S)
+            world.faults.arm(tool.process, Mishap(random.choice(_POINTS[verb]), count, pause_s))
+        self.tools.append(tool)
+        world.happens(f"savepoint {verb}")
+        world.scheduler.spawn(tool.process, name, tool.run)
+        world.scheduler.wait_until(lambda: tool.process.dead, None)
+        return tool
+
+    def make(self, folder: str, *, committed_only: bool = False) -> str:
+        """Make a savepoint, again if the command dies or fails; return its path, or nothing."""
+        for _ in range(_TRIES):
+            path = self.path()
+            tool = self.run(MAKE, folder, path, committed_only=committed_only)
+            saved = self.saved(path)
+            if saved is not None:
+                if tool.alone and not committed_only:
+                    self.is_newest(path)
+                return path
+            self._world.oracle.holds(
+                not tool.done, f"I8: {path} was said to be made, and it is not there"
+            )
+            self._dispose(folder, path)
+        return ""
+
+    def is_newest(self, path: str) -> None:
+        """One of a job that has stopped is of its newest decided checkpoint."""
+        saved, oracle = self.saved(path), self._world.oracle
+        newest = newest_of(oracle, saved.root) if saved else None
+        if saved and newest:
+            oracle.holds(
+                newest.chunk == saved.chunk,
+                f"I2: {path} is of chunk {saved.chunk}, the newest decided is {newest.chunk}",
+            )
+
+    def move(self, path: str) -> str:
+        """Carry a savepoint elsewhere; return where it is then."""
+        world, target = self._world, f"{path}-moved"
+        world.disk.copy(path, target)
+        world.oracle.saved.by_path[target] = world.oracle.saved.by_path[path]
+        self.remove(path)
+        return target
+
+    def remove(self, path: str) -> None:
+        """Delete a folder, at once."""
+        parent, name = self._world.disk.folder_of(path)
+        parent.put(name, None)
+        self._world.disk.sync(parent)
+
+    def finish(self, folder: str, path: str) -> None:
+        """Finish a savepoint; again if the command dies."""
+        for _ in range(_TRIES):
+            tool = self.run(FINISH, folder, path)
+            if tool.done or tool.error is not None:
+                return
+
+    def _dispose(self, folder: str, path: str) -> None:
+        """Clear away what one that was cut short has left."""
+        try:
+            left = self._world.disk.find(path)
+        except FileNotFoundError:
+            return
+        names = list(getattr(left, "entries", ()))
+        assert MANIFEST not in names
+        if "_begun" in names:
+            self.run(DISPOSE, folder, path)
