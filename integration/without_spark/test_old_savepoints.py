@@ -13,11 +13,10 @@ import pytest
 
 from harness.memory_driver import JOB, SCHEMA
 from harness.savepoint_world import World, killed
-from integration.mysql.sink_harness import MySqlHarness
+from integration.mysql.sink_harness import MySqlHarness, Server
 from twophase.errors import RestoreRefusedError, StopJobError
 from twophase.protocol.sink import ArrowSink, SinkContext
 from twophase.runtime.savepoints import open_savepoint
-from twophase.testing.services import SqlService
 
 pytestmark = pytest.mark.part("without_spark")
 
@@ -31,7 +30,7 @@ DDL = (
 class SqlWorld(World):
     """Two tables on one server."""
 
-    def __init__(self, root: Path, server: SqlService) -> None:
+    def __init__(self, root: Path, server: Server) -> None:
         super().__init__(root)
         self.tables = {
             name: MySqlHarness(server, DDL, SCHEMA, checkpoint_column="twophase_checkpoint")
@@ -56,7 +55,7 @@ KINDS = ("mysql", "mariadb")
 
 
 @pytest.fixture(params=KINDS)
-def world(request: pytest.FixtureRequest, tmp_path: Path, servers: dict[str, SqlService]) -> World:
+def world(request: pytest.FixtureRequest, tmp_path: Path, servers: dict[str, Server]) -> World:
     return SqlWorld(tmp_path, servers[request.param])
 
 

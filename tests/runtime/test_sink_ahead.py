@@ -75,10 +75,10 @@ def test_a_rewind_takes_back_what_is_newer_and_writes_it_again(world: World, fol
 
 def test_a_rewound_job_is_rewound_again_and_restored_from_its_own_savepoints(world: World) -> None:
     path = older(world)
-    world.drive(5, **restoring(path, "rewind"), **{"checkpoint.num_retained": 9})
+    world.drive(5, **restoring(path, "rewind"), **{"checkpoint.num_retained": "9"})
     newer = world.make("newer")
     shutil.move(path, world.root / "moved")
-    world.drive(6, **restoring(world.root / "moved", "rewind"), **{"checkpoint.num_retained": 9})
+    world.drive(6, **restoring(world.root / "moved", "rewind"), **{"checkpoint.num_retained": "9"})
     world.is_exact("job", 6)
     with pytest.raises(RestoreRefusedError):
         world.drive(7, **restoring(newer, "refuse"))
@@ -232,7 +232,9 @@ def test_a_fork_goes_on_from_the_savepoint_and_leaves_the_original_alone(world: 
     world.drive(5, "fork", FORK, **restoring(path, "fork"))
     assert rows_of(world, FORK) == [[*range(20, 50)]] * 2
     assert world.state("fork", FORK) == sum(range(50))
-    assert not (world.history("fork", FORK).lineage or 1).ancestors
+    begun = world.history("fork", FORK).lineage
+    assert begun is not None
+    assert not begun.ancestors
     world.drive(5)
     assert rows_of(world, JOB) == [[*range(50)]] * 2
     assert world.state() == sum(range(50))
