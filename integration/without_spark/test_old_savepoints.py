@@ -21,6 +21,8 @@ from twophase.runtime.savepoints import open_savepoint
 pytestmark = pytest.mark.part("without_spark")
 
 FORK = "orders-fork"
+BEFORE_THE_FENCES = ("C22",)
+"""Where the original may still go on; a rewind takes back what it adds."""
 DDL = (
     "id BIGINT, twophase_checkpoint VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin, "
     "INDEX (twophase_checkpoint)"
@@ -85,8 +87,9 @@ def test_a_rewind_takes_back_what_is_newer(world: World, point: str) -> None:
     path = older(world)
     if point:
         assert killed(point, lambda: world.drive(5, "again", **restoring(path, "rewind")))
-        with pytest.raises(StopJobError):
-            world.drive(5)
+        if point not in BEFORE_THE_FENCES:
+            with pytest.raises(StopJobError):
+                world.drive(5)
     world.drive(5, "again", **restoring(path, "rewind"))
     world.is_exact("again", 5)
     world.drive(6, "again", **restoring(path, "rewind"))
