@@ -13,6 +13,7 @@ import pytest
 
 from harness.memory_driver import JOB, SCHEMA
 from harness.savepoint_world import World, killed
+from harness.selection import representatives
 from integration.mysql.sink_harness import MySqlHarness, Server
 from twophase.errors import RestoreRefusedError, StopJobError
 from twophase.protocol.sink import ArrowSink, SinkContext
@@ -21,6 +22,8 @@ from twophase.runtime.savepoints import open_savepoint
 pytestmark = pytest.mark.part("without_spark")
 
 FORK = "orders-fork"
+IN_REWIND = ["", "C22", "S11", "S12", "S12@2", "S13", "S07", "C06", "C11"]
+IN_FORK = ["", "C12", "C14", "C22", "S07", "C06"]
 BEFORE_THE_FENCES = ("C22",)
 """Where the original may still go on; a rewind takes back what it adds."""
 DDL = (
@@ -82,7 +85,7 @@ def test_it_is_refused_by_default(world: World) -> None:
     world.is_exact("job", 5)
 
 
-@pytest.mark.parametrize("point", ["", "C22", "S11", "S12", "S12@2", "S13", "S07", "C06", "C11"])
+@pytest.mark.parametrize("point", representatives(IN_REWIND, {"", "S12"}))
 def test_a_rewind_takes_back_what_is_newer(world: World, point: str) -> None:
     path = older(world)
     if point:
@@ -96,7 +99,7 @@ def test_a_rewind_takes_back_what_is_newer(world: World, point: str) -> None:
     world.is_exact("again", 6)
 
 
-@pytest.mark.parametrize("point", ["", "C12", "C14", "C22", "S07", "C06"])
+@pytest.mark.parametrize("point", representatives(IN_FORK, {"", "C14"}))
 def test_a_fork_commits_what_is_pending_and_leaves_the_original_alone(
     world: World, point: str
 ) -> None:
