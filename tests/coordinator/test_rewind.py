@@ -131,3 +131,15 @@ def test_a_kept_checkpoint_before_decided_ones_is_rewound_to_in_its_own_folder_o
         else:
             with pytest.raises(RestoreRefusedError, match="was decided after it"):
                 read_checkpoint("orders", path, options, root)
+
+
+def test_the_body_that_it_goes_back_to_stays_until_its_lineage_has_begun(
+    folder: Path, targets: dict[str, MemoryTarget], another: Another
+) -> None:
+    driver = Driver(folder, targets).recover()
+    for number in range(4):
+        driver.run(number)
+    decided(driver, 4)
+    dying("S12", lambda: rewind(another(), to(folder, 3)))
+    rewind(another(), to(folder, 3))
+    assert [visible(target) for target in targets.values()] == [[*range(40)]] * 2

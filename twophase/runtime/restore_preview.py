@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from twophase.config import JobOptions, SinkAhead
 from twophase.coordinator.orphans import key_of, pieces_of
@@ -17,6 +16,7 @@ from twophase.runtime.fork import check_original
 from twophase.runtime.restore import read_checkpoint
 from twophase.runtime.savepoint_restore import is_savepoint, verified
 from twophase.state.checkpoint import CompletedCheckpoint
+from twophase.state.copies import readable_copies
 from twophase.state.entries import Decision, Lineage
 from twophase.state.log import FOLDER, JobLog
 from twophase.state.records import History
@@ -63,7 +63,7 @@ def preview_restore(
     """
     restore, savepoint = _restore(job, path, options)
     remembered = {name: sink.history() for name, sink in sinks.items()}
-    history, own = _own_checkpoints(job, local_path(options.checkpoint_location))
+    history, own = _own_checkpoints(job, options)
     uncommitted = [one for one, decision in own if not decision.committed]
     check_sinks(job, history, remembered, restore, sinks, uncommitted)
     kept = pieces_of((*restore.adopting, *uncommitted))
@@ -110,15 +110,17 @@ def _pending(restore: Restore) -> dict[str, list[Committable]]:
 
 
 def _own_checkpoints(
-    job: str, root: Path
+    job: str, options: JobOptions
 ) -> tuple[History, list[tuple[CompletedCheckpoint, Decision]]]:
     """Return the log of the job's own folder, its uncommitted checkpoints, and the newest one."""
+    root = local_path(options.checkpoint_location)
     if not (root / FOLDER).is_dir():
         return History(), []
     storage = ReadOnlyStorage(root)
     log = JobLog(storage, job)
     history = log.read()
-    store = CompletedCheckpointStore(storage, log, num_retained=1)
+    files = readable_copies(storage, options.copies)
+    store = CompletedCheckpointStore(files, log, num_retained=1)
     newest = history.decisions[-1:]
     found = [one for one in history.decisions if not one.committed or one in newest]
     return history, [(store.read(one), one) for one in found]
