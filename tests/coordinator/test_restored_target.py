@@ -32,6 +32,7 @@ def restore_target(target: MemoryTarget, old: MemoryTarget) -> None:
     """As a backup would: rows, ledger, marks and fence together."""
     target.visible, target.ledger = list(old.visible), set(old.ledger)
     target.high_water, target.fences = dict(old.high_water), dict(old.fences)
+    target.written = dict(old.written)
 
 
 def backup(target: MemoryTarget) -> MemoryTarget:

@@ -87,10 +87,13 @@ class DriverRecovery:
             return
         failpoint("C22")
         aborted = self._close(restore)
-        # not before: a body says which pieces in doubt were committed once, in a restored target
-        context.store.subsume()
         if restore is not None and restore.sink_ahead is SinkAhead.REWIND:
+            # no body goes before its lineage begins: the restored one may be needed again
             rewind(context, restore, Attempt(generation, 0))
+        else:
+            # not before: a body says which pieces in doubt were committed once, in a restored
+            # target
+            context.store.subsume()
         context.store.sweep()
         context.completer.catch_up(newest)
         duration_s = context.clock.monotonic_s() - began_s
