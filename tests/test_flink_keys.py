@@ -36,6 +36,7 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "restore.path": ("/chk/orders/chk/a-1-1.1", "/chk/orders/chk/a-1-1.1"),
     "restore.allow_non_restored_state": ("true", True),
     "restore.claim_mode": ("CLAIM", "claim"),
+    "savepoint.dir": ("file:///savepoints", "file:///savepoints"),
 }
 NAMES = [(name, key) for key in KEYS for name in (key.name, *key.deprecated)]
 

@@ -240,6 +240,12 @@ class JobOptions(Options):
         "disks, each for this job only; a file that is damaged or gone in the job's folder is read "
         "from the first of them that has it intact ([operations](operations.md#copies))",
     )
+    savepoint_dir: str | None = Field(
+        default=None,
+        alias="savepoint.dir",
+        description="the folder for savepoints that are made without a path, each under a name of "
+        "its own; outside the job's",
+    )
     memory_threshold: Size = Field(
         default=20 * 1024,
         alias="checkpoint.memory_threshold",

@@ -86,6 +86,7 @@ KEYS = (
         "checkpoint.memory_threshold",
         ("state.storage.fs.memory-threshold", "state.backend.fs.memory-threshold"),
     ),
+    FlinkKey(f"{_CHECKPOINTING}savepoint-dir", "savepoint.dir", ("state.savepoints.dir",)),
     FlinkKey(
         f"{_CHECKPOINTING}externalized-checkpoint-retention",
         "checkpoint.externalized_retention",
@@ -153,10 +154,6 @@ _INCREMENTAL = (
     "`spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled` in `spark.conf`"
 )
 _LAST_ROWS = "always so: the last rows of a bounded run are in its last checkpoint"
-_SAVEPOINTS = (
-    "no folder for all savepoints: each is made under a path of its own, by `Job.savepoint` or "
-    "`twophase savepoint create`"
-)
 _STORAGE = "always the folder `checkpointLocation`"
 
 INSTEAD = {
@@ -172,8 +169,6 @@ INSTEAD = {
     f"{_CHECKPOINTING}checkpoints-after-tasks-finish.enabled": _LAST_ROWS,
     f"{_CHECKPOINTING}storage": _STORAGE,
     "state.checkpoint-storage": _STORAGE,
-    f"{_CHECKPOINTING}savepoint-dir": _SAVEPOINTS,
-    "state.savepoints.dir": _SAVEPOINTS,
     f"{_CHECKPOINTING}incremental": _INCREMENTAL,
     "state.backend.incremental": _INCREMENTAL,
     "state.backend.type": _BACKEND,

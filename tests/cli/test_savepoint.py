@@ -76,6 +76,17 @@ def test_one_is_made_listed_shown_verified_and_disposed_of(world: Files) -> None
     assert not path.exists()
 
 
+def test_one_without_a_path_is_made_in_savepoint_dir(world: Files) -> None:
+    world.drive(1)
+    path = job_file(world)
+    job = yaml.safe_load(Path(path).read_text())
+    job["options"]["state.savepoints.dir"] = str(world.root / "all")
+    Path(path).write_text(yaml.safe_dump(job))
+    made = command("savepoint", "create", path).stdout
+    [found] = (world.root / "all").iterdir()
+    assert f"Savepoint {found} of job orders" in made
+
+
 def test_a_damaged_one_ends_the_command_with_3_and_says_what_to_do(world: Files) -> None:
     world.drive(2)
     path = world.make()

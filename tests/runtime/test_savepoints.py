@@ -17,6 +17,7 @@ import pytest
 from harness.newer_version import renew
 from harness.savepoint_world import World, killed
 from tests.state.conftest import snapshot
+from twophase.config import JobOptions
 from twophase.errors import (
     ConfigError,
     CorruptRecordError,
@@ -334,10 +335,32 @@ def test_a_job_without_a_checkpoint_has_nothing_to_save(world: World) -> None:
     assert not (world.root / "saved").exists()
 
 
-def savepoints_of(world: World) -> JobSavepoints:
+def savepoints_of(world: World, **options: Any) -> JobSavepoints:
     """Of a job in this process."""
-    parts: Any = SimpleNamespace(name="orders", storage=LocalStorage(world.root / "job"))
+    location = {"checkpointLocation": str(world.root / "job")}
+    parts: Any = SimpleNamespace(
+        name="orders",
+        storage=LocalStorage(world.root / "job"),
+        description=SimpleNamespace(options=JobOptions.parse({**location, **options}, "orders")),
+    )
     return JobSavepoints(parts)
+
+
+def test_without_a_path_each_gets_a_name_of_its_own_in_savepoint_dir(world: World) -> None:
+    world.drive(1)
+    making = savepoints_of(world, **{"savepoint.dir": f"file://{world.root}/all"})
+    made = {making.make(None, lambda: False) for _ in range(2)}
+    made.add(making.stop(None, lambda: None, drain=False))
+    assert len(made) == 3
+    assert {path for path, _ in list_savepoints(str(world.root / "all"))} == made
+    assert all(Path(path).name.startswith("orders-") for path in made)
+
+
+def test_without_a_path_and_savepoint_dir_the_job_is_not_stopped(world: World) -> None:
+    world.drive(1)
+    with pytest.raises(ConfigError, match="no path for the savepoint") as caught:
+        savepoints_of(world).stop(None, lambda: pytest.fail("stopped"), drain=False)
+    assert "savepoint.dir" in caught.value.remedy
 
 
 def test_a_second_one_while_one_is_under_way_is_refused_by_its_reason(world: World) -> None:

@@ -21,7 +21,13 @@ from twophase.coordinator.clock import SystemClock
 from twophase.coordinator.savepoint_finish import finish_savepoint
 from twophase.errors import TwoPhaseError
 from twophase.runtime.savepoint_restore import verified
-from twophase.runtime.savepoints import OPTION, SavepointMaker, list_savepoints, open_savepoint
+from twophase.runtime.savepoints import (
+    OPTION,
+    SavepointMaker,
+    list_savepoints,
+    open_savepoint,
+    savepoint_path,
+)
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.savepoint import Savepoint
 from twophase.state.savepoint_disposal import dispose as dispose_of
@@ -54,7 +60,6 @@ def _job_options(command: Any) -> Any:
             metavar="FOLDER",
             help="The job's folder; sets checkpointLocation.",
         ),
-        click.argument("path", metavar="PATH"),
         click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path)),
     ):
         command = option(command)
@@ -63,13 +68,16 @@ def _job_options(command: Any) -> Any:
 
 @savepoint.command()
 @_job_options
+@click.argument("path", metavar="[PATH]", required=False)
 def create(
     job_file: Path,
-    path: str,
+    path: str | None,
     checkpoint_location: str | None,
     verbose: bool,  # noqa: ARG001 for the display of errors
 ) -> None:
     """Make a savepoint of the newest completed checkpoint in the folder PATH.
+
+    Without PATH it gets a new folder in savepoint.dir.
 
     Only reads the job's folder, so the job may run or be stopped. A job that runs on gets ahead of
     it: to continue from it exactly, stop the job first.
@@ -80,6 +88,7 @@ def create(
     root = ReadOnlyStorage(options.checkpoint_location).root
     turns = iter(range(_WAIT_TURNS))
     maker = SavepointMaker(job.name, root, SystemClock(), options.copies)
+    path = savepoint_path(job.name, path, options)
     maker.make(path, still_waiting=lambda: next(turns, None) is not None)
     _describe(open_savepoint(path))
 
@@ -136,6 +145,7 @@ def verify(path: str, verbose: bool) -> None:  # noqa: ARG001
 
 @savepoint.command()
 @_job_options
+@click.argument("path", metavar="PATH")
 def finish(job_file: Path, path: str, checkpoint_location: str | None, verbose: bool) -> None:
     """Commit the checkpoint of a savepoint whose job was stopped before a sink could commit it.
 

@@ -96,11 +96,12 @@ class Job:
             run.stop()
         self._finished.wait()
 
-    def savepoint(self, path: str) -> str:
+    def savepoint(self, path: str | None = None) -> str:
         """Make a savepoint of the newest committed checkpoint, while the job runs on.
 
         Args:
-            path: a folder, new or empty, outside the job's own.
+            path: a folder, new or empty, outside the job's own; a new one in `savepoint.dir` if
+                it is left out.
 
         Returns:
             The path, as `restore.path` takes it.
@@ -112,7 +113,7 @@ class Job:
         """
         return self._savepoints.make(path, lambda: self._run is not None and self._run.still_runs())
 
-    def stop_with_savepoint(self, path: str, *, drain: bool = False) -> str:
+    def stop_with_savepoint(self, path: str | None = None, *, drain: bool = False) -> str:
         """Stop the job and make a savepoint of its newest checkpoint.
 
         The micro-batch under way is decided and committed, and no other one begins.

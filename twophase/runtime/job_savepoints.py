@@ -10,7 +10,7 @@ from twophase.coordinator.clock import SystemClock
 from twophase.errors import ConfigError, SavepointError, SavepointUnfinishedError
 from twophase.failure_reason import CheckpointFailureReason
 from twophase.runtime.job_parts import JobParts
-from twophase.runtime.savepoints import SavepointMaker, StillWaiting
+from twophase.runtime.savepoints import SavepointMaker, StillWaiting, savepoint_path
 
 
 class JobSavepoints:
@@ -22,25 +22,31 @@ class JobSavepoints:
 
     def __init__(self, parts: JobParts) -> None:
         self._name = parts.name
-        options = parts.description.options
+        self._options = options = parts.description.options
         self._maker = SavepointMaker(parts.name, parts.storage.root, SystemClock(), options.copies)
         self._lock = threading.Lock()
 
-    def make(self, path: str, still_waiting: StillWaiting) -> str:
+    def make(self, path: str | None, still_waiting: StillWaiting) -> str:
         """Make a savepoint of the newest committed checkpoint; return its path.
 
+        Args:
+            path: the savepoint's folder; None for a new one in `savepoint.dir`.
+            still_waiting: says how long to wait for Spark.
+
         Raises:
+            ConfigError: the path is not right.
             SavepointError: another one is under way, or this one could not be made.
         """
+        path = savepoint_path(self._name, path, self._options)
         with self._alone():
             self._maker.make(path, committed_only=True, still_waiting=still_waiting)
         return path
 
-    def stop(self, path: str, stop: Callable[[], None], *, drain: bool) -> str:
+    def stop(self, path: str | None, stop: Callable[[], None], *, drain: bool) -> str:
         """Stop the job after its micro-batch, then make a savepoint of its newest checkpoint.
 
         Args:
-            path: the savepoint's folder.
+            path: as for `make`.
             stop: stops the job when the micro-batch under way is decided.
             drain: refused.
 
@@ -56,6 +62,7 @@ class JobSavepoints:
                 "query's watermark to the end of time. The job was not stopped.",
                 remedy="stop it with drain=False: open windows stay in the savepoint.",
             )
+        path = savepoint_path(self._name, path, self._options)
         with self._alone():
             self._maker.check(path)
             stop()

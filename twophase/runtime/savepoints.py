@@ -11,11 +11,13 @@ Nothing is written to the job's folder, so a driver that is running is not distu
 from __future__ import annotations
 
 import json
+import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from twophase.config import JobOptions
 from twophase.coordinator.clock import Clock
 from twophase.errors import (
     CheckpointMissingError,
@@ -191,6 +193,22 @@ class SavepointMaker:
         except (OSError, ValueError, KeyError, IndexError, TypeError):
             watermark_ms = 0
         return "v1\n" + json.dumps({"nextBatchWatermarkMs": watermark_ms})
+
+
+def savepoint_path(job: str, path: str | None, options: JobOptions) -> str:
+    """Return where a savepoint is made: the given path, or a new name in `savepoint.dir`.
+
+    Raises:
+        ConfigError: neither is given.
+    """
+    if path is not None:
+        return path
+    if options.savepoint_dir is None:
+        raise ConfigError(
+            f"Job {job!r}: there is no path for the savepoint. Nothing was written.",
+            remedy="name a path, or set savepoint.dir.",
+        )
+    return str(local_path(options.savepoint_dir, "savepoint.dir") / f"{job}-{secrets.token_hex(6)}")
 
 
 def open_savepoint(path: str) -> Savepoint:
