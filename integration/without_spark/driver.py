@@ -260,23 +260,18 @@ class Query:
         starts, ends = (
             source.offsets_of(lines[0]) for lines in (pending.offsets.start, pending.offsets.end)
         )
+        parts = source.split(starts, ends, self._driver.settings.get("tasks", source.PARTITIONS))
         tasks = [
-            Task(
-                name,
-                partition,
-                starts[partition],
-                ends[partition],
-                WriterTask(sink, pending.transaction(name)),
-            )
+            Task(name, index, ranges, WriterTask(sink, pending.transaction(name)))
             for name, sink in self._driver.sinks.items()
-            for partition in range(source.PARTITIONS)
+            for index, ranges in enumerate(parts)
         ]
         results: dict[str, dict[int, Committable | None]] = defaultdict(dict)
         began_s = time.monotonic()
 
         def done(task: Task, subtask: Subtask, committable: Committable | None) -> None:
             results[task.sink][subtask.index] = committable
-            if len(results[task.sink]) == source.PARTITIONS:
+            if len(results[task.sink]) == len(parts):
                 pieces = [
                     piece for _, piece in sorted(results[task.sink].items()) if piece is not None
                 ]

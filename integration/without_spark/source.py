@@ -12,7 +12,9 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -53,6 +55,44 @@ def read(partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
         for order in workload.orders(offset * PARTITIONS + partition, 1)
     ]
     yield pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+
+
+@dataclass(frozen=True)
+class Range:
+    """Records of one partition.
+
+    Attributes:
+        partition: of the input.
+        start: the first offset.
+        end: behind the last offset.
+    """
+
+    partition: int
+    start: int
+    end: int
+
+
+def split(starts: Sequence[int], ends: Sequence[int], tasks: int) -> list[tuple[Range, ...]]:
+    """Deal the records of all partitions to tasks, each about as many."""
+    records = [
+        (partition, offset)
+        for partition in range(PARTITIONS)
+        for offset in range(starts[partition], ends[partition])
+    ]
+    parts = []
+    for task in range(tasks):
+        mine = records[len(records) * task // tasks : len(records) * (task + 1) // tasks]
+        offsets: dict[int, list[int]] = defaultdict(list)
+        for partition, offset in mine:
+            offsets[partition].append(offset)
+        parts.append(tuple(Range(one, found[0], found[-1] + 1) for one, found in offsets.items()))
+    return parts
+
+
+def read_all(ranges: Iterable[Range]) -> Iterator[pa.RecordBatch]:
+    """The records of ranges, one after the other."""
+    for one in ranges:
+        yield from read(one.partition, one.start, one.end)
 
 
 def offsets_after(count: int) -> list[int]:

@@ -45,16 +45,14 @@ class Task:
 
     Attributes:
         sink: the sink's name.
-        partition: of the input.
-        start: its first offset.
-        end: behind its last offset.
+        index: among the tasks of its sink.
+        ranges: of the input.
         writer: writes the rows.
     """
 
     sink: str
-    partition: int
-    start: int
-    end: int
+    index: int
+    ranges: tuple[source.Range, ...]
     writer: WriterTask
 
 
@@ -93,7 +91,7 @@ class Workers:
         try:
             for task in tasks:
                 self._attempts += 1
-                subtask = Subtask(task.partition, self._attempts)
+                subtask = Subtask(task.index, self._attempts)
                 connection = self._start(task, subtask)
                 attempts[connection] = subtask
                 running[connection] = _Running(task, _first_word(connection))
@@ -144,9 +142,7 @@ def _work(connection: Connection) -> NoReturn:
         armed, task, subtask = pickle.loads(connection.recv_bytes())
         failpoints.arm(armed)
         try:
-            committable = task.writer.write(
-                source.read(task.partition, task.start, task.end), subtask
-            )
+            committable = task.writer.write(source.read_all(task.ranges), subtask)
             result = {"committable": json.dumps(committable.to_json()) if committable else None}
         except Exception:  # noqa: BLE001 carried to the driver, which raises it
             result = {"error": traceback.format_exc()}
