@@ -21,6 +21,8 @@ _ERROR = re.compile(r"`(\w+Error)`")
 # The rows that neither table of states walks through: the test that provokes the state, does what
 # the row says, and counts rows.
 ELSEWHERE = {
+    "a sink has another name": "tests/coordinator/test_sink_names.py::"
+    "test_a_sink_gets_another_name_if_that_is_allowed",
     "another driver runs": f"{_BY_HAND}::test_a_driver_that_was_overtaken_is_left_stopped",
     "the job was stopped and has deleted its checkpoints": "tests/runtime/test_retention.py::"
     "test_a_stopped_job_deletes_its_checkpoints_and_does_not_start_again_from_the_beginning",

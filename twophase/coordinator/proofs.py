@@ -15,16 +15,19 @@ there, and no longer notice that older rows are missing.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from twophase.errors import CheckpointMissingError, FencedError, TargetChangedError
+from twophase.errors import CheckpointMissingError, ConfigError, FencedError, TargetChangedError
 from twophase.protocol.sink import Sink, SinkHistory
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import Decision, Proof
 from twophase.state.log import JobLog
 from twophase.state.records import History
 from twophase.state.store import CompletedCheckpointStore
+
+_log = logging.getLogger("twophase")
 
 
 class Proofs:
@@ -233,6 +236,43 @@ def check_targets(
             continue
         if not knows(remembered[proof.sink], proof) and not knows(history := sink.history(), proof):
             raise proofs.changed(proof, sink, history)
+
+
+def check_names(
+    job: str, expected: Sequence[Proof], sinks: Mapping[str, Sink], *, may_rename: bool
+) -> None:
+    """Reject a sink that has another name now; warn of one that has left the job.
+
+    A target knows a sink by its name. Under another one it has neither fence nor proofs: writers of
+    older drivers are not fenced, and nobody notices that it was restored from a backup.
+
+    Args:
+        job: the job's name.
+        expected: the committed checkpoints.
+        sinks: by name.
+        may_rename: whether a warning is enough.
+
+    Raises:
+        ConfigError: a new sink has the target of one that has left.
+    """
+    known = {proof.sink for proof in expected}
+    added = {sink.target(): name for name, sink in sinks.items() if name not in known}
+    for proof in expected:
+        if proof.sink in sinks:
+            continue
+        name = added.get(proof.target)
+        if name is not None and not may_rename:
+            raise ConfigError(
+                f"Job {job!r}: sink {name!r} writes to {proof.target}, as sink {proof.sink!r} did. "
+                "The target knows the job's rows by that name. Nothing was written.",
+                remedy=f"name the sink {proof.sink!r} again; or, after a clean stop, set "
+                "restore.allow_non_restored_state once.",
+            )
+        _log.warning(
+            "job %s: sink %r, whose last rows in %s are those of checkpoint %d, %s",
+            *(job, proof.sink, proof.target, proof.checkpoint),
+            "has left the job" if name is None else f"is sink {name!r} from now on",
+        )
 
 
 def has_moved(proof: Proof, sink: Sink | None) -> bool:

@@ -7,7 +7,7 @@ from functools import partial
 
 from twophase.config import SinkAhead
 from twophase.coordinator.context import JobContext
-from twophase.coordinator.proofs import check_targets
+from twophase.coordinator.proofs import check_names, check_targets
 from twophase.coordinator.recovery_steps import Restore
 from twophase.coordinator.rewind import check_rewind
 from twophase.errors import CheckpointMissingError, RestoreRefusedError
@@ -70,6 +70,8 @@ class SinkValidation:
             uncommitted = [context.store.read(one) for one in waiting]
             check_sinks(context.job, history, remembered, restore, context.sinks, uncommitted)
         expected = restore.committed if restore else context.proofs.committed()
+        may_rename = context.options.allow_non_restored_state
+        check_names(context.job, expected, context.sinks, may_rename=may_rename)
         check_targets(
             context.proofs, expected, context.sinks, remembered, may_move=restore is not None
         )
