@@ -326,8 +326,8 @@ class JobOptions(Options):
     allow_non_restored_state: bool = Field(
         default=False,
         alias="restore.allow_non_restored_state",
-        description="drop state that the job has no place for, or whose file is gone or damaged; let "
-        "a sink have another name; "
+        description="drop state that the job has no place for, or whose file is gone or damaged; "
+        "let a sink have another name; "
         "restore a plan that looks stateful to twophase and is not",
     )
     error_if_no_checkpoint: bool = Field(

@@ -66,6 +66,8 @@ def test_a_sink_gets_another_name_if_that_is_allowed(
     begin: Begin, targets: Targets, caplog: pytest.LogCaptureFixture
 ) -> None:
     renamed = {"facts": targets["facts"], "pond": targets["lake"]}
+    with pytest.raises(ConfigError):
+        begin(renamed)
     with caplog.at_level(logging.WARNING, "twophase"):
         begin(renamed, **{"restore.allow_non_restored_state": True}).run(1)
     assert [visible(target) for target in targets.values()] == [[*range(20)], [*range(20)]]
