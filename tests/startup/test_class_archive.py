@@ -14,8 +14,9 @@ from typing import BinaryIO
 
 import pytest
 
-from twophase.startup import class_archive
+from twophase.startup import class_archive, quick_start
 from twophase.startup.class_archive import ClassArchive
+from twophase.startup.java import java_version
 from twophase.startup.quick_start import find_archive, jvm_environment
 
 
@@ -216,6 +217,7 @@ def test_a_spark_that_is_not_there_has_none(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_what_the_user_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     made(ClassArchive())
+    monkeypatch.setattr(quick_start, "java_version", lambda: 17)
     monkeypatch.setenv("PYSPARK_PYTHON", "/my/python")
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Dmine=1")
     environment = jvm_environment(find_archive((), {}))
@@ -227,3 +229,31 @@ def test_what_the_user_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
         find_archive((), {"spark.driver.extraJavaOptions": "-XX:SharedArchiveFile=/mine.jsa"})
         is None
     )
+
+
+@pytest.mark.parametrize(
+    ("release", "version"),
+    [
+        ('IMPLEMENTOR="Debian"\nJAVA_VERSION="17.0.15"\n', 17),
+        ('JAVA_VERSION="21"\n', 21),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_the_version_of_java_is_read_from_its_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str | None, version: int | None
+) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").touch()
+    if release is not None:
+        (tmp_path / "release").write_text(release)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert java_version() == version
+
+
+@pytest.mark.parametrize(("version", "taken"), [(17, True), (21, False), (None, True)])
+def test_java_21_is_given_no_archive(
+    monkeypatch: pytest.MonkeyPatch, version: int | None, taken: bool
+) -> None:
+    monkeypatch.setattr(quick_start, "java_version", lambda: version)
+    assert (quick_start.find_archive([], {}) is not None) is taken

@@ -43,6 +43,7 @@ _LOG = "recording.log"
 _RECORDING = "twophase.runtime.class_archive_rehearsal"
 _RECORD_TIMEOUT_S = 3600  # at the lowest priority, on a machine that a job may keep busy
 _TRY_AGAIN_S = 24 * 3600
+_REFUSES_DUPLICATES = 21
 _PAGE_BYTES = 4096
 _PAGES = 64
 # A mismatch costs time only, and must not look like an error in the log.
@@ -54,6 +55,18 @@ _CLASS_PATH_VARIABLES = (
     "HADOOP_CONF_DIR",
     "YARN_CONF_DIR",
 )
+
+
+def takes_archives(version: int | None) -> bool:
+    """Return whether Java of a version maps an archive of Spark's classes that it has recorded.
+
+    Spark has one jar twice in its class path. Java 21 leaves the second one out when it records,
+    not when it compares, and so refuses the archive (seen with 21.0.13).
+
+    Args:
+        version: as of `java_version`.
+    """
+    return version is None or version < _REFUSES_DUPLICATES
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -26,6 +27,16 @@ def java() -> str:
             "set JAVA_HOME.",
         )
     return found
+
+
+def java_version() -> int | None:
+    """Return the version of that Java, such as 17; None if its home does not say."""
+    release = Path(java()).resolve().parents[1] / "release"
+    try:
+        found = re.search(r'^JAVA_VERSION="(\d+)', release.read_text(), flags=re.MULTILINE)
+    except OSError:
+        return None
+    return int(found[1]) if found else None
 
 
 def spark_home() -> str:

@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from twophase.errors import ServiceError
-from twophase.startup.class_archive import SUBMIT_OPTIONS_VARIABLE, ClassArchive
+from twophase.startup.class_archive import SUBMIT_OPTIONS_VARIABLE, ClassArchive, takes_archives
 from twophase.startup.daemon import PRELOAD_VARIABLE
-from twophase.startup.java import SHORT_LIVED, spark_home
+from twophase.startup.java import SHORT_LIVED, java_version, spark_home
 from twophase.startup.worker_python import worker_python
 
 SWITCH_VARIABLE = "TWOPHASE_QUICK_START"
@@ -55,6 +55,8 @@ def find_archive(jars: Sequence[Path], conf: Mapping[str, str]) -> ClassArchive 
         return None
     archive = ClassArchive(tuple(sorted(jars)))
     try:
+        if not takes_archives(java_version()):
+            return None
         archive.is_due()
     except (OSError, ServiceError) as error:
         _log.debug("no class archive: %s", error)

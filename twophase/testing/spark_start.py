@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from twophase.startup.class_archive import SUBMIT_OPTIONS_VARIABLE, ClassArchive
+from twophase.startup.class_archive import SUBMIT_OPTIONS_VARIABLE, ClassArchive, takes_archives
 from twophase.startup.daemon import MODULE
-from twophase.startup.java import SHORT_LIVED
+from twophase.startup.java import SHORT_LIVED, java_version
 from twophase.startup.progress import show_progress
 from twophase.startup.quick_start import DAEMON_KEY, PYTHON_VARIABLE, jvm_environment
 from twophase.startup.worker_python import worker_python
@@ -28,23 +28,24 @@ def spark_environment(conf: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return environment variables for a process that will start Spark.
 
     The first call on a machine records the class archive, which takes about half a minute. A JVM
-    that cannot record or read one starts without. Delta's classes are in it if its
-    jars are in the cache.
+    that cannot record or read one starts without: Java 21 always does. Delta's classes are in it
+    if its jars are in the cache.
 
     Args:
         conf: additional Spark configuration.
     """
     jars = delta_jars()
-    archive = ClassArchive(jars)
-    if archive.is_due():
+    archive = ClassArchive(jars) if takes_archives(java_version()) else None
+    if archive and archive.is_due():
         with show_progress("Recording Spark's classes for faster starts"):
             archive.record(_delta_conf(jars))
+    mapping = archive.options() if archive else []
     settings = {DAEMON_KEY: MODULE, **(conf or {})}
     arguments = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
     return {
         **jvm_environment(archive),
         # Replaces the options that this process itself may have been started with.
-        SUBMIT_OPTIONS_VARIABLE: shlex.join([*SHORT_LIVED, *archive.options()]),
+        SUBMIT_OPTIONS_VARIABLE: shlex.join([*SHORT_LIVED, *mapping]),
         PYTHON_VARIABLE: str(worker_python()),
         "PYSPARK_SUBMIT_ARGS": shlex.join([*arguments, "pyspark-shell"]),
     }
