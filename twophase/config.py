@@ -150,6 +150,13 @@ class ExternalizedRetention(StrEnum):
     NO_EXTERNALIZED_CHECKPOINTS = "no_externalized_checkpoints"
 
 
+class StateBackend(StrEnum):
+    """Spark's state store for keyed state, under Flink's names."""
+
+    ROCKSDB = "rocksdb"
+    HASHMAP = "hashmap"
+
+
 class RestartStrategy(StrEnum):
     """Restart strategy of the job after a restartable error."""
 
@@ -244,6 +251,21 @@ class JobOptions(Options):
         gt=0,
         description="longest such pause; a decided checkpoint is tried until it is committed",
     )
+    state_backend: StateBackend | None = Field(
+        default=None,
+        alias="state.backend",
+        description="where Spark keeps keyed state: `rocksdb` (on disk, for large state and "
+        "`transformWithState`) or `hashmap` (in the executors' memory); without it, what "
+        "`spark.sql.streaming.stateStore.providerClass` says. A job keeps the one that it began "
+        "with ([state backends](operations.md#state-backends))",
+    )
+    state_backend_incremental: bool | None = Field(
+        default=None,
+        alias="state.backend.incremental",
+        description="write what a micro-batch has changed instead of whole tables (changelog "
+        "checkpointing of RocksDB); may be changed from start to start; without it, `true` with "
+        "`state.backend` `rocksdb`, unless Spark's own setting says otherwise",
+    )
     restart_strategy: RestartStrategy = Field(
         default=RestartStrategy.EXPONENTIAL,
         alias="restart.strategy",
@@ -308,3 +330,11 @@ class JobOptions(Options):
         if pause_s and info.data.get("max_concurrent", 1) > 1:
             raise ValueError("a pause after each commit needs checkpoint.max_concurrent = 1")
         return pause_s
+
+    @field_validator("state_backend_incremental")
+    @classmethod
+    def _incremental_rocksdb(cls, incremental: bool | None, info: ValidationInfo) -> bool | None:
+        """The other backend has one way to write its files, which has no name."""
+        if incremental is not None and info.data.get("state_backend") == StateBackend.HASHMAP:
+            raise ValueError("it is an option of RocksDB: leave it out with state.backend hashmap")
+        return incremental

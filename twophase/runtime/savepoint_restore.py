@@ -50,6 +50,10 @@ class SavepointRestore:
     restore: Restore
     savepoint: Savepoint | None
 
+    def noted_header(self) -> str:
+        """What Spark noted with the newest offsets in it; empty if its copy is not used."""
+        return noted_header(self.savepoint) if self.savepoint else ""
+
     def lay(self, root: Path, generation: int) -> None:
         """Step 3. If it fails, nothing of it is left.
 
@@ -147,6 +151,15 @@ def verified(job: str, path: str) -> Savepoint:
         )
     savepoint.verify()
     return savepoint
+
+
+def noted_header(savepoint: Savepoint) -> str:
+    """Return what Spark noted with the newest offsets in a savepoint; empty if it does not say."""
+    folder = f"{_SPARK}/offsets"
+    offsets = savepoint.manifest.below(folder)
+    newest = max(offsets, key=lambda file: int(file.path.rpartition("/")[2]), default=None)
+    lines = b"".join(savepoint.content(newest)).decode().split("\n") if newest else []
+    return lines[1] if len(lines) > 1 else ""
 
 
 def _lays(
