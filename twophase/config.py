@@ -256,15 +256,14 @@ class JobOptions(Options):
         alias="state.backend",
         description="where Spark keeps keyed state: `rocksdb` (on disk, for large state and "
         "`transformWithState`) or `hashmap` (in the executors' memory); without it, what "
-        "`spark.sql.streaming.stateStore.providerClass` says. A job keeps the one that it began "
-        "with ([state backends](operations.md#state-backends))",
+        "`spark.sql.streaming.stateStore.providerClass` says",
     )
     state_backend_incremental: bool | None = Field(
         default=None,
         alias="state.backend.incremental",
-        description="write what a micro-batch has changed instead of whole tables (changelog "
-        "checkpointing of RocksDB); may be changed from start to start; without it, `true` with "
-        "`state.backend` `rocksdb`, unless Spark's own setting says otherwise",
+        description="only with RocksDB: write the changes of a micro-batch instead of whole tables "
+        "(changelog checkpointing); without it, `true` with `state.backend` `rocksdb`, unless "
+        "`spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled` is set",
     )
     restart_strategy: RestartStrategy = Field(
         default=RestartStrategy.EXPONENTIAL,
