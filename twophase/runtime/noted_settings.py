@@ -30,6 +30,14 @@ def conf_in(path: Path) -> Mapping[str, str]:
         return {}
 
 
+def shuffle_partitions(header: str) -> int | None:
+    """Return how many partitions a header says that keyed state has; None if it does not say."""
+    try:
+        return int(json.loads(header)["conf"][_SHUFFLE_PARTITIONS])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
 def newest_header(path: Path) -> str:
     """Return what Spark noted with the newest planned micro-batch; empty if there is none."""
     return header_of(path, SparkFolder(path, Lineage("")).planned())

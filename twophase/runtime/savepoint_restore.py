@@ -71,7 +71,8 @@ class SavepointRestore:
         try:
             folder.mkdir(mode=0o700, parents=True)
             (folder / LAID_BY).write_text(str(generation))
-            _lay(self.savepoint, folder)
+            lay_spark(self.savepoint, folder)
+            failpoint("S06")
         except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)
             if isinstance(error, OSError):
@@ -126,10 +127,11 @@ def load_savepoint(
     lineage = Lineage(
         id=new_lineage_id(),
         restored_from=savepoint.where,
-        first_checkpoint=manifest.checkpoint + 1 if lays else 1,
+        first_checkpoint=manifest.last_batch + 1 if lays else 1,
         start=() if lays else states.start_offsets(checkpoint, options),
         ancestors=savepoint.ancestors(),
         proofs=checkpoint.proofs,
+        rescaled=manifest.rescaled if lays else (),
     )
     restore = Restore(checkpoint, lineage, savepoint.pending())
     return SavepointRestore(restore, savepoint if lays else None)
@@ -208,7 +210,13 @@ def _check_room(savepoint: Savepoint, root: Path) -> None:
         )
 
 
-def _lay(savepoint: Savepoint, folder: Path) -> None:
+def lay_spark(savepoint: Savepoint, folder: Path) -> None:
+    """Write the savepoint's copy of Spark's folder to a new folder, durably, without `metadata`.
+
+    Raises:
+        OSError: it could not be written.
+        CorruptRecordError: the savepoint has changed since it was verified.
+    """
     for file in savepoint.manifest.below(_SPARK):
         path = file.path.removeprefix(f"{_SPARK}/")
         target = folder / path
@@ -221,7 +229,6 @@ def _lay(savepoint: Savepoint, folder: Path) -> None:
                     made.write(data)
         failpoint("S05")
     sync_file_system(folder)
-    failpoint("S06")
 
 
 def _not_laid(savepoint: Savepoint, folder: Path, error: OSError) -> SavepointError:
