@@ -110,9 +110,14 @@ class Driver:
         self.states.initialize(found, context.options)
         return self
 
-    def write(self, pending: PendingCheckpoint) -> None:
-        """Give every sink the ten rows of the checkpoint in two pieces."""
-        first = pending.checkpoint * 10
+    def write(self, pending: PendingCheckpoint, first: int | None = None) -> None:
+        """Give every sink the ten rows of the checkpoint in two pieces.
+
+        Args:
+            pending: the checkpoint.
+            first: the first row, if not ten times its number.
+        """
+        first = pending.checkpoint * 10 if first is None else first
         for name, sink in self.sinks.items():
             pieces = []
             for index in (0, 1):
