@@ -119,7 +119,16 @@ class Rescaler:
         lay_spark(self._savepoint, scratch)
         (scratch / "metadata").write_text(json.dumps({"id": new_lineage_id()}))
         failpoint("S11")
-        if (operator := state_stores.single_partition(scratch / "state")) is not None:
+        try:
+            operator = state_stores.single_partition(scratch / "state")
+        except (KeyError, TypeError, ValueError) as error:
+            raise SavepointError(
+                f"The savepoint {self._savepoint.where} cannot be rescaled: Spark's description of "
+                f"its operators is not one that this version knows: {error!r}. "
+                "Nothing of the new savepoint is left.",
+                remedy="restore it as it is; its partitions stay the same.",
+            ) from error
+        if operator is not None:
             raise ConfigError(
                 f"The savepoint {self._savepoint.where} cannot be rescaled: its operator "
                 f"{operator} keeps all of its state in one partition, where Spark looks for it. "

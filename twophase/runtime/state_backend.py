@@ -40,6 +40,11 @@ def wanted_settings(job: str, options: JobOptions, session: SparkSession) -> Map
     Raises:
         ConfigError: an option contradicts what the user has set in Spark, or has no effect.
     """
+    with _starting:  # another job of this session may be starting
+        return _wanted(job, options, session)
+
+
+def _wanted(job: str, options: JobOptions, session: SparkSession) -> Mapping[str, str]:
     backend, incremental = options.state_backend, options.state_backend_incremental
     wanted = {}
     if backend is not None:
@@ -105,11 +110,8 @@ def applied(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None
     """Have settings in a session for the block in which a query starts.
 
     A query has a copy of the session's settings from its start on, so they are put back as they
-    were.
+    were. Queries of other jobs start before or after, also those without settings.
     """
-    if not settings:
-        yield
-        return
     with _starting:
         before = {key: session.conf.get(key, None) for key in settings}
         try:

@@ -161,13 +161,8 @@ def _listed(path: Path) -> frozenset[str] | None:
 def _has_version(operator: Path, version: int) -> bool:
     try:
         stores = list(_stores(operator))
-    except (
-        FileNotFoundError,
-        ValueError,
-        KeyError,
-        TypeError,
-    ):  # a format that this version does not know
-        return False
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return False  # a format of another version
     return bool(stores) and all(
         any(_exists(store / f"{version}.{kind}") for kind in _MADE_BY_A_TASK) for store in stores
     )
