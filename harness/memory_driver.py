@@ -110,14 +110,12 @@ class Driver:
         self.states.initialize(found, context.options)
         return self
 
-    def write(self, pending: PendingCheckpoint, first: int | None = None) -> None:
-        """Give every sink the ten rows of the checkpoint in two pieces.
+    def write(self, pending: PendingCheckpoint) -> None:
+        """Give every sink the ten rows of the checkpoint in two pieces."""
+        self.write_rows(pending, pending.checkpoint * 10)
 
-        Args:
-            pending: the checkpoint.
-            first: the first row, if not ten times its number.
-        """
-        first = pending.checkpoint * 10 if first is None else first
+    def write_rows(self, pending: PendingCheckpoint, first: int) -> None:
+        """Give every sink ten rows, from the first one on."""
         for name, sink in self.sinks.items():
             pieces = []
             for index in (0, 1):

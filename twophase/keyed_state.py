@@ -45,6 +45,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 AccT = TypeVar("AccT")
 OutT = TypeVar("OutT")
+InT_contra = TypeVar("InT_contra", contravariant=True)
+OutT_co = TypeVar("OutT_co", covariant=True)
 
 Ttl = str | float | timedelta
 Schema = str | DataType
@@ -53,16 +55,16 @@ _ONE_TYPE = re.compile(r"\s*\w+\s*([<(].*)?", re.DOTALL)
 _declared: WeakKeyDictionary[StatefulProcessorHandle, set[str]] = WeakKeyDictionary()
 
 
-class AggregateFunction(Protocol[T, AccT, OutT]):
+class AggregateFunction(Protocol[InT_contra, AccT, OutT_co]):
     """Adds values to an accumulator, which is what the state keeps. Called on the executors."""
 
     def create_accumulator(self) -> AccT:
         """Return the accumulator of no values."""
 
-    def add(self, value: T, accumulator: AccT) -> AccT:
+    def add(self, value: InT_contra, accumulator: AccT) -> AccT:
         """Return an accumulator with one more value."""
 
-    def get_result(self, accumulator: AccT) -> OutT:
+    def get_result(self, accumulator: AccT) -> OutT_co:
         """Return the result for an accumulator."""
 
 
@@ -345,7 +347,7 @@ def _ttl_ms(name: str, ttl: Ttl | None) -> int | None:
         return None
     try:
         found: Any = ttl.total_seconds() if isinstance(ttl, timedelta) else parse_duration_s(ttl)
-        ttl_ms = round(found * 1000)
+        ttl_ms: int = round(found * 1000)
     except (TypeError, ValueError, OverflowError) as error:
         raise _bad_ttl(name, ttl, str(error)) from None
     if ttl_ms < 1:

@@ -132,7 +132,7 @@ class World:
 
             def pre_commit(pending: PendingCheckpoint) -> None:
                 self.keep(spark.path, number)
-                driver.write(pending, next_of(spark.path, number - 1))
+                driver.write_rows(pending, next_of(spark.path, number - 1))
 
             driver.coordinator.checkpoint(number, offsets, pre_commit)
         self.note(spark.path / "commits" / str(number), 'v1\n{"nextBatchWatermarkMs":0}')

@@ -31,6 +31,10 @@ _NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
 _RESULT = "id long, last long, seen array<long>, digits array<long>, largest long, mean double"
 
 
+def larger(one: int, other: int) -> int:
+    return max(one, other)
+
+
 class Everything(StatefulProcessor):
     """Keeps each kind of state of the records of a key, and gives all of them out."""
 
@@ -38,7 +42,7 @@ class Everything(StatefulProcessor):
         self._last = value_state(handle, "last", "long")
         self._seen = list_state(handle, "seen", "long")
         self._digits = map_state(handle, "digits", "string", "count long")
-        self._largest = reducing_state(handle, "largest", "long", max)
+        self._largest = reducing_state(handle, "largest", "long", larger)
         self._mean = aggregating_state(handle, "mean", "count long, total long", Mean())
 
     def add(self, number: int) -> None:
@@ -70,7 +74,7 @@ class Everything(StatefulProcessor):
 
 class InPandas(Everything):
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
-        import pandas as pd
+        import pandas as pd  # type: ignore[import-untyped]
 
         for number in sorted(int(number) for frame in rows for number in frame["id"]):
             self.add(number)
@@ -81,11 +85,11 @@ def keyed(frame: DataFrame) -> Any:
     return frame.withColumn("key", F.col("id") % 2).groupBy("key")
 
 
-def rows_form(frame: DataFrame) -> DataFrame:
+def rows_form(frame: DataFrame) -> Any:
     return keyed(frame).transformWithState(Everything(), _RESULT, "Append", "None")
 
 
-def pandas_form(frame: DataFrame) -> DataFrame:
+def pandas_form(frame: DataFrame) -> Any:
     return keyed(frame).transformWithStateInPandas(InPandas(), _RESULT, "Append", "None")
 
 

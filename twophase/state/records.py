@@ -258,7 +258,7 @@ class History:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values, without what older versions do not know if there is none of it."""
-        value = _without_rescaled(asdict(self))
+        value: dict[str, Any] = _without_rescaled(asdict(self))
         for name in ("stats", "released"):
             if not value[name]:
                 del value[name]
@@ -281,7 +281,7 @@ def record_to_json(record: Record) -> dict[str, Any]:
     """Return the fields of a record as JSON values; its kind is stored separately."""
     if isinstance(record, SubsumedRecord):
         return {"history": record.history.to_json()}
-    value = _without_rescaled(asdict(record))
+    value: dict[str, Any] = _without_rescaled(asdict(record))
     if isinstance(record, CommittedRecord) and record.stats is None:
         del value["stats"]
     return value
