@@ -251,20 +251,6 @@ class JobOptions(Options):
         gt=0,
         description="longest such pause; a decided checkpoint is tried until it is committed",
     )
-    state_backend: StateBackend | None = Field(
-        default=None,
-        alias="state.backend",
-        description="where Spark keeps keyed state: `rocksdb` (on disk, for large state and "
-        "`transformWithState`) or `hashmap` (in the executors' memory); without it, what "
-        "`spark.sql.streaming.stateStore.providerClass` says",
-    )
-    state_backend_incremental: bool | None = Field(
-        default=None,
-        alias="state.backend.incremental",
-        description="only with RocksDB: write the changes of a micro-batch instead of whole tables "
-        "(changelog checkpointing); without it, `true` with `state.backend` `rocksdb`, unless "
-        "`spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled` is set",
-    )
     restart_strategy: RestartStrategy = Field(
         default=RestartStrategy.EXPONENTIAL,
         alias="restart.strategy",
@@ -293,6 +279,20 @@ class JobOptions(Options):
         description="failure_rate: what failures are counted over; exponential: time without "
         "failure after which the pause is "
         "reset",
+    )
+    state_backend: StateBackend | None = Field(
+        default=None,
+        alias="state.backend",
+        description="where Spark keeps keyed state: `rocksdb` (on disk, for large state and "
+        "`transformWithState`) or `hashmap` (in the executors' memory); without it, what "
+        "`spark.sql.streaming.stateStore.providerClass` says",
+    )
+    state_backend_incremental: bool | None = Field(
+        default=None,
+        alias="state.backend.incremental",
+        description="only with RocksDB: write the changes of a micro-batch instead of whole tables "
+        "(changelog checkpointing); without it, `true` with `state.backend` `rocksdb`, unless "
+        "`spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled` is set",
     )
     restore_path: str | None = Field(
         default=None,

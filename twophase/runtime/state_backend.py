@@ -109,8 +109,8 @@ def is_rocksdb(header: str) -> bool:
 def applied(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """Have settings in a session for the block in which a query starts.
 
-    A query has a copy of the session's settings from its start on, so they are put back as they
-    were. Queries of other jobs start before or after, also those without settings.
+    A query has a copy of the session's settings from its start on, so the session then gets its own
+    again. Queries of other jobs start before or after, also those without settings.
     """
     with _starting:
         before = {key: session.conf.get(key, None) for key in settings}
