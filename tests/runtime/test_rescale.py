@@ -147,6 +147,14 @@ def test_more_partitions_than_before_must_all_have_a_version(world: Partitioned)
     assert not state_stores.have_version(state, 4)
 
 
+def test_of_an_operator_s_descriptions_the_newest_counts(tmp_path: Path) -> None:
+    world, operator = Partitioned(tmp_path), tmp_path / "state" / "0"
+    for batch, partitions in ((0, 3), (10, 1), (9, 2)):
+        world.note(operator / "_metadata" / "v2" / str(batch), world.described(partitions))
+    world.note(operator / "0" / "12.zip", "state")
+    assert state_stores.have_version(tmp_path / "state", 12)
+
+
 def test_what_is_pending_stays_pending_and_is_committed_under_its_old_identity(
     world: Partitioned,
 ) -> None:
