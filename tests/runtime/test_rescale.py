@@ -125,7 +125,7 @@ def test_a_savepoint_of_a_rescaled_job_is_restored_and_rescaled_again(world: Par
     world.drive(3, "second", **restoring(first))
     saved = world.make("next", "second")
     assert open_savepoint(str(saved)).manifest.rescaled == ()
-    world.drive(5, "third", **restoring(world.rescale(saved, 5, world.root / "third saved")))
+    world.drive(5, "third", **restoring(world.rescale(saved, 5, world.root / "third-saved")))
     world.is_exact("third", 5)
 
 
@@ -229,6 +229,13 @@ def test_a_new_savepoint_in_the_old_one_or_around_it_is_refused(
     world.drive(1)
     world.make()
     refused(world, ConfigError, "or around it", output=output)
+
+
+@pytest.mark.parametrize("output", ["two words", "100%", "größer", "a:b"])
+def test_a_path_that_spark_would_encode_is_refused(world: Partitioned, output: str) -> None:
+    world.drive(1)
+    world.make()
+    refused(world, ConfigError, "path of plain characters", output=output)
 
 
 def test_one_over_another_savepoint_or_other_files_is_refused(world: Partitioned) -> None:

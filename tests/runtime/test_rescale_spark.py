@@ -42,7 +42,7 @@ def moved(spark: SparkSession, tmp_path: Path) -> Moved:
 
 
 def rescaled(moved: Moved, path: Path, partitions: int) -> Path:
-    output = moved.root / f"in {partitions}"
+    output = moved.root / f"in-{partitions}"
     rescaler = Rescaler(str(path), partitions, str(output))
     rescaler.run(repartition_with(moved.spark), SystemClock())
     return output
@@ -68,7 +68,7 @@ def test_a_job_goes_on_exactly_from_a_savepoint_rescaled_twice_and_moved(
     assert partitions == "2"
     twice = rescaled(moved, rescaled(moved, made, 3), 1)
     there = twice.rename(moved.root / "moved there")
-    for gone in ("job", "made", "in 3"):
+    for gone in ("job", "made", "in-3"):
         shutil.rmtree(moved.root / gone)
     moved.add()
     moved.add()

@@ -15,6 +15,7 @@ new one, under their own identity. A kill leaves a folder without a manifest, wh
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 MAX_PARTITIONS = 10_000
 _COPIES = 3
 """The state in scratch before and after, and in the new savepoint."""
+
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9/._~+=@,-]+")
+"""Spark 4.2 repartitions in the percent-encoded path, which is another folder for all others."""
 
 Repartition = Callable[[Path, int], None]
 """Gives the state in a folder of Spark's another number of partitions."""
@@ -203,6 +207,13 @@ def _check_output(savepoint: Savepoint, output: Path) -> None:
             f"The new savepoint {output} would lie in {savepoint.where}, or around it. "
             "Nothing was written.",
             remedy="name a folder elsewhere: a savepoint is never changed.",
+        )
+    if not _PLAIN_PATH.fullmatch(str(output)):
+        raise ConfigError(
+            f"The new savepoint cannot be made in {str(output)!r}: Spark repartitions state only "
+            "in a path of plain characters (letters of ASCII, digits, and any of ._~+=@,-). "
+            "Nothing was written.",
+            remedy="name another folder with --output, then move the new savepoint where you want.",
         )
     check_rights(output, OPTION)
     if output.exists():
