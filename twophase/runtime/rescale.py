@@ -44,7 +44,7 @@ _COPIES = 3
 """The state in scratch before and after, and in the new savepoint."""
 
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9/._~+=@,-]+")
-"""Spark 4.2 repartitions in the percent-encoded path, which is another folder for all others."""
+"""Of others Spark 4.2 repartitions in the percent-encoded path, which is another folder."""
 
 Repartition = Callable[[Path, int], None]
 """Gives the state in a folder of Spark's another number of partitions."""
