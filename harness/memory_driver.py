@@ -113,7 +113,10 @@ class Driver:
 
     def write(self, pending: PendingCheckpoint) -> None:
         """Give every sink the ten rows of the checkpoint in two pieces."""
-        first = pending.checkpoint * 10
+        self.write_rows(pending, pending.checkpoint * 10)
+
+    def write_rows(self, pending: PendingCheckpoint, first: int) -> None:
+        """Give every sink ten rows, from the first one on."""
         for name, sink in self.sinks.items():
             pieces = []
             for index in (0, 1):

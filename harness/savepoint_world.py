@@ -1,8 +1,8 @@
 """A job without Spark that keeps state, for savepoints: its folder, its target, processes that die.
 
 Real: coordinator, log, store, recovery, `LineageStart`, `SparkFolder`, and a sink on a folder.
-Checkpoint n reads the numbers from 10 n to 10 n + 9; the state is the sum of all read so far, kept
-as Spark keeps versions: `state/0/0/<n + 1>.delta`.
+Each checkpoint reads ten numbers; the state is the sum of all read so far, kept as Spark keeps
+versions: after micro-batch n in `state/0/0/<n + 1>.delta`.
 """
 
 from __future__ import annotations
@@ -135,14 +135,17 @@ class World:
         delete_abandoned(spark.path.parent, coordinator.context.log.history, 1)
         if spark.planned() > spark.finished():
             self._batch(driver, spark, spark.planned())
-        while spark.planned() < until - 1:
+        while (read := next_of(spark.path, spark.planned())) < STEP * until:
             number = spark.planned() + 1
-            line = json.dumps({"next": STEP * (number + 1)})
-            self._note(
-                spark.path / "offsets" / str(number), f'v1\n{{"batchWatermarkMs":0}}\n{line}'
-            )
+            line = json.dumps({"next": read + STEP})
+            header = self.header(spark.path)
+            self.note(spark.path / "offsets" / str(number), f"v1\n{header}\n{line}")
             self._batch(driver, spark, number)
             after(number)
+
+    def header(self, spark: Path) -> str:
+        """What Spark notes with the offsets of the next micro-batch."""
+        return '{"batchWatermarkMs":0}'
 
     def finish(self, path: Path) -> None:
         """`twophase savepoint finish`."""
@@ -166,29 +169,30 @@ class World:
         offsets = spark.offsets(number)
         found = driver.coordinator.classify(number, offsets)
         if isinstance(found, Replay):
-            driver.coordinator.replay(found.decision, lambda: self._keep(spark.path, number))
+            driver.coordinator.replay(found.decision, lambda: self.keep(spark.path, number))
         else:
 
             def pre_commit(pending: PendingCheckpoint) -> None:
-                self._keep(spark.path, number)
-                driver.write(pending)
+                self.keep(spark.path, number)
+                driver.write_rows(pending, next_of(spark.path, number - 1))
 
             driver.coordinator.checkpoint(number, offsets, pre_commit)
-        self._note(spark.path / "commits" / str(number), 'v1\n{"nextBatchWatermarkMs":0}')
+        self.note(spark.path / "commits" / str(number), 'v1\n{"nextBatchWatermarkMs":0}')
 
     @staticmethod
-    def _keep(spark: Path, number: int) -> None:
+    def keep(spark: Path, number: int) -> None:
         """The task of the micro-batch writes its version of the state."""
         store = spark / "state" / "0" / "0"
         before = int((store / f"{number}.delta").read_text()) if number else 0
-        World._note(spark / "state" / "0" / "_metadata" / "metadata", 'v1\n{"stateStoreInfo":[]}')
-        World._note(
+        read = range(next_of(spark, number - 1), next_of(spark, number))
+        World.note(spark / "state" / "0" / "_metadata" / "metadata", 'v1\n{"stateStoreInfo":[]}')
+        World.note(
             store / f"{number + 1}.delta",
-            str(before + sum(range(STEP * number, STEP * (number + 1)))),
+            str(before + sum(read)),
         )
 
     @staticmethod
-    def _note(path: Path, text: str) -> None:
+    def note(path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.tmp")
         temporary.write_text(text)
@@ -201,6 +205,14 @@ class World:
         """Make a savepoint of the stopped job."""
         self.maker(folder).make(str(self.root / name), still_waiting=lambda: False)
         return self.root / name
+
+
+def next_of(spark: Path, number: int) -> int:
+    """Where a micro-batch has ended: the next number to read."""
+    if number < 0:
+        return 0
+    line = (spark / "offsets" / str(number)).read_text().split("\n")[2]
+    return int(json.loads(line)["next"])
 
 
 def killed(point: str, run: Callable[[], object]) -> bool:

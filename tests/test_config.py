@@ -17,6 +17,7 @@ from twophase.config import (
     JobOptions,
     Options,
     RestartStrategy,
+    StateBackend,
     parse_duration_s,
 )
 from twophase.errors import ConfigError
@@ -221,3 +222,20 @@ def test_whatever_is_given_is_accepted_or_a_config_error(options: dict[str, Any]
         parse(**options)
     except ConfigError:
         return
+
+
+# -- the state backend -----------------------------------------------------------------------------
+
+
+def test_a_state_backend_is_one_of_two_or_left_to_spark() -> None:
+    assert parse().state_backend is None
+    assert parse(**{"state.backend": "rocksdb"}).state_backend is StateBackend.ROCKSDB
+    assert "'state.backend' is 'forst'" in refuses(**{"state.backend": "forst"})
+
+
+@pytest.mark.parametrize("incremental", ["true", "false"])
+def test_only_rocksdb_is_incremental_or_not(incremental: str) -> None:
+    given = {"state.backend.incremental": incremental}
+    parsed = parse(**given, **{"state.backend": "rocksdb"})
+    assert parsed.state_backend_incremental is (incremental == "true")
+    assert "an option of RocksDB" in refuses(**given, **{"state.backend": "hashmap"})

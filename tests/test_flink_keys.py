@@ -26,6 +26,8 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "checkpoint.min_pause": ("500 ms", 0.5),
     "checkpoint.tolerable_failures": ("3", 3),
     "checkpoint.num_retained": ("4", 4),
+    "state.backend": ("HASHMAP", "hashmap"),
+    "state.backend.incremental": ("true", True),
     "checkpoint.memory_threshold": ("64kb", 65_536),
     "checkpoint.externalized_retention": ("DELETE_ON_CANCELLATION", "delete_on_cancellation"),
     "restart.strategy": ("fixed-delay", "fixed"),
@@ -172,6 +174,7 @@ def test_the_command_line_wins_over_flinks_key_in_the_job_file(tmp_path: Path) -
 
 def test_a_key_that_means_nothing_here_is_refused_in_a_job_file_too(tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"job.yaml: options: Flink's key 'state.backend.type' has no option here"
+        ConfigError,
+        match=r"job.yaml: options: Flink's key 'state.savepoints.dir' has no option here",
     ):
-        load_job_file(job_file(tmp_path, "state.backend.type: rocksdb"), {})
+        load_job_file(job_file(tmp_path, "state.savepoints.dir: /savepoints"), {})

@@ -165,6 +165,13 @@ class SinkAhead(StrEnum):
     FORK = "fork"
 
 
+class StateBackend(StrEnum):
+    """Spark's state store for keyed state, under Flink's names."""
+
+    ROCKSDB = "rocksdb"
+    HASHMAP = "hashmap"
+
+
 class RestartStrategy(StrEnum):
     """Restart strategy of the job after a restartable error."""
 
@@ -302,6 +309,20 @@ class JobOptions(Options):
         "failure after which the pause is "
         "reset",
     )
+    state_backend: StateBackend | None = Field(
+        default=None,
+        alias="state.backend",
+        description="where Spark keeps keyed state: `rocksdb` (on disk, for large state and "
+        "`transformWithState`) or `hashmap` (in the executors' memory); without it, what "
+        "`spark.sql.streaming.stateStore.providerClass` says",
+    )
+    state_backend_incremental: bool | None = Field(
+        default=None,
+        alias="state.backend.incremental",
+        description="only with RocksDB: write the changes of a micro-batch instead of whole tables "
+        "(changelog checkpointing); without it, `true` with `state.backend` `rocksdb`, unless "
+        "`spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled` is set",
+    )
     restore_path: str | None = Field(
         default=None,
         alias="restore.path",
@@ -353,3 +374,11 @@ class JobOptions(Options):
         if pause_s and info.data.get("max_concurrent", 1) > 1:
             raise ValueError("a pause after each commit needs checkpoint.max_concurrent = 1")
         return pause_s
+
+    @field_validator("state_backend_incremental")
+    @classmethod
+    def _incremental_rocksdb(cls, incremental: bool | None, info: ValidationInfo) -> bool | None:
+        """The other backend has one way to write its files, which has no name."""
+        if incremental is not None and info.data.get("state_backend") == StateBackend.HASHMAP:
+            raise ValueError("it is an option of RocksDB: leave it out with state.backend hashmap")
+        return incremental

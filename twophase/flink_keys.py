@@ -94,6 +94,8 @@ KEYS = (
             "retain_on_cancellation", "delete_on_cancellation", "no_externalized_checkpoints"
         ),
     ),
+    FlinkKey("state.backend.type", "state.backend", values=_same("rocksdb", "hashmap")),
+    FlinkKey(f"{_CHECKPOINTING}incremental", "state.backend.incremental"),
     FlinkKey(f"{_RESTART}type", _STRATEGY, ("restart-strategy",), values=_STRATEGIES),
     FlinkKey(f"{_RESTART}fixed-delay.attempts", "restart.attempts", strategy="fixed"),
     FlinkKey(
@@ -144,14 +146,9 @@ KEYS = (
 )
 
 _ALIGNED = "nothing to align: Spark freezes all offsets before a micro-batch begins"
-_BACKEND = "Spark's own: `spark.sql.streaming.stateStore.providerClass` in `spark.conf`"
 _DOUBLES = (
     "the pause doubles up to `restart.delay_max`, without jitter, and restarts never end; for a "
     "limit: `restart.strategy` `fixed` or `failure_rate`"
-)
-_INCREMENTAL = (
-    "Spark's own: "
-    "`spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled` in `spark.conf`"
 )
 _LAST_ROWS = "always so: the last rows of a bounded run are in its last checkpoint"
 _STORAGE = "always the folder `checkpointLocation`"
@@ -169,10 +166,6 @@ INSTEAD = {
     f"{_CHECKPOINTING}checkpoints-after-tasks-finish.enabled": _LAST_ROWS,
     f"{_CHECKPOINTING}storage": _STORAGE,
     "state.checkpoint-storage": _STORAGE,
-    f"{_CHECKPOINTING}incremental": _INCREMENTAL,
-    "state.backend.incremental": _INCREMENTAL,
-    "state.backend.type": _BACKEND,
-    "state.backend": _BACKEND,
     f"{_RECOVERY}from-local": "Spark's executors keep their part of the state by themselves",
     f"{_RESTART}exponential-delay.backoff-multiplier": _DOUBLES,
     f"{_RESTART}exponential-delay.jitter-factor": _DOUBLES,

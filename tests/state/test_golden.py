@@ -55,9 +55,12 @@ from twophase.state.entries import (
     Note,
     Proof,
     Released,
+    Rescale,
     Rewrite,
 )
 from twophase.state.log import JobLog, job_of
+from twophase.state.manifest import Manifest as StateManifest
+from twophase.state.manifest import SavedFile, decode_manifest
 from twophase.state.records import (
     CommittedRecord,
     DecidedRecord,
@@ -68,6 +71,7 @@ from twophase.state.records import (
     RepairedRecord,
     SubsumedRecord,
     record_from_json,
+    record_to_json,
 )
 from twophase.state.stats import CheckpointStats, DeclinedAttempt
 from twophase.state.storage import LocalStorage
@@ -450,6 +454,32 @@ def test_the_states_of_a_function_are_what_they_were(golden: Path) -> None:
     assert given.get_list_state("large", "bytes").get() == LARGE
     assert given.get_list_state("empty").get() == []
     assert context.raw_operator_state_inputs == [b"raw \0\xff", b""]
+
+
+# -- a rescale -------------------------------------------------------------------------------------
+
+
+def test_a_rescale_is_what_it_was(golden: Path) -> None:
+    rescaled = (Rescale(3, 3), Rescale(4, 1))
+    lineage = Lineage(C, "/saved", 5, (), {A: 2, B: 2}, (), rescaled)
+    assert read_record(golden / "rescaled/log/0000000002") == LineageRecord(lineage)
+    assert JobLog(LocalStorage(golden / "rescaled"), "orders").read().lineage == lineage
+    history = History(1, (lineage,))
+    assert History.from_json(history.to_json()) == history
+    body = SavedFile("checkpoints/b", 0, 4, "ab" * 32)
+    data = (golden / "rescaled/_savepoint").read_bytes()
+    assert decode_manifest("SAVEPOINT", data, "_savepoint") == StateManifest(
+        *("orders", B, 2, body.path, (), {A: 2}, 1_700_000_000_000, (body,), 16, rescaled)
+    )
+
+
+def test_what_was_not_rescaled_has_nothing_that_an_older_version_does_not_know() -> None:
+    lineage = Lineage(C)
+    assert "rescaled" not in record_to_json(LineageRecord(lineage))["lineage"]
+    adopted = RepairedRecord(Adoption(NOTE, lineage))
+    assert "rescaled" not in record_to_json(adopted)["repair"]["lineage"]
+    history = SubsumedRecord(History(1, (lineage,), repairs=(adopted.repair,)))
+    assert "rescaled" not in str(record_to_json(history))
 
 
 # -- a savepoint -----------------------------------------------------------------------------------

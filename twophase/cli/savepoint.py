@@ -1,8 +1,11 @@
-"""`twophase savepoint`: makes, lists, shows, verifies, finishes and disposes of savepoints."""
+"""`twophase savepoint`: makes, lists, shows, verifies, finishes, rescales and disposes of
+savepoints.
+"""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +15,17 @@ from rich.table import Table
 from rich.text import Text
 
 from twophase.cli.checkpoint_list import offsets_of
+from twophase.cli.display.spark_output import SparkOutput
 from twophase.cli.display.text import clean, count, local_time, size
 from twophase.cli.jobfile.job_file import load_job_file
 from twophase.cli.options import verbose_option
 from twophase.cli.repair_setup import repair_context
+from twophase.cli.spark import Start, spark_session
 from twophase.config import JobOptions
 from twophase.coordinator.clock import SystemClock
 from twophase.coordinator.savepoint_finish import finish_savepoint
 from twophase.errors import TwoPhaseError
+from twophase.runtime.rescale import Rescaler, repartition_with
 from twophase.runtime.savepoint_restore import verified
 from twophase.runtime.savepoints import (
     OPTION,
@@ -28,6 +34,7 @@ from twophase.runtime.savepoints import (
     open_savepoint,
     savepoint_path,
 )
+from twophase.startup.quick_start import is_switched_off
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.savepoint import Savepoint
 from twophase.state.savepoint_disposal import dispose as dispose_of
@@ -40,7 +47,7 @@ _WAIT_TURNS = 250
 
 @click.group()
 def savepoint() -> None:
-    """Make, list, show, verify, finish and dispose of savepoints.
+    """Make, list, show, verify, finish, rescale and dispose of savepoints.
 
     A savepoint is a folder that holds one consistent cut of a job. It needs nothing of the job's
     own folder, may be moved, and is never deleted by the system.
@@ -49,6 +56,7 @@ def savepoint() -> None:
     Examples:
       twophase savepoint create orders.yaml /savepoints/orders-1
       twophase run orders.yaml --restore /savepoints/orders-1
+      twophase savepoint rescale /savepoints/orders-1 --partitions 64
     """
 
 
@@ -159,6 +167,28 @@ def finish(job_file: Path, path: str, checkpoint_location: str | None, verbose: 
 
 @savepoint.command()
 @click.argument("path", metavar="PATH")
+@click.option(
+    "--partitions", type=int, required=True, metavar="N", help="The new number of partitions."
+)
+@click.option(
+    "--output", metavar="NEW", help="The folder of the new savepoint; PATH-N if not given."
+)
+@verbose_option
+def rescale(path: str, partitions: int, output: str | None, verbose: bool) -> None:
+    """Write a new savepoint whose keyed state has N partitions.
+
+    A job that is restored from it runs with N shuffle partitions. PATH is only read. The state has
+    to be RocksDB's (state.backend).
+    """
+    rescaler = Rescaler(path, partitions, output or f"{path.rstrip('/')}-{partitions}")
+    start = Start("twophase savepoint rescale", None, {}, not is_switched_off(), (), verbose)
+    with spark_session(start, SparkOutput(lambda line: click.echo(line, err=True))) as spark:
+        rescaler.run(repartition_with(spark.session), SystemClock())
+    _describe(open_savepoint(str(rescaler.output)))
+
+
+@savepoint.command()
+@click.argument("path", metavar="PATH")
 @verbose_option
 def dispose(path: str, verbose: bool) -> None:  # noqa: ARG001
     """Delete the savepoint PATH, or what one that was cut short has left."""
@@ -185,6 +215,7 @@ def _fields(found: Savepoint) -> dict[str, Any]:
         "state": "committed" if found.is_committed else "to be finished",
         "created_ms": manifest.created_ms,
         "bytes": manifest.size,
+        **({"rescaled": [asdict(one) for one in manifest.rescaled]} if manifest.rescaled else {}),
     }
 
 
@@ -197,6 +228,10 @@ def _describe(found: Savepoint) -> None:
         f"Savepoint {found.where} of job {manifest.job}, {local_time(manifest.created_ms)}",
         f"checkpoint {manifest.checkpoint} of lineage {manifest.lineage}: {state}",
         f"{files}, {size(manifest.size)}, of which Spark's state is {size(state_bytes)}",
+        *(
+            f"keyed state rescaled to {count(one.partitions, 'partition')}: micro-batch {one.batch}"
+            for one in manifest.rescaled
+        ),
         *_offset_lines(checkpoint),
         f"sinks: {', '.join(checkpoint.committables) or '-'}",
     ]

@@ -13,6 +13,7 @@ from twophase.ids import new_lineage_id
 from twophase.runtime.adopted_offsets import begins_without_state
 from twophase.runtime.fork import close_all, open_original
 from twophase.runtime.job_parts import JobParts
+from twophase.runtime.noted_settings import newest_header
 from twophase.runtime.restore import load_restore, restored_checkpoint, was_restored_from
 from twophase.runtime.savepoint_restore import (
     Plan,
@@ -22,6 +23,7 @@ from twophase.runtime.savepoint_restore import (
 )
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import Lineage
+from twophase.state.log import JobLog
 
 
 class LineageStart:
@@ -45,6 +47,16 @@ class LineageStart:
         """Close the sinks that recovery has committed the pieces of another job with."""
         if self.restore is not None:
             close_all(self.restore.original)
+
+    def noted_header(self) -> str:
+        """What Spark noted with the offsets that the run continues from; empty if with none."""
+        if self._savepoint is not None:
+            return self._savepoint.noted_header()
+        if self.restore is not None:
+            return ""
+        storage = self._parts.storage
+        lineage = JobLog(storage, self._parts.name).read().lineage
+        return newest_header(storage.root / "spark" / lineage.id) if lineage else ""
 
     def begin(self, coordinator: CheckpointCoordinator) -> None:
         """Begin the restored lineage, or a fresh one if the job has none.

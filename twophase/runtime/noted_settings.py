@@ -24,10 +24,23 @@ def noted_conf(session: SparkSession) -> Mapping[str, str]:
 def conf_in(path: Path) -> Mapping[str, str]:
     """Return the same settings from the newest planned micro-batch; empty if there is none."""
     try:
-        conf = json.loads(header_of(path, SparkFolder(path, Lineage("")).planned()))["conf"]
+        conf = json.loads(newest_header(path))["conf"]
         return {_SHUFFLE_PARTITIONS: str(conf[_SHUFFLE_PARTITIONS])}
     except (ValueError, KeyError, TypeError):
         return {}
+
+
+def shuffle_partitions(header: str) -> int | None:
+    """Return how many partitions a header says that keyed state has; None if it does not say."""
+    try:
+        return int(json.loads(header)["conf"][_SHUFFLE_PARTITIONS])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def newest_header(path: Path) -> str:
+    """Return what Spark noted with the newest planned micro-batch; empty if there is none."""
+    return header_of(path, SparkFolder(path, Lineage("")).planned())
 
 
 def header_of(path: Path, batch: int) -> str:

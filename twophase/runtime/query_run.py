@@ -19,7 +19,7 @@ from pyspark import InheritableThread
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.recovery_steps import Restore
 from twophase.errors import InDoubtError, StopJobError, TwoPhaseError
-from twophase.runtime import logical_plan, retention, shuffles
+from twophase.runtime import logical_plan, retention, shuffles, state_backend
 from twophase.runtime.abandoned_folders import delete_abandoned
 from twophase.runtime.batch import BatchHandler, declined
 from twophase.runtime.job_parts import JobParts
@@ -79,7 +79,10 @@ class QueryRun:
         shuffles.check(self._parts.name, session, rows)
         stateful = logical_plan.is_stateful(frame)
         keeps_state = logical_plan.keeps_state(logical_plan.analyzed(frame))
+        settings = state_backend.wanted_settings(self._parts.name, description.options, session)
         lineage = LineageStart(self._parts, Plan(stateful, keeps_state))
+        if stateful and settings:
+            state_backend.check_noted(self._parts.name, description.options, lineage.noted_header())
         if self._stopping.is_set():
             self._coordinator.context.stopping.set()
         try:
@@ -94,7 +97,8 @@ class QueryRun:
         folder = self._prepare_folder()
         self._parts.states.initialize(lineage.checkpoint(self._coordinator), description.options)
         handler = self._make_handler(folder, stateful=stateful, keeps_state=keeps_state)
-        self._start_query(folder, handler)
+        with state_backend.applied(session, settings):
+            self._start_query(folder, handler)
 
     def _make_handler(
         self, folder: SparkFolder, *, stateful: bool, keeps_state: bool

@@ -54,6 +54,10 @@ class SavepointRestore:
     savepoint: Savepoint
     lays: bool
 
+    def noted_header(self) -> str:
+        """What Spark noted with the newest offsets in it; empty if its copy is not used."""
+        return noted_header(self.savepoint) if self.lays else ""
+
     def lay(self, root: Path, generation: int) -> None:
         """Step 3. If it fails, nothing of it is left.
 
@@ -71,7 +75,8 @@ class SavepointRestore:
         try:
             folder.mkdir(mode=0o700, parents=True)
             (folder / LAID_BY).write_text(str(generation))
-            _lay(self.savepoint, folder)
+            lay_spark(self.savepoint, folder)
+            failpoint("S06")
         except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)
             if isinstance(error, OSError):
@@ -119,14 +124,15 @@ def load_savepoint(
     lays = _lays(job, savepoint, checkpoint, states, options, plan)
     if lays:
         _check_room(savepoint, storage.root)
-    forks = options.sink_ahead is SinkAhead.FORK
+    forks, manifest = options.sink_ahead is SinkAhead.FORK, savepoint.manifest
     lineage = Lineage(
         id=new_lineage_id(),
         restored_from=savepoint.where,
-        first_checkpoint=savepoint.manifest.checkpoint + 1 if lays else 1,
+        first_checkpoint=manifest.last_batch + 1 if lays else 1,
         start=() if lays else states.start_offsets(checkpoint, options),
         ancestors={} if forks else savepoint.ancestors(),
         proofs=() if forks else checkpoint.proofs,
+        rescaled=manifest.rescaled if lays else (),
     )
     restore = Restore(checkpoint, lineage, savepoint.pending(), options.sink_ahead)
     return SavepointRestore(restore, savepoint, lays)
@@ -162,6 +168,15 @@ def verified(job: str, path: str, policy: SinkAhead = SinkAhead.REFUSE) -> Savep
         )
     savepoint.verify()
     return savepoint
+
+
+def noted_header(savepoint: Savepoint) -> str:
+    """Return what Spark noted with the newest offsets in a savepoint; empty if it does not say."""
+    folder = f"{_SPARK}/offsets"
+    offsets = savepoint.manifest.below(folder)
+    newest = max(offsets, key=lambda file: int(file.path.rpartition("/")[2]), default=None)
+    lines = b"".join(savepoint.content(newest)).decode().split("\n") if newest else []
+    return lines[1] if len(lines) > 1 else ""
 
 
 def _lays(
@@ -210,7 +225,13 @@ def _check_room(savepoint: Savepoint, root: Path) -> None:
         )
 
 
-def _lay(savepoint: Savepoint, folder: Path) -> None:
+def lay_spark(savepoint: Savepoint, folder: Path) -> None:
+    """Write the savepoint's copy of Spark's folder to a new folder, durably, without `metadata`.
+
+    Raises:
+        OSError: it could not be written.
+        CorruptRecordError: the savepoint has changed since it was verified.
+    """
     for file in savepoint.manifest.below(_SPARK):
         path = file.path.removeprefix(f"{_SPARK}/")
         target = folder / path
@@ -223,7 +244,6 @@ def _lay(savepoint: Savepoint, folder: Path) -> None:
                     made.write(data)
         failpoint("S05")
     sync_file_system(folder)
-    failpoint("S06")
 
 
 def _not_laid(savepoint: Savepoint, folder: Path, error: OSError) -> SavepointError:

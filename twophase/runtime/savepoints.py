@@ -32,11 +32,11 @@ from twophase.state.copies import readable_copies
 from twophase.state.entries import Decision
 from twophase.state.log import FOLDER as LOG_FOLDER
 from twophase.state.log import JobLog
+from twophase.state.manifest import Manifest
 from twophase.state.records import History
 from twophase.state.savepoint import (
     BEGUN,
     MANIFEST,
-    Manifest,
     Savepoint,
     SavepointWriter,
     check_empty,

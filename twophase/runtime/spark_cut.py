@@ -130,7 +130,7 @@ def _movable(folder: Path, path: Path, batch: int) -> CutFile | None:
         return None
 
     def without_root(name: str) -> str:
-        _, found, rest = name.partition(f"/{folder.name}/state/")
+        _, found, rest = name.rpartition(f"/{folder.name}/state/")
         if not found:
             raise SavepointError(
                 f"{path} names a schema file outside Spark's folder: {name}. Nothing was written.",

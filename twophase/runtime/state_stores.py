@@ -17,16 +17,19 @@ The tasks of micro-batch n write version n + 1 in every partition, even in those
 beside these, in `SSTs/` and `logs/`; a zip file lists those that it needs.
 
 The metadata give the number of shuffle partitions for each operator (seen with 4.2), although a
-LIMIT and an aggregation without keys run in one.
+LIMIT and an aggregation without keys run in one. There is one file of them, `metadata`, or one for
+each start of a query, `v2/<micro-batch>`.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 _MADE_BY_A_TASK = ("delta", "changelog", "zip")
 _LIMIT = "globalLimit"
@@ -46,7 +49,7 @@ def have_version(state: Path, version: int) -> bool:
     Raises:
         OSError: the folder cannot be searched.
     """
-    operators = [path for path in state.iterdir() if path.name.isdecimal()]
+    operators = _operators(state)
     return bool(operators) and all(_has_version(operator, version) for operator in operators)
 
 
@@ -76,6 +79,53 @@ def files_of(folder: Path, version: int) -> list[Path]:
         else:
             others.append(path)
     return [*others, *(path for files in stores.values() for path in _needed(files, version))]
+
+
+def single_partition(state: Path) -> str | None:
+    """Return the name of an operator that keeps its state in one partition; None if there is none.
+
+    Args:
+        state: the folder `state/`.
+
+    Raises:
+        OSError, ValueError, KeyError: the metadata cannot be read.
+    """
+    for operator in _operators(state):
+        described = _described(operator)
+        if _is_single(operator, described):
+            return str(described["operatorInfo"]["operatorName"])
+    return None
+
+
+def set_partitions(state: Path, partitions: int) -> None:
+    """Make state that has been repartitioned consistent: Spark 4.2 leaves two things as they were.
+
+    The metadata file `metadata` still gives the old number, and partitions that are gone still have
+    their old files.
+
+    Args:
+        state: the folder `state/`.
+        partitions: how many there are now.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    for operator in _operators(state):
+        file = operator / "_metadata" / "metadata"
+        if file.exists():
+            version, newline, described = file.read_text().partition("\n")
+            fields = json.loads(described)
+            for store in fields["stateStoreInfo"]:
+                store["numPartitions"] = partitions
+            file.write_text(f"{version}{newline}{json.dumps(fields, separators=(',', ':'))}")
+            file.with_name(".metadata.crc").unlink(missing_ok=True)
+        for path in operator.iterdir():
+            if path.name.isdecimal() and int(path.name) >= partitions:
+                shutil.rmtree(path)
+
+
+def _operators(state: Path) -> list[Path]:
+    return [path for path in state.iterdir() if path.name.isdecimal()]
 
 
 def _needed(files: Iterable[Path], version: int) -> Iterator[Path]:
@@ -111,8 +161,8 @@ def _listed(path: Path) -> frozenset[str] | None:
 def _has_version(operator: Path, version: int) -> bool:
     try:
         stores = list(_stores(operator))
-    except (ValueError, KeyError, TypeError):  # a format that this version does not know
-        return False
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return False  # a format of another version
     return bool(stores) and all(
         any(_exists(store / f"{version}.{kind}") for kind in _MADE_BY_A_TASK) for store in stores
     )
@@ -120,15 +170,25 @@ def _has_version(operator: Path, version: int) -> bool:
 
 def _stores(operator: Path) -> Iterator[Path]:
     """Yield the folders that an operator's stores must have; none if its metadata do not say."""
-    for file in (operator / "_metadata").rglob("[!.]*"):  # metadata, or v2/<micro-batch>
-        if file.is_dir():
-            continue
-        described = json.loads(file.read_text().partition("\n")[2])
-        is_single = described["operatorInfo"]["operatorName"] == _LIMIT or _has_no_key(operator)
-        for store in described["stateStoreInfo"]:
-            name = "" if store["storeName"] == _DEFAULT_STORE else store["storeName"]
-            for partition in range(1 if is_single else store["numPartitions"]):
-                yield operator / str(partition) / name
+    described = _described(operator)
+    partitions = 1 if _is_single(operator, described) else None
+    for store in described["stateStoreInfo"]:
+        name = "" if store["storeName"] == _DEFAULT_STORE else store["storeName"]
+        for partition in range(partitions or store["numPartitions"]):
+            yield operator / str(partition) / name
+
+
+def _described(operator: Path) -> dict[str, Any]:
+    """Return the newest metadata of an operator."""
+    metadata = operator / "_metadata"
+    versions = [path for path in (metadata / "v2").glob("[!.]*") if path.name.isdecimal()]
+    file = max(versions, key=lambda path: int(path.name), default=metadata / "metadata")
+    found: dict[str, Any] = json.loads(file.read_text().partition("\n")[2])
+    return found
+
+
+def _is_single(operator: Path, described: dict[str, Any]) -> bool:
+    return described["operatorInfo"]["operatorName"] == _LIMIT or _has_no_key(operator)
 
 
 def _has_no_key(operator: Path) -> bool:

@@ -27,6 +27,19 @@ class Proof:
 
 
 @dataclass(frozen=True)
+class Rescale:
+    """Spark's keyed state was given another number of partitions, in a savepoint.
+
+    Attributes:
+        batch: the number of Spark's that this used up: no checkpoint has it.
+        partitions: of the state from there on.
+    """
+
+    batch: int
+    partitions: int
+
+
+@dataclass(frozen=True)
 class Lineage:
     """One unbroken history of the job.
 
@@ -35,13 +48,15 @@ class Lineage:
         restored_from: the folder of the checkpoint or savepoint that it was restored from;
             empty on a fresh start.
         first_checkpoint: the number of its first checkpoint: 0, or 1 after a restore, which writes
-            Spark's batch 0 itself, or n + 1 if Spark's folder is the copy in a savepoint of n.
+            Spark's batch 0 itself, or n + 1 if Spark's folder is the copy in a savepoint of n; one
+            more for each rescale.
         start: the offset line of each source that it begins with; empty on a fresh start, and where
             Spark's folder is such a copy.
         ancestors: the last checkpoint of each lineage that this one continues; nothing newer of
             them may be committed.
         proofs: the proofs of its ancestors in its sinks; None in a record of an older
             version, which kept none.
+        rescaled: how the keyed state of that copy was rescaled since checkpoint n, oldest first.
     """
 
     id: str
@@ -50,6 +65,7 @@ class Lineage:
     start: tuple[str | None, ...] = ()
     ancestors: Mapping[str, int] = field(default_factory=dict)
     proofs: tuple[Proof, ...] | None = None
+    rescaled: tuple[Rescale, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -294,3 +310,8 @@ Repair = AcceptedLoss | Adoption | Rewrite
 def proofs_from_json(value: Any) -> tuple[Proof, ...] | None:
     """Return the proofs of a record or a body; None if a version that kept none wrote it."""
     return None if value is None else tuple(Proof(**proof) for proof in value)
+
+
+def rescaled_from_json(value: Any) -> tuple[Rescale, ...]:
+    """Return the rescales in a record or a manifest; none if an older version wrote it."""
+    return tuple(Rescale(**one) for one in value or ())

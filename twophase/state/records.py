@@ -26,6 +26,7 @@ from twophase.state.entries import (
     Rewinding,
     Rewrite,
     proofs_from_json,
+    rescaled_from_json,
 )
 from twophase.state.stats import CheckpointStats
 
@@ -291,7 +292,7 @@ class History:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values, without what older versions do not know if there is none of it."""
-        value = asdict(self)
+        value: dict[str, Any] = _without_rescaled(asdict(self))
         for name in ("stats", "released", "rewinding"):
             if not value[name]:
                 del value[name]
@@ -315,9 +316,19 @@ def record_to_json(record: Record) -> dict[str, Any]:
     """Return the fields of a record as JSON values; its kind is stored separately."""
     if isinstance(record, SubsumedRecord):
         return {"history": record.history.to_json()}
-    value = asdict(record)
+    value: dict[str, Any] = _without_rescaled(asdict(record))
     if isinstance(record, CommittedRecord) and record.stats is None:
         del value["stats"]
+    return value
+
+
+def _without_rescaled(value: Any) -> Any:
+    """Return JSON values in which no lineage has an empty `rescaled`: older versions lack it."""
+    if isinstance(value, dict):
+        kept = {name: one for name, one in value.items() if name != "rescaled" or one}
+        return {name: _without_rescaled(one) for name, one in kept.items()}
+    if isinstance(value, list | tuple):
+        return [_without_rescaled(one) for one in value]
     return value
 
 
@@ -369,6 +380,7 @@ def _lineage(value: Mapping[str, Any]) -> Lineage:
     return Lineage(
         start=tuple(fields.pop("start")),
         proofs=proofs_from_json(fields.pop("proofs", None)),
+        rescaled=rescaled_from_json(fields.pop("rescaled", ())),
         **fields,
     )
 

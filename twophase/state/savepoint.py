@@ -1,6 +1,7 @@
 """Savepoints: self-contained folders that hold one consistent cut of a job (decision 0045).
 
     _begun            whose it is; written first
+    scratch/          while one is rescaled: the folder that Spark works in
     data/<number>     the content of all files, one after the other, in parts of one size
     _savepoint        the manifest: every file with its place, length and SHA-256; written last
     _finished         written when a checkpoint that was not committed has been committed since
@@ -13,89 +14,23 @@ create-if-absent, and never changed.
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from typing import Any
 
-from twophase.errors import ConfigError, CorruptRecordError, NewerFormatError, SavepointError
+from twophase.errors import ConfigError, CorruptRecordError, SavepointError
 from twophase.failpoints import failpoint
-from twophase.protocol.record import NEWER_REMEDY, digest
+from twophase.protocol.record import digest
 from twophase.state import codec
 from twophase.state.checkpoint import CompletedCheckpoint
+from twophase.state.manifest import COPY_AGAIN, Manifest, SavedFile, decode_manifest
 from twophase.state.storage import AlreadyExistsError, Storage, UnclearOutcomeError
 from twophase.state.store import decode_body
 
 BEGUN, MANIFEST, FINISHED, DATA = "_begun", "_savepoint", "_finished", "data"
+SCRATCH = "scratch"
 KINDS = {BEGUN: "SAVEPOINT-BEGUN", MANIFEST: "SAVEPOINT", FINISHED: "SAVEPOINT-FINISHED"}
 PART_BYTES = 16 * 1024 * 1024
-_PLAIN_PART = re.compile(r"[^/\0]+")
-_COPY_AGAIN = "copy the savepoint again from where it was made, or restore from another one."
-
-
-@dataclass(frozen=True)
-class SavedFile:
-    """One file of a savepoint.
-
-    Attributes:
-        path: relative, with '/' between parts.
-        start: where its content begins, in bytes from the beginning of the data.
-        length: in bytes.
-        sha256: of its content, in hex.
-    """
-
-    path: str
-    start: int
-    length: int
-    sha256: str
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """What a savepoint holds.
-
-    Attributes:
-        job: the job's name.
-        lineage: the lineage of its checkpoint.
-        checkpoint: n, the newest checkpoint in it.
-        body: the path of that checkpoint's body.
-        pending: the paths of the bodies of all checkpoints up to n that were decided and not
-            committed, oldest first. The last is then `body`.
-        ancestors: the last checkpoint of each lineage that this one continues.
-        created_ms: Unix time; for people, never for decisions.
-        files: every file.
-        part_bytes: the size of each part of the data but the last one.
-    """
-
-    job: str
-    lineage: str
-    checkpoint: int
-    body: str
-    pending: tuple[str, ...]
-    ancestors: Mapping[str, int]
-    created_ms: int
-    files: tuple[SavedFile, ...]
-    part_bytes: int
-
-    @property
-    def size(self) -> int:
-        """The length of all files together, in bytes."""
-        return sum(file.length for file in self.files)
-
-    def below(self, folder: str) -> list[SavedFile]:
-        """Return the files in a folder, or deeper."""
-        return [file for file in self.files if file.path.startswith(f"{folder}/")]
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Manifest:
-        """Build from JSON values, the inverse of `asdict`."""
-        fields = dict(value)
-        return cls(
-            files=tuple(SavedFile(**file) for file in fields.pop("files")),
-            pending=tuple(fields.pop("pending")),
-            **fields,
-        )
 
 
 class SavepointWriter:
@@ -170,7 +105,7 @@ class SavepointWriter:
             **fields,
         )
         failpoint("S03")
-        self._storage.create(MANIFEST, codec.encode(KINDS[MANIFEST], asdict(manifest)))
+        self._storage.create(MANIFEST, codec.encode(KINDS[MANIFEST], manifest.to_json()))
         failpoint("S04")
         return manifest
 
@@ -224,7 +159,7 @@ class Savepoint:
         self._part = (-1, b"")
         data = self._read_manifest()
         self._digest = digest(data)
-        self.manifest = _decode(data, f"{where}/{MANIFEST}")
+        self.manifest = decode_manifest(KINDS[MANIFEST], data, f"{where}/{MANIFEST}")
 
     @property
     def is_committed(self) -> bool:
@@ -237,9 +172,11 @@ class Savepoint:
 
     def pending(self) -> tuple[CompletedCheckpoint, ...]:
         """Return the checkpoints that must still be committed, oldest first."""
-        if self.is_committed:
-            return ()
-        return tuple(self._body(path) for path in self.manifest.pending)
+        return tuple(self._body(path) for path in self.pending_paths())
+
+    def pending_paths(self) -> tuple[str, ...]:
+        """Return the paths of their bodies."""
+        return () if self.is_committed else self.manifest.pending
 
     def ancestors(self) -> dict[str, int]:
         """Return the last checkpoint of each lineage that a restored one continues."""
@@ -302,7 +239,7 @@ class Savepoint:
             return self._storage.read(MANIFEST)
         except FileNotFoundError:
             found = self._storage.names("")
-        if BEGUN in found or DATA in found:
+        if {BEGUN, DATA, SCRATCH} & {*found}:
             raise ConfigError(
                 f"The savepoint {self.where} is not whole: it has no manifest, which is written "
                 "last. Its making or its copying was cut short, or it is still under way. "
@@ -327,7 +264,7 @@ class Savepoint:
     def _damaged(self, what: str) -> CorruptRecordError:
         return CorruptRecordError(
             f"The savepoint {self.where} is damaged: {what}. Nothing was started or written.",
-            remedy=_COPY_AGAIN,
+            remedy=COPY_AGAIN,
         )
 
 
@@ -344,39 +281,6 @@ def check_empty(storage: Storage, where: str) -> None:
 def part_name(number: int) -> str:
     """Return the name of a part of the data."""
     return f"{DATA}/{number:07d}"
-
-
-def _decode(data: bytes, where: str) -> Manifest:
-    try:
-        fields = codec.decode(KINDS[MANIFEST], data, where)
-    except CorruptRecordError as error:
-        what = error.what.partition(": ")[2].partition(". ")[0]
-        raise CorruptRecordError(
-            f"The savepoint's manifest {where} is damaged: {what}. Nothing was started or written.",
-            remedy=_COPY_AGAIN,
-        ) from None
-    try:
-        manifest = Manifest.from_json(fields)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise NewerFormatError(
-            f"The manifest {where} is whole and lacks or has unknown fields, as of a newer "
-            f"twophase: {error}.",
-            remedy=NEWER_REMEDY,
-        ) from None
-    paths = [file.path for file in manifest.files]
-    if not all(map(_is_plain, paths)) or not {manifest.body, *manifest.pending} <= {*paths}:
-        raise CorruptRecordError(
-            f"The savepoint's manifest {where} names files that no savepoint has. "
-            "Nothing was started or written.",
-            remedy=_COPY_AGAIN,
-        )
-    return manifest
-
-
-def _is_plain(path: str) -> bool:
-    """Return whether a path leads to a file below the folder that it is copied to."""
-    parts = path.split("/")
-    return all(_PLAIN_PART.fullmatch(part) and part not in (".", "..") for part in parts)
 
 
 def _taken(where: str, found: list[str]) -> SavepointError:

@@ -1,21 +1,23 @@
 """Disposes of a savepoint, or of what an interrupted one has left: the manifest goes first.
 
 1. `_savepoint`, `_finished`   from here on it is no savepoint
-2. `data/...`
+2. `scratch/...`, `data/...`
 3. `_begun`, the folder        until then what is left can be recognised, and disposed of again
 """
 
 from __future__ import annotations
 
 import re
+import shutil
+from pathlib import Path
 
 from twophase.errors import ConfigError
 from twophase.failpoints import failpoint
 from twophase.state.newer import is_newer_file
-from twophase.state.savepoint import BEGUN, DATA, FINISHED, MANIFEST
+from twophase.state.savepoint import BEGUN, DATA, FINISHED, MANIFEST, SCRATCH
 from twophase.state.storage import Storage
 
-_OWN = {BEGUN, MANIFEST, FINISHED, DATA}
+_OWN = {BEGUN, MANIFEST, FINISHED, DATA, SCRATCH}
 _PART = re.compile(r"\d{7}")
 
 
@@ -52,6 +54,8 @@ def dispose(storage: Storage, where: str) -> None:
     for name in (MANIFEST, FINISHED):
         storage.delete(name)
         failpoint("S09")
+    if SCRATCH in found:
+        shutil.rmtree(Path(where) / SCRATCH)  # Spark's, so it is a local one
     for name in parts:
         storage.delete(f"{DATA}/{name}")
         failpoint("S10")

@@ -55,8 +55,18 @@ from twophase.sinks.hive.pending import Pending
 from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
 from twophase.sources.kafka.range_digest import RangeDigest
 from twophase.state import codec
+from twophase.state import manifest as savepoint_manifest
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
-from twophase.state.entries import AcceptedLoss, Adoption, Lineage, Note, Proof, Released, Rewrite
+from twophase.state.entries import (
+    AcceptedLoss,
+    Adoption,
+    Lineage,
+    Note,
+    Proof,
+    Released,
+    Rescale,
+    Rewrite,
+)
 from twophase.state.log import JobLog
 from twophase.state.records import (
     CommittedRecord,
@@ -65,6 +75,7 @@ from twophase.state.records import (
     ReleasedRecord,
     RepairedRecord,
 )
+from twophase.state.savepoint import KINDS, MANIFEST
 from twophase.state.stats import CheckpointStats, DeclinedAttempt
 from twophase.state.storage import LocalStorage
 from twophase.state.store import CompletedCheckpointStore
@@ -361,11 +372,28 @@ def make_savepoint(root: Path) -> None:
     shutil.rmtree(root / "job" / "spark")
 
 
+def make_rescaled(root: Path) -> None:
+    """Write `rescaled`: a manifest without its data, and the log of a job restored from it."""
+    storage = LocalStorage(root / "rescaled")
+    rescaled = (Rescale(3, 3), Rescale(4, 1))
+    log = JobLog(storage, JOB)
+    log.read()
+    log.append(FenceRecord(1))
+    log.append(LineageRecord(Lineage(C, "/saved", 5, (), {A: 2, B: 2}, (), rescaled)))
+    body = savepoint_manifest.SavedFile("checkpoints/b", 0, 4, "ab" * 32)
+    at = 1_700_000_000_000
+    manifest = savepoint_manifest.Manifest(
+        *(JOB, B, 2, body.path, (), {A: 2}, at, (body,), 16, rescaled)
+    )
+    storage.create(MANIFEST, codec.encode(KINDS[MANIFEST], manifest.to_json()))
+
+
 def main(root: Path) -> None:
     """Write all of them below a new folder."""
     root.mkdir()
     make_job(root)
     make_savepoint(root)
+    make_rescaled(root)
     make_files(root)
     make_others(root)
     make_states(root)

@@ -21,6 +21,7 @@ from twophase.config import JobOptions
 from twophase.errors import ConfigError
 from twophase.flink_keys import flink_names, with_our_keys
 from twophase.ids import check_name, short_hash
+from twophase.runtime import state_backend
 from twophase.runtime.shuffles import Fault
 from twophase.state.storage import local_path
 
@@ -38,6 +39,8 @@ _ELSEWHERE = {
         "trigger(processingTime=...)."
     ),
     "checkpoint.mode": "it is exactly once here.",
+    "state.backend": f"set {state_backend.PROVIDER} in the session.",
+    "state.backend.incremental": f"set {state_backend.CHANGELOG} in the session.",
 }
 _JOB_ONLY = "it needs a driver of twophase's own: use twophase.write_stream, or leave it out."
 
