@@ -214,7 +214,7 @@ def _lay(savepoint: Savepoint, folder: Path) -> None:
     for file in savepoint.manifest.below(_SPARK):
         path = file.path.removeprefix(f"{_SPARK}/")
         target = folder / path
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_folders(folder, target.parent)
         with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as made:
             if is_rewritten(path):
                 made.write(unmovable_text(path, b"".join(savepoint.content(file)), folder))
@@ -224,6 +224,13 @@ def _lay(savepoint: Savepoint, folder: Path) -> None:
         failpoint("S05")
     sync_file_system(folder)
     failpoint("S06")
+
+
+def _make_folders(folder: Path, inner: Path) -> None:
+    """Make the folders down to `inner`, but not `folder`: a newer driver may have deleted it."""
+    if inner != folder:
+        _make_folders(folder, inner.parent)
+        inner.mkdir(mode=0o700, exist_ok=True)
 
 
 def _not_laid(savepoint: Savepoint, folder: Path, error: OSError) -> SavepointError:

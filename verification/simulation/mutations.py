@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -531,6 +532,10 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
     "a rewind takes rows back in one sink": (
         SAVED,
         [(rewind, "ahead_of", _ahead_in_the_first_only)],
+    ),
+    "a fork begins before what its savepoint holds is committed": (
+        SAVED,
+        [(CommitLoop, "over", lambda *_: SimpleNamespace(commit=lambda _: True))],
     ),
     "a savepoint is restored again because its option stays set": (
         SAVED,
