@@ -36,14 +36,16 @@ class TestMySqlSinkRewinds(RewindContract):
         return marked(sql_server_in_proof)
 
 
+@pytest.mark.proof
 class TestMySqlSinkRewindsByInsert(RewindContract):
-    """The same where the server forbids LOAD DATA LOCAL; one case stands for the loads."""
+    """The same where the server forbids LOAD DATA LOCAL."""
 
     @pytest.fixture
     def harness(self, sql_server_in_proof: Server) -> SinkHarness:
         return marked(sql_server_in_proof, load="insert", load_rows=2)
 
 
+@pytest.mark.proof
 class TestMySqlSinkIsKilledInARewind(SinkKillContract):
     points = ("C12=kill",)
     methods = ("commit",)

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-
-import pyarrow as pa
 
 from twophase.config import JobOptions, SinkAhead
-from twophase.coordinator.orphans import PieceKey, key_of, pieces_of
+from twophase.coordinator.orphans import key_of, pieces_of
 from twophase.coordinator.recovery_steps import Restore
 from twophase.coordinator.rewind import ahead_of
 from twophase.coordinator.validation import check_sinks
 from twophase.protocol.committable import Committable
-from twophase.protocol.sink import Sink, SinkContext
-from twophase.runtime.fork import close_all, open_original
+from twophase.protocol.sink import Sink
+from twophase.runtime.fork import check_original
 from twophase.runtime.restore import read_checkpoint
 from twophase.runtime.savepoint_restore import is_savepoint, verified
 from twophase.state.checkpoint import CompletedCheckpoint
+from twophase.state.copies import readable_copies
 from twophase.state.entries import Decision, Lineage
 from twophase.state.log import FOLDER, JobLog
 from twophase.state.records import History
@@ -65,14 +63,15 @@ def preview_restore(
     """
     restore, savepoint = _restore(job, path, options)
     remembered = {name: sink.history() for name, sink in sinks.items()}
-    history, own = _own_checkpoints(job, local_path(options.checkpoint_location))
+    history, own = _own_checkpoints(job, options)
     uncommitted = [one for one, decision in own if not decision.committed]
     check_sinks(job, history, remembered, restore, sinks, uncommitted)
     kept = pieces_of((*restore.adopting, *uncommitted))
     waiting = [(name, sink.in_doubt()) for name, sink in sinks.items()]
     commits = {name: [one for one in pieces if key_of(one) in kept] for name, pieces in waiting}
     if savepoint is not None and restore.sink_ahead is SinkAhead.FORK:
-        commits |= _of_the_original(job, savepoint, sinks, kept)
+        check_original(job, savepoint, sinks)
+        commits |= _pending(restore)
     rewinds = restore.sink_ahead is SinkAhead.REWIND
     return RestorePreview(
         restore.checkpoint,
@@ -101,34 +100,27 @@ def _restore(job: str, path: str, options: JobOptions) -> tuple[Restore, Savepoi
     return Restore(checkpoint, lineage, adopting, policy), savepoint
 
 
-def _of_the_original(
-    job: str, savepoint: Savepoint, sinks: Mapping[str, Sink], kept: frozenset[PieceKey]
-) -> dict[str, list[Committable]]:
-    """Return the pieces of the savepoint's job that a fork would commit."""
-
-    def describe(name: str) -> SinkContext:
-        return SinkContext(job, name, pa.schema([]), parallelism=0)
-
-    opened = open_original(job, savepoint, sinks, describe)
-    try:
-        return {
-            name: [one for one in sink.in_doubt() if key_of(one) in kept]
-            for name, sink in opened.items()
-        }
-    finally:
-        close_all(opened)
+def _pending(restore: Restore) -> dict[str, list[Committable]]:
+    """Return the pieces of another job that a fork commits, unless that job does before it."""
+    found: dict[str, list[Committable]] = {}
+    for checkpoint in restore.adopting:
+        for name, pieces in checkpoint.committables.items():
+            found.setdefault(name, []).extend(pieces)
+    return found
 
 
 def _own_checkpoints(
-    job: str, root: Path
+    job: str, options: JobOptions
 ) -> tuple[History, list[tuple[CompletedCheckpoint, Decision]]]:
     """Return the log of the job's own folder, its uncommitted checkpoints, and the newest one."""
+    root = local_path(options.checkpoint_location)
     if not (root / FOLDER).is_dir():
         return History(), []
     storage = ReadOnlyStorage(root)
     log = JobLog(storage, job)
     history = log.read()
-    store = CompletedCheckpointStore(storage, log, num_retained=1)
+    files = readable_copies(storage, options.copies)
+    store = CompletedCheckpointStore(files, log, num_retained=1)
     newest = history.decisions[-1:]
     found = [one for one in history.decisions if not one.committed or one in newest]
     return history, [(store.read(one), one) for one in found]
