@@ -353,9 +353,9 @@ class MetadataTables:
         """Return how many rows each checkpoint after `after` has, as far as the ledger knows."""
         found = session.rows(
             f"SELECT checkpoint, SUM(row_count) FROM {self._table('ledger')}"
-            " WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint > %s"
+            " WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint >= %s"
             " GROUP BY checkpoint",
-            (job, sink, lineage, after),
+            (job, sink, lineage, after + 1),
         )
         return {int(checkpoint): int(rows) for checkpoint, rows in found}
 
@@ -364,8 +364,8 @@ class MetadataTables:
         mine = (job, sink, lineage)
         session.run(
             f"DELETE FROM {self._table('ledger')}"
-            " WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint > %s",
-            (*mine, last),
+            " WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint >= %s",
+            (*mine, last + 1),
         )
         if last < 0:
             session.run(

@@ -167,5 +167,12 @@ def test_a_dry_run_ends_with_the_error_of_the_restore(world: Files) -> None:
     assert not (world.root / "again").exists()
 
 
+def test_what_to_do_about_a_sink_that_is_ahead_is_an_option_of_the_command(world: Files) -> None:
+    world.drive(1)
+    path = world.make()
+    arguments = ("run", job_file(world), "--restore", path, "--sink-ahead", "fork", "--dry-run")
+    assert "a fork is a job of another name" in command(*arguments, code=2).stderr
+
+
 def test_a_dry_run_needs_a_restore(world: Files) -> None:
     assert "--restore PATH" in command("run", job_file(world), "--dry-run", code=2).stderr

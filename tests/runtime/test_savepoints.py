@@ -27,6 +27,7 @@ from twophase.errors import (
     SavepointUnfinishedError,
     TwoPhaseError,
 )
+from twophase.runtime import savepoint_restore
 from twophase.runtime.job_savepoints import JobSavepoints
 from twophase.runtime.savepoints import list_savepoints, open_savepoint
 from twophase.state import codec
@@ -112,6 +113,27 @@ def test_an_older_savepoint_is_refused_while_the_sinks_are_ahead(world: World) -
     assert not [*(world.root / "again").glob("spark/*")]
     world.drive(4)
     world.is_exact("job", 4)
+
+
+def test_a_driver_whose_folder_a_newer_one_has_deleted_does_not_lay_it_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stands still while it lays Spark's files, and is overtaken. Nobody would delete the rest:
+    the mark that names its generation is gone.
+    """
+    world.drive(2)
+    path = world.make()
+
+    left = [world.root / "again" / "spark"]
+
+    def overtaken(_: str) -> None:
+        for laid in left.pop().iterdir() if left else ():
+            shutil.rmtree(laid)
+
+    monkeypatch.setattr(savepoint_restore, "failpoint", overtaken)
+    with pytest.raises(SavepointError, match="could not be written"):
+        world.drive(3, "again", **restoring(path))
+    assert not [*(world.root / "again" / "spark").iterdir()]
 
 
 def test_a_checkpoint_that_is_decided_and_not_committed_is_committed_by_the_restore(

@@ -235,7 +235,7 @@ def lay_spark(savepoint: Savepoint, folder: Path) -> None:
     for file in savepoint.manifest.below(_SPARK):
         path = file.path.removeprefix(f"{_SPARK}/")
         target = folder / path
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_folders(folder, target.parent)
         with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as made:
             if is_rewritten(path):
                 made.write(unmovable_text(path, b"".join(savepoint.content(file)), folder))
@@ -244,6 +244,13 @@ def lay_spark(savepoint: Savepoint, folder: Path) -> None:
                     made.write(data)
         failpoint("S05")
     sync_file_system(folder)
+
+
+def _make_folders(folder: Path, inner: Path) -> None:
+    """Make the folders down to `inner`, but not `folder`: a newer driver may have deleted it."""
+    if inner != folder:
+        _make_folders(folder, inner.parent)
+        inner.mkdir(mode=0o700, exist_ok=True)
 
 
 def _not_laid(savepoint: Savepoint, folder: Path, error: OSError) -> SavepointError:

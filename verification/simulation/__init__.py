@@ -38,8 +38,9 @@ session settings (`sinks/mysql`).
 - Operators who lead the job out (`incidents.py`, `repairs.py`): they run the repair that the error
   names, which is real, is killed or stands still in the middle, and is run beside a driver.
 - Operators who keep savepoints (`savepoints.py`, `saving.py`): they make, finish, move and restore
-  them with the real code. Spark's folder is on the disk then, read and prepared by the real
-  `SparkFolder` (`query_folder.py`).
+  them with the real code, rewind to one that is too old, and let another job begin with one.
+  Spark's folder is on the disk then, read and prepared by the real `SparkFolder`
+  (`query_folder.py`). How a sink takes rows back is simulated (`rewinding.py`).
 
 **Checked** (`oracle.py`, `repaired.py`, `saved.py` at the moment it could break, `verdict.py` in
 the end): I1 to I8, hazards H14, H28, H30, H40, H41, H48 to H50 and decision 0010; every row of
@@ -47,7 +48,7 @@ every decided checkpoint once in each sink, nothing prepared left, nothing undec
 run ends. `mutations.py` breaks the product on purpose; each mistake has to be found.
 
 **Not covered.** The wire protocol, TLS and LOAD DATA's conversions (`tests/sinks/mysql`,
-`integration`); Spark itself, and its folder beyond what a savepoint without state has; a rewind, a
-fork; stateful plans; listeners; `checkpoint.min_pause`; damage to files that were durable (I9); a
-swapped server that lacks the sink's own tables.
+`integration`); Spark itself, and its folder beyond what a savepoint without state has; the
+statements of a rewind; the rows of a fork; stateful plans; listeners; `checkpoint.min_pause`;
+damage to files that were durable (I9); a swapped server that lacks the sink's own tables.
 """

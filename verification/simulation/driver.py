@@ -114,9 +114,14 @@ class WatchedSink(MySqlSink):
         take_back(self._world, self.hash, mine, keep, (attempt.generation, attempt.counter))
 
 
-def job_options(world: World, folder: str, restore_path: str | None = None) -> JobOptions:
+def job_options(
+    world: World, folder: str, restore_path: str | None = None, sink_ahead: str = ""
+) -> JobOptions:
     """The options of the job."""
-    restore = {"restore.path": restore_path, "restore.sink_ahead": world.sink_ahead}
+    restore = {
+        "restore.path": restore_path,
+        "restore.sink_ahead": sink_ahead or world.sink_ahead,
+    }
     given = {
         "checkpointLocation": folder,
         "checkpoint.tolerable_failures": world.options.tolerable_failures,
@@ -384,7 +389,7 @@ class Driver:
         )
 
     def _load_restore(self, storage: LocalStorage) -> Restore | None:
-        states, options = _States(same=not self._world.reads_other_sources), self._options
+        states, options = SourceStates(same=not self._world.reads_other_sources), self._options
         if self._world.options.world == SAVED:
             described = SimpleNamespace(options=options, functions={})
             parts: Any = SimpleNamespace(
@@ -397,7 +402,7 @@ class Driver:
         return load_restore(JOB, options.restore_path, storage, states, options)
 
 
-class _States(OperatorStates):
+class SourceStates(OperatorStates):
     """Stands for the operator states of the job's sources.
 
     Args:

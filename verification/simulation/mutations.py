@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -337,8 +338,17 @@ def _cut_of_committed(self: SavepointMaker, storage: Any, *, committed_only: boo
     return _real_read_cut(self, storage, committed_only=True)
 
 
-def _commit_own_only(self: DriverRecovery, _: Any) -> int:
-    return _real_commit_decided(self, None)
+def _commit_own_only(self: DriverRecovery, restore: Any) -> int:
+    return _real_commit_decided(self, None if _is_of_savepoint(restore) else restore)
+
+
+def _is_of_savepoint(restore: Any) -> bool:
+    return restore is not None and "/saved" in restore.lineage.restored_from
+
+
+def _check_no_savepoint(job: str, history: History, lineage: Any, sinks: Any) -> None:
+    if "/saved" not in lineage.restored_from:
+        _real_check_restore(job, history, lineage, sinks)
 
 
 def _leave_what_waits(self: DriverRecovery, restore: Any) -> int:
@@ -522,7 +532,7 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
     ),
     "a savepoint is restored while a sink is ahead of it": (
         SAVED,
-        [(validation, "check_restore", _nothing)],
+        [(validation, "check_restore", _check_no_savepoint)],
     ),
     "a rewind leaves decided checkpoints to be committed later": (
         SAVED,
@@ -531,6 +541,10 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
     "a rewind takes rows back in one sink": (
         SAVED,
         [(rewind, "ahead_of", _ahead_in_the_first_only)],
+    ),
+    "a fork begins before what its savepoint holds is committed": (
+        SAVED,
+        [(CommitLoop, "over", lambda *_: SimpleNamespace(commit=lambda _: True))],
     ),
     "a savepoint is restored again because its option stays set": (
         SAVED,

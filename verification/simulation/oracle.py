@@ -117,8 +117,9 @@ class Oracle:
                 )
                 self._fence(root, body["generation"])
             case b"LINEAGE":
-                self.restored.add(body["lineage"]["restored_from"])
                 lineage = body["lineage"]
+                if root not in self.saved.forks:
+                    self.restored.add(lineage["restored_from"])
                 self.saved.begins(self, root, lineage["id"], lineage["restored_from"])
             case b"DECIDED":
                 self._decide(root, path, body["decision"])
@@ -331,6 +332,7 @@ class Oracle:
             return None
         self.aborted.add(self._process())
         xid, root = branch.xid, self.folder
+        self.holds(root not in self.saved.forks, f"I2: a fork aborts {xid} of the first job")
         deciders = {
             decision.root
             for decision in self.decided.values()

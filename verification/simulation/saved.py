@@ -58,6 +58,7 @@ class SavedOnes:
     Attributes:
         by_path: each one that is whole, also by the path that it was moved to.
         durable: the pieces whose decision is durable in one.
+        forks: the folders of other jobs that begin with a savepoint.
         rewinders: the folders in which a restore was started that rewinds.
         begun: the job's folder and the id of each lineage, and the path that it began with.
         rewinding: the folders of jobs that have begun a rewind, and not the lineage after it.
@@ -68,6 +69,7 @@ class SavedOnes:
 
     by_path: dict[str, Saved] = field(default_factory=dict)
     durable: set[str] = field(default_factory=set)
+    forks: set[str] = field(default_factory=set)
     rewinders: set[str] = field(default_factory=set)
     begun: dict[tuple[str, str], str] = field(default_factory=dict)
     rewinding: set[str] = field(default_factory=set)
@@ -93,10 +95,15 @@ class SavedOnes:
         """A lineage begins in a job's folder with what is at a path."""
         self.begun[root, lineage] = where
         saved = self.by_path.get(where)
+        if root in self.forks:
+            waiting = [xid for xid in self._held(oracle, where) if xid not in oracle.visible]
+            return oracle.holds(
+                not waiting, f"H30: a fork of {where} begins, and {waiting} are not committed"
+            )
         rewinds = root in self.rewinding
         self.rewinding.discard(root)
         if saved is None:
-            return
+            return None
         for key, decision in list(oracle.decided.items()):
             if not saved.is_behind(decision):
                 continue
@@ -108,6 +115,7 @@ class SavedOnes:
                 f"it; sinks show {shown}",
             )
             self.left.append(oracle.decided.pop(key))
+        return None
 
     def is_too_old(self, oracle: Oracle, root: str, where: str) -> bool:
         """Whether something was decided after it, but for what continues it in a job's folder."""

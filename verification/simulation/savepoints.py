@@ -10,27 +10,39 @@ Each plan of a run is one savepoint, from its making to what is done with it:
     kept       not restored: the job just goes on
 
 In between the job may go on, which makes the savepoint too old, and it may be finished. A restore
-that is refused leaves everything as it was, and the job goes on without it.
+that is refused leaves everything as it was, and the job goes on without it; or it rewinds. Another
+job may begin with the savepoint beside this one.
 
-Real: the making, the finishing, the disposal, the restore. Simulated: the copying, and Spark's
-folder (`query_folder`). A command may be killed or stand still, and be run again.
+Real: the making, the finishing, the disposal, the restore, the start of a fork. Simulated: the
+copying, Spark's folder (`query_folder`), and how a sink takes rows back (`rewinding`). A command
+may be killed or stand still, and be run again.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from twophase.coordinator.context import JobContext
+from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.savepoint_finish import finish_savepoint
 from twophase.events import Observers
 from twophase.protocol.sink import SinkContext
+from twophase.runtime.lineage_start import LineageStart
+from twophase.runtime.savepoint_restore import Plan as Begins
 from twophase.runtime.savepoint_restore import verified
 from twophase.runtime.savepoints import SavepointMaker
 from twophase.state.savepoint_disposal import dispose
 from twophase.state.storage import LocalStorage, ReadOnlyStorage
-from verification.simulation.driver import JOB, SimulatedClock, job_options, watched_sinks
+from verification.simulation.driver import (
+    JOB,
+    SimulatedClock,
+    SourceStates,
+    job_options,
+    watched_sinks,
+)
 from verification.simulation.options import Mishap
 from verification.simulation.saved import MANIFEST, Saved, newest_of
 from verification.simulation.scheduler import Process
@@ -41,13 +53,14 @@ from verification.simulation.verdict import judge_savepoint
 if TYPE_CHECKING:
     from verification.simulation.world import World
 
-MAKE, FINISH, DISPOSE = "create", "finish", "dispose"
+MAKE, FINISH, DISPOSE, FORK = "create", "finish", "dispose", "fork"
 BESIDE, STOPPED, DEAD = "beside", "stopped", "dead"
 HERE, MOVED, KEPT = "here", "moved", "kept"
 _POINTS = {
     MAKE: ("S01", "S02", "S03", "S04"),
     FINISH: ("C11", "C12", "C15", "C19", "C20", "S08"),
     DISPOSE: ("S09", "S10"),
+    FORK: ("C11", "C12", "C15", "C18", "C22", "S05", "S06", "S07"),
 }
 _PAUSES_S = (0.0, 0.0, 0.3, 3.0)
 _MISHAPS, _TRIES = 0.4, 8
@@ -66,6 +79,7 @@ class Plan:
         used: here, moved or kept.
         other_sources: whether the restored plan reads other sources.
         rewinds: whether sinks that are ahead are to take rows back.
+        forks: whether another job begins with it first.
     """
 
     after: int
@@ -76,6 +90,7 @@ class Plan:
     used: str
     other_sources: bool
     rewinds: bool
+    forks: bool
 
     @classmethod
     def of(cls, random: Random, after: int) -> Plan:
@@ -90,6 +105,7 @@ class Plan:
             random.choice((HERE, HERE, MOVED, MOVED, KEPT)),
             random.random() < 0.2,
             rewinds,
+            random.random() < 0.4,
         )
 
 
@@ -102,12 +118,12 @@ def plans_of(seed: int, checkpoints: int) -> list[Plan]:
 
 
 class Tool:
-    """One run of `twophase savepoint`.
+    """One run of `twophase savepoint`, or of another job that begins with a savepoint.
 
     Args:
         world: where.
         name: of its process.
-        verb: create, finish or dispose.
+        verb: create, finish, dispose or fork.
         folder: the job's.
         path: the savepoint's.
         committed_only: it is asked for by the running job.
@@ -151,6 +167,8 @@ class Tool:
                     maker.make(self._path, committed_only=only, still_waiting=lambda: False)
                 case "finish":
                     self._finish()
+                case "fork":
+                    self._fork()
                 case _:
                     dispose(LocalStorage(self._path), self._path)
             self.done = True
@@ -174,6 +192,38 @@ class Tool:
         finish_savepoint(context, verified(JOB, self._path), LocalStorage(self._path))
         for sink in sinks.values():
             sink.close()
+
+    def _fork(self) -> None:
+        """The start of another job, which writes no rows: they would lie beside the first job's."""
+        world, sinks, options = self._world, watched_sinks(self._world), self._world.options
+        name = f"{JOB}-{self.folder.rpartition('/')[2]}"
+
+        def described(sink: str) -> SinkContext:
+            most = options.max_concurrent
+            return SinkContext(name, sink, SCHEMA, options.writers, max_concurrent=most)
+
+        for sink in sinks:
+            sinks[sink].open(described(sink))
+        given = job_options(world, self.folder, self._path, FORK)
+        storage = LocalStorage(self.folder)
+        parts: Any = SimpleNamespace(
+            name=name,
+            storage=storage,
+            states=SourceStates(same=True),
+            description=SimpleNamespace(options=given, functions={}),
+            sinks=sinks,
+            sink_context=described,
+        )
+        start = LineageStart(parts, Begins(stateful=False, keeps_state=False))
+        context = JobContext(name, storage, sinks, given, Observers(), self._clock)
+        coordinator = CheckpointCoordinator(context, snapshot=lambda _, __: {})
+        try:
+            coordinator.recover(None, start.restore)
+        finally:
+            start.close()
+        start.begin(coordinator)
+        for opened in sinks.values():
+            opened.close()
 
 
 class Toolbox:
@@ -261,6 +311,16 @@ class Toolbox:
             tool = self.run(FINISH, folder, path)
             if tool.done or tool.error is not None:
                 return
+
+    def fork(self, path: str) -> None:
+        """Let another job begin with a savepoint; again if it dies."""
+        folder = path.replace("saved", "fork")
+        self._world.oracle.saved.forks.add(folder)
+        for _ in range(_TRIES):
+            tool = self.run(FORK, folder, path)
+            if tool.done:
+                return self._world.happens("forked")
+        return None
 
     def _dispose(self, folder: str, path: str) -> None:
         """Clear away what one that was cut short has left."""

@@ -85,6 +85,8 @@ class Saving:
         self._supervisor.storm(lambda: self._has(chunks + plan.goes_on))
         if plan.finishes:
             self.toolbox.finish(self._supervisor.folder, path)
+        if plan.forks:
+            self.toolbox.fork(path)
         if plan.used != KEPT:
             self._restore(plan, path)
 

@@ -51,7 +51,7 @@ HAPPENS = {
         *("saved: beside", "saved: stopped", "saved: dead", "refused: too old", "not restored"),
         *("restored: here", "restored: moved", "restored: here by other sources"),
         *("the job's folder is gone", "savepoint finish", "savepoint dispose"),
-        *("restored with a rewind", *(f"S{number:02}" for number in range(1, 14))),
+        *("restored with a rewind", "forked", *(f"S{number:02}" for number in range(1, 14))),
     ],
 }
 
