@@ -5,10 +5,12 @@ one step of the sink.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from tests.testing.sqlite_sink import SqliteSink, SqliteWriter, read_fence
 from twophase.errors import FencedError, TargetChangedError
+from twophase.ids import Attempt
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome, Committed
 from twophase.protocol.sink import CommitRequest, Predecessor, SinkContext
@@ -330,3 +332,100 @@ class AsksForTheTargetFirst(SqliteSink):
                 f"{request.committable.transaction} is in {request.committable.target}."
             )
         return super().known(connection, request)
+
+
+# -- rewind ----------------------------------------------------------------------------------------
+
+
+class RewindsByNumber(SqliteSink):
+    """A checkpoint stays if its number does, whatever its lineage."""
+
+    def ends(
+        self, connection: sqlite3.Connection, keep: Mapping[str, int]
+    ) -> list[tuple[str, int]]:
+        last = max(keep.values())
+        return [(lineage, last) for lineage, _ in super().ends(connection, keep)]
+
+
+class RewindsOneTooMany(SqliteSink):
+    """The savepoint's own checkpoint goes too."""
+
+    def ends(
+        self, connection: sqlite3.Connection, keep: Mapping[str, int]
+    ) -> list[tuple[str, int]]:
+        return [(lineage, last - 1) for lineage, last in super().ends(connection, keep)]
+
+
+class RewindsOthers(SqliteSink):
+    """Rows are found by lineage and checkpoint alone."""
+
+    def delete_rows(self, connection: sqlite3.Connection, keep: Mapping[str, int]) -> None:
+        for lineage, last in self.ends(connection, keep):
+            connection.execute(
+                f"DELETE FROM {self.database.table} WHERE rowid IN "
+                "(SELECT row FROM twophase_row WHERE lineage = ? AND checkpoint > ?)",
+                (lineage, last),
+            )
+
+
+class RewindsWhatHasAPieceOnly(SqliteSink):
+    """What was subsumed is not found."""
+
+    def ends(
+        self, connection: sqlite3.Connection, keep: Mapping[str, int]
+    ) -> list[tuple[str, int]]:
+        pieces = {row[0] for row in connection.execute("SELECT lineage FROM twophase_piece")}
+        return [one for one in super().ends(connection, keep) if one[0] in pieces]
+
+
+class RewindLeavesTheMark(SqliteSink):
+    """The mark goes on proving what is gone."""
+
+    def lower_mark(self, connection: sqlite3.Connection, lineage: str, last: int) -> None:
+        pass
+
+
+class RewindDropsTheMark(SqliteSink):
+    """The mark goes with what it proved too much; what stays has no proof any more."""
+
+    def lower_mark(self, connection: sqlite3.Connection, lineage: str, last: int) -> None:
+        connection.execute("DELETE FROM twophase_mark WHERE lineage = ?", (lineage,))
+
+
+class RewindDropsTheFence(SqliteSink):
+    def lower_proofs(self, connection: sqlite3.Connection, keep: Mapping[str, int]) -> None:
+        super().lower_proofs(connection, keep)
+        drop_fence(connection)
+
+
+class RewindsBehindNoFence(SqliteSink):
+    def check_driver(self, connection: sqlite3.Connection, attempt: Attempt) -> None:
+        pass
+
+
+class CheckRewinds(SqliteSink):
+    """The check takes back what it is asked about."""
+
+    def check_rewind(self, keep: Mapping[str, int]) -> None:
+        with self.database.transaction() as connection:
+            self.delete_rows(connection, keep)
+
+
+class RewindsTheProofsFirst(SqliteSink):
+    """A death in between leaves rows that nothing tells of."""
+
+    def rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
+        with self.database.transaction() as connection:
+            self.check_driver(connection, attempt)
+            ends = self.ends(connection, keep)
+            rows = [
+                row
+                for lineage, last in ends
+                for row in connection.execute(
+                    "SELECT row FROM twophase_row WHERE lineage = ? AND checkpoint > ?",
+                    (lineage, last),
+                )
+            ]
+            self.lower_proofs(connection, keep)
+        with self.database.transaction() as connection:
+            connection.executemany(f"DELETE FROM {self.database.table} WHERE rowid = ?", rows)

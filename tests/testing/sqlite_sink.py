@@ -6,6 +6,7 @@ commit moves them into it.
     twophase_piece       pieces; those that are committed are the proof, until they are subsumed
     twophase_mark        per job, sink and lineage, the checkpoint up to which all is
                          committed; kept for ever
+    twophase_row         per committed row: the checkpoint that it is of, for a rewind
     staged_<table>       the rows of pieces that are pre-committed
 
 The steps that a mistake can spoil are methods of their own, so that
@@ -16,14 +17,14 @@ from __future__ import annotations
 
 import sqlite3
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import ClassVar
 
 import pyarrow as pa
 
-from twophase.errors import ConfigError, FencedError, TargetChangedError
+from twophase.errors import ConfigError, FencedError, RestoreRefusedError, TargetChangedError
 from twophase.failpoints import failpoint
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
@@ -65,7 +66,12 @@ TABLES = (
         "CREATE TABLE IF NOT EXISTS twophase_mark (job, sink, lineage, checkpoint, "
         "PRIMARY KEY (job, sink, lineage))"
     ),
+    (
+        "CREATE TABLE IF NOT EXISTS twophase_row (job, sink, lineage, checkpoint, row INTEGER "
+        "PRIMARY KEY)"
+    ),
 )
+TAKEN_BACK = "job = ? AND sink = ? AND lineage = ? AND checkpoint > ?"
 
 
 class Database:
@@ -289,10 +295,15 @@ class SqliteSink(ArrowSink):
         names = ", ".join(
             f'"{row[1]}"' for row in connection.execute(f"PRAGMA table_info({self.database.table})")
         )
-        connection.execute(
+        rows = connection.execute(
             f"INSERT INTO {self.database.table} ({names}) SELECT {names} "
-            f"FROM {self.database.staged} WHERE piece = ?",
+            f"FROM {self.database.staged} WHERE piece = ? RETURNING rowid",
             (piece,),
+        ).fetchall()
+        connection.executemany(
+            "INSERT INTO twophase_row SELECT job, sink, lineage, checkpoint, ? "
+            "FROM twophase_piece WHERE piece = ?",
+            [(row, piece) for (row,) in rows],
         )
 
     def prove(self, connection: sqlite3.Connection, piece: int) -> None:
@@ -357,6 +368,70 @@ class SqliteSink(ArrowSink):
             "AND checkpoint <= ? AND committed",
             (self.job, self.sink, lineage, checkpoint),
         )
+
+    def check_rewind(self, keep: Mapping[str, int]) -> None:
+        with self.database.transaction() as connection:
+            self.check_rows(connection, keep)
+
+    def rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
+        """Rows and proofs go in one transaction."""
+        with self.database.transaction() as connection:
+            self.check_driver(connection, attempt)
+            self.check_rows(connection, keep)
+            self.delete_rows(connection, keep)
+            self.lower_proofs(connection, keep)
+
+    def check_driver(self, connection: sqlite3.Connection, attempt: Attempt) -> None:
+        """The fence is this driver's."""
+        fence = read_fence(connection, self.job, self.sink)
+        if fence is None or fence > attempt:
+            raise FencedError(f"Sink {self.sink!r} is at {fence}, this driver at {attempt}.")
+
+    def check_rows(self, connection: sqlite3.Connection, keep: Mapping[str, int]) -> None:
+        """Every row to delete is still there."""
+        for lineage, last in self.ends(connection, keep):
+            gone = connection.execute(
+                f"SELECT checkpoint FROM twophase_row WHERE {TAKEN_BACK} "
+                f"AND row NOT IN (SELECT rowid FROM {self.database.table})",
+                (self.job, self.sink, lineage, last),
+            ).fetchone()
+            if gone is not None:
+                raise RestoreRefusedError(f"Rows of checkpoint {gone[0]} are gone.")
+
+    def ends(
+        self, connection: sqlite3.Connection, keep: Mapping[str, int]
+    ) -> list[tuple[str, int]]:
+        """Each lineage with rows or proofs of this sink, and its last checkpoint that stays."""
+        found = connection.execute(
+            "SELECT lineage FROM twophase_row WHERE job = ? AND sink = ? "
+            "UNION SELECT lineage FROM twophase_mark WHERE job = ? AND sink = ?",
+            (self.job, self.sink) * 2,
+        ).fetchall()
+        return [(lineage, keep.get(lineage, -1)) for (lineage,) in found]
+
+    def delete_rows(self, connection: sqlite3.Connection, keep: Mapping[str, int]) -> None:
+        for lineage, last in self.ends(connection, keep):
+            after = (self.job, self.sink, lineage, last)
+            connection.execute(
+                f"DELETE FROM {self.database.table} "
+                f"WHERE rowid IN (SELECT row FROM twophase_row WHERE {TAKEN_BACK})",
+                after,
+            )
+
+    def lower_proofs(self, connection: sqlite3.Connection, keep: Mapping[str, int]) -> None:
+        """Nothing proves what was taken back, and what stays is proven as before."""
+        for lineage, last in self.ends(connection, keep):
+            after = (self.job, self.sink, lineage, last)
+            for table in ("twophase_row", "twophase_piece"):
+                connection.execute(f"DELETE FROM {table} WHERE {TAKEN_BACK}", after)
+            self.lower_mark(connection, lineage, last)
+
+    def lower_mark(self, connection: sqlite3.Connection, lineage: str, last: int) -> None:
+        connection.execute(
+            f"UPDATE twophase_mark SET checkpoint = ? WHERE {TAKEN_BACK}",
+            (last, self.job, self.sink, lineage, last),
+        )
+        connection.execute("DELETE FROM twophase_mark WHERE checkpoint < 0")
 
     def close(self) -> None:
         """There is nothing to release."""

@@ -23,6 +23,7 @@ from tests.testing.sqlite_mistakes import (
     AsksForNoPredecessor,
     AsksForTheMarkOnly,
     AsksForTheTargetFirst,
+    CheckRewinds,
     ChecksInAnotherTransaction,
     ColumnsByPosition,
     CommitDropsTheFence,
@@ -38,6 +39,15 @@ from tests.testing.sqlite_mistakes import (
     RefusesGenerationsOnly,
     RefusesLaterAttempts,
     RefusesLowerOnly,
+    RewindDropsTheFence,
+    RewindDropsTheMark,
+    RewindLeavesTheMark,
+    RewindsBehindNoFence,
+    RewindsByNumber,
+    RewindsOneTooMany,
+    RewindsOthers,
+    RewindsTheProofsFirst,
+    RewindsWhatHasAPieceOnly,
     SubsumeDropsTheFence,
     WithoutTaskAttempt,
 )
@@ -153,6 +163,28 @@ MISTAKES = [
         {"method": "subsume"},
         lines=5,  # a quarter of them is between the two transactions
     ),
+    Mistake(RewindsByNumber, SUITE.test_a_rewind_removes_lineages_that_are_not_kept),
+    Mistake(RewindsByNumber, SUITE.test_a_rewind_keeps_each_lineage_up_to_its_own_end),
+    Mistake(RewindsOneTooMany, SUITE.test_a_rewind_removes_what_was_committed_after_the_checkpoint),
+    Mistake(RewindsOneTooMany, SUITE.test_a_restored_lineage_writes_the_rows_again),
+    Mistake(
+        RewindsOthers,
+        SUITE.test_a_rewind_leaves_rows_and_proofs_of_others,
+        {"whose": "sink"},
+    ),
+    Mistake(
+        RewindsOthers,
+        SUITE.test_a_rewind_leaves_rows_and_proofs_of_others,
+        {"whose": "job"},
+    ),
+    Mistake(RewindsWhatHasAPieceOnly, SUITE.test_a_rewind_removes_what_only_the_mark_proves),
+    Mistake(RewindLeavesTheMark, SUITE.test_a_piece_that_was_taken_back_is_never_called_committed),
+    Mistake(RewindLeavesTheMark, SUITE.test_a_rewind_removes_what_only_the_mark_proves),
+    Mistake(RewindDropsTheMark, SUITE.test_a_rewind_keeps_the_proofs_of_what_stays),
+    Mistake(RewindDropsTheFence, SUITE.test_a_rewind_leaves_the_fence),
+    Mistake(RewindsBehindNoFence, SUITE.test_a_driver_that_was_fenced_rewinds_nothing),
+    Mistake(CheckRewinds, SUITE.test_the_check_of_a_rewind_changes_nothing),
+    Mistake(RewindsTheProofsFirst, KILLS.test_a_kill_at_any_line_of_a_rewind_is_made_good),
 ]
 
 

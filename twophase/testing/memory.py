@@ -9,13 +9,13 @@ from __future__ import annotations
 import threading
 import uuid
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
-from twophase.errors import FencedError, TargetChangedError
+from twophase.errors import FencedError, RestoreRefusedError, TargetChangedError
 from twophase.failpoints import failpoint
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
@@ -57,6 +57,7 @@ class MemoryTarget:
     Attributes:
         name: its identity.
         visible: the rows that readers see.
+        written: the rows of each committed piece, for a rewind.
         prepared: pieces that are pre-committed, with their rows.
         ledger: the pieces that were committed, until they are subsumed.
         high_water: per job, sink and lineage, the checkpoint up to which all is
@@ -66,6 +67,7 @@ class MemoryTarget:
 
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
     visible: list[Row] = field(default_factory=list)
+    written: dict[Key, list[Row]] = field(default_factory=dict)
     prepared: dict[Key, tuple[Committable, list[Row]]] = field(default_factory=dict)
     ledger: set[Key] = field(default_factory=set)
     high_water: dict[tuple[str, str, str], int] = field(default_factory=dict)
@@ -176,6 +178,7 @@ class MemorySink(ArrowSink):
                 # prove nothing (I4).
                 _, rows = self._target.prepared.pop(key)
                 self._target.visible.extend(rows)
+                self._target.written[key] = rows
                 self._target.ledger.add(key)
                 return Committed()
             return Lost(
@@ -225,6 +228,44 @@ class MemorySink(ArrowSink):
                 proven = max(key[3] for key in folded)
                 self._target.high_water[mark] = max(self._target.high_water.get(mark, -1), proven)
                 self._target.ledger -= folded
+
+    def check_rewind(self, keep: Mapping[str, int]) -> None:
+        """See `CanRewind`: every row to remove must still be there as it was written."""
+        with self._target.lock:
+            there = {id(row) for row in self._target.visible}
+            for key in self._after(keep):
+                if any(id(row) not in there for row in self._target.written[key]):
+                    raise RestoreRefusedError(
+                        f"Sink {self._sink!r}: rows of checkpoint {key[3]} of lineage {key[2]} are "
+                        "not there any more, and it cannot be taken back. Nothing was removed.",
+                        remedy="restore the newest checkpoint, or the target as it was.",
+                    )
+
+    def rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
+        """See `CanRewind`."""
+        with self._target.lock:
+            fence = self._target.fences.get((self._job, self._sink))
+            if fence is None or fence > attempt:
+                raise driver_is_fenced(self._job, self._sink, fence or Attempt(0, 0), attempt)
+            self.check_rewind(keep)
+            gone = {key: self._target.written.pop(key) for key in self._after(keep)}
+            taken = {id(row) for rows in gone.values() for row in rows}
+            self._target.visible[:] = [row for row in self._target.visible if id(row) not in taken]
+            self._target.ledger -= gone.keys()
+            self._lower_marks(keep)
+
+    def _after(self, keep: Mapping[str, int]) -> list[Key]:
+        """Return the committed pieces that a rewind takes back; the caller holds the lock."""
+        mine = [key for key in self._target.written if key[:2] == (self._job, self._sink)]
+        return [key for key in mine if key[3] > keep.get(key[2], -1)]
+
+    def _lower_marks(self, keep: Mapping[str, int]) -> None:
+        marks = self._target.high_water
+        for mark in [mark for mark in marks if mark[:2] == (self._job, self._sink)]:
+            if mark[2] in keep:
+                marks[mark] = min(marks[mark], keep[mark[2]])
+            else:
+                del marks[mark]
 
     def close(self) -> None:
         """See `Sink.close`. There is nothing to release."""

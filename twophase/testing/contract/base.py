@@ -12,7 +12,7 @@ from twophase.ids import Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome, RetryLater
 from twophase.protocol.sink import CommitRequest, Predecessor, Sink, SinkContext
-from twophase.testing.harness import FIRST, JOB, SINK, SinkHarness, transaction_id
+from twophase.testing.harness import FIRST, JOB, LINEAGE, SINK, SinkHarness, transaction_id
 
 CLOSED = (FencedError, DeclinedError)
 _COMMIT_TRIES = 50
@@ -74,6 +74,25 @@ class ContractBase:
             if not any(isinstance(outcome, RetryLater) for outcome in outcomes):
                 return outcomes
         raise AssertionError(f"still {outcomes} after {_COMMIT_TRIES} tries")
+
+    @classmethod
+    def written(
+        cls,
+        harness: SinkHarness,
+        sink: Sink,
+        ids_by_checkpoint: Iterable[tuple[int, list[int]]],
+        lineage: str = LINEAGE,
+        job: str = JOB,
+        name: str = SINK,
+    ) -> list[Committable]:
+        """Commit one piece a checkpoint; return the pieces."""
+        pieces = []
+        for number, ids in ids_by_checkpoint:
+            named = transaction_id(number, lineage=lineage, job=job, sink=name)
+            [piece] = cls.prepare(harness, sink, ids, named)
+            cls.commit(sink, [piece])
+            pieces.append(piece)
+        return pieces
 
     @staticmethod
     def ids_visible(harness: SinkHarness) -> list[int]:

@@ -35,9 +35,9 @@ from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import DeclinedError
 from twophase.events import Observers
 from twophase.failpoints import arm, failpoint
-from twophase.ids import Subtask, TransactionId
+from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
-from twophase.protocol.sink import ArrowSink, SinkContext
+from twophase.protocol.sink import ArrowSink, CanRewind, SinkContext
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.storage import LocalStorage
 from twophase.testing.contract.stepping import Lines
@@ -93,6 +93,50 @@ def drive(job: Job, doom: Doom, reports: Connection) -> None:
     be_the_driver(job.failpoints_log)
     try:
         reports.send(_Driver(job, doom).run())
+    except BaseException:
+        reports.send(traceback.format_exc())
+        raise
+
+
+@dataclass(frozen=True)
+class Rewind:
+    """The input of a driver that rewinds a sink.
+
+    Attributes:
+        sink: not opened.
+        keep: as `CanRewind` takes it.
+        attempt: of the driver.
+        line: the driver is killed before this line of `rewind`; 0 counts them and kills nobody.
+        schema: the columns of the rows.
+        environment: as that of a job.
+    """
+
+    sink: ArrowSink
+    keep: Mapping[str, int]
+    attempt: Attempt
+    line: int
+    schema: pa.Schema
+    environment: Mapping[str, str]
+
+
+def rewind(given: Rewind, reports: Connection) -> None:
+    """Rewind as recovery does, or be killed. Send errors and the number of lines to `reports`."""
+    os.environ.update(given.environment)
+    sink = given.sink
+
+    def die_at(line: int) -> None:
+        if line == given.line:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    try:
+        assert isinstance(sink, CanRewind)
+        sink.open(SinkContext(JOB, SINK, given.schema, parallelism=1))
+        sink.check_rewind(given.keep)
+        sink.fence(given.attempt)
+        with Lines(sink, "rewind", die_at) as lines:
+            sink.rewind(given.keep, given.attempt)
+        sink.close()
+        reports.send(lines.count)
     except BaseException:
         reports.send(traceback.format_exc())
         raise

@@ -1,0 +1,165 @@
+"""Rewind: a sink that has `CanRewind` removes what was committed after a checkpoint, and no more.
+
+These tests are skipped for other sinks.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from twophase.errors import FencedError
+from twophase.ids import Attempt
+from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost
+from twophase.protocol.sink import CanRewind, Predecessor, Sink
+from twophase.testing.contract.base import ContractBase
+from twophase.testing.harness import (
+    JOB,
+    LINEAGE,
+    OTHER_LINEAGE,
+    SINK,
+    SinkHarness,
+    transaction_id,
+)
+
+RESTORING = Attempt(2, 0)
+"""The driver that restores: one generation after the one that has written."""
+
+
+class RewindContract(ContractBase):
+    """Rows and proofs after the checkpoint go; everything else stays."""
+
+    @staticmethod
+    def rewind(sink: Sink, keep: dict[str, int], attempt: Attempt = RESTORING) -> None:
+        """Rewind as recovery does: checked before the fence, called behind it."""
+        if not isinstance(sink, CanRewind):
+            pytest.skip("this sink has no CanRewind")
+        sink.check_rewind(keep)
+        sink.fence(attempt)
+        sink.rewind(keep, attempt)
+
+    def test_a_rewind_removes_what_was_committed_after_the_checkpoint(
+        self, harness: SinkHarness, sink: Sink
+    ) -> None:
+        self.written(harness, sink, [(3, [0, 1]), (4, [2]), (5, [3, 4]), (7, [5])])
+        self.rewind(sink, {LINEAGE: 4})
+        assert self.ids_visible(harness) == [0, 1, 2]
+        assert self.opened(harness).history().committed == {LINEAGE: 4}
+
+    def test_a_rewind_removes_lineages_that_are_not_kept(
+        self, harness: SinkHarness, sink: Sink
+    ) -> None:
+        self.written(harness, sink, [(3, [0]), (4, [1])])
+        self.written(harness, sink, [(1, [2]), (2, [3])], OTHER_LINEAGE)
+        self.rewind(sink, {LINEAGE: 3})
+        assert self.ids_visible(harness) == [0]
+        assert self.opened(harness).history().committed == {LINEAGE: 3}
+
+    def test_a_rewind_keeps_each_lineage_up_to_its_own_end(
+        self, harness: SinkHarness, sink: Sink
+    ) -> None:
+        self.written(harness, sink, [(8, [0]), (9, [1])])
+        self.written(harness, sink, [(1, [2]), (2, [3]), (3, [4])], OTHER_LINEAGE)
+        self.rewind(sink, {LINEAGE: 9, OTHER_LINEAGE: 2})
+        assert self.ids_visible(harness) == [0, 1, 2, 3]
+        assert self.opened(harness).history().committed == {LINEAGE: 9, OTHER_LINEAGE: 2}
+
+    def test_a_rewind_removes_what_only_the_mark_proves(
+        self, harness: SinkHarness, sink: Sink
+    ) -> None:
+        self.written(harness, sink, [(3, [0]), (4, [1])])
+        sink.subsume(LINEAGE, 4)
+        self.written(harness, sink, [(1, [2])], OTHER_LINEAGE)
+        sink.subsume(OTHER_LINEAGE, 1)
+        self.rewind(sink, {LINEAGE: 3})
+        assert self.ids_visible(harness) == [0]
+        assert self.opened(harness).history().committed == {LINEAGE: 3}
+
+    def test_a_rewind_keeps_the_proofs_of_what_stays(
+        self, harness: SinkHarness, sink: Sink
+    ) -> None:
+        folded, kept, _ = self.written(harness, sink, [(2, [0]), (3, [1]), (4, [2])])
+        sink.subsume(LINEAGE, 2)
+        self.rewind(sink, {LINEAGE: 3})
+        again = self.commit(sink, [folded]) + self.commit(sink, [kept])
+        assert all(isinstance(outcome, AlreadyCommitted) for outcome in again)
+        assert self.ids_visible(harness) == [0, 1]
+
+    def test_a_piece_that_was_taken_back_is_never_called_committed(
+        self, harness: SinkHarness, sink: Sink
+    ) -> None:
+        _, taken = self.written(harness, sink, [(3, [0]), (4, [1])])
+        sink.subsume(LINEAGE, 4)
+        self.rewind(sink, {LINEAGE: 3})
+        assert all(isinstance(outcome, Lost) for outcome in self.commit(sink, [taken]))
+        assert self.ids_visible(harness) == [0]
+
+    def test_a_restored_lineage_writes_the_rows_again(
+        self, harness: SinkHarness, sink: Sink
+    ) -> None:
+        self.written(harness, sink, [(3, [0]), (4, [1])])
+        self.rewind(sink, {LINEAGE: 3})
+        again = self.prepare(
+            harness, sink, [1], transaction_id(4, Attempt(2, 1), lineage=OTHER_LINEAGE)
+        )
+        assert self.commit(sink, again, Predecessor(LINEAGE, 3)) == [Committed()] * len(again)
+        assert self.ids_visible(harness) == [0, 1]
+        assert sink.history().committed == {LINEAGE: 3, OTHER_LINEAGE: 4}
+
+    @pytest.mark.parametrize("whose", ["job", "sink"])
+    def test_a_rewind_leaves_rows_and_proofs_of_others(
+        self, harness: SinkHarness, sink: Sink, whose: str
+    ) -> None:
+        names = {"job": JOB, "sink": SINK} | {whose: "other"}
+        other = self.opened(harness, **names)
+        other.fence(Attempt(1, 1))
+        mine = {"job": names["job"], "name": names["sink"]}
+        self.written(harness, other, [(4, [0]), (5, [1])], **mine)
+        other.subsume(LINEAGE, 4)
+        self.written(harness, sink, [(4, [2]), (5, [3])])
+        self.rewind(sink, {LINEAGE: 4})
+        assert self.ids_visible(harness) == [0, 1, 2]
+        assert other.history().committed == {LINEAGE: 5}
+        other.close()
+
+    def test_a_rewind_is_idempotent(self, harness: SinkHarness, sink: Sink) -> None:
+        self.written(harness, sink, [(3, [0]), (4, [1])])
+        self.rewind(sink, {LINEAGE: 3})
+        self.rewind(self.opened(harness), {LINEAGE: 3}, Attempt(3, 0))
+        assert self.ids_visible(harness) == [0]
+        assert sink.history().committed == {LINEAGE: 3}
+
+    def test_a_rewind_of_what_is_not_ahead_changes_nothing(
+        self, harness: SinkHarness, sink: Sink
+    ) -> None:
+        self.written(harness, sink, [(3, [0]), (4, [1])])
+        self.rewind(sink, {LINEAGE: 9})
+        assert self.ids_visible(harness) == [0, 1]
+        assert sink.history().committed == {LINEAGE: 4}
+
+    def test_the_check_of_a_rewind_changes_nothing(self, harness: SinkHarness, sink: Sink) -> None:
+        self.written(harness, sink, [(3, [0]), (4, [1])])
+        before = sink.history()
+        if not isinstance(sink, CanRewind):
+            pytest.skip("this sink has no CanRewind")
+        sink.check_rewind({LINEAGE: 3})
+        assert self.ids_visible(harness) == [0, 1]
+        assert self.opened(harness).history() == before
+
+    def test_a_driver_that_was_fenced_rewinds_nothing(
+        self, harness: SinkHarness, sink: Sink
+    ) -> None:
+        self.written(harness, sink, [(3, [0]), (4, [1])])
+        if not isinstance(sink, CanRewind):
+            pytest.skip("this sink has no CanRewind")
+        newer = self.opened(harness)
+        newer.fence(Attempt(3, 0))
+        with pytest.raises(FencedError):
+            sink.rewind({LINEAGE: 3}, RESTORING)
+        assert self.ids_visible(harness) == [0, 1]
+        assert newer.history().committed == {LINEAGE: 4}
+        newer.close()
+
+    def test_a_rewind_leaves_the_fence(self, harness: SinkHarness, sink: Sink) -> None:
+        self.written(harness, sink, [(3, [0]), (4, [1])])
+        self.rewind(sink, {LINEAGE: 3})
+        assert self.opened(harness).history().generation == RESTORING.generation
