@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from twophase.errors import FencedError, RestoreRefusedError
+from twophase.errors import FencedError, RestoreRefusedError, TargetUnreachableError
 from twophase.failpoints import failpoint
 from twophase.ids import Attempt
 from twophase.protocol.fencing import driver_is_fenced
@@ -70,10 +70,9 @@ class Rewind:
         self._root = table.area.root
         self._keep = Kept(keep)
 
-    def check(self) -> Sequence[Path]:
-        """See `CanRewind.check_rewind`; return the folders that files will leave."""
-        files = self._check(self._area.stage())
-        return sorted({path.parent for paths in files.values() for path in paths.values()})
+    def check(self) -> bool:
+        """See `CanRewind.check_rewind`; return whether files will leave the table."""
+        return bool(self._check(self._area.stage()))
 
     def carry_out(self, attempt: Attempt, retract: Callable[[Sequence[Path]], None]) -> None:
         """See `CanRewind.rewind`.
@@ -87,14 +86,15 @@ class Rewind:
             raise self._fenced(fence, attempt)
         stage = self._area.path / fence_name(fence)
         files = self._check(stage)
-        retract(sorted({path.parent for paths in files.values() for path in paths.values()}))
+        if left := _folders(files):
+            retract(left)
         try:
             rewound.take_out(stage, files)
             failpoint("F08")
             rewound.drop_proofs(stage, self._keep)
             failpoint("F10")
             rewound.sweep(stage)
-        except OSError as error:
+        except (OSError, TargetUnreachableError) as error:
             if (now := self._area.fence()) != fence:
                 raise self._fenced(now, attempt) from error
             raise
@@ -231,6 +231,10 @@ class Rewind:
             f"The manifests of lineage {lineage} up to checkpoint {mark} are deleted, so that "
             "nothing tells"
         )
+
+
+def _folders(files: rewound.Files) -> list[Path]:
+    return sorted({path.parent for paths in files.values() for path in paths.values()})
 
 
 def _named(piece: PieceName) -> str:

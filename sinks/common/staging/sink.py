@@ -43,11 +43,8 @@ class StagedSink(ArrowSink):
                 and the commit is repeated.
         """
 
-    def check_retract(self, left: Sequence[Path]) -> None:
-        """Check that what a catalogue says of these folders fits a rewind; the default has none.
-
-        Args:
-            left: folders that files of checkpoints to take back will leave.
+    def check_retract(self) -> None:
+        """Check that files can leave the table, by what a catalogue says; the default has none.
 
         Raises:
             RestoreRefusedError: it does not.
@@ -60,7 +57,7 @@ class StagedSink(ArrowSink):
         May run again.
 
         Args:
-            left: see `check_retract`.
+            left: the folders that files leave.
 
         Raises:
             RestoreRefusedError: as `check_retract`.
@@ -122,8 +119,8 @@ class StagedSink(ArrowSink):
 
     def check_rewind(self, keep: Mapping[str, int]) -> None:
         """See `CanRewind`."""
-        if left := Rewind(self.table, keep).check():
-            self.check_retract(left)
+        if Rewind(self.table, keep).check():
+            self.check_retract()
 
     def rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
         """See `CanRewind`."""

@@ -74,13 +74,11 @@ def by(request: pytest.FixtureRequest, table: FileHarness, sink: FileSink) -> st
 
 
 def test_the_files_of_kept_checkpoints_are_not_touched(table: FileHarness, by: str) -> None:
-    before = {path: path.stat() for path in table.files()}
+    before = {path: path.stat().st_ino for path in table.files()}
     sink = rewind(table, {LINEAGE: 1})
     assert isinstance(sink, CanRewind)
     assert ids(table) == list(range(6))
-    assert {path: before[path] for path in table.files()} == {
-        path: path.stat() for path in table.files()
-    }
+    assert all(path.stat().st_ino == before[path] for path in table.files())
     assert sink.history().committed == {LINEAGE: 1}
     assert left_over(table) == []
 
