@@ -79,14 +79,15 @@ class Driver:
     storage: Storage | None = None
     fan_out: FanOut = sequentially
     functions: Mapping[str, CheckpointedFunction] = field(default_factory=dict)
+    job: str = JOB
 
     def __post_init__(self) -> None:
         for name, target in self.targets.items():
             self.sinks.setdefault(name, MemorySink(target))
         for name, sink in self.sinks.items():
-            sink.open(SinkContext(JOB, name, SCHEMA, 2))
+            sink.open(SinkContext(self.job, name, SCHEMA, 2))
         context = JobContext(
-            JOB,
+            self.job,
             self.storage or LocalStorage(self.folder),
             self.sinks,
             JobOptions.parse({"checkpointLocation": str(self.folder), **self.options}, "job"),

@@ -150,6 +150,14 @@ class ExternalizedRetention(StrEnum):
     NO_EXTERNALIZED_CHECKPOINTS = "no_externalized_checkpoints"
 
 
+class SinkAhead(StrEnum):
+    """What a restore does if a sink has committed checkpoints after the restored one."""
+
+    REFUSE = "refuse"
+    REWIND = "rewind"
+    FORK = "fork"
+
+
 class RestartStrategy(StrEnum):
     """Restart strategy of the job after a restartable error."""
 
@@ -278,6 +286,14 @@ class JobOptions(Options):
         alias="restore.path",
         description="begin a new lineage with the state of this checkpoint or savepoint; may stay "
         "set",
+    )
+    sink_ahead: SinkAhead = Field(
+        default=SinkAhead.REFUSE,
+        alias="restore.sink_ahead",
+        description="what a restore does if a sink has committed checkpoints after the restored "
+        "one: `refuse` it; `rewind` takes their rows back out of the targets; `fork` begins a job "
+        "of another name with a savepoint, beside the original "
+        "([savepoints](howto/savepoints.md#an-older-savepoint))",
     )
     allow_non_restored_state: bool = Field(
         default=False,

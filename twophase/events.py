@@ -192,6 +192,19 @@ class OrphansAborted(Event):
 
 
 @dataclass(frozen=True)
+class SinkRewound(Event):
+    """Checkpoints after the restored one were taken back out of a sink, with their rows.
+
+    `newest` is the newest of a lineage that was; `kept` the last that stays, -1 if none does.
+    """
+
+    sink: str
+    lineage: str
+    newest: int
+    kept: int
+
+
+@dataclass(frozen=True)
 class JobRestarting(Event):
     """The query failed; the restart strategy starts it again."""
 

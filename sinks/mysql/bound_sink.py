@@ -28,6 +28,7 @@ class BoundSink:
         load_rows: rows in one statement, at most.
         load_bytes: approximate bytes in one statement.
         fence_timeout_s: how long to wait for sessions of older attempts to end.
+        checkpoint_column: the column that names each row's checkpoint, if there is one.
     """
 
     endpoint: Endpoint
@@ -41,6 +42,7 @@ class BoundSink:
     load_rows: int
     load_bytes: int
     fence_timeout_s: float
+    checkpoint_column: str | None = None
 
     @property
     def targets(self) -> TargetTable:

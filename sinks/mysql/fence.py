@@ -18,6 +18,7 @@ from twophase.errors import TargetUnreachableError
 from twophase.ids import Attempt
 from twophase.protocol.fencing import driver_is_fenced
 from twophase.sinks.mysql.bound_sink import BoundSink
+from twophase.sinks.mysql.checkpoint_column import MarkedRows
 from twophase.sinks.mysql.client.codes import LOCK_WAIT_TIMEOUT, code_of
 from twophase.sinks.mysql.client.driver_session import DriverLink
 from twophase.sinks.mysql.client.session import Session
@@ -72,11 +73,18 @@ class Fence:
 
     def _try_to_raise(self, session: Session, attempt: Attempt) -> bool:
         """Raise the fence; return False if somebody holds it locked or has raised it further."""
-        owner = self._bound_sink.owner
+        bound, owner = self._bound_sink, self._bound_sink.owner
         try:
-            self._bound_sink.metadata.raise_fence(session, owner.job, owner.sink, attempt)
+            if bound.checkpoint_column is None:
+                bound.metadata.raise_fence(session, owner.job, owner.sink, attempt)
+            else:
+                session.begin()
+                MarkedRows(bound.metadata).take_over(session, owner.job, owner.sink, attempt)
+                bound.metadata.raise_fence(session, owner.job, owner.sink, attempt)
+                session.commit()
         except pymysql.Error as error:
             if code_of(error) == LOCK_WAIT_TIMEOUT:
+                session.rollback()
                 return False
             raise
         return self._read(session, attempt) == attempt

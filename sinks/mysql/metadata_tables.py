@@ -28,10 +28,10 @@ from twophase.sinks.mysql.client.identifiers import qualified, quote
 from twophase.sinks.mysql.client.session import Session
 
 _log = logging.getLogger("twophase.sinks.mysql")
-_NAME = "VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL"
-_LINEAGE = "CHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL"
+NAME = "VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL"
+LINEAGE = "CHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL"
 _IDENTIFIER = "VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL"
-_NUMBER = "BIGINT UNSIGNED NOT NULL"
+NUMBER = "BIGINT UNSIGNED NOT NULL"
 _WHEN = "TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)"
 _KEY = (
     "job = %s AND sink = %s AND lineage = %s AND checkpoint = %s"
@@ -41,25 +41,24 @@ _DELETE_ROWS = 1000
 _LOCKED_TIMEOUT_S = 60.0
 
 _TABLES = {
-    "twophase_schema": f"one TINYINT NOT NULL PRIMARY KEY, id {_LINEAGE}",
+    "twophase_schema": f"one TINYINT NOT NULL PRIMARY KEY, id {LINEAGE}",
     "twophase_fence": (
-        f"job {_NAME}, sink {_NAME}, generation {_NUMBER}, counter {_NUMBER}, PRIMARY KEY (job, "
-        "sink)"
+        f"job {NAME}, sink {NAME}, generation {NUMBER}, counter {NUMBER}, PRIMARY KEY (job, sink)"
     ),
     "twophase_ledger": (
-        f"job {_NAME}, sink {_NAME}, lineage {_LINEAGE}, checkpoint {_NUMBER}, "
-        f"generation {_NUMBER},"
-        f" counter {_NUMBER}, subtask {_NUMBER}, task_attempt {_NUMBER}, row_count {_NUMBER},"
-        f" offsets_hash {_NAME}, written_at {_WHEN},"
+        f"job {NAME}, sink {NAME}, lineage {LINEAGE}, checkpoint {NUMBER}, "
+        f"generation {NUMBER},"
+        f" counter {NUMBER}, subtask {NUMBER}, task_attempt {NUMBER}, row_count {NUMBER},"
+        f" offsets_hash {NAME}, written_at {_WHEN},"
         " PRIMARY KEY (job, sink, lineage, checkpoint, generation, counter, subtask, task_attempt)"
     ),
     "twophase_high_water": (
-        f"job {_NAME}, sink {_NAME}, lineage {_LINEAGE}, checkpoint {_NUMBER}, PRIMARY KEY (job, "
+        f"job {NAME}, sink {NAME}, lineage {LINEAGE}, checkpoint {NUMBER}, PRIMARY KEY (job, "
         "sink, lineage)"
     ),
     "twophase_target": (
-        f"job {_NAME}, sink {_NAME}, table_schema_name {_IDENTIFIER}, table_name {_IDENTIFIER}, "
-        f"created {_NAME},"
+        f"job {NAME}, sink {NAME}, table_schema_name {_IDENTIFIER}, table_name {_IDENTIFIER}, "
+        f"created {NAME},"
         " PRIMARY KEY (job, sink)"
     ),
 }
@@ -179,10 +178,13 @@ class MetadataTables:
     # -- fence -------------------------------------------------------------------------------------
 
     def read_fence(
-        self, session: Session, job: str, sink: str, *, shared: bool = False
+        self, session: Session, job: str, sink: str, *, shared: bool = False, locked: bool = False
     ) -> Attempt | None:
-        """Return a sink's fence. With `shared`, nobody can raise it before the branch is over."""
-        lock = " LOCK IN SHARE MODE" if shared else ""
+        """Return a sink's fence.
+
+        With `shared` or `locked`, nobody can raise it before the branch or transaction is over.
+        """
+        lock = " LOCK IN SHARE MODE" if shared else " FOR UPDATE" if locked else ""
         found = session.rows(
             f"SELECT generation, counter FROM {self._table('fence')} WHERE job = %s "
             f"AND sink = %s{lock}",
@@ -342,6 +344,41 @@ class MetadataTables:
             for key in keys:
                 session.run(f"DELETE FROM {self._table('ledger')} WHERE {_KEY}", key)
             session.commit()
+
+    # -- rewind ------------------------------------------------------------------------------------
+
+    def rows_by_checkpoint(
+        self, session: Session, job: str, sink: str, lineage: str, after: int
+    ) -> dict[int, int]:
+        """Return how many rows each checkpoint after `after` has, as far as the ledger knows."""
+        found = session.rows(
+            f"SELECT checkpoint, SUM(row_count) FROM {self._table('ledger')}"
+            " WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint > %s"
+            " GROUP BY checkpoint",
+            (job, sink, lineage, after),
+        )
+        return {int(checkpoint): int(rows) for checkpoint, rows in found}
+
+    def take_back(self, session: Session, job: str, sink: str, lineage: str, last: int) -> None:
+        """Remove the proofs of a lineage after `last`; -1 removes them all."""
+        mine = (job, sink, lineage)
+        session.run(
+            f"DELETE FROM {self._table('ledger')}"
+            " WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint > %s",
+            (*mine, last),
+        )
+        if last < 0:
+            session.run(
+                f"DELETE FROM {self._table('high_water')}"
+                " WHERE job = %s AND sink = %s AND lineage = %s",
+                mine,
+            )
+        else:
+            session.run(
+                f"UPDATE {self._table('high_water')} SET checkpoint = LEAST(checkpoint, %s)"
+                " WHERE job = %s AND sink = %s AND lineage = %s",
+                (last, *mine),
+            )
 
     def _ddl(self, name: str) -> str:
         return (

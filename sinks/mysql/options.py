@@ -142,6 +142,13 @@ class MySqlOptions(Options):
         description="schema of the sink's own tables",
         json_schema_extra={"default": "the table's"},
     )
+    checkpoint_column: str | None = Field(
+        default=None,
+        min_length=1,
+        description="a VARCHAR column of the table in which the sink names each row's checkpoint: "
+        "only then can a restore take rows back "
+        "([rewind](#rewind))",
+    )
     load: Load = Field(
         default=Load.AUTO,
         description="`local` (LOAD DATA LOCAL), `insert`, or `auto`: "
@@ -208,6 +215,8 @@ class MySqlOptions(Options):
         quote(self.table)
         quote(self.schema_name)
         quote(self.metadata_schema)
+        if self.checkpoint_column is not None:
+            quote(self.checkpoint_column)
         if self.password_env and self.password_file:
             raise ValueError("give password_env or password_file, not both")
         if self.io_timeout_s <= self.lock_wait_timeout_s:

@@ -12,6 +12,7 @@ import pymysql
 
 from twophase.errors import ConfigError, PreflightError
 from twophase.protocol.sink import SinkContext
+from twophase.sinks.mysql.checkpoint_column import check_column
 from twophase.sinks.mysql.client.codes import DENIED, NO_DEFAULT, code_of
 from twophase.sinks.mysql.client.identifiers import quote
 from twophase.sinks.mysql.client.server import Server
@@ -150,9 +151,25 @@ def check_table(
             remedy="leave checkpoint.max_concurrent at 1 for this job, "
             "or write to a table without such keys.",
         )
-    plans = _plan_columns(context.schema, table)
+    plans = _plan_columns(_with_checkpoint(session, table, options, context.schema), table)
     _check_insert_right(session, table, [plan.column for plan in plans])
     return table, plans
+
+
+def _with_checkpoint(
+    session: Session, table: Table, options: MySqlOptions, schema: pa.Schema
+) -> pa.Schema:
+    """Return the rows' schema, with the column that names their checkpoint if there is one."""
+    if options.checkpoint_column is None:
+        return schema
+    column = check_column(session, table, options.checkpoint_column)
+    if column.lower() in (name.lower() for name in schema.names):
+        raise ConfigError(
+            f"The rows for {table.sql} have a column {column!r}, and the sink fills that one: it "
+            "is the checkpoint_column.",
+            remedy="drop or rename it before the sink, or name another column.",
+        )
+    return schema.append(pa.field(column, pa.string()))
 
 
 def _plan_columns(schema: pa.Schema, table: Table) -> tuple[ColumnPlan, ...]:

@@ -6,7 +6,7 @@ For MySQL 8 and MariaDB.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome
 from twophase.protocol.sink import ArrowSink, CommitRequest, SinkContext, SinkHistory
 from twophase.sinks.mysql.bound_sink import BoundSink
+from twophase.sinks.mysql.checkpoint_column import MarkedRows, check_column
 from twophase.sinks.mysql.client.driver_session import DriverLink
 from twophase.sinks.mysql.client.server import Server, read_server
 from twophase.sinks.mysql.client.session import Session
@@ -35,6 +36,7 @@ from twophase.sinks.mysql.preflight import (
     find_table,
     may_load_local,
 )
+from twophase.sinks.mysql.rewind import Rewind
 from twophase.sinks.mysql.rows.loading import InsertLoader, LoadDataLoader, Loader
 from twophase.sinks.mysql.rows.types import ColumnPlan
 from twophase.sinks.mysql.table import Table
@@ -198,6 +200,16 @@ class MySqlSink(ArrowSink):
                 bound.metadata.raise_high_water(session, *mine, proven)
                 bound.metadata.collapse_ledger(session, *mine, proven)
 
+    def check_rewind(self, keep: Mapping[str, int]) -> None:
+        """See `CanRewind`."""
+        with self._linked().session() as session:
+            Rewind(self._bound(), keep).check(session)
+
+    def rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
+        """See `CanRewind`: rows and proofs go in one transaction."""
+        with self._linked().session() as session:
+            Rewind(self._bound(), keep).run(session, attempt)
+
     def close(self) -> None:
         """See `Sink.close`."""
         if self._link is not None:
@@ -217,6 +229,10 @@ class MySqlSink(ArrowSink):
         metadata = MetadataTables(options.metadata_schema)
         owner = Owner(metadata.create(session, endpoint.user), context.job, context.sink)
         _check_engines(session, metadata)
+        column = options.checkpoint_column
+        if column is not None:
+            column = check_column(session, table, column)
+            MarkedRows(metadata).create(session, endpoint.user)
         prepared(session, owner)  # fails if the account may not
         local = may_load_local(server, options)
         if not local:
@@ -235,6 +251,7 @@ class MySqlSink(ArrowSink):
             load_rows=options.load_rows,
             load_bytes=options.load_bytes,
             fence_timeout_s=options.fence_timeout_s,
+            checkpoint_column=column,
         )
 
     def _bound(self) -> BoundSink:

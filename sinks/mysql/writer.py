@@ -31,6 +31,7 @@ from twophase.protocol.committable import Committable
 from twophase.protocol.writer import SinkWriter
 from twophase.redaction import shown
 from twophase.sinks.mysql.bound_sink import BoundSink
+from twophase.sinks.mysql.checkpoint_column import value_of
 from twophase.sinks.mysql.client.codes import DEADLOCK, LOCK_WAIT_TIMEOUT, REJECTED_ROWS, code_of
 from twophase.sinks.mysql.client.session import SecurityError, Session, hostile
 from twophase.sinks.mysql.client.session_settings import end_quietly, open_writer_session
@@ -58,7 +59,7 @@ class MySqlWriter(SinkWriter):
     def write(self, batch: pa.RecordBatch) -> None:
         """See `SinkWriter.write`. Rows are buffered until there are enough for one statement."""
         with self._declining("writing rows"):
-            for piece in self._pieces(batch):
+            for piece in self._pieces(self._marked(batch)):
                 if self._waiting_rows + piece.num_rows > self._bound_sink.load_rows:
                     self._flush()
                 self._waiting.append(piece)
@@ -89,6 +90,14 @@ class MySqlWriter(SinkWriter):
         """See `SinkWriter.abort`."""
         self._waiting = []
         self._drop()
+
+    def _marked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows with the column that names their checkpoint, if there is one."""
+        column = self._bound_sink.checkpoint_column
+        if column is None:
+            return batch
+        values = pa.repeat(value_of(self._transaction), batch.num_rows)
+        return batch.append_column(column, values)
 
     def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Split a batch too large for one statement, by the average size of its rows."""

@@ -12,7 +12,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from harness.memory_driver import Driver
-from tests.runtime.savepoint_world import World, killed
+from harness.savepoint_world import World, killed
 from tests.state.conftest import snapshot
 from twophase.cli.main import main
 from twophase.sinks.file.sink import FileSink

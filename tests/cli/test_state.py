@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.cli.conftest import JobFolder
-from tests.runtime.savepoint_world import World
+from harness.savepoint_world import World
 from tests.state.conftest import snapshot
 from twophase.cli.main import main
 from twophase.protocol.operator_state import Redistribution, SerializedState

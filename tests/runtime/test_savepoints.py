@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from harness.newer_version import renew
-from tests.runtime.savepoint_world import World, killed
+from harness.savepoint_world import World, killed
 from tests.state.conftest import snapshot
 from twophase.errors import (
     ConfigError,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import assert_never
 
@@ -86,6 +87,12 @@ class CommitLoop:
         self._backoff_s = backoff_s
         self._backoff_max_s = backoff_max_s
         self._explain = explain
+
+    def over(self, sinks: Mapping[str, Sink]) -> CommitLoop:
+        """Return a loop like this one, over other sinks."""
+        other = copy(self)
+        other._sinks = sinks
+        return other
 
     def commit(self, checkpoint: CompletedCheckpoint, check: Check | None = None) -> bool:
         """Commit every piece, sink by sink in the order of the job.

@@ -5,6 +5,7 @@
                   lineages (hazard H48)
     3. close      in each sink: abort orphans, raise its fence, abort again; sinks without
                   orphans in parallel
+    4. rewind     if a restore asks for it: `coordinator.rewind`
 
 Before step 1 nothing is written, and the histories of the sinks are validated against the store
 (I6): if a sink knows more, the store is outdated; if it knows less, its target is.
@@ -18,10 +19,12 @@ it.
 
 from __future__ import annotations
 
+from twophase.config import SinkAhead
 from twophase.coordinator.attempt import AttemptSequence
 from twophase.coordinator.attempt_closing import AttemptCloser
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.recovery_steps import Restore, commit_decided, take_over
+from twophase.coordinator.rewind import SinkRewind
 from twophase.coordinator.validation import SinkValidation
 from twophase.errors import FencedError, StopJobError
 from twophase.events import RecoveryFinished, RecoveryStarted
@@ -84,6 +87,8 @@ class DriverRecovery:
             return
         failpoint("C22")
         aborted = self._close(restore)
+        if restore is not None and restore.sink_ahead is SinkAhead.REWIND:
+            SinkRewind(context).run(restore, Attempt(generation, 0))
         context.store.sweep()
         context.completer.catch_up(newest)
         duration_s = context.clock.monotonic_s() - began_s
@@ -110,8 +115,10 @@ class DriverRecovery:
         """Step 2; returns how many checkpoints were committed."""
         context = self._context
         recommitted = commit_decided(context.log.history, self._recommit)
-        for checkpoint in restore.adopting if restore else ():
-            recommitted += context.commit_loop.commit(checkpoint)
+        if restore is not None:
+            loop = context.commit_loop
+            loop = loop.over(restore.original) if restore.original else loop
+            recommitted += sum(map(loop.commit, restore.adopting))
         return recommitted
 
     def _recommit(self, decision: Decision) -> bool:

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from twophase.config import SinkAhead
 from twophase.errors import FencedError
 from twophase.failpoints import failpoint
-from twophase.protocol.sink import SinkHistory
+from twophase.protocol.sink import Sink, SinkHistory
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import Decision, Lineage, Proof
 from twophase.state.log import JobLog
@@ -29,15 +30,27 @@ class Restore:
         adopting: the checkpoints, up to the restored one, that are decided but not committed in
             their own log; oldest first. They are committed under their own identity (H30), before
             orphans are aborted.
+        sink_ahead: what becomes of checkpoints after it in the sinks.
+        original: for a fork: the sinks of the pieces in `adopting`, opened in the name of the job
+            that has written them. Only `commit` is called.
     """
 
     checkpoint: CompletedCheckpoint
     lineage: Lineage
     adopting: tuple[CompletedCheckpoint, ...] = ()
+    sink_ahead: SinkAhead = SinkAhead.REFUSE
+    original: Mapping[str, Sink] = field(default_factory=dict)
+
+    @property
+    def keep(self) -> Mapping[str, int]:
+        """The last checkpoint of each lineage that stays in the sinks."""
+        return self.lineage.ancestors
 
     @property
     def committed(self) -> tuple[Proof, ...]:
         """Return each sink's newest committed checkpoint, by the log that it is from."""
+        if self.sink_ahead is SinkAhead.FORK:
+            return ()  # of another job
         return (self.adopting[0].predecessors or ()) if self.adopting else self.checkpoint.proofs
 
 

@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from twophase.config import SinkAhead
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.proofs import check_targets
 from twophase.coordinator.recovery_steps import Restore
+from twophase.coordinator.rewind import SinkRewind
 from twophase.errors import CheckpointMissingError, RestoreRefusedError
 from twophase.events import Observers
 from twophase.protocol.sink import NamesPieces, Sink, SinkHistory
-from twophase.state.entries import Lineage, Released
+from twophase.state.entries import Lineage, Released, Rewinding
 from twophase.state.records import History
 
 _SHOWN = 5
+SINK_AHEAD = (
+    "restore from the newest checkpoint; take the newer rows back with restore.sink_ahead=rewind; "
+    "or begin another job with a savepoint, under another name: restore.sink_ahead=fork."
+)
+"""The remedy of a restore that is refused because a sink is ahead of it."""
 
 
 class SinkValidation:
@@ -56,7 +63,11 @@ class SinkValidation:
         context = self._context
         if restore is None:
             check_histories(context.job, history, remembered, piece_names(context.sinks))
+        elif restore.sink_ahead is SinkAhead.REWIND:
+            _check_unfinished_rewind(context.job, history, restore)
+            SinkRewind(context).check(history, remembered, restore)
         else:
+            _check_unfinished_rewind(context.job, history, restore)
             check_restore(context.job, history, restore.lineage, remembered)
         expected = restore.committed if restore else context.proofs.committed()
         check_targets(
@@ -113,9 +124,12 @@ def check_histories(
 
     Raises:
         CheckpointMissingError: starting would rewrite rows that a sink already has.
+        RestoreRefusedError: a rewind was begun and not finished.
     """
     if history.released is not None:
         raise _released(job, history.released)
+    if history.rewinding is not None:
+        raise unfinished_rewind(job, history.rewinding)
     for name, remembered in sinks.items():
         if remembered.generation > history.generation:
             state = (
@@ -185,8 +199,7 @@ def check_restore(
                     f"committed checkpoint {checkpoint} of lineage {found}, the restore knows "
                     f"{known} of it. The rows in between would be written twice; nothing was "
                     "written.",
-                    remedy="restore from the newest checkpoint, or give the job another name and "
-                    "target.",
+                    remedy=SINK_AHEAD,
                 )
 
 
@@ -197,8 +210,7 @@ def _check_restore_against_log(job: str, history: History, lineage: Lineage) -> 
             f"Job {job!r}: cannot restore from {lineage.restored_from}: checkpoint "
             f"{gone.checkpoint} of lineage {gone.lineage} was committed after it, and deleted when "
             "the job ended; its rows would then be written twice. Nothing was written.",
-            remedy="restore from a copy that has this checkpoint, or give the job another name and "
-            "target.",
+            remedy=f"restore from a copy that has this checkpoint, or {SINK_AHEAD}",
         )
     for decision in history.decisions:
         if decision.checkpoint > lineage.ancestors.get(decision.lineage, -1):
@@ -208,8 +220,27 @@ def _check_restore_against_log(job: str, history: History, lineage: Lineage) -> 
                 f"{decision.checkpoint} of lineage {decision.lineage} is decided and {state}; its "
                 "rows would then be written twice. Nothing was written.",
                 remedy="start the job without restore.path to go on from it, "
-                f"or restore from {decision.folder}.",
+                f"or restore from {decision.folder}; or {SINK_AHEAD}",
             )
+
+
+def _check_unfinished_rewind(job: str, history: History, restore: Restore) -> None:
+    """Refuse a restore that would leave a rewind half done."""
+    if (begun := history.rewinding) is None:
+        return
+    rewinds = restore.sink_ahead is SinkAhead.REWIND
+    if not rewinds or not begun.is_finished_by(restore.keep):
+        raise unfinished_rewind(job, begun)
+
+
+def unfinished_rewind(job: str, begun: Rewinding) -> RestoreRefusedError:
+    """Return the error of a start that would go on in the middle of a rewind."""
+    return RestoreRefusedError(
+        f"Job {job!r}: a rewind to {begun.restored_from} was begun and not finished: rows after it "
+        "may be gone from one sink and still be in another. Nothing was written.",
+        remedy=f"finish it: start with restore.path={begun.restored_from}, or a copy of it, and "
+        "restore.sink_ahead=rewind.",
+    )
 
 
 def _released(job: str, released: Released) -> CheckpointMissingError:

@@ -118,25 +118,25 @@ class JobParts:
                 write to one target.
             PreflightError: a target cannot keep the protocol's promises.
         """
-        context = self.spark.sparkContext
-        speculation = context.getConf().get("spark.speculation", "false") == "true"
 
         def open_sink(described: SinkContext, _: Observers) -> None:
             self.sinks[described.sink].open(described)
 
-        described = (
-            SinkContext(
-                self.name,
-                name,
-                self._schema(name),
-                context.defaultParallelism,
-                speculation,
-                self.description.options.max_concurrent,
-            )
-            for name in self.sinks
-        )
+        described = map(self.sink_context, self.sinks)
         self.fan_out({one.sink: partial(open_sink, one) for one in described}, self.observers)
         self._check_targets()
+
+    def sink_context(self, name: str) -> SinkContext:
+        """Return the context in which the sink of a name is opened."""
+        context = self.spark.sparkContext
+        return SinkContext(
+            self.name,
+            name,
+            self._schema(name),
+            context.defaultParallelism,
+            context.getConf().get("spark.speculation", "false") == "true",
+            self.description.options.max_concurrent,
+        )
 
     def closers(self) -> Iterable[Callable[[], None]]:
         """Return what to call when the job has ended; call each, even if another one fails."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from twophase.config import SinkAhead
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.recovery_steps import Restore
 from twophase.errors import ConfigError
 from twophase.failpoints import failpoint
 from twophase.ids import new_lineage_id
 from twophase.runtime.adopted_offsets import begins_without_state
+from twophase.runtime.fork import close_all, open_original
 from twophase.runtime.job_parts import JobParts
 from twophase.runtime.restore import load_restore, restored_checkpoint, was_restored_from
 from twophase.runtime.savepoint_restore import (
@@ -36,6 +40,11 @@ class LineageStart:
         self._stateful = plan.stateful
         self._savepoint = self._load_savepoint(plan)
         self.restore = self._savepoint.restore if self._savepoint else self._load()
+
+    def close(self) -> None:
+        """Close the sinks that recovery has committed the pieces of another job with."""
+        if self.restore is not None:
+            close_all(self.restore.original)
 
     def begin(self, coordinator: CheckpointCoordinator) -> None:
         """Begin the restored lineage, or a fresh one if the job has none.
@@ -91,7 +100,17 @@ class LineageStart:
             return None
         if not is_savepoint(path):
             return None
-        return load_savepoint(parts.name, path, parts.storage, parts.states, options, plan)
+        return self._forked(
+            load_savepoint(parts.name, path, parts.storage, parts.states, options, plan)
+        )
+
+    def _forked(self, found: SavepointRestore) -> SavepointRestore:
+        """Open the sinks in which a fork has to commit what the savepoint holds as pending."""
+        if found.restore.sink_ahead is not SinkAhead.FORK:
+            return found
+        parts = self._parts
+        original = open_original(parts.name, found.savepoint, parts.sinks, parts.sink_context)
+        return replace(found, restore=replace(found.restore, original=original))
 
     def _load(self) -> Restore | None:
         name, options = self._parts.name, self._parts.description.options

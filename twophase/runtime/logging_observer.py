@@ -15,6 +15,7 @@ from twophase.events import (
     JobStopped,
     OrphansAborted,
     RecoveryFinished,
+    SinkRewound,
     TolerableFailuresExceeded,
 )
 from twophase.redaction import printable
@@ -26,6 +27,7 @@ _WARNING = (
     CommitRetried,
     GroupOffsetsDelayed,
     JobRestarting,
+    SinkRewound,
     TolerableFailuresExceeded,
 )
 

@@ -82,7 +82,10 @@ class QueryRun:
         lineage = LineageStart(self._parts, Plan(stateful, keeps_state))
         if self._stopping.is_set():
             self._coordinator.context.stopping.set()
-        self._recover(lineage.restore)
+        try:
+            self._recover(lineage.restore)
+        finally:
+            lineage.close()
         if self._stopping.is_set():
             return
         if keeps_state:

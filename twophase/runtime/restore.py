@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from twophase.config import JobOptions
+from twophase.config import JobOptions, SinkAhead
 from twophase.coordinator.recovery_steps import Restore
 from twophase.errors import (
     CheckpointMissingError,
@@ -60,7 +60,7 @@ def load_restore(
     if was_restored_from(job, storage, path):
         return None
     folder = _folder(path)
-    checkpoint, adopting, ancestors = read_checkpoint(job, folder, options)
+    checkpoint, adopting, ancestors = read_checkpoint(job, folder, options, storage.root)
     lineage = Lineage(
         id=new_lineage_id(),
         restored_from=str(folder),
@@ -69,7 +69,7 @@ def load_restore(
         ancestors=ancestors,
         proofs=checkpoint.proofs,
     )
-    return Restore(checkpoint, lineage, adopting)
+    return Restore(checkpoint, lineage, adopting, options.sink_ahead)
 
 
 def was_restored_from(job: str, storage: LocalStorage, path: str) -> bool:
@@ -101,7 +101,7 @@ def restored_checkpoint(
     if not lineage.restored_from:
         return None
     folder = Path(lineage.restored_from)
-    found = _read_restored(job, folder, options)
+    found = _read_restored(job, lineage, options)
     if isinstance(found, CompletedCheckpoint):
         return found
     if options.allow_non_restored_state:
@@ -119,11 +119,13 @@ def restored_checkpoint(
 
 
 def _read_restored(
-    job: str, folder: Path, options: JobOptions
+    job: str, lineage: Lineage, options: JobOptions
 ) -> CompletedCheckpoint | TwoPhaseError:
-    """Return the checkpoint in a folder, or the error that says why it is gone."""
+    """Return the checkpoint that a lineage began with, or the error that says why it is gone."""
+    folder = Path(lineage.restored_from)
     if is_savepoint(str(folder)):
-        return verified(job, str(folder)).checkpoint()
+        policy = SinkAhead.REFUSE if lineage.ancestors else SinkAhead.FORK
+        return verified(job, str(folder), policy).checkpoint()
     found = _find(job, folder)
     if isinstance(found, TwoPhaseError):
         return found
@@ -137,19 +139,34 @@ def _read_restored(
 
 
 def read_checkpoint(
-    job: str, folder: Path, options: JobOptions
+    job: str, folder: Path, options: JobOptions, root: Path
 ) -> tuple[CompletedCheckpoint, tuple[CompletedCheckpoint, ...], Mapping[str, int]]:
     """Return the checkpoint in a folder, the uncommitted ones up to it, and what is continued.
+
+    Args:
+        job: the job's name.
+        folder: the checkpoint's folder.
+        options: the job's options.
+        root: the folder of the job that is starting. Its recovery commits later checkpoints of its
+            own log before a rewind takes them back.
 
     Raises:
         TwoPhaseError: as `load_restore`.
     """
+    if options.sink_ahead is SinkAhead.FORK:
+        raise ConfigError(
+            f"Job {job!r}: restore.sink_ahead=fork begins with a savepoint, and {folder} is none. "
+            "Nothing was written.",
+            remedy="make a savepoint of the other job: twophase savepoint create JOB.yaml PATH",
+        )
     found = _find(job, folder)
     if isinstance(found, TwoPhaseError):
         raise found
     decisions = found.history.decisions
     place = decisions.index(found.decision)
-    if later := [decision for decision in decisions[place + 1 :] if not decision.committed]:
+    rewinds_own = options.sink_ahead is SinkAhead.REWIND and folder.parent.parent == root
+    later = [decision for decision in decisions[place + 1 :] if not decision.committed]
+    if later and not rewinds_own:
         raise RestoreRefusedError(
             f"Job {job!r}: cannot restore from {folder}: checkpoint {later[-1].checkpoint} was "
             "decided after it and must still be committed; it would be aborted. "

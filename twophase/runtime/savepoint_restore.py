@@ -7,6 +7,8 @@
             a start of a newer generation (runtime/abandoned_folders.py)
 5. seal     `metadata`, by `SparkFolder.prepare`
 
+With `restore.sink_ahead=fork` the savepoint is one of another job (runtime/fork.py).
+
 A plan without state may also read other sources than the savepoint's. Then its lineage begins with
 the sources' own states, as after the restore of a checkpoint.
 """
@@ -18,7 +20,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from twophase.config import JobOptions
+from twophase.config import JobOptions, SinkAhead
 from twophase.coordinator.recovery_steps import Restore
 from twophase.errors import ConfigError, SavepointError
 from twophase.failpoints import failpoint
@@ -44,11 +46,13 @@ class SavepointRestore:
 
     Attributes:
         restore: for the coordinator.
-        savepoint: verified; None if its copy of Spark's folder is not used.
+        savepoint: verified.
+        lays: whether its copy of Spark's folder is used.
     """
 
     restore: Restore
-    savepoint: Savepoint | None
+    savepoint: Savepoint
+    lays: bool
 
     def lay(self, root: Path, generation: int) -> None:
         """Step 3. If it fails, nothing of it is left.
@@ -61,7 +65,7 @@ class SavepointRestore:
             SavepointError: the files could not be written.
             CorruptRecordError: the savepoint has changed since it was verified.
         """
-        if self.savepoint is None:
+        if not self.lays:
             return
         folder = root / "spark" / self.restore.lineage.id
         try:
@@ -101,11 +105,8 @@ def load_savepoint(
     states: OperatorStates,
     options: JobOptions,
     plan: Plan,
-) -> SavepointRestore | None:
+) -> SavepointRestore:
     """Step 1, for the savepoint that `restore.path` names.
-
-    Returns:
-        None if this job's folder already has the lineage that was restored from there.
 
     Raises:
         ConfigError: it is not whole, of another job, or its state does not fit the job.
@@ -113,37 +114,51 @@ def load_savepoint(
         NewerFormatError: a newer version of twophase has written it.
         SavepointError: there is no room for it.
     """
-    savepoint = verified(job, path)
+    savepoint = verified(job, path, options.sink_ahead)
     checkpoint = savepoint.checkpoint()
     lays = _lays(job, savepoint, checkpoint, states, options, plan)
     if lays:
         _check_room(savepoint, storage.root)
-    manifest = savepoint.manifest
+    forks = options.sink_ahead is SinkAhead.FORK
     lineage = Lineage(
         id=new_lineage_id(),
         restored_from=savepoint.where,
-        first_checkpoint=manifest.checkpoint + 1 if lays else 1,
+        first_checkpoint=savepoint.manifest.checkpoint + 1 if lays else 1,
         start=() if lays else states.start_offsets(checkpoint, options),
-        ancestors=savepoint.ancestors(),
-        proofs=checkpoint.proofs,
+        ancestors={} if forks else savepoint.ancestors(),
+        proofs=() if forks else checkpoint.proofs,
     )
-    restore = Restore(checkpoint, lineage, savepoint.pending())
-    return SavepointRestore(restore, savepoint if lays else None)
+    restore = Restore(checkpoint, lineage, savepoint.pending(), options.sink_ahead)
+    return SavepointRestore(restore, savepoint, lays)
 
 
-def verified(job: str, path: str) -> Savepoint:
+def verified(job: str, path: str, policy: SinkAhead = SinkAhead.REFUSE) -> Savepoint:
     """Return the savepoint at a path when all of it has been read and found whole.
+
+    Args:
+        job: the job's name.
+        path: the savepoint's folder.
+        policy: with `fork`, the savepoint has to be one of another job.
 
     Raises:
         ConfigError, CorruptRecordError, NewerFormatError: as `load_savepoint`.
     """
     savepoint = open_savepoint(path)
     check_rights(local_path(path, OPTION), OPTION)
-    if savepoint.manifest.job != job:
+    whose = savepoint.manifest.job
+    if policy is SinkAhead.FORK and whose == job:
         raise ConfigError(
-            f"The savepoint {savepoint.where} is one of job {savepoint.manifest.job!r}, not of "
+            f"The savepoint {savepoint.where} is one of job {job!r} itself: a fork is a job of "
+            "another name. Nothing was started or written.",
+            remedy="give the job another name, checkpointLocation and group.id; "
+            "or restore it with another restore.sink_ahead.",
+        )
+    if policy is not SinkAhead.FORK and whose != job:
+        raise ConfigError(
+            f"The savepoint {savepoint.where} is one of job {whose!r}, not of "
             f"{job!r}. Nothing was started or written.",
-            remedy="name a savepoint of this job, or give the job that name.",
+            remedy="name a savepoint of this job, or give the job that name; "
+            "to begin another job with it, set restore.sink_ahead=fork.",
         )
     savepoint.verify()
     return savepoint

@@ -99,6 +99,24 @@ class Released:
 
 
 @dataclass(frozen=True)
+class Rewinding:
+    """A restore has begun to take checkpoints back out of the sinks. Until its lineage begins, rows
+    may be gone from one sink and not from the other, so no start goes on without finishing it.
+
+    Attributes:
+        restored_from: the folder of the restored checkpoint or savepoint.
+        keep: the last checkpoint of each lineage that stays; all others are taken back.
+    """
+
+    restored_from: str
+    keep: Mapping[str, int]
+
+    def is_finished_by(self, keep: Mapping[str, int]) -> bool:
+        """Return whether a rewind that keeps this takes back all that this one does."""
+        return all(last <= self.keep.get(lineage, -1) for lineage, last in keep.items())
+
+
+@dataclass(frozen=True)
 class Note:
     """A note on a repair: by whom, when and why. For people, never for decisions.
 

@@ -23,6 +23,7 @@ from twophase.state.entries import (
     Proof,
     Released,
     Repair,
+    Rewinding,
     Rewrite,
     proofs_from_json,
 )
@@ -83,6 +84,14 @@ class ReleasedRecord:
 
 
 @dataclass(frozen=True)
+class RewindingRecord:
+    """A restore begins to take checkpoints back out of the sinks; LINEAGE says that it has."""
+
+    kind: ClassVar[str] = "REWINDING"
+    rewinding: Rewinding
+
+
+@dataclass(frozen=True)
 class SubsumedRecord:
     """The history of all records before this one, which may be deleted."""
 
@@ -97,6 +106,7 @@ Record = (
     | CommittedRecord
     | RepairedRecord
     | ReleasedRecord
+    | RewindingRecord
     | SubsumedRecord
 )
 
@@ -113,6 +123,7 @@ class History:
         stats: of its decisions, as far as they are known.
         released: what was given up, if the current lineage has ended like that. Then there are no
             decisions, and only a new lineage goes on.
+        rewinding: the rewind that was begun, until its lineage begins.
     """
 
     generation: int = 0
@@ -121,6 +132,7 @@ class History:
     repairs: tuple[Repair, ...] = ()
     stats: tuple[CheckpointStats, ...] = ()
     released: Released | None = None
+    rewinding: Rewinding | None = None
 
     @property
     def lineage(self) -> Lineage | None:
@@ -171,7 +183,8 @@ class History:
                     all(known.id != lineage.id for known in self.lineages),
                     f"lineage {lineage.id} begins twice",
                 )
-                return replace(self, lineages=(*self.lineages, lineage), released=None)
+                begun = replace(self, lineages=(*self.lineages, lineage), released=None)
+                return begun._rewound(lineage.ancestors)
             case DecidedRecord(decision):
                 self._check_next(decision)
                 return replace(self, decisions=(*self.decisions, decision))
@@ -184,8 +197,18 @@ class History:
             case ReleasedRecord(released):
                 self._check_released(released)
                 return replace(self, decisions=(), stats=(), released=released)
+            case RewindingRecord(rewinding):
+                return replace(self, rewinding=rewinding)
             case SubsumedRecord(history):
                 return history
+
+    def _rewound(self, keep: Mapping[str, int]) -> History:
+        """Return the history without the decisions that were taken back, if a rewind was begun."""
+        if self.rewinding is None:
+            return self
+        _check(self.rewinding.is_finished_by(keep), "a lineage begins before the rewind is done")
+        kept = [one for one in self.decisions if one.checkpoint <= keep.get(one.lineage, -1)]
+        return replace(self.retaining(kept), rewinding=None)
 
     def _check_released(self, released: Released) -> None:
         newest = self.newest(released.lineage)
@@ -229,6 +252,7 @@ class History:
     def _check_next(self, decision: Decision) -> None:
         lineage, newest = self.lineage, self.newest(decision.lineage)
         _check(self.released is None, f"checkpoint {decision.checkpoint} after a release")
+        _check(self.rewinding is None, f"checkpoint {decision.checkpoint} in a rewind")
         _check(
             lineage is not None and lineage.id == decision.lineage,
             f"decision in lineage {decision.lineage}",
@@ -258,7 +282,7 @@ class History:
     def to_json(self) -> dict[str, Any]:
         """Return JSON values, without what older versions do not know if there is none of it."""
         value = asdict(self)
-        for name in ("stats", "released"):
+        for name in ("stats", "released", "rewinding"):
             if not value[name]:
                 del value[name]
         return value
@@ -273,6 +297,7 @@ class History:
             repairs=tuple(_repair(repair) for repair in value.get("repairs", ())),
             stats=tuple(CheckpointStats.from_json(one) for one in value.get("stats", ())),
             released=Released(**value["released"]) if value.get("released") else None,
+            rewinding=Rewinding(**value["rewinding"]) if value.get("rewinding") else None,
         )
 
 
@@ -308,6 +333,8 @@ def record_from_json(kind: str, value: Any, where: str) -> Record:
                 return RepairedRecord(_repair(value["repair"]))
             case ReleasedRecord.kind:
                 return ReleasedRecord(Released(**value["released"]))
+            case RewindingRecord.kind:
+                return RewindingRecord(Rewinding(**value["rewinding"]))
             case SubsumedRecord.kind:
                 return SubsumedRecord(History.from_json(value["history"]))
             case _:

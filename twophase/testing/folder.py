@@ -14,7 +14,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -91,6 +91,12 @@ class FolderTarget:
         marks = self.high_water(job, sink)
         marks[lineage] = max(marks.get(lineage, -1), checkpoint)
         _replace(self._high_water_path(job, sink), marks)
+
+    def lower_high_water(self, job: str, sink: str, keep: Mapping[str, int]) -> None:
+        """Lower the mark of each lineage to what is kept of it; the caller holds the lock."""
+        marks = self.high_water(job, sink)
+        lowered = {name: min(mark, keep[name]) for name, mark in marks.items() if name in keep}
+        _replace(self._high_water_path(job, sink), lowered)
 
     def pieces(self, folder: str, job: str, sink: str) -> list[Committable]:
         """Return the pieces of one job and sink in `prepared` or `visible`."""
@@ -212,6 +218,21 @@ class FolderSink(ArrowSink):
             proven = [piece.checkpoint for piece in pieces if piece.lineage == lineage]
             if folded := [number for number in proven if number <= checkpoint_id]:
                 self._folder.raise_high_water(self._job, self._sink, lineage, max(folded))
+
+    def check_rewind(self, keep: Mapping[str, int]) -> None:
+        """See `CanRewind`: each piece is a file of its own, and can go."""
+
+    def rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
+        """See `CanRewind`: the files first, since the mark must not go before them."""
+        with self._folder.lock():
+            fence = self._folder.fence(self._job, self._sink)
+            if fence > attempt:
+                raise driver_is_fenced(self._job, self._sink, fence, attempt)
+            for piece in self._folder.pieces("visible", self._job, self._sink):
+                transaction = piece.transaction
+                if transaction.checkpoint > keep.get(transaction.lineage, -1):
+                    (self._folder.root / "visible" / _name(transaction, piece.subtask)).unlink()
+            self._folder.lower_high_water(self._job, self._sink, keep)
 
     def close(self) -> None:
         """See `Sink.close`. There is nothing to release."""

@@ -14,6 +14,7 @@ from twophase.events import (
     JobRestarting,
     OrphansAborted,
     RecoveryFinished,
+    SinkRewound,
 )
 
 
@@ -41,6 +42,12 @@ def describe(event: Event, progress: Progress) -> str | None:
             return f"checkpoint {number} replayed: it was decided already, no sink wrote"
         case OrphansAborted(sink=sink, pieces=pieces):
             return f"{count(len(pieces), 'orphan')} aborted in sink {sink!r}"
+        case SinkRewound(sink=sink, lineage=lineage, newest=newest, kept=kept):
+            left = f"checkpoint {kept} is its newest" if kept >= 0 else "nothing of it is left"
+            return (
+                f"sink {sink!r}: rows up to checkpoint {newest} of lineage {lineage} were taken "
+                f"back; {left}"
+            )
         case GroupOffsetsDelayed(checkpoint=number, reason=reason):
             delayed = "its offsets are not committed to the consumer group"
             return f"checkpoint {number}: {delayed}: {reason}"

@@ -16,11 +16,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from harness.memory_driver import JOB, Driver, ManualClock
+from harness.memory_driver import JOB, SCHEMA, Driver, ManualClock
 from twophase import failpoints
 from twophase.coordinator.coordinator import Replay
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.coordinator.savepoint_finish import finish_savepoint
+from twophase.events import Event
+from twophase.protocol.sink import ArrowSink, SinkContext
 from twophase.runtime.abandoned_folders import delete_abandoned
 from twophase.runtime.lineage_start import LineageStart
 from twophase.runtime.logical_plan import SourceLeg
@@ -48,29 +50,37 @@ class World:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.sinks = ("facts", "lake")
+        self.events: list[Event] = []
 
     # -- what there is -----------------------------------------------------------------------------
 
     def ids(self) -> list[list[int]]:
         """The rows of each sink."""
-        targets = [FolderTarget(self.root / name) for name in self.sinks]
-        return [sorted(row["id"] for row in target.rows()) for target in targets]
+        return [sorted(self.rows(name)) for name in self.sinks]
+
+    def rows(self, name: str) -> list[int]:
+        """The numbers in the target of a sink."""
+        return [row["id"] for row in FolderTarget(self.root / name).rows()]
 
     def prepared(self) -> int:
         """How many pieces wait in all sinks."""
-        return sum(len(FolderTarget(self.root / name).prepared()) for name in self.sinks)
+        return sum(map(self.waiting, self.sinks))
 
-    def history(self, folder: str = "job") -> History:
-        return JobLog(LocalStorage(self.root / folder), JOB).read()
+    def waiting(self, name: str) -> int:
+        """How many pieces wait in the target of a sink."""
+        return len(FolderTarget(self.root / name).prepared())
 
-    def spark(self, folder: str = "job") -> Path:
-        lineage = self.history(folder).lineage
+    def history(self, folder: str = "job", job: str = JOB) -> History:
+        return JobLog(LocalStorage(self.root / folder), job).read()
+
+    def spark(self, folder: str = "job", job: str = JOB) -> Path:
+        lineage = self.history(folder, job).lineage
         assert lineage is not None
         return self.root / folder / "spark" / lineage.id
 
-    def state(self, folder: str = "job") -> int:
+    def state(self, folder: str = "job", job: str = JOB) -> int:
         """The newest sum."""
-        files = (self.spark(folder) / "state" / "0" / "0").glob("*.delta")
+        files = (self.spark(folder, job) / "state" / "0" / "0").glob("*.delta")
         return int(max(files, key=lambda path: int(path.stem)).read_text())
 
     def is_exact(self, folder: str, batches: int) -> None:
@@ -82,23 +92,28 @@ class World:
 
     # -- what is done ------------------------------------------------------------------------------
 
-    def drive(self, until: int, folder: str = "job", **options: Any) -> None:
+    def drive(self, until: int, folder: str = "job", job: str = JOB, **options: Any) -> None:
         """Run a driver until so many micro-batches have been read."""
         given = {"commit.backoff": "1 ms", **options}
-        driver = self._driver(folder, given)
+        driver = self._driver(folder, given, job)
         coordinator = driver.coordinator
         states = OperatorStates([SourceLeg(_SOURCE, {})], {})
         coordinator._snapshot = states.snapshot
         parts: Any = SimpleNamespace(
-            name=JOB,
+            name=job,
             storage=LocalStorage(self.root / folder),
             states=states,
+            sinks=driver.sinks,
+            sink_context=lambda name: SinkContext(job, name, SCHEMA, 2),
             description=SimpleNamespace(options=coordinator.context.options, functions={}),
         )
         start = LineageStart(parts, Plan(stateful=True, keeps_state=True))
-        coordinator.recover(None, start.restore)
+        try:
+            coordinator.recover(None, start.restore)
+        finally:
+            start.close()
         start.begin(coordinator)
-        spark = SparkFolder(self.spark(folder), coordinator.lineage)
+        spark = SparkFolder(self.spark(folder, job), coordinator.lineage)
         spark.prepare(coordinator.newest())
         delete_abandoned(spark.path.parent, coordinator.context.log.history, 1)
         if spark.planned() > spark.finished():
@@ -116,9 +131,15 @@ class World:
         context = self._driver("job", {"commit.backoff": "1 ms"}).coordinator.context
         finish_savepoint(context, verified(JOB, str(path)), LocalStorage(path))
 
-    def _driver(self, folder: str, options: Mapping[str, Any]) -> Driver:
-        sinks: Any = {name: FolderSink(self.root / name) for name in self.sinks}
-        return Driver(self.root / folder, {}, options, sinks=sinks)
+    def _driver(self, folder: str, options: Mapping[str, Any], job: str = JOB) -> Driver:
+        sinks: Any = {name: self.sink(name) for name in self.sinks}
+        driver = Driver(self.root / folder, {}, options, sinks=sinks, job=job)
+        self.events = driver.events
+        return driver
+
+    def sink(self, name: str) -> ArrowSink:
+        """A new sink of a name."""
+        return FolderSink(self.root / name)
 
     def _batch(self, driver: Driver, spark: SparkFolder, number: int) -> None:
         offsets = spark.offsets(number)

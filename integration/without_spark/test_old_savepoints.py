@@ -1,0 +1,114 @@
+"""An older savepoint while a real target is ahead of it: refused, rewound or forked, each with a
+SIGKILL on the way.
+
+A kind of target is a class in `KINDS`. A driver is `harness.savepoint_world`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from harness.memory_driver import JOB, SCHEMA
+from harness.savepoint_world import World, killed
+from integration.mysql.sink_harness import MySqlHarness
+from twophase.errors import RestoreRefusedError, StopJobError
+from twophase.protocol.sink import ArrowSink, SinkContext
+from twophase.runtime.savepoints import open_savepoint
+from twophase.testing.services import SqlService
+
+pytestmark = pytest.mark.part("without_spark")
+
+FORK = "orders-fork"
+DDL = (
+    "id BIGINT, twophase_checkpoint VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin, "
+    "INDEX (twophase_checkpoint)"
+)
+
+
+class SqlWorld(World):
+    """Two tables on one server."""
+
+    def __init__(self, root: Path, server: SqlService) -> None:
+        super().__init__(root)
+        self.tables = {
+            name: MySqlHarness(server, DDL, SCHEMA, checkpoint_column="twophase_checkpoint")
+            for name in self.sinks
+        }
+
+    def sink(self, name: str) -> ArrowSink:
+        return self.tables[name].new_sink()
+
+    def rows(self, name: str) -> list[int]:
+        return self.tables[name].ids()
+
+    def waiting(self, name: str) -> int:
+        sink = self.sink(name)
+        sink.open(SinkContext(JOB, name, SCHEMA, 2))
+        found = sink.in_doubt()
+        sink.close()
+        return len(found)
+
+
+KINDS = ("mysql", "mariadb")
+
+
+@pytest.fixture(params=KINDS)
+def world(request: pytest.FixtureRequest, tmp_path: Path, servers: dict[str, SqlService]) -> World:
+    return SqlWorld(tmp_path, servers[request.param])
+
+
+def restoring(path: Path, policy: str) -> dict[str, str]:
+    return {"restore.path": str(path), "restore.sink_ahead": policy}
+
+
+def older(world: World) -> Path:
+    """A savepoint of checkpoint 1; the job has gone on to 3."""
+    world.drive(2)
+    path = world.make()
+    world.drive(4)
+    return path
+
+
+def test_it_is_refused_by_default(world: World) -> None:
+    path = older(world)
+    for folder in ("job", "again"):
+        with pytest.raises(RestoreRefusedError, match="committed"):
+            world.drive(5, folder, **restoring(path, "refuse"))
+    world.drive(5)
+    world.is_exact("job", 5)
+
+
+@pytest.mark.parametrize("point", ["", "C22", "S11", "S12", "S12@2", "S13", "S07", "C06", "C11"])
+def test_a_rewind_takes_back_what_is_newer(world: World, point: str) -> None:
+    path = older(world)
+    if point:
+        assert killed(point, lambda: world.drive(5, "again", **restoring(path, "rewind")))
+        with pytest.raises(StopJobError):
+            world.drive(5)
+    world.drive(5, "again", **restoring(path, "rewind"))
+    world.is_exact("again", 5)
+    world.drive(6, "again", **restoring(path, "rewind"))
+    world.is_exact("again", 6)
+
+
+@pytest.mark.parametrize("point", ["", "C12", "C14", "C22", "S07", "C06"])
+def test_a_fork_commits_what_is_pending_and_leaves_the_original_alone(
+    world: World, point: str
+) -> None:
+    world.drive(1)
+    assert killed("C11", lambda: world.drive(2))
+    (world.spark() / "commits" / "1").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    path = world.make()
+    assert not open_savepoint(str(path)).is_committed
+    if point:
+        assert killed(point, lambda: world.drive(4, "fork", FORK, **restoring(path, "fork")))
+    world.drive(4, "fork", FORK, **restoring(path, "fork"))
+    both = Counter({**dict.fromkeys(range(20), 1), **dict.fromkeys(range(20, 40), 1)})
+    assert [Counter(world.rows(name)) for name in world.sinks] == [both] * 2
+    world.drive(3)
+    both.update(range(20, 30))
+    assert [Counter(world.rows(name)) for name in world.sinks] == [both] * 2
+    assert world.prepared() == 0

@@ -1,0 +1,334 @@
+"""An older savepoint while the sinks are ahead of it: refused, rewound, or forked."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.memory_driver import JOB
+from harness.savepoint_world import World, killed
+from twophase.errors import ConfigError, RestoreRefusedError, StopJobError
+from twophase.events import SinkRewound
+from twophase.ids import Attempt
+from twophase.protocol.sink import ArrowSink
+from twophase.runtime.savepoints import open_savepoint
+from twophase.state import savepoint as format_module
+from twophase.testing.folder import FolderSink, FolderTarget
+
+pytestmark = pytest.mark.part("savepoints")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(format_module, "PART_BYTES", 64)
+
+
+def restoring(path: Path, policy: str) -> dict[str, str]:
+    return {"restore.path": str(path), "restore.sink_ahead": policy}
+
+
+def snapshot(root: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    }
+
+
+def older(world: World) -> Path:
+    """A savepoint of checkpoint 1; the job has gone on to 3."""
+    world.drive(2)
+    path = world.make()
+    world.drive(4)
+    return path
+
+
+def unfinished(world: World, name: str = "saved") -> Path:
+    """A savepoint of checkpoint 1, which is decided and committed nowhere."""
+    world.drive(1)
+    assert killed("C11", lambda: world.drive(2))
+    (world.spark() / "commits" / "1").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    path = world.make(name)
+    assert not open_savepoint(str(path)).is_committed
+    return path
+
+
+# -- rewind ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("folder", ["job", "again"])
+def test_a_rewind_takes_back_what_is_newer_and_writes_it_again(world: World, folder: str) -> None:
+    path = older(world)
+    lineage = world.history().lineage
+    world.drive(5, folder, **restoring(path, "rewind"))
+    world.is_exact(folder, 5)
+    rewound = [event for event in world.events if isinstance(event, SinkRewound)]
+    assert lineage is not None
+    assert rewound == [SinkRewound(JOB, name, lineage.id, 3, 1) for name in world.sinks]
+    assert world.history(folder).rewinding is None
+
+
+def test_a_rewound_job_is_rewound_again_and_restored_from_its_own_savepoints(world: World) -> None:
+    path = older(world)
+    world.drive(5, **restoring(path, "rewind"), **{"checkpoint.num_retained": 9})
+    newer = world.make("newer")
+    shutil.move(path, world.root / "moved")
+    world.drive(6, **restoring(world.root / "moved", "rewind"), **{"checkpoint.num_retained": 9})
+    world.is_exact("job", 6)
+    with pytest.raises(RestoreRefusedError):
+        world.drive(7, **restoring(newer, "refuse"))
+    own = world.make("own")
+    world.drive(7, **restoring(own, "refuse"))
+    world.is_exact("job", 7)
+
+
+def test_a_checkpoint_that_is_decided_is_committed_and_taken_back_with_the_rest(
+    world: World,
+) -> None:
+    world.drive(2)
+    path = world.make()
+    assert killed("C11", lambda: world.drive(3))
+    assert world.prepared() == 4
+    world.drive(5, **restoring(path, "rewind"))
+    world.is_exact("job", 5)
+    assert {event.newest for event in world.events if isinstance(event, SinkRewound)} == {2}
+
+
+def test_what_the_savepoint_holds_as_pending_is_committed_and_stays(world: World) -> None:
+    path = unfinished(world)
+    world.drive(4)
+    world.drive(5, "again", **restoring(path, "rewind"))
+    world.is_exact("again", 5)
+
+
+def test_the_newest_checkpoint_needs_no_rewind(world: World) -> None:
+    world.drive(2)
+    path = world.make()
+    world.drive(4, **restoring(path, "rewind"))
+    world.is_exact("job", 4)
+    assert not [event for event in world.events if isinstance(event, SinkRewound)]
+
+
+class CannotRewind(FolderSink):
+    check_rewind = rewind = None  # type: ignore[assignment]
+
+
+class Changed(FolderSink):
+    """Its rows were changed by somebody else."""
+
+    def check_rewind(self, keep: Any) -> None:
+        raise RestoreRefusedError("Rows of checkpoint 3 are gone.", remedy="bring them back.")
+
+
+class SomeWorld(World):
+    """Its sink `lake` is of another kind."""
+
+    kind: type[FolderSink] = FolderSink
+
+    def sink(self, name: str) -> ArrowSink:
+        return self.kind(self.root / name) if name == "lake" else super().sink(name)
+
+
+@pytest.mark.parametrize("decided_only", [False, True])
+@pytest.mark.parametrize(("kind", "why"), [(CannotRewind, "sink 'lake'"), (Changed, "are gone")])
+def test_a_sink_that_cannot_take_it_back_refuses_before_anything_is_written(
+    tmp_path: Path, kind: type[FolderSink], why: str, decided_only: bool
+) -> None:
+    world = SomeWorld(tmp_path)
+    world.drive(2)
+    path = world.make()
+    if decided_only:
+        assert killed("C11", lambda: world.drive(3))
+    else:
+        world.drive(4)
+    world.kind = kind
+    before = snapshot(world.root)
+    with pytest.raises(RestoreRefusedError, match=why) as caught:
+        world.drive(5, **restoring(path, "rewind"))
+    assert caught.value.remedy
+    assert snapshot(world.root) == before
+    world.kind = FolderSink
+    world.drive(5)
+    world.is_exact("job", 5)
+
+
+def test_a_rewind_fences_the_original_that_still_runs(world: World) -> None:
+    path = older(world)
+    original = world._driver("job", {}).coordinator
+    original.recover()
+    world.drive(5, "again", **restoring(path, "rewind"))
+    with pytest.raises(StopJobError):
+        original.context.sinks["facts"].fence(Attempt(original.generation, 1))
+    world.is_exact("again", 5)
+
+
+IN_REWIND = ["C18", "C22", "S11", "S12", "S12@2", "S13", "S05", "S06", "S07", "C01", "C06", "C16"]
+BEGUN = ("S07", "C01", "C06", "C11", "C16")
+
+
+@pytest.mark.parametrize("folder", ["job", "again"])
+@pytest.mark.parametrize("point", IN_REWIND)
+def test_a_kill_in_a_rewind_loses_nothing_and_repeats_nothing(
+    world: World, point: str, folder: str
+) -> None:
+    path = older(world)
+    assert killed(point, lambda: world.drive(5, folder, **restoring(path, "rewind")))
+    world.drive(5, folder, **restoring(path, "rewind"))
+    world.is_exact(folder, 5)
+
+
+@pytest.mark.parametrize("folder", ["job", "again"])
+@pytest.mark.parametrize("point", ["S11", "S12", "S12@2", "S13", "S05", "S06"])
+def test_a_start_in_the_middle_of_a_rewind_is_refused_without_it(
+    world: World, point: str, folder: str
+) -> None:
+    path = older(world)
+    newest = world.make("newest")
+    assert killed(point, lambda: world.drive(5, folder, **restoring(path, "rewind")))
+    before = snapshot(world.root)
+    for options in ({}, restoring(path, "refuse"), restoring(newest, "rewind")):
+        with pytest.raises(RestoreRefusedError, match="was begun and not finished") as caught:
+            world.drive(5, folder, **options)
+        assert "restore.sink_ahead=rewind" in caught.value.remedy
+    assert snapshot(world.root) == before
+    shutil.copytree(path, world.root / "copy")
+    world.drive(5, folder, **restoring(world.root / "copy", "rewind"))
+    world.is_exact(folder, 5)
+
+
+@pytest.mark.parametrize("point", ["S11", "S12", "S13"])
+def test_the_original_does_not_go_on_beside_a_rewind_elsewhere(world: World, point: str) -> None:
+    path = older(world)
+    assert killed(point, lambda: world.drive(5, "again", **restoring(path, "rewind")))
+    with pytest.raises(StopJobError):
+        world.drive(5)
+    world.drive(5, "again", **restoring(path, "rewind"))
+    world.is_exact("again", 5)
+
+
+# -- fork ------------------------------------------------------------------------------------------
+
+FORK = "orders-fork"
+
+
+def rows_of(world: World, job: str) -> list[list[int]]:
+    """The rows that a job has written to each sink."""
+    found = []
+    for name in world.sinks:
+        target = FolderTarget(world.root / name)
+        files = sorted((target.root / "visible").glob(f"{job}~*.json"))
+        import json
+
+        rows = [row for path in files for row in json.loads(path.read_text())["rows"]]
+        found.append(sorted(row["id"] for row in rows))
+    return found
+
+
+def test_a_fork_goes_on_from_the_savepoint_and_leaves_the_original_alone(world: World) -> None:
+    path = older(world)
+    world.drive(5, "fork", FORK, **restoring(path, "fork"))
+    assert rows_of(world, FORK) == [[*range(20, 50)]] * 2
+    assert world.state("fork", FORK) == sum(range(50))
+    assert not (world.history("fork", FORK).lineage or 1).ancestors
+    world.drive(5)
+    assert rows_of(world, JOB) == [[*range(50)]] * 2
+    assert world.state() == sum(range(50))
+    assert world.prepared() == 0
+    world.drive(7, "fork", FORK, **restoring(path, "fork"))
+    world.drive(8, "fork", FORK)
+    assert rows_of(world, FORK) == [[*range(20, 80)]] * 2
+
+
+def test_a_fork_commits_what_was_pending_under_its_old_identity(world: World) -> None:
+    path = unfinished(world)
+    world.drive(4, "fork", FORK, **restoring(path, "fork"))
+    assert rows_of(world, JOB) == [[*range(20)]] * 2
+    assert rows_of(world, FORK) == [[*range(20, 40)]] * 2
+    assert world.prepared() == 0
+    world.drive(4)
+    assert rows_of(world, JOB) == [[*range(40)]] * 2
+
+
+def test_a_fork_aborts_and_fences_nothing_of_a_live_original(world: World) -> None:
+    path = older(world)
+    driver = world._driver("job", {"commit.backoff": "1 ms"})
+    driver.coordinator.recover()
+    generations = [sink.history().generation for sink in driver.sinks.values()]
+
+    def beside(pending: Any) -> None:
+        driver.write(pending)
+        world.drive(5, "fork", FORK, **restoring(path, "fork"))
+
+    from harness.memory_driver import offsets
+
+    driver.coordinator.checkpoint(4, offsets(4), beside)
+    assert [sink.history().generation for sink in driver.sinks.values()] == generations
+    assert rows_of(world, JOB) == [[*range(50)]] * 2
+    assert rows_of(world, FORK) == [[*range(20, 50)]] * 2
+
+
+def test_a_fork_under_the_same_name_is_refused(world: World) -> None:
+    path = older(world)
+    before = snapshot(world.root)
+    with pytest.raises(ConfigError, match="a fork is a job of another name"):
+        world.drive(5, "job", JOB, **restoring(path, "fork"))
+    assert snapshot(world.root) == before
+
+
+@pytest.mark.parametrize("policy", ["refuse", "rewind"])
+def test_a_savepoint_of_another_job_is_refused_and_the_fork_named(
+    world: World, policy: str
+) -> None:
+    path = older(world)
+    (world.root / "fork").mkdir(mode=0o700)
+    before = snapshot(world.root)
+    with pytest.raises(ConfigError, match="one of job 'orders'") as caught:
+        world.drive(5, "fork", FORK, **restoring(path, policy))
+    assert "restore.sink_ahead=fork" in caught.value.remedy
+    assert snapshot(world.root) == before
+
+
+def test_a_fork_with_targets_of_its_own_needs_a_finished_savepoint(world: World) -> None:
+    path = unfinished(world)
+
+    class Elsewhere(World):
+        def sink(self, name: str) -> ArrowSink:
+            return FolderSink(self.root / f"{name}-of-the-fork")
+
+    forked = Elsewhere(world.root)
+    with pytest.raises(RestoreRefusedError, match="is not one of this job") as caught:
+        forked.drive(4, "fork", FORK, **restoring(path, "fork"))
+    assert f"twophase savepoint finish {JOB}.yaml {path}" in caught.value.remedy
+    assert world.prepared() == 4
+    world.finish(path)
+    forked.drive(4, "fork", FORK, **restoring(path, "fork"))
+    mine = FolderTarget(world.root / "facts-of-the-fork").rows()
+    assert sorted(row["id"] for row in mine) == [*range(20, 40)]
+
+
+def test_a_fork_into_a_job_that_has_history_is_refused(world: World) -> None:
+    path = older(world)
+    world.drive(1, "fork", FORK)
+    with pytest.raises(RestoreRefusedError):
+        world.drive(5, "fork", FORK, **restoring(path, "fork"))
+
+
+IN_FORK = ["C18", "C12", "C13", "C14", "C15", "C22", "S05", "S06", "S07", "C01", "C06", "C16"]
+
+
+@pytest.mark.parametrize("point", IN_FORK)
+def test_a_kill_in_a_fork_loses_nothing_and_repeats_nothing(world: World, point: str) -> None:
+    path = unfinished(world)
+    assert killed(point, lambda: world.drive(4, "fork", FORK, **restoring(path, "fork")))
+    world.drive(4, "fork", FORK, **restoring(path, "fork"))
+    assert rows_of(world, JOB) == [[*range(20)]] * 2
+    assert rows_of(world, FORK) == [[*range(20, 40)]] * 2
+    assert world.prepared() == 0
