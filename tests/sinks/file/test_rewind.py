@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from harness.rights import permissions_checked
+from harness.savepoint_world import killed
 from harness.staged_sink_harness import FileHarness, commit, orders
 from twophase.errors import FencedError, NewerFormatError, RestoreRefusedError, StopJobError
 from twophase.ids import Attempt, Subtask
@@ -166,12 +163,14 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str, str]] = {
 @pytest.mark.parametrize("how", CHANGES)
 def test_a_file_that_somebody_has_changed_is_refused(table: FileHarness, by: str, how: str) -> None:
     change, *messages = CHANGES[how]
+    sink = table.opened(RESTORING)
     change(path_of(table, 2))
     message = messages[by == "by name"]
-    if not message:
-        return  # a name says nothing about the content, nor about the folder
+    if not message:  # a name says nothing about the content, nor about the folder
+        sink.rewind(KEEP, RESTORING)
+        assert ids(table) == [0, 1, 2]
+        return
     before = table.files()
-    sink = table.opened(RESTORING)
     for call in (lambda: sink.check_rewind(KEEP), lambda: sink.rewind(KEEP, RESTORING)):
         with pytest.raises(RestoreRefusedError, match=message):
             call()
@@ -257,19 +256,8 @@ def test_a_folder_that_cannot_be_searched_is_refused(table: FileHarness, by: str
 
 
 def dies(table: FileHarness, point: str) -> None:
-    script = (
-        "import sys; from pathlib import Path; from twophase.ids import Attempt;"
-        "from harness.staged_sink_harness import FileHarness;"
-        "sink = FileHarness(Path(sys.argv[1]), partition_by=['name']).opened(Attempt(2, 0));"
-        "sink.rewind({sys.argv[2]: 0}, Attempt(2, 0))"
-    )
-    name, _, hit = point.partition("@")
-    run = subprocess.run(
-        [sys.executable, "-c", script, str(table.path), LINEAGE],
-        env={**os.environ, "TWOPHASE_FAILPOINTS": f"{name}=kill@{hit or 1}"},
-        check=False,
-    )
-    assert run.returncode == -signal.SIGKILL
+    """A driver that takes back all but the first checkpoint is killed at a point."""
+    assert killed(point, lambda: rewind(table, KEEP))
 
 
 @pytest.mark.parametrize("point", ["F07", "F07@4", "F08", "F09", "F09@2", "F10"])
