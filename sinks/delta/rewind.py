@@ -101,6 +101,7 @@ class Rewind:
             FencedError: it has.
         """
         transaction = self._bound_sink.log.transaction()
+        self._bound_sink.check(transaction.snapshot)
         transaction.defer_checkpoint()
         transaction.watch(self._owner.fence_id)
         fence = Fence(self._bound_sink).read(transaction.snapshot)
