@@ -143,12 +143,10 @@ class LogSearch:
     def _is_rewind(self, info: Mapping[str, Any]) -> bool:
         try:
             note = json.loads(info.get("userMetadata") or "{}")["twophase"]
+            whose = (note["job"], note["sink"])
         except (ValueError, KeyError, TypeError):
             return False
-        return "taken_back" in note and (note["job"], note["sink"]) == (
-            self.owner.job,
-            self.owner.sink,
-        )
+        return "taken_back" in note and whose == (self.owner.job, self.owner.sink)
 
 
 def _is_whole(change: _Change) -> bool:

@@ -297,6 +297,16 @@ def test_a_rewind_that_has_begun_is_not_ended_by_one_that_keeps_more(
     assert table.files() == []
 
 
+def test_a_file_that_somebody_has_brought_back_is_refused(table: FileHarness, by: str) -> None:
+    files = table.files()
+    dies(table, "F08")
+    [taken] = (stage(table) / "rewound").glob(f"{LINEAGE}-2-*")
+    [path] = [path for path in files if path.name == path_of(table, 2).name]
+    shutil.copy(taken / "0", path)
+    with pytest.raises(RestoreRefusedError, match="is in the table a second time"):
+        table.opened(Attempt(3, 0)).check_rewind(KEEP)
+
+
 def test_a_fold_in_the_middle_of_a_rewind_changes_nothing(
     table: FileHarness, sink: FileSink
 ) -> None:
