@@ -18,12 +18,14 @@ from typing import Any
 
 from harness.memory_driver import JOB, SCHEMA, Driver, ManualClock
 from twophase import failpoints
+from twophase.config import JobOptions
 from twophase.coordinator.coordinator import Replay
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.coordinator.savepoint_finish import finish_savepoint
 from twophase.events import Event
 from twophase.protocol.sink import ArrowSink, SinkContext
 from twophase.runtime.abandoned_folders import delete_abandoned
+from twophase.runtime.claimed_savepoint import ClaimedSavepoint
 from twophase.runtime.lineage_start import LineageStart
 from twophase.runtime.logical_plan import SourceLeg
 from twophase.runtime.operator_states import OperatorStates
@@ -56,9 +58,9 @@ class World:
 
     def ids(self) -> list[list[int]]:
         """The rows of each sink."""
-        return [sorted(self.rows(name)) for name in self.sinks]
+        return [sorted(self.numbers(name)) for name in self.sinks]
 
-    def rows(self, name: str) -> list[int]:
+    def numbers(self, name: str) -> list[int]:
         """The numbers in the target of a sink."""
         return [row["id"] for row in FolderTarget(self.root / name).rows()]
 
@@ -133,7 +135,10 @@ class World:
 
     def _driver(self, folder: str, options: Mapping[str, Any], job: str = JOB) -> Driver:
         sinks: Any = {name: self.sink(name) for name in self.sinks}
-        driver = Driver(self.root / folder, {}, options, sinks=sinks, job=job)
+        location = {"checkpointLocation": str(self.root / folder)}
+        parsed = JobOptions.parse({**location, **options}, job)
+        claimed = (ClaimedSavepoint(job, LocalStorage(self.root / folder), parsed),)
+        driver = Driver(self.root / folder, {}, options, sinks=sinks, listeners=claimed, job=job)
         self.events = driver.events
         return driver
 

@@ -35,6 +35,7 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "restart.window": ("1 h", 3600.0),
     "restore.path": ("/chk/orders/chk/a-1-1.1", "/chk/orders/chk/a-1-1.1"),
     "restore.allow_non_restored_state": ("true", True),
+    "restore.claim_mode": ("CLAIM", "claim"),
 }
 NAMES = [(name, key) for key in KEYS for name in (key.name, *key.deprecated)]
 

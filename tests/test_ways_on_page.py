@@ -36,6 +36,8 @@ ELSEWHERE = {
     "test_a_repair_that_died_is_run_again_and_until_then_nothing_is_written",
     "a file of Spark's log is empty": "tests/runtime/test_job.py::"
     "test_a_file_of_spark_s_log_that_a_power_cut_emptied_is_deleted_and_the_job_goes_on",
+    "a rewind was begun and not finished": "tests/runtime/test_sink_ahead.py::"
+    "test_a_start_in_the_middle_of_a_rewind_is_refused_without_it",
     "the checkpoint restored from is gone": "tests/runtime/test_restored_lineage.py::"
     "test_it_does_not_start_without_that_state",
     "a file of a function's state is gone or damaged": "tests/runtime/test_function_states.py::"

@@ -158,6 +158,13 @@ class SinkAhead(StrEnum):
     FORK = "fork"
 
 
+class ClaimMode(StrEnum):
+    """Who a restored savepoint belongs to."""
+
+    NO_CLAIM = "no_claim"
+    CLAIM = "claim"
+
+
 class RestartStrategy(StrEnum):
     """Restart strategy of the job after a restartable error."""
 
@@ -223,7 +230,15 @@ class JobOptions(Options):
         alias="checkpoint.num_retained",
         ge=1,
         le=10_000,
-        description="committed checkpoints that keep their body, and can be restored",
+        description="committed checkpoints that keep their body, and can be restored; the newest "
+        "with rows of each sink keeps it too",
+    )
+    copies: Names = Field(
+        default=(),
+        alias="checkpoint.copies",
+        description="more folders for the bodies and state files of checkpoints, best on other "
+        "disks, each for this job only; a file that is damaged or gone in the job's folder is read "
+        "from the first of them that has it intact ([operations](operations.md#copies))",
     )
     memory_threshold: Size = Field(
         default=20 * 1024,
@@ -294,6 +309,13 @@ class JobOptions(Options):
         "one: `refuse` it; `rewind` takes their rows back out of the targets; `fork` begins a job "
         "of another name with a savepoint, beside the original "
         "([savepoints](howto/savepoints.md#an-older-savepoint))",
+    )
+    claim_mode: ClaimMode = Field(
+        default=ClaimMode.NO_CLAIM,
+        alias="restore.claim_mode",
+        description="`no_claim`: the savepoint stays, and is the user's to delete; `claim`: it "
+        "belongs to the job, which deletes it when `checkpoint.num_retained` newer checkpoints are "
+        "committed; not for a checkpoint in another folder",
     )
     allow_non_restored_state: bool = Field(
         default=False,

@@ -134,11 +134,16 @@ KEYS = (
         "restore.allow_non_restored_state",
         ("execution.savepoint.ignore-unclaimed-state",),
     ),
+    FlinkKey(
+        f"{_RECOVERY}claim-mode",
+        "restore.claim_mode",
+        ("execution.savepoint-restore-mode",),
+        values=_same("no_claim", "claim"),
+    ),
 )
 
 _ALIGNED = "nothing to align: Spark freezes all offsets before a micro-batch begins"
 _BACKEND = "Spark's own: `spark.sql.streaming.stateStore.providerClass` in `spark.conf`"
-_CLAIM = "a restore claims nothing and deletes nothing, as Flink's `NO_CLAIM`: leave it out"
 _DOUBLES = (
     "the pause doubles up to `restart.delay_max`, without jitter, and restarts never end; for a "
     "limit: `restart.strategy` `fixed` or `failure_rate`"
@@ -173,8 +178,6 @@ INSTEAD = {
     "state.backend.incremental": _INCREMENTAL,
     "state.backend.type": _BACKEND,
     "state.backend": _BACKEND,
-    f"{_RECOVERY}claim-mode": _CLAIM,
-    "execution.savepoint-restore-mode": _CLAIM,
     f"{_RECOVERY}from-local": "Spark's executors keep their part of the state by themselves",
     f"{_RESTART}exponential-delay.backoff-multiplier": _DOUBLES,
     f"{_RESTART}exponential-delay.jitter-factor": _DOUBLES,

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from harness.memory_driver import Driver
 from harness.savepoint_world import World, killed
 from tests.state.conftest import snapshot
 from twophase.cli.main import main
+from twophase.protocol.sink import ArrowSink
 from twophase.sinks.file.sink import FileSink
 
 
 class Files(World):
     """Its sinks are folders of files, which a command opens without Spark."""
 
-    def _driver(self, folder: str, options: Mapping[str, Any]) -> Driver:
-        sinks: Any = {
-            name: FileSink(path=str(self.root / name), format="json") for name in self.sinks
-        }
-        return Driver(self.root / folder, {}, options, sinks=sinks)
+    def sink(self, name: str) -> ArrowSink:
+        return FileSink(path=str(self.root / name), format="json")
 
     def rows(self) -> list[int]:
         """How many rows each sink shows."""

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.cli.conftest import JobFolder
 from harness.savepoint_world import World
+from tests.cli.conftest import JobFolder
 from tests.state.conftest import snapshot
 from twophase.cli.main import main
 from twophase.protocol.operator_state import Redistribution, SerializedState

@@ -374,15 +374,19 @@ class Held(LocalStorage):
         super().create(name, data, crash_points)
 
 
-def test_a_fold_keeps_a_decision_that_comes_in_between(tmp_path: Path, another: Another) -> None:
+def test_a_fold_keeps_a_decision_that_comes_in_between(
+    tmp_path: Path, another: Another, monkeypatch: pytest.MonkeyPatch
+) -> None:
     storage = Held(tmp_path / "job", SubsumedRecord.kind.encode())
     driver = another(storage=storage, options={"checkpoint.max_concurrent": 2}).recover()
     store = driver.coordinator.context.store
     for number in range(3):
         driver.run(number)
     driver.coordinator._commit_queue.wait(0)
-    thread, errors = in_thread(store._fold)
-    assert storage.held.wait(PATIENCE_S)
+    with monkeypatch.context() as patch:
+        patch.setattr("twophase.state.store._FOLD_AT", 1)
+        thread, errors = in_thread(store.fold)
+        assert storage.held.wait(PATIENCE_S)
     decider, refused = in_thread(lambda: driver.run(3))
     storage.go.set()
     ends(thread)

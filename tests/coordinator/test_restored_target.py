@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from harness.memory_driver import JOB, Driver, completed_of, restoring, visible
+from harness.memory_driver import JOB, Driver, completed_of, dying, restoring, visible
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import DeclinedError, TargetChangedError, TargetUnreachableError
 from twophase.ids import Attempt
@@ -32,6 +32,7 @@ def restore_target(target: MemoryTarget, old: MemoryTarget) -> None:
     """As a backup would: rows, ledger, marks and fence together."""
     target.visible, target.ledger = list(old.visible), set(old.ledger)
     target.high_water, target.fences = dict(old.high_water), dict(old.fences)
+    target.written = dict(old.written)
 
 
 def backup(target: MemoryTarget) -> MemoryTarget:
@@ -476,6 +477,84 @@ def test_a_piece_that_is_prepared_again_while_its_checkpoint_commits_is_committe
     restore_target_in_commit(driver.sinks["facts"], target)
     driver.run(0)
     assert (visible(target), target.prepared) == (list(range(10)), {})
+
+
+def snapshot_in_commit(sink: Sink, target: MemoryTarget) -> MemoryTarget:
+    """Return what a snapshot of the server between two pieces of the sink's next commit has."""
+    commit, image = sink.commit, MemoryTarget()
+
+    def taken_after_one(requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+        patched.stop()
+        outcomes = commit(requests[:1])
+        restore_target(image, target)
+        image.prepared = dict(target.prepared)
+        return [*outcomes, *commit(requests[1:])]
+
+    patched = mock.patch.object(sink, "commit", taken_after_one)
+    patched.start()
+    return image
+
+
+def put_back(target: MemoryTarget, image: MemoryTarget) -> None:
+    restore_target(target, image)
+    target.prepared = dict(image.prepared)
+
+
+def test_a_piece_prepared_again_before_checkpoints_without_rows_is_committed_again(
+    driver: Driver, targets: Targets, another: Another, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by the simulation. The other piece proves the checkpoint; only its body tells that this
+    one is in it, and no superseded attempt.
+    """
+    monkeypatch.setattr("twophase.state.store._FOLD_AT", 3)
+    target = targets["facts"]
+    image = snapshot_in_commit(driver.sinks["facts"], target)
+    driver.run(0)
+    for number in range(1, 5):
+        driver.run(number, no_rows_for("facts", driver))
+    put_back(target, image)
+    another().recover()
+    assert (visible(target), target.prepared) == (list(range(10)), {})
+
+
+def test_a_piece_prepared_again_under_a_running_driver_is_committed_again_with_the_next_checkpoint(
+    driver: Driver, targets: Targets
+) -> None:
+    target = targets["facts"]
+    image = snapshot_in_commit(driver.sinks["facts"], target)
+    driver.run(0)
+    put_back(target, image)
+    driver.run(1)
+    assert (visible(target), target.prepared) == (list(range(20)), {})
+
+
+def test_a_piece_prepared_again_is_committed_again_after_a_death_behind_the_next_checkpoint(
+    driver: Driver, targets: Targets, another: Another
+) -> None:
+    target = targets["facts"]
+    image = snapshot_in_commit(driver.sinks["facts"], target)
+    driver.run(0)
+    put_back(target, image)
+    dying("C16", lambda: driver.run(1))
+    another().recover()
+    assert (visible(target), target.prepared) == (list(range(20)), {})
+
+
+def test_a_piece_prepared_again_is_committed_again_by_the_next_driver_if_the_next_checkpoint_is_only_recorded(  # noqa: E501
+    driver: Driver, targets: Targets, another: Another
+) -> None:
+    target = targets["facts"]
+    image = snapshot_in_commit(driver.sinks["facts"], target)
+    driver.run(0)
+    put_back(target, image)
+    completer = driver.coordinator.context.completer
+    with (
+        mock.patch.object(completer, "abort_superseded_attempts", side_effect=KeyboardInterrupt),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        driver.run(1)
+    another().recover()
+    assert (visible(target), target.prepared) == (list(range(20)), {})
 
 
 def test_a_backup_made_in_the_middle_of_a_commit_is_not_noticed(

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.memory_driver import JOB
+from harness.memory_driver import JOB, offsets
 from harness.savepoint_world import World, killed
+from harness.selection import representatives
+from tests.state.conftest import snapshot
+from twophase.cli.dry_run import _lines
+from twophase.config import JobOptions
 from twophase.errors import ConfigError, RestoreRefusedError, StopJobError
 from twophase.events import SinkRewound
 from twophase.ids import Attempt
 from twophase.protocol.sink import ArrowSink
+from twophase.runtime.restore_preview import preview_restore
 from twophase.runtime.savepoints import open_savepoint
 from twophase.state import savepoint as format_module
 from twophase.testing.folder import FolderSink, FolderTarget
 
-pytestmark = pytest.mark.part("savepoints")
+pytestmark = pytest.mark.part("runtime")
 
 
 @pytest.fixture
@@ -33,14 +39,6 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def restoring(path: Path, policy: str) -> dict[str, str]:
     return {"restore.path": str(path), "restore.sink_ahead": policy}
-
-
-def snapshot(root: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(root)): path.read_bytes()
-        for path in sorted(root.rglob("*"))
-        if path.is_file()
-    }
 
 
 def older(world: World) -> Path:
@@ -78,10 +76,10 @@ def test_a_rewind_takes_back_what_is_newer_and_writes_it_again(world: World, fol
 
 def test_a_rewound_job_is_rewound_again_and_restored_from_its_own_savepoints(world: World) -> None:
     path = older(world)
-    world.drive(5, **restoring(path, "rewind"), **{"checkpoint.num_retained": 9})
+    world.drive(5, **restoring(path, "rewind"), **{"checkpoint.num_retained": "9"})
     newer = world.make("newer")
     shutil.move(path, world.root / "moved")
-    world.drive(6, **restoring(world.root / "moved", "rewind"), **{"checkpoint.num_retained": 9})
+    world.drive(6, **restoring(world.root / "moved", "rewind"), **{"checkpoint.num_retained": "9"})
     world.is_exact("job", 6)
     with pytest.raises(RestoreRefusedError):
         world.drive(7, **restoring(newer, "refuse"))
@@ -171,11 +169,13 @@ def test_a_rewind_fences_the_original_that_still_runs(world: World) -> None:
 
 
 IN_REWIND = ["C18", "C22", "S11", "S12", "S12@2", "S13", "S05", "S06", "S07", "C01", "C06", "C16"]
-BEGUN = ("S07", "C01", "C06", "C11", "C16")
+RECORDED = ["S11", "S12", "S12@2", "S13", "S05", "S06"]
+FOLDERS = ["job", "again"]
+"""The job's own folder, and one of its own for the restore."""
 
 
-@pytest.mark.parametrize("folder", ["job", "again"])
-@pytest.mark.parametrize("point", IN_REWIND)
+@pytest.mark.parametrize("folder", representatives(FOLDERS, {"again"}))
+@pytest.mark.parametrize("point", representatives(IN_REWIND, {"S12", "S07", "C06"}))
 def test_a_kill_in_a_rewind_loses_nothing_and_repeats_nothing(
     world: World, point: str, folder: str
 ) -> None:
@@ -185,8 +185,8 @@ def test_a_kill_in_a_rewind_loses_nothing_and_repeats_nothing(
     world.is_exact(folder, 5)
 
 
-@pytest.mark.parametrize("folder", ["job", "again"])
-@pytest.mark.parametrize("point", ["S11", "S12", "S12@2", "S13", "S05", "S06"])
+@pytest.mark.parametrize("folder", representatives(FOLDERS, {"job"}))
+@pytest.mark.parametrize("point", representatives(RECORDED, {"S11", "S12", "S06"}))
 def test_a_start_in_the_middle_of_a_rewind_is_refused_without_it(
     world: World, point: str, folder: str
 ) -> None:
@@ -225,8 +225,6 @@ def rows_of(world: World, job: str) -> list[list[int]]:
     for name in world.sinks:
         target = FolderTarget(world.root / name)
         files = sorted((target.root / "visible").glob(f"{job}~*.json"))
-        import json
-
         rows = [row for path in files for row in json.loads(path.read_text())["rows"]]
         found.append(sorted(row["id"] for row in rows))
     return found
@@ -237,7 +235,9 @@ def test_a_fork_goes_on_from_the_savepoint_and_leaves_the_original_alone(world: 
     world.drive(5, "fork", FORK, **restoring(path, "fork"))
     assert rows_of(world, FORK) == [[*range(20, 50)]] * 2
     assert world.state("fork", FORK) == sum(range(50))
-    assert not (world.history("fork", FORK).lineage or 1).ancestors
+    begun = world.history("fork", FORK).lineage
+    assert begun is not None
+    assert not begun.ancestors
     world.drive(5)
     assert rows_of(world, JOB) == [[*range(50)]] * 2
     assert world.state() == sum(range(50))
@@ -266,8 +266,6 @@ def test_a_fork_aborts_and_fences_nothing_of_a_live_original(world: World) -> No
     def beside(pending: Any) -> None:
         driver.write(pending)
         world.drive(5, "fork", FORK, **restoring(path, "fork"))
-
-    from harness.memory_driver import offsets
 
     driver.coordinator.checkpoint(4, offsets(4), beside)
     assert [sink.history().generation for sink in driver.sinks.values()] == generations
@@ -324,7 +322,7 @@ def test_a_fork_into_a_job_that_has_history_is_refused(world: World) -> None:
 IN_FORK = ["C18", "C12", "C13", "C14", "C15", "C22", "S05", "S06", "S07", "C01", "C06", "C16"]
 
 
-@pytest.mark.parametrize("point", IN_FORK)
+@pytest.mark.parametrize("point", representatives(IN_FORK, {"C14", "S07"}))
 def test_a_kill_in_a_fork_loses_nothing_and_repeats_nothing(world: World, point: str) -> None:
     path = unfinished(world)
     assert killed(point, lambda: world.drive(4, "fork", FORK, **restoring(path, "fork")))
@@ -332,3 +330,46 @@ def test_a_kill_in_a_fork_loses_nothing_and_repeats_nothing(world: World, point:
     assert rows_of(world, JOB) == [[*range(20)]] * 2
     assert rows_of(world, FORK) == [[*range(20, 40)]] * 2
     assert world.prepared() == 0
+
+
+# -- dry run ---------------------------------------------------------------------------------------
+
+
+def said(world: World, path: Path, policy: str, job: str = JOB, folder: str = "job") -> str:
+    """What `twophase run --restore PATH --dry-run` says; it writes nothing."""
+    sinks = world._driver(folder, {}, job).sinks
+    given = {"checkpointLocation": str(world.root / folder), **restoring(path, policy)}
+    before = snapshot(world.root)
+    options = JobOptions.parse(given, "job")
+    found = preview_restore(job, str(path), sinks, options)
+    assert snapshot(world.root) == before
+    return "\n".join(_lines(job, str(path), found))
+
+
+def test_a_dry_run_says_what_would_be_taken_back(world: World) -> None:
+    path = older(world)
+    lineage = world.history().lineage
+    assert lineage is not None
+    text = said(world, path, "rewind")
+    for name in world.sinks:
+        taken = f"Of sink {name} would be taken back: checkpoints 2 to 3 of lineage {lineage.id}."
+        assert taken in text
+    with pytest.raises(RestoreRefusedError):
+        said(world, path, "refuse")
+
+
+def test_a_dry_run_ends_with_the_refusal_of_a_sink(tmp_path: Path) -> None:
+    world = SomeWorld(tmp_path)
+    path = older(world)
+    world.kind = CannotRewind
+    with pytest.raises(RestoreRefusedError, match="sink 'lake'"):
+        said(world, path, "rewind")
+
+
+def test_a_dry_run_of_a_fork_says_what_it_would_commit_for_the_original(world: World) -> None:
+    path = unfinished(world)
+    text = said(world, path, "fork", FORK, "fork")
+    for name in world.sinks:
+        assert f"Of sink {name} would be committed: 2 pieces, 10 rows." in text
+    assert "Nothing would be aborted." in text
+    assert world.prepared() == 4

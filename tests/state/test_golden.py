@@ -378,7 +378,8 @@ def test_a_driver_goes_on_with_the_folder(golden: Path) -> None:
     log.append(CommittedRecord(B, 2))
     store.subsume()
     store.sweep()
-    assert [path.name for path in (golden / "job/chk").iterdir()] == [f"{B}-2-3.2"]
+    # checkpoint 1 has the newest rows of a sink
+    assert {path.name for path in (golden / "job/chk").iterdir()} == {f"{B}-1-3.1", f"{B}-2-3.2"}
 
 
 def test_a_job_restores_from_the_folder(golden: Path, tmp_path: Path) -> None:

@@ -41,3 +41,7 @@ class TestFolderSinkIsKilled(SinkKillContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> FolderHarness:
         return FolderHarness(tmp_path / "target")
+
+    @pytest.mark.proof
+    def test_a_kill_at_any_line_of_a_rewind_is_made_good(self, harness):
+        super().test_a_kill_at_any_line_of_a_rewind_is_made_good(harness)

@@ -31,3 +31,7 @@ class TestSqliteSinkIsKilled(SinkKillContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> SqliteHarness:
         return SqliteHarness(tmp_path)
+
+    @pytest.mark.proof
+    def test_a_kill_at_any_line_of_a_rewind_is_made_good(self, harness):
+        super().test_a_kill_at_any_line_of_a_rewind_is_made_good(harness)

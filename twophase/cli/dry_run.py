@@ -48,6 +48,7 @@ def _lines(job: str, path: str, found: RestorePreview) -> list[str]:
     return [
         f"Job {job} would begin a new lineage with {what}, from {path}.",
         *_pieces("committed", found.commits),
+        *_rewinds(found),
         *_pieces("aborted, and its rows read again", found.aborts),
         *_sources(found),
         "Nothing was written. Whether the plan fits is checked when the job starts.",
@@ -63,6 +64,15 @@ def _pieces(fate: str, by_sink: Mapping[str, Sequence[Committable]]) -> list[str
         f"{count(sum(piece.rows for piece in pieces), 'row')}."
         for sink, pieces in waiting.items()
     ]
+
+
+def _rewinds(found: RestorePreview) -> list[str]:
+    lines = []
+    for sink, lineage, newest, kept in found.rewinds:
+        whole = f"all checkpoints up to {newest}"
+        which = whole if kept < 0 else f"checkpoints {kept + 1} to {newest}"
+        lines.append(f"Of sink {sink} would be taken back: {which} of lineage {lineage}.")
+    return lines
 
 
 def _sources(found: RestorePreview) -> list[str]:

@@ -24,6 +24,7 @@ from twophase.cli.options import verbose_option
 from twophase.cli.recording import recording
 from twophase.cli.signals import stop_on_signals
 from twophase.cli.spark import Start, spark_session
+from twophase.config import SinkAhead
 from twophase.startup.first_processes import start_workers
 from twophase.startup.quick_start import is_switched_off
 
@@ -45,6 +46,11 @@ if TYPE_CHECKING:
     help="Start a new lineage from a checkpoint or savepoint; sets restore.path.",
 )
 @click.option(
+    "--sink-ahead",
+    type=click.Choice([policy.value for policy in SinkAhead]),
+    help="With --restore: what to do if a sink has newer rows; sets restore.sink_ahead.",
+)
+@click.option(
     "--checkpoint-location", metavar="FOLDER", help="The job's folder; sets checkpointLocation."
 )
 @click.option(
@@ -64,6 +70,7 @@ def run(
     job_file: Path,
     available_now: bool,
     restore: str | None,
+    sink_ahead: str | None,
     checkpoint_location: str | None,
     progress: str,
     dry_run: bool,
@@ -80,6 +87,7 @@ def run(
       twophase run orders.yaml --available-now --progress plain
       twophase run orders.yaml --restore /savepoints/orders-1 --dry-run
       twophase run orders.yaml --restore /savepoints/orders-1
+      twophase run orders.yaml --restore /savepoints/orders-1 --sink-ahead rewind
 
     \b
     A job file:
@@ -98,7 +106,11 @@ def run(
       options: {checkpointLocation: /chk/orders}
       trigger: {processingTime: 10 s}
     """
-    given: dict[str, Any] = {"restore.path": restore, "checkpointLocation": checkpoint_location}
+    given: dict[str, Any] = {
+        "restore.path": restore,
+        "restore.sink_ahead": sink_ahead,
+        "checkpointLocation": checkpoint_location,
+    }
     overrides = {key: value for key, value in given.items() if value is not None}
     job = load_job_file(job_file, overrides, available_now=available_now)
     sinks = make_sinks(job)

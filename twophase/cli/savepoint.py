@@ -76,9 +76,10 @@ def create(
     """
     overrides = {} if checkpoint_location is None else {"checkpointLocation": checkpoint_location}
     job = load_job_file(job_file, overrides)
-    root = ReadOnlyStorage(JobOptions.parse(job.options, job_file.name).checkpoint_location).root
+    options = JobOptions.parse(job.options, job_file.name)
+    root = ReadOnlyStorage(options.checkpoint_location).root
     turns = iter(range(_WAIT_TURNS))
-    maker = SavepointMaker(job.name, root, SystemClock())
+    maker = SavepointMaker(job.name, root, SystemClock(), options.copies)
     maker.make(path, still_waiting=lambda: next(turns, None) is not None)
     _describe(open_savepoint(path))
 

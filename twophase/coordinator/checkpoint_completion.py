@@ -1,7 +1,7 @@
 """Steps 4 to 6 of a checkpoint: what follows its decision.
 
 4. commit     repeated until every sink has proven it, then COMMITTED(n)
-5. subsume    older checkpoints go, superseded task attempts are aborted, sinks
+5. subsume    superseded task attempts are aborted, older checkpoints go, sinks
               collapse their proofs
 6. notify     listeners are notified, last: one that fails each time must not let
               anything grow (hazard H68)
@@ -88,9 +88,11 @@ class CheckpointCompleter:
             StopJobError: the job must not go on.
         """
         self._log.append(CommittedRecord(completed.lineage, completed.checkpoint, stats))
+        with stopwatch.elsewhere():
+            # before the bodies go, which tell pieces of a restored target from superseded ones
+            self.abort_superseded_attempts(completed.attempt)
         gone = self._store.subsume()
         with stopwatch.elsewhere():
-            self.abort_superseded_attempts(completed.attempt)
             self._subsume_sinks(completed.lineage, completed.checkpoint)
             self._notify(completed.checkpoint, gone)
         failpoint("C16")

@@ -16,6 +16,7 @@ from twophase.coordinator.proofs import Proofs
 from twophase.events import Observers
 from twophase.protocol.listener import CheckpointListener
 from twophase.protocol.sink import Sink
+from twophase.state.copies import with_copies
 from twophase.state.log import JobLog
 from twophase.state.storage import Storage
 from twophase.state.store import CompletedCheckpointStore
@@ -70,7 +71,10 @@ class JobContext:
         self.stopping = threading.Event()
         self.log = JobLog(storage, job)
         self.store = CompletedCheckpointStore(
-            storage, self.log, options.num_retained, options.memory_threshold
+            with_copies(job, storage, options.copies),
+            self.log,
+            options.num_retained,
+            options.memory_threshold,
         )
         self.proofs = Proofs(job, self.log, self.store)
         self.commit_loop = CommitLoop(

@@ -24,7 +24,7 @@ from twophase.coordinator.attempt import AttemptSequence
 from twophase.coordinator.attempt_closing import AttemptCloser
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.recovery_steps import Restore, commit_decided, take_over
-from twophase.coordinator.rewind import SinkRewind
+from twophase.coordinator.rewind import rewind
 from twophase.coordinator.validation import SinkValidation
 from twophase.errors import FencedError, StopJobError
 from twophase.events import RecoveryFinished, RecoveryStarted
@@ -78,8 +78,8 @@ class DriverRecovery:
         generation = self._attempts.generation
         context.observers(RecoveryStarted(context.job, generation))
         failpoint("C18")
-        # nothing grows, whatever this recovery or the drivers before it die of
-        context.store.subsume()
+        # the log does not grow, whatever this recovery or the drivers before it die of
+        context.store.fold()
         context.log.sweep()
         newest = self._newest_committed()
         recommitted = self._commit_decided(restore)
@@ -88,7 +88,12 @@ class DriverRecovery:
         failpoint("C22")
         aborted = self._close(restore)
         if restore is not None and restore.sink_ahead is SinkAhead.REWIND:
-            SinkRewind(context).run(restore, Attempt(generation, 0))
+            # no body goes before its lineage begins: the restored one may be needed again
+            rewind(context, restore, Attempt(generation, 0))
+        else:
+            # not before: a body says which pieces in doubt were committed once, in a restored
+            # target
+            context.store.subsume()
         context.store.sweep()
         context.completer.catch_up(newest)
         duration_s = context.clock.monotonic_s() - began_s

@@ -9,10 +9,11 @@ from twophase.config import SinkAhead
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.proofs import check_targets
 from twophase.coordinator.recovery_steps import Restore
-from twophase.coordinator.rewind import SinkRewind
+from twophase.coordinator.rewind import check_rewind
 from twophase.errors import CheckpointMissingError, RestoreRefusedError
 from twophase.events import Observers
 from twophase.protocol.sink import NamesPieces, Sink, SinkHistory
+from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import Lineage, Released, Rewinding
 from twophase.state.records import History
 
@@ -63,12 +64,11 @@ class SinkValidation:
         context = self._context
         if restore is None:
             check_histories(context.job, history, remembered, piece_names(context.sinks))
-        elif restore.sink_ahead is SinkAhead.REWIND:
-            _check_unfinished_rewind(context.job, history, restore)
-            SinkRewind(context).check(history, remembered, restore)
         else:
-            _check_unfinished_rewind(context.job, history, restore)
-            check_restore(context.job, history, restore.lineage, remembered)
+            rewinds = restore.sink_ahead is SinkAhead.REWIND
+            waiting = history.uncommitted() if rewinds else ()
+            uncommitted = [context.store.read(one) for one in waiting]
+            check_sinks(context.job, history, remembered, restore, context.sinks, uncommitted)
         expected = restore.committed if restore else context.proofs.committed()
         check_targets(
             context.proofs, expected, context.sinks, remembered, may_move=restore is not None
@@ -177,6 +177,36 @@ def _check_lineage(
         raise _undecided(job, what, pieces) if pieces else _missing(job, what)
 
 
+def check_sinks(
+    job: str,
+    history: History,
+    remembered: Mapping[str, SinkHistory],
+    restore: Restore,
+    sinks: Mapping[str, Sink],
+    uncommitted: Sequence[CompletedCheckpoint],
+) -> None:
+    """Refuse a restore to a checkpoint before what a sink has, unless it can be rewound.
+
+    Args:
+        job: the job's name.
+        history: of its log.
+        remembered: the history of each sink.
+        restore: the restore whose lineage is about to begin.
+        sinks: by name.
+        uncommitted: the checkpoints that the log still has to commit.
+
+    Raises:
+        RestoreRefusedError: it is refused.
+    """
+    rewinds = restore.sink_ahead is SinkAhead.REWIND
+    if (begun := history.rewinding) and not (rewinds and begun.is_finished_by(restore.keep)):
+        raise unfinished_rewind(job, begun)
+    if rewinds:
+        check_rewind(job, restore, sinks, remembered, uncommitted)
+    else:
+        check_restore(job, history, restore.lineage, remembered)
+
+
 def check_restore(
     job: str, history: History, lineage: Lineage, sinks: Mapping[str, SinkHistory]
 ) -> None:
@@ -222,15 +252,6 @@ def _check_restore_against_log(job: str, history: History, lineage: Lineage) -> 
                 remedy="start the job without restore.path to go on from it, "
                 f"or restore from {decision.folder}; or {SINK_AHEAD}",
             )
-
-
-def _check_unfinished_rewind(job: str, history: History, restore: Restore) -> None:
-    """Refuse a restore that would leave a rewind half done."""
-    if (begun := history.rewinding) is None:
-        return
-    rewinds = restore.sink_ahead is SinkAhead.REWIND
-    if not rewinds or not begun.is_finished_by(restore.keep):
-        raise unfinished_rewind(job, begun)
 
 
 def unfinished_rewind(job: str, begun: Rewinding) -> RestoreRefusedError:

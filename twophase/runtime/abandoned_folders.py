@@ -35,8 +35,7 @@ def delete_abandoned(root: Path, history: History, num_retained: int) -> None:
     current = history.lineage
     if current is None:
         return
-    proofs = (history.newest_committed(current.id) or current).proofs or ()
-    needed = {proof.lineage for proof in proofs}
+    needed = {proof.lineage for proof in history.committed_proofs()}
     needed |= {found.lineage for found in retained(history, num_retained)}
     known = {one.id for one in history.lineages}
     left = (known - needed - {current.id}) | _never_begun(root, known, history.generation)

@@ -39,6 +39,23 @@ def open_original(
         RestoreRefusedError: the job does not have the target of such a piece.
         Exception: a sink could not be opened; those that were are closed.
     """
+    opened: dict[str, Sink] = {}
+    try:
+        for name in check_original(job, savepoint, sinks):
+            opened[name] = _second(sinks[name])
+            _open(opened[name], savepoint.manifest.job, describe(name))
+    except BaseException:
+        close_all(opened)
+        raise
+    return opened
+
+
+def check_original(job: str, savepoint: Savepoint, sinks: Mapping[str, Sink]) -> list[str]:
+    """Return the names of the sinks with pieces to commit, when each has their target.
+
+    Raises:
+        RestoreRefusedError: as `open_original`.
+    """
     targets = {
         (name, piece.target)
         for checkpoint in savepoint.pending()
@@ -48,15 +65,7 @@ def open_original(
     for name, target in sorted(targets):
         if name not in sinks or sinks[name].target() != target:
             raise _elsewhere(job, savepoint, name, target)
-    opened: dict[str, Sink] = {}
-    try:
-        for name in dict.fromkeys(name for name, _ in sorted(targets)):
-            opened[name] = _second(sinks[name])
-            _open(opened[name], savepoint.manifest.job, describe(name))
-    except BaseException:
-        close_all(opened)
-        raise
-    return opened
+    return [*dict.fromkeys(name for name, _ in sorted(targets))]
 
 
 def close_all(sinks: Mapping[str, Sink]) -> None:

@@ -21,6 +21,7 @@ from twophase.protocol.listener import CheckpointedFunction, CheckpointListener
 from twophase.protocol.sink import SinkContext
 from twophase.runtime import logical_plan
 from twophase.runtime.batch import JobSink
+from twophase.runtime.claimed_savepoint import ClaimedSavepoint
 from twophase.runtime.group_offsets import GroupOffsetsListener
 from twophase.runtime.logging_observer import log_event
 from twophase.runtime.operator_states import OperatorStates
@@ -89,7 +90,8 @@ class JobParts:
 
     def listeners(self) -> Iterable[CheckpointListener]:
         """Everything that is notified of checkpoints, in order."""
-        return (self.groups, *self.states.listeners(), *self.description.listeners)
+        claimed = ClaimedSavepoint(self.name, self.storage, self.description.options)
+        return (self.groups, *self.states.listeners(), *self.description.listeners, claimed)
 
     def new_context(self) -> JobContext:
         """Return the job as the driver of one run of its query sees it."""

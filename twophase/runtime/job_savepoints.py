@@ -22,7 +22,8 @@ class JobSavepoints:
 
     def __init__(self, parts: JobParts) -> None:
         self._name = parts.name
-        self._maker = SavepointMaker(parts.name, parts.storage.root, SystemClock())
+        options = parts.description.options
+        self._maker = SavepointMaker(parts.name, parts.storage.root, SystemClock(), options.copies)
         self._lock = threading.Lock()
 
     def make(self, path: str, still_waiting: StillWaiting) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from twophase.config import JobOptions, SinkAhead
+from twophase.config import ClaimMode, JobOptions, SinkAhead
 from twophase.coordinator.recovery_steps import Restore
 from twophase.errors import (
     CheckpointMissingError,
@@ -25,6 +25,7 @@ from twophase.ids import new_lineage_id
 from twophase.runtime.operator_states import OperatorStates
 from twophase.runtime.savepoint_restore import is_savepoint, verified
 from twophase.state.checkpoint import CompletedCheckpoint
+from twophase.state.copies import readable_copies
 from twophase.state.entries import Decision, Lineage
 from twophase.state.log import JobLog
 from twophase.state.records import History
@@ -60,6 +61,7 @@ def load_restore(
     if was_restored_from(job, storage, path):
         return None
     folder = _folder(path)
+    _check_claim(folder, storage, options)
     checkpoint, adopting, ancestors = read_checkpoint(job, folder, options, storage.root)
     lineage = Lineage(
         id=new_lineage_id(),
@@ -70,6 +72,16 @@ def load_restore(
         proofs=checkpoint.proofs,
     )
     return Restore(checkpoint, lineage, adopting, options.sink_ahead)
+
+
+def _check_claim(folder: Path, storage: LocalStorage, options: JobOptions) -> None:
+    """Raise ConfigError for a claim of a checkpoint that another folder's log still names."""
+    if options.claim_mode is ClaimMode.CLAIM and not folder.is_relative_to(storage.root):
+        raise ConfigError(
+            f"restore.claim_mode is claim, and {folder} is a checkpoint in the folder of another "
+            "job, whose log names it. Nothing was started or written.",
+            remedy="leave restore.claim_mode out, or restore from a savepoint.",
+        )
 
 
 def was_restored_from(job: str, storage: LocalStorage, path: str) -> bool:
@@ -126,7 +138,7 @@ def _read_restored(
     if is_savepoint(str(folder)):
         policy = SinkAhead.REFUSE if lineage.ancestors else SinkAhead.FORK
         return verified(job, str(folder), policy).checkpoint()
-    found = _find(job, folder)
+    found = _find(job, folder, options)
     if isinstance(found, TwoPhaseError):
         return found
     try:
@@ -159,7 +171,7 @@ def read_checkpoint(
             "Nothing was written.",
             remedy="make a savepoint of the other job: twophase savepoint create JOB.yaml PATH",
         )
-    found = _find(job, folder)
+    found = _find(job, folder, options)
     if isinstance(found, TwoPhaseError):
         raise found
     decisions = found.history.decisions
@@ -192,7 +204,7 @@ class _Found:
     decision: Decision
 
 
-def _find(job: str, folder: Path) -> _Found | TwoPhaseError:
+def _find(job: str, folder: Path, options: JobOptions) -> _Found | TwoPhaseError:
     """Return the decision on the checkpoint in `folder`, or the error if it is none or not kept."""
     root = folder.parent.parent
     if folder.parent.name != "chk" or not (root / "log").is_dir():
@@ -219,4 +231,5 @@ def _find(job: str, folder: Path) -> _Found | TwoPhaseError:
             f"restore.path {str(folder)!r} is not decided, or no longer kept, in job {job!r}.",
             remedy="`twophase checkpoints FOLDER` lists the decided checkpoints.",
         )
-    return _Found(history, CompletedCheckpointStore(storage, log, num_retained=1), named[0])
+    files = readable_copies(storage, options.copies)
+    return _Found(history, CompletedCheckpointStore(files, log, num_retained=1), named[0])

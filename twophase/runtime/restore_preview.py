@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from twophase.config import JobOptions
+from twophase.config import JobOptions, SinkAhead
 from twophase.coordinator.orphans import key_of, pieces_of
-from twophase.coordinator.validation import check_restore
+from twophase.coordinator.recovery_steps import Restore
+from twophase.coordinator.rewind import ahead_of
+from twophase.coordinator.validation import check_sinks
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import Sink
+from twophase.runtime.fork import check_original
 from twophase.runtime.restore import read_checkpoint
 from twophase.runtime.savepoint_restore import is_savepoint, verified
 from twophase.state.checkpoint import CompletedCheckpoint
+from twophase.state.copies import readable_copies
 from twophase.state.entries import Decision, Lineage
 from twophase.state.log import FOLDER, JobLog
 from twophase.state.records import History
+from twophase.state.savepoint import Savepoint
 from twophase.state.storage import ReadOnlyStorage, local_path
 from twophase.state.store import CompletedCheckpointStore
 
@@ -31,12 +35,15 @@ class RestorePreview:
             checkpoint.
         commits: by sink, the pieces that wait there and would be committed.
         aborts: by sink, the pieces that wait there and would be aborted; their rows are read again.
+        rewinds: sink, lineage, newest checkpoint that would be taken back, and the last that stays,
+            -1 if none does.
     """
 
     checkpoint: CompletedCheckpoint
     position: tuple[str | None, ...]
     commits: Mapping[str, Sequence[Committable]]
     aborts: Mapping[str, Sequence[Committable]]
+    rewinds: Sequence[tuple[str, str, int, int]] = ()
 
 
 def preview_restore(
@@ -51,40 +58,69 @@ def preview_restore(
         options: the job's options.
 
     Raises:
-        RestoreRefusedError: a sink or the job's folder is ahead of it.
+        RestoreRefusedError: a sink or the job's folder is ahead of it, or cannot be rewound.
         ConfigError, CorruptRecordError, NewerFormatError: it cannot be restored.
     """
-    ancestors: Mapping[str, int]
-    if is_savepoint(path):
-        savepoint = verified(job, path)
-        checkpoint, adopting = savepoint.checkpoint(), savepoint.pending()
-        ancestors = savepoint.ancestors()
-    else:
-        folder = local_path(path, "restore.path")
-        checkpoint, adopting, ancestors = read_checkpoint(job, folder, options)
+    restore, savepoint = _restore(job, path, options)
     remembered = {name: sink.history() for name, sink in sinks.items()}
-    history, own = _own_checkpoints(job, local_path(options.checkpoint_location))
-    check_restore(job, history, Lineage("", path, ancestors=ancestors), remembered)
-    kept = pieces_of((*adopting, *(one for one, decision in own if not decision.committed)))
+    history, own = _own_checkpoints(job, options)
+    uncommitted = [one for one, decision in own if not decision.committed]
+    check_sinks(job, history, remembered, restore, sinks, uncommitted)
+    kept = pieces_of((*restore.adopting, *uncommitted))
     waiting = [(name, sink.in_doubt()) for name, sink in sinks.items()]
+    commits = {name: [one for one in pieces if key_of(one) in kept] for name, pieces in waiting}
+    if savepoint is not None and restore.sink_ahead is SinkAhead.FORK:
+        check_original(job, savepoint, sinks)
+        commits |= _pending(restore)
+    rewinds = restore.sink_ahead is SinkAhead.REWIND
     return RestorePreview(
-        checkpoint,
+        restore.checkpoint,
         own[-1][0].offsets.end if own else (),
-        {name: [one for one in pieces if key_of(one) in kept] for name, pieces in waiting},
+        commits,
         {name: [one for one in pieces if key_of(one) not in kept] for name, pieces in waiting},
+        [
+            (name, lineage, newest, restore.keep.get(lineage, -1))
+            for name, lineage, newest in (ahead_of(restore.keep, remembered) if rewinds else ())
+        ],
     )
 
 
+def _restore(job: str, path: str, options: JobOptions) -> tuple[Restore, Savepoint | None]:
+    """Return the restore without a lineage id, and the savepoint if it is of one."""
+    policy, savepoint = options.sink_ahead, None
+    ancestors: Mapping[str, int]
+    if is_savepoint(path):
+        savepoint = verified(job, path, policy)
+        checkpoint, adopting = savepoint.checkpoint(), savepoint.pending()
+        ancestors = {} if policy is SinkAhead.FORK else savepoint.ancestors()
+    else:
+        folder, root = local_path(path, "restore.path"), local_path(options.checkpoint_location)
+        checkpoint, adopting, ancestors = read_checkpoint(job, folder, options, root)
+    lineage = Lineage("", path, ancestors=ancestors)
+    return Restore(checkpoint, lineage, adopting, policy), savepoint
+
+
+def _pending(restore: Restore) -> dict[str, list[Committable]]:
+    """Return the pieces of another job that a fork commits, unless that job does before it."""
+    found: dict[str, list[Committable]] = {}
+    for checkpoint in restore.adopting:
+        for name, pieces in checkpoint.committables.items():
+            found.setdefault(name, []).extend(pieces)
+    return found
+
+
 def _own_checkpoints(
-    job: str, root: Path
+    job: str, options: JobOptions
 ) -> tuple[History, list[tuple[CompletedCheckpoint, Decision]]]:
     """Return the log of the job's own folder, its uncommitted checkpoints, and the newest one."""
+    root = local_path(options.checkpoint_location)
     if not (root / FOLDER).is_dir():
         return History(), []
     storage = ReadOnlyStorage(root)
     log = JobLog(storage, job)
     history = log.read()
-    store = CompletedCheckpointStore(storage, log, num_retained=1)
+    files = readable_copies(storage, options.copies)
+    store = CompletedCheckpointStore(files, log, num_retained=1)
     newest = history.decisions[-1:]
     found = [one for one in history.decisions if not one.committed or one in newest]
     return history, [(store.read(one), one) for one in found]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from twophase.errors import (
 )
 from twophase.runtime.spark_cut import files_of_cut
 from twophase.state.checkpoint import CompletedCheckpoint
+from twophase.state.copies import readable_copies
 from twophase.state.entries import Decision
 from twophase.state.log import FOLDER as LOG_FOLDER
 from twophase.state.log import JobLog
@@ -72,12 +73,14 @@ class SavepointMaker:
         job: the job's name.
         root: the job's folder.
         clock: the time.
+        copies: the option `checkpoint.copies`.
     """
 
-    def __init__(self, job: str, root: Path, clock: Clock) -> None:
+    def __init__(self, job: str, root: Path, clock: Clock, copies: Sequence[str] = ()) -> None:
         self._job = job
         self._root = root
         self._clock = clock
+        self._copies = copies
 
     def make(
         self, path: str, *, committed_only: bool = False, still_waiting: StillWaiting
@@ -158,7 +161,8 @@ class SavepointMaker:
                 "that a savepoint could be made of. Nothing was written.",
                 remedy="let the job take its first checkpoint, then try again.",
             )
-        store = CompletedCheckpointStore(storage, log, num_retained=1)
+        files = readable_copies(storage, self._copies)
+        store = CompletedCheckpointStore(files, log, num_retained=1)
         left: list[Decision] = [] if newest.committed else history.uncommitted()
         pending = tuple(store.read(decision) for decision in left)
         return Cut(inlined(store.read_with_states(newest)), pending, history)

@@ -154,6 +154,16 @@ class History:
             None,
         )
 
+    def committed_proofs(self) -> tuple[Proof, ...]:
+        """Return the newest committed checkpoint with pieces of each sink, as far as it is known.
+
+        A version that kept none may have decided the newest checkpoint.
+        """
+        if self.lineage is None:
+            return ()
+        newest = self.newest_committed(self.lineage.id)
+        return (newest or self.lineage).proofs or ()
+
     def stats_of(self, decision: Decision) -> CheckpointStats | None:
         """Return what was measured of a checkpoint; None if that is not known."""
         of = (decision.lineage, decision.checkpoint)

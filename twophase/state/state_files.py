@@ -138,7 +138,7 @@ def _read(
     path = f"{checkpoint.state_folder}/{state.file.name}"
     whose = f"state {state.name!r} of function {uid!r} in checkpoint {checkpoint.checkpoint}"
     try:
-        data = storage.read(path)
+        data = storage.read_intact(path, state.file.sha256)
     except FileNotFoundError:
         raise CheckpointMissingError(
             f"The file {path} is gone, which has {whose}.", remedy=_REMEDY

@@ -37,7 +37,7 @@ class CompletedCheckpointStore:
     """Writes decisions and reads them back.
 
     Args:
-        storage: the job's folder.
+        storage: the job's folder, with the copies of its checkpoints.
         log: the job's log, written by this driver only.
         num_retained: how many committed checkpoints keep their body.
         memory_threshold: in bytes; operator states above it get files of their own.
@@ -112,7 +112,7 @@ class CompletedCheckpointStore:
         """
         name = _body_of(decision)
         try:
-            data = self._storage.read(name)
+            data = self._storage.read_intact(name, decision.body_digest)
         except FileNotFoundError:
             self._log.check_fence()
             raise CheckpointMissingError(
@@ -171,17 +171,20 @@ class CompletedCheckpointStore:
             self._delete(decision.folder)
             failpoint("C17")
         self._gone.update(gone)
-        if self._log.length() >= _FOLD_AT:
-            self._fold()
-            self._gone.clear()
+        self.fold()
         return gone
 
-    def _fold(self) -> None:
-        """Fold the log to its retained decisions, with any that another thread appended."""
+    def fold(self) -> None:
+        """Fold a long log to the decisions whose bodies are there, also those that another thread
+        has appended.
+        """
+        if self._log.length() < _FOLD_AT:
+            return
         with self._log.lock:
             history = self._log.history
             kept = tuple(decision for decision in history.decisions if decision not in self._gone)
             self._log.fold(history.retaining(kept))
+        self._gone.clear()
 
     def delete(self, decisions: Iterable[Decision]) -> None:
         """Delete the bodies of decisions that the log does not have any more."""
@@ -217,11 +220,18 @@ class CompletedCheckpointStore:
 
 
 def retained(history: History, num_retained: int) -> list[Decision]:
-    """Return the decisions to keep: the uncommitted, and the newest `num_retained` others."""
+    """Return the decisions to keep.
+
+    They are the uncommitted, the newest `num_retained` others, and the newest with pieces of each
+    sink: a target that is restored from a backup may have them prepared again.
+    """
     committed = [decision for decision in history.decisions if decision.committed]
     newest = committed[-num_retained:]
+    proven = {(proof.lineage, proof.checkpoint) for proof in history.committed_proofs()}
     return [
-        decision for decision in history.decisions if not decision.committed or decision in newest
+        one
+        for one in history.decisions
+        if not one.committed or one in newest or (one.lineage, one.checkpoint) in proven
     ]
 
 

@@ -44,10 +44,10 @@ from verification.model.event_map import (
 )
 from verification.model.explore import Transition
 from verification.model.faults import faults
-from verification.model.log import Log, first_of
+from verification.model.log import Log, first_of, replaced
 from verification.model.pieces import Attempt
 from verification.model.protocol import driver_transitions, first_state
-from verification.model.state import DEAD, Decision, Driver, State
+from verification.model.state import DEAD, Driver, State
 from verification.model.steps import without_driver
 from verification.simulation.telling import Ended, Started
 
@@ -82,8 +82,7 @@ class Note(NamedTuple):
         chores: what it has to do, or tell, before it begins anything else.
         found: what it will have to tell of the orphans that it aborts.
         rounds: how many rounds of retries the commit under way has had.
-        finished: whether it has triggered and committed a checkpoint.
-        swept: which checkpoints its recovery has deleted without telling of it.
+        swept: which checkpoints it has deleted: those of its recovery without telling of it.
         recommitted, aborted: what its recovery has done so far.
     """
 
@@ -91,7 +90,6 @@ class Note(NamedTuple):
     chores: tuple[str | Claim, ...] = ()
     found: Claim | None = None
     rounds: int = 0
-    finished: bool = False
     swept: tuple[tuple[int, int], ...] = ()
     recommitted: int = 0
     aborted: int = 0
@@ -237,8 +235,10 @@ class _Follower:
             note = note._replace(
                 owed=(note.found,), found=None, aborted=note.aborted + len(note.found.pieces)
             )
-        if verb == "FENCE":
-            note = note._replace(swept=tuple(found[:2] for found in self._replaced(after)))
+        if verb == "has recovered":
+            note = note._replace(
+                swept=tuple(found[:2] for found in replaced(self.world, after.history))
+            )
         if verb in ("COMMITTED", "has adopted", "has replayed"):
             note = note._replace(rounds=0)
         if verb == "has adopted" or (verb == "COMMITTED" and after.step == steps.RECOMMIT):
@@ -246,12 +246,6 @@ class _Follower:
         elif verb == "COMMITTED":
             note = self._with_chores(note, after, transition.state.log)
         return note
-
-    def _replaced(self, driver: Driver) -> list[Decision]:
-        """What newer committed checkpoints have replaced."""
-        return [decision for decision in driver.history.decisions if decision.committed][
-            : -self.world.retained
-        ]
 
     def _with_chores(self, note: Note, driver: Driver, log: Log) -> Note:
         newest = [decision.number for decision in driver.history.decisions if decision.committed][
@@ -263,11 +257,13 @@ class _Follower:
         if driver.last - first_of(log, driver.last + 1) + 1 >= self.world.fold_at:
             chores.append(_FOLD)
         gone = [
-            decision.number for decision in self._replaced(driver) if decision[:2] not in note.swept
+            decision[:2]
+            for decision in replaced(self.world, driver.history)
+            if decision[:2] not in note.swept
         ]
-        chores += [Claim(SUBSUMED, (number,)) for number in (gone[-1:] if note.finished else gone)]
+        chores += [Claim(SUBSUMED, (number,)) for _, number in gone]
         chores.append(Claim(COMMITTED, (newest,)))
-        return note._replace(finished=True, chores=tuple(chores))
+        return note._replace(swept=(*note.swept, *gone), chores=tuple(chores))
 
     def _rounds_of(self, point: Point, driver: Driver) -> Iterator[Point]:
         """A round of commits is over, and some pieces are not proven yet: each of their

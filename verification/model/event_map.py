@@ -49,10 +49,11 @@ VERBS: dict[type[events.Event], str] = {
 OF_NO_STEP = (
     events.CheckpointNotTriggered,
     events.CheckpointsReleased,
+    events.SinkRewound,
     events.TolerableFailuresExceeded,
 )
 """The model has no step for them: the first comes before a checkpoint is triggered, the second when
-the job has ended, the third beside the event of the attempt.
+the job has ended, the last beside the event of the attempt; the model restores no older savepoint.
 """
 
 _COMPARED = (

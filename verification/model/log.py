@@ -281,16 +281,26 @@ def _accepted(state: State, driver: Driver, record: Record, then: str) -> Transi
 
 
 def fold(world: World, state: State, driver: Driver) -> Iterator[Transition[State]]:
-    """`JobLog.fold`: all committed checkpoints but the newest ones go, then the records before."""
+    """`JobLog.fold`: the replaced checkpoints go, then the records before."""
     history = driver.history
-    kept = [found for found in history.decisions if found.committed][
-        -world.retained :
-    ] + uncommitted(history)
-    record = Subsume("SUBSUMED", history._replace(decisions=tuple(kept)))
+    gone = replaced(world, history)
+    kept = tuple(found for found in history.decisions if found not in gone)
+    record = Subsume("SUBSUMED", history._replace(decisions=kept))
     state = state._replace(budget=state.budget._replace(folds=state.budget.folds - 1))
     numbers = range(first_of(state.log, driver.last + 1), driver.last + 1)
     order = reversed(numbers) if world.mistake is Mistake.FOLD_DESCENDING else numbers
     yield from append(world, state, driver._replace(numbers=tuple(order)), record, steps.DELETE)
+
+
+def replaced(world: World, history: History) -> list[Decision]:
+    """The checkpoints that newer committed ones have replaced in every sink."""
+    committed = [decision for decision in history.decisions if decision.committed]
+    newest: dict[int, Decision] = {}
+    for decision in committed:
+        for place in range(len(world.servers)):
+            if world.pieces_of(place, decision.attempt):
+                newest[place] = decision
+    return [one for one in committed[: -world.retained] if one not in newest.values()]
 
 
 def deleting(world: World, state: State, driver: Driver) -> Iterator[Transition[State]]:

@@ -1,0 +1,202 @@
+"""Rows of MySQL name their checkpoint, and are taken back by it: the contract on real servers, and
+every reason to refuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pymysql
+import pytest
+
+from integration.mysql.sink_harness import DDL, MySqlHarness, Server, commit
+from twophase.errors import ConfigError, RestoreRefusedError
+from twophase.ids import Attempt
+from twophase.sinks.mysql.sink import MySqlSink
+from twophase.testing.contract import SinkKillContract
+from twophase.testing.contract.rewind import RewindContract
+from twophase.testing.harness import LINEAGE, SinkHarness
+
+pytestmark = pytest.mark.part("mysql")
+
+COLUMN = "twophase_checkpoint"
+MARKED_DDL = f"{DDL}, {COLUMN} VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin, INDEX ({COLUMN})"
+RESTORING = Attempt(2, 0)
+
+
+def marked(server: Server, **options: Any) -> MySqlHarness:
+    return MySqlHarness(server, MARKED_DDL, checkpoint_column=COLUMN, **options)
+
+
+class TestMySqlSinkRewinds(RewindContract):
+    @pytest.fixture
+    def harness(self, sql_server_in_proof: Server) -> SinkHarness:
+        return marked(sql_server_in_proof)
+
+
+@pytest.mark.proof
+class TestMySqlSinkRewindsByInsert(RewindContract):
+    """The same where the server forbids LOAD DATA LOCAL."""
+
+    @pytest.fixture
+    def harness(self, sql_server_in_proof: Server) -> SinkHarness:
+        return marked(sql_server_in_proof, load="insert", load_rows=2)
+
+
+@pytest.mark.proof
+class TestMySqlSinkIsKilledInARewind(SinkKillContract):
+    points = ("C12=kill",)
+    methods = ("commit",)
+    lines_at_most = 12
+
+    @pytest.fixture
+    def harness(self, sql_server_in_proof: Server) -> SinkHarness:
+        return marked(sql_server_in_proof)
+
+    @pytest.mark.skip(reason="of integration/mysql/test_sink.py")
+    def test_a_kill_at_a_failpoint_neither_loses_nor_repeats(self) -> None: ...  # type: ignore[override]
+
+    @pytest.mark.skip(reason="of integration/mysql/test_sink.py")
+    def test_a_kill_at_any_line_neither_loses_nor_repeats(self) -> None: ...  # type: ignore[override]
+
+
+@pytest.fixture
+def harness(sql_server_in_proof: Server) -> MySqlHarness:
+    return marked(sql_server_in_proof)
+
+
+@pytest.fixture
+def sink(harness: MySqlHarness) -> Iterator[MySqlSink]:
+    """Checkpoints 0 to 3 have two rows each."""
+    sink = harness.opened()
+    for number in range(4):
+        ids = range(2 * number, 2 * number + 2)
+        commit(sink, harness.write(sink, harness.rows(ids), number))
+    yield sink
+    sink.close()
+
+
+def refused(sink: MySqlSink, keep: int, match: str) -> RestoreRefusedError:
+    with pytest.raises(RestoreRefusedError, match=match) as caught:
+        sink.check_rewind({LINEAGE: keep})
+    assert "Nothing was removed" in caught.value.what
+    assert caught.value.remedy
+    return caught.value
+
+
+def test_without_the_column_it_is_refused_and_the_option_named(
+    sql_server_in_proof: Server,
+) -> None:
+    harness = MySqlHarness(sql_server_in_proof)
+    sink = harness.opened()
+    commit(sink, harness.write(sink, harness.rows([0]), 3))
+    error = refused(sink, 2, "do not name their checkpoint")
+    assert "checkpoint_column" in error.remedy
+    sink.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DELETE FROM target WHERE id = 7",
+        "INSERT INTO target SELECT 99, name, amount, twophase_checkpoint FROM target WHERE id = 7",
+    ],
+    ids=["deleted", "added"],
+)
+def test_rows_that_others_have_changed_are_noticed_before_anything_is_removed(
+    harness: MySqlHarness, sink: MySqlSink, change: str
+) -> None:
+    harness.sql(change)
+    before = harness.ids()
+    refused(sink, 1, "checkpoint 3 of lineage")
+    sink.fence(RESTORING)
+    with pytest.raises(RestoreRefusedError):
+        sink.rewind({LINEAGE: 1}, RESTORING)
+    assert harness.ids() == before
+    assert sink.history().committed == {LINEAGE: 3}
+
+
+def test_rows_of_others_without_a_checkpoint_stay(harness: MySqlHarness, sink: MySqlSink) -> None:
+    harness.sql("INSERT INTO target (id) VALUES (100)")
+    sink.check_rewind({LINEAGE: 1})
+    sink.fence(RESTORING)
+    sink.rewind({LINEAGE: 1}, RESTORING)
+    assert harness.ids() == [0, 1, 2, 3, 100]
+
+
+def test_checkpoints_written_before_the_option_was_set_are_not_taken_back(
+    harness: MySqlHarness,
+) -> None:
+    plain = harness.new_sink(checkpoint_column=None)
+    plain.open(harness.context())
+    plain.fence(Attempt(1, 1))
+    for number in range(2):
+        commit(plain, harness.write(plain, harness.rows([number]), number))
+    plain.subsume(LINEAGE, 1)
+    plain.close()
+    sink = harness.opened()
+    refused(sink, 0, "without checkpoint_column")
+    second = Attempt(2, 1)
+    sink.fence(second)
+    for number in (2, 3):
+        commit(sink, harness.write(sink, harness.rows([number]), number, second))
+    refused(sink, 0, "from 1 to 1 of lineage")
+    sink.check_rewind({LINEAGE: 1})
+    sink.fence(Attempt(3, 0))
+    sink.rewind({LINEAGE: 2}, Attempt(3, 0))
+    assert harness.ids() == [0, 1, 2]
+    sink.close()
+
+
+def test_a_driver_without_the_option_ends_it(harness: MySqlHarness, sink: MySqlSink) -> None:
+    plain = harness.new_sink(checkpoint_column=None)
+    plain.open(harness.context())
+    second = Attempt(2, 1)
+    plain.fence(second)
+    commit(plain, harness.write(plain, harness.rows([8]), 4, second))
+    plain.subsume(LINEAGE, 4)
+    plain.close()
+    refused(sink, 3, "without checkpoint_column")
+    sink.fence(Attempt(3, 1))
+    refused(sink, 3, "from 4 to 4 of lineage")
+    sink.check_rewind({LINEAGE: 4})
+
+
+@pytest.mark.parametrize(
+    ("ddl", "why"),
+    [
+        (DDL, "there is no such column"),
+        (f"{DDL}, {COLUMN} TEXT", "it is text"),
+        (f"{DDL}, {COLUMN} VARCHAR(40) CHARACTER SET ascii COLLATE ascii_bin", "varchar.40"),
+        (f"{DDL}, {COLUMN} VARCHAR(64) CHARACTER SET ascii", "its collation is ascii_general_ci"),
+    ],
+    ids=["missing", "text", "short", "not binary"],
+)
+def test_a_column_that_does_not_fit_is_refused_at_open(
+    sql_server_in_proof: Server, ddl: str, why: str
+) -> None:
+    harness = MySqlHarness(sql_server_in_proof, ddl, checkpoint_column=COLUMN)
+    sink = harness.new_sink()
+    with pytest.raises(ConfigError, match=why) as caught:
+        sink.open(harness.context())
+    assert "ALTER TABLE" in caught.value.remedy
+
+
+def test_rows_that_have_the_column_themselves_are_refused_at_open(harness: MySqlHarness) -> None:
+    schema = harness.schema.append(pa.field(COLUMN.upper(), pa.string()))
+    with pytest.raises(ConfigError, match="the sink fills that one"):
+        harness.new_sink().open(harness.context(schema=schema))
+
+
+def test_a_newer_driver_waits_for_a_rewind_or_is_noticed_by_it(
+    harness: MySqlHarness, sink: MySqlSink
+) -> None:
+    sink.fence(RESTORING)
+    with harness.server.connect(harness.database) as other, other.cursor() as cursor:
+        cursor.execute("START TRANSACTION")
+        cursor.execute("SELECT * FROM twophase_fence FOR UPDATE")
+        with pytest.raises(pymysql.Error):
+            sink.rewind({LINEAGE: 1}, RESTORING)
+    assert harness.ids() == [*range(8)]
