@@ -109,7 +109,7 @@ class Rewind:
         found, out = self._search(), rewound.taken_out(stage)
         for piece in sorted({*found.files, *done, *out}):
             self._check_piece(stage, piece, found.files[piece], out.get(piece, set()))
-        if False:
+        if marks and found.foreign is not None and not out:
             raise self._unknown(found.foreign, marks)
         return {piece: files for piece, files in sorted(found.files.items()) if files}
 
