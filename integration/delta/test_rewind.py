@@ -171,7 +171,8 @@ def test_what_a_kept_checkpoint_has_lost_does_not_matter(table: DeltaHarness) ->
 
 def clean(table: DeltaHarness, upto: int) -> None:
     """As Delta cleans its log: up to a checkpoint of it, which stands for what was before."""
-    java = table.spark._jvm.org.apache.spark.sql.delta.DeltaLog
+    jvm: Any = table.spark._jvm
+    java = jvm.org.apache.spark.sql.delta.DeltaLog
     log = java.forTable(table.spark._jsparkSession, str(table.folder))
     log.checkpoint(log.getSnapshotAt(upto, *nothing(table, 2), False), *nothing(table, 1))
     for number in range(upto):
@@ -180,7 +181,8 @@ def clean(table: DeltaHarness, upto: int) -> None:
 
 
 def nothing(table: DeltaHarness, count: int) -> list[Any]:
-    return [table.spark._jvm.scala.Option.apply(None)] * count
+    jvm: Any = table.spark._jvm
+    return [jvm.scala.Option.apply(None)] * count
 
 
 def versions(table: DeltaHarness, checkpoint: int) -> int:

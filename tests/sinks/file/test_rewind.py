@@ -17,7 +17,7 @@ from twophase.ids import Attempt, Subtask
 from twophase.protocol.outcome import Committed, Lost
 from twophase.protocol.record import frame
 from twophase.protocol.sink import CanRewind, CommitRequest, Predecessor
-from twophase.sinks.common.staging import rewound
+from twophase.sinks.common.staging import disk, rewound
 from twophase.sinks.common.staging.manifest import FILE
 from twophase.sinks.common.staging.names import file_name
 from twophase.sinks.file.sink import FileSink
@@ -326,7 +326,7 @@ def test_a_driver_that_is_fenced_in_the_middle_takes_nothing_more_out(
 ) -> None:
     """It was paused, and the newer driver has gone on without the restore."""
     sink = table.opened(RESTORING)
-    rename, moves = rewound.rename_new, iter(range(after + 1))
+    rename, moves = disk.rename_new, iter(range(after + 1))
 
     def fence_before(source: Path, target: Path) -> None:
         if next(moves, None) == after:
