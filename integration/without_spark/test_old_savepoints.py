@@ -1,7 +1,7 @@
 """An older savepoint while a real target is ahead of it: refused, rewound or forked, each with a
 SIGKILL on the way.
 
-A kind of target is a class in `KINDS`. A driver is `harness.savepoint_world`.
+A kind of target is a subclass of `World`. A driver is `harness.savepoint_world`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ import pytest
 from harness.memory_driver import JOB, SCHEMA
 from harness.savepoint_world import World, killed
 from harness.selection import representatives
+from harness.staged_sink_harness import FileHarness
 from integration.mysql.sink_harness import MySqlHarness, Server
 from twophase.errors import RestoreRefusedError, StopJobError
 from twophase.protocol.sink import ArrowSink, SinkContext
 from twophase.runtime.savepoints import open_savepoint
+from twophase.sinks.file.sink import FileSink
 
 pytestmark = pytest.mark.part("without_spark")
 
@@ -56,11 +58,27 @@ class SqlWorld(World):
         return len(found)
 
 
-KINDS = ("mysql", "mariadb")
+class FilesWorld(World):
+    """Two folders of parquet files."""
+
+    def sink(self, name: str) -> FileSink:
+        return FileSink(path=str(self.root / f"{name}-files"))
+
+    def numbers(self, name: str) -> list[int]:
+        return [row["id"] for row in self._harness(name).rows_visible()]
+
+    def waiting(self, name: str) -> int:
+        return len(self._harness(name).staged())
+
+    def _harness(self, name: str) -> FileHarness:
+        return FileHarness(self.root / f"{name}-files", SCHEMA)
 
 
-@pytest.fixture(params=KINDS)
-def world(request: pytest.FixtureRequest, tmp_path: Path, servers: dict[str, Server]) -> World:
+@pytest.fixture(params=["files", "mysql", "mariadb"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+    if request.param == "files":
+        return FilesWorld(tmp_path)
+    servers: dict[str, Server] = request.getfixturevalue("servers")
     return SqlWorld(tmp_path, servers[request.param])
 
 

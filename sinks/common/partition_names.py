@@ -8,7 +8,7 @@ refused: an empty string, the name of null itself, and names longer than file sy
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from twophase.redaction import shown
 
@@ -63,3 +63,10 @@ def folders(columns: Sequence[str], values: Values) -> tuple[str, ...]:
         RefusedValueError: as `folder_name`.
     """
     return tuple(folder_name(column, value) for column, value in zip(columns, values, strict=True))
+
+
+def specified(columns: Sequence[str], spec: Mapping[str, str]) -> Values:
+    """Return the values of a partition in a catalog, whose names may be in another case."""
+    given = {name.lower(): value for name, value in spec.items()}
+    texts = [given[name.lower()] for name in columns]
+    return tuple(None if text == NULL_NAME else text for text in texts)

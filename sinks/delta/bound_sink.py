@@ -59,7 +59,8 @@ class BoundSink:
         if snapshot.retention_ms is not None:
             highest |= Marks(self.owner, self.log.storage).highest(snapshot)
         for app_id, version in snapshot.transactions.items():
-            if (lineage := self.owner.lineage_of(app_id)) is not None:
+            # a version below 0 is that of a lineage that a rewind has taken back whole
+            if (lineage := self.owner.lineage_of(app_id)) is not None and version >= 0:
                 highest[lineage] = max(highest.get(lineage, -1), version)
         return highest
 

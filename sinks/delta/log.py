@@ -79,6 +79,13 @@ class Snapshot:
         return int(found.get()) if found.isDefined() else None
 
     @property
+    def is_append_only(self) -> bool:
+        """True if Delta lets nobody remove a file with its rows."""
+        return bool(
+            self._jvm.delta("DeltaConfigs").IS_APPEND_ONLY().fromMetaData(self._java.metadata())
+        )
+
+    @property
     def names_folders_by_value(self) -> bool:
         """True if a data file is in a folder named after its partition, not in a random one."""
         mapped = self.shape.properties.get("delta.columnMapping.mode", "none") != "none"
@@ -214,16 +221,46 @@ class Transaction:
 
         The nonce of the transaction goes with the note into the commit's user metadata.
         """
-        note = {**note, "nonce": self.nonce}
-        now_ms = int(time.time() * 1000)  # only for the table's own retention of application ids
-        marked = self.jvm.delta("actions.SetTransaction")(app_id, version, self.jvm.option(now_ms))
-        action_class = self.jvm.delta("actions.Action")
-        parsed = [action_class.fromJson(action) for action in actions]
+        return self._commit(
+            [self._marked(app_id, version), *map(self._parsed, actions)], query, epoch, note
+        )
+
+    def remove(
+        self,
+        added: Sequence[str],
+        versions: Mapping[str, int],
+        epoch: int,
+        note: Mapping[str, Any],
+    ) -> int:
+        """Commit the removal of data files, with versions of application ids; return as `commit`.
+
+        Args:
+            added: for each file, the action that has added it.
+            versions: by application id.
+            epoch: as Delta's history shows it.
+            note: see `commit`.
+        """
+        marked = [self._marked(*one) for one in versions.items()]
+        now_ms = _now_ms()
+        removed = [self._parsed(action).removeWithTimestamp(now_ms, True) for action in added]
+        return self._commit([*marked, *removed], ", ".join(versions), epoch, note)
+
+    def _commit(
+        self, actions: Sequence[Any], query: str, epoch: int, note: Mapping[str, Any]
+    ) -> int:
+        text = json.dumps({**note, "nonce": self.nonce}, sort_keys=True)
         operation = self.jvm.delta("DeltaOperations$StreamingUpdate")(
-            self.jvm.append, query, epoch, self.jvm.option(json.dumps(note, sort_keys=True))
+            self.jvm.append, query, epoch, self.jvm.option(text)
         )
         with self._session():
-            return int(self._java.commit(self.jvm.seq([marked, *parsed]), operation))
+            return int(self._java.commit(self.jvm.seq(actions), operation))
+
+    def _marked(self, app_id: str, version: int) -> Any:
+        # the time is only for the table's own retention of application ids
+        return self.jvm.delta("actions.SetTransaction")(app_id, version, self.jvm.option(_now_ms()))
+
+    def _parsed(self, action: str) -> Any:
+        return self.jvm.delta("actions.Action").fromJson(action)
 
     def commit_ahead(
         self, app_id: str, version: int, query: str, epoch: int, note: Mapping[str, Any]
@@ -256,6 +293,10 @@ class Transaction:
         """The session in which it commits: another one than the job's, if Delta counts files."""
         counted = self._counted
         return nullcontext() if counted is None else self._log.commit_session.active(counted)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
 
 
 def _settle(outcome: Future[int], act: Callable[[], int]) -> None:
@@ -306,6 +347,19 @@ class Log:
         return Snapshot(
             self.jvm, self._java.update(False, self.jvm.option(), self.jvm.option()), self
         )
+
+    def transactions_at(self, version: int) -> dict[str, int] | None:
+        """Return the version of every application id in an older version of the table.
+
+        None if the log does not have that version any more.
+        """
+        nothing = self.jvm.option()
+        try:
+            java = self._java.getSnapshotAt(version, nothing, nothing, False)
+            return Snapshot(self.jvm, java, self).transactions
+        except Exception as error:  # noqa: BLE001 whatever it is, nothing is proven
+            _logger.info("Version %d of %s is unknown: %s", version, self.storage.root, error)
+            return None
 
     def transaction(self) -> Transaction:
         """Begin a transaction on the latest snapshot."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 
+from twophase.sinks.common.kept import Kept
 from twophase.sinks.delta.log import Snapshot
 from twophase.sinks.delta.names import Owner
 from twophase.sinks.delta.storage import Storage
@@ -60,6 +61,17 @@ class Marks:
             and int(found["checkpoint"]) < checkpoint
         ]
         self._storage.delete([self._path(name) for name in old])
+
+    def remove_after(self, keep: Kept, snapshot: Snapshot) -> None:
+        """Remove the marks of checkpoints that a rewind has taken back from the current table."""
+        gone = [
+            found.string
+            for found in self._found()
+            if found["table"] == snapshot.table
+            and int(found["version"]) <= snapshot.version
+            and not keep.has(found["lineage"], int(found["checkpoint"]))
+        ]
+        self._storage.delete([self._path(name) for name in gone])
 
     def _found(self) -> list[re.Match[str]]:
         names = self._storage.names(self._owner.folder)

@@ -13,11 +13,15 @@ subtask; the uuid is new for every task attempt (invariant I5).
 
 from __future__ import annotations
 
-from twophase.ids import Attempt, TransactionId
+import re
+from urllib.parse import unquote
+
+from twophase.ids import Attempt, TransactionId, short_hash
 from twophase.protocol.piece import BatchPieceName, PieceOwner
 
 FOLDER = "_twophase"
 _COUNTER_BITS = 31
+_DATA_FILE = re.compile(r"(.{36}-\d+-\d+\.\d+)-[0-9a-f]+-.*", re.ASCII)
 
 
 class Owner(PieceOwner):
@@ -27,6 +31,11 @@ class Owner(PieceOwner):
     def folder(self) -> str:
         """The folder of the records, below the table's folder."""
         return f"{FOLDER}/{self.job}/{self.sink}"
+
+    @property
+    def all_data_files(self) -> str:
+        """The prefix that the data files of all its pieces have, and no file of another owner."""
+        return f"twophase-{short_hash(f'{self.job}/{self.sink}')}-"
 
     @property
     def fence_id(self) -> str:
@@ -49,6 +58,20 @@ class PieceName(BatchPieceName):
     def data_files(self, owner: Owner) -> str:
         """Return the prefix that all its data files have, and no other file."""
         return owner.file_prefix(self)
+
+
+def piece_of(path: str, owner: Owner) -> PieceName | None:
+    """Return the piece of a data file in the log; None if it is not this owner's.
+
+    Args:
+        path: as an action has it: relative to the table's folder, as a URI.
+        owner: job and sink.
+    """
+    name = unquote(path).rpartition("/")[2]
+    match = _DATA_FILE.fullmatch(name.removeprefix(owner.all_data_files))
+    if match is None or not name.startswith(owner.all_data_files):
+        return None
+    return PieceName.parse(match[1])
 
 
 def data_prefix(owner: Owner, transaction: TransactionId) -> str:

@@ -21,6 +21,7 @@ from twophase.sinks.delta.options import DeltaOptions
 from twophase.sinks.delta.orphans import Orphans
 from twophase.sinks.delta.pieces import Pieces
 from twophase.sinks.delta.preflight import find_session, open_table
+from twophase.sinks.delta.rewind import Rewind
 from twophase.sinks.delta.staging import Staging
 
 if TYPE_CHECKING:
@@ -129,6 +130,18 @@ class DeltaSink(BatchSink):
         bound = self._bound()
         with bound.log.jvm.active():
             Orphans(bound).forget_committed(lineage, checkpoint_id)
+
+    def check_rewind(self, keep: Mapping[str, int]) -> None:
+        """See `CanRewind`."""
+        bound = self._bound()
+        with bound.log.jvm.active():
+            Rewind(bound, keep).check(bound.log.snapshot())
+
+    def rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
+        """See `CanRewind`."""
+        bound = self._bound()
+        with bound.log.jvm.active():
+            Rewind(bound, keep).carry_out(attempt)
 
     def close(self) -> None:
         """See `Sink.close`. The table stays bound: there is no connection to release."""

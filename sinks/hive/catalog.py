@@ -19,12 +19,12 @@ from pyspark.sql.types import StructField, StructType
 from twophase.errors import ConfigError, PreflightError, TargetUnreachableError
 from twophase.redaction import shown
 from twophase.sinks.common.java import PYTHON_UTILS, java_class
-from twophase.sinks.common.partition_names import NULL_NAME, Values, folders
+from twophase.sinks.common.partition_names import NULL_NAME, Values, folders, specified
 from twophase.sinks.common.staging.formats import Format
-from twophase.sinks.hive.places import Place, check_places
+from twophase.sinks.hive.file_format import serde_format, table_format
+from twophase.sinks.hive.places import Place, check_places, misplaced
 from twophase.sinks.hive.refusals import is_refusal
 
-_SERDES = {"ParquetHiveSerDe": Format.PARQUET, "OrcSerde": Format.ORC}
 _PATH = "org.apache.hadoop.fs.Path"
 _PARTITION = "org.apache.spark.sql.catalyst.catalog.CatalogTablePartition"
 _CONVERTERS = "scala.jdk.javaapi.CollectionConverters"
@@ -105,7 +105,8 @@ class Catalog:
             return HiveTable(
                 name=found.identifier().unquotedString().removeprefix("spark_catalog."),
                 location=self._path(found.location()),
-                format=_format(found) or Format.PARQUET,  # `_check` has refused what is neither
+                format=table_format(found)
+                or Format.PARQUET,  # `_check` has refused what is neither
                 columns=_arrow([field for field in fields if field.name not in partition_columns]),
                 partition_columns=partition_columns,
                 partition_types=tuple(
@@ -235,6 +236,30 @@ class Catalog:
             if parts:
                 catalog.createPartitions(identifier, self._class(PYTHON_UTILS).toSeq(parts), True)
 
+    def misplaced(self, table: HiveTable, root: Path) -> str:
+        """Return which of the table and its partitions are elsewhere; empty if none is.
+
+        Args:
+            table: as it was when it was looked up.
+            root: the folder with its files.
+
+        Raises:
+            TargetUnreachableError: the metastore does not answer.
+        """
+        with self._answering(f"list the partitions of table {table.name}"):
+            found = self._metadata(table)
+            known = {"": Place(self._path(found.location()), table_format(found))}
+            expected = {"": Place(str(root), table.format)}
+            name, columns = self._identifier(table.name), table.partition_columns
+            for partition in self._items(
+                self._java.sessionState().catalog().listPartitions(name, self._option())
+            ):
+                spec = dict(self._class(_CONVERTERS).asJava(partition.spec()))
+                path = "/".join(folders(columns, specified(columns, spec)))
+                known[path] = self._place(partition.storage(), table, found)
+                expected[path] = Place(str(root / path), table.format)
+            return misplaced(known, expected)
+
     def refresh(self, table: HiveTable) -> None:
         """Drop this session's cached list of the table's files."""
         with self._answering(f"refresh table {table.name}"):
@@ -244,7 +269,7 @@ class Catalog:
         return self._java.sessionState().catalog().getTableMetadata(self._identifier(table.name))
 
     def _check_place(self, table: HiveTable, root: Path, found: Any) -> None:
-        known = Place(self._path(found.location()), _format(found))
+        known = Place(self._path(found.location()), table_format(found))
         check_places(table.name, {"": known}, {"": Place(str(root), table.format)})
 
     def _places(
@@ -269,7 +294,7 @@ class Catalog:
         location, serde = storage.locationUri(), storage.serde()
         path = self._path(location.get()) if location.isDefined() else ""
         if found.provider().isDefined() and found.provider().get() == "hive":
-            return Place(path, _of_serde(serde.get() if serde.isDefined() else ""))
+            return Place(path, serde_format(serde.get() if serde.isDefined() else ""))
         return Place(path, table.format)
 
     def _spec(self, columns: Iterable[str], values: Values) -> Any:
@@ -329,7 +354,7 @@ class Catalog:
             if _LENGTH in field.metadata
         ]
         problems += [f"column {field.name!r} is NOT NULL" for field in fields if not field.nullable]
-        if _format(found) is None:
+        if table_format(found) is None:
             problems.append("its files are neither parquet nor orc")
         if problems:
             raise ConfigError(
@@ -352,19 +377,6 @@ class Catalog:
                 remedy="check that the metastore runs; decided checkpoints are "
                 "committed once it is back.",
             ) from error
-
-
-def _format(found: Any) -> Format | None:
-    """Return the format of the table's files, by Hive's serde or by Spark's provider."""
-    provider = found.provider().get() if found.provider().isDefined() else ""
-    serde = found.storage().serde().get() if found.storage().serde().isDefined() else ""
-    if provider == "hive":
-        return _of_serde(serde)
-    return Format(provider) if provider in (Format.PARQUET, Format.ORC) else None
-
-
-def _of_serde(serde: str) -> Format | None:
-    return _SERDES.get(serde.rpartition(".")[2])
 
 
 def _arrow(fields: Sequence[StructField]) -> pa.Schema:

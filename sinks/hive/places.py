@@ -39,19 +39,29 @@ def check_places(table: str, known: Mapping[str, Place], expected: Mapping[str, 
     Raises:
         StopJobError: readers would not find them.
     """
-    problems = [
-        text for name, place in known.items() if (text := _problem(name, place, expected[name]))
-    ]
-    if problems:
-        more = f"; and {len(problems) - _NAMED} more" if len(problems) > _NAMED else ""
+    if problem := misplaced(known, expected):
         raise StopJobError(
-            f"Table {table} has changed in the metastore: {'; '.join(problems[:_NAMED])}{more}. "
+            f"Table {table} has changed in the metastore: {problem}. "
             "Readers would not see these files. Decided checkpoints wait, "
             "nothing of them is lost.",
             remedy="move the files of the other folder to where the new files are, set location "
             "(ALTER TABLE ... SET LOCATION) "
             "and format back, then start the job again.",
         )
+
+
+def misplaced(known: Mapping[str, Place], expected: Mapping[str, Place]) -> str:
+    """Return which entries of the metastore are not where their files are; empty if none is.
+
+    Args:
+        known: see `check_places`.
+        expected: likewise.
+    """
+    problems = [
+        text for name, place in known.items() if (text := _problem(name, place, expected[name]))
+    ]
+    more = f"; and {len(problems) - _NAMED} more" if len(problems) > _NAMED else ""
+    return f"{'; '.join(problems[:_NAMED])}{more}"
 
 
 def _problem(name: str, known: Place, expected: Place) -> str:

@@ -14,6 +14,8 @@ from twophase.sinks.common.staging.disk import sync
 from twophase.sinks.hive.catalog import Catalog, HiveTable
 from twophase.sinks.hive.identity import note, why_another
 
+SUCCESS = "_SUCCESS"
+
 
 @dataclass(frozen=True)
 class CommittedPartition:
@@ -65,7 +67,7 @@ class Policies:
         for values in partitions:
             folder = self.root.joinpath(*folders(self.table.partition_columns, values))
             if self.success_file:
-                (folder / "_SUCCESS").touch()
+                (folder / SUCCESS).touch()
                 sync(folder)
             if self.call is not None:
                 named = dict(zip(self.table.partition_columns, values, strict=True))

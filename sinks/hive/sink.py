@@ -10,10 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from twophase.errors import ConfigError, StopJobError
+from twophase.errors import ConfigError, RestoreRefusedError, StopJobError
 from twophase.ids import Attempt
 from twophase.protocol.sink import SinkContext, SinkHistory
 from twophase.sinks.common.partition_names import Values
+from twophase.sinks.common.staging.disk import sync
 from twophase.sinks.common.staging.manifest import Manifest
 from twophase.sinks.common.staging.names import Owner
 from twophase.sinks.common.staging.partition_time import PartitionTime
@@ -33,7 +34,7 @@ from twophase.sinks.hive.fit import fit
 from twophase.sinks.hive.identity import note, why_another
 from twophase.sinks.hive.options import HiveOptions, Trigger
 from twophase.sinks.hive.pending import Pending
-from twophase.sinks.hive.policies import Policies
+from twophase.sinks.hive.policies import SUCCESS, Policies
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,30 @@ class HiveSink(StagedSink):
             catalog, table = self._lookup()
             has_partitions = partial(catalog.has_partitions, table)
             self._policies.check_identity(stage, table.created, has_partitions)
+
+    def check_retract(self) -> None:
+        """See `StagedSink.check_retract`: a partition that was moved may have taken rows along."""
+        catalog, table = self._lookup()
+        if problem := catalog.misplaced(table, self.table.area.root):
+            raise RestoreRefusedError(
+                f"No checkpoint is taken back from table {table.name}: it has changed in the "
+                f"metastore: {problem}. Nothing was removed.",
+                remedy="set location and format back (ALTER TABLE ... SET LOCATION), or restore "
+                "a newer checkpoint.",
+            )
+
+    def retract(self, left: Sequence[Path]) -> None:
+        """See `StagedSink.retract`. Partitions stay in the metastore; they are not complete now."""
+        self.check_retract()
+        for folder in left if self._options.success_file else ():
+            (folder / SUCCESS).unlink(missing_ok=True)
+            sync(folder)
+
+    def rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
+        """See `CanRewind`."""
+        super().rewind(keep, attempt)
+        catalog, table = self._lookup()
+        catalog.refresh(table)
 
     def _accept(self, created: str) -> None:
         """Remember the table whose rows the proofs are of, by its creation time."""

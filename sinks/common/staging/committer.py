@@ -39,6 +39,7 @@ from twophase.sinks.common.partition_names import Values, folders
 from twophase.sinks.common.staging.disk import digest, open_folder, rename_new, sync
 from twophase.sinks.common.staging.manifest import FILE, Manifest, StagedFile
 from twophase.sinks.common.staging.names import PieceName, file_name
+from twophase.sinks.common.staging.rewound import taken_out
 from twophase.sinks.common.staging.set_aside import take_back
 from twophase.sinks.common.staging.staging_area import DONE, STAGED
 from twophase.sinks.common.staging.table import Table
@@ -134,6 +135,12 @@ class Committer:
             raise another_target(committable, self._table.target)
         if before is not None and not self._table.area.has(before.lineage, before.checkpoint):
             raise predecessor_missing(request, self._table.target)
+        if out := taken_out(self._stage):
+            raise StopJobError(
+                f"Rows of checkpoints up to {max(piece.checkpoint for piece in out)} are out of "
+                f"{self._table.area.root}: a rewind has not ended. Nothing is added before it has.",
+                remedy="start the restore again (restore.path) that takes these checkpoints back.",
+            )
 
     def _find(self, committable: Committable) -> _Piece | AlreadyCommitted | Lost:
         """Step 1. A piece moves from `staged` to `done` to the mark; look it up in that order."""

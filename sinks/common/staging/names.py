@@ -7,6 +7,7 @@
                                         the end `manifest`
             aborted/<piece>~<id>/       set aside by a driver that aborts it
             done/<piece>/manifest       committed
+            rewound/<piece>/            being taken back: <number>, and at the end `done`
             marks/<lineage>~<n>         committed up to checkpoint n; its entries in
                                         `done` are removed
     dt=2026-08-01/twophase-<owner>-<piece>-<offsets>-<number>.parquet          a committed file
@@ -18,10 +19,12 @@ twice (invariant I5).
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.piece import ATTEMPT, UUID, PieceOwner, TaskPieceName
 
+_FILE = re.compile(r"(twophase-[0-9a-f]{12}-(.+)-)[0-9a-f]*-(\d{1,10})\.[a-z]+", re.ASCII)
 _MARK = re.compile(rf"({UUID})~(\d{{1,18}})", re.ASCII)
 _FENCE = re.compile(rf"fence-{ATTEMPT}", re.ASCII)
 
@@ -60,6 +63,28 @@ def file_prefix(transaction: TransactionId, subtask: Subtask) -> str:
     return PieceOwner(transaction.job, transaction.sink).file_prefix(
         PieceName.of(transaction, subtask)
     )
+
+
+@dataclass(frozen=True)
+class FileName:
+    """The identity in the name of a committed file.
+
+    Attributes:
+        prefix: see `file_prefix`; it tells the owner too.
+        piece: its piece.
+        number: its number.
+    """
+
+    prefix: str
+    piece: PieceName
+    number: int
+
+
+def parse_file(name: str) -> FileName | None:
+    """Return what the name of a committed file says, whoever owns it; None for any other name."""
+    match = _FILE.fullmatch(name)
+    piece = None if match is None else PieceName.parse(match[2])
+    return None if match is None or piece is None else FileName(match[1], piece, int(match[3]))
 
 
 def fence_name(attempt: Attempt) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from twophase.errors import StopJobError
@@ -11,9 +11,10 @@ from twophase.ids import Attempt, Subtask, TransactionId, check_name
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome
 from twophase.protocol.sink import ArrowSink, CommitRequest, SinkContext, SinkHistory
-from twophase.sinks.common.staging import orphans
+from twophase.sinks.common.staging import orphans, rewound
 from twophase.sinks.common.staging.committer import Committer
 from twophase.sinks.common.staging.manifest import Manifest
+from twophase.sinks.common.staging.rewind import Rewind
 from twophase.sinks.common.staging.staging_area import DONE
 from twophase.sinks.common.staging.table import Table
 from twophase.sinks.common.staging.writer import StagedWriter
@@ -40,6 +41,26 @@ class StagedSink(ArrowSink):
             stage: the folder of the fence that was up when this commit began. Anything stored there
                 is stored by this path only: if the fence was raised since, the path leads nowhere,
                 and the commit is repeated.
+        """
+
+    def check_retract(self) -> None:
+        """Check that files can leave the table, by what a catalogue says; the default has none.
+
+        Raises:
+            RestoreRefusedError: it does not.
+        """
+
+    def retract(self, left: Sequence[Path]) -> None:
+        """Take back what `publish` has announced of these folders; the default has nothing.
+
+        Runs on the driver in a rewind, after its checks and before the first file leaves the table.
+        May run again.
+
+        Args:
+            left: the folders that files leave.
+
+        Raises:
+            RestoreRefusedError: as `check_retract`.
         """
 
     def open(self, context: SinkContext) -> None:
@@ -94,6 +115,16 @@ class StagedSink(ArrowSink):
     def subsume(self, lineage: str, checkpoint_id: int) -> None:
         """See `Sink.subsume`: raise the mark first, then remove the proofs it replaces (H50)."""
         self.table.area.raise_mark(lineage, checkpoint_id)
+        rewound.sweep(self.table.area.stage())
+
+    def check_rewind(self, keep: Mapping[str, int]) -> None:
+        """See `CanRewind`."""
+        if Rewind(self.table, keep).check():
+            self.check_retract()
+
+    def rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
+        """See `CanRewind`."""
+        Rewind(self.table, keep).carry_out(attempt, self.retract)
 
     def close(self) -> None:
         """See `Sink.close`. There is no connection to release."""

@@ -41,6 +41,7 @@ from twophase.sinks.common.staging.names import (
 STAGED = "staged"
 DONE = "done"
 ABORTED = "aborted"
+REWOUND = "rewound"
 MARKS = "marks"
 
 _TRIES = 100
@@ -157,18 +158,18 @@ class StagingArea:
 
     def pieces(self, state: str) -> list[PieceName]:
         """Return the pieces that are `STAGED` or `DONE`, oldest first, by names of our format."""
-        return _pieces(_list(self.stage() / state))
+        return pieces_in(self.stage() / state)
 
     def in_doubt(self) -> list[PieceName]:
         """Return the pieces that are staged, or set aside by a driver that died."""
         stage = self.stage()
-        staged = _list(stage / STAGED)  # first: a piece moves from here to the other
-        aside = _list(stage / ABORTED) if (stage / ABORTED).exists() else []
+        staged = entries(stage / STAGED)  # first: a piece moves from here to the other
+        aside = entries(stage / ABORTED) if (stage / ABORTED).exists() else []
         return _pieces({*staged, *map(piece, aside)})
 
     def marks(self) -> dict[str, int]:
         """Return the high-water mark of each lineage that has one."""
-        return _highest(_list(self.stage() / MARKS))
+        return highest_marks(self.stage())
 
     def raise_mark(self, lineage: str, checkpoint: int) -> None:
         """Raise a lineage's mark up to this checkpoint, then remove what it replaces (H50).
@@ -183,7 +184,7 @@ class StagingArea:
             (marks / mark_name(lineage, proven)).touch(mode=0o600)  # empty, so never torn
             sync(marks)
         highest = self.marks().get(lineage, -1)
-        for name in _list(marks):
+        for name in entries(marks):
             mark = parse_mark(name)
             if mark is not None and mark[0] == lineage and mark[1] < highest:
                 (marks / name).unlink(missing_ok=True)
@@ -236,7 +237,12 @@ def _is_newer(piece: Path) -> bool:
     return False
 
 
-def _list(folder: Path) -> list[str]:
+def entries(folder: Path) -> list[str]:
+    """Return the names in a folder below the fence.
+
+    Raises:
+        TargetUnreachableError: it is gone.
+    """
     try:
         return sorted(os.listdir(folder))
     except FileNotFoundError as error:
@@ -247,13 +253,19 @@ def _list(folder: Path) -> list[str]:
         ) from error
 
 
+def pieces_in(folder: Path) -> list[PieceName]:
+    """Return the pieces in a folder below the fence, oldest first, by names of our format."""
+    return _pieces(entries(folder))
+
+
 def _pieces(names: Iterable[str]) -> list[PieceName]:
     return sorted(piece for name in names if (piece := PieceName.parse(name)) is not None)
 
 
-def _highest(names: list[str]) -> dict[str, int]:
+def highest_marks(stage: Path) -> dict[str, int]:
+    """Return the high-water mark of each lineage that has one, below a fence."""
     highest: dict[str, int] = {}
-    for name in names:
+    for name in entries(stage / MARKS):
         mark = parse_mark(name)
         if mark is not None:
             highest[mark[0]] = max(highest.get(mark[0], -1), mark[1])

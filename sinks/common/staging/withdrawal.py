@@ -139,7 +139,7 @@ def _find(table: Table, piece: Committable) -> Mapping[int, Path]:
 def _named(table: Table, prefix: str, purpose: _Purpose) -> Iterator[Path]:
     """Yield the visible paths whose names have this prefix, without following links."""
     for root, folders, files in os.walk(table.area.root, onerror=_raise):
-        folders[:] = sorted(name for name in folders if not _is_hidden(name))
+        folders[:] = sorted(name for name in folders if not is_hidden(name))
         for name in (*folders, *files):
             path = Path(root, name)
             if name.startswith(prefix):
@@ -148,7 +148,8 @@ def _named(table: Table, prefix: str, purpose: _Purpose) -> Iterator[Path]:
                 raise _stop(table, path, "is a link, and what it leads to is not searched", purpose)
 
 
-def _is_hidden(folder: str) -> bool:
+def is_hidden(folder: str) -> bool:
+    """Return whether readers skip a folder of this name."""
     return folder.startswith(".") or (folder.startswith("_") and "=" not in folder)
 
 

@@ -1,0 +1,100 @@
+"""Files that a rewind has taken out of the table, by their pieces, until their proofs are gone.
+
+Everything here happens by paths below the fence: if a newer driver has raised it, they lead
+nowhere, and nothing more leaves the table.
+
+    rewound/<piece>/<number>    a file of a piece that is being taken back
+    rewound/<piece>/done        the folder that was its proof
+
+A folder without proof of its piece is deleted by whoever finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from twophase.failpoints import failpoint
+from twophase.sinks.common.kept import Kept
+from twophase.sinks.common.staging.disk import rename_new, sync
+from twophase.sinks.common.staging.names import PieceName, mark_name, parse_mark
+from twophase.sinks.common.staging.staging_area import (
+    DONE,
+    MARKS,
+    REWOUND,
+    entries,
+    highest_marks,
+    pieces_in,
+    remove,
+)
+
+Files = Mapping[PieceName, Mapping[int, Path]]
+"""The path of each file in the table, by its piece and number."""
+
+
+def taken_out(stage: Path) -> dict[PieceName, set[int]]:
+    """Return the numbers of the files that were taken out, of each piece that still has a proof."""
+    return {
+        piece: {int(name) for name in entries(folder) if name.isdecimal()}
+        for piece in _pieces(stage)
+        if _is_proven(stage, piece)
+        for folder in [stage / REWOUND / str(piece)]
+    }
+
+
+def take_out(stage: Path, files: Files) -> None:
+    """Move files out of the table, durably."""
+    (stage / REWOUND).mkdir(mode=0o700, exist_ok=True)
+    moved = 0
+    for piece, paths in files.items():
+        folder = stage / REWOUND / str(piece)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        for number, path in paths.items():
+            if moved:
+                failpoint("F07")
+            rename_new(path, folder / str(number))
+            moved += 1
+    left = {path.parent for paths in files.values() for path in paths.values()}
+    # also of the pieces whose files were moved by a driver that died before its sync
+    folders = [stage / REWOUND / str(piece) for piece in _pieces(stage)]
+    sync(stage, stage / REWOUND, *folders, *sorted(left))
+
+
+def drop_proofs(stage: Path, keep: Kept) -> None:
+    """Remove the marks and proofs of all checkpoints that do not stay, durably."""
+    marks = stage / MARKS
+    for lineage in keep.beyond(highest_marks(stage)):
+        if (last := keep.of(lineage)) >= 0:
+            (marks / mark_name(lineage, last)).touch(mode=0o600)
+    sync(marks)
+    for name in entries(marks):
+        mark = parse_mark(name)
+        if mark is not None and not keep.has(*mark):
+            (marks / name).unlink(missing_ok=True)
+    sync(marks)
+    for piece in _gone(pieces_in(stage / DONE), keep):
+        failpoint("F09")
+        folder = stage / REWOUND / str(piece)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        rename_new(stage / DONE / str(piece), folder / DONE)
+    sync(stage / DONE)
+
+
+def sweep(stage: Path) -> None:
+    """Delete the files of pieces that have no proof any more."""
+    for piece in _pieces(stage):
+        if not _is_proven(stage, piece):
+            remove(stage / REWOUND / str(piece))
+
+
+def _gone(pieces: Iterable[PieceName], keep: Kept) -> list[PieceName]:
+    return [piece for piece in pieces if not keep.has(piece.lineage, piece.checkpoint)]
+
+
+def _pieces(stage: Path) -> list[PieceName]:
+    return pieces_in(stage / REWOUND) if (stage / REWOUND).exists() else []
+
+
+def _is_proven(stage: Path, piece: PieceName) -> bool:
+    mark = highest_marks(stage).get(piece.lineage, -1)
+    return mark >= piece.checkpoint or (stage / DONE / str(piece)).exists()
