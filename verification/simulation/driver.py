@@ -105,7 +105,7 @@ class WatchedSink(MySqlSink):
         return outcomes
 
     def check_rewind(self, keep: Mapping[str, int]) -> None:
-        """Every row can be told from others here: the oracle knows them."""
+        """Every row can be distinguished from others here: the oracle knows them."""
 
     def rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
         """As a sink without transactions does it: the rows go, then their proofs."""
