@@ -94,23 +94,8 @@ class World:
 
     # -- what is done ------------------------------------------------------------------------------
 
-    def drive(
-        self,
-        until: int,
-        folder: str = "job",
-        job: str = JOB,
-        after: Callable[[int], None] = lambda _: None,
-        **options: Any,
-    ) -> None:
-        """Run a driver until so many micro-batches have been read.
-
-        Args:
-            until: how many, in all.
-            folder: of the job.
-            job: its name.
-            after: called with the number of each new micro-batch that is finished.
-            options: of the job.
-        """
+    def drive(self, until: int, folder: str = "job", job: str = JOB, **options: Any) -> None:
+        """Run a driver until so many micro-batches have been read."""
         given = {"commit.backoff": "1 ms", **options}
         driver = self._driver(folder, given, job)
         coordinator = driver.coordinator
@@ -141,11 +126,14 @@ class World:
             header = self.header(spark.path)
             self.note(spark.path / "offsets" / str(number), f"v1\n{header}\n{line}")
             self._batch(driver, spark, number)
-            after(number)
+            self.finished(number)
 
     def header(self, spark: Path) -> str:
         """What Spark notes with the offsets of the next micro-batch."""
         return '{"batchWatermarkMs":0}'
+
+    def finished(self, number: int) -> None:
+        """A new micro-batch has been finished; for a world that looks on."""
 
     def finish(self, path: Path) -> None:
         """`twophase savepoint finish`."""

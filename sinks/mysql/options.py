@@ -147,7 +147,7 @@ class MySqlOptions(Options):
         min_length=1,
         description="a VARCHAR column of the table in which the sink names each row's checkpoint: "
         "only then can a restore take rows back "
-        "([rewind](#rewind))",
+        "(see Rewind)",
     )
     load: Load = Field(
         default=Load.AUTO,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.memory_driver import ManualClock
-from tests.runtime.savepoint_world import World, killed, next_of
+from harness.savepoint_world import World, killed, next_of
 from tests.state.conftest import snapshot
 from twophase.errors import ConfigError, CorruptRecordError, SavepointError, TwoPhaseError
 from twophase.runtime import state_stores

@@ -5,19 +5,21 @@ from __future__ import annotations
 import gc
 import os
 import tracemalloc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.memory_driver import Driver, visible
+from harness.memory_driver import JOB, Driver, visible
 from harness.savepoint_world import STEP, World
 from twophase.coordinator.checkpoint_completion import _SUBSUME_SINKS_EVERY
 from twophase.runtime.savepoints import open_savepoint
 from twophase.state.store import _FOLD_AT
 from twophase.testing.memory import MemoryTarget
+
+pytestmark = pytest.mark.part("coordinator")
 
 SAVED_EVERY = 100
 SPARK_RETAINS = 100
@@ -36,10 +38,15 @@ class MemoryWorld(World):
         super().__init__(root)
         self.targets = {name: MemoryTarget() for name in self.sinks}
         self.driver: Driver | None = None
+        self.looks_on: Callable[[int], None] = lambda _: None
 
-    def _driver(self, folder: str, options: Mapping[str, Any]) -> Driver:
-        self.driver = Driver(self.root / folder, self.targets, options)
+    def _driver(self, folder: str, options: Mapping[str, Any], job: str = JOB) -> Driver:
+        self.driver = Driver(self.root / folder, self.targets, options, job=job)
         return self.driver
+
+    def finished(self, number: int) -> None:
+        """Ask whoever looks on."""
+        self.looks_on(number)
 
     def forget(self) -> None:
         """Empty what only the test collects: rows and events."""
@@ -126,7 +133,8 @@ def test_a_job_with_savepoints_keeps_as_much_after_its_last_checkpoint_as_after_
     savepoints = Savepoints(world)
     tracemalloc.start()
     try:
-        world.drive(checkpoints, after=savepoints.after)
+        world.looks_on = savepoints.after
+        world.drive(checkpoints)
     finally:
         tracemalloc.stop()
     assert len(savepoints.kept) == checkpoints // SAVED_EVERY
@@ -137,6 +145,7 @@ def test_a_job_with_savepoints_keeps_as_much_after_its_last_checkpoint_as_after_
         assert kept.prepared == 0
         assert kept.memory <= savepoints.kept[0].memory + MORE_BYTES
     assert world.state() == sum(range(checkpoints * STEP))
+    world.looks_on = lambda _: None
     world.drive(checkpoints + 2, "moved", **{"restore.path": str(savepoints.newest)})
     assert world.state("moved") == sum(range((checkpoints + 2) * STEP))
     numbers = [*range(checkpoints * STEP, (checkpoints + 2) * STEP)]

@@ -56,6 +56,7 @@ from twophase.state.entries import (
     Proof,
     Released,
     Rescale,
+    Rewinding,
     Rewrite,
 )
 from twophase.state.log import JobLog, job_of
@@ -337,7 +338,7 @@ def test_each_record_is_what_it_was(sequence: int) -> None:
 def test_every_kind_of_record_is_there() -> None:
     found = {
         read_record(path).kind
-        for folder in ("job", "folded", "released")
+        for folder in ("job", "folded", "released", "rewinding")
         for path in (GOLDEN / folder / "log").iterdir()
     }
     assert found == {kind.kind for kind in Record.__args__}
@@ -682,6 +683,12 @@ def test_the_history_of_checkpoints_is_what_it_was(golden: Path) -> None:
         CheckpointStats(A, 1, 701, 20, 95, 1_234, declined),
     )
     assert [one.committed for one in found.decisions] == [True, True]
+
+
+def test_a_rewind_that_was_begun_is_known(golden: Path) -> None:
+    found = JobLog(LocalStorage(golden / "rewinding"), "orders").read()
+    assert found.rewinding == Rewinding("/savepoints/orders-1", {A: 0})
+    assert (found.generation, [one.checkpoint for one in found.decisions]) == (2, [0, 1])
 
 
 def test_a_folder_whose_checkpoints_were_given_up_is_known_as_one(golden: Path) -> None:

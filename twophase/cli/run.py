@@ -16,7 +16,6 @@ from twophase.cli.display.progress import STOPPING
 from twophase.cli.display.query_progress import QueryPoller
 from twophase.cli.display.spark_output import SparkOutput
 from twophase.cli.display.views import ProgressMode, SilentView, View, make_view
-from twophase.cli.dry_run import show_restore
 from twophase.cli.jobfile.connections import check_connections
 from twophase.cli.jobfile.job_file import JobFile, load_job_file
 from twophase.cli.jobfile.sink_types import make_sinks, modules_of_workers, spark_conf
@@ -115,6 +114,8 @@ def run(
     job = load_job_file(job_file, overrides, available_now=available_now)
     sinks = make_sinks(job)
     if dry_run:
+        from twophase.cli.dry_run import show_restore
+
         show_restore(job, sinks, verbose=verbose)
         return
     conf = spark_conf(job, sinks)

@@ -19,6 +19,7 @@ these, and these stay.
     savepoint/ of `job`, whose checkpoint 2 of lineage B waits for its commit, with the state of a
                `transformWithState` (added later)
     released/  a job's folder whose checkpoints were given up (added later)
+    rewinding/ a job's folder in the middle of a rewind (added later)
     stats/     a log with the history of two checkpoints, one of them folded (added later)
 
 The story of the job: driver 1 decides and commits checkpoint 0. Its attempt 1.2 at checkpoint 1 is
@@ -65,6 +66,7 @@ from twophase.state.entries import (
     Proof,
     Released,
     Rescale,
+    Rewinding,
     Rewrite,
 )
 from twophase.state.log import JobLog
@@ -74,6 +76,7 @@ from twophase.state.records import (
     LineageRecord,
     ReleasedRecord,
     RepairedRecord,
+    RewindingRecord,
 )
 from twophase.state.savepoint import KINDS, MANIFEST
 from twophase.state.stats import CheckpointStats, DeclinedAttempt
@@ -274,6 +277,24 @@ def make_released(root: Path) -> None:
     store.delete([gone])
 
 
+def make_rewinding(root: Path) -> None:
+    """Write `rewinding`."""
+    storage = LocalStorage(root / "rewinding")
+    log = JobLog(storage, JOB)
+    store = CompletedCheckpointStore(storage, log, num_retained=2)
+    log.read()
+    log.append(FenceRecord(1))
+    log.append(LineageRecord(Lineage(A)))
+    proofs: tuple[Proof, ...] = ()
+    for number in (0, 1):
+        found = checkpoint(A, number, Attempt(1, number + 1), {"facts": [0], "lake": [0]}, proofs)
+        store.decide(store.prepare(found))
+        log.append(CommittedRecord(A, number))
+        proofs = found.proofs
+    log.append(FenceRecord(2))
+    log.append(RewindingRecord(Rewinding("/savepoints/orders-1", {A: 0})))
+
+
 def make_stats(root: Path) -> None:
     """Write `stats`."""
     storage = LocalStorage(root / "stats")
@@ -398,6 +419,7 @@ def main(root: Path) -> None:
     make_others(root)
     make_states(root)
     make_released(root)
+    make_rewinding(root)
     make_stats(root)
 
 
