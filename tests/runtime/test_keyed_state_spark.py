@@ -169,10 +169,11 @@ class Twice(Everything):
         list_state(handle, "largest", "long")
 
 
-def test_two_states_of_one_name_end_the_job_with_an_error_that_says_so(moved: Moved) -> None:
+def test_two_states_of_one_name_end_the_job_before_any_row(moved: Moved) -> None:
+    """Spark 4.2 says only that its worker has ended: it drops the error of `init`."""
     moved.build = lambda frame: keyed(frame).transformWithState(Twice(), _RESULT, "Append", "None")
     moved.add()
-    with pytest.raises(Exception, match="two states named 'largest'"):
+    with pytest.raises(Exception, match="TransformWithStateInPySpark driver worker"):
         moved.run(moved.writing("job", **ROCKSDB))
     assert moved.ids() == []
 

@@ -169,6 +169,7 @@ def repartition_with(session: SparkSession) -> Repartition:
     """Return a function that has Spark repartition the state in a folder."""
 
     def repartition(folder: Path, partitions: int) -> None:
+        _ = session.streams  # makes the coordinator of state stores, which no query has made here
         manager = session._streamingCheckpointManager
         manager.repartition(f"file://{folder}", partitions)
 
