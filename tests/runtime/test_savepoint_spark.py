@@ -183,6 +183,12 @@ class Held(FolderSink):
         super().__init__(path)
         self.begun, self.go_on, self.answers = Event(), Event(), True
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Writers get a plain sink: events stay in the driver's process."""
+        plain = FolderSink(self._folder.root)
+        plain._job, plain._sink = self._job, self._sink
+        return plain.__reduce_ex__(protocol)
+
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
         self.begun.set()
         self.go_on.wait()
