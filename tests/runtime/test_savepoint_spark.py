@@ -4,6 +4,7 @@ exact.
 
 from __future__ import annotations
 
+import copyreg
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -183,11 +184,10 @@ class Held(FolderSink):
         super().__init__(path)
         self.begun, self.go_on, self.answers = Event(), Event(), True
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, _: Any) -> Any:
         """Writers get a plain sink: events stay in the driver's process."""
-        plain = FolderSink(self._folder.root)
-        plain._job, plain._sink = self._job, self._sink
-        return plain.__reduce_ex__(protocol)
+        kept = {name: vars(self)[name] for name in ("_folder", "_job", "_sink")}
+        return copyreg._reconstructor, (FolderSink, object, None), kept  # type: ignore[attr-defined]
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
         self.begun.set()
