@@ -175,6 +175,6 @@ def test_the_command_line_wins_over_flinks_key_in_the_job_file(tmp_path: Path) -
 def test_a_key_that_means_nothing_here_is_refused_in_a_job_file_too(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError,
-        match=r"job.yaml: options: Flink's key 'state.savepoints.dir' has no option here",
+        match=r"job.yaml: options: Flink's key 'state.checkpoint-storage' has no option here",
     ):
-        load_job_file(job_file(tmp_path, "state.savepoints.dir: /savepoints"), {})
+        load_job_file(job_file(tmp_path, "state.checkpoint-storage: jobmanager"), {})
