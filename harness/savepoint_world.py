@@ -203,6 +203,19 @@ def next_of(spark: Path, number: int) -> int:
     return int(json.loads(line)["next"])
 
 
+def restoring(path: Path, policy: str) -> dict[str, str]:
+    """Options of a restore, with what it does if a sink is ahead."""
+    return {"restore.path": str(path), "restore.sink_ahead": policy}
+
+
+def older(world: World) -> Path:
+    """Make a savepoint of checkpoint 1, from which the job has gone on to 3."""
+    world.drive(2)
+    path = world.make()
+    world.drive(4)
+    return path
+
+
 def killed(point: str, run: Callable[[], object]) -> bool:
     """Run an action in a process that kills itself at a crash point, such as S02 or S02@3.
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.memory_driver import JOB, SCHEMA
-from harness.savepoint_world import World, killed
+from harness.savepoint_world import World, killed, older, restoring
 from harness.selection import representatives
 from harness.staged_sink_harness import FileHarness
 from integration.mysql.sink_harness import MySqlHarness, Server
@@ -80,18 +80,6 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
         return FilesWorld(tmp_path)
     servers: dict[str, Server] = request.getfixturevalue("servers")
     return SqlWorld(tmp_path, servers[request.param])
-
-
-def restoring(path: Path, policy: str) -> dict[str, str]:
-    return {"restore.path": str(path), "restore.sink_ahead": policy}
-
-
-def older(world: World) -> Path:
-    """A savepoint of checkpoint 1; the job has gone on to 3."""
-    world.drive(2)
-    path = world.make()
-    world.drive(4)
-    return path
 
 
 def test_it_is_refused_by_default(world: World) -> None:

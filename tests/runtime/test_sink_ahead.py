@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.memory_driver import JOB, offsets
-from harness.savepoint_world import World, killed
+from harness.savepoint_world import World, killed, older, restoring
 from harness.selection import representatives
 from tests.state.conftest import snapshot
 from twophase.cli.dry_run import _lines
@@ -35,18 +35,6 @@ def world(tmp_path: Path) -> World:
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(format_module, "PART_BYTES", 64)
-
-
-def restoring(path: Path, policy: str) -> dict[str, str]:
-    return {"restore.path": str(path), "restore.sink_ahead": policy}
-
-
-def older(world: World) -> Path:
-    """A savepoint of checkpoint 1; the job has gone on to 3."""
-    world.drive(2)
-    path = world.make()
-    world.drive(4)
-    return path
 
 
 def unfinished(world: World, name: str = "saved") -> Path:

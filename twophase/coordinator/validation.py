@@ -9,7 +9,7 @@ from twophase.config import SinkAhead
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.proofs import check_names, check_targets
 from twophase.coordinator.recovery_steps import Restore
-from twophase.coordinator.rewind import check_rewind
+from twophase.coordinator.rewind import ahead_of, check_rewind
 from twophase.errors import CheckpointMissingError, RestoreRefusedError
 from twophase.events import Observers
 from twophase.protocol.sink import NamesPieces, Sink, SinkHistory
@@ -221,18 +221,14 @@ def check_restore(
     # The log comes first: it was read after the sinks were asked, and another driver may have
     # advanced in between.
     _check_restore_against_log(job, history, lineage)
-    for name, remembered in sinks.items():
-        for found, checkpoint in remembered.committed.items():
-            restored = lineage.ancestors.get(found, -1)
-            if checkpoint > restored:
-                known = restored if restored >= 0 else "none"
-                raise RestoreRefusedError(
-                    f"Job {job!r}: cannot restore from {lineage.restored_from}: sink {name!r} has "
-                    f"committed checkpoint {checkpoint} of lineage {found}, the restore knows "
-                    f"{known} of it. The rows in between would be written twice; nothing was "
-                    "written.",
-                    remedy=SINK_AHEAD,
-                )
+    for name, found, checkpoint in ahead_of(lineage.ancestors, sinks):
+        raise RestoreRefusedError(
+            f"Job {job!r}: cannot restore from {lineage.restored_from}: sink {name!r} has "
+            f"committed checkpoint {checkpoint} of lineage {found}, the restore knows "
+            f"{lineage.ancestors.get(found, 'none')} of it. The rows in between would be written "
+            "twice; nothing was written.",
+            remedy=SINK_AHEAD,
+        )
 
 
 def _check_restore_against_log(job: str, history: History, lineage: Lineage) -> None:

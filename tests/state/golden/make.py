@@ -262,14 +262,19 @@ def make_job(root: Path) -> None:
     )
 
 
-def make_released(root: Path) -> None:
-    """Write `released`."""
-    storage = LocalStorage(root / "released")
+def begun(folder: Path, num_retained: int) -> tuple[JobLog, CompletedCheckpointStore]:
+    """Begin lineage A in a job's folder."""
+    storage = LocalStorage(folder)
     log = JobLog(storage, JOB)
-    store = CompletedCheckpointStore(storage, log, num_retained=1)
     log.read()
     log.append(FenceRecord(1))
     log.append(LineageRecord(Lineage(A)))
+    return log, CompletedCheckpointStore(storage, log, num_retained)
+
+
+def make_released(root: Path) -> None:
+    """Write `released`."""
+    log, store = begun(root / "released", num_retained=1)
     store.decide(store.prepare(checkpoint(A, 0, Attempt(1, 1), {"facts": [0], "lake": [0]}, ())))
     log.append(CommittedRecord(A, 0))
     [gone] = log.history.decisions
@@ -279,12 +284,7 @@ def make_released(root: Path) -> None:
 
 def make_rewinding(root: Path) -> None:
     """Write `rewinding`."""
-    storage = LocalStorage(root / "rewinding")
-    log = JobLog(storage, JOB)
-    store = CompletedCheckpointStore(storage, log, num_retained=2)
-    log.read()
-    log.append(FenceRecord(1))
-    log.append(LineageRecord(Lineage(A)))
+    log, store = begun(root / "rewinding", num_retained=2)
     proofs: tuple[Proof, ...] = ()
     for number in (0, 1):
         found = checkpoint(A, number, Attempt(1, number + 1), {"facts": [0], "lake": [0]}, proofs)
@@ -297,12 +297,7 @@ def make_rewinding(root: Path) -> None:
 
 def make_stats(root: Path) -> None:
     """Write `stats`."""
-    storage = LocalStorage(root / "stats")
-    log = JobLog(storage, JOB)
-    store = CompletedCheckpointStore(storage, log, num_retained=2)
-    log.read()
-    log.append(FenceRecord(1))
-    log.append(LineageRecord(Lineage(A)))
+    log, store = begun(root / "stats", num_retained=2)
     proofs: tuple[Proof, ...] = ()
     for number, declined in enumerate(DECLINED):
         attempt = Attempt(1, 1 + 3 * number)
