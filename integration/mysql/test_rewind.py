@@ -15,7 +15,7 @@ from integration.mysql.sink_harness import DDL, MySqlHarness, Server, commit
 from twophase.errors import ConfigError, RestoreRefusedError
 from twophase.ids import Attempt
 from twophase.sinks.mysql.sink import MySqlSink
-from twophase.testing.contract import SinkKillContract
+from twophase.testing.contract import RewindKillContract
 from twophase.testing.contract.rewind import RewindContract
 from twophase.testing.harness import LINEAGE, SinkHarness
 
@@ -46,20 +46,12 @@ class TestMySqlSinkRewindsByInsert(RewindContract):
 
 
 @pytest.mark.proof
-class TestMySqlSinkIsKilledInARewind(SinkKillContract):
-    points = ("C12=kill",)
-    methods = ("commit",)
+class TestMySqlSinkIsKilledInARewind(RewindKillContract):
     lines_at_most = 12
 
     @pytest.fixture
     def harness(self, sql_server_in_proof: Server) -> SinkHarness:
         return marked(sql_server_in_proof)
-
-    @pytest.mark.skip(reason="of integration/mysql/test_sink.py")
-    def test_a_kill_at_a_failpoint_neither_loses_nor_repeats(self) -> None: ...  # type: ignore[override]
-
-    @pytest.mark.skip(reason="of integration/mysql/test_sink.py")
-    def test_a_kill_at_any_line_neither_loses_nor_repeats(self) -> None: ...  # type: ignore[override]
 
 
 @pytest.fixture

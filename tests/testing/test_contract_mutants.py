@@ -53,7 +53,7 @@ from tests.testing.sqlite_mistakes import (
 )
 from tests.testing.sqlite_sink import SqliteSink
 from twophase.errors import FencedError, TargetChangedError
-from twophase.testing.contract import ArrowSinkContract, SinkKillContract
+from twophase.testing.contract import ArrowSinkContract, RewindKillContract, SinkKillContract
 from twophase.testing.contract.stepping import LINES_AT_MOST
 from twophase.testing.harness import FIRST, LINEAGE
 
@@ -88,6 +88,7 @@ class Mistake:
 
 SUITE = ArrowSinkContract
 KILLS = SinkKillContract
+REWIND_KILLS = RewindKillContract
 MISSING = SUITE.test_a_piece_whose_predecessor_is_missing_is_refused
 FENCE_DOWN = SUITE.test_no_other_call_takes_the_fence_down
 MISTAKES = [
@@ -188,14 +189,20 @@ MISTAKES = [
     Mistake(RewindDropsTheFence, SUITE.test_a_rewind_leaves_the_fence),
     Mistake(RewindsBehindNoFence, SUITE.test_a_driver_that_was_fenced_rewinds_nothing),
     Mistake(CheckRewinds, SUITE.test_the_check_of_a_rewind_changes_nothing),
-    Mistake(RewindsTheProofsFirst, KILLS.test_a_kill_at_any_line_of_a_rewind_is_made_good, lines=8),
+    Mistake(
+        RewindsTheProofsFirst,
+        REWIND_KILLS.test_a_kill_at_any_line_of_a_rewind_is_made_good,
+        lines=8,
+    ),
 ]
 
 
 def play(mistake: Mistake, folder: Path) -> None:
     """The test as pytest would call it."""
-    kills = type("Kills", (KILLS,), {"lines_at_most": mistake.lines})
-    suite = kills() if mistake.test.__qualname__.startswith("SinkKillContract") else SUITE()
+    kills = {suite.__name__: suite for suite in (KILLS, REWIND_KILLS)}.get(
+        mistake.test.__qualname__.partition(".")[0]
+    )
+    suite = type("Kills", (kills,), {"lines_at_most": mistake.lines})() if kills else SUITE()
     harness = SqliteHarness(folder, mistake.sink)
     given: dict[str, Any] = {"harness": harness, "tmp_path": folder, **mistake.arguments}
     wanted = inspect.signature(mistake.test).parameters

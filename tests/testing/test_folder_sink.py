@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.selection import representatives
-from twophase.testing.contract import ArrowSinkContract, SinkKillContract
+from twophase.testing.contract import ArrowSinkContract, RewindKillContract, SinkKillContract
 from twophase.testing.folder import FolderSink, FolderTarget
 from twophase.testing.harness import Row, SinkHarness, fresh_name
 
@@ -42,6 +42,9 @@ class TestFolderSinkIsKilled(SinkKillContract):
     def harness(self, tmp_path: Path) -> FolderHarness:
         return FolderHarness(tmp_path / "target")
 
-    @pytest.mark.proof
-    def test_a_kill_at_any_line_of_a_rewind_is_made_good(self, harness):
-        super().test_a_kill_at_any_line_of_a_rewind_is_made_good(harness)
+
+@pytest.mark.proof
+class TestFolderSinkIsKilledInARewind(RewindKillContract):
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> FolderHarness:
+        return FolderHarness(tmp_path / "target")

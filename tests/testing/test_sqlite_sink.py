@@ -10,7 +10,7 @@ import pytest
 
 from harness.selection import representatives
 from tests.testing.sqlite_harness import SqliteHarness
-from twophase.testing.contract import ArrowSinkContract, SinkKillContract
+from twophase.testing.contract import ArrowSinkContract, RewindKillContract, SinkKillContract
 
 pytestmark = pytest.mark.part("contract")
 
@@ -32,6 +32,9 @@ class TestSqliteSinkIsKilled(SinkKillContract):
     def harness(self, tmp_path: Path) -> SqliteHarness:
         return SqliteHarness(tmp_path)
 
-    @pytest.mark.proof
-    def test_a_kill_at_any_line_of_a_rewind_is_made_good(self, harness):
-        super().test_a_kill_at_any_line_of_a_rewind_is_made_good(harness)
+
+@pytest.mark.proof
+class TestSqliteSinkIsKilledInARewind(RewindKillContract):
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> SqliteHarness:
+        return SqliteHarness(tmp_path)

@@ -8,7 +8,7 @@ import pytest
 
 from harness.selection import representatives
 from harness.staged_sink_harness import FileHarness
-from twophase.testing.contract import ArrowSinkContract, SinkKillContract
+from twophase.testing.contract import ArrowSinkContract, RewindKillContract, SinkKillContract
 
 pytestmark = pytest.mark.part("files")
 
@@ -29,6 +29,14 @@ class TestPartitionedFileSink(ArrowSinkContract):
 class TestFileSinkIsKilled(SinkKillContract):
     points = representatives(SinkKillContract.points, {"C05=kill_driver", "C13=kill"})
     methods = representatives(SinkKillContract.methods, {"commit"})
+    lines_at_most = 12
+
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> FileHarness:
+        return FileHarness(tmp_path / "orders")
+
+
+class TestFileSinkIsKilledInARewind(RewindKillContract):
     lines_at_most = 12
 
     @pytest.fixture

@@ -2,6 +2,7 @@
 
 from twophase.testing.contract.arrow import ArrowSinkContract
 from twophase.testing.contract.kill import SinkKillContract
+from twophase.testing.contract.rewind_kill import RewindKillContract
 from twophase.testing.contract.sink import SinkContract
 
-__all__ = ["ArrowSinkContract", "SinkContract", "SinkKillContract"]
+__all__ = ["ArrowSinkContract", "RewindKillContract", "SinkContract", "SinkKillContract"]

@@ -12,35 +12,23 @@ be an `ArrowSink`.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-from twophase.ids import Attempt
-from twophase.protocol.sink import ArrowSink, CanRewind
+from twophase.protocol.sink import ArrowSink
 from twophase.testing.contract.base import ContractBase
-from twophase.testing.contract.kill_driver import (
-    FIRST_CHECKPOINT,
-    Doom,
-    Job,
-    Rewind,
-    drive,
-    rewind,
-)
+from twophase.testing.contract.driver_process import run_driver
+from twophase.testing.contract.kill_driver import FIRST_CHECKPOINT, Doom, Job, drive
 from twophase.testing.contract.stepping import LINES_AT_MOST, spread
-from twophase.testing.harness import FIRST, LINEAGE, SinkHarness
+from twophase.testing.harness import SinkHarness
 
 _CHECKPOINTS, _TASKS, _ROWS = 3, 2, 3
 _STARTS = 4
-_DRIVER_TIMEOUT_S = 120
-
-_processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["twophase.testing.contract.kill_driver"])
 
 
 class SinkKillContract(ContractBase):
@@ -102,47 +90,6 @@ class SinkKillContract(ContractBase):
             self._run(job, Doom(method=method, line=line, declines=declines))
             self._check(fresh, job, f"killed before line {line} of {lines} of {method}")
 
-    def test_a_kill_at_any_line_of_a_rewind_is_made_good(self, harness: SinkHarness) -> None:
-        """The next driver finds the sink ahead, or all of it taken back; it rewinds again."""
-        if not isinstance(harness.new_sink(), CanRewind):
-            pytest.skip("this sink has no CanRewind")
-        lines = self._rewound(harness)
-        assert lines, "rewind is no Python code that can be stopped at a line"
-        for line in spread(lines, self.lines_at_most):
-            self._rewound(harness.elsewhere(), line)
-
-    def _rewound(self, harness: SinkHarness, line: int = 0) -> int:
-        """Kill a rewind before a line, then rewind again; return how many lines there are."""
-        sink = self.opened(harness)
-        sink.fence(FIRST)
-        self.written(harness, sink, [(3, [0, 1]), (4, [2])])
-        sink.subsume(LINEAGE, 4)
-        self.written(harness, sink, [(5, [3])])
-        sink.close()
-        found = 0
-        for driver in range(1 + bool(line)):
-            code, found = _drive(rewind, self._rewind(harness, driver, line))
-            killed = bool(line) and driver == 0
-            assert code == (-signal.SIGKILL if killed else 0), f"line {line}: {code}: {found}"
-            self._check_rewound(harness, f"killed before line {line} of rewind", done=not killed)
-        return int(found)
-
-    @staticmethod
-    def _rewind(harness: SinkHarness, driver: int, line: int) -> Rewind:
-        sink, attempt = harness.new_sink(), Attempt(2 + driver, 0)
-        assert isinstance(sink, ArrowSink)
-        line_of = 0 if driver else line
-        return Rewind(sink, {LINEAGE: 3}, attempt, line_of, harness.schema, dict(os.environ))
-
-    def _check_rewound(self, harness: SinkHarness, after: str, *, done: bool) -> None:
-        sink = self.opened(harness)
-        ids, committed = self.ids_visible(harness), sink.history().committed
-        sink.close()
-        assert done <= (ids == [0, 1]), after
-        assert done <= (committed == {LINEAGE: 3}), after
-        assert ids[:2] == [0, 1], after
-        assert committed[LINEAGE] > 3 or ids == [0, 1], f"{after}: rows are left, and no proof"
-
     def _job(self, harness: SinkHarness, folder: Path) -> Job:
         folder.mkdir()
         sink = harness.new_sink()
@@ -171,27 +118,8 @@ class SinkKillContract(ContractBase):
             The report of the last one, and whether the first was killed.
         """
         for start in range(_STARTS):
-            code, report = _drive(drive, job, doom if start == 0 else Doom())
+            code, report = run_driver(drive, job, doom if start == 0 else Doom())
             if code == 0:
                 return int(report), start > 0
             assert code == -signal.SIGKILL, f"driver {start + 1} ended with {code}: {report}"
         raise AssertionError(f"{_STARTS} drivers were killed, and one at most was meant to be")
-
-
-def _drive(run: Callable[..., None], *given: Any) -> tuple[int | None, Any]:
-    """Run one driver and its workers, including late ones, to their end."""
-    ours, reports = _processes.Pipe(duplex=False)
-    process = _processes.Process(target=run, args=(*given, reports), daemon=True)
-    process.start()
-    reports.close()
-    found: Any = None
-    with ours:
-        try:
-            while ours.poll(_DRIVER_TIMEOUT_S):
-                found = ours.recv()
-            process.kill()
-            found = f"it hung for {_DRIVER_TIMEOUT_S} s"
-        except EOFError:
-            pass  # the driver and all workers have ended
-    process.join()
-    return process.exitcode, found
