@@ -506,9 +506,9 @@ class Oracle:
             missing: what its target lacked when it was asked.
         """
         there = self.visible.keys() | (self.undone - missing) | self.emptied
-        if (
-            xid in self.taken or xid in self.repaired.withdrawn
-        ):  # by the mark of a driver over another folder; whoever acts on it is found at COMMITTED
+        # By the mark of a driver over another folder, or before a rewind that a newer driver has
+        # made since: whoever acts on it is found at COMMITTED.
+        if xid in self.taken | self.repaired.withdrawn | self.saved.taken_back:
             return
         self.holds(xid in there, f"I4: {xid} is taken for committed and is not")
         decision = self._decision_of(xid)

@@ -247,7 +247,13 @@ class Toolbox:
         return f"/data/saved{self._made}"
 
     def saved(self, path: str) -> Saved | None:
-        """What is at a path; None if it is no savepoint."""
+        """What is at a path; None if it is no savepoint, or none any more: one whose manifest could
+        not be synced is deleted.
+        """
+        try:
+            self._world.disk.find(f"{path}/{MANIFEST}")
+        except FileNotFoundError:
+            return None
         return self._world.oracle.saved.by_path.get(path)
 
     def run(self, verb: str, folder: str, path: str, *, committed_only: bool = False) -> Tool:
