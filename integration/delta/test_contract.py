@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from integration.delta.sink_harness import DeltaHarness
-from twophase.testing.contract import SinkContract
+from twophase.testing.contract import RewindContract, SinkContract
 from twophase.testing.contract.phases import PhasesContract
 from twophase.testing.harness import Row
 
@@ -33,5 +33,5 @@ class TestDeltaSinkInShort(OnDelta, PhasesContract):
 
 
 @pytest.mark.proof
-class TestDeltaSink(OnDelta, SinkContract):
+class TestDeltaSink(OnDelta, SinkContract, RewindContract):
     """All of it."""

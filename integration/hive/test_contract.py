@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from integration.hive.sink_harness import HiveHarness
-from twophase.testing.contract import ArrowSinkContract
+from twophase.testing.contract import ArrowSinkContract, RewindContract
 from twophase.testing.contract.phases import PhasesContract
 
 pytestmark = pytest.mark.part("hive")
@@ -23,5 +23,5 @@ class TestHiveSinkInShort(OnHive, PhasesContract):
 
 
 @pytest.mark.proof
-class TestHiveSink(OnHive, ArrowSinkContract):
+class TestHiveSink(OnHive, ArrowSinkContract, RewindContract):
     """All of it."""

@@ -15,8 +15,7 @@ from integration.mysql.sink_harness import DDL, MySqlHarness, Server, commit
 from twophase.errors import ConfigError, RestoreRefusedError
 from twophase.ids import Attempt
 from twophase.sinks.mysql.sink import MySqlSink
-from twophase.testing.contract import RewindKillContract
-from twophase.testing.contract.rewind import RewindContract
+from twophase.testing.contract import RewindContract, RewindKillContract
 from twophase.testing.harness import LINEAGE, SinkHarness
 
 pytestmark = pytest.mark.part("mysql")

@@ -214,9 +214,9 @@ def be_fenced_out(scenario: Scenario, point: str) -> None:
     fenced, without a trace.
     """
     scenario.produce(2)
-    everyone = 1
-    if point in IN_RECOVERY and point not in in_checkpoint(scenario.kinds):
-        die_in_checkpoint_of(scenario, IN_RECOVERY[point][0], 1)
+    everyone, recovery = 1, in_recovery(scenario.kinds)
+    if point in recovery and point not in in_checkpoint(scenario.kinds):
+        die_in_checkpoint_of(scenario, recovery[point][0], 1)
         zombie = scenario.start(f"{point}=stop", forever=True)
     elif point in in_workers(scenario.kinds):
         everyone = source.PARTITIONS * len(scenario.kinds)

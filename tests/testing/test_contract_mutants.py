@@ -53,7 +53,12 @@ from tests.testing.sqlite_mistakes import (
 )
 from tests.testing.sqlite_sink import SqliteSink
 from twophase.errors import FencedError, TargetChangedError
-from twophase.testing.contract import ArrowSinkContract, RewindKillContract, SinkKillContract
+from twophase.testing.contract import (
+    ArrowSinkContract,
+    RewindContract,
+    RewindKillContract,
+    SinkKillContract,
+)
 from twophase.testing.contract.stepping import LINES_AT_MOST
 from twophase.testing.harness import FIRST, LINEAGE
 
@@ -86,7 +91,11 @@ class Mistake:
         return "-".join([self.sink.__name__, self.test.__name__, *words])
 
 
-SUITE = ArrowSinkContract
+class Suite(ArrowSinkContract, RewindContract):
+    """All that a sink inherits that can rewind."""
+
+
+SUITE = Suite
 KILLS = SinkKillContract
 REWIND_KILLS = RewindKillContract
 MISSING = SUITE.test_a_piece_whose_predecessor_is_missing_is_refused

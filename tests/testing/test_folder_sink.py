@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from harness.selection import representatives
-from twophase.testing.contract import ArrowSinkContract, RewindKillContract, SinkKillContract
+from twophase.testing.contract import (
+    ArrowSinkContract,
+    RewindContract,
+    RewindKillContract,
+    SinkKillContract,
+)
 from twophase.testing.folder import FolderSink, FolderTarget
 from twophase.testing.harness import Row, SinkHarness, fresh_name
 
@@ -28,7 +33,7 @@ class FolderHarness(SinkHarness):
         return FolderTarget(self.root).rows()
 
 
-class TestFolderSink(ArrowSinkContract):
+class TestFolderSink(ArrowSinkContract, RewindContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> FolderHarness:
         return FolderHarness(tmp_path / "target")

@@ -10,12 +10,17 @@ import pytest
 
 from harness.selection import representatives
 from tests.testing.sqlite_harness import SqliteHarness
-from twophase.testing.contract import ArrowSinkContract, RewindKillContract, SinkKillContract
+from twophase.testing.contract import (
+    ArrowSinkContract,
+    RewindContract,
+    RewindKillContract,
+    SinkKillContract,
+)
 
 pytestmark = pytest.mark.part("contract")
 
 
-class TestSqliteSink(ArrowSinkContract):
+class TestSqliteSink(ArrowSinkContract, RewindContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> SqliteHarness:
         return SqliteHarness(tmp_path)

@@ -148,8 +148,10 @@ def starts(world: World, state: State) -> Iterator[Transition[State]]:
 def traced(
     world: World, state: State, number: int, first: int, pending: tuple[int, ...]
 ) -> Iterator[Transition[State]]:
-    """A driver that has reported of a savepoint which it restores. Where no history has its
-    checkpoint any more, it is too old, and the driver says nothing.
+    """A driver that has reported of a savepoint which it restores.
+
+    No history may have its checkpoint any more: then it is too old, and the driver says nothing; or
+    those after it had no rows, so that no sink is ahead of it where the job has moved.
 
     Args:
         world: of the trace.
@@ -159,24 +161,24 @@ def traced(
         pending: of those that it has yet to commit.
     """
     owner, found = len(state.drivers) + 1, []
-    for history in (log.read(state.log)[0], *([state.copy] if state.copy else [])):
+
+    def restores(of: Lineage, adopting: tuple[Decision, ...]) -> Driver:
+        base = of.base if first > 1 or number == 0 else of.base + number
+        begins = Lineage(owner, base, first, (*of.ancestors, (of.id, number)))
+        return Driver(owner, steps.REMEMBER, begins=begins, adopting=adopting, savepoint=True)
+
+    histories = (log.read(state.log)[0], *([state.copy] if state.copy else []))
+    for history in histories:
         for place, decision in enumerate(history.decisions):
             if decision.number != number:
                 continue
             [of] = [known for known in history.lineages if known.id == decision.lineage]
-            base = of.base if first > 1 or number == 0 else of.base + number
-            ancestors = (*of.ancestors, decision[:2])
             known = history.decisions[: place + 1]
-            found.append(
-                Driver(
-                    owner,
-                    steps.REMEMBER,
-                    begins=Lineage(owner, base, first, ancestors),
-                    adopting=tuple(one for one in known if one.number in pending),
-                    savepoint=True,
-                )
-            )
-    for driver in found or [Driver(owner, steps.REMEMBER)]:
+            found.append(restores(of, tuple(one for one in known if one.number in pending)))
+    if not found:
+        lineages = dict.fromkeys(of for history in histories for of in history.lineages)
+        found = [Driver(owner, steps.REMEMBER), *(restores(of, ()) for of in lineages)]
+    for driver in found:
         yield _started(state, driver, world.budget, ("restores the savepoint", owner))
 
 

@@ -8,19 +8,24 @@ import pytest
 
 from harness.selection import representatives
 from harness.staged_sink_harness import FileHarness
-from twophase.testing.contract import ArrowSinkContract, RewindKillContract, SinkKillContract
+from twophase.testing.contract import (
+    ArrowSinkContract,
+    RewindContract,
+    RewindKillContract,
+    SinkKillContract,
+)
 
 pytestmark = pytest.mark.part("files")
 
 
-class TestFileSink(ArrowSinkContract):
+class TestFileSink(ArrowSinkContract, RewindContract):
     @pytest.fixture(params=representatives(["parquet", "orc", "json", "csv"], {"parquet"}))
     def harness(self, request: pytest.FixtureRequest, tmp_path: Path) -> FileHarness:
         return FileHarness(tmp_path / "orders", format=request.param)
 
 
 @pytest.mark.proof
-class TestPartitionedFileSink(ArrowSinkContract):
+class TestPartitionedFileSink(ArrowSinkContract, RewindContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> FileHarness:
         return FileHarness(tmp_path / "orders", partition_by=["name"])

@@ -2,7 +2,14 @@
 
 from twophase.testing.contract.arrow import ArrowSinkContract
 from twophase.testing.contract.kill import SinkKillContract
+from twophase.testing.contract.rewind import RewindContract
 from twophase.testing.contract.rewind_kill import RewindKillContract
 from twophase.testing.contract.sink import SinkContract
 
-__all__ = ["ArrowSinkContract", "RewindKillContract", "SinkContract", "SinkKillContract"]
+__all__ = [
+    "ArrowSinkContract",
+    "RewindContract",
+    "RewindKillContract",
+    "SinkContract",
+    "SinkKillContract",
+]

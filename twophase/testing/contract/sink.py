@@ -17,7 +17,6 @@ from twophase.testing.contract.fencing import FenceContract
 from twophase.testing.contract.phases import PhasesContract
 from twophase.testing.contract.predecessors import PredecessorContract
 from twophase.testing.contract.proofs import ProofContract
-from twophase.testing.contract.rewind import RewindContract
 from twophase.testing.contract.rows import RowContract
 
 
@@ -28,6 +27,5 @@ class SinkContract(
     AbortContract,
     FenceContract,
     ProofContract,
-    RewindContract,
 ):
     """The contract of every sink: subclass it, and provide the fixture `harness` only."""
