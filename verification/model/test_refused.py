@@ -18,7 +18,7 @@ import pytest
 from twophase import events
 from twophase.ids import Attempt
 from verification.model.conformance import RejectedTraceError, accept
-from verification.model.event_map import VERBS, Trace, TracedWorld
+from verification.model.event_map import OF_NO_STEP, VERBS, Trace, TracedWorld
 from verification.simulation.supervisor import run
 from verification.simulation.telling import Ended, Started
 
@@ -74,7 +74,7 @@ def of_the_same(trace: Trace, place: int) -> list[int]:
     return [
         at
         for at, (other, event) in enumerate(trace)
-        if other == number and not isinstance(event, Started | Ended)
+        if other == number and not isinstance(event, (Started, Ended, *OF_NO_STEP))
     ]
 
 
@@ -224,11 +224,9 @@ def altered(trace: Trace, place: int) -> Iterator[events.Event]:
             case "piece", str():
                 new = [*renamed(trace, value)]
             case "pieces", tuple():
-                new = [
-                    (*value, value[0]),
-                    *((piece, *value[1:]) for piece in renamed(trace, value[0])),
-                ]
-                new += [value[1:], (*value, f"{value[0]}0")] if is_recovering(later) else []
+                new = [(piece, *value[1:]) for piece in renamed(trace, value[0])]
+                if is_recovering(later):
+                    new += [value[1:], (*value, value[0]), (*value, f"{value[0]}0")]
             case _:
                 pass
         for changed in new:
