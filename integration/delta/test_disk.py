@@ -181,8 +181,9 @@ def test_a_disk_that_turns_read_only_in_phase_2_has_the_commit_repeated(
 def test_a_job_goes_on_when_a_disk_was_full_for_a_while(
     table: DeltaHarness, tmp_path: Path
 ) -> None:
-    """Full in phase 1 of the second checkpoint, where Spark's tasks fail and the query restarts,
-    and in phase 2 of the third.
+    """Full in phase 1 of the second checkpoint, where the query restarts, and in phase 2 of the
+    third. Whether the piece's intent still fits, and a task of Spark's fails, or not even that,
+    depends on the size of the disk's blocks.
     """
     rows, disk = make_input(tmp_path / "in", 4), table.folder.parent
     heard: list[Event] = []
@@ -205,7 +206,8 @@ def test_a_job_goes_on_when_a_disk_was_full_for_a_while(
     assert job.await_termination()
     assert fills == set()
     [refused] = [event for event in heard if isinstance(event, CheckpointDeclined)]
-    assert (refused.checkpoint, refused.reason, refused.will_retry) == (1, "TASK_FAILURE", False)
+    assert (refused.checkpoint, refused.will_retry) == (1, False)
+    assert refused.reason in ("TASK_FAILURE", "CHECKPOINT_DECLINED")
     assert "No space left on device" in refused.cause
     retried = [event for event in heard if isinstance(event, CommitRetried)]
     assert {event.checkpoint for event in retried} == {2}
