@@ -196,7 +196,8 @@ class Scenario:
             verdict = self.verdict(sink)
             assert verdict.exact, f"{sink}: {verdict}"
             assert verdict.produced == self.produced
-            assert self.prepared(sink) == []
+            left = self.prepared(sink)
+            assert left == [], f"{sink}: {left} are prepared"
             canary = self.sql(sink, f"SELECT * FROM {CANARY} ORDER BY id")
             assert [tuple(row) for row in canary] == [(1, "untouched"), (2, "as it was")]
 
