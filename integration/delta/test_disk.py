@@ -34,6 +34,8 @@ from twophase.runtime.batch import declined
 pytestmark = [pytest.mark.part("delta"), pytest.mark.proof]
 
 _BLOCK = b"\0" * 4096
+INTENT = 2 * len(_BLOCK)
+"""The room that the record of a piece takes: the file, and its checksum."""
 
 
 @pytest.fixture
@@ -58,8 +60,8 @@ def table(delta_spark: SparkSession, disk: Path) -> DeltaHarness:
     return DeltaHarness(delta_spark, disk / "orders")
 
 
-def fill(folder: Path) -> None:
-    """Take all room on the disk of a folder."""
+def fill(folder: Path, left: int = 0) -> None:
+    """Take all room on the disk of a folder but the last `left` bytes."""
     with (folder / "filler").open("wb", buffering=0) as file:
         try:
             while True:
@@ -67,6 +69,7 @@ def fill(folder: Path) -> None:
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
+        file.truncate(file.tell() - left)
 
 
 def remount(folder: Path, how: str) -> None:
@@ -178,23 +181,28 @@ def test_a_disk_that_turns_read_only_in_phase_2_has_the_commit_repeated(
     assert table.ids() == [0, 1, 2]
 
 
+@pytest.mark.parametrize(
+    ("left", "reason", "cause"),
+    [
+        pytest.param(0, "CHECKPOINT_DECLINED", "No space left on device", id="for the intent"),
+        pytest.param(INTENT, "TASK_FAILURE", "SQLSTATE: 58030", id="for the rows"),
+    ],
+)
 def test_a_job_goes_on_when_a_disk_was_full_for_a_while(
-    table: DeltaHarness, tmp_path: Path
+    table: DeltaHarness, tmp_path: Path, left: int, reason: str, cause: str
 ) -> None:
-    """Full in phase 1 of the second checkpoint, where the query restarts, and in phase 2 of the
-    third. Whether the piece's intent still fits, and a task of Spark's fails, or not even that,
-    depends on the size of the disk's blocks.
+    """Full in phase 1 of the second checkpoint, where the driver cannot write the piece's intent or
+    Spark's tasks fail, and the query restarts; and in phase 2 of the third.
     """
     rows, disk = make_input(tmp_path / "in", 4), table.folder.parent
     heard: list[Event] = []
-    fills = {(CheckpointTriggered, 1), (CheckpointDecided, 2)}
+    fills = {(CheckpointTriggered, 1): left, (CheckpointDecided, 2): 0}
 
     def observe(event: Event) -> None:
         heard.append(event)
         at = (type(event), getattr(event, "checkpoint", None))
         if at in fills:
-            fills.remove(at)
-            fill(disk)
+            fill(disk, fills.pop(at))
         elif isinstance(event, CheckpointDeclined | CommitRetried):
             (disk / "filler").unlink(missing_ok=True)
 
@@ -204,11 +212,10 @@ def test_a_job_goes_on_when_a_disk_was_full_for_a_while(
     )
     job = writer.sink("lake", table.new_sink()).observer(observe).trigger(availableNow=True).start()
     assert job.await_termination()
-    assert fills == set()
+    assert fills == {}
     [refused] = [event for event in heard if isinstance(event, CheckpointDeclined)]
-    assert (refused.checkpoint, refused.will_retry) == (1, False)
-    assert refused.reason in ("TASK_FAILURE", "CHECKPOINT_DECLINED")
-    assert "No space left on device" in refused.cause
+    assert (refused.checkpoint, refused.reason, refused.will_retry) == (1, reason, False)
+    assert cause in refused.cause
     retried = [event for event in heard if isinstance(event, CommitRetried)]
     assert {event.checkpoint for event in retried} == {2}
     assert "No space left on device" in retried[0].reason

@@ -9,7 +9,6 @@ from typing import Any
 from harness.nemesis import Ended, held_at
 from integration.without_spark import source
 from integration.without_spark.points import (
-    IN_RECOVERY,
     Leaves,
     in_checkpoint,
     in_recovery,
@@ -305,11 +304,12 @@ def stopped_at(scenario: Scenario, point: str, **settings: Any) -> PlainDriver:
     """A driver that is stopped at a point, of its recovery or of checkpoint 1, with all that is
     said to be there then.
     """
-    recovering = point in IN_RECOVERY and point not in in_checkpoint(scenario.kinds)
+    recovery = in_recovery(scenario.kinds)
+    recovering = point in recovery and point not in in_checkpoint(scenario.kinds)
     if recovering:
         scenario.produce(2)
-        die_in_checkpoint_of(scenario, IN_RECOVERY[point][0], 1)
-        leaves = IN_RECOVERY[point][1]
+        left_by, leaves = recovery[point]
+        die_in_checkpoint_of(scenario, left_by, 1)
     elif point in in_workers(scenario.kinds):  # one worker is held, all others have pre-committed
         leaves = Leaves(decided=False)
     else:

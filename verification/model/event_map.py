@@ -220,8 +220,10 @@ class TracedWorld(World):
         return _in_order((*xid[:4], branch(xid)) for xid in xids)
 
     def _named(self, sink: str, texts: Sequence[str]) -> tuple[tuple[Any, ...], ...]:
+        is_repeated = len({*texts}) < len(texts)
+
         def branch(name: _Name) -> int:
-            if name.sink != sink:
+            if name.sink != sink or is_repeated:
                 return _ELSEWHERE
             known = self.committed.get((sink, name.attempt), [])
             return known.index(name.text) if name.text in known else -1

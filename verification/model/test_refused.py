@@ -224,9 +224,11 @@ def altered(trace: Trace, place: int) -> Iterator[events.Event]:
             case "piece", str():
                 new = [*renamed(trace, value)]
             case "pieces", tuple():
-                new = [(piece, *value[1:]) for piece in renamed(trace, value[0])]
-                if is_recovering(later):
-                    new += [value[1:], (*value, value[0]), (*value, f"{value[0]}0")]
+                new = [
+                    (*value, value[0]),
+                    *((piece, *value[1:]) for piece in renamed(trace, value[0])),
+                ]
+                new += [value[1:], (*value, f"{value[0]}0")] if is_recovering(later) else []
             case _:
                 pass
         for changed in new:

@@ -447,6 +447,11 @@ class Oracle:
         """That of the driver whose turn it is, or whose task has it; empty if it is nobody's."""
         return self.folders.get(self._process(), "")
 
+    def _is_overtaken(self) -> bool:
+        """Whether the newest fence is another driver's."""
+        newest = max(self.generation, key=self.generation.__getitem__)
+        return self.fencers[newest] is not self._process()
+
     def _process(self) -> Process:
         process = self.scheduler.current.process
         return process.parent or process
@@ -508,7 +513,8 @@ class Oracle:
         there = self.visible.keys() | (self.undone - missing) | self.emptied
         # By the mark of a driver over another folder, or before a rewind that a newer driver has
         # made since: whoever acts on it is found at COMMITTED.
-        if xid in self.taken | self.repaired.withdrawn | self.saved.taken_back:
+        before_a_rewind = xid in self.saved.taken_back and self._is_overtaken()
+        if xid in self.taken or xid in self.repaired.withdrawn or before_a_rewind:
             return
         self.holds(xid in there, f"I4: {xid} is taken for committed and is not")
         decision = self._decision_of(xid)

@@ -1,9 +1,11 @@
 """Rewind: a sink that has `CanRewind` removes what was committed after a checkpoint, and no more.
 
-class TestMySink(ArrowSinkContract, RewindContract):
-    @pytest.fixture
-    def harness(self, tmp_path) -> MyHarness:
-        return MyHarness(tmp_path)
+    class TestMySink(ArrowSinkContract, RewindContract):
+        @pytest.fixture
+        def harness(self, tmp_path) -> MyHarness:
+            return MyHarness(tmp_path)
+
+The sink has to be able to rewind with the harness's options.
 """
 
 from __future__ import annotations
