@@ -117,3 +117,28 @@ def test_a_partition_that_was_overwritten_is_refused(table: HiveHarness) -> None
     table.sql("INSERT OVERWRITE {table} PARTITION (dt='b') VALUES (2, 'compacted', 1.5)")
     with pytest.raises(RestoreRefusedError, match="is not in the table any more"):
         rewind(table)
+
+
+@pytest.fixture
+def plain(hive_spark: SparkSession) -> HiveHarness:
+    """A table without partitions, and two checkpoints."""
+    table = HiveHarness(hive_spark, create=True)
+    sink = table.opened()
+    for number in range(2):
+        assert commit(sink, table.write(sink, orders([number]), number)) == [Committed()]
+    return table
+
+
+def test_a_table_without_partitions_is_rewound(plain: HiveHarness) -> None:
+    sink = rewind(plain)
+    assert ids(plain) == [0]
+    assert sink.history().committed == KEEP
+
+
+def test_a_table_without_partitions_that_is_elsewhere_is_refused(plain: HiveHarness) -> None:
+    sink = plain.opened(RESTORING)
+    plain.sql(f"ALTER TABLE {{table}} SET LOCATION '{plain.path}_elsewhere'")
+    for call in (lambda: sink.check_rewind(KEEP), lambda: sink.rewind(KEEP, RESTORING)):
+        with pytest.raises(RestoreRefusedError, match="the table is at"):
+            call()
+    assert len(plain.files()) == 2

@@ -251,9 +251,10 @@ class Catalog:
             known = {"": Place(self._path(found.location()), table_format(found))}
             expected = {"": Place(str(root), table.format)}
             name, columns = self._identifier(table.name), table.partition_columns
-            for partition in self._items(
-                self._java.sessionState().catalog().listPartitions(name, self._option())
-            ):
+            catalog = self._java.sessionState().catalog()
+            # Hive refuses to list the partitions of a table that has no partition columns.
+            listed = self._items(catalog.listPartitions(name, self._option())) if columns else []
+            for partition in listed:
                 spec = dict(self._class(_CONVERTERS).asJava(partition.spec()))
                 path = "/".join(folders(columns, specified(columns, spec)))
                 known[path] = self._place(partition.storage(), table, found)

@@ -25,9 +25,11 @@ SAVED_EVERY = 100
 SPARK_RETAINS = 100
 """Spark's `spark.sql.streaming.minBatchesToRetain`."""
 PIECES = 2
-MORE_BYTES = 6 * 1024 * 1024
-"""The table of the interpreter's own strings grows by about 4 MB at once. A body that is kept for
-each checkpoint is more than that.
+MORE_BYTES = 1024 * 1024
+"""A body that is kept for each checkpoint is more than that."""
+LARGE_BYTES = 1024 * 1024
+"""Tables of the interpreter, such as that of its strings, double at once. Their size depends on
+what else this process has run; what they hold is counted by itself.
 """
 
 
@@ -54,6 +56,7 @@ class MemoryWorld(World):
         self.driver.events.clear()
         for target in self.targets.values():
             target.visible.clear()
+            target.written.clear()
 
     def prune(self, number: int) -> None:
         """Delete what Spark has deleted by micro-batch `number`."""
@@ -72,7 +75,7 @@ class Kept:
         files: in its folder, without Spark's.
         ledger: proofs in each target.
         prepared: pieces that wait in each target.
-        memory: bytes that this process has allocated.
+        memory: bytes that this process has allocated, in blocks below `LARGE_BYTES`.
     """
 
     files: int
@@ -118,7 +121,11 @@ class Savepoints:
             len(found),
             max(len(target.ledger) for target in targets),
             max(len(target.prepared) for target in targets),
-            tracemalloc.get_traced_memory()[0],
+            sum(
+                trace.size
+                for trace in tracemalloc.take_snapshot().traces
+                if trace.size < LARGE_BYTES
+            ),
         )
 
 
