@@ -55,6 +55,7 @@ _ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _ARROW_ROWS_DEFAULT = "10000"
 _ARROW_ROWS_OURS = "50000"
 _SPARK_SHOWN = 600
+_CAUSED_BY = "Caused by: "
 
 # Spark stops a query cleanly when it finds this text in an error. Any other error would fail the
 # query, and that of a cancelled job can overflow the stack in the regular expression that
@@ -345,12 +346,14 @@ def declined(error: BaseException, what: str) -> TwoPhaseError:
 
 
 def _brief(text: str) -> str:
+    """Return the root cause, if Spark names one, and the first lines, without stack frames."""
     lines = [
         line.strip()
         for line in text.splitlines()
         if line.strip() and not line.lstrip().startswith(("at ", "File "))
     ]
-    return " | ".join(lines[:3])
+    causes = [line for line in lines if line.startswith(_CAUSED_BY)]
+    return " | ".join(dict.fromkeys([*causes[-1:], *lines[:3]]))
 
 
 def _write(frame: DataFrame, sink: JobSink, transaction: TransactionId) -> list[Committable]:

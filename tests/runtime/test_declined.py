@@ -1,0 +1,29 @@
+"""What the message of a declined attempt says of an error that Spark passed on as text."""
+
+from __future__ import annotations
+
+import pytest
+
+from twophase.runtime.batch import declined
+
+ABORTED = "Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times"
+FULL = "Caused by: java.io.IOException: No space left on device"
+WRITING = "Caused by: org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed"
+FRAME = "\tat org.apache.spark.scheduler.Task.run(Task.scala:147)"
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        pytest.param([ABORTED], ABORTED, id="one line"),
+        pytest.param([ABORTED, FRAME, FULL, FRAME], f"{FULL} | {ABORTED}", id="one cause"),
+        pytest.param(
+            [ABORTED, FRAME, "Driver stacktrace:", FRAME, WRITING, FRAME, FULL, FRAME],
+            f"{FULL} | {ABORTED} | Driver stacktrace: | {WRITING}",
+            id="the last cause of several",
+        ),
+    ],
+)
+def test_the_root_cause_comes_first(lines: list[str], expected: str) -> None:
+    error = declined(RuntimeError("\n".join(lines)), "Checkpoint 3 of sink 'facts'")
+    assert error.what == f"Checkpoint 3 of sink 'facts' failed: RuntimeError: {expected!r}."
