@@ -182,14 +182,14 @@ def test_a_disk_that_turns_read_only_in_phase_2_has_the_commit_repeated(
 
 
 @pytest.mark.parametrize(
-    ("left", "reason", "cause"),
+    ("left", "reason"),
     [
-        pytest.param(0, "CHECKPOINT_DECLINED", "No space left on device", id="for the intent"),
-        pytest.param(INTENT, "TASK_FAILURE", "SQLSTATE: 58030", id="for the rows"),
+        pytest.param(0, "CHECKPOINT_DECLINED", id="for the intent"),
+        pytest.param(INTENT, "TASK_FAILURE", id="for the rows"),
     ],
 )
 def test_a_job_goes_on_when_a_disk_was_full_for_a_while(
-    table: DeltaHarness, tmp_path: Path, left: int, reason: str, cause: str
+    table: DeltaHarness, tmp_path: Path, left: int, reason: str
 ) -> None:
     """Full in phase 1 of the second checkpoint, where the driver cannot write the piece's intent or
     Spark's tasks fail, and the query restarts; and in phase 2 of the third.
@@ -215,7 +215,7 @@ def test_a_job_goes_on_when_a_disk_was_full_for_a_while(
     assert fills == {}
     [refused] = [event for event in heard if isinstance(event, CheckpointDeclined)]
     assert (refused.checkpoint, refused.reason, refused.will_retry) == (1, reason, False)
-    assert cause in refused.cause
+    assert "No space left on device" in refused.cause
     retried = [event for event in heard if isinstance(event, CommitRetried)]
     assert {event.checkpoint for event in retried} == {2}
     assert "No space left on device" in retried[0].reason
