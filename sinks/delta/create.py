@@ -59,15 +59,7 @@ def make_table(jvm: Jvm, table: str, rows: StructType, partition_by: Sequence[st
         ConfigError: Spark does not accept its name or a column.
         PreflightError: it cannot be written.
     """
-    # Spark would find a column in another case, and the table's partition columns would
-    # differ from the option.
-    unknown = [name for name in partition_by if name not in rows.names]
-    if unknown:
-        raise ConfigError(
-            f"The table {table} cannot be made: the partition columns {unknown} are not in the "
-            "rows. Nothing was written.",
-            remedy="correct partition_by, or the rows.",
-        )
+    _check_columns(table, rows, partition_by)
     try:
         create_table(jvm, table, rows, partition_by)
     except AnalysisException as error:
@@ -81,6 +73,18 @@ def make_table(jvm: Jvm, table: str, rows: StructType, partition_by: Sequence[st
             remedy="see that there is room, and give the driver's account "
             "the right to write there.",
         ) from error
+
+
+def _check_columns(table: str, rows: StructType, partition_by: Sequence[str]) -> None:
+    # Spark would find a column in another case, and the table's partition columns would
+    # differ from the option.
+    unknown = [name for name in partition_by if name not in rows.names]
+    if unknown:
+        raise ConfigError(
+            f"The table {table} cannot be made: the partition columns {unknown} are not in the "
+            "rows. Nothing was written.",
+            remedy="correct partition_by, or the rows.",
+        )
 
 
 def first_line(error: Exception) -> str:

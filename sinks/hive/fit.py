@@ -27,21 +27,14 @@ def fit(rows: pa.Schema, table: HiveTable, static: Mapping[str, str]) -> dict[st
         ConfigError: they do not fit; the message names every column that does not.
     """
     given = {field.name.lower(): field for field in rows}
-    partitions = zip(table.partition_columns, table.partition_types, strict=True)
-    dynamic = [pa.field(name, kind) for name, kind in partitions if name not in static]
-    expected = [*table.columns, *dynamic]
     problems = _static_problems(table, static)
     found: dict[str, str] = {}
-    for column in expected:
+    for column in [*table.columns, *_dynamic(table, static)]:
         field = given.pop(column.name.lower(), None)
-        if field is None:
-            problems.append(f"column {column.name!r} is not in the rows")
-        elif not same_type(field.type, column.type):
-            problems.append(
-                f"column {column.name!r}: the rows have {field.type}, the table has {column.type}"
-            )
-        else:
+        if field is not None and same_type(field.type, column.type):
             found[field.name] = column.name
+        else:
+            problems.append(_problem(column, field))
     problems += [f"column {field.name!r} is not in the table" for field in given.values()]
     if problems:
         raise ConfigError(
@@ -49,6 +42,17 @@ def fit(rows: pa.Schema, table: HiveTable, static: Mapping[str, str]) -> dict[st
             remedy="change the rows, for example with select and cast, or the table.",
         )
     return found
+
+
+def _dynamic(table: HiveTable, static: Mapping[str, str]) -> list[pa.Field]:
+    partitions = zip(table.partition_columns, table.partition_types, strict=True)
+    return [pa.field(name, kind) for name, kind in partitions if name not in static]
+
+
+def _problem(column: pa.Field, field: pa.Field | None) -> str:
+    if field is None:
+        return f"column {column.name!r} is not in the rows"
+    return f"column {column.name!r}: the rows have {field.type}, the table has {column.type}"
 
 
 def _static_problems(table: HiveTable, static: Mapping[str, str]) -> list[str]:

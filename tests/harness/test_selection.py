@@ -106,7 +106,7 @@ def test_each_share_has_as_many_commits() -> None:
         for line in (ROOT / ".ci" / "run").read_text().splitlines()
         if re.match("(commit|share)=", line)
     ]
-    commits = [hashlib.sha1(str(number).encode()).hexdigest() for number in range(1000)]
+    commits = [hashlib.sha1(str(number).encode()).hexdigest() for number in range(4000)]
     script = ["git() { echo $asked; }", "while read asked; do", *lines, "echo $share; done"]
     done = subprocess.run(
         ["bash", "-eu", "-c", "\n".join(script)],
@@ -116,7 +116,7 @@ def test_each_share_has_as_many_commits() -> None:
         check=True,
     )
     taken = Counter(done.stdout.split())
-    assert {*taken} == {f"{number}/10" for number in range(1, 11)}
+    assert {*taken} == {f"{number}/40" for number in range(1, 41)}
     assert sum(taken.values()) == len(commits)
     assert min(taken.values()) > 0.7 * len(commits) / len(taken)
 

@@ -18,6 +18,7 @@ from twophase.cli.checkpoint_list import CheckpointList, Entry, offsets_of, read
 from twophase.cli.display.text import clean, count, duration, local_time, size
 from twophase.cli.options import verbose_option
 from twophase.state.entries import AcceptedLoss, Adoption, Repair, Rewrite
+from twophase.state.stats import CheckpointStats
 
 _WIDTH_ELSEWHERE = 200  # not a terminal: a row stays on one line
 _LINEAGE_CHARS = 8
@@ -236,14 +237,18 @@ def _entry_to_json(entry: Entry) -> dict[str, Any]:
             "sources": [{"format": name, "offsets": entries} for name, entries in offsets_of(body)],
             "pending_commits": dict(entry.pending),
         }
-    if (stats := entry.stats) is not None:
-        value |= {
-            "pre_commit_ms": stats.pre_commit_ms,
-            "decide_ms": stats.decide_ms,
-            "commit_ms": stats.commit_ms,
-            "declined": [
-                {"attempt": str(one.attempt), "reason": one.reason, "cause": one.cause}
-                for one in stats.declined
-            ],
-        }
+    if entry.stats is not None:
+        value |= _stats_to_json(entry.stats)
     return value
+
+
+def _stats_to_json(stats: CheckpointStats) -> dict[str, Any]:
+    return {
+        "pre_commit_ms": stats.pre_commit_ms,
+        "decide_ms": stats.decide_ms,
+        "commit_ms": stats.commit_ms,
+        "declined": [
+            {"attempt": str(one.attempt), "reason": one.reason, "cause": one.cause}
+            for one in stats.declined
+        ],
+    }

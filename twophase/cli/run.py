@@ -105,21 +105,37 @@ def run(
       options: {checkpointLocation: /chk/orders}
       trigger: {processingTime: 10 s}
     """
-    given: dict[str, Any] = {
+    overrides = _given(restore, sink_ahead, checkpoint_location)
+    job = load_job_file(job_file, overrides, available_now=available_now)
+    if dry_run:
+        _show_restore(job, verbose=verbose)
+    else:
+        _run_job(job, ProgressMode(progress), verbose=verbose)
+
+
+def _given(
+    restore: str | None, sink_ahead: str | None, checkpoint_location: str | None
+) -> dict[str, Any]:
+    """Return the options of the job that the command line sets."""
+    given = {
         "restore.path": restore,
         "restore.sink_ahead": sink_ahead,
         "checkpointLocation": checkpoint_location,
     }
-    overrides = {key: value for key, value in given.items() if value is not None}
-    job = load_job_file(job_file, overrides, available_now=available_now)
-    sinks = make_sinks(job)
-    if dry_run:
-        from twophase.cli.dry_run import show_restore
+    return {key: value for key, value in given.items() if value is not None}
 
-        show_restore(job, sinks, verbose=verbose)
-        return
+
+def _show_restore(job: JobFile, *, verbose: bool) -> None:
+    # Imported here: a run does not need it, and starts sooner.
+    from twophase.cli.dry_run import show_restore
+
+    show_restore(job, make_sinks(job), verbose=verbose)
+
+
+def _run_job(job: JobFile, progress: ProgressMode, *, verbose: bool) -> None:
+    sinks = make_sinks(job)
     conf = spark_conf(job, sinks)
-    view = make_view(ProgressMode(progress), job.name, JobConsole(highlight=False))
+    view = make_view(progress, job.name, JobConsole(highlight=False))
     output = SparkOutput(view.print_line)
     quick = job.spark.quick_start and not is_switched_off()
     start = Start(job.name, job.spark.master, conf, quick, modules_of_workers(job, sinks), verbose)

@@ -53,7 +53,18 @@ def stop_on_signals(
         _start_thread("twophase-stop", _stop, stop, first)
 
     _start_thread("twophase-signals", _read_signals, reading, begin)
-    pipe_before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    try:
+        with _signals_to(writing):
+            yield
+    finally:
+        deadline.cancel()
+        os.close(writing)
+
+
+@contextmanager
+def _signals_to(pipe: int) -> Iterator[None]:
+    """Write the number of each signal to a pipe, instead of acting on it."""
+    pipe_before = signal.set_wakeup_fd(pipe, warn_on_full_buffer=False)
     before = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
     try:
         yield
@@ -61,8 +72,6 @@ def stop_on_signals(
         for number, handler in before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(pipe_before)
-        deadline.cancel()
-        os.close(writing)
 
 
 def _start_thread(name: str, target: Callable[..., None], *args: object) -> None:

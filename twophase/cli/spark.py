@@ -93,6 +93,30 @@ def spark_session(
     archive = find_archive(jars or (), conf) if start.quick else None
     configuration = _configuration(start, conf)
     is_this_python = not {PYTHON_VARIABLE, DRIVER_PYTHON_VARIABLE} & {*os.environ}
+    context = _start_or_say_why(
+        start, configuration, archive, output, meanwhile, fetching=jars is None
+    )
+    try:
+        if jars is None:
+            archive = _note_jars(conf, context) if start.quick else None
+        session = SparkSession.builder.getOrCreate()
+        if start.quick and is_this_python:
+            skip_lookup(session)
+        yield Started(session, archive)
+    finally:
+        _stop(context)
+
+
+def _start_or_say_why(
+    start: Start,
+    configuration: SparkConf,
+    archive: ClassArchive | None,
+    output: SparkOutput,
+    meanwhile: Callable[[], object],
+    *,
+    fetching: bool,
+) -> SparkContext:
+    """Start Spark; errors of `meanwhile` pass as they are."""
     of_meanwhile: list[Exception] = []
 
     def noted() -> None:
@@ -103,21 +127,12 @@ def spark_session(
             raise
 
     try:
-        context = _start(start, configuration, archive, output, noted, fetching=jars is None)
+        return _start(start, configuration, archive, output, noted, fetching=fetching)
     except Exception as error:
         if error in of_meanwhile:
             raise
         output.print_kept()
         raise _does_not_start(error) from error
-    try:
-        if jars is None:
-            archive = _note_jars(conf, context) if start.quick else None
-        session = SparkSession.builder.getOrCreate()
-        if start.quick and is_this_python:
-            skip_lookup(session)
-        yield Started(session, archive)
-    finally:
-        _stop(context)
 
 
 def _does_not_start(error: Exception) -> PreflightError:

@@ -56,12 +56,7 @@ class JobSavepoints:
             SavepointError: another one is under way, or this one could not be made.
         """
         if drain:
-            raise ConfigError(
-                f"Job {self._name!r}: drain is not supported. Draining fires all event-time timers "
-                "and closes all windows, as if the sources had ended; Spark has no way to move a "
-                "query's watermark to the end of time. The job was not stopped.",
-                remedy="stop it with drain=False: open windows stay in the savepoint.",
-            )
+            raise _cannot_drain(self._name)
         path = savepoint_path(self._name, path, self._options)
         with self._alone():
             self._maker.check(path)
@@ -88,3 +83,12 @@ class JobSavepoints:
             yield
         finally:
             self._lock.release()
+
+
+def _cannot_drain(job: str) -> ConfigError:
+    return ConfigError(
+        f"Job {job!r}: drain is not supported. Draining fires all event-time timers "
+        "and closes all windows, as if the sources had ended; Spark has no way to move a "
+        "query's watermark to the end of time. The job was not stopped.",
+        remedy="stop it with drain=False: open windows stay in the savepoint.",
+    )

@@ -164,12 +164,7 @@ class OperatorStates:
             _source_line(found.pop(0)) if (found := waiting.get(_key_of(leg))) else None
             for leg in self._legs
         ]
-        surplus = [
-            f"source {uid!r} of {name}" if uid else f"a source of {name}"
-            for (name, uid), left in waiting.items()
-            for _ in left
-        ]
-        surplus += self._surplus_functions(checkpoint)
+        surplus = [*_surplus_sources(waiting), *self._surplus_functions(checkpoint)]
         _check_place(checkpoint, surplus, options)
         return tuple(lines)
 
@@ -224,6 +219,15 @@ def _source_state(leg: SourceLeg, line: str | None) -> dict[str, Any]:
         "source": source,
         "entries": kafka.to_entries(line),
     }
+
+
+def _surplus_sources(waiting: Mapping[_SourceKey, Sequence[Any]]) -> list[str]:
+    """Return the name of each source that the state has and the plan does not."""
+    return [
+        f"source {uid!r} of {name}" if uid else f"a source of {name}"
+        for (name, uid), left in waiting.items()
+        for _ in left
+    ]
 
 
 def _source_line(state: Mapping[str, Any]) -> str | None:

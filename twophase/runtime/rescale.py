@@ -100,12 +100,7 @@ class Rescaler:
             try:
                 self._lay(scratch)
                 rescale = self._repartition(scratch, repartition)
-                bodies = dict.fromkeys([*savepoint.pending_paths(), savepoint.manifest.body])
-                for file in savepoint.manifest.files:
-                    if file.path in bodies:
-                        writer.add(file.path, savepoint.content(file))
-                for cut in files_of_cut(scratch, rescale.batch, None):
-                    writer.add(f"spark/{cut.path}", cut.content())
+                self._copy(writer, scratch, rescale)
             finally:
                 shutil.rmtree(scratch, ignore_errors=True)
             return writer.complete(
@@ -139,6 +134,16 @@ class Rescaler:
                 "Nothing of the new savepoint is left.",
                 remedy="restore it as it is: more partitions would not help this plan.",
             )
+
+    def _copy(self, writer: SavepointWriter, scratch: Path, rescale: Rescale) -> None:
+        """Step 4."""
+        savepoint = self._savepoint
+        bodies = dict.fromkeys([*savepoint.pending_paths(), savepoint.manifest.body])
+        for file in savepoint.manifest.files:
+            if file.path in bodies:
+                writer.add(file.path, savepoint.content(file))
+        for cut in files_of_cut(scratch, rescale.batch, None):
+            writer.add(f"spark/{cut.path}", cut.content())
 
     def _repartition(self, scratch: Path, repartition: Repartition) -> Rescale:
         """Step 3."""

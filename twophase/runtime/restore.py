@@ -8,7 +8,7 @@ alone decides nothing. It may also name a savepoint (runtime/savepoint_restore.p
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -112,22 +112,25 @@ def restored_checkpoint(
     """
     if not lineage.restored_from:
         return None
-    folder = Path(lineage.restored_from)
     found = _read_restored(job, lineage, options)
     if isinstance(found, CompletedCheckpoint):
         return found
     if options.allow_non_restored_state:
         _log.warning(
             "job %s: the functions of lineage %s begin without the state of %s, which is gone: %s",
-            *(job, lineage.id, folder, found.what),
+            *(job, lineage.id, Path(lineage.restored_from), found.what),
         )
         return None
-    raise CheckpointMissingError(
+    raise _beginning_gone(job, lineage, found) from found
+
+
+def _beginning_gone(job: str, lineage: Lineage, found: TwoPhaseError) -> CheckpointMissingError:
+    return CheckpointMissingError(
         f"Job {job!r}: its lineage {lineage.id} has no checkpoint of its own yet, and the one that "
-        f"it began with is gone from {folder}: {found.what} The job's functions would begin "
-        "without their state. No rows were written.",
+        f"it began with is gone from {Path(lineage.restored_from)}: {found.what} The job's "
+        "functions would begin without their state. No rows were written.",
         remedy="restore that folder, or set restore.allow_non_restored_state to begin without it.",
-    ) from found
+    )
 
 
 def _read_restored(
@@ -165,34 +168,43 @@ def read_checkpoint(
     Raises:
         TwoPhaseError: as `load_restore`.
     """
-    if options.sink_ahead is SinkAhead.FORK:
-        raise ConfigError(
-            f"Job {job!r}: restore.sink_ahead=fork begins with a savepoint, and {folder} is none. "
-            "Nothing was written.",
-            remedy="make a savepoint of the other job: twophase savepoint create JOB.yaml PATH",
-        )
+    _check_no_fork(job, folder, options)
     found = _find(job, folder, options)
     if isinstance(found, TwoPhaseError):
         raise found
     decisions = found.history.decisions
     place = decisions.index(found.decision)
     rewinds_own = options.sink_ahead is SinkAhead.REWIND and folder.parent.parent == root
-    later = [decision for decision in decisions[place + 1 :] if not decision.committed]
-    if later and not rewinds_own:
-        raise RestoreRefusedError(
-            f"Job {job!r}: cannot restore from {folder}: checkpoint {later[-1].checkpoint} was "
-            "decided after it and must still be committed; it would be aborted. "
-            "Nothing was written.",
-            remedy=f"restore from {folder.parent.parent / later[-1].folder}.",
-        )
+    if not rewinds_own:
+        _check_later(job, folder, decisions[place + 1 :])
     uncommitted = [decision for decision in decisions[: place + 1] if not decision.committed]
-    read = found.store.read
     restored = found.store.read_with_states(
         found.decision, may_drop=options.allow_non_restored_state
     )
     [continued] = [one for one in found.history.lineages if one.id == restored.lineage]
     ancestors = {**continued.ancestors, restored.lineage: restored.checkpoint}
-    return restored, tuple(read(decision) for decision in uncommitted), ancestors
+    return restored, tuple(map(found.store.read, uncommitted)), ancestors
+
+
+def _check_no_fork(job: str, folder: Path, options: JobOptions) -> None:
+    if options.sink_ahead is SinkAhead.FORK:
+        raise ConfigError(
+            f"Job {job!r}: restore.sink_ahead=fork begins with a savepoint, and {folder} is none. "
+            "Nothing was written.",
+            remedy="make a savepoint of the other job: twophase savepoint create JOB.yaml PATH",
+        )
+
+
+def _check_later(job: str, folder: Path, later: Sequence[Decision]) -> None:
+    """Check that no later checkpoint waits for its commit: it would be aborted (I2)."""
+    waiting = [decision for decision in later if not decision.committed]
+    if waiting:
+        raise RestoreRefusedError(
+            f"Job {job!r}: cannot restore from {folder}: checkpoint {waiting[-1].checkpoint} was "
+            "decided after it and must still be committed; it would be aborted. "
+            "Nothing was written.",
+            remedy=f"restore from {folder.parent.parent / waiting[-1].folder}.",
+        )
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ job = (twophase.write_stream(orders, name="orders")
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
@@ -90,14 +90,7 @@ class StreamWriter:
             ConfigError: the name is taken or invalid, `sink` is not a sink, or its type or
                 options are invalid.
         """
-        where = f"Job {self._name!r}, sink {name!r}"
-        if isinstance(sink, str):
-            sink = make_sink(where, load_sink(where, sink), options)
-        elif options:
-            raise ConfigError(
-                f"{where}: {', '.join(sorted(options))} given beside a {type(sink).__name__}.",
-                remedy="give the options to the sink itself.",
-            )
+        sink = _resolved(f"Job {self._name!r}, sink {name!r}", sink, options)
         if check_name("sink", name) in self._sinks:
             twice = f"Job {self._name!r} has two sinks named {name!r}."
             raise ConfigError(twice, remedy="give each its own name.")
@@ -179,3 +172,20 @@ class StreamWriter:
                 observers=tuple(self._observers),
             )
         )
+
+
+def _resolved(where: str, sink: Sink | str, options: Mapping[str, Any]) -> Sink:
+    """Return a sink as it was given, or one of the given type with these options.
+
+    Raises:
+        ConfigError: there is no such type, or options are given beside a sink.
+    """
+    if isinstance(sink, str):
+        made: Sink = make_sink(where, load_sink(where, sink), options)
+        return made
+    if options:
+        raise ConfigError(
+            f"{where}: {', '.join(sorted(options))} given beside a {type(sink).__name__}.",
+            remedy="give the options to the sink itself.",
+        )
+    return sink

@@ -48,15 +48,18 @@ def cached(
         prefix = f".{name}{_PARTIAL}"
         for leftover in root.glob(f"{prefix}*"):  # from a killed build: we hold its lock
             shutil.rmtree(leftover, ignore_errors=True)
-        partial = Path(tempfile.mkdtemp(prefix=prefix, dir=root))
-        try:
-            build(partial)
-            shutil.rmtree(target, ignore_errors=True)  # there may be one that is not whole
-            partial.rename(target)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
+        _build(Path(tempfile.mkdtemp(prefix=prefix, dir=root)), target, build)
     return target
+
+
+def _build(partial: Path, target: Path, build: Callable[[Path], None]) -> None:
+    try:
+        build(partial)
+        shutil.rmtree(target, ignore_errors=True)  # there may be one that is not whole
+        partial.rename(target)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
 
 
 def drop_leftovers(pattern: str, is_wanted: Callable[[Path], bool]) -> None:

@@ -108,15 +108,7 @@ def decode_manifest(kind: str, data: bytes, where: str) -> Manifest:
         NewerFormatError: a newer version of twophase has written it.
     """
     try:
-        fields = codec.decode(kind, data, where)
-    except CorruptRecordError as error:
-        what = error.what.partition(": ")[2].partition(". ")[0]
-        raise CorruptRecordError(
-            f"The savepoint's manifest {where} is damaged: {what}. Nothing was started or written.",
-            remedy=COPY_AGAIN,
-        ) from None
-    try:
-        manifest = Manifest.from_json(fields)
+        manifest = Manifest.from_json(_fields(kind, data, where))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise NewerFormatError(
             f"The manifest {where} is whole and lacks or has unknown fields, as of a newer "
@@ -131,6 +123,17 @@ def decode_manifest(kind: str, data: bytes, where: str) -> Manifest:
             remedy=COPY_AGAIN,
         )
     return manifest
+
+
+def _fields(kind: str, data: bytes, where: str) -> dict[str, Any]:
+    try:
+        return codec.decode(kind, data, where)
+    except CorruptRecordError as error:
+        what = error.what.partition(": ")[2].partition(". ")[0]
+        raise CorruptRecordError(
+            f"The savepoint's manifest {where} is damaged: {what}. Nothing was started or written.",
+            remedy=COPY_AGAIN,
+        ) from None
 
 
 def _is_plain(path: str) -> bool:

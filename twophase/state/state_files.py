@@ -46,28 +46,30 @@ def write_states(
         OSError, AlreadyExistsError, UnclearOutcomeError: a file may be incomplete; decline
             the attempt.
     """
-    names = count()
+    names = map(str, count())
 
     def placed(state: FunctionState) -> FunctionState:
         if state.data is None:
             raise AssertionError(f"state {state.name!r} was not read from its file")
         if len(state.data) <= threshold:
             return replace(state, file=None)
-        content = codec.encode_bytes(_KIND, state.data)
-        file = StateFile(str(next(names)), len(content), digest(content))
-        storage.create(f"{checkpoint.state_folder}/{file.name}", content, _CRASH_POINTS)
-        return replace(state, file=file)
+        return replace(state, file=_write(storage, checkpoint, next(names), state.data))
 
     written = replace(
         checkpoint,
         function_states={
-            uid: tuple(placed(state) for state in states)
-            for uid, states in checkpoint.function_states.items()
+            uid: tuple(map(placed, states)) for uid, states in checkpoint.function_states.items()
         },
     )
     if written.state_files:
         failpoint("O05")
     return written
+
+
+def _write(storage: Storage, checkpoint: CompletedCheckpoint, name: str, data: bytes) -> StateFile:
+    content = codec.encode_bytes(_KIND, data)
+    storage.create(f"{checkpoint.state_folder}/{name}", content, _CRASH_POINTS)
+    return StateFile(name, len(content), digest(content))
 
 
 def read_states(

@@ -19,8 +19,9 @@ DEAR = {
     *("whole", "two drivers", "overtaken", "folded", "on MySQL 9.7", "on MariaDB", "lost folder"),
     *("rewound", "forked", "copied", "on MySQL 8.0"),
 }
-"""They cost two thirds of all; in `make test` smaller ones with the same faults stand for them, and for a
-fork its mutants."""
+"""They cost two thirds of all; in `make test` smaller ones with the same faults stand for them, and
+for a fork its mutants.
+"""
 REPRESENTATIVES = [world for world in SMALL if world.name not in DEAR]
 AT_LEAST = {"representatives": (REPRESENTATIVES, 80_000), "all": (SMALL, 200_000)}
 

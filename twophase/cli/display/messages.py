@@ -25,14 +25,8 @@ def describe(event: Event, progress: Progress) -> str | None:
             return _committed(event, progress)
         case RecoveryFinished():
             return _recovered(event)
-        case CheckpointDeclined(checkpoint=number, attempt=attempt) if ended_by_stop(event):
-            undecided = f"checkpoint {number} ({attempt}) was not decided before the stop"
-            return f"{undecided}: nothing of it is visible, the next start writes its rows"
-        case CheckpointDeclined(
-            checkpoint=number, attempt=attempt, reason=reason, cause=cause, will_retry=again
-        ):
-            then = "it is tried again" if again else "the query fails"
-            return f"checkpoint {number} ({attempt}) declined, {then}: {reason}: {cause}"
+        case CheckpointDeclined():
+            return _declined(event)
         case CommitRetried(
             checkpoint=number, sink=sink, reason=reason, waiting_s=waiting_s, next_in_s=next_s
         ):
@@ -55,6 +49,15 @@ def describe(event: Event, progress: Progress) -> str | None:
             return f"restart {restart} in {duration(delay_s)}: {cause}"
         case _:
             return None
+
+
+def _declined(event: CheckpointDeclined) -> str:
+    attempt = f"checkpoint {event.checkpoint} ({event.attempt})"
+    if ended_by_stop(event):
+        undecided = f"{attempt} was not decided before the stop"
+        return f"{undecided}: nothing of it is visible, the next start writes its rows"
+    then = "it is tried again" if event.will_retry else "the query fails"
+    return f"{attempt} declined, {then}: {event.reason}: {event.cause}"
 
 
 def _committed(event: CheckpointCommitted, progress: Progress) -> str:

@@ -137,10 +137,7 @@ def load_job_file(
     checked = _in_file(where, lambda: JobOptions.parse(options, f"{where}: options"))
     trigger = {"availableNow": True} if available_now else _trigger(where, top.trigger)
     if top.trigger is not None and checked.interval_s is not None:
-        raise ConfigError(
-            f"{where}: trigger and options.checkpoint.interval both say when a checkpoint begins.",
-            remedy="keep one of the two.",
-        )
+        raise _two_triggers(where)
     return JobFile(
         path=path,
         name=_name(where, "job", top.name),
@@ -150,6 +147,13 @@ def load_job_file(
         sinks=_sinks(where, top.sinks),
         options=options,
         trigger=trigger,
+    )
+
+
+def _two_triggers(where: str) -> ConfigError:
+    return ConfigError(
+        f"{where}: trigger and options.checkpoint.interval both say when a checkpoint begins.",
+        remedy="keep one of the two.",
     )
 
 

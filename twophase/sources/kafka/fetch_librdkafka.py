@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
@@ -40,10 +41,7 @@ def fetch(
     """
     # A new consumer for each read, so that its queue cannot hold anything from an earlier
     # assignment. It costs 10 ms.
-    consumer = Consumer(settings(options))
-    usual = gc.get_threshold()
-    gc.set_threshold(_GC_THRESHOLD, *usual[1:])
-    try:
+    with closing(Consumer(settings(options))) as consumer, _rare_collections():
         consumer.assign([TopicPartition(item.topic, item.partition, item.start)])
         position, most = item.start, _BLOCK
         while position < item.end:
@@ -61,9 +59,16 @@ def fetch(
                 messages = [message for message in messages if message.offset() < item.end]
             if messages:
                 yield _block(messages, wanted)
+
+
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    usual = gc.get_threshold()
+    gc.set_threshold(_GC_THRESHOLD, *usual[1:])
+    try:
+        yield
     finally:
         gc.set_threshold(*usual)
-        consumer.close()
 
 
 def _next_request(messages: Sequence[Any]) -> int:

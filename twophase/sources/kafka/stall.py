@@ -39,13 +39,16 @@ class StallAlarm:
         for key, offset in held.items():
             since = self._held[key][1] if self._held.get(key, (None, 0.0))[0] == offset else now
             if now - since >= PATIENCE_S:
-                warnings.append(
-                    f"{key} has stood at its last stable offset {offset} for "
-                    f"{now - since:.0f} s while {highs[key].offset - offset} offsets wait behind "
-                    "it: a transaction is open. `kafka-transactions.sh find-hanging` names its "
-                    "producer."
-                )
+                warnings.append(_warning(key, offset, now - since, highs[key].offset - offset))
                 since = now
             kept[key] = (offset, since)
         self._held = kept
         return warnings
+
+
+def _warning(partition: Partition, offset: int, stood_s: float, waiting: int) -> str:
+    return (
+        f"{partition} has stood at its last stable offset {offset} for {stood_s:.0f} s while "
+        f"{waiting} offsets wait behind it: a transaction is open. "
+        "`kafka-transactions.sh find-hanging` names its producer."
+    )
