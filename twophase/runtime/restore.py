@@ -185,6 +185,8 @@ def read_checkpoint(
             "Nothing was written.",
             remedy=f"restore from {folder.parent.parent / later[-1].folder}.",
         )
+    if not rewinds_own:
+        _check_none_ahead(job, folder, found.history, found.decision)
     uncommitted = [decision for decision in decisions[: place + 1] if not decision.committed]
     read = found.store.read
     restored = found.store.read_with_states(
@@ -193,6 +195,18 @@ def read_checkpoint(
     [continued] = [one for one in found.history.lineages if one.id == restored.lineage]
     ancestors = {**continued.ancestors, restored.lineage: restored.checkpoint}
     return restored, tuple(read(decision) for decision in uncommitted), ancestors
+
+
+def _check_none_ahead(job: str, folder: Path, history: History, decision: Decision) -> None:
+    """Check that no sink must still commit what its log has decided after a checkpoint."""
+    for ahead in history.ahead_of({decision.lineage: decision.checkpoint}):
+        raise RestoreRefusedError(
+            f"Job {job!r}: cannot restore from {folder}: sink {ahead.sink!r} commits checkpoint "
+            f"{ahead.checkpoint} after it, ahead of the others; it would be aborted, or its rows "
+            "written twice. Nothing was written.",
+            remedy="start the job in that folder without restore.path to go on from it; or take "
+            "the rows back there, with restore.sink_ahead=rewind.",
+        )
 
 
 @dataclass(frozen=True)
