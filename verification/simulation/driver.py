@@ -127,6 +127,7 @@ def job_options(
         "checkpoint.tolerable_failures": world.options.tolerable_failures,
         "checkpoint.num_retained": world.options.num_retained,
         "checkpoint.max_concurrent": world.options.max_concurrent,
+        "checkpoint.mode": world.mode(),
     }
     return JobOptions.parse(given | (restore if restore_path else {}), "job")
 
