@@ -83,7 +83,11 @@ class Scenario:
             else SqlTarget(servers[kind], scratch)
             for kind in kinds
         }
-        self._options = {"restart.delay": "10 ms", "commit.backoff": "20 ms", **(options or {})}
+        self._options: dict[str, Any] = {
+            "restart.delay": "10 ms",
+            "commit.backoff": "20 ms",
+            **(options or {}),
+        }
         self._base = {
             "job": self.job,
             "location": str(self.location),
@@ -112,7 +116,7 @@ class Scenario:
 
     def change_options(self, options: Mapping[str, Any]) -> None:
         """Let later drivers have other options."""
-        self.settings["options"] = self._options | options
+        self.settings["options"] = {**self._options, **options}
 
     def finish(self) -> None:
         """A driver without failpoints ends cleanly, having written everything."""

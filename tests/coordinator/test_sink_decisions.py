@@ -28,6 +28,7 @@ from twophase.config import JobOptions, SinkAhead
 from twophase.coordinator.adopt import AdoptionRepair
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.pending import PendingCheckpoint
+from twophase.coordinator.recovery_steps import Restore
 from twophase.coordinator.release import release_checkpoints
 from twophase.coordinator.rewrite import Lost, RewriteRepair
 from twophase.errors import (
@@ -613,3 +614,52 @@ def test_without_the_log_a_checkpoint_of_all_sinks_is_adopted(
     shutil.rmtree(folder)
     folder.mkdir(mode=0o700)
     assert AdoptionRepair(context(folder, targets, AHEAD), frozen).plan().checkpoint == 1
+
+
+def elsewhere(tmp_path: Path, targets: Targets, restore: Restore) -> Driver:
+    """A driver that restores a savepoint of checkpoint 0 into a folder of its own."""
+    driver = Driver(tmp_path / "elsewhere", targets, AHEAD)
+    driver.coordinator.recover(None, restore)
+    driver.coordinator.begin_lineage(restore.lineage)
+    return driver
+
+
+def test_a_savepoint_before_it_is_refused_in_another_folder(
+    driver: Driver, another: Another, folder: Path, tmp_path: Path, targets: Targets
+) -> None:
+    restore = restoring(completed_of(folder, 0), committed=True)
+    die_ahead(driver, "A02")
+    with pytest.raises(RestoreRefusedError, match="'facts' has committed checkpoint 1"):
+        elsewhere(tmp_path, targets, restore)
+    another(options=AHEAD).recover().run(1)
+    whole(targets, 2)
+
+
+def test_a_savepoint_before_it_is_rewound_to_in_another_folder(
+    driver: Driver, another: Another, folder: Path, tmp_path: Path, targets: Targets
+) -> None:
+    restore = restoring(completed_of(folder, 0), committed=True)
+    die_ahead(driver, "A02")
+    elsewhere(tmp_path, targets, replace(restore, sink_ahead=SinkAhead.REWIND)).run(1)
+    whole(targets, 2)
+    with pytest.raises(CheckpointMissingError):
+        another(options=AHEAD).recover()
+
+
+@pytest.mark.parametrize("policy", [SinkAhead.REFUSE, SinkAhead.REWIND])
+def test_what_no_target_shows_yet_is_written_again_in_another_folder(
+    driver: Driver,
+    another: Another,
+    folder: Path,
+    tmp_path: Path,
+    targets: Targets,
+    policy: SinkAhead,
+) -> None:
+    """As any decision of a log that the restored folder does not have (decision 0025)."""
+    restore = restoring(completed_of(folder, 0), committed=True)
+    die_ahead(driver, "A01")
+    elsewhere(tmp_path, targets, replace(restore, sink_ahead=policy)).run(1)
+    whole(targets, 2)
+    with pytest.raises(CheckpointMissingError):
+        another(options=AHEAD).recover()
+    whole(targets, 2)

@@ -49,8 +49,8 @@ What is in it
         is lost; a driver over a copy of
     the folder beside the one over the original; a target that is restored from a backup of any age,
         or swapped for an empty one; savepoints, made at any time and restored in the job's folder
-        or beside an empty one; a rewind to one, and another job that begins with one; sinks that commit
-        ahead of each other, in any order, or do not.
+        or beside an empty one; a rewind to one, and another job that begins with one; sinks
+        that commit ahead of each other, in any order, or do not.
 
 What is not
     Bytes (I9), targets (I10), clocks, back-off, the bodies beside the log, Spark's own folder (it
