@@ -68,6 +68,7 @@ from verification.simulation.worlds import (
     REPAIRED,
     RESTORED_TARGET,
     SAVED,
+    SAVED_AHEAD,
     SWAPPED,
     in_world,
 )
@@ -488,6 +489,10 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
     "pieces of a sink that is ahead count as orphans": (
         AHEAD,
         [_LEFT_AHEAD, (CheckpointCompleter, "pieces_to_commit", _pieces_of_whole_checkpoints)],
+    ),
+    "a rewind that has begun leaves a sink ahead": (
+        SAVED_AHEAD,
+        [(History, "_kept", lambda self, _: self.sink_decisions)],
     ),
     "a fold forgets the sinks that are ahead": (
         AHEAD,

@@ -216,7 +216,8 @@ class Oracle:
         for xid in xids:
             self.holds(self.is_prepared(xid), f"H14: {name} is decided, {xid} is not prepared")
         chunk = json.loads(record["end"][0])["next"] - 1
-        self.ahead[key] = Decision(path, "", *key[1:3], attempt, chunk, xids)
+        no_body = f"{root}/chk/none/_metadata"
+        self.ahead[key] = Decision(path, no_body, *key[1:3], attempt, chunk, xids)
 
     def _replace_ahead(
         self, key: tuple[str, str, int], name: str, listed: Mapping[str, str]

@@ -15,6 +15,7 @@ from verification.simulation.worlds import (
     REPAIRED,
     RESTORED_TARGET,
     SAVED,
+    SAVED_AHEAD,
     SWAPPED,
 )
 
@@ -28,6 +29,7 @@ SEEDS = {
     RELEASED: range(100),
     SAVED: range(60),
     AHEAD: range(100),
+    SAVED_AHEAD: range(60),
 }
 HAPPENS = {
     COPIED: [
@@ -56,6 +58,10 @@ HAPPENS = {
         *("restored with a rewind", "forked", *(f"S{number:02}" for number in range(1, 14))),
     ],
     AHEAD: ["A01", "A02"],
+    SAVED_AHEAD: [
+        *("A01", "A02", "refused: too old", "restored with a rewind", "forked"),
+        *("restored: here", "restored: moved"),
+    ],
 }
 
 

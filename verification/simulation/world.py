@@ -34,7 +34,7 @@ from verification.simulation.spark import Input, QueryLog, context_of
 from verification.simulation.statements import Statements
 from verification.simulation.telling import Telling
 from verification.simulation.threads import Condition, Lock
-from verification.simulation.worlds import AHEAD
+from verification.simulation.worlds import WITH_SINKS_AHEAD
 
 MAX_STEPS = 60_000
 _BACKUP = "/data/backup"
@@ -131,7 +131,7 @@ class World:
 
     def mode(self) -> str:
         """The job's option `checkpoint.mode` for the next driver. It may change between runs."""
-        if self.options.world != AHEAD:
+        if self.options.world not in WITH_SINKS_AHEAD:
             return "exactly_once"
         return self.scheduler.random.choice(("at_least_once", "at_least_once", "exactly_once"))
 
