@@ -607,6 +607,18 @@ def test_without_the_log_a_checkpoint_of_some_sinks_is_not_adopted(
     assert AdoptionRepair(context(folder, targets, {}), frozen).plan().checkpoint == 1
 
 
+def test_a_checkpoint_that_the_log_has_decided_is_adopted_whole(
+    driver: Driver, folder: Path, targets: Targets
+) -> None:
+    def nothing_for_lake(pending: PendingCheckpoint) -> None:
+        _write_some(driver, pending, ["facts"])
+        pending.acknowledge("lake", [])
+
+    driver.run(1, nothing_for_lake)
+    shutil.rmtree(folder / "chk")
+    assert AdoptionRepair(context(folder, targets, AHEAD), frozen).plan().checkpoint == 1
+
+
 def test_without_the_log_a_checkpoint_of_all_sinks_is_adopted(
     driver: Driver, folder: Path, targets: Targets
 ) -> None:

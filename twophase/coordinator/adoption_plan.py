@@ -131,7 +131,7 @@ class AdoptionPlanner:
             for name, memory in remembered.items()
         }
         lineage = self._newest_lineage(history, sinks, order, adopted)
-        self._check_whole(lineage, adopted.get(lineage, -1), remembered)
+        self._check_whole(history, (lineage, adopted.get(lineage, -1)), remembered)
         return AdoptionPlan(
             lineage=lineage,
             checkpoint=adopted.get(lineage, -1),
@@ -172,14 +172,16 @@ class AdoptionPlanner:
             )
 
     def _check_whole(
-        self, lineage: str, checkpoint: int, remembered: Mapping[str, SinkHistory]
+        self, history: History, newest: tuple[str, int], remembered: Mapping[str, SinkHistory]
     ) -> None:
-        """Check that the newest checkpoint is not that of a sink that was ahead.
+        """Check that the newest checkpoint is decided, or not that of a sink that was ahead.
 
         Raises:
             StopJobError: sinks may commit ahead, and not all of them have proof of it.
         """
-        if self._context.options.mode is not CheckpointMode.AT_LEAST_ONCE:
+        lineage, checkpoint = newest
+        is_decided = any((one.lineage, one.checkpoint) == newest for one in history.decisions)
+        if is_decided or self._context.options.mode is not CheckpointMode.AT_LEAST_ONCE:
             return
         has = [
             name
