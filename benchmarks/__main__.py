@@ -7,6 +7,7 @@ from __future__ import annotations
 import click
 
 from benchmarks import (
+    commit_ahead,
     commit_behind,
     file_commit,
     kafka_to_delta,
@@ -29,6 +30,7 @@ _COMMANDS = (
     start.command,
     several_sinks.command,
     commit_behind.command,
+    commit_ahead.command,
     visibility.command,
     protocol_cost.command,
     file_commit.command,

@@ -14,6 +14,7 @@ import pytest
 
 SPLIT = frozenset(
     {
+        "integration/without_spark/test_ahead.py",
         "integration/without_spark/test_behind.py",
         "integration/without_spark/test_kills.py",
         "integration/without_spark/test_servers.py",

@@ -125,6 +125,8 @@ def test_values_may_be_strings_as_spark_gives_them() -> None:
 def test_checkpoints_may_be_under_way_at_once_unless_each_is_to_be_followed_by_a_pause() -> None:
     assert parse().max_concurrent == 1
     assert parse(**{"checkpoint.max_concurrent": "3"}).max_concurrent == 3
+    said = refuses(**{"checkpoint.max_concurrent": 2, "checkpoint.mode": "at_least_once"})
+    assert "checkpoint.mode at_least_once needs checkpoint.max_concurrent = 1" in said
     said = refuses(**{"checkpoint.max_concurrent": 2, "checkpoint.min_pause": "1 s"})
     assert (
         "option 'checkpoint.min_pause' is '1 s': a pause after each commit needs "

@@ -137,9 +137,10 @@ def _explain(cls: type[Options], error: ValidationError, where: str) -> str:
 
 
 class CheckpointMode(StrEnum):
-    """Delivery guarantee. There is only one; a job that asks for another is rejected."""
+    """Delivery guarantee: of all sinks together, or of each sink alone."""
 
     EXACTLY_ONCE = "exactly_once"
+    AT_LEAST_ONCE = "at_least_once"
 
 
 class ExternalizedRetention(StrEnum):
@@ -201,7 +202,10 @@ class JobOptions(Options):
     mode: CheckpointMode = Field(
         default=CheckpointMode.EXACTLY_ONCE,
         alias="checkpoint.mode",
-        description="the delivery guarantee; `exactly_once` is the only one",
+        description="the delivery guarantee: `exactly_once` for all sinks together; with "
+        "`at_least_once` a sink commits as soon as it has acknowledged, before the others "
+        "([architecture](architecture.md#sinks-that-commit-ahead)); "
+        "not with `checkpoint.max_concurrent` above 1",
     )
     timeout_s: Duration = Field(
         default=600.0,
@@ -366,6 +370,14 @@ class JobOptions(Options):
     def other_keys(cls) -> list[str]:
         """Return Flink's keys."""
         return [key.name for key in KEYS]
+
+    @field_validator("max_concurrent")
+    @classmethod
+    def _ahead_alone(cls, max_concurrent: int, info: ValidationInfo) -> int:
+        """A sink is ahead in the one checkpoint that follows the newest decided one."""
+        if max_concurrent > 1 and info.data.get("mode") is CheckpointMode.AT_LEAST_ONCE:
+            raise ValueError("checkpoint.mode at_least_once needs checkpoint.max_concurrent = 1")
+        return max_concurrent
 
     @field_validator("min_pause_s")
     @classmethod

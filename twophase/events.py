@@ -92,6 +92,17 @@ class CheckpointDecided(Event):
 
 
 @dataclass(frozen=True)
+class SinkDecided(Event):
+    """A sink commits its pieces of the checkpoint ahead of the others, which may still fail."""
+
+    checkpoint: int
+    attempt: Attempt
+    sink: str
+    pieces: int
+    rows: int
+
+
+@dataclass(frozen=True)
 class PieceCommitted(Event):
     """A sink has proven one piece committed. `proof` is empty if this call committed it."""
 

@@ -26,6 +26,8 @@ The crash points of the protocol:
     C17  old bodies and records are being deleted
     C18  recovery has appended its fence        C19  it has committed one decided checkpoint
     C20  it is aborting orphans                 C22  it has committed all that is decided
+    A01  a sink is decided ahead of the others, committed nowhere
+    A02  it has committed, the others have not acknowledged
     G01  a job that was stopped gives its checkpoints up, nothing is recorded
     G02  it is recorded, their bodies are still there
     E01  a worker has written rows              E02  as C03, where only the worker dies

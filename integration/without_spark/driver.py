@@ -254,7 +254,7 @@ class Query:
         self._log.finish(number)
 
     def _pre_commit(self, pending: PendingCheckpoint) -> None:
-        """All tasks of all sinks side by side; a sink is acknowledged when its
+        """All tasks of all sinks that are asked side by side; a sink is acknowledged when its
         last task is back.
         """
         starts, ends = (
@@ -264,6 +264,7 @@ class Query:
         tasks = [
             Task(name, index, ranges, WriterTask(sink, pending.transaction(name)))
             for name, sink in self._driver.sinks.items()
+            if name not in pending.decided
             for index, ranges in enumerate(parts)
         ]
         results: dict[str, dict[int, Committable | None]] = defaultdict(dict)

@@ -83,12 +83,17 @@ class Scenario:
             else SqlTarget(servers[kind], scratch)
             for kind in kinds
         }
+        self._options: dict[str, Any] = {
+            "restart.delay": "10 ms",
+            "commit.backoff": "20 ms",
+            **(options or {}),
+        }
         self._base = {
             "job": self.job,
             "location": str(self.location),
             "produced": str(self._input),
             "batch": BATCH,
-            "options": {"restart.delay": "10 ms", "commit.backoff": "20 ms", **(options or {})},
+            "options": self._options,
             "sinks": {name: target.sink() for name, target in self.targets.items()},
         }
 
@@ -108,6 +113,10 @@ class Scenario:
     def run(self, arm: str = "", **settings: Any) -> Ended:
         """Run a driver until its input is used up."""
         return self.start(arm, **settings).wait(TIMEOUT_S)
+
+    def change_options(self, options: Mapping[str, Any]) -> None:
+        """Let later drivers have other options."""
+        self.settings["options"] = {**self._options, **options}
 
     def finish(self) -> None:
         """A driver without failpoints ends cleanly, having written everything."""

@@ -100,6 +100,49 @@ def lose_a_worker(scenario: Scenario, point: str, number: int) -> Ended:
     return ended
 
 
+# -- sinks that commit ahead ----------------------------------------------------------------------
+
+AHEAD = {"checkpoint.mode": "at_least_once"}
+
+
+def die_ahead(scenario: Scenario, point: str, number: int) -> str:
+    """The driver kills itself in checkpoint `number` with one sink ahead; return that sink.
+
+    Which of the sinks acknowledges first is up to their tasks.
+    """
+    scenario.produce(number + 1)
+    killed(scenario.run(f"{point}=kill", arm_from=number), point)
+    return check_ahead(scenario, point, number)
+
+
+def check_ahead(scenario: Scenario, point: str, number: int) -> str:
+    """One sink has or gets checkpoint `number`, which is not decided; return its name."""
+    state = scenario.state()
+    assert (state.decided, state.committed) == (number, number)
+    [ahead] = scenario.history().sink_decisions
+    assert (ahead.checkpoint, len(ahead.pieces)) == (number, source.PARTITIONS)
+    for name, pieces in zip(scenario.targets, state.targets, strict=True):
+        visible = {VISIBLE_AHEAD.get(point, 0)} if name == ahead.sink else {0}
+        assert (pieces.visible - number * BATCH) // PIECE in visible, f"{name}: {pieces}"
+        if name == ahead.sink:
+            whole = pieces.prepared * PIECE + pieces.visible
+            assert whole == (number + 1) * BATCH, f"{name}: {pieces}"
+    return ahead.sink
+
+
+VISIBLE_AHEAD = {"C13": 1, "C14": 1, "C15": 2, "A02": 2, "C06": 2, "C07": 2, "C18": 0, "C22": 2}
+"""Pieces of the sink that is ahead whose rows are visible after a kill there; 0 elsewhere."""
+
+
+def die_ahead_twice(scenario: Scenario, first: str, second: str, number: int) -> None:
+    """A driver leaves a sink ahead, and the next one kills itself in its recovery or in the retry:
+    the same sink is ahead.
+    """
+    sink = die_ahead(scenario, first, number)
+    killed(scenario.run(f"{second}=kill"), second)
+    assert check_ahead(scenario, second, number) == sink
+
+
 # -- commits behind the next micro-batch -----------------------------------------------------------
 
 UNDER_WAY = 3

@@ -78,6 +78,15 @@ def behind(scenario: Scenario, _: Servers) -> None:
     steps.die_in_commit_behind(scenario, "C11")
 
 
+def ahead_at(point: str) -> Callable[[Scenario, Servers], None]:
+    def case(scenario: Scenario, _: Servers) -> None:
+        scenario.produce(3)
+        steps.killed(scenario.run(f"{point}=kill", arm_from=2), point)
+        scenario.goes_on()
+
+    return case
+
+
 def ends_with(error: type[TwoPhaseError], said: str) -> str:
     """What the failure says if a driver ends by name; one that dies of anything else has another
     code and another last line.
@@ -129,6 +138,21 @@ SHOWN = {
     "the end does not wait for the commits behind": Shown(
         lambda scenario, _: steps.end_with_commits_behind(scenario), "lost=", options=steps.BEHIND
     ),
+    "a sink commits ahead without a record": Shown(
+        ahead_at("A02"),
+        ends_with(CheckpointMissingError, "has committed checkpoint 2, but the checkpoint store"),
+        "two_servers",
+        steps.AHEAD,
+    ),
+    "a retry asks a sink that is ahead to write again": Shown(
+        ahead_at("A02"), "decided twice|duplicated=20", "two_servers", steps.AHEAD
+    ),
+    "pieces of a sink that is ahead count as orphans": Shown(
+        ahead_at("A01"),
+        ends_with(LostCommittableError, "neither prepared nor committed"),
+        "two_servers",
+        steps.AHEAD,
+    ),
 }
 
 _POWER_CUT = "a power cut: what a killed process has written stays in the kernel's memory"
@@ -145,6 +169,13 @@ NOT_SHOWN = {
     "checkpoints are given up before they are committed": _RELEASE,
     "checkpoints are given up and attempts left open": _RELEASE,
     "a start does not look whether the checkpoints were given up": _RELEASE,
+    "a recovery leaves a sink that is ahead to the next commit": (
+        "the commit of the checkpoint makes up for it; the simulation looks at each recovery"
+    ),
+    "a rewind that has begun leaves a sink ahead": _SAVEPOINT,
+    "a fold forgets the sinks that are ahead": (
+        "a log of 33 records, without a checkpoint in between"
+    ),
     "a savepoint leaves out what waits to be committed": _SAVEPOINT,
     "a savepoint of a stopped job is of a checkpoint before its newest": _SAVEPOINT,
     "a savepoint is called finished before it is committed": _SAVEPOINT,

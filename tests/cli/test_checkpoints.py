@@ -26,8 +26,14 @@ from twophase.state.entries import (
     Note,
     Released,
     Rewrite,
+    SinkDecision,
 )
-from twophase.state.records import CommittedRecord, ReleasedRecord, RepairedRecord
+from twophase.state.records import (
+    CommittedRecord,
+    ReleasedRecord,
+    RepairedRecord,
+    SinkDecidedRecord,
+)
 from twophase.state.stats import CheckpointStats, DeclinedAttempt
 from twophase.state.storage import ReadOnlyStorage
 from twophase.state.store import CompletedCheckpointStore
@@ -78,6 +84,29 @@ def test_a_job_that_has_given_up_its_checkpoints_says_so(job_folder: JobFolder) 
     found = json.loads(show(job_folder.root, "--json").stdout)
     assert found["released"] == asdict(released)
     assert found["checkpoints"] == []
+
+
+def test_a_sink_that_is_ahead_is_named(job_folder: JobFolder) -> None:
+    job_folder.commit(0)
+    body = job_folder.checkpoint(1)
+    offsets, pieces = body.offsets, tuple(body.committables["facts"])
+    job_folder.log.append(
+        SinkDecidedRecord(
+            SinkDecision(
+                *(LINEAGE, 1, "facts", body.attempt, offsets.hash),
+                *(offsets.start, offsets.end, pieces),
+            )
+        )
+    )
+    (line,) = [
+        line for line in show(job_folder.root).stdout.splitlines() if line.startswith("ahead: ")
+    ]
+    assert line == (
+        "ahead: sink facts has or gets 30 rows of checkpoint 1 (1.2), which is not decided in "
+        "the others"
+    )
+    found = json.loads(show(job_folder.root, "--json").stdout)
+    assert found["ahead"] == [{"sink": "facts", "checkpoint": 1, "attempt": "1.2"}]
 
 
 def test_what_was_written_again_is_listed(job_folder: JobFolder) -> None:

@@ -338,7 +338,7 @@ def test_each_record_is_what_it_was(sequence: int) -> None:
 def test_every_kind_of_record_is_there() -> None:
     found = {
         read_record(path).kind
-        for folder in ("job", "folded", "released", "rewinding")
+        for folder in ("job", "folded", "released", "rewinding", "ahead")
         for path in (GOLDEN / folder / "log").iterdir()
     }
     assert found == {kind.kind for kind in Record.__args__}
@@ -689,6 +689,17 @@ def test_a_rewind_that_was_begun_is_known(golden: Path) -> None:
     found = JobLog(LocalStorage(golden / "rewinding"), "orders").read()
     assert found.rewinding == Rewinding("/savepoints/orders-1", {A: 0})
     assert (found.generation, [one.checkpoint for one in found.decisions]) == (2, [0, 1])
+
+
+def test_sinks_that_commit_ahead_are_known(golden: Path) -> None:
+    found = JobLog(LocalStorage(golden / "ahead"), "orders").read()
+    assert [(one.sink, one.checkpoint, one.attempt) for one in found.sink_decisions] == [
+        ("facts", 1, Attempt(2, 1)),
+        ("lake", 1, Attempt(3, 1)),
+    ]
+    [pieces, _] = [one.pieces for one in found.sink_decisions]
+    assert [str(piece.subtask) for piece in pieces] == ["0.100", "1.101"]
+    assert [one.checkpoint for one in found.decisions] == [0]
 
 
 def test_a_folder_whose_checkpoints_were_given_up_is_known_as_one(golden: Path) -> None:

@@ -17,7 +17,7 @@ from rich.text import Text
 from twophase.cli.checkpoint_list import CheckpointList, Entry, offsets_of, read_checkpoints
 from twophase.cli.display.text import clean, count, duration, local_time, size
 from twophase.cli.options import verbose_option
-from twophase.state.entries import AcceptedLoss, Adoption, Repair, Rewrite
+from twophase.state.entries import AcceptedLoss, Adoption, Repair, Rewrite, SinkDecision
 from twophase.state.stats import CheckpointStats
 
 _WIDTH_ELSEWHERE = 200  # not a terminal: a row stays on one line
@@ -95,6 +95,8 @@ def _print(found: CheckpointList) -> None:
     console.print(table)
     for name in found.undecided:
         console.print(Text(f"undecided: {clean(name)}", style="dim"), soft_wrap=True)
+    for ahead in found.history.sink_decisions:
+        console.print(Text(f"ahead: {clean(_ahead(ahead))}", style="yellow"), soft_wrap=True)
     if (gone := found.history.released) is not None:
         what = f"its checkpoints, up to {gone.checkpoint}, were deleted when the job ended"
         console.print(
@@ -113,6 +115,14 @@ def _after(found: CheckpointList, newest: Entry) -> str:
         return f"The query goes on after checkpoint {number}, with its checkpointLocation."
     after = f"`twophase run JOB.yaml` goes on after checkpoint {number}, without a restore."
     return f"{after} Its path: {newest.path}"
+
+
+def _ahead(decision: SinkDecision) -> str:
+    rows = count(sum(piece.rows for piece in decision.pieces), "row")
+    return (
+        f"sink {decision.sink} has or gets {rows} of checkpoint {decision.checkpoint} "
+        f"({decision.attempt}), which is not decided in the others"
+    )
 
 
 def _repair(repair: Repair) -> str:
@@ -208,6 +218,10 @@ def _to_json(found: CheckpointList) -> dict[str, Any]:
         "restored_from": lineage.restored_from or None if lineage else None,
         "checkpoints": [_entry_to_json(entry) for entry in found.entries],
         "undecided": list(found.undecided),
+        "ahead": [
+            {"sink": one.sink, "checkpoint": one.checkpoint, "attempt": str(one.attempt)}
+            for one in found.history.sink_decisions
+        ],
         "repairs": [asdict(repair) for repair in found.history.repairs],
         "released": asdict(gone) if (gone := found.history.released) else None,
     }

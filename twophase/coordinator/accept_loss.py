@@ -29,6 +29,7 @@ from twophase.errors import ConfigError, StopJobError
 from twophase.failpoints import failpoint
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import SinkHistory
+from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import AcceptedLoss, Decision, Note, Proof
 from twophase.state.records import History, RepairedRecord
 
@@ -95,7 +96,7 @@ class LossRepair:
         context.log.read()
         remembered = {name: one.history() for name, one in context.sinks.items()}
         if self._gap(checkpoint, sink, remembered[sink]) is None:
-            self._decision(context.log.history, checkpoint)
+            self._check_decided(checkpoint, sink)
 
         def check(history: History) -> None:
             check_histories(context.job, history, remembered, piece_names(context.sinks))
@@ -138,14 +139,11 @@ class LossRepair:
         context.log.append(RepairedRecord(loss))
         failpoint("R03")
         commit_decided(context.log.history, context.completer.recommit)
+        context.sink_decisions.commit()
 
     def _plan_of_pieces(self, checkpoint: int, sink: str) -> LossPlan:
         context = self._context
-        history = context.log.history
-        decision = self._decision(history, checkpoint)
-        older = history.decisions[: history.decisions.index(decision)]
-        commit_decided(replace(history, decisions=older), context.completer.recommit)
-        body = context.store.read(decision)
+        body = self._decided(checkpoint, sink)
         lost = context.commit_loop.lost(body, sink)
         if not lost:
             raise StopJobError(
@@ -168,6 +166,28 @@ class LossRepair:
             before,
             lacks,
         )
+
+    def _decided(self, checkpoint: int, sink: str) -> CompletedCheckpoint:
+        """Return the checkpoint, or the decided part of it, when all earlier ones are committed."""
+        context, history = self._context, self._context.log.history
+        if ahead := self._ahead(checkpoint, sink):
+            commit_decided(history, context.completer.recommit)
+            return ahead
+        decision = self._decision(history, checkpoint)
+        older = history.decisions[: history.decisions.index(decision)]
+        commit_decided(replace(history, decisions=older), context.completer.recommit)
+        return context.store.read(decision)
+
+    def _ahead(self, checkpoint: int, sink: str) -> CompletedCheckpoint | None:
+        """Return what the sink commits of a checkpoint ahead of the others, if it does."""
+        for body in self._context.sink_decisions.bodies():
+            if body.checkpoint == checkpoint and sink in body.committables:
+                return body
+        return None
+
+    def _check_decided(self, checkpoint: int, sink: str) -> None:
+        if self._ahead(checkpoint, sink) is None:
+            self._decision(self._context.log.history, checkpoint)
 
     def _gap(self, checkpoint: int, sink: str, remembered: SinkHistory) -> Proof | None:
         """Return the proof of this checkpoint if the target must have it and lacks it."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from twophase.config import CheckpointMode
 from twophase.coordinator.adopted_pieces import AdoptedPieces, checkpoint_of, is_readable
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.lineage_order import LineageOrder
@@ -115,6 +116,7 @@ class AdoptionPlanner:
                 cannot be determined.
         """
         context = self._context
+        self._check_none_ahead(history)
         unreadable = self._unreadable(history)
         if not unreadable:
             self._check_needed(history, remembered)
@@ -129,6 +131,7 @@ class AdoptionPlanner:
             for name, memory in remembered.items()
         }
         lineage = self._newest_lineage(history, sinks, order, adopted)
+        self._check_whole(history, (lineage, adopted.get(lineage, -1)), remembered)
         return AdoptionPlan(
             lineage=lineage,
             checkpoint=adopted.get(lineage, -1),
@@ -151,6 +154,51 @@ class AdoptionPlanner:
             "there is nothing to adopt.",
             remedy="start the job: it goes on by itself.",
         )
+
+    def _check_none_ahead(self, history: History) -> None:
+        """Check that no sink has a part of a checkpoint that is not decided.
+
+        Raises:
+            StopJobError: one has. The others lack its rows, so the job can go on neither before nor
+                after them.
+        """
+        for one in history.sink_decisions:
+            raise StopJobError(
+                f"Job {self._context.job!r}: sink {one.sink!r} is ahead: its log has checkpoint "
+                f"{one.checkpoint} as decided in that sink only, and adopting it would lose its "
+                "rows in the others. Nothing was written.",
+                remedy="restore what is damaged in the job's folder, then start the job: it writes "
+                "the other sinks. Or restore a savepoint with restore.sink_ahead=rewind.",
+            )
+
+    def _check_whole(
+        self, history: History, newest: tuple[str, int], remembered: Mapping[str, SinkHistory]
+    ) -> None:
+        """Check that the newest checkpoint is decided, or not that of a sink that was ahead.
+
+        Raises:
+            StopJobError: sinks may commit ahead, and not all of them have proof of it.
+        """
+        lineage, checkpoint = newest
+        is_decided = any((one.lineage, one.checkpoint) == newest for one in history.decisions)
+        if is_decided or self._context.options.mode is not CheckpointMode.AT_LEAST_ONCE:
+            return
+        has = [
+            name
+            for name, memory in remembered.items()
+            if memory.committed.get(lineage, -1) >= checkpoint >= 0
+        ]
+        lacks = [name for name in remembered if name not in has]
+        if has and lacks:
+            raise StopJobError(
+                f"Job {self._context.job!r}: checkpoint {checkpoint} of lineage {lineage} is "
+                f"committed in {', '.join(has)} and not in {', '.join(lacks)}. With "
+                "checkpoint.mode at_least_once that does not tell whether it was decided, and "
+                "the others may lack its rows. Nothing was written.",
+                remedy="look for its rows in the others. If they have them, or it has none for "
+                "them, run the command with checkpoint.mode exactly_once. If not, delete its rows "
+                "and proofs where it is committed (docs/operations.md).",
+            )
 
     def _unreadable(self, history: History) -> list[Decision]:
         """Return the decided checkpoints that a start must read but cannot."""

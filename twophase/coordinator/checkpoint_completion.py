@@ -76,7 +76,7 @@ class CheckpointCompleter:
         """
         failpoint("C11")
         with stopwatch.elsewhere():
-            return self._commit_loop.commit(completed, lambda sink: _check_fence(completed, sink))
+            return self._commit_loop.commit(completed, lambda sink: check_fence(completed, sink))
 
     def conclude(
         self, completed: CompletedCheckpoint, stopwatch: Stopwatch, stats: CheckpointStats
@@ -126,7 +126,9 @@ class CheckpointCompleter:
 
     def pieces_to_commit(self) -> frozenset[PieceKey]:
         """The pieces that no scan for orphans may touch (I2)."""
-        return pieces_of(self._store.read(decision) for decision in self._log.history.uncommitted())
+        history = self._log.history
+        ahead = (key_of(piece) for one in history.sink_decisions for piece in one.pieces)
+        return pieces_of(map(self._store.read, history.uncommitted())).union(ahead)
 
     def abort_superseded_attempts(self, attempt: Attempt) -> None:
         """Abort pre-committed task attempts that lost to another one of their task.
@@ -211,7 +213,7 @@ class CheckpointCompleter:
             self._listeners.subsumed(decision.checkpoint)
 
 
-def _check_fence(completed: CompletedCheckpoint, sink: Sink) -> None:
+def check_fence(completed: CompletedCheckpoint, sink: Sink) -> None:
     """Check the fence: a mark that covers this checkpoint may be of a driver over a copy."""
     seen, own = sink.history().generation, completed.attempt.generation
     if seen > own:

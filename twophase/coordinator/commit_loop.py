@@ -108,10 +108,7 @@ class CommitLoop:
             LostCommittableError: a piece is proven absent.
             StopJobError: a sink stops the job, or a sink of the checkpoint is not part of the job.
         """
-        self._check_sinks(checkpoint)
-        # in the order of the job: the checkpoint has that of the acknowledgements
-        pieces = checkpoint.committables
-        left = {sink: pieces[sink] for sink in self._sinks if pieces.get(sink)}
+        left = self._pieces(checkpoint)
         retries, delay_s, began_s = 0, self._backoff_s, self._clock.monotonic_s()
         while True:
             left, reasons = self._try_sinks(checkpoint, left, retries, check)
@@ -125,6 +122,22 @@ class CommitLoop:
             if self._clock.wait(self._stopping, delay_s):
                 return False
             delay_s = min(delay_s * 2, self._backoff_max_s)
+
+    def try_once(self, checkpoint: CompletedCheckpoint, check: Check | None = None) -> bool:
+        """Try every piece once; see `commit`. Return whether all of them are proven committed."""
+        left, reasons = self._try_sinks(checkpoint, self._pieces(checkpoint), 0, check)
+        for sink, reason in reasons.items():
+            where = (checkpoint.job, checkpoint.checkpoint, sink)
+            self._observers(CommitRetried(*where, reason, 1, 0.0, 0.0))
+        return not left
+
+    def _pieces(self, checkpoint: CompletedCheckpoint) -> dict[str, Sequence[Committable]]:
+        """Return the pieces to commit, in the order of the job: the checkpoint has that of the
+        acknowledgements.
+        """
+        self._check_sinks(checkpoint)
+        pieces = checkpoint.committables
+        return {sink: pieces[sink] for sink in self._sinks if pieces.get(sink)}
 
     def _try_sinks(
         self,

@@ -13,6 +13,7 @@ from twophase.coordinator.failure_manager import FailureManager
 from twophase.coordinator.fan_out import FanOut, sequentially
 from twophase.coordinator.listeners import Listeners
 from twophase.coordinator.proofs import Proofs
+from twophase.coordinator.sink_decisions import SinkDecisions
 from twophase.events import Observers
 from twophase.protocol.listener import CheckpointListener
 from twophase.protocol.sink import Sink
@@ -44,6 +45,7 @@ class JobContext:
         store: the completed checkpoints.
         proofs: the proofs that the log expects in the targets.
         commit_loop: commits decided checkpoints in the sinks.
+        sink_decisions: decides and commits sinks ahead of their checkpoint.
         completer: takes decided checkpoints to their end.
     """
 
@@ -86,6 +88,7 @@ class JobContext:
             options.commit_backoff_max_s,
             self.proofs.explain,
         )
+        self.sink_decisions = SinkDecisions(job, self.log, self.proofs, self.commit_loop, observers)
         self.completer = CheckpointCompleter(
             job, sinks, self.commit_loop, self.log, self.store, self.listeners, observers
         )

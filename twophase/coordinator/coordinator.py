@@ -7,6 +7,9 @@ A failure before the decision declines the attempt: its pieces are aborted, its 
 every sink, and it is retried whole while `checkpoint.tolerable_failures` allows. A failure after
 the decision aborts nothing.
 
+A sink may commit ahead of the others (`coordinator.sink_decisions`). It keeps what it has when an
+attempt is declined, and the retry does not ask it again.
+
 With `checkpoint.max_concurrent` above 1 a thread takes steps 4 to 6 while the next checkpoints take
 1 to 3 (`coordinator.commit_queue`). An attempt is only closed when nothing is left to commit: its
 fence would wait for what is.
@@ -18,6 +21,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+from twophase.config import CheckpointMode
 from twophase.coordinator.attempt import AttemptSequence, CheckpointAttempt, Snapshot
 from twophase.coordinator.attempt_closing import AttemptCloser
 from twophase.coordinator.commit_queue import CommitQueue, Spawn, plain_thread
@@ -44,6 +48,7 @@ from twophase.events import (
 from twophase.failpoints import failpoint
 from twophase.failure_reason import CheckpointFailureReason
 from twophase.ids import Attempt
+from twophase.protocol.committable import Committable
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.entries import Decision, Lineage
 from twophase.state.records import LineageRecord
@@ -174,6 +179,7 @@ class CheckpointCoordinator:
             OffsetMismatchError: Spark's folder and the store do not belong together.
         """
         newest = self.newest()
+        self._check_ahead(checkpoint, offsets)
         if newest is None:
             if checkpoint == self.lineage.first_checkpoint:
                 return Write()
@@ -194,6 +200,14 @@ class CheckpointCoordinator:
                 checkpoint, f"it does not begin where checkpoint {newest.checkpoint} ended"
             )
         return Write()
+
+    def _check_ahead(self, checkpoint: int, offsets: FrozenOffsets) -> None:
+        """Check that a sink that is ahead has the rows of these offsets."""
+        for ahead in self.context.log.history.sink_decisions:
+            if ahead.checkpoint == checkpoint and ahead.offsets_hash != offsets.hash:
+                raise self._mismatch(
+                    checkpoint, f"sink {ahead.sink!r} has committed it with other offsets"
+                )
 
     def replay(self, decision: Decision, execute: Callable[[], None] | None) -> None:
         """Handle a decided micro-batch again: commit what is not committed, call no sink to write.
@@ -276,6 +290,7 @@ class CheckpointCoordinator:
         self, number: int, offsets: FrozenOffsets, triggered_ms: int | None
     ) -> CheckpointAttempt:
         """Step 1."""
+        ahead, mode = self.context.sink_decisions, self.context.options.mode
         attempt, now_ms = self.attempts.next(), self.context.clock.unix_ms()
         trigger_time_ms = now_ms if triggered_ms is None else min(triggered_ms, now_ms)
         self.context.observers(CheckpointTriggered(self.context.job, number, attempt))
@@ -287,9 +302,19 @@ class CheckpointCoordinator:
             offsets=offsets,
             sinks=tuple(self.context.sinks),
             trigger_time_ms=trigger_time_ms,
+            decided=self.decided_sinks(number),
+            decide_sink=ahead.decide if mode is CheckpointMode.AT_LEAST_ONCE else None,
         )
         already_s = (now_ms - trigger_time_ms) / 1000
         return CheckpointAttempt(self.context, pending, self._snapshot, already_s)
+
+    def decided_sinks(self, number: int) -> dict[str, Sequence[Committable]]:
+        """Return the pieces of each sink that is ahead in a checkpoint, by the sink's name.
+
+        A sink whose pieces were all given up may have left the job.
+        """
+        found = self.context.sink_decisions.pieces_of(self.lineage.id, number)
+        return {sink: pieces for sink, pieces in found.items() if sink in self.context.sinks}
 
     def _finish(self, attempt: CheckpointAttempt, declined: Sequence[DeclinedAttempt]) -> None:
         """Run steps 4 to 6, now or while the next batch runs."""
@@ -345,7 +370,7 @@ class CheckpointCoordinator:
                 will_retry,
             )
         )
-        if not self._commit_queue.wait(0):
+        if not self._commit_queue.wait(0) or not self.context.sink_decisions.commit():
             # the job is stopping; the next recovery closes the attempt when it has
             # committed the rest
             return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from twophase.coordinator.state_machine import Action, Phase, Signal, step
@@ -12,6 +12,9 @@ from twophase.ids import Attempt, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.entries import Proof
+
+DecideSink = Callable[["PendingCheckpoint", str, Sequence[Committable]], None]
+"""Decides a sink ahead of the others, and commits it, given its name and pieces."""
 
 
 class PendingCheckpoint:
@@ -25,11 +28,16 @@ class PendingCheckpoint:
         offsets: the offset ranges that the micro-batch reads.
         sinks: the names of the sinks it waits for.
         trigger_time_ms: Unix time.
+        decided: the pieces of sinks that an earlier attempt has decided ahead of the others. These
+            sinks do not write again.
+        decide_sink: called for each sink that acknowledges before the last one; without it, no sink
+            commits ahead.
 
     Attributes:
         operator_states: the states snapshotted for it.
         phase: where the attempt stands.
         action: what follows, by the state machine.
+        decided: as given; empty if no sink is ahead.
     """
 
     def __init__(
@@ -42,6 +50,8 @@ class PendingCheckpoint:
         offsets: FrozenOffsets,
         sinks: Sequence[str],
         trigger_time_ms: int,
+        decided: Mapping[str, Sequence[Committable]] | None = None,
+        decide_sink: DecideSink | None = None,
     ) -> None:
         self.job = job
         self.lineage = lineage
@@ -53,8 +63,13 @@ class PendingCheckpoint:
         self.operator_states: Mapping[str, Any] = {}
         self._sinks = tuple(sinks)
         self._trigger_time_ms = trigger_time_ms
-        self._committables: dict[str, tuple[Committable, ...]] = {}
+        self.decided = {sink: tuple(pieces) for sink, pieces in (decided or {}).items()}
+        self._committables = dict(self.decided)
+        self._decide_sink = decide_sink
         self._lock = threading.Lock()
+        self._deciding = threading.Lock()
+        if self.decided and not self.missing():
+            self.signal(Signal.ALL_ACKNOWLEDGED)
 
     def transaction(self, sink: str) -> TransactionId:
         """Return the transaction of one sink in this attempt."""
@@ -65,11 +80,22 @@ class PendingCheckpoint:
     def acknowledge(self, sink: str, committables: Sequence[Committable]) -> Action:
         """Record all pieces of a sink, and return what to do next.
 
+        Where sinks commit ahead, this one has been tried when this returns, unless it is the last.
+
         Raises:
             DeclinedError: two pieces have the same subtask, or a piece belongs to another
-                transaction (hazard H14).
+                transaction (hazard H14); or the decision on the sink could not be written.
+            StopJobError: the decision on the sink is in doubt, this driver is fenced, or
+                the sink must not go on.
         """
         self._check_pieces(sink, committables)
+        with self._deciding:
+            action = self._record(sink, committables)
+            if action is Action.WAIT and committables and self._decide_sink:
+                self._decide_sink(self, sink, committables)
+            return action
+
+    def _record(self, sink: str, committables: Sequence[Committable]) -> Action:
         with self._lock:
             if self.phase is Phase.PENDING:
                 self._committables[sink] = tuple(committables)
@@ -123,7 +149,8 @@ class PendingCheckpoint:
         expected = self.transaction(sink)
         foreign = [piece for piece in committables if piece.transaction != expected]
         indexes = [piece.subtask.index for piece in committables]
-        if foreign or len(set(indexes)) != len(indexes) or sink not in self._sinks:
+        asked = sink in self._sinks and sink not in self.decided
+        if foreign or len(set(indexes)) != len(indexes) or not asked:
             raise DeclinedError(
                 f"Sink {sink!r} acknowledged {expected} with pieces that do not belong together."
             )

@@ -2,7 +2,7 @@
 
     1. fence      append FENCE(generation) to the log; every older driver is fenced from here on
     2. commit     every decided checkpoint without COMMITTED, oldest first, of all
-                  lineages (hazard H48)
+                  lineages (hazard H48); then the sinks that are ahead of the newest one
     3. close      in each sink: abort orphans, raise its fence, abort again; sinks without
                   orphans in parallel
     4. rewind     if a restore asks for it: `coordinator.rewind`
@@ -120,6 +120,8 @@ class DriverRecovery:
         """Step 2; returns how many checkpoints were committed."""
         context = self._context
         recommitted = commit_decided(context.log.history, self._recommit)
+        if not context.log.history.uncommitted():
+            context.sink_decisions.commit()
         if restore is not None:
             loop = context.commit_loop
             loop = loop.over(restore.original) if restore.original else loop

@@ -31,7 +31,8 @@ def release_checkpoints(
         closer: likewise.
 
     Returns:
-        Whether they are released; False if there are none, or if one must still be committed (I2).
+        Whether they are released; False if there are none, if one must still be committed (I2), or
+        if a sink is ahead of the newest one: its rows would be written twice.
 
     Raises:
         FencedError: another driver has taken the job over.
@@ -40,7 +41,7 @@ def release_checkpoints(
     """
     history = context.log.history
     newest = history.newest(history.lineage.id) if history.lineage else None
-    if newest is None or history.uncommitted():
+    if newest is None or history.uncommitted() or history.sink_decisions:
         return False
     closer.close_below(Attempt(attempts.generation, attempts.counter + 1))
     failpoint("G01")

@@ -72,7 +72,8 @@ def rewind(context: JobContext, restore: Restore, attempt: Attempt) -> None:
     keep, sinks, history = restore.keep, context.sinks, context.log.history
     ahead = [*ahead_of(keep, _histories(sinks))]
     later = [one for one in history.decisions if one.checkpoint > keep.get(one.lineage, -1)]
-    if not ahead and not later and history.rewinding is None:
+    bound = later or history.ahead_of(keep)
+    if not ahead and not bound and history.rewinding is None:
         return
     context.log.append(RewindingRecord(Rewinding(restore.lineage.restored_from, keep)))
     failpoint("S11")

@@ -125,6 +125,7 @@ class RewriteRepair:
                 remedy="restore the target to its previous state, "
                 "or see what twophase repair accept-loss gives up.",
             )
+        self._check_whole(loss)
         decision = self._decision(loss)
         self._check_newest(decision, sink)
         body = context.store.read_with_states(decision)
@@ -184,6 +185,22 @@ class RewriteRepair:
         return next(
             one for one in decisions if (one.lineage, one.checkpoint) == (loss.lineage, loss.number)
         )
+
+    def _check_whole(self, loss: LossPlan) -> None:
+        """Check that the checkpoint is decided in all sinks: only then it has a body.
+
+        Raises:
+            StopJobError: the sink is ahead of it.
+        """
+        context = self._context
+        if loss.sink in context.sink_decisions.pieces_of(loss.lineage, loss.number):
+            raise StopJobError(
+                f"Job {context.job!r}: sink {loss.sink!r} commits checkpoint {loss.number} ahead "
+                "of the others (checkpoint.mode at_least_once); its lost pieces cannot be written "
+                "again before the checkpoint is decided. Nothing was written.",
+                remedy="go on without the lost pieces (twophase repair accept-loss), and write "
+                "their rows again by hand.",
+            )
 
     def _check_newest(self, decision: Decision, sink: str) -> None:
         """Check that no later checkpoint has pieces in the sink: they may wait for ours (I4).

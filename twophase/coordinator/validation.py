@@ -67,7 +67,8 @@ class SinkValidation:
         else:
             rewinds = restore.sink_ahead is SinkAhead.REWIND
             waiting = history.uncommitted() if rewinds else ()
-            uncommitted = [context.store.read(one) for one in waiting]
+            ahead = context.sink_decisions.bodies() if rewinds else ()
+            uncommitted = [*map(context.store.read, waiting), *ahead]
             check_sinks(context.job, history, remembered, restore, context.sinks, uncommitted)
         expected = restore.committed if restore else context.proofs.committed()
         may_rename = context.options.allow_non_restored_state
@@ -170,6 +171,8 @@ def _check_lineage(
     if current is None or current.id != lineage:
         return
     newest = history.newest(lineage)
+    if any(one.sink == sink and one.is_of(lineage, checkpoint) for one in history.sink_decisions):
+        return
     if newest is None or newest.checkpoint < checkpoint:
         ends = "has none" if newest is None else f"ends at {newest.checkpoint}"
         what = (
@@ -250,6 +253,13 @@ def _check_restore_against_log(job: str, history: History, lineage: Lineage) -> 
                 remedy="start the job without restore.path to go on from it, "
                 f"or restore from {decision.folder}; or {SINK_AHEAD}",
             )
+    for ahead in history.ahead_of(lineage.ancestors):
+        raise RestoreRefusedError(
+            f"Job {job!r}: cannot restore from {lineage.restored_from}: sink {ahead.sink!r} has or "
+            f"gets checkpoint {ahead.checkpoint} of lineage {ahead.lineage} ahead of the others; "
+            "its rows would then be written twice. Nothing was written.",
+            remedy=f"start the job without restore.path to go on from it; or {SINK_AHEAD}",
+        )
 
 
 def unfinished_rewind(job: str, begun: Rewinding) -> RestoreRefusedError:

@@ -19,7 +19,9 @@ before each abort, and for each sink behind its new fence. A step may run in a d
 from the step before it. One thread at a time calls a sink, except during step 5: with
 `checkpoint.max_concurrent` above 1, steps 6 and 7 and the scan for superseded task attempts
 (`in_doubt`, `abort`) run in a thread of their own, concurrently with the pre-commit of later
-checkpoints. Step 4 never does: it waits until every decided checkpoint is committed.
+checkpoints. Step 4 never does: it waits until every decided checkpoint is committed. With
+`checkpoint.mode` at_least_once step 6 of a sink that has acknowledged runs while others are at
+step 5; a piece that it names may then be of an older attempt than the checkpoint.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 2. if it is already decided: commit again, and run it without sinks if the plan keeps state
 3. otherwise: all sinks pre-commit concurrently, on rows computed once; then make durable what Spark
    wrote for the batch. A micro-batch without partitions is decided like any other (hazard rule
-   HD6), without asking any sink
+   HD6), without asking any sink. A sink that is ahead, from an earlier attempt, is not asked either
 4. return only when the checkpoint is decided; otherwise raise, even while the query is being
    stopped, because Spark takes a normal return for success (hazards H54, H56)
 """
@@ -19,7 +19,7 @@ from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any
 
 from twophase import errors
-from twophase.config import JobOptions
+from twophase.config import CheckpointMode, JobOptions
 from twophase.coordinator.coordinator import CheckpointCoordinator, Replay
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import (
@@ -205,13 +205,18 @@ class BatchHandler:
         """If state depends on the records, have the source note or compare their digests (H35)."""
         if not self._keeps_state:
             return
-        digests = range_digest.begin(
-            self._folder.path, number, self._coordinator.generation, decided
-        )
+        path, generation = self._folder.path, self._coordinator.generation
+        if decided is None and self._coordinator.decided_sinks(number):
+            digests = range_digest.begin_again(path, number, generation)
+        else:
+            digests = range_digest.begin(path, number, generation, decided)
         digests.share(batch.sparkSession.sparkContext)
 
     def _pre_commit(self, rows: _Rows, pending: PendingCheckpoint) -> None:
         began_s = time.monotonic()
+        asked = pending.missing()
+        if pending.decided:
+            self._share_digests(rows.frame, pending.checkpoint, None)
         jobs = SparkJobs(
             rows.frame.sparkSession.sparkContext,
             f"Checkpoint {pending.checkpoint} ({pending.attempt})",
@@ -222,12 +227,12 @@ class BatchHandler:
                 jobs.run({"materialise": rows.compute}, self._options.timeout_s, lambda _, __: None)
                 if self._folder.has_state:  # its tasks have run, and no sink has any rows yet
                     self._shared.check()
-            for name in rows.without:
+            for name in rows.without.intersection(asked):
                 self._acknowledge(pending, began_s, name, [])
             jobs.run(
                 {
                     name: partial(_write, rows.frame, self._sinks[name], pending.transaction(name))
-                    for name in self._sinks
+                    for name in asked
                     if name not in rows.without
                 },
                 deadline_s - time.monotonic(),
@@ -244,6 +249,8 @@ class BatchHandler:
     def _acknowledge(
         self, pending: PendingCheckpoint, began_s: float, sink: str, pieces: list[Committable]
     ) -> None:
+        if self._options.mode is CheckpointMode.AT_LEAST_ONCE and len(pending.missing()) > 1:
+            self._folder.sync(pending.checkpoint)  # the decision on the sink relies on the offsets
         pending.acknowledge(sink, pieces)
         self._observers(
             SinkAcknowledged(

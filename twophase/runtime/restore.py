@@ -177,6 +177,7 @@ def read_checkpoint(
     rewinds_own = options.sink_ahead is SinkAhead.REWIND and folder.parent.parent == root
     if not rewinds_own:
         _check_later(job, folder, decisions[place + 1 :])
+        _check_none_ahead(job, folder, found.history, found.decision)
     uncommitted = [decision for decision in decisions[: place + 1] if not decision.committed]
     restored = found.store.read_with_states(
         found.decision, may_drop=options.allow_non_restored_state
@@ -204,6 +205,18 @@ def _check_later(job: str, folder: Path, later: Sequence[Decision]) -> None:
             "decided after it and must still be committed; it would be aborted. "
             "Nothing was written.",
             remedy=f"restore from {folder.parent.parent / waiting[-1].folder}.",
+        )
+
+
+def _check_none_ahead(job: str, folder: Path, history: History, decision: Decision) -> None:
+    """Check that no sink must still commit what its log has decided after a checkpoint."""
+    for ahead in history.ahead_of({decision.lineage: decision.checkpoint}):
+        raise RestoreRefusedError(
+            f"Job {job!r}: cannot restore from {folder}: sink {ahead.sink!r} commits checkpoint "
+            f"{ahead.checkpoint} after it, ahead of the others; it would be aborted, or its rows "
+            "written twice. Nothing was written.",
+            remedy="start the job in that folder without restore.path to go on from it; or take "
+            "the rows back there, with restore.sink_ahead=rewind.",
         )
 
 

@@ -65,6 +65,7 @@ def preview_restore(
     remembered = {name: sink.history() for name, sink in sinks.items()}
     history, own = _own_checkpoints(job, options)
     uncommitted = [one for one, decision in own if not decision.committed]
+    uncommitted += [CompletedCheckpoint.of_sink(job, one, ()) for one in history.sink_decisions]
     check_sinks(job, history, remembered, restore, sinks, uncommitted)
     kept = pieces_of((*restore.adopting, *uncommitted))
     waiting = [(name, sink.in_doubt()) for name, sink in sinks.items()]

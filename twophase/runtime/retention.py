@@ -47,7 +47,8 @@ def release(parts: JobParts, coordinator: CheckpointCoordinator) -> None:
         _log.warning("Job %r: its checkpoints are not deleted: %s", parts.name, error)
         return
     if not released:
-        if context.log.history.uncommitted():
+        history = context.log.history
+        if history.uncommitted() or history.sink_decisions:
             _log.warning("Job %r: its checkpoints are kept: one is not committed yet.", parts.name)
         return
     for lineage in context.log.history.lineages:

@@ -11,7 +11,7 @@ from twophase.ids import Attempt
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import Predecessor
 from twophase.state.codec import canonical_json
-from twophase.state.entries import AcceptedLoss, Proof, proofs_from_json
+from twophase.state.entries import AcceptedLoss, Proof, SinkDecision, proofs_from_json
 from twophase.state.function_state import (
     FunctionState,
     StateFile,
@@ -75,6 +75,28 @@ class CompletedCheckpoint:
     duration_ms: int = 0
     predecessors: tuple[Proof, ...] | None = None
     function_states: Mapping[str, tuple[FunctionState, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of_sink(
+        cls, job: str, decision: SinkDecision, predecessors: tuple[Proof, ...]
+    ) -> CompletedCheckpoint:
+        """Return the decided part of a checkpoint that one sink commits ahead of the others.
+
+        Args:
+            job: the job's name.
+            decision: the sink's.
+            predecessors: for each sink its newest checkpoint with pieces before this one.
+        """
+        return cls(
+            job,
+            decision.lineage,
+            decision.checkpoint,
+            decision.attempt,
+            0,
+            FrozenOffsets(decision.start, decision.end),
+            committables={decision.sink: decision.pieces},
+            predecessors=predecessors,
+        )
 
     @property
     def state_folder(self) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from twophase.ids import Attempt
+from twophase.protocol.committable import Committable
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,58 @@ class Decision:
     def folder(self) -> str:
         """The folder of its body, relative to the job's folder."""
         return f"chk/{self.lineage}-{self.checkpoint}-{self.attempt}"
+
+
+@dataclass(frozen=True)
+class SinkDecision:
+    """The log's entry for a sink that commits a checkpoint ahead of the others.
+
+    There is one in a checkpoint that is not decided as a whole yet. Its pieces are decided.
+
+    Attributes:
+        lineage: the lineage id.
+        checkpoint: n: the one after the newest decided checkpoint of the lineage.
+        sink: the sink's name.
+        attempt: the attempt in which the sink has acknowledged.
+        offsets_hash: hex SHA-256 of the checkpoint's start and end offsets.
+        start: the offset line of each source where the checkpoint begins.
+        end: where it ends, likewise.
+        pieces: what the sink commits; at least one, unless an operator has given them up since.
+    """
+
+    lineage: str
+    checkpoint: int
+    sink: str
+    attempt: Attempt
+    offsets_hash: str
+    start: tuple[str | None, ...]
+    end: tuple[str | None, ...]
+    pieces: tuple[Committable, ...]
+
+    def is_of(self, lineage: str, checkpoint: int) -> bool:
+        """Return whether it is a decision on this checkpoint."""
+        return (self.lineage, self.checkpoint) == (lineage, checkpoint)
+
+    def without(self, loss: AcceptedLoss) -> SinkDecision:
+        """Return the decision without the pieces that an accepted loss gives up."""
+        kept = tuple(
+            one
+            for one in self.pieces
+            if not loss.gave_up(self.sink, self.lineage, self.checkpoint, one.subtask.index)
+        )
+        return replace(self, pieces=kept)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> SinkDecision:
+        """Build from JSON values, the inverse of `asdict`."""
+        fields = dict(value)
+        return cls(
+            attempt=Attempt(**fields.pop("attempt")),
+            start=tuple(fields.pop("start")),
+            end=tuple(fields.pop("end")),
+            pieces=tuple(map(Committable.from_json, fields.pop("pieces"))),
+            **fields,
+        )
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from twophase.state.records import (
     History,
     Record,
     SubsumedRecord,
+    folded,
     record_from_json,
     record_to_json,
 )
@@ -165,7 +166,7 @@ class JobLog:
     def fold(self, history: History) -> None:
         """Write `history` as the new beginning of the log and delete the records before it."""
         with self.lock:
-            self.append(SubsumedRecord(history))
+            self.append(folded(history))
             self._first = self._last
         self.sweep()
 

@@ -25,6 +25,7 @@ from twophase.state.entries import (
     Repair,
     Rewinding,
     Rewrite,
+    SinkDecision,
     proofs_from_json,
     rescaled_from_json,
 )
@@ -53,6 +54,14 @@ class DecidedRecord:
 
     kind: ClassVar[str] = "DECIDED"
     decision: Decision
+
+
+@dataclass(frozen=True)
+class SinkDecidedRecord:
+    """A sink commits its pieces of a checkpoint that is not decided yet; they are never aborted."""
+
+    kind: ClassVar[str] = "SINK_DECIDED"
+    decision: SinkDecision
 
 
 @dataclass(frozen=True)
@@ -100,15 +109,24 @@ class SubsumedRecord:
     history: History
 
 
+@dataclass(frozen=True)
+class SubsumedAheadRecord(SubsumedRecord):
+    """A SUBSUMED record with sinks that commit ahead, which older versions would overlook."""
+
+    kind: ClassVar[str] = "SUBSUMED_AHEAD"
+
+
 Record = (
     FenceRecord
     | LineageRecord
     | DecidedRecord
+    | SinkDecidedRecord
     | CommittedRecord
     | RepairedRecord
     | ReleasedRecord
     | RewindingRecord
     | SubsumedRecord
+    | SubsumedAheadRecord
 )
 
 
@@ -125,6 +143,8 @@ class History:
         released: what was given up, if the current lineage has ended like that. Then there are no
             decisions, and only a new lineage goes on.
         rewinding: the rewind that was begun, until its lineage begins.
+        sink_decisions: of the checkpoint after the newest decided one, those sinks that commit
+            ahead of it; until it is decided, or a lineage begins.
     """
 
     generation: int = 0
@@ -134,6 +154,7 @@ class History:
     stats: tuple[CheckpointStats, ...] = ()
     released: Released | None = None
     rewinding: Rewinding | None = None
+    sink_decisions: tuple[SinkDecision, ...] = ()
 
     @property
     def lineage(self) -> Lineage | None:
@@ -179,6 +200,10 @@ class History:
         """Return the decided checkpoints that are not known to be committed, oldest first."""
         return [decision for decision in self.decisions if not decision.committed]
 
+    def ahead_of(self, keep: Mapping[str, int]) -> list[SinkDecision]:
+        """Return the decisions of sinks after the last checkpoint of each lineage in `keep`."""
+        return [one for one in self.sink_decisions if one.checkpoint > keep.get(one.lineage, -1)]
+
     def apply(self, record: Record) -> History:
         """Return the history after one more record.
 
@@ -194,11 +219,14 @@ class History:
                     all(known.id != lineage.id for known in self.lineages),
                     f"lineage {lineage.id} begins twice",
                 )
-                begun = replace(self, lineages=(*self.lineages, lineage), released=None)
-                return begun._rewound(lineage.ancestors)
+                return self._rewound(lineage.ancestors)._begun(lineage)
             case DecidedRecord(decision):
                 self._check_next(decision)
-                return replace(self, decisions=(*self.decisions, decision))
+                return replace(self, decisions=(*self.decisions, decision), sink_decisions=())
+            case SinkDecidedRecord(one):
+                self._check_next(one)
+                self._check_sink(one)
+                return replace(self, sink_decisions=(*self.sink_decisions, one))
             case CommittedRecord(lineage_id, checkpoint, stats):
                 decisions = tuple(self._committed(lineage_id, checkpoint))
                 measured = (*self.stats, stats) if stats else self.stats
@@ -209,9 +237,23 @@ class History:
                 self._check_released(released)
                 return replace(self, decisions=(), stats=(), released=released)
             case RewindingRecord(rewinding):
-                return replace(self, rewinding=rewinding)
+                return replace(self, rewinding=rewinding, sink_decisions=self._kept(rewinding))
             case SubsumedRecord(history):
                 return history
+
+    def _kept(self, rewinding: Rewinding) -> tuple[SinkDecision, ...]:
+        """Return the decisions of sinks that a rewind does not take back. The others are committed
+        by now, and their pieces may be gone from here on.
+        """
+        gone = self.ahead_of(rewinding.keep)
+        return tuple(one for one in self.sink_decisions if one not in gone)
+
+    def _begun(self, lineage: Lineage) -> History:
+        """Return the history with a lineage that begins. Each sink that is ahead is behind it."""
+        ahead = self.ahead_of(lineage.ancestors)
+        _check(not ahead, f"a lineage begins before what sink {ahead[0].sink} has" if ahead else "")
+        lineages = (*self.lineages, lineage)
+        return replace(self, lineages=lineages, released=None, sink_decisions=())
 
     def _rewound(self, keep: Mapping[str, int]) -> History:
         """Return the history without the decisions that were taken back, if a rewind was begun."""
@@ -224,7 +266,8 @@ class History:
     def _check_released(self, released: Released) -> None:
         newest = self.newest(released.lineage)
         known = newest is not None and newest.checkpoint == released.checkpoint
-        _check(known and not self.uncommitted(), f"release of checkpoint {released.checkpoint}")
+        left = self.uncommitted() or self.sink_decisions
+        _check(known and not left, f"release of checkpoint {released.checkpoint}")
 
     def _repaired(self, repair: Repair) -> History:
         repairs = (*self.repairs, repair)
@@ -232,7 +275,8 @@ class History:
             case AcceptedLoss():
                 return replace(self._amended(repair), repairs=repairs)
             case Adoption(lineage=lineage):
-                begun = replace(self, decisions=(), stats=()).apply(LineageRecord(lineage))
+                given_up = replace(self, decisions=(), stats=(), sink_decisions=())
+                begun = given_up.apply(LineageRecord(lineage))
                 return replace(begun, repairs=repairs)
             case Rewrite():
                 return replace(self._rewritten(repair), repairs=repairs)
@@ -247,7 +291,8 @@ class History:
             for one in self.decisions
         )
         lineages = tuple(replace(one, proofs=loss.amend(one.proofs)) for one in self.lineages)
-        return replace(self, lineages=lineages, decisions=decisions)
+        ahead = tuple(one.without(loss) for one in self.sink_decisions)
+        return replace(self, lineages=lineages, decisions=decisions, sink_decisions=ahead)
 
     def _rewritten(self, rewrite: Rewrite) -> History:
         """Return the history with the new decision in place of the replaced one."""
@@ -260,7 +305,8 @@ class History:
         decisions = tuple(new if one in replaced else one for one in self.decisions)
         return replace(self, decisions=decisions)
 
-    def _check_next(self, decision: Decision) -> None:
+    def _check_next(self, decision: Decision | SinkDecision) -> None:
+        """Check a decision on the next checkpoint, of all its sinks or of one."""
         lineage, newest = self.lineage, self.newest(decision.lineage)
         _check(self.released is None, f"checkpoint {decision.checkpoint} after a release")
         _check(self.rewinding is None, f"checkpoint {decision.checkpoint} in a rewind")
@@ -277,6 +323,18 @@ class History:
                 decision.checkpoint == newest.checkpoint + 1,
                 f"checkpoint {decision.checkpoint} out of order",
             )
+        for ahead in self.sink_decisions:
+            _check(
+                ahead.is_of(decision.lineage, decision.checkpoint)
+                and ahead.offsets_hash == decision.offsets_hash,
+                f"checkpoint {decision.checkpoint} is not the one that sink {ahead.sink} has",
+            )
+
+    def _check_sink(self, decision: SinkDecision) -> None:
+        _check(
+            all(one.sink != decision.sink for one in self.sink_decisions),
+            f"sink {decision.sink} decided twice",
+        )
 
     def _committed(self, lineage: str, checkpoint: int) -> list[Decision]:
         found = [
@@ -293,7 +351,8 @@ class History:
     def to_json(self) -> dict[str, Any]:
         """Return JSON values, without what older versions do not know if there is none of it."""
         value: dict[str, Any] = _without_rescaled(asdict(self))
-        for name in ("stats", "released", "rewinding"):
+        value["sink_decisions"] = [asdict(one) for one in self.sink_decisions]
+        for name in ("stats", "released", "rewinding", "sink_decisions"):
             if not value[name]:
                 del value[name]
         return value
@@ -309,13 +368,21 @@ class History:
             stats=tuple(CheckpointStats.from_json(one) for one in value.get("stats", ())),
             released=Released(**value["released"]) if value.get("released") else None,
             rewinding=Rewinding(**value["rewinding"]) if value.get("rewinding") else None,
+            sink_decisions=tuple(map(SinkDecision.from_json, value.get("sink_decisions", ()))),
         )
+
+
+def folded(history: History) -> SubsumedRecord:
+    """Return the record that stands for all records of a history."""
+    return SubsumedAheadRecord(history) if history.sink_decisions else SubsumedRecord(history)
 
 
 def record_to_json(record: Record) -> dict[str, Any]:
     """Return the fields of a record as JSON values; its kind is stored separately."""
     if isinstance(record, SubsumedRecord):
         return {"history": record.history.to_json()}
+    if isinstance(record, SinkDecidedRecord):
+        return asdict(record)
     value: dict[str, Any] = _without_rescaled(asdict(record))
     if isinstance(record, CommittedRecord) and record.stats is None:
         del value["stats"]
@@ -346,6 +413,8 @@ def record_from_json(kind: str, value: Any, where: str) -> Record:
                 return LineageRecord(_lineage(value["lineage"]))
             case DecidedRecord.kind:
                 return DecidedRecord(_decision(value["decision"]))
+            case SinkDecidedRecord.kind:
+                return SinkDecidedRecord(SinkDecision.from_json(value["decision"]))
             case CommittedRecord.kind:
                 found = value.get("stats")
                 stats = CheckpointStats.from_json(found) if found else None
@@ -356,8 +425,8 @@ def record_from_json(kind: str, value: Any, where: str) -> Record:
                 return ReleasedRecord(Released(**value["released"]))
             case RewindingRecord.kind:
                 return RewindingRecord(Rewinding(**value["rewinding"]))
-            case SubsumedRecord.kind:
-                return SubsumedRecord(History.from_json(value["history"]))
+            case SubsumedRecord.kind | SubsumedAheadRecord.kind:
+                return folded(History.from_json(value["history"]))
             case _:
                 raise _unknown_kind(kind, where)
     except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -22,6 +22,7 @@ How to read it
     faults           what goes wrong, what operators do
     release          a job that is stopped gives its checkpoints up
                      (`twophase.coordinator.release`)
+    ahead            sinks that commit ahead of the others (`twophase.coordinator.sink_decisions`)
     savepoints       made, finished, moved, restored, rewound to, forked
                      (`twophase.runtime.savepoints`, `.savepoint_restore`,
                      `twophase.coordinator.savepoint_finish`)
@@ -48,7 +49,8 @@ What is in it
         is lost; a driver over a copy of
     the folder beside the one over the original; a target that is restored from a backup of any age,
         or swapped for an empty one; savepoints, made at any time and restored in the job's folder
-        or beside an empty one; a rewind to one, and another job that begins with one.
+        or beside an empty one; a rewind to one, and another job that begins with one; sinks
+        that commit ahead of each other, in any order, or do not.
 
 What is not
     Bytes (I9), targets (I10), clocks, back-off, the bodies beside the log, Spark's own folder (it

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from verification.model import closing, log, sinks, steps, targets
+from verification.model import ahead, closing, log, sinks, steps, targets
 from verification.model.explore import Transition
 from verification.model.pieces import (
     COMMITTED,
@@ -32,7 +32,7 @@ from verification.model.state import (
     Lineage,
     State,
 )
-from verification.model.steps import declined, with_driver, with_sink, without_driver
+from verification.model.steps import with_driver, with_sink, without_driver
 from verification.model.world import Mistake, World
 
 # -- 1 to 3: trigger, acknowledge, decide ----------------------------------------------------------
@@ -81,6 +81,9 @@ def _trigger(world: World, state: State, driver: Driver, lineage: Lineage) -> Tr
         skipped = with_driver(state, driver._replace(number=driver.number + 1))
         return Transition(("skips", driver.owner, lineage.id, driver.number), skipped)
     attempt = (driver.generation, driver.counter + 1)
+    if world.mistake is not Mistake.AHEAD_ASKED_AGAIN:
+        behind = ahead.places(driver.history, lineage.id, driver.number)
+        driver = driver._replace(acknowledged=tuple(sorted({*driver.acknowledged, *behind})))
     changed = [
         sink
         if place in driver.acknowledged
@@ -117,16 +120,23 @@ def running(world: World, state: State, driver: Driver) -> Iterator[Transition[S
     complete = len(driver.acknowledged) == len(state.sinks)
     if complete or (world.mistake is Mistake.DECIDE_WITHOUT_ALL and driver.acknowledged):
         idle = driver._replace(acknowledged=())
-        yield from log.append(world, state, idle, Decide("DECIDED", decision), steps.IDLE)
+        whole = ahead.listed(driver.history, decision)
+        if world.mistake in (Mistake.AHEAD_NOT_LISTED, Mistake.AHEAD_ASKED_AGAIN):
+            whole = decision
+        yield from log.append(world, state, idle, Decide("DECIDED", whole), steps.IDLE)
+    else:
+        yield from ahead.decide(world, state, driver, decision)
     label = ("declines", driver.owner, *decision[:4])
     if not complete and not _can_complete(world, state, driver, decision):
         # Nothing but an interference refuses or kills a task: the failure is not tolerated, the
         # job is started again.
-        yield Transition(label, declined(state, driver._replace(acknowledged=()), steps.ENDED))
+        ending = driver._replace(acknowledged=())
+        yield Transition(label, ahead.decline(state, ending, steps.ENDED))
     elif state.budget.declines:
         fewer = state._replace(budget=state.budget._replace(declines=state.budget.declines - 1))
         kept = driver.acknowledged if world.mistake is Mistake.RETRY_SINGLE_TASKS else ()
-        yield Transition(label, declined(fewer, driver._replace(acknowledged=kept)), fault=True)
+        retrying = driver._replace(acknowledged=kept)
+        yield Transition(label, ahead.decline(fewer, retrying), fault=True)
 
 
 def _has_all(world: World, place: int, decision: Decision, pieces: list[Piece]) -> bool:
@@ -164,7 +174,8 @@ def commit(world: World, state: State, driver: Driver) -> Iterator[Transition[St
     decision = target_of(world, driver)
     if decision is None:
         if driver.step == steps.RECOMMIT:
-            yield closing.begins_closing(state, driver)
+            then = closing.begins_closing(state, driver._replace(proven=()))
+            yield from ahead.recommit(world, state, driver, _commit_piece, then)
         return
     listed = (
         decision._replace(given_up=()) if world.mistake is Mistake.LOSS_NOT_LEFT_OUT else decision
@@ -181,6 +192,12 @@ def commit(world: World, state: State, driver: Driver) -> Iterator[Transition[St
         yield from _commit_piece(world, state, driver, decision, place, branch)
     if not left:
         yield from _all_proven(world, state, driver, decision)
+
+
+def commit_ahead(world: World, state: State, driver: Driver) -> Iterator[Transition[State]]:
+    """A sink that is ahead, while the others pre-commit or when an attempt is declined."""
+    act = ahead.try_once if driver.step == steps.AHEAD else ahead.first
+    yield from act(world, state, driver, _commit_piece)
 
 
 def target_of(world: World, driver: Driver) -> Decision | None:

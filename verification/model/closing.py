@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from verification.model import log, recovery, sinks, steps, targets
+from verification.model import ahead, log, recovery, sinks, steps, targets
 from verification.model.explore import Transition
 from verification.model.pieces import COMMITTING, HELD, LEAVING, LIMBO, NOTHING, OPEN, Sink, Xid
 from verification.model.state import DEAD, LOST, Driver, State
@@ -88,11 +88,14 @@ def aborting(
 
 def kept(world: World, driver: Driver) -> frozenset[Xid]:
     """`CheckpointCompleter.pieces_to_commit`: what no scan may touch."""
-    return frozenset(
+    whole = frozenset(
         xid
         for decision in log.uncommitted(driver.history)
         for xid in decision.xids(driver.sink, world.pieces_of(driver.sink, decision.attempt))
     )
+    if world.mistake is Mistake.AHEAD_TAKEN_FOR_ORPHANS:
+        return whole
+    return whole.union(ahead.xids(world, driver.history, driver.sink))
 
 
 def _after_abort(world: World, state: State, driver: Driver) -> State:

@@ -77,6 +77,19 @@ COPIED = World(
     max_concurrent=2,
     budget=Budget(crashes=1, restores=1, copies=1, losses=1),
 )
+AHEAD = World(
+    "ahead",
+    "sinks commit ahead of each other, or do not; attempts are declined, and drivers die anywhere",
+    (MEMORY, MEMORY),
+    ahead=True,
+    budget=Budget(crashes=1, declines=1),
+)
+AHEAD_BESIDE = replace(
+    AHEAD,
+    name="ahead, two drivers",
+    about="a second driver takes over while the first has a sink ahead",
+    budget=Budget(rivals=1, restores=1),
+)
 ON_MYSQL_80 = World(
     "on MySQL 8.0",
     "a branch has a session, locks the fence while prepared, "
@@ -267,6 +280,8 @@ SMALL = (
     REWOUND,
     REWOUND_BESIDE,
     FORKED,
+    AHEAD,
+    AHEAD_BESIDE,
 )
 
 

@@ -49,12 +49,13 @@ VERBS: dict[type[events.Event], str] = {
 OF_NO_STEP = (
     events.CheckpointNotTriggered,
     events.CheckpointsReleased,
+    events.SinkDecided,
     events.SinkRewound,
     events.TolerableFailuresExceeded,
 )
-"""The model has no step for them: the first comes before a checkpoint is triggered, the second when
-the job has ended, the third in a rewind, which no trace has, the last beside the event of the
-attempt.
+"""No trace has a step for them: the first comes before a checkpoint is triggered, the second when
+the job has ended, the third where sinks commit ahead, the fourth in a rewind, the last beside the
+event of the attempt.
 """
 
 _COMPARED = (

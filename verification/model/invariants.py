@@ -1,6 +1,6 @@
 """What must hold in every state: the invariants of the protocol, and how each is expressed here.
 
-    I1  visible or being committed => its checkpoint is decided, durably
+    I1  visible or being committed => its checkpoint is decided, durably, or is in its sink alone
     I2  decided => every piece of it is pre-committed or visible in its sink, in every sink
     I3  visible or being committed => it is of the decided attempt, and of a task attempt that
         the decision lists
@@ -70,7 +70,11 @@ def _alive(state: State) -> Iterator[Driver]:
 def nothing_is_committed_before_its_decision(world: World, state: State) -> bool:
     """I1."""
     decided = {found[:2] for found in state.decided}
-    return all(piece[:2] in decided for piece in _pieces(state) if piece.status in _OUT)
+    for place, sink in enumerate(state.sinks):
+        known = decided | {found[1:3] for found in state.ahead if found[0] == place}
+        if any(piece[:2] not in known for piece in sink.pieces if piece.status in _OUT):
+            return False
+    return True
 
 
 def nothing_decided_is_aborted(world: World, state: State) -> bool:
@@ -89,6 +93,9 @@ def nothing_decided_is_aborted(world: World, state: State) -> bool:
                 continue
             if (place, *decision[:2]) in state.taken_back:
                 continue
+            if any((*name, branch) not in there for branch in range(world.branches)):
+                return False
+        for name in _ahead(state, place):
             if any((*name, branch) not in there for branch in range(world.branches)):
                 return False
     return True
@@ -234,6 +241,7 @@ def rows_are_committed_exactly_once(world: World, state: State) -> bool:
             for found in state.decided
             for name in (found[:5], found.name_in(place))
         }
+        ranges |= {found[1:6]: found[6] for found in state.ahead if found[0] == place}
         attempts = {
             name
             for piece in sink.pieces
@@ -250,7 +258,13 @@ def _name(piece: Piece) -> tuple[int, ...]:
 
 def _names(state: State, place: int) -> set[tuple[int, ...]]:
     """What decided pieces in a sink begin with."""
-    return {found.name_in(place) for found in state.decided if place not in found.given_up}
+    whole = {found.name_in(place) for found in state.decided if place not in found.given_up}
+    return whole.union(_ahead(state, place))
+
+
+def _ahead(state: State, place: int) -> Iterator[tuple[int, ...]]:
+    """The same of what a sink has ahead."""
+    return (found[1:6] for found in state.ahead if found[0] == place)
 
 
 def _has_no_gap(decided: list[Decided]) -> bool:

@@ -25,6 +25,7 @@ from verification.model.state import (
     Commit,
     Decide,
     Decided,
+    DecideSink,
     Decision,
     Driver,
     Fence,
@@ -57,13 +58,15 @@ def apply(history: History, record: Record) -> History:
     if isinstance(record, Begin):
         return _begun(history, record.lineage)
     if isinstance(record, Rewinding):
-        return history._replace(rewinds=True)
+        return history._replace(rewinds=True, ahead=())
+    if isinstance(record, DecideSink):
+        return history._replace(ahead=(*history.ahead, (record.place, *record.decision[:4])))
     if isinstance(record, Release):
         return history._replace(decisions=(), released=record[1:])
     if isinstance(record, Repaired):
         return _repaired(history, record)
     if isinstance(record, Decide):
-        return history._replace(decisions=(*history.decisions, record.decision))
+        return history._replace(decisions=(*history.decisions, record.decision), ahead=())
     if isinstance(record, Commit):
         done = (record.lineage, record.number)
         return history._replace(
@@ -81,7 +84,7 @@ def _begun(history: History, lineage: Lineage) -> History:
     if history.rewinds:
         decisions = tuple(found for found in decisions if found[1] <= kept.get(found[0], -1))
     lineages = (*history.lineages, lineage)
-    return history._replace(lineages=lineages, decisions=decisions, released=(), rewinds=False)
+    return History(history.generation, lineages, decisions)
 
 
 def _repaired(history: History, record: Repaired) -> History:
@@ -153,12 +156,18 @@ def _noted(state: State, slot: Slot) -> State:
         return _noted_repair(state, slot.nonce, slot.record)
     if isinstance(slot.record, Begin) and state.taken_back:
         return _rewound(state, slot.record.lineage)
-    if not isinstance(slot.record, Decide):
+    if not isinstance(slot.record, Decide | DecideSink):
         return state
     decision = slot.record.decision
-    base = _base(state.log, decision.lineage)
-    noted = Decided(*decision[:4], owner=slot.nonce, range=base + decision.number)
-    return state._replace(decided=(*state.decided, noted))
+    range_ = _base(state.log, decision.lineage) + decision.number
+    if isinstance(slot.record, DecideSink):
+        sink = (slot.record.place, *decision[:4], slot.nonce, range_)
+        return state._replace(ahead=(*state.ahead, sink))
+    before = [found for found in state.ahead if found[1:3] == decision[:2]]
+    instead = tuple((found[0], *found[3:6]) for found in before)
+    noted = Decided(*decision[:4], owner=slot.nonce, range=range_, instead=instead)
+    left = tuple(found for found in state.ahead if found not in before)
+    return state._replace(decided=(*state.decided, noted), ahead=left)
 
 
 def _rewound(state: State, lineage: Lineage) -> State:

@@ -330,6 +330,30 @@ MUTANTS = (
         worlds.COPIED,
         I2,
     ),
+    Mutant(
+        Mistake.AHEAD_UNRECORDED,
+        "commits a sink ahead of the others without a record of it",
+        worlds.AHEAD,
+        I1,
+    ),
+    Mutant(
+        Mistake.AHEAD_ASKED_AGAIN,
+        "asks a sink that is ahead to write once more",
+        worlds.AHEAD,
+        I3,
+    ),
+    Mutant(
+        Mistake.AHEAD_TAKEN_FOR_ORPHANS,
+        "takes the pieces of a sink that is ahead for orphans",
+        worlds.AHEAD,
+        I2,
+    ),
+    Mutant(
+        Mistake.AHEAD_NOT_LISTED,
+        "decides a checkpoint without the pieces that a sink has ahead of it",
+        worlds.AHEAD,
+        I8,
+    ),
 )
 
 

@@ -43,6 +43,7 @@ _DRIVER: dict[str, Actions] = {
     steps.DELETE: log.deleting,
     steps.COLLAPSE: checkpoint.collapse,
     **dict.fromkeys((steps.RELEASE, steps.RELEASED), release.release),
+    **dict.fromkeys((steps.AHEAD, steps.AHEAD_FIRST), checkpoint.commit_ahead),
     steps.REWINDING: savepoints.begin_rewind,
     steps.REWIND: savepoints.rewind,
     steps.FORK: savepoints.fork,

@@ -79,6 +79,7 @@ def _restoring(world: World, state: State, owner: int) -> Iterator[tuple[Driver,
     for history in histories:
         for place, decision in enumerate(history.decisions):
             behind = any(not later.committed for later in history.decisions[place + 1 :])
+            behind = behind or any(one[2] > decision.number for one in history.ahead)
             if behind and world.mistake is not Mistake.RESTORE_BEHIND_DECIDED:
                 continue
             [continued] = [known for known in history.lineages if known.id == decision.lineage]
@@ -200,7 +201,8 @@ def is_refused(history: History, found: Remembered) -> bool:
             return True
         elif history.lineages[-1].id == lineage:
             newest = log.newest_of(history, lineage)
-            if newest is None or newest.number < number:
+            explained = any(found[1:3] == (lineage, number) for found in history.ahead)
+            if not explained and (newest is None or newest.number < number):
                 return True
     return False
 
@@ -219,7 +221,8 @@ def is_restore_refused(world: World, driver: Driver) -> bool:
     if world.mistake is Mistake.RESTORE_OVERLOOKS_COMMITTED:
         decisions = tuple(log.uncommitted(driver.history))
     released = [driver.history.released] if driver.history.released else []
-    found = [*(decision[:2] for decision in decisions), *released, *driver.remembered[1]]
+    ahead = [one[1:3] for one in driver.history.ahead]
+    found = [*(decision[:2] for decision in decisions), *ahead, *released, *driver.remembered[1]]
     return any(number > ancestors.get(lineage, -1) for lineage, number in found)
 
 

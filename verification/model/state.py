@@ -67,6 +67,8 @@ class History(NamedTuple):
     Attributes:
         released: lineage and number of the newest checkpoint that was given up when the job ended.
         rewinds: a rewind has begun, and its lineage has not.
+        ahead: the sinks that commit ahead of the next checkpoint: place, lineage, number,
+            generation and counter.
     """
 
     generation: int = 0
@@ -74,6 +76,7 @@ class History(NamedTuple):
     decisions: tuple[Decision, ...] = ()
     released: tuple[int, ...] = ()
     rewinds: bool = False
+    ahead: tuple[tuple[int, int, int, int, int], ...] = ()
 
 
 class Saved(NamedTuple):
@@ -111,6 +114,14 @@ class Decide(NamedTuple):
     """The decision."""
 
     kind: Literal["DECIDED"]
+    decision: Decision
+
+
+class DecideSink(NamedTuple):
+    """One sink commits ahead of the others."""
+
+    kind: Literal["SINK_DECIDED"]
+    place: int
     decision: Decision
 
 
@@ -157,7 +168,7 @@ class Repaired(NamedTuple):
     begins: Lineage | None = None
 
 
-Record = Fence | Begin | Decide | Commit | Release | Rewinding | Subsume | Repaired
+Record = Fence | Begin | Decide | DecideSink | Commit | Release | Rewinding | Subsume | Repaired
 
 
 class Slot(NamedTuple):
@@ -353,6 +364,8 @@ class State(NamedTuple):
         saved: the savepoint that there is.
         moved: whether the job has left its folder for an empty one.
         taken_back: place, lineage and number of what rewinds have taken back.
+        ahead: for the invariants: as in `History`, then the owner and the range, of what is durable
+            and not in a decision yet.
         forked: for the invariants: what was pending in the savepoint that another job began with.
     """
 
@@ -372,4 +385,5 @@ class State(NamedTuple):
     saved: Saved | None = None
     moved: bool = False
     taken_back: tuple[tuple[int, int, int], ...] = ()
+    ahead: tuple[tuple[int, int, int, int, int, int, int], ...] = ()
     forked: tuple[Decision, ...] = ()

@@ -94,6 +94,10 @@ class Mistake(Enum):
     REWIND_FIRST_SINK_ONLY = auto()
     FORK_ABORTS = auto()
     FORK_BEGINS_FIRST = auto()
+    AHEAD_UNRECORDED = auto()
+    AHEAD_ASKED_AGAIN = auto()
+    AHEAD_TAKEN_FOR_ORPHANS = auto()
+    AHEAD_NOT_LISTED = auto()
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +116,7 @@ class World:
         splits_append: a record is created, and the check after it is a step of its own.
         splits_sync: a record is linked, and made durable by a step of its own.
         replays: Spark runs the newest checkpoint again after a recovery.
+        ahead: sinks may commit ahead of the others.
         head_start: the first driver has committed the first checkpoint before
             anything else can happen.
         retained: how many committed checkpoints a fold keeps: `checkpoint.num_retained`.
@@ -132,6 +137,7 @@ class World:
     splits_append: bool = False
     splits_sync: bool = False
     replays: bool = False
+    ahead: bool = False
     head_start: bool = False
     retained: int = 1
     asks: bool = True

@@ -44,7 +44,7 @@ from verification.simulation.spark import SCHEMA, Executors, QueryLog
 from verification.simulation.telling import Started
 from verification.simulation.threads import Thread
 from verification.simulation.verdict import judge
-from verification.simulation.worlds import RELEASED, SAVED
+from verification.simulation.worlds import RELEASED, WITH_SAVEPOINTS
 
 if TYPE_CHECKING:
     from verification.simulation.world import World
@@ -127,6 +127,7 @@ def job_options(
         "checkpoint.tolerable_failures": world.options.tolerable_failures,
         "checkpoint.num_retained": world.options.num_retained,
         "checkpoint.max_concurrent": world.options.max_concurrent,
+        "checkpoint.mode": world.mode(),
     }
     return JobOptions.parse(given | (restore if restore_path else {}), "job")
 
@@ -390,7 +391,7 @@ class Driver:
 
     def _load_restore(self, storage: LocalStorage) -> Restore | None:
         states, options = SourceStates(same=not self._world.reads_other_sources), self._options
-        if self._world.options.world == SAVED:
+        if self._world.options.world in WITH_SAVEPOINTS:
             described = SimpleNamespace(options=options, functions={})
             parts: Any = SimpleNamespace(
                 name=JOB, storage=storage, states=states, description=described, sinks=self._sinks

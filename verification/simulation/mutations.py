@@ -37,8 +37,9 @@ from twophase.coordinator.commit_loop import CommitLoop
 from twophase.coordinator.commit_queue import CommitQueue
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.lineage_order import LineageOrder
-from twophase.coordinator.orphans import Orphans
+from twophase.coordinator.orphans import Orphans, PieceKey, pieces_of
 from twophase.coordinator.recovery import DriverRecovery
+from twophase.coordinator.sink_decisions import SinkDecisions
 from twophase.coordinator.validation import check_restore
 from twophase.errors import DeclinedError, FencedError, TargetUnreachableError
 from twophase.ids import Attempt, Subtask
@@ -52,20 +53,22 @@ from twophase.sinks.mysql.client import session_exit, session_settings
 from twophase.sinks.mysql.fence import Fence
 from twophase.sinks.mysql.metadata_tables import MetadataTables
 from twophase.sinks.mysql.sink import MySqlSink
-from twophase.state import storage, store
+from twophase.state import log, storage, store
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import Released, Rewrite
 from twophase.state.log import JobLog
-from twophase.state.records import History, ReleasedRecord
+from twophase.state.records import History, ReleasedRecord, SubsumedRecord
 from twophase.state.storage import LocalStorage
 from twophase.state.store import CompletedCheckpointStore
 from verification.simulation.options import Mishap, Options
 from verification.simulation.worlds import (
+    AHEAD,
     COPIED,
     RELEASED,
     REPAIRED,
     RESTORED_TARGET,
     SAVED,
+    SAVED_AHEAD,
     SWAPPED,
     in_world,
 )
@@ -459,7 +462,42 @@ _FOUND: dict[str, Sequence[Any]] = {
     ],
 }
 
+
+def _pieces_of_whole_checkpoints(self: CheckpointCompleter) -> frozenset[PieceKey]:
+    return pieces_of(map(self._store.read, self._log.history.uncommitted()))
+
+
+def _fold_without_sinks(history: History) -> SubsumedRecord:
+    return SubsumedRecord(replace(history, sink_decisions=()))
+
+
+_LEFT_AHEAD = (SinkDecisions, "commit", lambda _: True)
+
 _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
+    "a sink commits ahead without a record": (
+        AHEAD,
+        [(SinkDecisions, "_append", _nothing)],
+    ),
+    "a retry asks a sink that is ahead to write again": (
+        AHEAD,
+        [(CheckpointCoordinator, "decided_sinks", lambda *_: {})],
+    ),
+    "a recovery leaves a sink that is ahead to the next commit": (
+        AHEAD,
+        [_LEFT_AHEAD],
+    ),
+    "pieces of a sink that is ahead count as orphans": (
+        AHEAD,
+        [_LEFT_AHEAD, (CheckpointCompleter, "pieces_to_commit", _pieces_of_whole_checkpoints)],
+    ),
+    "a rewind that has begun leaves a sink ahead": (
+        SAVED_AHEAD,
+        [(History, "_kept", lambda self, _: self.sink_decisions)],
+    ),
+    "a fold forgets the sinks that are ahead": (
+        AHEAD,
+        [(log, "folded", _fold_without_sinks)],
+    ),
     "the sinks are not asked again after the fences": (
         COPIED,
         [(AttemptCloser, "close_below", _close_and_ask_no_more)],

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -33,6 +33,7 @@ class Oracle:
         expected: the rows of a chunk of the input and a subtask.
         most_under_way: how many checkpoints of a lineage may be decided and not committed.
         decided: by the job's folder, lineage and number.
+        ahead: the sinks that commit ahead of their checkpoint: by the same and the sink's name.
         lost: what somebody has rolled back by hand although it is decided.
         on_decided: hears of each decision.
         generation: the newest fence in each job's log, by its folder.
@@ -61,6 +62,7 @@ class Oracle:
     expected: Callable[[int, int], list[tuple[int, int]]]
     most_under_way: int = 1
     decided: dict[tuple[str, str, int], Decision] = field(default_factory=dict)
+    ahead: dict[tuple[str, str, int, str], Decision] = field(default_factory=dict)
     generation: dict[str, int] = field(default_factory=dict)
     records: Counter[str] = field(default_factory=Counter)
     released: set[str] = field(default_factory=set)
@@ -118,11 +120,14 @@ class Oracle:
                 self._fence(root, body["generation"])
             case b"LINEAGE":
                 lineage = body["lineage"]
+                self._end_ahead(root)
                 if root not in self.saved.forks:
                     self.restored.add(lineage["restored_from"])
                 self.saved.begins(self, root, lineage["id"], lineage["restored_from"])
             case b"DECIDED":
                 self._decide(root, path, body["decision"])
+            case b"SINK_DECIDED":
+                self._decide_sink(root, path, body["decision"])
             case b"COMMITTED":
                 self._commit(root, body["lineage"], body["checkpoint"])
             case b"REWINDING":
@@ -138,7 +143,7 @@ class Oracle:
 
     def synced(self, folder: str) -> None:
         """A folder was synced: the names in it are durable, if it is."""
-        for decision in self.decided.values():
+        for decision in (*self.decided.values(), *self.ahead.values()):
             if not decision.durable and decision.path.startswith(folder):
                 decision.durable = self.disk.is_durable(decision.path)
         self.saved.synced(self, folder)
@@ -152,6 +157,10 @@ class Oracle:
                 decision.durable = True
             else:
                 del self.decided[key]
+        for ahead, decision in list(self.ahead.items()):
+            decision.durable = decision.durable or self.disk.is_durable(decision.path)
+            if not decision.durable:
+                del self.ahead[ahead]
         for root in self.generation:
             self.generation[root] = self.newest_fence(root)
 
@@ -178,7 +187,8 @@ class Oracle:
         )
         body_path = f"{root}/chk/{name}/_metadata"
         body, sinks = self.read_body(body_path, record["body_digest"])
-        for xid in sinks:
+        ahead = self._replace_ahead(key, name, sinks)
+        for xid in sinks.keys() - ahead:
             known = self.is_prepared(xid) or xid in self.taken or xid in self.gone
             self.holds(known, f"H14: {name} is decided, its branch {xid} is not prepared")
         chunk = json.loads(body["offsets"]["end"][0])["next"] - 1
@@ -193,6 +203,37 @@ class Oracle:
             f"H48: {name} is decided, and {waiting} are not committed",
         )
         self.on_decided(self.decided[key])
+
+    def _decide_sink(self, root: str, path: str, record: dict[str, Any]) -> None:
+        """A sink commits ahead of the others. The rows are those of the same chunk in each."""
+        attempt = (record["attempt"]["generation"], record["attempt"]["counter"])
+        key = (root, record["lineage"], record["checkpoint"], record["sink"])
+        name = f"{key[2]} in {key[3]}"
+        self.holds(key not in self.ahead, f"I2: {name} is decided a second time")
+        self.holds(key[:3] not in self.decided, f"I2: {name} is decided after its checkpoint")
+        self.holds(attempt[0] == self.generation.get(root), f"I7: {name} after a newer fence")
+        xids = tuple(map(_xid_of, record["pieces"]))
+        for xid in xids:
+            self.holds(self.is_prepared(xid), f"H14: {name} is decided, {xid} is not prepared")
+        chunk = json.loads(record["end"][0])["next"] - 1
+        no_body = f"{root}/chk/none/_metadata"
+        self.ahead[key] = Decision(path, no_body, *key[1:3], attempt, chunk, xids)
+
+    def _replace_ahead(
+        self, key: tuple[str, str, int], name: str, listed: Mapping[str, str]
+    ) -> set[str]:
+        """The decision on a checkpoint lists what sinks that are ahead of it have; return that."""
+        ahead: set[str] = set()
+        for other in [one for one in self.ahead if one[:3] == key]:
+            xids = {*self.ahead.pop(other).xids}
+            mine = {xid for xid, sink in listed.items() if sink == other[3]}
+            self.holds(mine == xids, f"I2: {name} lists {mine} of {other[3]}, which has {xids}")
+            ahead |= xids
+        return ahead
+
+    def _end_ahead(self, root: str) -> None:
+        """A lineage begins: its checkpoints are not those that sinks are ahead in."""
+        self.ahead = {key: one for key, one in self.ahead.items() if key[0] != root}
 
     def read_body(self, path: str, digest: str) -> tuple[Any, dict[str, str]]:
         """The body that a record names, and of each of its pieces the name of its sink."""
@@ -211,7 +252,7 @@ class Oracle:
             or b'{"committables": {}, "offsets": {"end": ["{\\"next\\": 0}"]}}'
         )
         sinks = {
-            f"'{piece['handle']['gtrid']}','{piece['handle']['bqual']}',{FORMAT_ID}": sink
+            _xid_of(piece): sink
             for sink, pieces in body["committables"].items()
             for piece in pieces
         }
@@ -245,11 +286,12 @@ class Oracle:
         return [found for found in own if found.checkpoint < decision.checkpoint]
 
     def _decision_of(self, xid: str) -> Decision | None:
-        return next((found for found in self.decided.values() if xid in found.xids), None)
+        found = (*self.decided.values(), *self.ahead.values())
+        return next((one for one in found if xid in one.xids), None)
 
     def known(self) -> list[Decision]:
         """All that was ever decided, also what a repair has taken the place of."""
-        return [*self.decided.values(), *self.repaired.superseded]
+        return [*self.decided.values(), *self.ahead.values(), *self.repaired.superseded]
 
     def newest_fence(self, root: str) -> int:
         newest = 0
@@ -257,7 +299,7 @@ class Oracle:
             header, _, payload = data.partition(b"\n")
             if header.startswith(b"twophase/1 FENCE "):
                 newest = json.loads(payload)["record"]["generation"]
-            if header.startswith(b"twophase/1 SUBSUMED "):  # what is before it may be a latecomer's
+            if header.startswith(b"twophase/1 SUBSUMED"):  # what is before it may be a latecomer's
                 newest = json.loads(payload)["record"]["history"]["generation"]
         return newest
 
@@ -335,7 +377,7 @@ class Oracle:
         self.holds(root not in self.saved.forks, f"I2: a fork aborts {xid} of the first job")
         deciders = {
             decision.root
-            for decision in self.decided.values()
+            for decision in (*self.decided.values(), *self.ahead.values())
             if xid in decision.xids and not self.saved.may_abort(self, root, decision)
         }
         if not self.several_folders or root in deciders:
@@ -429,9 +471,9 @@ class Oracle:
     def is_ahead(self, root: str) -> bool:
         """Whether a sink knows more than the log of a job."""
         known = {
-            (lineage.replace("-", ""), number)
-            for folder, lineage, number in self.decided
-            if folder == root
+            (decision.lineage.replace("-", ""), decision.checkpoint)
+            for decision in (*self.decided.values(), *self.ahead.values())
+            if decision.root == root
         }
         fences = [
             attempt[0]
@@ -522,3 +564,8 @@ class Oracle:
         lacking = {other for other in missing if Piece.of(other).sink != Piece.of(xid).sink}
         early = [other for found in before for other in found.xids if other not in there | lacking]
         self.holds(not early, f"I4: {xid} is committed before {early}")
+
+
+def _xid_of(piece: dict[str, Any]) -> str:
+    """The branch of a piece, as a record or a body has it."""
+    return f"'{piece['handle']['gtrid']}','{piece['handle']['bqual']}',{FORMAT_ID}"

@@ -177,12 +177,16 @@ class Executors:
     def pre_commit(
         self, pending: PendingCheckpoint, sinks: Mapping[str, ArrowSink], chunk: int, tell: Observer
     ) -> None:
-        """Let every sink write a chunk, side by side; return or raise when no task of
-        it is known to run.
+        """Let every sink that is asked write a chunk, side by side; return or raise when no task
+        of it is known to run.
         """
         parts = range(self._options.writers)
         self._run(
-            [_AcknowledgingJob(name, sink, parts, pending, tell) for name, sink in sinks.items()],
+            [
+                _AcknowledgingJob(name, sink, parts, pending, tell)
+                for name, sink in sinks.items()
+                if name not in pending.decided
+            ],
             chunk,
         )
 

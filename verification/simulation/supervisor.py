@@ -35,8 +35,8 @@ from verification.simulation.worlds import (
     RELEASED,
     REPAIRED,
     RESTORED_TARGET,
-    SAVED,
     SWAPPED,
+    WITH_SAVEPOINTS,
     Site,
     Standby,
     TargetChange,
@@ -147,7 +147,7 @@ class Supervisor:
         self._stops: tuple[type[Exception], ...] = _LOSSES
         if world.options.world in (REPAIRED, RELEASED):
             self._stops = (*_LOSSES, CheckpointMissingError)
-        elif world.options.world == SAVED:
+        elif world.options.world in WITH_SAVEPOINTS:
             self._stops = ()  # of drivers that were overtaken by a rewind; `judge` has seen them
         world.faults.on_stall = self._suspect
         world.oracle.on_decided = self._decided
@@ -188,7 +188,7 @@ class Supervisor:
         if self._options.world == RELEASED:
             self._work_until_released()
             return
-        if self._options.world == SAVED:
+        if self._options.world in WITH_SAVEPOINTS:
             self._saving.work()
             return
         if self._options.restore:
@@ -517,7 +517,7 @@ class Supervisor:
         self._chosen_at = self._world.oracle.records.copy()
 
     def _choose_again(self) -> None:
-        if self._options.world == SAVED:
+        if self._options.world in WITH_SAVEPOINTS:
             self._saving.refused(self._drivers[-1])
         else:
             self._choose_restore()

@@ -62,8 +62,8 @@ def test_every_seed_keeps_every_invariant_with_its_sinks_side_by_side(seeds: ran
 
 def points_of_the_product() -> set[str]:
     """Every crash point of a driver that the code names; those of a repair (R..), of savepoints
-    (S..), of the files of large states (O..) and of a job that gives its checkpoints up (G..) have
-    tests of their own.
+    (S..), of the files of large states (O..), of a job that gives its checkpoints up (G..) and of
+    sinks that commit ahead (A..) have tests of their own.
     """
     text = "".join(
         path.read_text() for folder in PRODUCT for path in sorted((ROOT / folder).rglob("*.py"))
@@ -72,7 +72,7 @@ def points_of_the_product() -> set[str]:
         name
         for call in re.findall(r"(?:failpoint|CrashPoints)\((.*)\)", text)
         for name in re.findall(r'"(\w+)"', call)
-        if not name.startswith(("G", "K", "O", "R", "S"))
+        if not name.startswith(("A", "G", "K", "O", "R", "S"))
     }
 
 

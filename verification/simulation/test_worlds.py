@@ -1,6 +1,6 @@
 """Runs in each of the `worlds`: a copy of the folder beside a live driver, a target that is
 restored from a backup, one that is swapped, repairs, a job that gives its checkpoints up,
-savepoints.
+savepoints, sinks that commit ahead.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ import pytest
 
 from verification.simulation.runner import Summary, run_all
 from verification.simulation.worlds import (
+    AHEAD,
     COPIED,
     RELEASED,
     REPAIRED,
     RESTORED_TARGET,
     SAVED,
+    SAVED_AHEAD,
     SWAPPED,
 )
 
@@ -26,6 +28,8 @@ SEEDS = {
     REPAIRED: range(20),
     RELEASED: range(100),
     SAVED: range(60),
+    AHEAD: range(100),
+    SAVED_AHEAD: range(60),
 }
 HAPPENS = {
     COPIED: [
@@ -52,6 +56,11 @@ HAPPENS = {
         *("restored: here", "restored: moved", "restored: here by other sources"),
         *("the job's folder is gone", "savepoint finish", "savepoint dispose"),
         *("restored with a rewind", "forked", *(f"S{number:02}" for number in range(1, 14))),
+    ],
+    AHEAD: ["A01", "A02"],
+    SAVED_AHEAD: [
+        *("A01", "A02", "refused: too old", "restored with a rewind", "forked"),
+        *("restored: here", "restored: moved"),
     ],
 }
 

@@ -34,6 +34,7 @@ from verification.simulation.spark import Input, QueryLog, context_of
 from verification.simulation.statements import Statements
 from verification.simulation.telling import Telling
 from verification.simulation.threads import Condition, Lock
+from verification.simulation.worlds import WITH_SINKS_AHEAD
 
 MAX_STEPS = 60_000
 _BACKUP = "/data/backup"
@@ -55,6 +56,7 @@ _WITH_FAILPOINTS = (
     "twophase.coordinator.rewind",
     "twophase.coordinator.rewrite",
     "twophase.coordinator.savepoint_finish",
+    "twophase.coordinator.sink_decisions",
     "twophase.runtime.lineage_start",
     "twophase.runtime.savepoint_restore",
     "twophase.runtime.writer_task",
@@ -126,6 +128,12 @@ class World:
     def new_id(self) -> str:
         """A UUID of the seed's."""
         return str(UUID(int=self.scheduler.random.getrandbits(128), version=4))
+
+    def mode(self) -> str:
+        """The job's option `checkpoint.mode` for the next driver. It may change between runs."""
+        if self.options.world not in WITH_SINKS_AHEAD:
+            return "exactly_once"
+        return self.scheduler.random.choice(("at_least_once", "at_least_once", "exactly_once"))
 
     def happens(self, what: str) -> None:
         """Somebody does something to the job's folder or to a target."""

@@ -16,6 +16,9 @@ No seed of `Options.of` chooses these worlds: `in_world` makes the runs of a see
   it dies. Decided checkpoints are visible, nothing is left, and no start goes on.
 - saved: savepoints are made, finished, moved and restored, see `savepoints`. Everything is exact,
   and one that a sink is ahead of is refused, with nothing written or aborted.
+- ahead: sinks commit ahead of the others (`checkpoint.mode`), in some of the drivers. Each sink has
+  every row once, and what a sink has ahead is never aborted, nor written again.
+- saved ahead: both at once.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import TYPE_CHECKING
 
+from verification.simulation.dialects import DIALECTS
 from verification.simulation.options import Mishap, Options
 from verification.simulation.server import Backup
 
@@ -33,14 +37,18 @@ if TYPE_CHECKING:
     from verification.simulation.driver import Driver
     from verification.simulation.world import World
 
-COPIED, RESTORED_TARGET, SWAPPED, REPAIRED, RELEASED, SAVED = WORLDS = (
+COPIED, RESTORED_TARGET, SWAPPED, REPAIRED, RELEASED, SAVED, AHEAD, SAVED_AHEAD = WORLDS = (
     "copied",
     "target restored",
     "swapped",
     "repaired",
     "released",
     "saved",
+    "ahead",
+    "saved ahead",
 )
+WITH_SAVEPOINTS = frozenset({SAVED, SAVED_AHEAD})
+WITH_SINKS_AHEAD = frozenset({AHEAD, SAVED_AHEAD})
 COPY, BESIDE = "/data/copy", "/data/beside"
 _DELAYS_S = (0.0, 0.003, 0.03, 0.3)
 _WAITING_S = 0.001
@@ -67,7 +75,11 @@ def in_world(seed: int, world: str) -> Options:
         mishaps = tuple(random.sample((*options.mishaps, *more), len(options.mishaps) + 2))
         stops = random.choice((1, 2, 4))
         return replace(options, stops=stops, mishaps=mishaps, suspicion=0.8)
-    if world == SAVED:
+    if world in WITH_SINKS_AHEAD:
+        options = _with_sinks_ahead(options, random)
+    if world == AHEAD:
+        return options
+    if world in WITH_SAVEPOINTS:
         points = [
             random.choice(("S05", "S06", "S07", "S11", "S12", "S13", "C18", "C22"))
             for _ in range(2)
@@ -90,6 +102,16 @@ def in_world(seed: int, world: str) -> Options:
     return replace(
         options, empty_rate=random.choice((0.1, 0.4)), subsume_every=random.choice((1, 1, 2))
     )
+
+
+def _with_sinks_ahead(options: Options, random: Random) -> Options:
+    """Several sinks, and drivers that die or stand still while one is ahead."""
+    points = [random.choice(("A01", "A02", "C06", "C12", "C15", "C22")) for _ in range(3)]
+    more = [Mishap(point, random.choice((1, 2)), random.choice(_STOPS_S)) for point in points]
+    mishaps = tuple(random.sample((*options.mishaps, *more), len(options.mishaps) + 3))
+    sinks = tuple(random.choice(list(DIALECTS)) for _ in range(random.choice((2, 2, 3))))
+    sinks = sinks[:1] * len(sinks) if options.one_server else sinks
+    return replace(options, sinks=sinks, mishaps=mishaps, max_concurrent=1)
 
 
 class _Moment:

@@ -67,6 +67,10 @@ class Folder:
         decision = Decision("lineage", checkpoint, Attempt(generation, 1), "", "", proofs=())
         return range_digest.begin(self.path, checkpoint, generation + 1, decision)
 
+    def again(self, checkpoint: int = 5, generation: int = 2) -> RangeDigests:
+        """A sink has the rows of this micro-batch already, and the others are to write them."""
+        return range_digest.begin_again(self.path, checkpoint, generation)
+
     def names(self) -> list[str]:
         root = self.path / range_digest.FOLDER
         return sorted(path.name for path in root.iterdir()) if root.is_dir() else []
@@ -219,6 +223,29 @@ def test_a_task_that_does_not_see_the_driver_s_folder_leaves_nothing_and_says_so
 
 
 # -- nothing grows
+
+
+@pytest.mark.parametrize("generation", [2, 4])
+def test_what_a_sink_that_is_ahead_has_read_is_compared(folder: Folder, generation: int) -> None:
+    """By a retry of this driver, or by a later one."""
+    folder.first().settle(ITEM, digest())
+    folder.again(generation=generation).settle(ITEM, digest(size=7))
+    with pytest.raises(RangeChangedError):
+        folder.again(generation=generation).settle(ITEM, digest(range(10, 109)))
+
+
+def test_it_is_there_for_a_replay_of_the_driver_that_decides(folder: Folder) -> None:
+    folder.first().settle(ITEM, digest())
+    folder.again(generation=3).settle(ITEM, digest())
+    folder.again(generation=4).settle(ITEM, digest())
+    assert folder.names() == ["5-4"]
+    with pytest.raises(RangeChangedError):
+        folder.replay(generation=4).settle(ITEM, digest(range(10, 109)))
+
+
+def test_without_digests_of_a_sink_that_is_ahead_nothing_is_compared(folder: Folder) -> None:
+    folder.again().settle(ITEM, digest())
+    assert folder.names() == []
 
 
 def test_the_digests_of_two_micro_batches_are_there_at_most(folder: Folder) -> None:

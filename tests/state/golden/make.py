@@ -20,6 +20,8 @@ these, and these stay.
                `transformWithState` (added later)
     released/  a job's folder whose checkpoints were given up (added later)
     rewinding/ a job's folder in the middle of a rewind (added later)
+    ahead/     a job's folder in which a sink commits checkpoint 1 ahead, with a folded log (added
+               later)
     stats/     a log with the history of two checkpoints, one of them folded (added later)
 
 The story of the job: driver 1 decides and commits checkpoint 0. Its attempt 1.2 at checkpoint 1 is
@@ -68,6 +70,7 @@ from twophase.state.entries import (
     Rescale,
     Rewinding,
     Rewrite,
+    SinkDecision,
 )
 from twophase.state.log import JobLog
 from twophase.state.records import (
@@ -77,6 +80,7 @@ from twophase.state.records import (
     ReleasedRecord,
     RepairedRecord,
     RewindingRecord,
+    SinkDecidedRecord,
 )
 from twophase.state.savepoint import KINDS, MANIFEST
 from twophase.state.stats import CheckpointStats, DeclinedAttempt
@@ -295,6 +299,24 @@ def make_rewinding(root: Path) -> None:
     log.append(RewindingRecord(Rewinding("/savepoints/orders-1", {A: 0})))
 
 
+def make_ahead(root: Path) -> None:
+    """Write `ahead`."""
+    log, store = begun(root / "ahead", num_retained=2)
+    first = checkpoint(A, 0, Attempt(1, 1), {"facts": [0], "lake": [0]}, ())
+    store.decide(store.prepare(first))
+    log.append(CommittedRecord(A, 0))
+    for number, sink in enumerate(("facts", "lake")):
+        log.append(FenceRecord(2 + number))
+        found = checkpoint(A, 1, Attempt(2 + number, 1), {sink: [0, 1]}, first.proofs)
+        offsets, pieces = found.offsets, tuple(found.committables[sink])
+        decided = SinkDecision(
+            *(A, 1, sink, found.attempt, offsets.hash, offsets.start, offsets.end, pieces)
+        )
+        log.append(SinkDecidedRecord(decided))
+        if number == 0:
+            log.fold(log.history)
+
+
 def make_stats(root: Path) -> None:
     """Write `stats`."""
     log, store = begun(root / "stats", num_retained=2)
@@ -415,6 +437,7 @@ def main(root: Path) -> None:
     make_states(root)
     make_released(root)
     make_rewinding(root)
+    make_ahead(root)
     make_stats(root)
 
 

@@ -14,6 +14,7 @@ from twophase.events import (
     JobRestarting,
     OrphansAborted,
     RecoveryFinished,
+    SinkDecided,
     SinkRewound,
 )
 
@@ -32,6 +33,8 @@ def describe(event: Event, progress: Progress) -> str | None:
         ):
             waits = f"checkpoint {number} waits for sink {sink!r} since {duration(waiting_s)}"
             return f"{waits}, next try in {duration(next_s)}: {reason}"
+        case SinkDecided(checkpoint=number, sink=sink, rows=rows):
+            return f"checkpoint {number}: sink {sink!r} commits {count(rows, 'row')} ahead"
         case CheckpointReplayed(checkpoint=number):
             return f"checkpoint {number} replayed: it was decided already, no sink wrote"
         case OrphansAborted(sink=sink, pieces=pieces):

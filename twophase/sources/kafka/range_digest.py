@@ -261,6 +261,29 @@ def begin(
     return RangeDigests(str(folder), replay=False)
 
 
+def begin_again(spark_folder: Path, checkpoint: int, generation: int) -> RangeDigests:
+    """Return the digests of a micro-batch of which a sink has the rows already, for the others.
+
+    What this or an older generation has kept of it is compared, and becomes this generation's.
+
+    Args:
+        spark_folder: Spark's folder of the lineage.
+        checkpoint: the number of the micro-batch.
+        generation: the generation of this driver.
+    """
+    root = spark_folder.absolute() / FOLDER
+    root.mkdir(mode=0o700, exist_ok=True)
+    matches = map(_NAME.fullmatch, os.listdir(root))
+    found = [
+        int(one["generation"]) for one in matches if one and int(one["checkpoint"]) == checkpoint
+    ]
+    older = [one for one in found if one < generation]
+    folder = root / f"{checkpoint}-{generation}"
+    if older and generation not in found:
+        (root / f"{checkpoint}-{max(older)}").rename(folder)
+    return RangeDigests(str(folder), replay=True)
+
+
 def was_lost(spark_folder: Path, decision: Decision) -> bool:
     """Return whether a replay of the plugin form failed for records gone or changed."""
     folder = spark_folder / FOLDER / f"{decision.checkpoint}-{decision.attempt.generation}"
