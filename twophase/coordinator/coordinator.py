@@ -357,19 +357,7 @@ class CheckpointCoordinator:
                 else CheckpointFailureReason.CHECKPOINT_COORDINATOR_SUSPEND
             )
         will_retry = self._tolerates(pending.checkpoint, error) and not stopping
-        cause = "" if will_retry else str(error)[:_CAUSE_CHARS]
-        declined = DeclinedAttempt(pending.attempt, error.reason.name, cause)
-        self.context.failures.remember(declined)
-        self.context.observers(
-            CheckpointDeclined(
-                self.context.job,
-                pending.checkpoint,
-                pending.attempt,
-                error.reason.name,
-                str(error),
-                will_retry,
-            )
-        )
+        self._note_declined(pending, error, will_retry=will_retry)
         if not self._commit_queue.wait(0) or not self.context.sink_decisions.commit():
             # the job is stopping; the next recovery closes the attempt when it has
             # committed the rest
@@ -379,6 +367,15 @@ class CheckpointCoordinator:
         pending.signal(Signal.CLEANED)
         self.context.listeners.aborted(pending.checkpoint)
         return will_retry
+
+    def _note_declined(
+        self, pending: PendingCheckpoint, error: DeclinedError, *, will_retry: bool
+    ) -> None:
+        reason, cause = error.reason.name, str(error)
+        kept = "" if will_retry else cause[:_CAUSE_CHARS]
+        self.context.failures.remember(DeclinedAttempt(pending.attempt, reason, kept))
+        where = (self.context.job, pending.checkpoint, pending.attempt)
+        self.context.observers(CheckpointDeclined(*where, reason, cause, will_retry))
 
     def _tolerates(self, number: int, error: DeclinedError) -> bool:
         """Count the failure; report it if it is the one too many."""

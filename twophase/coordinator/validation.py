@@ -167,12 +167,18 @@ def _check_lineage(
             f"sink {sink!r} has rows of lineage {lineage}, "
             "which the checkpoint store does not know",
         )
-    current = history.lineage
-    if current is None or current.id != lineage:
-        return
-    newest = history.newest(lineage)
+    if history.lineage is not None and history.lineage.id == lineage:
+        _check_newest(job, history, sink, checkpoint, names)
+
+
+def _check_newest(
+    job: str, history: History, sink: str, checkpoint: int, names: PieceNames
+) -> None:
+    """Check that the log has decided a checkpoint of the current lineage that a sink has."""
+    lineage = history.lineage.id if history.lineage else ""
     if any(one.sink == sink and one.is_of(lineage, checkpoint) for one in history.sink_decisions):
         return
+    newest = history.newest(lineage)
     if newest is None or newest.checkpoint < checkpoint:
         ends = "has none" if newest is None else f"ends at {newest.checkpoint}"
         what = (

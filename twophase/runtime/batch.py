@@ -223,10 +223,7 @@ class BatchHandler:
         )
         try:
             deadline_s = began_s + self._options.timeout_s
-            if rows.materialise:
-                jobs.run({"materialise": rows.compute}, self._options.timeout_s, lambda _, __: None)
-                if self._folder.has_state:  # its tasks have run, and no sink has any rows yet
-                    self._shared.check()
+            self._materialise(rows, jobs)
             for name in rows.without.intersection(asked):
                 self._acknowledge(pending, began_s, name, [])
             jobs.run(
@@ -245,6 +242,12 @@ class BatchHandler:
         except Exception as error:
             rows.forget()
             raise declined(error, f"Checkpoint {pending.checkpoint} ({pending.attempt})") from error
+
+    def _materialise(self, rows: _Rows, jobs: SparkJobs) -> None:
+        if rows.materialise:
+            jobs.run({"materialise": rows.compute}, self._options.timeout_s, lambda _, __: None)
+            if self._folder.has_state:  # its tasks have run, and no sink has any rows yet
+                self._shared.check()
 
     def _acknowledge(
         self, pending: PendingCheckpoint, began_s: float, sink: str, pieces: list[Committable]

@@ -71,12 +71,7 @@ class CompletedCheckpointStore:
         try:
             data = encode_body(checkpoint)
         except (TypeError, ValueError, RecursionError) as error:
-            raise DeclinedError(
-                f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} holds an operator "
-                f"state or a handle that is not JSON: {error}.",
-                remedy="return JSON values from snapshot_state: no NaN, no dates, no objects.",
-                reason=CheckpointFailureReason.CHECKPOINT_ASYNC_EXCEPTION,
-            ) from error
+            raise _not_json(checkpoint, error) from error
         self.prepared_bytes = len(data)
         decision = Decision(
             lineage=checkpoint.lineage,
@@ -261,3 +256,12 @@ def decode_body(data: bytes, name: str) -> CompletedCheckpoint:
 
 def _body_of(decision: Decision) -> str:
     return f"{decision.folder}/{_BODY}"
+
+
+def _not_json(checkpoint: CompletedCheckpoint, error: Exception) -> DeclinedError:
+    return DeclinedError(
+        f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} holds an operator state or a "
+        f"handle that is not JSON: {error}.",
+        remedy="return JSON values from snapshot_state: no NaN, no dates, no objects.",
+        reason=CheckpointFailureReason.CHECKPOINT_ASYNC_EXCEPTION,
+    )

@@ -28,11 +28,8 @@ def describe(event: Event, progress: Progress) -> str | None:
             return _recovered(event)
         case CheckpointDeclined():
             return _declined(event)
-        case CommitRetried(
-            checkpoint=number, sink=sink, reason=reason, waiting_s=waiting_s, next_in_s=next_s
-        ):
-            waits = f"checkpoint {number} waits for sink {sink!r} since {duration(waiting_s)}"
-            return f"{waits}, next try in {duration(next_s)}: {reason}"
+        case CommitRetried():
+            return _waiting(event)
         case SinkDecided(checkpoint=number, sink=sink, rows=rows):
             return f"checkpoint {number}: sink {sink!r} commits {count(rows, 'row')} ahead"
         case CheckpointReplayed(checkpoint=number):
@@ -52,6 +49,12 @@ def describe(event: Event, progress: Progress) -> str | None:
             return f"restart {restart} in {duration(delay_s)}: {cause}"
         case _:
             return None
+
+
+def _waiting(event: CommitRetried) -> str:
+    since = f"waits for sink {event.sink!r} since {duration(event.waiting_s)}"
+    next_try = f"next try in {duration(event.next_in_s)}"
+    return f"checkpoint {event.checkpoint} {since}, {next_try}: {event.reason}"
 
 
 def _declined(event: CheckpointDeclined) -> str:
