@@ -246,6 +246,16 @@ def test_other_offsets_stop_the_job(driver: Driver, another: Another, targets: T
     assert visible(targets["lake"]) == [*range(10)]
 
 
+def test_other_rows_of_a_retry_are_not_noticed(
+    driver: Driver, another: Another, targets: Targets
+) -> None:
+    die_ahead(driver, "A02")
+    restarted = another(options=AHEAD).recover()
+    restarted.run(1, lambda pending: restarted.write_rows(pending, 500))
+    assert visible(targets["facts"]) == [*range(20)]
+    assert visible(targets["lake"]) == [*range(10), *range(500, 510)]
+
+
 def test_it_may_be_ahead_in_the_first_checkpoint(another: Another, targets: Targets) -> None:
     die_ahead(another(options=AHEAD).recover(), "A02", 0)
     assert visible(targets["facts"]) == [*range(10)]
