@@ -5,7 +5,7 @@ the test advances.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -59,6 +59,11 @@ class ManualClock:
         return event.is_set()
 
 
+def rows(ids: Iterable[int]) -> list[dict[str, int]]:
+    """Rows for those ids; a schema may leave out columns."""
+    return [{"id": number, "parity": number % 2} for number in ids]
+
+
 def offsets(number: int) -> FrozenOffsets:
     """Checkpoint n reads ids 10 n to 10 n + 9."""
     start = (f'{{"next":{number * 10}}}',) if number else (None,)
@@ -80,12 +85,13 @@ class Driver:
     fan_out: FanOut = sequentially
     functions: Mapping[str, CheckpointedFunction] = field(default_factory=dict)
     job: str = JOB
+    schema: pa.Schema = SCHEMA
 
     def __post_init__(self) -> None:
         for name, target in self.targets.items():
             self.sinks.setdefault(name, MemorySink(target))
         for name, sink in self.sinks.items():
-            sink.open(SinkContext(self.job, name, SCHEMA, 2))
+            sink.open(SinkContext(self.job, name, self.schema, 2))
         context = JobContext(
             self.job,
             self.storage or LocalStorage(self.folder),
@@ -121,11 +127,11 @@ class Driver:
             sink = self.sinks[name]
             pieces = []
             for index in (0, 1):
-                rows = [{"id": first + index * 5 + step} for step in range(5)]
+                ids = range(first + index * 5, first + index * 5 + 5)
                 writer = sink.writer(
                     pending.transaction(name), Subtask(index, pending.attempt.counter * 100 + index)
                 )
-                writer.write(pa.RecordBatch.from_pylist(rows, schema=SCHEMA))
+                writer.write(pa.RecordBatch.from_pylist(rows(ids), schema=self.schema))
                 piece = writer.pre_commit()
                 assert piece is not None
                 pieces.append(piece)

@@ -16,6 +16,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
+
 from harness.memory_driver import JOB, SCHEMA, Driver, ManualClock
 from twophase import failpoints
 from twophase.config import JobOptions
@@ -47,7 +49,14 @@ class World:
 
     Args:
         root: for everything.
+
+    Attributes:
+        schema: of the rows.
+        driver: writes them.
     """
+
+    schema: pa.Schema = SCHEMA
+    driver: type[Driver] = Driver
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -106,7 +115,7 @@ class World:
             storage=LocalStorage(self.root / folder),
             states=states,
             sinks=driver.sinks,
-            sink_context=lambda name: SinkContext(job, name, SCHEMA, 2),
+            sink_context=lambda name: SinkContext(job, name, self.schema, 2),
             description=SimpleNamespace(options=coordinator.context.options, functions={}),
         )
         start = LineageStart(parts, Plan(stateful=True, keeps_state=True))
@@ -145,7 +154,15 @@ class World:
         location = {"checkpointLocation": str(self.root / folder)}
         parsed = JobOptions.parse({**location, **options}, job)
         claimed = ClaimedSavepoint(job, LocalStorage(self.root / folder), parsed)
-        driver = Driver(self.root / folder, {}, options, sinks=sinks, listeners=(claimed,), job=job)
+        driver = self.driver(
+            self.root / folder,
+            {},
+            options,
+            sinks=sinks,
+            listeners=(claimed,),
+            job=job,
+            schema=self.schema,
+        )
         self.events = driver.events
         return driver
 

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from tests.runtime.test_rescale_spark import noted, rescaled
 from tests.runtime.test_savepoint_spark import Moved
 from tests.test_keyed_state import Mean
 from twophase.keyed_state import (
@@ -38,12 +39,15 @@ def larger(one: int, other: int) -> int:
 class Everything(StatefulProcessor):
     """Keeps each kind of state of the records of a key, and gives all of them out."""
 
+    ttl: timedelta | str | None = None
+
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self._last = value_state(handle, "last", "long")
-        self._seen = list_state(handle, "seen", "long")
-        self._digits = map_state(handle, "digits", "string", "count long")
-        self._largest = reducing_state(handle, "largest", "long", larger)
-        self._mean = aggregating_state(handle, "mean", "count long, total long", Mean())
+        ttl = self.ttl
+        self._last = value_state(handle, "last", "long", ttl=ttl)
+        self._seen = list_state(handle, "seen", "long", ttl=ttl)
+        self._digits = map_state(handle, "digits", "string", "count long", ttl=ttl)
+        self._largest = reducing_state(handle, "largest", "long", larger, ttl=ttl)
+        self._mean = aggregating_state(handle, "mean", "count long, total long", Mean(), ttl=ttl)
 
     def add(self, number: int) -> None:
         self._last.update(number)
@@ -99,14 +103,14 @@ def moved(spark: SparkSession, tmp_path: Path) -> Iterator[Moved]:
     spark.conf.unset(_NO_DATA)
 
 
-def expected(last: int, key: int) -> dict[str, Any]:
-    """What a key has after the records below `last`."""
-    seen = [number for number in range(last) if number % 2 == key]
+def expected(last: int, key: int, keys: int = 2) -> dict[str, Any]:
+    """What one of the keys has after the records below `last`."""
+    seen = [number for number in range(last) if number % keys == key]
     return {
         "id": key,
         "last": seen[-1],
         "seen": seen,
-        "digits": [last // 10] * 5,
+        "digits": [last // 10] * (10 // keys),
         "largest": seen[-1],
         "mean": sum(seen) / len(seen),
     }
@@ -157,6 +161,62 @@ def test_state_is_gone_when_its_time_is_over_and_other_state_is_not(moved: Moved
     moved.run(moved.writing("again", **ROCKSDB, **{"restore.path": str(saved)}))
     found = sorted((row["id"], row["short"], row["entries"]) for row in _rows(moved))
     assert found == [(count, 5, 5) for count in (5, 10, 15) for _ in (0, 1)]
+
+
+class Lasting(Everything):
+    """Each kind of state with a TTL of a day, and each with one of a millisecond."""
+
+    ttl = timedelta(days=1)
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        super().init(handle)
+        self._value = value_state(handle, "short value", "long", ttl="1 ms")
+        self._list = list_state(handle, "short list", "long", ttl="1 ms")
+        self._map = map_state(handle, "short map", "string", "long", ttl="1 ms")
+        self._sum = reducing_state(handle, "short sum", "long", operator.add, ttl="1 ms")
+        self._short_mean = aggregating_state(
+            handle, "short mean", "count long, total long", Mean(), ttl="1 ms"
+        )
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
+        left = [self._value.value(), self._sum.get(), self._short_mean.get()]
+        expired = left == [None] * 3 and not [*self._list.get()] and not [*self._map.keys()]
+        for number in sorted(row.id for row in rows):
+            self.add(number)
+            for state in (self._list, self._sum, self._short_mean):
+                state.add(number)
+            self._value.update(number)
+            self._map.put(str(number), number)
+        yield Row(id=key[0], **self.result(), expired=expired)
+
+
+KEYS = 5
+"""More than partitions, so that each rescale moves some."""
+
+
+@pytest.mark.proof
+def test_every_kind_of_state_with_a_ttl_goes_on_exactly_through_rescales(moved: Moved) -> None:
+    moved.spark.conf.set(_NO_DATA, "false")
+    moved.build = lambda frame: (
+        frame.withColumn("key", F.col("id") % KEYS)
+        .groupBy("key")
+        .transformWithState(Lasting(), f"{_RESULT}, expired boolean", "Append", "ProcessingTime")
+    )
+    moved.add()
+    moved.stopped(moved.root / "of-2", "with-2", **ROCKSDB)
+    moved.add()
+    restored = {"restore.path": str(rescaled(moved, moved.root / "of-2", 3)), **ROCKSDB}
+    moved.stopped(moved.root / "of-3", "with-3", **restored)
+    moved.add()
+    restored["restore.path"] = str(rescaled(moved, moved.root / "of-3", 1))
+    moved.run(moved.writing("with-1", **restored))
+    assert [noted(moved.root / f"with-{number}")[1] for number in (2, 3, 1)] == ["2", "3", "1"]
+    found = sorted(_rows(moved), key=lambda row: (row["id"], row["last"]))
+    assert found == [
+        {**expected(last, key, KEYS), "expired": True}
+        for key in range(KEYS)
+        for last in (10, 20, 30)
+    ]
 
 
 def _rows(moved: Moved) -> list[dict[str, Any]]:

@@ -86,19 +86,19 @@ class Moved(Pipeline):
     def writing(self, folder: str, **options: Any) -> StreamWriter:
         return self.writer(options={"checkpointLocation": str(self.root / folder), **options})
 
-    def stopped(self, path: Path, **options: Any) -> None:
+    def stopped(self, path: Path, folder: str = "job", **options: Any) -> None:
         """All files so far are read; the query idles when it is stopped."""
         rows = len(self.ids())
-        job = self.writing("job", **options).start()
-        self.wait_until_read(job)
+        job = self.writing(folder, **options).start()
+        self.wait_until_read(job, folder)
         assert rows <= len(self.ids())
         assert job.stop_with_savepoint(str(path)) == str(path)
         assert not job.is_active
         assert job.exception() is None
 
-    def wait_until_read(self, job: Job) -> None:
+    def wait_until_read(self, job: Job, folder: str = "job") -> None:
         """Wait until all files are in finished micro-batches."""
-        while self.read(self.root / "job") < self.files:
+        while self.read(self.root / folder) < self.files:
             assert not job.await_termination(0.05), "the job has ended"
 
     def read(self, job: Path) -> int:
