@@ -39,12 +39,12 @@ class MemoryWorld(World):
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self.targets = {name: MemoryTarget() for name in self.sinks}
-        self.driver: Driver | None = None
+        self.running: Driver | None = None
         self.looks_on: Callable[[int], None] = lambda _: None
 
     def _driver(self, folder: str, options: Mapping[str, Any], job: str = JOB) -> Driver:
-        self.driver = Driver(self.root / folder, self.targets, options, job=job)
-        return self.driver
+        self.running = Driver(self.root / folder, self.targets, options, job=job)
+        return self.running
 
     def finished(self, number: int) -> None:
         """Ask whoever looks on."""
@@ -52,8 +52,8 @@ class MemoryWorld(World):
 
     def forget(self) -> None:
         """Empty what only the test collects: rows and events."""
-        assert self.driver is not None
-        self.driver.events.clear()
+        assert self.running is not None
+        self.running.events.clear()
         for target in self.targets.values():
             target.visible.clear()
             target.written.clear()
