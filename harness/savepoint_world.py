@@ -35,8 +35,8 @@ from twophase.runtime.savepoint_restore import Plan, verified
 from twophase.runtime.savepoints import SavepointMaker
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.state import savepoint as format_module
+from twophase.state.history import History
 from twophase.state.log import JobLog
-from twophase.state.records import History
 from twophase.state.storage import LocalStorage
 from twophase.testing.folder import FolderSink, FolderTarget
 

@@ -14,8 +14,8 @@ from harness import checker, workload
 from harness.nemesis import DriverProcess, Ended, held_at
 from harness.order_files import orders, staged
 from integration.mysql.scenario import Broker
+from twophase.state.history import History
 from twophase.state.log import JobLog
-from twophase.state.records import History
 from twophase.state.storage import LocalStorage
 from twophase.testing.services.access import SqlAccess
 

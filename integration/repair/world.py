@@ -28,8 +28,8 @@ from twophase.protocol.sink import CommitRequest
 from twophase.sinks.file.sink import FileSink
 from twophase.sinks.mysql.sink import MySqlSink
 from twophase.state.checkpoint import FrozenOffsets
+from twophase.state.history import History
 from twophase.state.log import JobLog
-from twophase.state.records import History
 from twophase.state.storage import LocalStorage
 
 REASON = "it was rolled back by hand"

@@ -13,8 +13,8 @@ from harness.nemesis import Ended
 from integration.without_spark import source
 from integration.without_spark.process import PlainDriver, Zygote
 from integration.without_spark.targets import FolderTarget, Pieces, SqlTarget, Target
+from twophase.state.history import History
 from twophase.state.log import JobLog
-from twophase.state.records import History
 from twophase.state.storage import ReadOnlyStorage
 from twophase.testing.services.access import SqlAccess
 

@@ -38,8 +38,9 @@ from twophase.events import Observers
 from twophase.ids import Subtask
 from twophase.protocol.sink import SinkContext, SinkHistory
 from twophase.state.entries import AcceptedLoss
+from twophase.state.history import History
 from twophase.state.log import JobLog
-from twophase.state.records import FenceRecord, History
+from twophase.state.records import FenceRecord
 from twophase.state.storage import LocalStorage
 from twophase.testing.memory import MemorySink, MemoryTarget
 

@@ -41,8 +41,9 @@ from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome, RetryLater
 from twophase.protocol.sink import CommitRequest
 from twophase.state.entries import Decision, Lineage
+from twophase.state.history import History
 from twophase.state.log import JobLog
-from twophase.state.records import FenceRecord, History
+from twophase.state.records import FenceRecord
 from twophase.state.storage import LocalStorage
 from twophase.testing.memory import MemorySink, MemoryTarget
 

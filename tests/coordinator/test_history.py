@@ -17,8 +17,10 @@ from twophase.failure_reason import CheckpointFailureReason as Reason
 from twophase.ids import Attempt
 from twophase.protocol.outcome import CommitOutcome
 from twophase.protocol.sink import CommitRequest
+from twophase.state.history import History
 from twophase.state.log import JobLog
-from twophase.state.records import CommittedRecord, History, record_from_json, record_to_json
+from twophase.state.record_codec import record_from_json, record_to_json
+from twophase.state.records import CommittedRecord
 from twophase.state.stats import CheckpointStats, DeclinedAttempt
 from twophase.state.storage import LocalStorage
 from twophase.state.store import CompletedCheckpointStore

@@ -22,8 +22,8 @@ from twophase.runtime import sink_entry_points
 from twophase.runtime.plugin import job as job_module
 from twophase.runtime.plugin.description import Environment, PluginDescription, describe
 from twophase.runtime.plugin.job import Acknowledged, Plan, PluginJob, job_of
+from twophase.state.history import History
 from twophase.state.log import JobLog
-from twophase.state.records import History
 from twophase.state.storage import LocalStorage
 from twophase.testing.folder import FolderTarget
 

@@ -13,13 +13,8 @@ import pytest
 from twophase.ids import Attempt
 from twophase.runtime.abandoned_folders import delete_abandoned
 from twophase.state.entries import Decision, Lineage, Proof
-from twophase.state.records import (
-    CommittedRecord,
-    DecidedRecord,
-    FenceRecord,
-    History,
-    LineageRecord,
-)
+from twophase.state.history import History
+from twophase.state.records import CommittedRecord, DecidedRecord, FenceRecord, LineageRecord
 
 
 def restored(history: History, root: Path, number: int) -> History:

@@ -11,13 +11,8 @@ from twophase.ids import Attempt
 from twophase.runtime.adopted_offsets import begins_without_state, frozen_in
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.entries import Adoption, Decision, Lineage, Note
-from twophase.state.records import (
-    DecidedRecord,
-    FenceRecord,
-    History,
-    LineageRecord,
-    RepairedRecord,
-)
+from twophase.state.history import History
+from twophase.state.records import DecidedRecord, FenceRecord, LineageRecord, RepairedRecord
 from twophase.state.storage import LocalStorage
 
 LINEAGE = "11111111-2222-3333-4444-555555555555"

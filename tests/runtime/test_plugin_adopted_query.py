@@ -33,8 +33,8 @@ from twophase.runtime.plugin import job as job_module
 from twophase.runtime.plugin.description import describe
 from twophase.runtime.plugin.job import Acknowledged, Plan, PluginJob, job_of
 from twophase.runtime.spark_folder import SparkFolder
+from twophase.state.history import History
 from twophase.state.log import JobLog
-from twophase.state.records import History
 from twophase.state.storage import LocalStorage
 
 PARTITIONS = "spark.sql.shuffle.partitions"

@@ -29,8 +29,8 @@ from twophase.errors import (
     TwoPhaseError,
 )
 from twophase.runtime.registration import register
+from twophase.state.history import History
 from twophase.state.log import JobLog
-from twophase.state.records import History
 from twophase.state.storage import LocalStorage
 
 pytestmark = [pytest.mark.spark, pytest.mark.part("plugin")]

@@ -59,20 +59,19 @@ from twophase.state.entries import (
     Rewinding,
     Rewrite,
 )
+from twophase.state.history import History
 from twophase.state.log import JobLog, job_of
 from twophase.state.manifest import Manifest as StateManifest
 from twophase.state.manifest import SavedFile, decode_manifest
+from twophase.state.record_codec import record_from_json, record_to_json
 from twophase.state.records import (
     CommittedRecord,
     DecidedRecord,
     FenceRecord,
-    History,
     LineageRecord,
     Record,
     RepairedRecord,
     SubsumedRecord,
-    record_from_json,
-    record_to_json,
 )
 from twophase.state.stats import CheckpointStats, DeclinedAttempt
 from twophase.state.storage import LocalStorage

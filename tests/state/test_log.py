@@ -37,14 +37,10 @@ from twophase.ids import Attempt
 from twophase.protocol.record import digest
 from twophase.state import codec
 from twophase.state.entries import Decision
+from twophase.state.history import History
 from twophase.state.log import JobLog
-from twophase.state.records import (
-    CommittedRecord,
-    DecidedRecord,
-    FenceRecord,
-    History,
-    record_to_json,
-)
+from twophase.state.record_codec import record_to_json
+from twophase.state.records import CommittedRecord, DecidedRecord, FenceRecord
 from twophase.state.storage import CrashPoints, LocalStorage, Storage, UnclearOutcomeError
 from twophase.state.store import CompletedCheckpointStore
 

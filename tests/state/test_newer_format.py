@@ -14,8 +14,9 @@ from twophase.protocol.record import digest, newer_version, unframe
 from twophase.state import codec
 from twophase.state import store as module
 from twophase.state.entries import Decision
+from twophase.state.history import History
 from twophase.state.log import JobLog, job_of
-from twophase.state.records import CommittedRecord, FenceRecord, History, SubsumedRecord
+from twophase.state.records import CommittedRecord, FenceRecord, SubsumedRecord
 from twophase.state.storage import LocalStorage
 from twophase.state.store import CompletedCheckpointStore
 

@@ -24,17 +24,16 @@ from twophase.state.entries import (
     Repair,
     Rewrite,
 )
+from twophase.state.history import History
+from twophase.state.record_codec import record_from_json, record_to_json
 from twophase.state.records import (
     CommittedRecord,
     DecidedRecord,
     FenceRecord,
-    History,
     LineageRecord,
     Record,
     RepairedRecord,
     SubsumedRecord,
-    record_from_json,
-    record_to_json,
 )
 from twophase.state.store import retained
 

@@ -11,16 +11,15 @@ import pytest
 from twophase.ids import Attempt
 from twophase.state import codec
 from twophase.state.entries import Decision, Lineage, Rewinding
+from twophase.state.history import History
+from twophase.state.record_codec import record_from_json, record_to_json
 from twophase.state.records import (
     CommittedRecord,
     DecidedRecord,
     FenceRecord,
-    History,
     LineageRecord,
     RewindingRecord,
     SubsumedRecord,
-    record_from_json,
-    record_to_json,
 )
 
 BEGUN = Rewinding("/savepoints/1", {"a": 1})

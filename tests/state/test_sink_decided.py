@@ -22,11 +22,12 @@ from twophase.state.entries import (
     Rewinding,
     SinkDecision,
 )
+from twophase.state.history import History, folded
+from twophase.state.record_codec import record_from_json, record_to_json
 from twophase.state.records import (
     CommittedRecord,
     DecidedRecord,
     FenceRecord,
-    History,
     LineageRecord,
     ReleasedRecord,
     RepairedRecord,
@@ -34,9 +35,6 @@ from twophase.state.records import (
     SinkDecidedRecord,
     SubsumedAheadRecord,
     SubsumedRecord,
-    folded,
-    record_from_json,
-    record_to_json,
 )
 
 TEXT = (

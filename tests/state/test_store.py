@@ -38,8 +38,9 @@ from twophase.state import codec
 from twophase.state import store as module
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import Decision, Lineage
+from twophase.state.history import History
 from twophase.state.log import JobLog
-from twophase.state.records import CommittedRecord, FenceRecord, History, LineageRecord
+from twophase.state.records import CommittedRecord, FenceRecord, LineageRecord
 from twophase.state.storage import LocalStorage
 from twophase.state.store import CompletedCheckpointStore, decode_body, retained
 

@@ -12,9 +12,9 @@ from twophase.errors import CheckpointMissingError, ConfigError, NewerFormatErro
 from twophase.sources.kafka.state import to_entries
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import Decision
+from twophase.state.history import History
 from twophase.state.log import FOLDER as LOG_FOLDER
 from twophase.state.log import JobLog, job_of
-from twophase.state.records import History
 from twophase.state.stats import CheckpointStats
 from twophase.state.storage import ReadOnlyStorage
 from twophase.state.store import FOLDER as BODY_FOLDER

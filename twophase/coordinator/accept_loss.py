@@ -31,7 +31,8 @@ from twophase.protocol.committable import Committable
 from twophase.protocol.sink import SinkHistory
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import AcceptedLoss, Decision, Note, Proof
-from twophase.state.records import History, RepairedRecord
+from twophase.state.history import History
+from twophase.state.records import RepairedRecord
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,8 @@ from twophase.ids import new_lineage_id
 from twophase.protocol.sink import SinkHistory
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.entries import Adoption, Lineage, Note, Proof
-from twophase.state.records import History, RepairedRecord
+from twophase.state.history import History
+from twophase.state.records import RepairedRecord
 
 
 class AdoptionRepair:

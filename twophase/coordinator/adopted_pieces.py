@@ -16,7 +16,7 @@ from twophase.protocol.committable import Committable
 from twophase.protocol.sink import NamesPieces, TellsUnfinished
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import AcceptedLoss, Adoption, Decision, Rewrite
-from twophase.state.records import History
+from twophase.state.history import History
 from twophase.state.store import CompletedCheckpointStore
 
 

@@ -28,7 +28,7 @@ from twophase.protocol.committable import Committable
 from twophase.protocol.sink import SinkHistory
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.entries import Decision
-from twophase.state.records import History
+from twophase.state.history import History
 
 Frozen = Callable[[str, int], FrozenOffsets | None]
 """Returns the offsets of a micro-batch in Spark's folder, given a lineage and a number;
@@ -115,16 +115,14 @@ class AdoptionPlanner:
             StopJobError: a start needs no repair, a target lacks something, or the decisions
                 cannot be determined.
         """
-        context = self._context
+        proofs, targets = self._context.proofs, self._context.sinks
         self._check_none_ahead(history)
         unreadable = self._unreadable(history)
         if not unreadable:
             self._check_needed(history, remembered)
-        check_targets(
-            context.proofs, context.proofs.committed(), context.sinks, remembered, may_move=False
-        )
-        in_doubt = {name: sink.in_doubt() for name, sink in context.sinks.items()}
-        order = LineageOrder(history, remembered, context.sinks, in_doubt)
+        check_targets(proofs, proofs.committed(), targets, remembered, may_move=False)
+        in_doubt = {name: sink.in_doubt() for name, sink in targets.items()}
+        order = LineageOrder(history, remembered, targets, in_doubt)
         adopted = _highest(history, remembered)
         sinks = {
             name: self._sink_plan(history, name, memory.committed, in_doubt[name], order, adopted)

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import NamesPieces, Sink, SinkHistory
-from twophase.state.records import History
+from twophase.state.history import History
 
 
 class LineageOrder:

@@ -23,8 +23,8 @@ from twophase.errors import CheckpointMissingError, ConfigError, FencedError, Ta
 from twophase.protocol.sink import Sink, SinkHistory
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import Decision, Proof
+from twophase.state.history import History
 from twophase.state.log import JobLog
-from twophase.state.records import History
 from twophase.state.store import CompletedCheckpointStore
 
 _log = logging.getLogger("twophase")

@@ -31,7 +31,7 @@ from twophase.events import RecoveryFinished, RecoveryStarted
 from twophase.failpoints import failpoint
 from twophase.ids import Attempt
 from twophase.state.entries import Decision
-from twophase.state.records import History
+from twophase.state.history import History
 
 
 class DriverRecovery:

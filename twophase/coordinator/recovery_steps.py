@@ -14,8 +14,9 @@ from twophase.failpoints import failpoint
 from twophase.protocol.sink import Sink, SinkHistory
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import Decision, Lineage, Proof
+from twophase.state.history import History
 from twophase.state.log import JobLog
-from twophase.state.records import FenceRecord, History
+from twophase.state.records import FenceRecord
 
 _TAKE_OVER_TRIES = 20
 

@@ -16,7 +16,7 @@ from twophase.errors import FencedError
 from twophase.ids import Attempt
 from twophase.protocol.committable import Committable
 from twophase.state.checkpoint import FrozenOffsets
-from twophase.state.records import History
+from twophase.state.history import History
 
 
 class ResumableCoordinator:

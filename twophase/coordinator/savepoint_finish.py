@@ -11,7 +11,7 @@ from twophase.coordinator.context import JobContext
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.errors import ConfigError, TargetUnreachableError
 from twophase.failpoints import failpoint
-from twophase.state.records import History
+from twophase.state.history import History
 from twophase.state.savepoint import Savepoint
 from twophase.state.storage import Storage
 

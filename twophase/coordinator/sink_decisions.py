@@ -30,7 +30,8 @@ from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.codec import canonical_json
 from twophase.state.entries import SinkDecision
 from twophase.state.log import JobLog
-from twophase.state.records import SinkDecidedRecord, record_to_json
+from twophase.state.record_codec import record_to_json
+from twophase.state.records import SinkDecidedRecord
 
 
 class SinkDecisions:

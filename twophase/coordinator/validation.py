@@ -15,7 +15,7 @@ from twophase.events import Observers
 from twophase.protocol.sink import NamesPieces, Sink, SinkHistory
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import Lineage, Released, Rewinding
-from twophase.state.records import History
+from twophase.state.history import History
 
 _SHOWN = 5
 SINK_AHEAD = (

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from twophase.runtime.savepoint_restore import LAID_BY
-from twophase.state.records import History
+from twophase.state.history import History
 from twophase.state.store import retained
 
 _LINEAGE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")

@@ -9,7 +9,7 @@ from twophase.errors import ConfigError, OffsetMismatchError
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.entries import Adoption, Lineage
-from twophase.state.records import History
+from twophase.state.history import History
 from twophase.state.storage import LocalStorage
 
 

@@ -27,8 +27,8 @@ from twophase.runtime.savepoint_restore import is_savepoint, verified
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.copies import readable_copies
 from twophase.state.entries import Decision, Lineage
+from twophase.state.history import History
 from twophase.state.log import JobLog
-from twophase.state.records import History
 from twophase.state.storage import LocalStorage
 from twophase.state.store import CompletedCheckpointStore
 

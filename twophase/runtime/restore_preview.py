@@ -18,8 +18,8 @@ from twophase.runtime.savepoint_restore import is_savepoint, verified
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.copies import readable_copies
 from twophase.state.entries import Decision, Lineage
+from twophase.state.history import History
 from twophase.state.log import FOLDER, JobLog
-from twophase.state.records import History
 from twophase.state.savepoint import Savepoint
 from twophase.state.storage import ReadOnlyStorage, local_path
 from twophase.state.store import CompletedCheckpointStore

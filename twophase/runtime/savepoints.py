@@ -30,10 +30,10 @@ from twophase.runtime.spark_cut import files_of_cut
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.copies import readable_copies
 from twophase.state.entries import Decision
+from twophase.state.history import History
 from twophase.state.log import FOLDER as LOG_FOLDER
 from twophase.state.log import JobLog
 from twophase.state.manifest import Manifest
-from twophase.state.records import History
 from twophase.state.savepoint import (
     BEGUN,
     MANIFEST,

@@ -17,16 +17,10 @@ from twophase.errors import CorruptRecordError, FencedError, InDoubtError, Newer
 from twophase.failpoints import failpoint
 from twophase.protocol.record import HEAD_BYTES
 from twophase.state import codec
+from twophase.state.history import History, folded
 from twophase.state.newer import is_newer_file
-from twophase.state.records import (
-    DecidedRecord,
-    History,
-    Record,
-    SubsumedRecord,
-    folded,
-    record_from_json,
-    record_to_json,
-)
+from twophase.state.record_codec import record_from_json, record_to_json
+from twophase.state.records import DecidedRecord, Record, SubsumedRecord
 from twophase.state.storage import (
     DECISION_CRASH_POINTS,
     NO_CRASH_POINTS,

@@ -18,9 +18,10 @@ from twophase.protocol.record import NEWER_REMEDY, digest
 from twophase.state import codec
 from twophase.state.checkpoint import STATE_FOLDER, CompletedCheckpoint
 from twophase.state.entries import AcceptedLoss, Decision
+from twophase.state.history import History
 from twophase.state.log import JobLog
 from twophase.state.newer import is_newer_file
-from twophase.state.records import DecidedRecord, History
+from twophase.state.records import DecidedRecord
 from twophase.state.state_files import delete_state_files, read_states, write_states
 from twophase.state.storage import Storage
 

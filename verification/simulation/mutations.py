@@ -56,8 +56,9 @@ from twophase.sinks.mysql.sink import MySqlSink
 from twophase.state import log, storage, store
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import Released, Rewrite
+from twophase.state.history import History
 from twophase.state.log import JobLog
-from twophase.state.records import History, ReleasedRecord, SubsumedRecord
+from twophase.state.records import ReleasedRecord, SubsumedRecord
 from twophase.state.storage import LocalStorage
 from twophase.state.store import CompletedCheckpointStore
 from verification.simulation.options import Mishap, Options

@@ -27,7 +27,7 @@ from twophase.runtime.noted_settings import conf_in
 from twophase.runtime.plugin.description import log_folder
 from twophase.runtime.spark_folder import SparkFolder, query_id
 from twophase.state.entries import Lineage
-from twophase.state.records import History
+from twophase.state.history import History
 from twophase.state.storage import sync_path
 
 if TYPE_CHECKING:
