@@ -75,6 +75,7 @@ def start(spark: SparkSession, name: str, settings: dict[str, Any]) -> Job:
         twophase.write_stream(rows, name=name)
         .sink("facts", MySqlSink(table=name, **settings["sink"]))
         .options(**_OPTIONS, checkpointLocation=f"{settings['location']}/{name}")
+        .options(**settings["options"])
         .trigger(availableNow=True)
         .observer(note)
         .start()

@@ -17,6 +17,10 @@ from harness.nemesis import DriverProcess, held_at
 from integration.stateful import workload as stateful_workload
 from integration.stateful.queries import QUERIES
 from integration.stateful.workload import Row
+from twophase.coordinator.clock import SystemClock
+from twophase.runtime.savepoints import SavepointMaker
+from twophase.state.log import JobLog
+from twophase.state.storage import LocalStorage
 from twophase.testing.services import KafkaService, MySqlService
 
 TIMEOUT_S = 600
@@ -67,6 +71,10 @@ class StatefulScenario:
         topics: as `produce` returns them.
         scratch: a folder for the jobs' folders and the logs.
         names: of their queries.
+        **options: of the jobs.
+
+    Attributes:
+        location: has the folder of each job.
     """
 
     def __init__(
@@ -76,12 +84,13 @@ class StatefulScenario:
         topics: dict[str, str],
         scratch: Path,
         names: Iterable[str] = QUERIES,
+        **options: Any,
     ) -> None:
         self._names = list(names)
         self._mysql = mysql
         self._database = f"stateful_{uuid.uuid4().hex[:8]}"
         self._scratch = scratch
-        self._location = scratch / "jobs"
+        self.location = scratch / "jobs"
         password = scratch / "password"
         password.touch(mode=0o600)
         password.write_text(mysql.password)
@@ -89,9 +98,10 @@ class StatefulScenario:
             "servers": kafka.bootstrap_servers,
             "topics": topics,
             "queries": self._names,
-            "location": str(self._location),
+            "location": str(self.location),
             "state": str(scratch / "state"),
             "replays": str(scratch / "replays"),
+            "options": options,
         }
         mysql.create_database(self._database)
         self._settings["sink"] = {"url": mysql.url(self._database), "password_file": str(password)}
@@ -124,9 +134,41 @@ class StatefulScenario:
             ended = driver.kill()
         return ended.points
 
+    def save_with_pending(self, path: Path, batch: int) -> None:
+        """Make a savepoint of the single job, whose driver was killed with a commit under way.
+
+        Args:
+            path: of the savepoint.
+            batch: the micro-batch for which there is no room until that commit is done
+                (`checkpoint.max_concurrent`); all before it are decided, and finished for Spark.
+        """
+        [name] = self._names
+        driver = StatefulDriver(self._settings, self._scratch, held_at(["C12"], 1))
+        try:
+            driver.wait_for(
+                lambda: bool(driver.points()) and self.unfinished(name) == {batch},
+                f"micro-batch {batch} to wait for a commit",
+                TIMEOUT_S,
+            )
+        finally:
+            driver.kill()
+        maker = SavepointMaker(name, self.location / name, SystemClock())
+        maker.make(str(path), still_waiting=lambda: False)
+
+    def restore(self, savepoint: Path, folder: str) -> None:
+        """From now on drivers restore the jobs from a savepoint, in other folders."""
+        self.location = self._scratch / folder
+        self._settings["location"] = str(self.location)
+        self._settings["options"] = {"restore.path": str(savepoint)}
+
     def rows(self, name: str) -> Counter[Row]:
         """The rows of a job's table."""
         return Counter(tuple(row) for row in self._sql(f"SELECT * FROM {name}"))
+
+    def lineages(self, name: str) -> list[str]:
+        """The lineages that have begun in a job's folder, oldest first."""
+        log = JobLog(LocalStorage(self.location / name), name)
+        return [lineage.id for lineage in log.read().lineages]
 
     def prepared(self) -> list[Any]:
         """The transactions that are prepared on the server."""
@@ -157,7 +199,7 @@ class StatefulScenario:
         return Outcome(self.rows(name), batches, state)
 
     def _spark(self, name: str) -> Path:
-        [lineage] = (self._location / name / "spark").iterdir()
+        [lineage] = (self.location / name / "spark").iterdir()
         return lineage
 
     def _sql(self, statement: str) -> list[Any]:

@@ -84,13 +84,14 @@ def test_a_job_goes_on_exactly_from_a_savepoint_rescaled_twice_and_moved(
     assert state_stores.have_version(state, last + 1)
 
 
-def test_a_kill_after_spark_has_repartitioned_leaves_no_savepoint(moved: Moved) -> None:
+@pytest.mark.parametrize("point", first_of(1, ["S15", "S14", "S02", "S03"]))
+def test_a_kill_leaves_no_savepoint_and_the_old_one_as_it_was(moved: Moved, point: str) -> None:
     moved.build = counts
     moved.add()
     made, new = moved.root / "made", moved.root / "made-3"
     moved.stopped(made, **ROCKSDB)
     command = ["savepoint", "rescale", str(made), "--partitions", "3"]
-    environment = {**os.environ, **spark_environment(), failpoints.VARIABLE: "S15=kill"}
+    environment = {**os.environ, **spark_environment(), failpoints.VARIABLE: f"{point}=kill"}
     process = subprocess.Popen(
         [sys.executable, "-c", _COMMAND, *command], env=environment, start_new_session=True
     )
