@@ -257,7 +257,10 @@ class Micro:
             generation=2,
             context=SimpleNamespace(stopping=threading.Event()),
             classify=lambda *_: None,
-            checkpoint=lambda number, _, pre_commit: pre_commit(mock.MagicMock(checkpoint=number)),
+            decided_sinks=lambda _: {},
+            checkpoint=lambda number, _, pre_commit: pre_commit(
+                mock.MagicMock(checkpoint=number, decided={}, missing=lambda: ["facts", "lake"])
+            ),
         )
         folder: Any = SimpleNamespace(
             path=path,
