@@ -2,7 +2,8 @@
 
 Spark compares operators and types. Without a word it would go on with the state of one key,
 condition or aggregate for another one of the same type. So each checkpoint holds the expressions
-that an operator's state depends on, and those that define their columns below it, as SQL.
+that an operator's state depends on, and those that define their columns below it, as SQL
+(docs/decisions/0056).
 """
 
 from __future__ import annotations
