@@ -35,6 +35,8 @@ from twophase.testing.harness import (
 
 COLUMNS = "id BIGINT, name STRING, amount DOUBLE"
 
+_RECORDS = (".intent", ".manifest", ".aborted")
+
 
 class DeltaHarness(SinkHarness):
     """One table.
@@ -145,8 +147,8 @@ class DeltaHarness(SinkHarness):
         """The records beside the table."""
         return sorted(
             path.name
-            for path in (self.folder / "_twophase").rglob("*.[aim]*")
-            if not path.name.startswith(".")
+            for path in (self.folder / "_twophase").rglob("*")
+            if path.suffix in _RECORDS and not path.name.startswith(".")
         )
 
     def commits(self) -> list[list[dict[str, Any]]]:

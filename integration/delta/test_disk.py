@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import twophase
+from harness.held_jobs import wait_until
 from harness.json_rows import make_input, read
 from integration.delta.sink_harness import DeltaHarness, commit
 from twophase.errors import DeclinedError, PreflightError
@@ -73,7 +74,9 @@ def fill(folder: Path, left: int = 0) -> None:
 
 
 def remount(folder: Path, how: str) -> None:
-    subprocess.run(["mount", "-o", f"remount,{how}", str(folder)], check=True)
+    """As soon as nobody has a file open for writing: threads of Delta's may, for a moment."""
+    command = ["mount", "-o", f"remount,{how}", str(folder)]
+    wait_until(lambda: subprocess.run(command, check=False).returncode == 0, "the disk to be idle")
 
 
 @contextmanager
