@@ -143,13 +143,13 @@ def test_on_a_full_disk_no_table_is_made(delta_spark: SparkSession, disk: Path) 
 def test_on_a_read_only_disk_nothing_is_opened_and_no_table_is_made(table: DeltaHarness) -> None:
     table.opened()
     disk = table.folder.parent
-    before = sorted(disk.rglob("*"))
     with read_only(disk):
+        before = sorted(disk.rglob("*"))
         with pytest.raises(PreflightError, match="cannot be written"):
             table.opened()
         with pytest.raises(PreflightError, match="cannot be written"):
             table.opened(path=str(disk / "new"), create=True)
-    assert sorted(disk.rglob("*")) == before
+        assert sorted(disk.rglob("*")) == before
 
 
 def test_a_disk_that_turns_read_only_in_phase_1_declines_the_attempt(table: DeltaHarness) -> None:
