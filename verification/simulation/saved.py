@@ -122,7 +122,7 @@ class SavedOnes:
         saved = self.by_path.get(where)
         return saved is not None and any(
             saved.is_behind(decision) and self.begun.get((root, decision.lineage)) != where
-            for decision in oracle.decided.values()
+            for decision in (*oracle.decided.values(), *oracle.ahead.values())
         )
 
     def may_abort(self, oracle: Oracle, root: str, decision: Decision) -> bool:

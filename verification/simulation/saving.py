@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from twophase.errors import ConfigError, RestoreRefusedError
+from verification.simulation.decisions import Decision
 from verification.simulation.disk import Folder
 from verification.simulation.savepoints import BESIDE, HERE, KEPT, STOPPED, Plan, Toolbox, plans_of
 from verification.simulation.verdict import check_end
@@ -201,12 +202,15 @@ class Saving:
 
     def _is_behind(self, path: str) -> bool:
         saved = self.toolbox.saved(path)
-        decided = self._world.oracle.decided.values()
-        return saved is not None and any(saved.is_behind(decision) for decision in decided)
+        return saved is not None and any(map(saved.is_behind, self._decided()))
 
     def _is_shown(self, path: str) -> bool:
         saved, oracle = self.toolbox.saved(path), self._world.oracle
         return saved is not None and any(
             saved.is_behind(decision) and any(xid in oracle.visible for xid in decision.xids)
-            for decision in oracle.decided.values()
+            for decision in self._decided()
         )
+
+    def _decided(self) -> list[Decision]:
+        """The decided checkpoints, and those that a sink is ahead in."""
+        return [*self._world.oracle.decided.values(), *self._world.oracle.ahead.values()]
