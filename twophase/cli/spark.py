@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,9 +94,8 @@ def spark_session(
     archive = find_archive(jars or (), conf) if start.quick else None
     configuration = _configuration(start, conf)
     is_this_python = not {PYTHON_VARIABLE, DRIVER_PYTHON_VARIABLE} & {*os.environ}
-    context = _start_or_say_why(
-        start, configuration, archive, output, meanwhile, fetching=jars is None
-    )
+    begin = partial(_start, start, configuration, archive, output, fetching=jars is None)
+    context = _begun(begin, meanwhile, output)
     try:
         if jars is None:
             archive = _note_jars(conf, context) if start.quick else None
@@ -107,16 +107,12 @@ def spark_session(
         _stop(context)
 
 
-def _start_or_say_why(
-    start: Start,
-    configuration: SparkConf,
-    archive: ClassArchive | None,
-    output: SparkOutput,
+def _begun(
+    begin: Callable[[Callable[[], object]], SparkContext],
     meanwhile: Callable[[], object],
-    *,
-    fetching: bool,
+    output: SparkOutput,
 ) -> SparkContext:
-    """Start Spark; errors of `meanwhile` pass as they are."""
+    """Start Spark with `begin`, or say why it does not; errors of `meanwhile` pass as they are."""
     of_meanwhile: list[Exception] = []
 
     def noted() -> None:
@@ -127,7 +123,7 @@ def _start_or_say_why(
             raise
 
     try:
-        return _start(start, configuration, archive, output, noted, fetching=fetching)
+        return begin(noted)
     except Exception as error:
         if error in of_meanwhile:
             raise
