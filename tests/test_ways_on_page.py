@@ -44,6 +44,8 @@ ELSEWHERE = {
     "test_it_does_not_start_without_that_state",
     "a file of a function's state is gone or damaged": "tests/runtime/test_function_states.py::"
     "test_a_job_whose_state_is_gone_begins_without_it_where_it_may",
+    "a plan keeps state of something else": "tests/runtime/test_upgraded_job_spark.py::"
+    "test_it_goes_on_where_that_is_allowed",
     "a function with state left the job": "tests/runtime/test_function_states.py::"
     "test_its_state_is_dropped_where_it_may_be_and_that_is_said",
     (

@@ -327,6 +327,12 @@ class JobOptions(Options):
         "(changelog checkpointing); without it, `true` with `state.backend` `rocksdb`, unless "
         "`spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled` is set",
     )
+    allow_changed_plan: bool = Field(
+        default=False,
+        alias="state.allow_changed_plan",
+        description="go on, with a warning, although the plan keeps state of other expressions "
+        "than it did: they mean the same, or the state fits them; otherwise such a plan is refused",
+    )
     restore_path: str | None = Field(
         default=None,
         alias="restore.path",

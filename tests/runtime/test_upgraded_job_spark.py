@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 
 from tests.runtime.test_savepoint_spark import Counts, Moved, counts, plain, unique, windows
+from twophase.errors import ConfigError
 
 pytestmark = [pytest.mark.spark, pytest.mark.part("runtime"), pytest.mark.proof]
 
@@ -107,3 +108,85 @@ def test_a_plan_whose_state_is_another_one_is_refused_before_any_row(
         upgraded(old, noted, **ROCKSDB)
     assert before
     assert moved.ids() == before[0]
+
+
+def unique_by(column: str) -> Plan:
+    def plan(frame: DataFrame) -> DataFrame:
+        both = frame.select((F.col("id") % 15).alias("a"), (F.col("id") % 7).alias("b"))
+        return both.dropDuplicates([column]).select(F.col(column).alias("id"))
+
+    return plan
+
+
+def counts_of(keys: int) -> Plan:
+    def plan(frame: DataFrame) -> DataFrame:
+        keyed = frame.withColumn("key", F.col("id") % keys).groupBy("key")
+        return keyed.transformWithState(Counts(), "id long", "Append", "None")
+
+    return plan
+
+
+OTHER_PLAN = {
+    "another key": (unique_by("a"), unique_by("b"), r"kept state of a, .* now would of b, "),
+    "another key of the same name": (
+        *(counts_of(3), counts_of(5)),
+        r"kept state of key = \(id % CAST\(3 .* now would of key = \(id % CAST\(5 ",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OTHER_PLAN)
+def test_a_plan_that_keeps_state_of_something_else_is_refused(
+    moved: Moved, upgraded: Callable[..., None], case: str
+) -> None:
+    """Of the same type, so that Spark would go on with it."""
+    old, new, message = OTHER_PLAN[case]
+    before: list[list[int]] = []
+
+    def noted(frame: DataFrame) -> DataFrame:
+        before.append(moved.ids())
+        return new(frame)
+
+    with pytest.raises(ConfigError, match=message):
+        upgraded(old, noted, **ROCKSDB)
+    assert before
+    assert moved.ids() == before[0]
+
+
+def test_it_goes_on_where_that_is_allowed(moved: Moved, upgraded: Callable[..., None]) -> None:
+    """The key is the same one, written in another way."""
+
+    def renamed(frame: DataFrame) -> DataFrame:
+        keyed = frame.withColumn("remainder", F.col("id") % 3).groupBy("remainder")
+        return keyed.transformWithState(Counts(), "id long", "Append", "None")
+
+    with pytest.raises(ConfigError, match="now would of remainder"):
+        upgraded(counts, renamed, **ROCKSDB)
+    location = {"checkpointLocation": str(moved.root / "job"), "state.allow_changed_plan": "true"}
+    moved.run(moved.writer(options={**location, **ROCKSDB}))
+    counted = [sum(1 for number in range(30) if number % 3 == key) for key in range(3)]
+    assert {1000 * key + counted[key] for key in range(3)} <= {*moved.ids()}
+
+
+def test_a_lineage_that_died_before_its_first_checkpoint_is_one_of_its_savepoint(
+    moved: Moved,
+) -> None:
+    moved.build = counts_of(3)
+    moved.add()
+    saved = moved.root / "saved"
+    moved.stopped(saved, **ROCKSDB)
+    restore = {"restore.path": str(saved), **ROCKSDB}
+    idle = moved.writing("again", **restore).start()
+    moved.wait_until_read(idle, "again")
+    idle.stop()
+    assert not [*(moved.root / "again" / "chk").glob("*")]
+
+    moved.build, before = counts_of(5), moved.ids()
+    moved.add()
+    for options in (restore, ROCKSDB):
+        with pytest.raises(ConfigError, match=r"kept state of key = \(id % CAST\(3 "):
+            moved.run(moved.writing("again", **options))
+    assert moved.ids() == before
+    moved.build = counts_of(3)
+    moved.run(moved.writing("again", **ROCKSDB))
+    assert {*moved.ids()} == {*before, 7, 1007, 2006}

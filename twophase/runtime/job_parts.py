@@ -19,7 +19,7 @@ from twophase.errors import ConfigError
 from twophase.events import Observer, Observers
 from twophase.protocol.listener import CheckpointedFunction, CheckpointListener
 from twophase.protocol.sink import SinkContext
-from twophase.runtime import logical_plan
+from twophase.runtime import logical_plan, state_plan
 from twophase.runtime.batch import JobSink
 from twophase.runtime.claimed_savepoint import ClaimedSavepoint
 from twophase.runtime.group_offsets import GroupOffsetsListener
@@ -72,7 +72,9 @@ class JobParts:
         self.observers = Observers(log_event, *description.observers)
         self.sinks = {name: entry.sink for name, entry in description.sinks.items()}
         legs = logical_plan.sources(description.frame)
-        self.states = OperatorStates(legs, description.functions)
+        self.states = OperatorStates(
+            legs, description.functions, state_plan.describe(description.frame)
+        )
         self.groups = GroupOffsetsListener(description.name, legs, self.observers)
         self.fan_out = SideBySide(partial(thread_like_this, self.spark, f"twophase-{self.name}"))
         self.shared = SharedFolder(self.name, self.spark.sparkContext, self.storage.root / "spark")

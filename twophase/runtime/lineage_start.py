@@ -14,7 +14,12 @@ from twophase.runtime.adopted_offsets import begins_without_state
 from twophase.runtime.fork import close_all, open_original
 from twophase.runtime.job_parts import JobParts
 from twophase.runtime.noted_settings import newest_header
-from twophase.runtime.restore import load_restore, restored_checkpoint, was_restored_from
+from twophase.runtime.restore import (
+    laid_checkpoint,
+    load_restore,
+    restored_checkpoint,
+    was_restored_from,
+)
 from twophase.runtime.savepoint_restore import (
     Plan,
     SavepointRestore,
@@ -90,8 +95,29 @@ class LineageStart:
                 "restore.allow_non_restored_state.",
             )
 
-    def checkpoint(self, coordinator: CheckpointCoordinator) -> CompletedCheckpoint | None:
-        """The checkpoint whose operator states the run begins with; None for a fresh start.
+    def initialize_states(self, coordinator: CheckpointCoordinator) -> None:
+        """Give the functions their state, and check that Spark's state is one of this plan.
+
+        Raises:
+            ConfigError: it is one of another plan, or the functions' does not fit the job.
+            CheckpointMissingError: that of the functions is gone.
+            CorruptRecordError: it is damaged.
+        """
+        states, options = self._parts.states, self._parts.description.options
+        checkpoint = self._checkpoint(coordinator)
+        of_spark = checkpoint if coordinator.newest() else self._laid(coordinator)
+        if of_spark is not None:
+            states.check_plan(of_spark, options)
+        states.initialize(checkpoint, options)
+
+    def _laid(self, coordinator: CheckpointCoordinator) -> CompletedCheckpoint | None:
+        """Return the checkpoint of the savepoint that an older driver has laid for the lineage."""
+        if self.restore is not None:
+            return None  # its savepoint was compared before anything was laid
+        return laid_checkpoint(self._parts.name, coordinator.lineage)
+
+    def _checkpoint(self, coordinator: CheckpointCoordinator) -> CompletedCheckpoint | None:
+        """Return the checkpoint whose operator states the run begins with; None if it has none.
 
         A lineage may have been begun by a driver that died before its first checkpoint.
         """

@@ -95,14 +95,14 @@ def sources(frame: DataFrame) -> list[SourceLeg]:
     """Return the streaming sources of the plan, in plan order."""
     return [
         _leg(node)
-        for node in _nodes(analyzed(frame))
+        for node in nodes(analyzed(frame))
         if node.nodeName().startswith("StreamingRelation")
     ]
 
 
 def is_stateful(frame: DataFrame) -> bool:
     """Return whether the plan may keep state or a watermark; True if in doubt."""
-    return any(node.nodeName() not in _STATELESS for node in _nodes(analyzed(frame)))
+    return any(node.nodeName() not in _STATELESS for node in nodes(analyzed(frame)))
 
 
 def has_watermark(logical: Any) -> bool:
@@ -111,7 +111,7 @@ def has_watermark(logical: Any) -> bool:
     Args:
         logical: an analyzed plan, as `analyzed` gives it.
     """
-    return any("Watermark" in node.nodeName() for node in _nodes(logical))
+    return any("Watermark" in node.nodeName() for node in nodes(logical))
 
 
 def keeps_state(logical: Any) -> bool:
@@ -120,12 +120,21 @@ def keeps_state(logical: Any) -> bool:
     Args:
         logical: as for `has_watermark`.
     """
-    return any(_keeps_state(node) for node in _nodes(logical))
+    return any(True for _ in stateful_nodes(logical))
+
+
+def stateful_nodes(logical: Any) -> Iterator[Any]:
+    """Yield the operators that are known to keep state in Spark, in plan order.
+
+    Args:
+        logical: as for `has_watermark`.
+    """
+    return (node for node in nodes(logical) if _keeps_state(node))
 
 
 def may_shuffle(frame: DataFrame) -> bool:
     """Return whether the plan shuffles rows; True if in doubt."""
-    return any(_may_shuffle(node) for node in _nodes(analyzed(frame)))
+    return any(_may_shuffle(node) for node in nodes(analyzed(frame)))
 
 
 def is_row_by_row(frame: DataFrame) -> bool:
@@ -133,7 +142,7 @@ def is_row_by_row(frame: DataFrame) -> bool:
 
     The sources are taken in turn. False if in doubt.
     """
-    return all(node.nodeName() in _ROW_BY_ROW | _LEAVES for node in _nodes(analyzed(frame)))
+    return all(node.nodeName() in _ROW_BY_ROW | _LEAVES for node in nodes(analyzed(frame)))
 
 
 def is_deterministic(frame: DataFrame) -> bool:
@@ -148,7 +157,7 @@ def is_empty(frame: DataFrame) -> bool:
     counts or moves a watermark either, and nodes that work row by row have nothing to do.
     False if in doubt.
     """
-    return all(_runs_no_task(node) for node in _nodes(analyzed(frame)))
+    return all(_runs_no_task(node) for node in nodes(analyzed(frame)))
 
 
 def _runs_no_task(node: Any) -> bool:
@@ -174,11 +183,12 @@ def analyzed(frame: DataFrame) -> Any:
     return frame._jdf.queryExecution().analyzed()
 
 
-def _nodes(node: Any) -> Iterator[Any]:
+def nodes(node: Any) -> Iterator[Any]:
+    """Yield a node of a plan or of an expression, and all that are below it."""
     yield node
     children = node.children()
     for index in range(children.size()):
-        yield from _nodes(children.apply(index))
+        yield from nodes(children.apply(index))
 
 
 def _leg(node: Any) -> SourceLeg:

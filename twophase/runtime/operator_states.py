@@ -26,6 +26,7 @@ from twophase.protocol.operator_state import (
     Redistribution,
     SerializedState,
 )
+from twophase.runtime import state_plan
 from twophase.runtime.logical_plan import KAFKA, SourceLeg
 from twophase.sources.kafka import state as kafka
 from twophase.sources.kafka.options import KafkaOptions
@@ -45,13 +46,18 @@ class OperatorStates:
     Args:
         legs: the sources of the plan, in plan order.
         functions: by name.
+        plan: what Spark keeps state of, as `state_plan.describe` says.
     """
 
     def __init__(
-        self, legs: Sequence[SourceLeg], functions: Mapping[str, CheckpointedFunction]
+        self,
+        legs: Sequence[SourceLeg],
+        functions: Mapping[str, CheckpointedFunction],
+        plan: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self._legs = legs
         self._functions = functions
+        self._plan = plan
         self._stores: dict[str, OperatorStateStore] = {}
 
     def listeners(self) -> list[CheckpointListener]:
@@ -77,6 +83,7 @@ class OperatorStates:
             ],
             "functions": returned,
             "function_states": function_states,
+            **({state_plan.KEY: self._plan} if self._plan else {}),
         }
 
     def _states_of(self, uid: str, context: SnapshotContext) -> tuple[FunctionState, ...]:
@@ -95,8 +102,8 @@ class OperatorStates:
 
         Raises:
             ConfigError: the checkpoint has state of a function that the job does not have, and
-                the options do not allow that; or a function asks for a state in another way than
-                the checkpoint has it.
+                the options do not allow that; or a function asks for a state in another way
+                than the checkpoint has it.
         """
         returned = checkpoint.operator_states.get("functions", {}) if checkpoint else {}
         if checkpoint:
@@ -132,6 +139,14 @@ class OperatorStates:
             ConfigError: it has none, and the options do not allow that.
         """
         _check_place(checkpoint, self._surplus_functions(checkpoint), options)
+
+    def check_plan(self, checkpoint: CompletedCheckpoint, options: JobOptions) -> None:
+        """Check that the plan keeps state of what that of a checkpoint has kept it of.
+
+        Raises:
+            ConfigError: it does not, and the options do not allow that.
+        """
+        state_plan.check(checkpoint.operator_states.get(state_plan.KEY, {}), self._plan, options)
 
     def _surplus_functions(self, checkpoint: CompletedCheckpoint) -> list[str]:
         functions = checkpoint.operator_states.get("functions", {})

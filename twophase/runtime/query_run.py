@@ -95,7 +95,7 @@ class QueryRun:
             self._parts.shared.check()
         lineage.begin(self._coordinator)
         folder = self._prepare_folder()
-        self._parts.states.initialize(lineage.checkpoint(self._coordinator), description.options)
+        lineage.initialize_states(self._coordinator)
         handler = self._make_handler(folder, stateful=stateful, keeps_state=keeps_state)
         with state_backend.applied(session, settings):
             self._start_query(folder, handler)

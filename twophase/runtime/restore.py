@@ -29,6 +29,7 @@ from twophase.state.copies import readable_copies
 from twophase.state.entries import Decision, Lineage
 from twophase.state.history import History
 from twophase.state.log import JobLog
+from twophase.state.savepoint import Savepoint
 from twophase.state.storage import LocalStorage
 from twophase.state.store import CompletedCheckpointStore
 
@@ -124,6 +125,26 @@ def restored_checkpoint(
     raise _beginning_gone(job, lineage, found) from found
 
 
+def laid_checkpoint(job: str, lineage: Lineage) -> CompletedCheckpoint | None:
+    """Return the checkpoint of the savepoint whose copy of Spark's folder a lineage began with.
+
+    Returns:
+        None if it began without one, or if the savepoint is gone.
+
+    Raises:
+        CorruptRecordError: the savepoint is damaged.
+        ConfigError: the folder that it is in must not be trusted.
+    """
+    if lineage.start or not lineage.restored_from or not is_savepoint(lineage.restored_from):
+        return None
+    return _savepoint_of(job, lineage).checkpoint()
+
+
+def _savepoint_of(job: str, lineage: Lineage) -> Savepoint:
+    policy = SinkAhead.REFUSE if lineage.ancestors else SinkAhead.FORK
+    return verified(job, lineage.restored_from, policy)
+
+
 def _beginning_gone(job: str, lineage: Lineage, found: TwoPhaseError) -> CheckpointMissingError:
     return CheckpointMissingError(
         f"Job {job!r}: its lineage {lineage.id} has no checkpoint of its own yet, and the one that "
@@ -139,8 +160,7 @@ def _read_restored(
     """Return the checkpoint that a lineage began with, or the error that says why it is gone."""
     folder = Path(lineage.restored_from)
     if is_savepoint(str(folder)):
-        policy = SinkAhead.REFUSE if lineage.ancestors else SinkAhead.FORK
-        return verified(job, str(folder), policy).checkpoint()
+        return _savepoint_of(job, lineage).checkpoint()
     found = _find(job, folder, options)
     if isinstance(found, TwoPhaseError):
         return found

@@ -193,6 +193,7 @@ def _lays(
         raise _misfit(job, savepoint, "the plan keeps state in Spark, and the savepoint holds none")
     if states.reads_same_sources(checkpoint) and (plan.stateful or not has_state):
         states.check_functions(checkpoint, options)
+        states.check_plan(checkpoint, options)
         return True
     if plan.stateful:
         raise _misfit(job, savepoint, "its state belongs to other sources than those of the plan")
