@@ -7,15 +7,11 @@ from typing import Any
 
 from twophase.errors import PreflightError
 from twophase.protocol.sink import SinkContext
+from twophase.sinks.common.staging.column_check import check_columns
 from twophase.sinks.common.staging.layout_check import check_existing
+from twophase.sinks.common.staging.location import check_inside, local_path
 from twophase.sinks.common.staging.names import Owner
-from twophase.sinks.common.staging.preflight import (
-    check_columns,
-    check_folder,
-    check_inside,
-    local_path,
-    make_staging_area,
-)
+from twophase.sinks.common.staging.preflight import check_folder, make_staging_area
 from twophase.sinks.common.staging.sink import StagedSink
 from twophase.sinks.common.staging.staging_area import StagingArea
 from twophase.sinks.common.staging.table import Table

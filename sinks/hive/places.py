@@ -9,7 +9,7 @@ from pathlib import Path
 from twophase.errors import ConfigError, StopJobError
 from twophase.redaction import shown
 from twophase.sinks.common.staging.formats import Format
-from twophase.sinks.common.staging.preflight import local_path
+from twophase.sinks.common.staging.location import local_path
 
 _NAMED = 3
 

@@ -14,18 +14,13 @@ from twophase.errors import ConfigError, RestoreRefusedError, StopJobError
 from twophase.ids import Attempt
 from twophase.protocol.sink import SinkContext, SinkHistory
 from twophase.sinks.common.partition_names import Values
+from twophase.sinks.common.staging.column_check import check_columns
 from twophase.sinks.common.staging.disk import sync
+from twophase.sinks.common.staging.location import check_inside, local_path
 from twophase.sinks.common.staging.manifest import Manifest
 from twophase.sinks.common.staging.names import Owner
 from twophase.sinks.common.staging.partition_time import PartitionTime
-from twophase.sinks.common.staging.preflight import (
-    check_columns,
-    check_folder,
-    check_inside,
-    check_owned,
-    local_path,
-    make_staging_area,
-)
+from twophase.sinks.common.staging.preflight import check_folder, check_owned, make_staging_area
 from twophase.sinks.common.staging.sink import StagedSink
 from twophase.sinks.common.staging.staging_area import StagingArea
 from twophase.sinks.common.staging.table import Table

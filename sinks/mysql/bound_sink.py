@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from twophase.sinks.mysql.client.session_locks import SessionLocks
-from twophase.sinks.mysql.identity import TableIdentity, TargetTable
+from twophase.sinks.mysql.identity import TableIdentity
 from twophase.sinks.mysql.metadata_tables import MetadataTables
 from twophase.sinks.mysql.options import Endpoint
 from twophase.sinks.mysql.rows.loading import Loader
+from twophase.sinks.mysql.target_table import TargetTable
 from twophase.sinks.mysql.xid import Owner
 
 

@@ -1,7 +1,5 @@
 """The identity of the table that the proofs belong to (docs/decisions/0026).
 
-    twophase_target     per job and sink: the table's name and creation time
-
 `information_schema.TABLES.CREATE_TIME` changes when a table is dropped and recreated, but also when
 it is rebuilt: ALTER, OPTIMIZE, CREATE INDEX. TRUNCATE and EXCHANGE PARTITION keep it; so does
 RENAME on MySQL. So a table with the same name and a different time is another table if it is empty
@@ -15,12 +13,9 @@ from dataclasses import dataclass
 
 import pymysql
 
-from twophase.sinks.mysql.client.codes import DENIED, NO_SUCH_TABLE, code_of
+from twophase.sinks.mysql.client.codes import DENIED, code_of
 from twophase.sinks.mysql.client.identifiers import qualified
 from twophase.sinks.mysql.client.session import Session
-
-_NOT_OURS = DENIED | {NO_SUCH_TABLE}
-"""This account has no `twophase_target` table; `open` has warned about it."""
 
 
 @dataclass(frozen=True)
@@ -77,47 +72,3 @@ def _has_rows(session: Session, table: TableIdentity) -> bool:
         if code_of(error) in DENIED:
             return False
         raise
-
-
-@dataclass(frozen=True)
-class TargetTable:
-    """The metadata table that records each sink's target. Older setups may lack it.
-
-    Attributes:
-        schema: the schema of the metadata tables.
-    """
-
-    schema: str
-
-    def read(self, session: Session, job: str, sink: str) -> TableIdentity | None:
-        """Return the table that the proofs of a job and sink belong to, if recorded."""
-        try:
-            found = session.rows(
-                f"SELECT table_schema_name, table_name, created FROM {self._table} WHERE job = %s "
-                "AND sink = %s",
-                (job, sink),
-            )
-        except pymysql.Error as error:
-            if code_of(error) not in _NOT_OURS:
-                raise
-            return None
-        return TableIdentity(*map(str, found[0])) if found else None
-
-    def write(self, session: Session, job: str, sink: str, table: TableIdentity) -> None:
-        """Record the table that the proofs belong to from now on."""
-        try:
-            session.run(
-                f"INSERT INTO {self._table} (job, sink, table_schema_name, table_name, created) "
-                "VALUES (%s, %s, %s, %s, %s)"
-                " ON DUPLICATE KEY UPDATE table_schema_name = "
-                "VALUES(table_schema_name), table_name = VALUES(table_name),"
-                " created = VALUES(created)",
-                (job, sink, table.schema, table.name, table.created),
-            )
-        except pymysql.Error as error:
-            if code_of(error) not in _NOT_OURS:
-                raise
-
-    @property
-    def _table(self) -> str:
-        return qualified(self.schema, "twophase_target")

@@ -6,16 +6,11 @@ from dataclasses import dataclass
 
 from twophase.sinks.mysql.client.identifiers import qualified
 from twophase.sinks.mysql.client.session import Session
+from twophase.sinks.mysql.columns import Column, read_columns
 
 _TABLE = (
     "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE FROM information_schema.TABLES"
     " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
-)
-_COLUMNS = (
-    "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, COLUMN_DEFAULT, EXTRA,"
-    " CHARACTER_MAXIMUM_LENGTH, NUMERIC_PRECISION, NUMERIC_SCALE, DATETIME_PRECISION"
-    " FROM information_schema.COLUMNS"
-    " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION"
 )
 _UNIQUE_KEYS = (
     "SELECT COUNT(*) FROM information_schema.STATISTICS"
@@ -25,40 +20,6 @@ _FOREIGN_KEYS = (
     "SELECT COUNT(*) FROM information_schema.TABLE_CONSTRAINTS"
     " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND CONSTRAINT_TYPE = 'FOREIGN KEY'"
 )
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column of the target.
-
-    Attributes:
-        name: as the server spells it.
-        data_type: `int`, `varchar`, `datetime` and so on, in lower case.
-        column_type: the full type, such as `int(10) unsigned`, in lower case.
-        nullable: NULL is allowed.
-        required: a row without a value for it is refused.
-        generated: the server computes it.
-        length: bytes of a binary, characters of a text column.
-        precision: digits of a number.
-        scale: digits after the decimal point; None for a plain FLOAT or DOUBLE.
-        fraction_digits: fractional digits of a second that it keeps.
-    """
-
-    name: str
-    data_type: str
-    column_type: str
-    nullable: bool = True
-    required: bool = False
-    generated: bool = False
-    length: int | None = None
-    precision: int | None = None
-    scale: int | None = None
-    fraction_digits: int = 0
-
-    @property
-    def unsigned(self) -> bool:
-        """True if the column takes no negative numbers."""
-        return "unsigned" in self.column_type
 
 
 @dataclass(frozen=True)
@@ -95,13 +56,12 @@ def read_table(session: Session, schema: str, name: str) -> Table | None:
     if not found:
         return None
     real_schema, real_name, kind, engine = found[0]
-    columns = session.rows(_COLUMNS, (schema, name))
     return Table(
         real_schema,
         real_name,
         kind,
         engine or "",
-        tuple(map(_column, columns)),
+        read_columns(session, schema, name),
         has_unique_key=_count(session, _UNIQUE_KEYS, schema, name) > 0,
         has_foreign_key=_count(session, _FOREIGN_KEYS, schema, name) > 0,
     )
@@ -110,30 +70,3 @@ def read_table(session: Session, schema: str, name: str) -> Table | None:
 def _count(session: Session, statement: str, schema: str, name: str) -> int:
     [(count,)] = session.rows(statement, (schema, name))
     return int(count)
-
-
-def _column(row: tuple[object, ...]) -> Column:
-    name, data_type, column_type, is_nullable, default, found_extra, *sizes = row
-    length, precision, scale, fraction = map(_number, sizes)
-    extra = str(found_extra).lower()
-    # MySQL marks a default that is an expression with DEFAULT_GENERATED: such a column takes
-    # values like any other.
-    generated = "generated" in extra.replace("default_generated", "") or "row start" in extra
-    filled = default is not None or generated or "auto_increment" in extra
-    nullable = is_nullable == "YES"
-    return Column(
-        name=str(name),
-        data_type=str(data_type).lower(),
-        column_type=str(column_type).lower(),
-        nullable=nullable,
-        required=not nullable and not filled,
-        generated=generated,
-        length=length,
-        precision=precision,
-        scale=scale,
-        fraction_digits=fraction or 0,
-    )
-
-
-def _number(value: object) -> int | None:
-    return None if value is None else int(str(value))

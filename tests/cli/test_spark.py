@@ -14,7 +14,8 @@ from twophase.cli.display.spark_output import SparkOutput
 from twophase.cli.spark import Start, spark_session
 from twophase.errors import PreflightError
 from twophase.failpoints import DRIVER_VARIABLE
-from twophase.startup.packages import PACKAGES, note_jars
+from twophase.startup.jar_notes import note_jars
+from twophase.startup.packages import PACKAGES
 
 CONF = {PACKAGES: "org:one:1"}
 LOOKS = "Spark looks for org:one:1, and fetches it if this is the first time"

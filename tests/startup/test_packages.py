@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from twophase.startup.jar_notes import known_jars, note_jars
 from twophase.startup.packages import (
     JARS,
     PACKAGES,
     PYTHON_FILES,
-    known_jars,
-    note_jars,
     with_jars,
     without_installed,
 )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
@@ -80,6 +81,17 @@ class Manifest:
             FILE,
             json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode("ascii"),
         )
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        """Return the manifest in the folder of a piece.
+
+        Raises:
+            FileNotFoundError: it has none.
+            NewerFormatError, DamagedRecordError: as `decode`.
+        """
+        path = folder / FILE
+        return cls.decode(path.read_bytes(), str(path))
 
     @classmethod
     def decode(cls, data: bytes, where: str = "") -> Manifest:

@@ -1,83 +1,15 @@
-"""Checks before the first row: of the folder, the file system and the rows' columns."""
+"""Checks of the folder and its file system before the first row."""
 
 from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
-from collections.abc import Sequence
 from pathlib import Path
 
-import pyarrow as pa
-
-from twophase.errors import ConfigError, PreflightError
-from twophase.sinks.common.partition_names import folder_name
-from twophase.sinks.common.staging import formats, rows
+from twophase.errors import PreflightError
 from twophase.sinks.common.staging.disk import rename_new
-from twophase.sinks.common.staging.formats import Format
 from twophase.sinks.common.staging.staging_area import DONE, STAGED, StagingArea
-
-
-def local_path(text: str, option: str) -> Path:
-    """Return the folder that an option names, with links resolved.
-
-    Raises:
-        ConfigError: it is on another storage or machine.
-    """
-    url = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(.*)", text, flags=re.DOTALL)
-    scheme, host, path = url.groups() if url else ("file", "", text)
-    is_here = scheme == "file" and host in (None, "", "localhost")
-    if not is_here or not path.startswith("/") or "\0" in path:
-        raise ConfigError(
-            f"{option} {text!r} is no absolute path of a file system that is mounted here. "
-            "Object stores and HDFS are refused: their rename is not atomic, "
-            "or is not proven to be.",
-            remedy="name a folder that the driver and all executors mount at the same place.",
-        )
-    return Path(path).resolve()
-
-
-def check_inside(path: Path, root: Path) -> None:
-    """Check that a table is in the folder that it is confined to.
-
-    Raises:
-        ConfigError: it is elsewhere.
-    """
-    if not path.is_relative_to(root):
-        raise ConfigError(
-            f"The table's folder {path} is not in {root}, where it is allowed to be.",
-            remedy="correct path, or root.",
-        )
-
-
-def check_columns(schema: pa.Schema, kind: Format, partition_by: Sequence[str]) -> None:
-    """Check that every column reads back unchanged, and that names differ in more than case.
-
-    Raises:
-        ConfigError: a column cannot; the message names it.
-    """
-    problems = [f"column {name!r} appears twice" for name in _duplicates(schema.names)]
-    absent = [name for name in partition_by if name not in schema.names]
-    problems += [f"partition column {name!r} is not in the rows" for name in absent]
-    problems += [
-        f"partition column {name!r} begins with {name[0]!r}: readers would skip its folders"
-        for name in partition_by
-        if name[:1] in ("_", ".")
-    ]
-    for field in schema:
-        in_name = field.name in partition_by
-        reason = rows.refusal(field.type) if in_name else formats.refusal(kind, field.type)
-        problems += [f"column {field.name!r}: {reason}"] if reason else []
-    if set(schema.names) <= {*partition_by}:
-        problems.append("there is no column beside the partition columns, so files would be empty")
-    if problems:
-        raise ConfigError(
-            f"The rows cannot be written as {kind.value}: {'; '.join(problems)}.",
-            remedy="change the rows.",
-        )
-    for name in partition_by:
-        folder_name(name, None)
 
 
 def check_folder(path: Path) -> None:
@@ -137,8 +69,3 @@ def make_staging_area(area: StagingArea) -> None:
     raise PreflightError(
         f"{stage / DONE} was missing.", remedy="restore the hidden folder from a backup."
     )
-
-
-def _duplicates(names: Sequence[str]) -> list[str]:
-    lower = [name.lower() for name in names]
-    return sorted({name for name in lower if lower.count(name) > 1})

@@ -30,7 +30,7 @@ from twophase.sinks.common.kept import Kept
 from twophase.sinks.common.partition_names import folders
 from twophase.sinks.common.staging import rewound
 from twophase.sinks.common.staging.disk import digest
-from twophase.sinks.common.staging.manifest import FILE, Manifest
+from twophase.sinks.common.staging.manifest import Manifest
 from twophase.sinks.common.staging.names import (
     FileName,
     PieceName,
@@ -141,7 +141,7 @@ class Rewind:
             NewerFormatError: a newer version of twophase has written it.
         """
         try:
-            return Manifest.decode((folder / FILE).read_bytes(), str(folder / FILE))
+            return Manifest.read(folder)
         except FileNotFoundError:
             if is_folded or not folder.exists():
                 return None

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from twophase.sinks.mysql.table import Column
+from twophase.sinks.mysql.columns import Column
 
 _INTEGER_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
 _TEXT = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "json"})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from twophase.cli.display.progress import Progress, ended_by_stop
+from twophase.cli.display.progress import Progress
+from twophase.cli.display.progress_events import ended_by_stop
 from twophase.cli.display.text import count, duration, rows_by_sink
 from twophase.events import (
     CheckpointCommitted,

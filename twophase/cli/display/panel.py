@@ -8,7 +8,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from twophase.cli.display.progress import Progress, ProgressTracker
+from twophase.cli.display.progress import Progress
+from twophase.cli.display.progress_tracker import ProgressTracker
 from twophase.cli.display.text import clean, count, duration, rows_by_sink
 
 _STATE_STYLES = {

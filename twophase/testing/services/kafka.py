@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from twophase.testing.services.external_server import ExternalServer
 from twophase.testing.services.kafka_program import (
     KafkaProgram,
     ask_for_cluster,
     class_archive_options,
 )
 from twophase.testing.services.local_server import LocalServer
-from twophase.testing.services.server import ExternalServer, Server
+from twophase.testing.services.server import Server
 from twophase.testing.services.service import Service
 
 BOOTSTRAP_VARIABLE = "TWOPHASE_KAFKA_BOOTSTRAP_SERVERS"

@@ -12,10 +12,11 @@ from typing_extensions import override
 
 from twophase.errors import ServiceError
 from twophase.testing.services.access import USER, Account, SqlAccess
+from twophase.testing.services.external_server import ExternalServer
 from twophase.testing.services.local_server import LocalServer
 from twophase.testing.services.ports import LOOPBACK
 from twophase.testing.services.program import Program
-from twophase.testing.services.server import ExternalServer, Server
+from twophase.testing.services.server import Server
 from twophase.testing.services.service import Service
 
 _DEFAULT_PORT = 3306

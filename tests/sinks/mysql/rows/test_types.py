@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from twophase.sinks.mysql.columns import Column
 from twophase.sinks.mysql.rows.types import ColumnPlan, Encoding, plan_column
-from twophase.sinks.mysql.table import Column
 
 
 def column(text: str, **changes) -> Column:

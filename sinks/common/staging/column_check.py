@@ -1,0 +1,46 @@
+"""Checks the columns of the rows before the first row is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from twophase.errors import ConfigError
+from twophase.sinks.common.partition_names import folder_name
+from twophase.sinks.common.staging import formats, rows
+from twophase.sinks.common.staging.formats import Format
+
+
+def check_columns(schema: pa.Schema, kind: Format, partition_by: Sequence[str]) -> None:
+    """Check that every column reads back unchanged, and that names differ in more than case.
+
+    Raises:
+        ConfigError: a column cannot; the message names it.
+    """
+    problems = [f"column {name!r} appears twice" for name in _duplicates(schema.names)]
+    absent = [name for name in partition_by if name not in schema.names]
+    problems += [f"partition column {name!r} is not in the rows" for name in absent]
+    problems += [
+        f"partition column {name!r} begins with {name[0]!r}: readers would skip its folders"
+        for name in partition_by
+        if name[:1] in ("_", ".")
+    ]
+    for field in schema:
+        in_name = field.name in partition_by
+        reason = rows.refusal(field.type) if in_name else formats.refusal(kind, field.type)
+        problems += [f"column {field.name!r}: {reason}"] if reason else []
+    if set(schema.names) <= {*partition_by}:
+        problems.append("there is no column beside the partition columns, so files would be empty")
+    if problems:
+        raise ConfigError(
+            f"The rows cannot be written as {kind.value}: {'; '.join(problems)}.",
+            remedy="change the rows.",
+        )
+    for name in partition_by:
+        folder_name(name, None)
+
+
+def _duplicates(names: Sequence[str]) -> list[str]:
+    lower = [name.lower() for name in names]
+    return sorted({name for name in lower if lower.count(name) > 1})
