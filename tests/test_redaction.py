@@ -24,8 +24,8 @@ from twophase.cli.display.failures import show_error
 from twophase.errors import ConfigError, RejectedRowsError, TargetUnreachableError, TwoPhaseError
 from twophase.events import CommitRetried
 from twophase.redaction import LIMIT, REDACTED, SETTING, VARIABLE, printable, share_redaction, shown
-from twophase.runtime.batch import declined
 from twophase.runtime.logging_observer import log_event
+from twophase.runtime.spark_errors import declined
 from twophase.sinks.common.partition_names import RefusedValueError, folder_name
 from twophase.sinks.hive.catalog import Catalog
 from twophase.sinks.mysql import writer

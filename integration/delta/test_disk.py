@@ -30,7 +30,7 @@ from twophase.events import (
 )
 from twophase.ids import Attempt
 from twophase.protocol.outcome import Committed, RetryLater
-from twophase.runtime.batch import declined
+from twophase.runtime.spark_errors import declined
 
 pytestmark = [pytest.mark.part("delta"), pytest.mark.proof]
 

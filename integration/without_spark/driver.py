@@ -42,8 +42,8 @@ from twophase.events import Event, JobRestarting, Observers, SinkAcknowledged
 from twophase.ids import Subtask
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink, SinkContext
-from twophase.runtime.batch import declined
 from twophase.runtime.restart import restart_policy
+from twophase.runtime.spark_errors import declined
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.runtime.writer_task import WriterTask
 from twophase.sinks.file.sink import FileSink

@@ -19,7 +19,7 @@ from twophase.protocol.committable import Committable
 from twophase.protocol.sink import SinkContext
 from twophase.protocol.writer import SinkWriter
 from twophase.redaction import shown
-from twophase.runtime.batch import declined
+from twophase.runtime.spark_errors import declined
 from twophase.runtime.writer_task import write_batch
 from twophase.testing.folder import FolderSink
 from twophase.testing.harness import FIRST, JOB, SINK, transaction_id

@@ -35,14 +35,13 @@ from twophase.failure_reason import CheckpointFailureReason
 from twophase.ids import TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink, BatchSink, Sink
-from twophase.redaction import shown
 from twophase.runtime import logical_plan
 from twophase.runtime.batch_gate import BatchGate, GateClosedError
 from twophase.runtime.lost_replay_remedy import begin_afresh
 from twophase.runtime.shared_folder import SharedFolder
+from twophase.runtime.spark_errors import brief, declined, failure
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.runtime.spark_jobs import SparkJobs
-from twophase.runtime.task_failure import is_task_failure
 from twophase.runtime.writer_task import write_batch
 from twophase.sources.kafka import range_digest
 
@@ -54,8 +53,6 @@ if TYPE_CHECKING:
 _ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _ARROW_ROWS_DEFAULT = "10000"
 _ARROW_ROWS_OURS = "50000"
-_SPARK_SHOWN = 600
-_CAUSED_BY = "Caused by: "
 
 # Spark stops a query cleanly when it finds this text in an error. Any other error would fail the
 # query, and that of a cancelled job can overflow the stack in the regular expression that
@@ -328,44 +325,6 @@ class _Rows:
             logical.rdd().unpersist(False)
 
 
-def failure(error: BaseException) -> Exception:
-    """Return what a call of foreign code raised, as an exception that every caller expects.
-
-    A `SystemExit` would end the thread that answers Spark, and the JVM would wait for that
-    answer for ever (H70).
-    """
-    if isinstance(error, Exception):
-        return error
-    found = RuntimeError(
-        f"{type(error).__name__} was raised in the job's own thread: {shown(str(error))}"
-    )
-    found.__cause__ = error
-    return found
-
-
-def declined(error: BaseException, what: str) -> TwoPhaseError:
-    """Return our own error that Spark passed on as text, or a DeclinedError around any other."""
-    text = str(error)
-    found = errors.from_text(text)
-    if found is not None:
-        return found
-    return DeclinedError(
-        f"{what} failed: {type(error).__name__}: {shown(_brief(text), _SPARK_SHOWN)}.",
-        reason=CheckpointFailureReason.TASK_FAILURE if is_task_failure(error) else None,
-    )
-
-
-def _brief(text: str) -> str:
-    """Return the root cause, if Spark names one, and the first lines, without stack frames."""
-    lines = [
-        line.strip()
-        for line in text.splitlines()
-        if line.strip() and not line.lstrip().startswith(("at ", "File "))
-    ]
-    causes = [line for line in lines if line.startswith(_CAUSED_BY)]
-    return " | ".join(dict.fromkeys([*causes[-1:], *lines[:3]]))
-
-
 def _write(frame: DataFrame, sink: JobSink, transaction: TransactionId) -> list[Committable]:
     rows = _planned(frame, sink, transaction)
     match sink.sink:
@@ -386,6 +345,6 @@ def _planned(frame: DataFrame, sink: JobSink, transaction: TransactionId) -> Dat
     except Exception as error:
         raise DeclinedError(
             f"{transaction}: its rows could not be planned: {type(error).__name__}: "
-            f"{shown(_brief(str(error)), _SPARK_SHOWN)}.",
+            f"{brief(str(error))}.",
             reason=CheckpointFailureReason.EXCEPTION,
         ) from error

@@ -19,11 +19,11 @@ from twophase import errors
 from twophase.errors import ConfigError, SparkLostError, StopJobError, TwoPhaseError
 from twophase.events import JobRestarting, JobStopped
 from twophase.runtime import retention
-from twophase.runtime.batch import failure
 from twophase.runtime.job_parts import JobDescription, JobParts
 from twophase.runtime.job_savepoints import JobSavepoints
 from twophase.runtime.query_run import QueryRun
 from twophase.runtime.restart import restart_policy
+from twophase.runtime.spark_errors import failure
 from twophase.runtime.worker_interpreter import restore_worker_python
 
 if TYPE_CHECKING:

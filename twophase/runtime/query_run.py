@@ -21,11 +21,12 @@ from twophase.coordinator.recovery_steps import Restore
 from twophase.errors import InDoubtError, StopJobError, TwoPhaseError
 from twophase.runtime import logical_plan, retention, shuffles, state_backend
 from twophase.runtime.abandoned_folders import delete_abandoned
-from twophase.runtime.batch import BatchHandler, declined
+from twophase.runtime.batch import BatchHandler
 from twophase.runtime.job_parts import JobParts
 from twophase.runtime.lineage_start import LineageStart
 from twophase.runtime.noted_settings import noted_conf
 from twophase.runtime.savepoint_restore import Plan
+from twophase.runtime.spark_errors import declined
 from twophase.runtime.spark_folder import SparkFolder
 
 if TYPE_CHECKING:

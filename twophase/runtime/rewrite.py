@@ -23,8 +23,9 @@ from twophase.ids import TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink, BatchSink
 from twophase.runtime import logical_plan, shuffles
-from twophase.runtime.batch import JobSink, declined, failure
+from twophase.runtime.batch import JobSink
 from twophase.runtime.noted_settings import header_of
+from twophase.runtime.spark_errors import declined, failure
 from twophase.runtime.spark_folder import write_planned
 from twophase.runtime.writer_task import write_batch
 from twophase.sources.kafka import KafkaOptions

@@ -1,0 +1,71 @@
+"""Errors of Spark, and of the user code that it runs, as brief messages of our own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from twophase import errors
+from twophase.errors import DeclinedError, TwoPhaseError
+from twophase.failure_reason import CheckpointFailureReason
+from twophase.redaction import shown
+from twophase.runtime.task_failure import is_task_failure
+
+_SHOWN = 600
+_CAUSED_BY = "Caused by: "
+_TRACEBACK = "Traceback (most recent call last):"
+
+
+def failure(error: BaseException) -> Exception:
+    """Return what a call of foreign code raised, as an exception that every caller expects.
+
+    A `SystemExit` would end the thread that answers Spark, and the JVM would wait for that
+    answer for ever (H70).
+    """
+    if isinstance(error, Exception):
+        return error
+    found = RuntimeError(
+        f"{type(error).__name__} was raised in the job's own thread: {shown(str(error))}"
+    )
+    found.__cause__ = error
+    return found
+
+
+def declined(error: BaseException, what: str) -> TwoPhaseError:
+    """Return our own error that Spark passed on as text, or a DeclinedError around any other."""
+    text = str(error)
+    found = errors.from_text(text)
+    if found is not None:
+        return found
+    return DeclinedError(
+        f"{what} failed: {type(error).__name__}: {brief(text)}.",
+        reason=CheckpointFailureReason.TASK_FAILURE if is_task_failure(error) else None,
+    )
+
+
+def brief(text: str) -> str:
+    """Return the root cause that a text names and its first lines, without stack frames.
+
+    It is marked as data, since the values of rows may be in it.
+    """
+    lines = list(_lines(text))
+    causes = [line for line in lines if line.startswith(_CAUSED_BY)]
+    raised = [line for before, line in itertools.pairwise(lines) if _begins_traceback(before)]
+    first = [line for line in lines if line != _TRACEBACK]
+    return shown(" | ".join(dict.fromkeys([*causes[-1:], *raised[-1:], *first[:3]])), _SHOWN)
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Yield the lines of a text but for Java's frames and, in a traceback, Python's."""
+    in_traceback = False
+    for line in text.splitlines():
+        if not line.strip() or line.lstrip().startswith("at "):
+            continue
+        in_traceback = _begins_traceback(line) or (in_traceback and line[0].isspace())
+        if _begins_traceback(line) or not in_traceback:
+            yield line.strip()
+
+
+def _begins_traceback(line: str) -> bool:
+    """Return whether the frames of a Python traceback follow a line."""
+    return line.rstrip().endswith(_TRACEBACK)
