@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import itertools
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -72,6 +74,24 @@ def sql_join(frame: DataFrame, key: str = "v") -> DataFrame:
     return frame.sparkSession.sql(text, one=frame, two=frame.where("v > 1"))
 
 
+_turned = itertools.cycle([1, -1])
+
+
+def known(column: str) -> Any:
+    """Whether a column is in a set, which another process has in another order."""
+    return F.col(column).isin([7, 5, 11][:: next(_turned)])
+
+
+def of_a_view(frame: DataFrame, separator: str = "") -> DataFrame:
+    name = "v_" + str(uuid.uuid4()).replace("-", separator)
+    frame.createOrReplaceTempView(name)
+    return frame.sparkSession.sql(f"SELECT `{name}`.v, count(*) FROM `{name}` GROUP BY `{name}`.v")
+
+
+def sliding(frame: DataFrame, length: str = "5 minutes", slide: str = "1 minute") -> DataFrame:
+    return grouped(frame.withWatermark("time", "1 minute"), F.window("time", length, slide))
+
+
 def deep(frame: DataFrame) -> DataFrame:
     """Each level names the one below it twice: two to the power of forty ways down."""
     for _ in range(40):
@@ -100,6 +120,26 @@ SAME: dict[str, Plan] = {
     "uniform() and randstr()": lambda frame: frame.selectExpr(
         "uniform(0, 10) AS u", "randstr(5) AS s"
     ).distinct(),
+    "uniform() and randstr() without a name": lambda frame: frame.select(
+        F.uniform(F.lit(0), F.lit(10)), F.randstr(F.lit(5))
+    ).distinct(),
+    "a set": lambda frame: grouped(frame.withColumn("k", known("v")), "k"),
+    "a set in an aggregate": lambda frame: frame.groupBy("v").agg(
+        F.count(F.when(known("v") & ~known("id"), 1))
+    ),
+    "a set below a Python UDF": lambda frame: grouped(frame, bucket(known("v").cast("int"))),
+    "a view of a random name": of_a_view,
+    "a view of a random name with underscores": lambda frame: of_a_view(frame, "_"),
+    "an alias of a random name with dashes": lambda frame: (
+        frame.alias(name := f"a_{uuid.uuid4()}").groupBy(f"`{name}`.v").count()
+    ),
+    "an alias of a random name": lambda frame: (
+        frame.alias(name := f"a_{uuid.uuid4().hex}").groupBy(f"{name}.v").count()
+    ),
+    "sliding windows": sliding,
+    "a union": lambda frame: grouped(frame.union(frame.select("v", "id", "time", "list")), "v"),
+    "a common table": lambda frame: common(frame, "v + 1"),
+    "a cube": lambda frame: frame.cube("v", "id").count(),
     "a salt": lambda frame: grouped(
         frame.withColumn("salt", (F.rand() * 16).cast("int")), "v", "salt"
     ),
@@ -124,6 +164,9 @@ SAME: dict[str, Plan] = {
         frame.where("v > (SELECT max(id) FROM range(3))").withColumn("k", F.expr("v + 1")), "k"
     ),
     "many levels": deep,
+    "the end of time": lambda frame: grouped(
+        frame, bucket(F.unix_timestamp(F.lit(datetime.datetime(9999, 12, 31, 23))))
+    ),
 }
 
 
@@ -135,7 +178,10 @@ def test_a_plan_that_is_built_again_is_described_alike(records: DataFrame, case:
     assert describe(build(records)) == first
 
 
-@pytest.mark.parametrize("case", ["windows", "a Python UDF above a time", "the time of the start"])
+@pytest.mark.parametrize(
+    "case",
+    ["windows", "a Python UDF above a time", "the time of the start", "the end of time"],
+)
 def test_a_session_in_another_time_zone_describes_it_alike(
     spark: SparkSession, records: DataFrame, case: str
 ) -> None:
@@ -158,6 +204,25 @@ def summed(frame: DataFrame, what: str = "sum(id)", **named: Any) -> DataFrame:
     return frame.groupBy("v").agg(F.expr(what).alias(named.get("name", "n")))
 
 
+def common(frame: DataFrame, key: str) -> DataFrame:
+    """Used twice, so that Spark keeps it apart."""
+    frame.createOrReplaceTempView("records")
+    return frame.sparkSession.sql(
+        f"WITH c AS (SELECT {key} AS k, id FROM records) SELECT k, count(*) FROM "
+        "(SELECT * FROM c UNION ALL SELECT * FROM c WHERE id > 3) GROUP BY k"
+    )
+
+
+def doubled(frame: DataFrame, key: str) -> DataFrame:
+    """The second branch of a union has the key."""
+    return grouped(frame.select("v").union(frame.select(key)), "v")
+
+
+def pairs(frame: DataFrame, how: str) -> DataFrame:
+    other = frame.withColumnRenamed("id", "other")
+    return frame.join(other, F.expr("id = other"), how)
+
+
 DIFFERENT: dict[str, tuple[Plan, Plan]] = {
     "a key": (lambda frame: grouped(frame, "v"), lambda frame: grouped(frame, "id")),
     "a key's definition": (
@@ -170,6 +235,37 @@ DIFFERENT: dict[str, tuple[Plan, Plan]] = {
         lambda frame: frame.groupBy("v").agg(F.max("id"), F.sum("id")),
     ),
     "a window's length": (windows, lambda frame: windows_of(frame, "20 seconds")),
+    "a sliding window's length": (sliding, lambda frame: sliding(frame, "6 minutes")),
+    "a sliding window's slide": (
+        lambda frame: sliding(frame, slide="150 seconds"),
+        lambda frame: sliding(frame, slide="200 seconds"),
+    ),
+    "a cube": (
+        lambda frame: frame.cube("v", "id").count(),
+        lambda frame: frame.rollup("v", "id").count(),
+    ),
+    "what is exploded": (
+        lambda frame: grouped(frame.select(F.explode("list").alias("k")), "k"),
+        lambda frame: grouped(
+            frame.select(F.explode(F.transform("list", lambda x: x * 2)).alias("k")), "k"
+        ),
+    ),
+    "a union's second branch": (
+        lambda frame: doubled(frame, "v"),
+        lambda frame: doubled(frame, "id"),
+    ),
+    "a common table": (
+        lambda frame: common(frame, "v + 1"),
+        lambda frame: common(frame, "v + 2"),
+    ),
+    "a join's type": (
+        lambda frame: pairs(frame, "inner"),
+        lambda frame: pairs(frame, "leftsemi"),
+    ),
+    "a set": (
+        lambda frame: grouped(frame.withColumn("k", F.col("v").isin(1, 2)), "k"),
+        lambda frame: grouped(frame.withColumn("k", F.col("v").isin(1, 3)), "k"),
+    ),
     "a session's gap": (sessions, lambda frame: sessions(frame, "9 minutes")),
     "what is unique": (
         lambda frame: frame.dropDuplicates(["id"]),

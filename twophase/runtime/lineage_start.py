@@ -101,7 +101,7 @@ class LineageStart:
         Raises:
             ConfigError: it is one of another plan, or the functions' does not fit the job.
             CheckpointMissingError: that of the functions is gone.
-            CorruptRecordError: it is damaged.
+            CorruptRecordError: that of the functions is damaged.
         """
         states, options = self._parts.states, self._parts.description.options
         checkpoint = self._checkpoint(coordinator)

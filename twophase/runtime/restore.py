@@ -24,12 +24,12 @@ from twophase.errors import (
 from twophase.ids import new_lineage_id
 from twophase.runtime.operator_states import OperatorStates
 from twophase.runtime.savepoint_restore import is_savepoint, verified
+from twophase.runtime.savepoints import open_savepoint
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.copies import readable_copies
 from twophase.state.entries import Decision, Lineage
 from twophase.state.history import History
 from twophase.state.log import JobLog
-from twophase.state.savepoint import Savepoint
 from twophase.state.storage import LocalStorage
 from twophase.state.store import CompletedCheckpointStore
 
@@ -128,21 +128,20 @@ def restored_checkpoint(
 def laid_checkpoint(job: str, lineage: Lineage) -> CompletedCheckpoint | None:
     """Return the checkpoint of the savepoint whose copy of Spark's folder a lineage began with.
 
-    Returns:
-        None if it began without one, or if the savepoint is gone.
+    The copy was verified before it was laid, and is whole whatever has become of the savepoint.
 
-    Raises:
-        CorruptRecordError: the savepoint is damaged.
-        ConfigError: the folder that it is in must not be trusted.
+    Returns:
+        None if it began without one, or if the savepoint is gone or damaged.
     """
     if lineage.start or not lineage.restored_from or not is_savepoint(lineage.restored_from):
         return None
-    return _savepoint_of(job, lineage).checkpoint()
-
-
-def _savepoint_of(job: str, lineage: Lineage) -> Savepoint:
-    policy = SinkAhead.REFUSE if lineage.ancestors else SinkAhead.FORK
-    return verified(job, lineage.restored_from, policy)
+    try:
+        return open_savepoint(lineage.restored_from).checkpoint()
+    except TwoPhaseError as error:
+        _log.warning(
+            "job %s: what Spark's state is of cannot be compared with the plan: %s", job, error
+        )
+        return None
 
 
 def _beginning_gone(job: str, lineage: Lineage, found: TwoPhaseError) -> CheckpointMissingError:
@@ -160,7 +159,8 @@ def _read_restored(
     """Return the checkpoint that a lineage began with, or the error that says why it is gone."""
     folder = Path(lineage.restored_from)
     if is_savepoint(str(folder)):
-        return _savepoint_of(job, lineage).checkpoint()
+        policy = SinkAhead.REFUSE if lineage.ancestors else SinkAhead.FORK
+        return verified(job, str(folder), policy).checkpoint()
     found = _find(job, folder, options)
     if isinstance(found, TwoPhaseError):
         return found

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from twophase.config import JobOptions
 from twophase.errors import ConfigError
 from twophase.runtime import logical_plan
+from twophase.runtime.column_definitions import Definition, column_definitions, id_of, items
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,14 +28,16 @@ KEY = "state_plan"
 _GROUPED = ("FlatMapGroupsInPandasWithState", "FlatMapGroupsWithState", "TransformWithState")
 _AGGREGATES = ("AggregateExpression", "PythonUDAF")
 
+_UUID = r"[0-9a-f]{8}[-_]?(?:[0-9a-f]{4}[-_]?){3}[0-9a-f]{12}"
 _DIFFERENT_IN_EACH_START = (
-    (re.compile(r"\b_pyspark_[0-9a-f]{32}\."), ""),  # a frame in spark.sql("... {df}", df=frame)
+    (re.compile(rf"`?\w*{_UUID}\w*`?\."), ""),  # a view, such as that of spark.sql(..., df=frame)
     (re.compile(r"\b(randn?)\(-?\d+\)"), r"\1()"),  # the seed, where a name holds it too
+    (re.compile(r"\b(uniform|randstr|shuffle|uuid)\(([^()]*?)(, )?-?\d{9,}L?\)"), r"\1(\2)"),
     (re.compile(r"\b(_gen_alias_|lambda \w+?_)\d+"), r"\1"),
     (re.compile(r"#\d+L?"), ""),  # the id of an expression, below a Python UDF
     (re.compile(r", Some\([\w/+:-]+\)"), ""),  # the session's time zone, below a Python UDF
     # A time is written in that time zone, and both are often those of the start.
-    (re.compile(r"\d{4,}-\d\d-\d\d( \d\d:\d\d:\d\d(\.\d+)?)?"), "?"),
+    (re.compile(r"[+-]?\d{4,}-\d\d-\d\d( \d\d:\d\d:\d\d(\.\d+)?)?"), "?"),
 )
 """What Spark puts into SQL that another start of the same program would not repeat."""
 _SEED = re.compile(r"-?\d{9,}L?")
@@ -43,9 +46,10 @@ _SEED = re.compile(r"-?\d{9,}L?")
 def describe(frame: DataFrame) -> dict[str, Any]:
     """Return a description of a plan's stateful operators, as JSON values; empty without any."""
     logical = logical_plan.analyzed(frame)
+    stateful = [*logical_plan.stateful_nodes(logical)]
+    defined = column_definitions(logical) if stateful else {}
     operators = [
-        {"operator": str(node.nodeName()), "of": _described(node)}
-        for node in logical_plan.stateful_nodes(logical)
+        {"operator": str(node.nodeName()), "of": _described(node, defined)} for node in stateful
     ]
     # Another version of Spark may write an expression in another way.
     return {"spark": frame.sparkSession.version, "operators": operators} if operators else {}
@@ -92,69 +96,87 @@ def _only_in(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     return ", ".join(texts or one["of"]) or "nothing"
 
 
-def _described(node: Any) -> list[str]:
+def _described(node: Any, defined: Mapping[int, Definition]) -> list[str]:
     """Return the expressions in their order, then the definitions of their columns."""
     expressions = list(_expressions(node))
-    texts = [_sql(expression) for expression in expressions]
-    return [*dict.fromkeys(texts), *sorted({*_definitions(expressions, _aliases_below(node))})]
+    kinds = [str(node.joinType().sql())] if node.nodeName() == "Join" else []
+    texts = [*kinds, *map(_sql, expressions)]
+    return [*dict.fromkeys(texts), *sorted({*_definitions(expressions, defined)})]
 
 
 def _expressions(node: Any) -> Iterator[Any]:
     """Yield the expressions that an operator's state depends on."""
     name = node.nodeName()
     if name == "Aggregate":
-        yield from _items(node.groupingExpressions())
-        for result in _items(node.aggregateExpressions()):
-            yield from (part for part in logical_plan.nodes(result) if _is_aggregate(part))
+        yield from items(node.groupingExpressions())
+        for result in items(node.aggregateExpressions()):
+            yield from _aggregates(result)
     elif name.startswith("Deduplicate"):
-        yield from _items(node.keys())
+        yield from items(node.keys())
     elif name == "Distinct":
-        yield from _items(node.output())
+        yield from items(node.output())
     elif name == "Join":
-        yield from _items(node.condition().toList())
+        yield from items(node.condition().toList())
     elif name == "TransformWithStateInPySpark":
-        yield from _items(node.leftAttributes())
+        yield from items(node.leftAttributes())
     elif name in _GROUPED:
-        yield from _items(node.groupingAttributes())
+        yield from items(node.groupingAttributes())
 
 
-def _is_aggregate(expression: Any) -> bool:
-    return expression.nodeName() in _AGGREGATES
+def _aggregates(result: Any) -> Iterator[Any]:
+    """Yield the aggregates in a result, without what is made of them."""
+    if result.nodeName() in _AGGREGATES:
+        yield result
+    else:
+        for part in items(result.children()):
+            yield from _aggregates(part)
 
 
-def _definitions(expressions: Sequence[Any], aliases: Mapping[int, Any]) -> Iterator[str]:
+def _definitions(expressions: Sequence[Any], defined: Mapping[int, Definition]) -> Iterator[str]:
     """Yield how the columns of expressions are defined, down to the sources; each column once."""
     waiting, seen = list(expressions), set()
     while waiting:
-        for column in _items(waiting.pop().references().toSeq()):
-            number = int(column.exprId().id())
-            if number in aliases and number not in seen:
-                seen.add(number)
-                waiting.append(aliases[number])
-                yield f"{_stable(column.name())} = {_sql(aliases[number])}"
+        for column in items(waiting.pop().references().toSeq()):
+            number = id_of(column)
+            if number in seen or number not in defined:
+                continue
+            seen.add(number)
+            waiting += defined[number].expressions
+            name, text = _stable(column.name()), _text_of(defined[number])
+            if text != name:
+                yield f"{name} = {text}"
 
 
-def _aliases_below(node: Any) -> dict[int, Any]:
-    """Return the expression of each column that an operator below gives a name, by its id."""
-    return {
-        int(expression.exprId().id()): expression.child()
-        for below in logical_plan.nodes(node)
-        for expression in _items(below.expressions())
-        if expression.nodeName() == "Alias"
-    }
+def _text_of(definition: Definition) -> str:
+    text = " or ".join(dict.fromkeys(map(_sql, definition.expressions)))
+    return f"{text}, of {definition.of}" if definition.of > 1 else text
 
 
 def _sql(expression: Any) -> str:
     """Return an expression as SQL that is the same in each start of the same program."""
     text = _stable(expression.sql())
+    if " IN (" in text:
+        text = _with_sorted_lists(expression, text)
     return text if expression.deterministic() else _SEED.sub("", text)
+
+
+def _with_sorted_lists(expression: Any, text: str) -> str:
+    """Sort the values of each IN: Python gives those of a set in another order in each start."""
+    for node in reversed([*logical_plan.nodes(expression)]):  # what is within it comes first
+        if node.nodeName() == "In":
+            for render in (_to_sql, str):  # the second one below a Python UDF
+                value, *listed = [_stable(render(part)) for part in items(node.children())]
+                text = text.replace(
+                    _stable(render(node)), f"{value} IN ({', '.join(sorted(listed))})"
+                )
+    return text
+
+
+def _to_sql(expression: Any) -> str:
+    return str(expression.sql())
 
 
 def _stable(text: str) -> str:
     for pattern, replacement in _DIFFERENT_IN_EACH_START:
         text = pattern.sub(replacement, text)
     return text
-
-
-def _items(sequence: Any) -> Sequence[Any]:
-    return [sequence.apply(index) for index in range(sequence.size())]
