@@ -185,8 +185,14 @@ def cut_off(path: Path) -> None:
 
 
 def edited(path: Path) -> None:
+    """The digits of the state may also be in another file, as part of a random id."""
     [part] = (path / "data").iterdir()
-    part.write_bytes(part.read_bytes().replace(b"435", b"436"))
+    files = open_savepoint(str(path)).manifest.files
+    [state] = [file for file in files if file.path == "spark/state/0/0/3.delta"]
+    data, end = part.read_bytes(), state.start + state.length
+    changed = data[state.start : end].replace(b"435", b"436")
+    assert changed != data[state.start : end]
+    part.write_bytes(data[: state.start] + changed + data[end:])
 
 
 def manifest_edited(path: Path) -> None:
