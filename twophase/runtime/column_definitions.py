@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from twophase.runtime import logical_plan
+from twophase.runtime.logical_plan import items, nodes
 
 
 @dataclass(frozen=True)
@@ -32,26 +32,26 @@ def column_definitions(logical: Any) -> Mapping[int, Definition]:
     Args:
         logical: an analyzed plan, as `logical_plan.analyzed` gives it.
     """
-    below = [*logical_plan.nodes(logical)]
-    common = {node.id(): node for node in below if node.nodeName() == "CTERelationDef"}
+    plan = [*nodes(logical)]
+    common = {node.id(): node for node in plan if node.nodeName() == "CTERelationDef"}
     found: dict[int, Definition] = {}
-    for node in below:
+    for node in plan:
         for position, number in _fresh(node):
             definition = _definition(node, position, common)
             if definition is not None:
                 found.setdefault(number, definition)
-    for node in below:
+    for node in plan:
         if node.nodeName() == "Union":
             _add_branches(found, node)
     return found
 
 
 def _add_branches(found: dict[int, Definition], union: Any) -> None:
-    """A union has the columns of its first branch, and the others' values in them."""
+    """Add what the other branches give to a union's columns, which are those of its first."""
     outputs = [items(child.output()) for child in items(union.children())]
-    for column, *first_and_others in zip(items(union.output()), *outputs, strict=True):
+    for column, *branches in zip(items(union.output()), *outputs, strict=True):
         number = id_of(column)
-        others = [other for other in first_and_others if id_of(other) != number]
+        others = [branch for branch in branches if id_of(branch) != number]
         known = found.get(number, Definition([column]))
         found[number] = replace(known, expressions=[*known.expressions, *others])
 
@@ -97,8 +97,3 @@ def _unnamed(expression: Any) -> Any:
 def id_of(column: Any) -> int:
     """Return the id of a column."""
     return int(column.exprId().id())
-
-
-def items(sequence: Any) -> Sequence[Any]:
-    """Return the elements of a Scala sequence."""
-    return [sequence.apply(index) for index in range(sequence.size())]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -186,9 +186,13 @@ def analyzed(frame: DataFrame) -> Any:
 def nodes(node: Any) -> Iterator[Any]:
     """Yield a node of a plan or of an expression, and all that are below it."""
     yield node
-    children = node.children()
-    for index in range(children.size()):
-        yield from nodes(children.apply(index))
+    for child in items(node.children()):
+        yield from nodes(child)
+
+
+def items(sequence: Any) -> Sequence[Any]:
+    """Return the elements of a Scala sequence."""
+    return [sequence.apply(index) for index in range(sequence.size())]
 
 
 def _leg(node: Any) -> SourceLeg:

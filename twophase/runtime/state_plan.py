@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from twophase.config import JobOptions
 from twophase.errors import ConfigError
 from twophase.runtime import logical_plan
-from twophase.runtime.column_definitions import Definition, column_definitions, id_of, items
+from twophase.runtime.column_definitions import Definition, column_definitions, id_of
+from twophase.runtime.logical_plan import items
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
