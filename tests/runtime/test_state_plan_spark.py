@@ -138,6 +138,7 @@ SAME: dict[str, Plan] = {
     "sliding windows": sliding,
     "a union": lambda frame: grouped(frame.union(frame.select("v", "id", "time", "list")), "v"),
     "a common table": lambda frame: common(frame, "v + 1"),
+    "a common table twice": lambda frame: common_twice(frame, "v + 1"),
     "a cube": lambda frame: frame.cube("v", "id").count(),
     "a salt": lambda frame: grouped(
         frame.withColumn("salt", (F.rand() * 16).cast("int")), "v", "salt"
@@ -213,6 +214,15 @@ def common(frame: DataFrame, key: str) -> DataFrame:
     )
 
 
+def common_twice(frame: DataFrame, key: str) -> DataFrame:
+    """The second use has ids of its own, and the key."""
+    frame.createOrReplaceTempView("records")
+    return frame.sparkSession.sql(
+        f"WITH c AS (SELECT {key} AS k, id FROM records) SELECT two.k, count(*) FROM c one "
+        "JOIN c two ON one.id = two.id GROUP BY two.k"
+    )
+
+
 def doubled(frame: DataFrame, key: str) -> DataFrame:
     """The second branch of a union has the key."""
     return grouped(frame.select("v").union(frame.select(key)), "v")
@@ -257,6 +267,10 @@ DIFFERENT: dict[str, tuple[Plan, Plan]] = {
     "a common table": (
         lambda frame: common(frame, "v + 1"),
         lambda frame: common(frame, "v + 2"),
+    ),
+    "the second use of a common table": (
+        lambda frame: common_twice(frame, "v + 1"),
+        lambda frame: common_twice(frame, "v + 2"),
     ),
     "a join's type": (
         lambda frame: pairs(frame, "inner"),
