@@ -13,7 +13,6 @@ import signal
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +23,7 @@ from twophase.config import JobOptions
 from twophase.coordinator.coordinator import Replay
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.coordinator.savepoint_finish import finish_savepoint
+from twophase.engine.host import Plan
 from twophase.events import Event
 from twophase.protocol.sink import ArrowSink, SinkContext
 from twophase.runtime.abandoned_folders import delete_abandoned
@@ -31,7 +31,7 @@ from twophase.runtime.claimed_savepoint import ClaimedSavepoint
 from twophase.runtime.lineage_start import LineageStart
 from twophase.runtime.logical_plan import SourceLeg
 from twophase.runtime.operator_states import OperatorStates
-from twophase.runtime.savepoint_restore import Plan, verified
+from twophase.runtime.savepoint_restore import verified
 from twophase.runtime.savepoints import SavepointMaker
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.state import savepoint as format_module
@@ -110,15 +110,13 @@ class World:
         coordinator = driver.coordinator
         states = OperatorStates([SourceLeg(_SOURCE, {})], {})
         coordinator._snapshot = states.snapshot
-        parts: Any = SimpleNamespace(
-            name=job,
-            storage=LocalStorage(self.root / folder),
-            states=states,
-            sinks=driver.sinks,
-            sink_context=lambda name: SinkContext(job, name, self.schema, 2),
-            description=SimpleNamespace(options=coordinator.context.options, functions={}),
+        start = LineageStart(
+            coordinator.context,
+            LocalStorage(self.root / folder),
+            states,
+            Plan(stateful=True, keeps_state=True),
+            lambda name: SinkContext(job, name, self.schema, 2),
         )
-        start = LineageStart(parts, Plan(stateful=True, keeps_state=True))
         try:
             coordinator.recover(None, start.restore)
         finally:

@@ -42,7 +42,7 @@ from twophase.events import Event, JobRestarting, Observers, SinkAcknowledged
 from twophase.ids import Subtask
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink, SinkContext
-from twophase.runtime.restart import restart_policy
+from twophase.engine.restart import restart_policy
 from twophase.runtime.spark_errors import declined
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.runtime.writer_task import WriterTask

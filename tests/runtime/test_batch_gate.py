@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from twophase.runtime.batch_gate import BatchGate, GateClosedError
+from twophase.engine.batch_gate import BatchGate, GateClosedError
 
 
 def test_micro_batches_pass_until_it_is_closed() -> None:

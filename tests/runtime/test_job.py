@@ -347,7 +347,7 @@ def test_a_driver_that_is_overtaken_while_it_is_being_stopped_is_told_that_it_is
             started.wait(60)
             stopping.start()
             wait_for(
-                lambda: job._run is not None and job._run._coordinator.context.stopping.is_set(),
+                lambda: (run := job._engine._run) is not None and run.context.stopping.is_set(),
                 "the stop to begin",
             )
 

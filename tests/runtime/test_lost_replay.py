@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from tests.runtime.plugin_world import World
-from twophase.config import JobOptions
+from twophase.engine.host import Plan
 from twophase.errors import (
     OffsetOutOfRangeError,
     PartitionVanishedError,
@@ -26,7 +27,7 @@ from twophase.errors import (
 )
 from twophase.events import Observers
 from twophase.runtime import spark_jobs
-from twophase.runtime.batch import BatchHandler
+from twophase.runtime.batch import SparkBatch
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.sources.kafka.loss import Topic, check_topic
 from twophase.sources.kafka.offsets import PartitionOffset
@@ -70,24 +71,28 @@ class Replay:
         (world.folder / "state" / "0" / "_metadata" / "metadata").write_text(
             f"v1\n{json.dumps(described)}"
         )
-        history = world.history()
+        self._world = world
+
+    def batch_of(self, frame: Any) -> SparkBatch:
+        """What Spark runs again."""
+        history = self._world.history()
         assert history.lineage is not None
         newest = history.newest(history.lineage.id)
         coordinator: Any = SimpleNamespace(newest=lambda: newest)
         shared: Any = None
-        self.handler = BatchHandler(
+        return SparkBatch(
+            frame,
+            0,
             coordinator,
             {},
-            SparkFolder(world.folder, history.lineage),
+            SparkFolder(self._world.folder, history.lineage),
             shared,
-            JobOptions.parse({"checkpointLocation": str(world.folder)}, "test"),
-            stateful=True,
-            keeps_state=True,
-            observers=Observers(lambda _: None),
+            Plan(stateful=True, keeps_state=True),
+            Observers(lambda _: None),
         )
 
     def fails_for(self, loss: SourceLossError) -> TwoPhaseError:
-        return self.handler._without_records(0, loss)
+        return self.batch_of(mock.MagicMock())._without_records(loss)
 
 
 ENTRY = PartitionOffset("t", "id-1", 0, 100, 0)
@@ -142,7 +147,8 @@ class Tasks:
         self._loss = loss
         self._active = self._late(replay)
         self.cancelled: list[str] = []
-        self.sparkSession = SimpleNamespace(sparkContext=self)
+        conf = SimpleNamespace(get=lambda *_: "1")
+        self.sparkSession = SimpleNamespace(sparkContext=self, conf=conf)
         self.write = self
         self.addJobTag = self.cancelJobsWithTag = self.cancelled.append
         found = SimpleNamespace(numActiveTasks=lambda: next(self._active), stageIds=lambda: [7])
@@ -180,7 +186,7 @@ def test_it_is_noted_when_none_of_its_tasks_runs_any_more(
     monkeypatch.setattr(spark_jobs, "_POLL_S", 0)
     tasks: Any = Tasks(replay, OffsetOutOfRangeError("gone."))
     with pytest.raises(ReplayLostError):
-        replay.handler._execute(tasks, 0)
+        replay.batch_of(tasks).execute()
     assert len(tasks.cancelled) == 2
     assert next(tasks._active) == 0
     assert replay.note.exists()

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from twophase.config import ExternalizedRetention as Retention
+from twophase.engine.retention import is_due
 from twophase.errors import (
     CheckpointMissingError,
     DeclinedError,
@@ -18,7 +19,6 @@ from twophase.errors import (
     SparkLostError,
 )
 from twophase.events import CheckpointCommitted, Event
-from twophase.runtime.retention import is_due
 from twophase.runtime.stream_writer import StreamWriter, write_stream
 from twophase.testing.folder import FolderSink, FolderTarget
 

@@ -220,9 +220,9 @@ def test_a_stop_ends_with_the_micro_batch_under_way_and_says_if_it_is_not_commit
 
     thread = Thread(target=stop)
     thread.start()
-    run = job._run
+    run = job._engine._run
     assert run is not None
-    run._coordinator.context.stopping.wait()
+    run.context.stopping.wait()
     sink.go_on.set()
     thread.join()
     saved = open_savepoint(str(path))

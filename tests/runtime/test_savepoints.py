@@ -18,6 +18,7 @@ from harness.newer_version import renew
 from harness.savepoint_world import World, killed
 from tests.state.conftest import snapshot
 from twophase.config import JobOptions
+from twophase.coordinator.clock import SystemClock
 from twophase.errors import (
     ConfigError,
     CorruptRecordError,
@@ -363,22 +364,31 @@ def test_a_job_without_a_checkpoint_has_nothing_to_save(world: World) -> None:
     assert not (world.root / "saved").exists()
 
 
-def savepoints_of(world: World, **options: Any) -> JobSavepoints:
-    """Of a job in this process."""
+def savepoints_of(
+    world: World, stop: Callable[[], None] = lambda: None, **options: Any
+) -> JobSavepoints:
+    """Of a job in this process, which is stopped by a function."""
     location = {"checkpointLocation": str(world.root / "job")}
-    parts: Any = SimpleNamespace(
-        name="orders",
+    engine: Any = SimpleNamespace(
+        job="orders",
+        options=JobOptions.parse({**location, **options}, "orders"),
         storage=LocalStorage(world.root / "job"),
-        description=SimpleNamespace(options=JobOptions.parse({**location, **options}, "orders")),
+        clock=SystemClock(),
+        still_runs=lambda: False,
+        stop_after_batch=stop,
     )
-    return JobSavepoints(parts)
+    return JobSavepoints(engine)
+
+
+def is_not_stopped() -> None:
+    pytest.fail("stopped")
 
 
 def test_without_a_path_each_gets_a_name_of_its_own_in_savepoint_dir(world: World) -> None:
     world.drive(1)
     making = savepoints_of(world, **{"savepoint.dir": f"file://{world.root}/all"})
-    made = {making.make(None, lambda: False) for _ in range(2)}
-    made.add(making.stop(None, lambda: None, drain=False))
+    made = {making.make(None) for _ in range(2)}
+    made.add(making.stop(None, drain=False))
     assert len(made) == 3
     assert {path for path, _ in list_savepoints(str(world.root / "all"))} == made
     assert all(Path(path).name.startswith("orders-") for path in made)
@@ -387,26 +397,26 @@ def test_without_a_path_each_gets_a_name_of_its_own_in_savepoint_dir(world: Worl
 def test_without_a_path_and_savepoint_dir_the_job_is_not_stopped(world: World) -> None:
     world.drive(1)
     with pytest.raises(ConfigError, match="no path for the savepoint") as caught:
-        savepoints_of(world).stop(None, lambda: pytest.fail("stopped"), drain=False)
+        savepoints_of(world, is_not_stopped).stop(None, drain=False)
     assert "savepoint.dir" in caught.value.remedy
 
 
 def test_a_second_one_while_one_is_under_way_is_refused_by_its_reason(world: World) -> None:
     world.drive(1)
-    making = savepoints_of(world)
 
     def stop() -> None:
         before = snapshot(world.root)
         for refused in (
-            lambda: making.make(str(world.root / "second"), lambda: False),
-            lambda: making.stop(str(world.root / "second"), pytest.fail, drain=False),
+            lambda: making.make(str(world.root / "second")),
+            lambda: making.stop(str(world.root / "second"), drain=False),
         ):
             with pytest.raises(SavepointError, match="TOO_MANY_CHECKPOINT_REQUESTS"):
                 refused()
         assert snapshot(world.root) == before
 
-    making.stop(str(world.root / "first"), stop, drain=False)
-    making.make(str(world.root / "second"), lambda: False)
+    making = savepoints_of(world, stop)
+    making.stop(str(world.root / "first"), drain=False)
+    making.make(str(world.root / "second"))
     for name in ("first", "second"):
         open_savepoint(str(world.root / name)).verify()
 
@@ -414,7 +424,7 @@ def test_a_second_one_while_one_is_under_way_is_refused_by_its_reason(world: Wor
 def test_a_drain_is_refused_and_the_job_runs_on(world: World) -> None:
     world.drive(1)
     with pytest.raises(ConfigError, match="no way to move a query's watermark"):
-        savepoints_of(world).stop(str(world.root / "saved"), pytest.fail, drain=True)
+        savepoints_of(world, is_not_stopped).stop(str(world.root / "saved"), drain=True)
 
 
 @pytest.mark.parametrize("path", ["job/saved", "taken"])
@@ -425,7 +435,7 @@ def test_a_job_is_not_stopped_for_a_savepoint_at_a_path_that_is_not_right(
     (world.root / "taken").mkdir()
     (world.root / "taken" / "letter").touch()
     with pytest.raises((ConfigError, SavepointError), match="would lie"):
-        savepoints_of(world).stop(str(world.root / path), pytest.fail, drain=False)
+        savepoints_of(world, is_not_stopped).stop(str(world.root / path), drain=False)
 
 
 def test_a_stop_before_a_sink_could_commit_saves_it_and_says_so(world: World) -> None:
@@ -437,7 +447,7 @@ def test_a_stop_before_a_sink_could_commit_saves_it_and_says_so(world: World) ->
         (world.spark() / "commits" / "2").write_text('v1\n{"nextBatchWatermarkMs":0}')
 
     with pytest.raises(SavepointUnfinishedError, match="is saved, but checkpoint 2 is not") as one:
-        savepoints_of(world).stop(path, stop, drain=False)
+        savepoints_of(world, stop).stop(path, drain=False)
     assert f"twophase savepoint finish JOB.yaml {path}" in one.value.remedy
     world.finish(Path(path))
     assert world.ids() == [[*range(30)]] * 2
@@ -446,7 +456,7 @@ def test_a_stop_before_a_sink_could_commit_saves_it_and_says_so(world: World) ->
 def test_one_of_a_running_job_is_of_what_is_committed(world: World) -> None:
     world.drive(2)
     assert killed("C11", lambda: world.drive(3))
-    savepoints_of(world).make(str(world.root / "saved"), lambda: False)
+    savepoints_of(world).make(str(world.root / "saved"))
     assert open_savepoint(str(world.root / "saved")).manifest.checkpoint == 1
 
 

@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 
 from harness.rights import permissions_checked
 from twophase.config import JobOptions
+from twophase.engine.host import MicroBatch, Plan
 from twophase.errors import PreflightError
 from twophase.runtime import batch, logical_plan
 from twophase.runtime.shared_folder import SharedFolder, _write
@@ -255,12 +256,11 @@ class Micro:
         patch.setattr(logical_plan, "is_empty", lambda _: False)
         coordinator: Any = SimpleNamespace(
             generation=2,
-            context=SimpleNamespace(stopping=threading.Event()),
-            classify=lambda *_: None,
-            decided_sinks=lambda _: {},
-            checkpoint=lambda number, _, pre_commit: pre_commit(
-                mock.MagicMock(checkpoint=number, decided={}, missing=lambda: ["facts", "lake"])
+            context=SimpleNamespace(
+                stopping=threading.Event(),
+                options=JobOptions.parse({"checkpointLocation": str(path)}, "job"),
             ),
+            decided_sinks=lambda _: {},
         )
         folder: Any = SimpleNamespace(
             path=path,
@@ -268,19 +268,26 @@ class Micro:
             offsets=lambda _: None,
             sync=lambda _: self.done.append("synced"),
         )
-        self._handler = batch.BatchHandler(
+        self._handler = batch.ForeachBatch(
             coordinator,
             {name: mock.MagicMock() for name in ("facts", "lake")},
             folder,
             shared,
-            JobOptions.parse({"checkpointLocation": str(path)}, "job"),
-            stateful=True,
-            keeps_state=keeps_state,
-            observers=mock.MagicMock(),
+            _written,
+            Plan(stateful=True, keeps_state=keeps_state),
+            mock.MagicMock(),
         )
 
     def run(self) -> None:
         self._handler(mock.MagicMock(), 5)
+
+
+def _written(number: int, micro: MicroBatch) -> None:
+    """As the engine handles a new micro-batch."""
+    micro.begin(None)
+    micro.pre_commit(
+        mock.MagicMock(checkpoint=number, decided={}, missing=lambda: ["facts", "lake"])
+    )
 
 
 def test_executors_are_asked_when_the_tasks_with_state_have_run_and_no_sink_has_rows(

@@ -29,7 +29,7 @@ _log = logging.getLogger("twophase")
 
 @contextmanager
 def stop_on_signals(
-    stop: Callable[[], None],
+    stop: Callable[[], object],
     first: Callable[[], None],
     hangs: Callable[[str], None],
     deadline_s: float = _DEADLINE_S,
@@ -91,7 +91,7 @@ def _read_signals(pipe: int, begin: Callable[[], None]) -> None:
             begin()
 
 
-def _stop(stop: Callable[[], None], first: Callable[[], None]) -> None:
+def _stop(stop: Callable[[], object], first: Callable[[], None]) -> None:
     try:
         first()
         stop()

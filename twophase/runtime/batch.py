@@ -1,12 +1,12 @@
-"""The `foreachBatch` handler: runs the two-phase commit for micro-batch n.
+"""A micro-batch on Spark: what `foreachBatch` is given, and how Spark is told the outcome.
 
-1. read the frozen offsets of batch n from Spark's offset log
-2. if it is already decided: commit again, and run it without sinks if the plan keeps state
-3. otherwise: all sinks pre-commit concurrently, on rows computed once; then make durable what Spark
-   wrote for the batch. A micro-batch without partitions is decided like any other (hazard rule
-   HD6), without asking any sink. A sink that is ahead, from an earlier attempt, is not asked either
-4. return only when the checkpoint is decided; otherwise raise, even while the query is being
-   stopped, because Spark takes a normal return for success (hazards H54, H56)
+3. pre-commit   all sinks write concurrently, on rows computed once; then what Spark wrote for the
+                batch is made durable. A micro-batch without partitions is decided like any other
+                (hazard rule HD6), without asking any sink. A sink that is ahead, from an earlier
+                attempt, is not asked either
+
+Spark takes a normal return of the function for success (hazards H54, H56): `ForeachBatch` raises
+unless the micro-batch is decided, even while the query is being stopped.
 """
 
 from __future__ import annotations
@@ -19,15 +19,18 @@ from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any
 
 from twophase import errors
-from twophase.config import CheckpointMode, JobOptions
-from twophase.coordinator.coordinator import CheckpointCoordinator, Replay
+from twophase.config import CheckpointMode
+from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.pending import PendingCheckpoint
+from twophase.engine.batch_gate import GateClosedError
+from twophase.engine.host import Handle, Plan
 from twophase.errors import (
     DeclinedError,
     OffsetOutOfRangeError,
     RangeChangedError,
     ReplayLostError,
     SourceLossError,
+    StopJobError,
     TwoPhaseError,
 )
 from twophase.events import Observers, SinkAcknowledged
@@ -36,7 +39,6 @@ from twophase.ids import TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink, BatchSink, Sink
 from twophase.runtime import logical_plan
-from twophase.runtime.batch_gate import BatchGate, GateClosedError
 from twophase.runtime.lost_replay_remedy import begin_afresh
 from twophase.runtime.shared_folder import SharedFolder
 from twophase.runtime.spark_errors import brief, declined, failure
@@ -47,6 +49,7 @@ from twophase.sources.kafka import range_digest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from twophase.state.entries import Decision
 
@@ -80,22 +83,20 @@ class JobSink:
         return self.transform(frame) if self.transform else frame
 
 
-class BatchHandler:
+class ForeachBatch:
     """The function that Spark calls for each micro-batch.
 
     Args:
-        coordinator: already recovered.
+        coordinator: recovered.
         sinks: by name.
         folder: Spark's folder of the lineage.
         shared: the folder around it, which the executors must share.
-        options: the job's options.
-        stateful: whether the plan may keep state or a watermark.
-        keeps_state: whether it is known to keep state.
+        handle: the engine's.
+        plan: of the job.
         observers: notified of acknowledgements.
 
     Attributes:
         error: the failure of the last micro-batch; Spark keeps only its text.
-        gate: before each micro-batch.
     """
 
     def __init__(
@@ -104,28 +105,33 @@ class BatchHandler:
         sinks: Mapping[str, JobSink],
         folder: SparkFolder,
         shared: SharedFolder,
-        options: JobOptions,
-        *,
-        stateful: bool,
-        keeps_state: bool,
+        handle: Handle,
+        plan: Plan,
         observers: Observers,
     ) -> None:
         self.error: Exception | None = None
-        self.gate = BatchGate()
         self._coordinator = coordinator
         self._sinks = sinks
         self._folder = folder
         self._shared = shared
-        self._options = options
-        self._stateful = stateful
-        self._keeps_state = keeps_state
+        self._handle = handle
+        self._plan = plan
         self._observers = observers
 
-    def __call__(self, batch: DataFrame, number: int) -> None:
+    def __call__(self, frame: DataFrame, number: int) -> None:
         """Called by Spark on the driver, for each micro-batch and again after a failure."""
+        batch = SparkBatch(
+            frame,
+            number,
+            self._coordinator,
+            self._sinks,
+            self._folder,
+            self._shared,
+            self._plan,
+            self._observers,
+        )
         try:
-            with self.gate.batch(number):
-                self._handle(batch, number)
+            self._handle(number, batch)
         except GateClosedError:
             raise RuntimeError(_STOPPED) from None
         except BaseException as error:  # noqa: BLE001 Spark gets each as an exception
@@ -134,41 +140,100 @@ class BatchHandler:
                 raise RuntimeError(_STOPPED) from None
             raise self.error from self.error.__cause__
 
-    def has_finished(self, number: int) -> bool:
-        """Return whether Spark has noted a micro-batch as finished."""
-        return self._folder.finished() >= number
 
-    def _handle(self, batch: DataFrame, number: int) -> None:
+class SparkQuery:
+    """Spark's query. See `twophase.engine.host.Query`.
+
+    Args:
+        query: of Spark.
+        handler: called for its micro-batches.
+        job: the job's name.
+
+    """
+
+    def __init__(self, query: StreamingQuery, handler: ForeachBatch, job: str) -> None:
+        self._query = query
+        self._handler = handler
+        self._job = job
+
+    @property
+    def is_active(self) -> bool:
+        """See `Query.is_active`."""
+        return self._query.isActive
+
+    def wait(self) -> None:
+        """See `Query.wait`."""
         try:
-            offsets = self._folder.offsets(number)
-            found = self._coordinator.classify(number, offsets)
-        except OSError as error:
-            raise self._coordinator.cannot_trigger(number, error) from error
-        if isinstance(found, Replay):
-            self._share_digests(batch, number, found.decision)
-            self._coordinator.replay(
-                found.decision, partial(self._execute, batch, number) if self._stateful else None
-            )
+            self._query.awaitTermination()
+        except Exception as error:
+            query = f"The query of job {self._job!r}"
+            raise self._handler.error or declined(error, query) from error
+        if isinstance(self._handler.error, StopJobError):
+            raise self._handler.error  # found while the query was being stopped: it ended cleanly
+
+    def stop(self) -> None:
+        """See `Query.stop`."""
+        self._query.stop()
+
+
+class SparkBatch:
+    """One micro-batch of Spark. See `twophase.engine.host.MicroBatch`.
+
+    Args:
+        frame: as Spark passes it.
+        number: n.
+        coordinator: recovered.
+        sinks: by name.
+        folder: Spark's folder of the lineage.
+        shared: the folder around it, which the executors must share.
+        plan: of the job.
+        observers: notified of acknowledgements.
+    """
+
+    def __init__(
+        self,
+        frame: DataFrame,
+        number: int,
+        coordinator: CheckpointCoordinator,
+        sinks: Mapping[str, JobSink],
+        folder: SparkFolder,
+        shared: SharedFolder,
+        plan: Plan,
+        observers: Observers,
+    ) -> None:
+        self._number = number
+        self._coordinator = coordinator
+        self._sinks = sinks
+        self._folder = folder
+        self._shared = shared
+        self._plan = plan
+        self._observers = observers
+        self._rows = _Rows(frame, sinks, stateful=plan.stateful)
+
+    def begin(self, decided: Decision | None) -> None:
+        """See `MicroBatch.begin`: have the source note or compare digests, if state needs that."""
+        if not self._plan.keeps_state:
             return
-        self._share_digests(batch, number, None)
-        rows = _Rows(batch, self._sinks, stateful=self._stateful)
-        try:
-            self._coordinator.checkpoint(number, offsets, partial(self._pre_commit, rows))
-        finally:
-            rows.release()
+        path, generation = self._folder.path, self._coordinator.generation
+        if decided is None and self._coordinator.decided_sinks(self._number):
+            digests = range_digest.begin_again(path, self._number, generation)
+        else:
+            digests = range_digest.begin(path, self._number, generation, decided)
+        digests.share(self._rows.frame.sparkSession.sparkContext)
 
-    def _execute(self, batch: DataFrame, number: int) -> None:
-        """Run a committed micro-batch again for the state and watermark that Spark keeps.
+    def execute(self) -> None:
+        """See `MicroBatch.execute`.
 
         Raises:
             ReplayLostError: its records are gone or have changed; it is noted as finished.
             SourceLossError: its records are gone or have changed, and Spark needs the original
                 ones; or the topic itself is gone or recreated, so that the job cannot go on either.
         """
-        jobs = SparkJobs(batch.sparkSession.sparkContext, f"Checkpoint {number}, run again,")
+        frame, number = self._rows.frame, self._number
+        jobs = SparkJobs(frame.sparkSession.sparkContext, f"Checkpoint {number}, run again,")
         try:  # once it has raised, no task runs that could overwrite state which a note relies on
             jobs.run(
-                {"replay": batch.write.format("noop").mode("overwrite").save},
+                {"replay": frame.write.format("noop").mode("overwrite").save},
                 TIMEOUT_MAX,
                 lambda _, __: None,
             )
@@ -176,51 +241,21 @@ class BatchHandler:
             found = errors.from_text(str(error))
             if not isinstance(found, SourceLossError):
                 raise
-            raise self._without_records(number, found) from error
+            raise self._without_records(found) from error
 
-    def _without_records(self, number: int, loss: SourceLossError) -> TwoPhaseError:
-        committed = f"Checkpoint {number} is committed in every sink, and none of its rows is lost."
-        noted = self._folder.finish(self._coordinator.newest())
-        # the job stops, whatever is noted
-        if not isinstance(loss, OffsetOutOfRangeError | RangeChangedError):
-            return type(loss)(f"{committed} {loss.what}", remedy=loss.remedy)
-        if noted:
-            return ReplayLostError(
-                f"{committed} Spark ran it once more for the watermark, without the same records: "
-                f"{loss.what} It is noted as finished, with the watermark that it ran with.",
-                remedy="start the job again, if its restart strategy does not: "
-                "it goes on with the next micro-batch.",
-            )
-        rebuild = f"{loss.remedy.rstrip('.')}; or " if isinstance(loss, RangeChangedError) else ""
-        return type(loss)(
-            f"{committed} But its plan keeps state, and Spark needs its records once more to "
-            f"rebuild that. {loss.what}",
-            remedy=rebuild + begin_afresh(number, self._folder.offsets(number)),
-        )
-
-    def _share_digests(self, batch: DataFrame, number: int, decided: Decision | None) -> None:
-        """If state depends on the records, have the source note or compare their digests (H35)."""
-        if not self._keeps_state:
-            return
-        path, generation = self._folder.path, self._coordinator.generation
-        if decided is None and self._coordinator.decided_sinks(number):
-            digests = range_digest.begin_again(path, number, generation)
-        else:
-            digests = range_digest.begin(path, number, generation, decided)
-        digests.share(batch.sparkSession.sparkContext)
-
-    def _pre_commit(self, rows: _Rows, pending: PendingCheckpoint) -> None:
-        began_s = time.monotonic()
-        asked = pending.missing()
+    def pre_commit(self, pending: PendingCheckpoint) -> None:
+        """See `MicroBatch.pre_commit`."""
+        began_s, rows = time.monotonic(), self._rows
+        asked, timeout_s = pending.missing(), self._coordinator.context.options.timeout_s
         if pending.decided:
-            self._share_digests(rows.frame, pending.checkpoint, None)
+            self.begin(None)
         jobs = SparkJobs(
             rows.frame.sparkSession.sparkContext,
             f"Checkpoint {pending.checkpoint} ({pending.attempt})",
         )
         try:
-            deadline_s = began_s + self._options.timeout_s
-            self._materialise(rows, jobs)
+            deadline_s = began_s + timeout_s
+            self._materialise(jobs, timeout_s)
             for name in rows.without.intersection(asked):
                 self._acknowledge(pending, began_s, name, [])
             jobs.run(
@@ -240,16 +275,42 @@ class BatchHandler:
             rows.forget()
             raise declined(error, f"Checkpoint {pending.checkpoint} ({pending.attempt})") from error
 
-    def _materialise(self, rows: _Rows, jobs: SparkJobs) -> None:
-        if rows.materialise:
-            jobs.run({"materialise": rows.compute}, self._options.timeout_s, lambda _, __: None)
+    def close(self) -> None:
+        """See `MicroBatch.close`."""
+        self._rows.release()
+
+    def _without_records(self, loss: SourceLossError) -> TwoPhaseError:
+        number = self._number
+        committed = f"Checkpoint {number} is committed in every sink, and none of its rows is lost."
+        noted = self._folder.finish(self._coordinator.newest())
+        # the job stops, whatever is noted
+        if not isinstance(loss, OffsetOutOfRangeError | RangeChangedError):
+            return type(loss)(f"{committed} {loss.what}", remedy=loss.remedy)
+        if noted:
+            return ReplayLostError(
+                f"{committed} Spark ran it once more for the watermark, without the same records: "
+                f"{loss.what} It is noted as finished, with the watermark that it ran with.",
+                remedy="start the job again, if its restart strategy does not: "
+                "it goes on with the next micro-batch.",
+            )
+        rebuild = f"{loss.remedy.rstrip('.')}; or " if isinstance(loss, RangeChangedError) else ""
+        return type(loss)(
+            f"{committed} But its plan keeps state, and Spark needs its records once more to "
+            f"rebuild that. {loss.what}",
+            remedy=rebuild + begin_afresh(number, self._folder.offsets(number)),
+        )
+
+    def _materialise(self, jobs: SparkJobs, timeout_s: float) -> None:
+        if self._rows.materialise:
+            jobs.run({"materialise": self._rows.compute}, timeout_s, lambda _, __: None)
             if self._folder.has_state:  # its tasks have run, and no sink has any rows yet
                 self._shared.check()
 
     def _acknowledge(
         self, pending: PendingCheckpoint, began_s: float, sink: str, pieces: list[Committable]
     ) -> None:
-        if self._options.mode is CheckpointMode.AT_LEAST_ONCE and len(pending.missing()) > 1:
+        mode = self._coordinator.context.options.mode
+        if mode is CheckpointMode.AT_LEAST_ONCE and len(pending.missing()) > 1:
             self._folder.sync(pending.checkpoint)  # the decision on the sink relies on the offsets
         pending.acknowledge(sink, pieces)
         self._observers(

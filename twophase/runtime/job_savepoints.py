@@ -3,35 +3,34 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
-from twophase.coordinator.clock import SystemClock
+from twophase.engine.engine import Engine
 from twophase.errors import ConfigError, SavepointError, SavepointUnfinishedError
 from twophase.failure_reason import CheckpointFailureReason
-from twophase.runtime.job_parts import JobParts
-from twophase.runtime.savepoints import SavepointMaker, StillWaiting, savepoint_path
+from twophase.runtime.savepoints import SavepointMaker, savepoint_path
 
 
 class JobSavepoints:
     """Makes the savepoints of a job.
 
     Args:
-        parts: of the job.
+        engine: of the job.
     """
 
-    def __init__(self, parts: JobParts) -> None:
-        self._name = parts.name
-        self._options = options = parts.description.options
-        self._maker = SavepointMaker(parts.name, parts.storage.root, SystemClock(), options.copies)
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._name = engine.job
+        self._options = options = engine.options
+        self._maker = SavepointMaker(engine.job, engine.storage.root, engine.clock, options.copies)
         self._lock = threading.Lock()
 
-    def make(self, path: str | None, still_waiting: StillWaiting) -> str:
+    def make(self, path: str | None) -> str:
         """Make a savepoint of the newest committed checkpoint; return its path.
 
         Args:
             path: the savepoint's folder; None for a new one in `savepoint.dir`.
-            still_waiting: says how long to wait for Spark.
 
         Raises:
             ConfigError: the path is not right.
@@ -39,15 +38,14 @@ class JobSavepoints:
         """
         path = savepoint_path(self._name, path, self._options)
         with self._alone():
-            self._maker.make(path, committed_only=True, still_waiting=still_waiting)
+            self._maker.make(path, committed_only=True, still_waiting=self._engine.still_runs)
         return path
 
-    def stop(self, path: str | None, stop: Callable[[], None], *, drain: bool) -> str:
+    def stop(self, path: str | None, *, drain: bool) -> str:
         """Stop the job after its micro-batch, then make a savepoint of its newest checkpoint.
 
         Args:
             path: as for `make`.
-            stop: stops the job when the micro-batch under way is decided.
             drain: refused.
 
         Raises:
@@ -60,7 +58,7 @@ class JobSavepoints:
         path = savepoint_path(self._name, path, self._options)
         with self._alone():
             self._maker.check(path)
-            stop()
+            self._engine.stop_after_batch()
             manifest = self._maker.make(path, still_waiting=lambda: False)
         if manifest.pending:
             raise SavepointUnfinishedError(

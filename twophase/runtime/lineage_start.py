@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from twophase.config import SinkAhead
+from twophase.coordinator.context import JobContext
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.recovery_steps import Restore
+from twophase.engine.host import Plan
 from twophase.errors import ConfigError
 from twophase.failpoints import failpoint
 from twophase.ids import new_lineage_id
+from twophase.protocol.sink import SinkContext
 from twophase.runtime.adopted_offsets import begins_without_state
 from twophase.runtime.fork import close_all, open_original
-from twophase.runtime.job_parts import JobParts
 from twophase.runtime.noted_settings import newest_header
+from twophase.runtime.operator_states import OperatorStates
 from twophase.runtime.restore import (
     laid_checkpoint,
     load_restore,
@@ -21,7 +25,6 @@ from twophase.runtime.restore import (
     was_restored_from,
 )
 from twophase.runtime.savepoint_restore import (
-    Plan,
     SavepointRestore,
     is_savepoint,
     load_savepoint,
@@ -29,21 +32,38 @@ from twophase.runtime.savepoint_restore import (
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import Lineage
 from twophase.state.log import JobLog
+from twophase.state.storage import LocalStorage
 
 
 class LineageStart:
     """Begins the lineage of one run of a job, unless the job's folder has begun it already.
 
     Args:
-        parts: of the job.
+        context: the job.
+        storage: its folder.
+        states: the operator states.
         plan: what is known of the job's plan.
+        describe: returns the context in which the sink of a name is opened.
+        check: called after recovery, before anything of the lineage is written; may raise.
 
     Raises:
         ConfigError: the job cannot go on from what `restore.path` names.
     """
 
-    def __init__(self, parts: JobParts, plan: Plan) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        context: JobContext,
+        storage: LocalStorage,
+        states: OperatorStates,
+        plan: Plan,
+        describe: Callable[[str], SinkContext],
+        check: Callable[[], None] | None = None,
+    ) -> None:
+        self._check = check
+        self._context = context
+        self._storage = storage
+        self._states = states
+        self._describe = describe
         self._stateful = plan.stateful
         self._savepoint = self._load_savepoint(plan)
         self.restore = self._savepoint.restore if self._savepoint else self._load()
@@ -59,8 +79,8 @@ class LineageStart:
             return self._savepoint.noted_header()
         if self.restore is not None:
             return ""
-        storage = self._parts.storage
-        lineage = JobLog(storage, self._parts.name).read().lineage
+        storage = self._storage
+        lineage = JobLog(storage, self._context.job).read().lineage
         return newest_header(storage.root / "spark" / lineage.id) if lineage else ""
 
     def begin(self, coordinator: CheckpointCoordinator) -> None:
@@ -69,22 +89,24 @@ class LineageStart:
         Raises:
             ConfigError: the options rule out a fresh start, or a start without Spark's state.
         """
-        name, log = self._parts.name, coordinator.context.log
-        options = self._parts.description.options
+        if self._check is not None:
+            self._check()
+        name, log = self._context.job, self._context.log
+        options = self._context.options
         if self.restore is not None:
             if self._savepoint is not None:
-                self._savepoint.lay(self._parts.storage.root, log.history.generation)
+                self._savepoint.lay(self._storage.root, log.history.generation)
             coordinator.begin_lineage(self.restore.lineage)
             failpoint("S07")
         elif log.history.lineage is None:
             if options.error_if_no_checkpoint:
                 raise ConfigError(
-                    f"Job {name!r}: {self._parts.storage.root} has no checkpoint, and "
+                    f"Job {name!r}: {self._storage.root} has no checkpoint, and "
                     "restore.error_if_no_checkpoint is set.",
                     remedy="set restore.path, or unset restore.error_if_no_checkpoint for a fresh "
                     "start.",
                 )
-            self._parts.states.check_uids()
+            self._states.check_uids()
             coordinator.begin_lineage(Lineage(new_lineage_id()))
         may_drop = not self._stateful or options.allow_non_restored_state
         if not may_drop and begins_without_state(log.history):
@@ -103,7 +125,7 @@ class LineageStart:
             CheckpointMissingError: that of the functions is gone.
             CorruptRecordError: that of the functions is damaged.
         """
-        states, options = self._parts.states, self._parts.description.options
+        states, options = self._states, self._context.options
         checkpoint = self._checkpoint(coordinator)
         of_spark = checkpoint if coordinator.newest() else self._laid(coordinator)
         if of_spark is not None:
@@ -114,49 +136,47 @@ class LineageStart:
         """Return the checkpoint of the savepoint that an older driver has laid for the lineage."""
         if self.restore is not None:
             return None  # its savepoint was compared before anything was laid
-        return laid_checkpoint(self._parts.name, coordinator.lineage)
+        return laid_checkpoint(self._context.job, coordinator.lineage)
 
     def _checkpoint(self, coordinator: CheckpointCoordinator) -> CompletedCheckpoint | None:
         """Return the checkpoint whose operator states the run begins with; None if it has none.
 
         A lineage may have been begun by a driver that died before its first checkpoint.
         """
-        description = self._parts.description
-        may_drop = description.options.allow_non_restored_state
+        options = self._context.options
+        may_drop = options.allow_non_restored_state
         if newest := coordinator.newest():
-            return coordinator.context.store.read_with_states(newest, may_drop=may_drop)
+            return self._context.store.read_with_states(newest, may_drop=may_drop)
         if self.restore is not None:
             return self.restore.checkpoint
-        if not description.functions:
+        if not self._states.has_functions:
             return None
-        return restored_checkpoint(self._parts.name, coordinator.lineage, description.options)
+        return restored_checkpoint(self._context.job, coordinator.lineage, options)
 
     def _load_savepoint(self, plan: Plan) -> SavepointRestore | None:
-        parts, options = self._parts, self._parts.description.options
+        context, options = self._context, self._context.options
         path = options.restore_path
-        if path is None or was_restored_from(parts.name, parts.storage, path):
+        if path is None or was_restored_from(context.job, self._storage, path):
             return None
         if not is_savepoint(path):
             return None
         return self._forked(
-            load_savepoint(parts.name, path, parts.storage, parts.states, options, plan)
+            load_savepoint(context.job, path, self._storage, self._states, options, plan)
         )
 
     def _forked(self, found: SavepointRestore) -> SavepointRestore:
         """Open the sinks in which a fork has to commit what the savepoint holds as pending."""
         if found.restore.sink_ahead is not SinkAhead.FORK:
             return found
-        parts = self._parts
-        original = open_original(parts.name, found.savepoint, parts.sinks, parts.sink_context)
+        context = self._context
+        original = open_original(context.job, found.savepoint, context.sinks, self._describe)
         return replace(found, restore=replace(found.restore, original=original))
 
     def _load(self) -> Restore | None:
-        name, options = self._parts.name, self._parts.description.options
+        name, options = self._context.job, self._context.options
         if options.restore_path is None:
             return None
-        restore = load_restore(
-            name, options.restore_path, self._parts.storage, self._parts.states, options
-        )
+        restore = load_restore(name, options.restore_path, self._storage, self._states, options)
         if restore is not None and self._stateful and not options.allow_non_restored_state:
             raise ConfigError(
                 f"Job {name!r}: the plan keeps state in Spark, or may, "

@@ -60,6 +60,11 @@ class OperatorStates:
         self._plan = plan
         self._stores: dict[str, OperatorStateStore] = {}
 
+    @property
+    def has_functions(self) -> bool:
+        """True if the job has functions with state."""
+        return bool(self._functions)
+
     def listeners(self) -> list[CheckpointListener]:
         """Return the functions that also listen to checkpoints."""
         return [

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from twophase.config import JobOptions, SinkAhead
 from twophase.coordinator.recovery_steps import Restore
+from twophase.engine.host import Plan
 from twophase.errors import ConfigError, SavepointError
 from twophase.failpoints import failpoint
 from twophase.ids import new_lineage_id
@@ -82,19 +83,6 @@ class SavepointRestore:
             if isinstance(error, OSError):
                 raise _not_laid(self.savepoint, folder, error) from error
             raise
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is known of the plan that is to continue.
-
-    Attributes:
-        stateful: whether it keeps state, or may.
-        keeps_state: whether it is known to keep state.
-    """
-
-    stateful: bool
-    keeps_state: bool
 
 
 def is_savepoint(path: str) -> bool:

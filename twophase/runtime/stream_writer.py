@@ -22,8 +22,8 @@ from twophase.protocol.listener import CheckpointedFunction, CheckpointListener
 from twophase.protocol.sink import ArrowSink, BatchSink, Sink
 from twophase.runtime.batch import JobSink
 from twophase.runtime.job import Job
-from twophase.runtime.job_parts import JobDescription
 from twophase.runtime.sink_entry_points import load_sink, make_sink
+from twophase.runtime.spark_host import JobDescription
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

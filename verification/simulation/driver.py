@@ -27,7 +27,7 @@ from twophase.protocol.sink import CommitRequest, SinkContext, SinkHistory
 from twophase.runtime.abandoned_folders import delete_abandoned
 from twophase.runtime.lineage_start import LineageStart
 from twophase.runtime.operator_states import OperatorStates
-from twophase.runtime.restart import restart_policy
+from twophase.engine.restart import restart_policy
 from twophase.runtime.restore import load_restore
 from twophase.runtime.savepoint_restore import Plan
 from twophase.runtime.savepoints import SavepointMaker

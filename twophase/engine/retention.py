@@ -1,4 +1,4 @@
-"""What becomes of the checkpoints of a job that has ended (`checkpoint.externalized_retention`).
+"""Retention of a finished job's checkpoints (`checkpoint.externalized_retention`).
 
 A job is cancelled when it is stopped before its query ends by itself. One whose query has ended by
 itself (`availableNow`) keeps its checkpoints: the next start goes on from them.
@@ -7,13 +7,11 @@ itself (`availableNow`) keeps its checkpoints: the next start goes on from them.
 from __future__ import annotations
 
 import logging
-import shutil
 
 from twophase.config import ExternalizedRetention
-from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.release import release_checkpoints
+from twophase.engine.run import Run
 from twophase.errors import SparkLostError, StopJobError
-from twophase.runtime.job_parts import JobParts
 
 _log = logging.getLogger("twophase")
 
@@ -33,23 +31,18 @@ def is_due(policy: ExternalizedRetention, error: BaseException | None, *, stoppe
     return stopped and policy is not ExternalizedRetention.RETAIN_ON_CANCELLATION
 
 
-def release(parts: JobParts, coordinator: CheckpointCoordinator) -> None:
+def release(run: Run) -> None:
     """Delete the checkpoints of a job that has ended; those that cannot be given up are kept.
 
     Args:
-        parts: of the job; its sinks are open.
-        coordinator: of the last run of its query, which has ended.
+        run: the last one, which has ended; the job's sinks are open.
     """
-    context = coordinator.context
+    context, coordinator = run.context, run.coordinator
     try:
         released = release_checkpoints(context, coordinator.attempts, coordinator.closer)
     except Exception as error:  # noqa: BLE001 the job has ended; what it has is kept
-        _log.warning("Job %r: its checkpoints are not deleted: %s", parts.name, error)
+        _log.warning("Job %r: its checkpoints are not deleted: %s", context.job, error)
         return
-    if not released:
-        history = context.log.history
-        if history.uncommitted() or history.sink_decisions:
-            _log.warning("Job %r: its checkpoints are kept: one is not committed yet.", parts.name)
-        return
-    for lineage in context.log.history.lineages:
-        shutil.rmtree(parts.storage.root / "spark" / lineage.id, ignore_errors=True)
+    history = context.log.history
+    if not released and (history.uncommitted() or history.sink_decisions):
+        _log.warning("Job %r: its checkpoints are kept: one is not committed yet.", context.job)

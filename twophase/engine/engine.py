@@ -1,0 +1,307 @@
+"""The engine: the life of a job, whoever runs its micro-batches.
+
+1. claim      no second query on this folder in this process (hazard H57)
+2. open       every sink checks its target, side by side
+3. to 6.      recover, lineage, folder, run: a run of the query (engine/run.py)
+7. watch      a failed run goes back to step 3 after the delay of the restart strategy
+8. stop       undecided checkpoints are aborted, decided ones are committed
+9. release    the checkpoints of a job that has ended are deleted, if its options say so
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from twophase.config import JobOptions
+from twophase.coordinator.context import JobContext
+from twophase.coordinator.failure_manager import FailureManager
+from twophase.coordinator.fan_out import FanOut, SideBySide
+from twophase.engine import retention
+from twophase.engine.host import Host
+from twophase.engine.restart import restart_policy
+from twophase.engine.run import Run
+from twophase.errors import ConfigError, StopJobError, TwoPhaseError
+from twophase.events import JobRestarting, JobStopped, Observers
+from twophase.protocol.listener import CheckpointListener
+from twophase.protocol.sink import Sink, SinkContext
+from twophase.state.storage import LocalStorage
+
+_claimed: dict[str, str] = {}
+_claims_lock = threading.Lock()
+
+
+class Engine:
+    """Runs one job over a host. Safe to use from several threads.
+
+    Args:
+        host: runs the micro-batches.
+        job: the job's name.
+        sinks: the sinks by name, in the user's order; not opened.
+        options: the job's options.
+        observers: receive every event.
+        listeners: notified of completed, aborted and subsumed checkpoints, in this order.
+        fan_out: takes a step in several sinks; by default side by side, in threads of the host.
+
+    Attributes:
+        job: as given.
+        options: as given.
+        observers: as given.
+        storage: the job's folder.
+        clock: the host's.
+        error: what ended the job; None while it runs and after a clean stop.
+    """
+
+    def __init__(
+        self,
+        host: Host[Any],
+        job: str,
+        sinks: Mapping[str, Sink],
+        options: JobOptions,
+        observers: Observers,
+        *,
+        listeners: Sequence[CheckpointListener] = (),
+        fan_out: FanOut | None = None,
+    ) -> None:
+        self.job = job
+        self.options = options
+        self.observers = observers
+        self.storage = LocalStorage(options.checkpoint_location)
+        self.clock = host.clock
+        self.error: BaseException | None = None
+        self._host = host
+        self._declared = sinks
+        self._sinks: dict[str, Sink] = {}
+        self._listeners = listeners
+        self._fan_out = fan_out or SideBySide(partial(host.thread, f"twophase-{job}"))
+        self._failures = FailureManager(options.tolerable_failures)
+        self._stopping = threading.Event()
+        self._finished = threading.Event()
+        self._is_saved = False
+        self._run: Run | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def is_active(self) -> bool:
+        """True while the job runs or waits for a restart."""
+        return not self._finished.is_set()
+
+    def still_runs(self) -> bool:
+        """Return whether the host may still note a micro-batch as finished."""
+        return self._run is not None and self._run.still_runs()
+
+    def start(self) -> None:
+        """Steps 1 to 6; called once. A failure of the first run ends the job.
+
+        Raises:
+            TwoPhaseError: the job does not start; nothing of it runs.
+        """
+        self._claim()
+        try:
+            self.open_sinks()
+            self._new_run().start()
+        except BaseException:
+            self._close()
+            self._finished.set()
+            raise
+        self._host.thread(f"twophase-{self.job}", self._watch).start()
+
+    def open_sinks(self) -> None:
+        """Step 2. Called by `start`, and by a repair, which starts no query.
+
+        Raises:
+            ConfigError: a sink's options or columns are not right, or two sinks write to one
+                target.
+            PreflightError: a target cannot keep the protocol's promises.
+        """
+        self._sinks = open_sinks(
+            self.job, self._declared, self._host.sink_context, self._fan_out, self.observers
+        )
+
+    def await_termination(self, timeout_s: float | None = None) -> bool:
+        """Wait until the job has ended; return whether it has.
+
+        Args:
+            timeout_s: seconds to wait; None waits for ever.
+
+        Raises:
+            BaseException: what ended the job, unless it was stopped cleanly.
+        """
+        ended = self._finished.wait(timeout_s)
+        if ended and self.error is not None:
+            raise self.error
+        return ended
+
+    def stop(self, timeout_s: float | None = None) -> bool:
+        """Step 8; return whether the job has ended.
+
+        Args:
+            timeout_s: seconds to wait for the end; None waits for ever. The job goes on stopping.
+        """
+        self._stopping.set()
+        with self._lock:
+            run = self._run
+        if run is not None:
+            run.stop()
+        return self._finished.wait(timeout_s)
+
+    def stop_after_batch(self) -> None:
+        """Step 8 for a savepoint: decide the micro-batch under way first. It is never released.
+
+        Raises:
+            BaseException: what ended the job instead.
+        """
+        self._is_saved = True
+        self._stopping.set()
+        with self._lock:
+            run = self._run
+        if run is not None and self.is_active:
+            run.stop_after_batch()
+        self.await_termination()
+
+    def _claim(self) -> None:
+        """Step 1."""
+        folder = str(self.storage.root.resolve())
+        with _claims_lock:
+            if folder in _claimed:
+                raise ConfigError(
+                    f"Job {self.job!r}: job {_claimed[folder]!r} already runs on {folder} "
+                    "in this process.",
+                    remedy="stop that one first, or give this job its own checkpointLocation.",
+                )
+            _claimed[folder] = self.job
+
+    def _new_run(self) -> Run:
+        context = JobContext(
+            self.job,
+            self.storage,
+            self._sinks,
+            self.options,
+            self.observers,
+            self.clock,
+            listeners=self._listeners,
+            fan_out=self._fan_out,
+            failures=self._failures,
+        )
+        with self._lock:
+            self._run = Run(self._host, context, self._stopping, self._run)
+            return self._run
+
+    def _watch(self) -> None:
+        """Steps 7 to 9."""
+        try:
+            error = self._restart_until_it_ends()
+            if isinstance(error, StopJobError):
+                self.error = error  # found by the commit queue, while the job was being stopped
+            self._release()
+        finally:
+            self._close()
+            self.observers(JobStopped(self.job, str(self.error) if self.error else ""))
+            self._finished.set()
+
+    def _restart_until_it_ends(self) -> BaseException | None:
+        """Return what ended the last run; `error` is set if the job fails with it."""
+        policy, restarts, clock = restart_policy(self.options), 0, self.clock
+        error = self._await(lambda: self._run.wait() if self._run else None)
+        while error is not None and not self._stopping.is_set():
+            delay_s = policy(clock.monotonic_s()) if _is_restartable(error) else None
+            if delay_s is None:
+                self.error = error
+                break
+            restarts += 1
+            self.observers(JobRestarting(self.job, str(error), restarts, delay_s))
+            if clock.wait(self._stopping, delay_s):
+                break
+            error = self._await(self._restart)
+        return error
+
+    def _restart(self) -> None:
+        run = self._new_run()
+        run.start()
+        run.wait()
+
+    def _await(self, run: Callable[[], None]) -> BaseException | None:
+        try:
+            run()
+        except BaseException as error:  # noqa: BLE001 handed to the restart strategy
+            return self._host.failed(error)
+        return None
+
+    def _release(self) -> None:
+        """Step 9, unless a savepoint is made of the checkpoints: its restore is the way on."""
+        policy, stopped = self.options.externalized_retention, self._stopping.is_set()
+        if (
+            self._run
+            and not self._is_saved
+            and retention.is_due(policy, self.error, stopped=stopped)
+        ):
+            retention.release(self._run)
+            if (history := self._run.context.log.history).released is not None:
+                self._host.delete_folders(history)
+
+    def _close(self) -> None:
+        for sink in self._sinks.values():
+            try:
+                sink.close()
+            except Exception as error:  # noqa: BLE001 the job has ended: nothing is left to protect
+                self.error = self.error or error
+        with _claims_lock:
+            _claimed.pop(str(self.storage.root.resolve()), None)
+
+
+def open_sinks(
+    job: str,
+    declared: Mapping[str, Sink],
+    describe: Callable[[str], SinkContext],
+    fan_out: FanOut,
+    observers: Observers,
+) -> dict[str, Sink]:
+    """Open the sinks of a job; raise the first error in the user's order, and leave none open.
+
+    Args:
+        job: the job's name.
+        declared: by name.
+        describe: returns the context of a sink.
+        fan_out: takes a step in several.
+        observers: of the job.
+
+    Raises:
+        ConfigError: a sink's options or columns are not right, or two sinks write to one target.
+        PreflightError: a target cannot keep the protocol's promises.
+    """
+    opened: dict[str, Sink] = {}
+
+    def open_sink(context: SinkContext, _: Observers) -> None:
+        declared[context.sink].open(context)
+        opened[context.sink] = declared[context.sink]
+
+    steps = {name: partial(open_sink, describe(name)) for name in declared}
+    try:
+        fan_out(steps, observers)
+        _check_targets(job, opened)
+    except BaseException:
+        for sink in opened.values():
+            with suppress(Exception):  # the first error counts
+                sink.close()
+        raise
+    return {name: opened[name] for name in declared}
+
+
+def _check_targets(job: str, sinks: Mapping[str, Sink]) -> None:
+    targets: dict[str, str] = {}
+    for name, sink in sinks.items():
+        other = targets.setdefault(sink.target(), name)
+        if other != name:
+            raise ConfigError(
+                f"Job {job!r}: sinks {other!r} and {name!r} write to one target, "
+                f"{sink.target()}: they would wait for each other's locks.",
+                remedy="write both from one sink, with a union before it.",
+            )
+
+
+def _is_restartable(error: BaseException) -> bool:
+    """Errors of others (Spark, a driver, a network) may pass; ours say so themselves."""
+    return error.restartable if isinstance(error, TwoPhaseError) else True
