@@ -21,7 +21,7 @@ from twophase.coordinator.context import JobContext
 from twophase.coordinator.failure_manager import FailureManager
 from twophase.coordinator.fan_out import FanOut, SideBySide
 from twophase.engine import retention
-from twophase.engine.host import Host
+from twophase.engine.host import QueryHost
 from twophase.engine.restart import restart_policy
 from twophase.engine.run import Run
 from twophase.errors import ConfigError, StopJobError, TwoPhaseError
@@ -57,7 +57,7 @@ class Engine:
 
     def __init__(
         self,
-        host: Host[Any],
+        host: QueryHost[Any],
         job: str,
         sinks: Mapping[str, Sink],
         options: JobOptions,

@@ -77,9 +77,6 @@ class MicroBatch(Protocol):
         Called at most once, and only if `Plan.stateful`.
         """
 
-    def close(self) -> None:
-        """Release the rows. Called once, whatever has happened."""
-
 
 Handle = Callable[[int, MicroBatch], None]
 """Handles micro-batch n. Returns only when it is decided; otherwise it raises (hazards H54, H56).
@@ -166,10 +163,11 @@ class Beginning(Protocol):
 
 
 FolderT = TypeVar("FolderT", bound=LineageFolder)
+FolderT_co = TypeVar("FolderT_co", bound=LineageFolder, covariant=True)
 
 
-class Host(Protocol[FolderT]):
-    """Runs the micro-batches of one job."""
+class Host(Protocol[FolderT_co]):
+    """Runs the micro-batches of one job. That of a plugin query is no more than this."""
 
     @property
     def clock(self) -> Clock:
@@ -178,18 +176,18 @@ class Host(Protocol[FolderT]):
     def thread(self, name: str, run: Callable[[], None]) -> Thread:
         """Return an unstarted thread that runs a function as this thread would."""
 
-    def plan(self) -> Plan:
-        """Return what is known of the plan, checked before each run of the query.
-
-        Raises:
-            ConfigError: it cannot run with these options or settings; nothing was written.
-        """
-
     def sink_context(self, sink: str) -> SinkContext:
         """Return the context in which the sink of a name is opened.
 
         Raises:
             ConfigError: the columns for it cannot be known.
+        """
+
+    def plan(self) -> Plan:
+        """Return what is known of the plan, checked before each run of the query.
+
+        Raises:
+            ConfigError: it cannot run with these options or settings; nothing was written.
         """
 
     def beginning(self, context: JobContext, plan: Plan) -> Beginning:
@@ -199,14 +197,18 @@ class Host(Protocol[FolderT]):
             ConfigError: the job cannot go on from what the options name.
         """
 
-    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
-        """Return the operator states for a checkpoint; an exception declines the attempt."""
-
-    def folder(self, lineage: Lineage) -> FolderT:
+    def folder(self, lineage: Lineage) -> FolderT_co:
         """Return the folder of a lineage."""
 
     def delete_folders(self, history: History) -> None:
         """Delete the folders of lineages that nothing needs; of all, once they are released."""
+
+    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
+        """Return the operator states for a checkpoint; an exception declines the attempt."""
+
+
+class QueryHost(Host[FolderT], Protocol[FolderT]):
+    """A host that the engine starts and restarts the query of."""
 
     def start(self, coordinator: CheckpointCoordinator, folder: FolderT, handle: Handle) -> Query:
         """Start the query.

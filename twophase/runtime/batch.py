@@ -139,6 +139,8 @@ class ForeachBatch:
             if self._coordinator.context.stopping.is_set():
                 raise RuntimeError(_STOPPED) from None
             raise self.error from self.error.__cause__
+        finally:
+            batch.close()
 
 
 class SparkQuery:
@@ -276,7 +278,7 @@ class SparkBatch:
             raise declined(error, f"Checkpoint {pending.checkpoint} ({pending.attempt})") from error
 
     def close(self) -> None:
-        """See `MicroBatch.close`."""
+        """Release the rows."""
         self._rows.release()
 
     def _without_records(self, loss: SourceLossError) -> TwoPhaseError:

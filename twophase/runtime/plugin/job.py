@@ -18,33 +18,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.sql.pandas.types import to_arrow_schema
-
-from twophase.coordinator.clock import SystemClock
 from twophase.coordinator.context import JobContext
-from twophase.coordinator.coordinator import CheckpointCoordinator, Replay
+from twophase.coordinator.coordinator import Replay
+from twophase.coordinator.fan_out import sequentially
 from twophase.coordinator.resumable import ResumableCoordinator
-from twophase.errors import ConfigError, FencedError, PreflightError, StopJobError, TwoPhaseError
+from twophase.engine.driver import Driver
+from twophase.engine.engine import open_sinks
+from twophase.errors import FencedError, PreflightError, StopJobError
 from twophase.events import Observers
 from twophase.ids import Attempt, TransactionId
 from twophase.protocol.committable import Committable
-from twophase.protocol.sink import ArrowSink, NeedsSparkConf, SinkContext
-from twophase.runtime.adopted_offsets import begins_without_state
+from twophase.protocol.sink import ArrowSink
 from twophase.runtime.logging_observer import log_event
-from twophase.runtime.plugin.adopted_query import ADOPTION_REMEDY
 from twophase.runtime.plugin.description import PluginDescription
+from twophase.runtime.plugin.host import PluginHost, make_sink
 from twophase.runtime.plugin.run_note import RunNote, RunNotes
-from twophase.runtime.sink_entry_points import load_sink
-from twophase.runtime.spark_folder import SparkFolder, query_id
 from twophase.sources.kafka import range_digest
 from twophase.state.entries import Decision, Lineage
 from twophase.state.storage import LocalStorage
-
-_REMEDY = (
-    "restore the query's checkpointLocation as a whole, with `twophase` in it, from one backup; "
-    "this form has no restore. A query that has run without twophase until now needs "
-    "a new checkpointLocation."
-)
 
 _jobs: dict[Path, PluginJob] = {}
 
@@ -113,21 +104,16 @@ class PluginJob:
                 remedy="give checkpointLocation as the absolute path of a folder on "
                 "the driver's file system.",
             )
-        self._sink = _open(description)
+        job, observers = description.job, Observers(log_event)
+        self._host = host = PluginHost(description)
+        self._sink = make_sink(description)
+        declared = {description.sink: self._sink}
+        sinks = open_sinks(job, declared, host.sink_context, sequentially, observers)
         self._notes = RunNotes(path, description.fingerprint)
-        storage, sinks = (
-            LocalStorage(description.options.checkpoint_location),
-            {description.sink: self._sink},
-        )
-        context = JobContext(
-            description.job,
-            storage,
-            sinks,
-            description.options,
-            Observers(log_event),
-            SystemClock(),
-        )
-        self._coordinator = CheckpointCoordinator(context, snapshot=lambda _, __: {})
+        storage = LocalStorage(description.options.checkpoint_location)
+        context = JobContext(job, storage, sinks, description.options, observers, host.clock)
+        self._driver = Driver(host, context)
+        self._coordinator = self._driver.coordinator
         self._resumable = ResumableCoordinator(self._coordinator)
 
     def close(self) -> None:
@@ -140,20 +126,21 @@ class PluginJob:
         Raises:
             StopJobError: the job must not go on.
         """
-        number = self._folder(Lineage("")).planned()
+        number = self._host.folder(Lineage("")).planned()
         note = self._notes.read()
         # From here to the new note, whatever happens ends the run: nothing else may take one of our
         # fences for a rival's.
         self._notes.delete()
         coordinator = self._coordinator
         if note is None or note.checkpoint == number:
-            self._recover(note)
+            self._driver.generation = note.generation if note else None
+            self._driver.take_over()
             last = Attempt(coordinator.generation, 0)
         else:
             last = note.attempt
             self._resumable.join(last)
         attempt = Attempt(last.generation, last.counter + 1)
-        offsets = self._folder(coordinator.lineage).offsets(number)
+        offsets = self._host.folder(coordinator.lineage).offsets(number)
         found = coordinator.classify(number, offsets)
         replay = isinstance(found, Replay)
         self._plan_digests(number, attempt, found.decision if isinstance(found, Replay) else None)
@@ -211,47 +198,10 @@ class PluginJob:
 
     # -- parts -------------------------------------------------------------------------------------
 
-    def _folder(self, lineage: Lineage) -> SparkFolder:
-        return SparkFolder(self.description.spark_folder, lineage, _REMEDY)
-
-    def _recover(self, note: RunNote | None) -> None:
-        """A new run takes the job over, and validates Spark's folder against the store."""
-        coordinator = self._coordinator
-        coordinator.recover(note.generation if note else None)
-        try:
-            if coordinator.context.log.history.lineage is None:
-                lineage = Lineage(query_id(self.description.spark_folder))
-                self._folder(lineage).check(None)
-                coordinator.begin_lineage(lineage)
-            elif begins_without_state(coordinator.context.log.history):
-                self._check_adopted(coordinator.lineage)
-            else:
-                self._folder(coordinator.lineage).check(coordinator.newest())
-        except TwoPhaseError:
-            coordinator.context.log.check_fence()
-            raise
-
-    def _check_adopted(self, lineage: Lineage) -> None:
-        """Check the first start after an adoption, which has prepared the folder.
-
-        Raises:
-            OffsetMismatchError: Spark has another one, by whose offsets it would write
-                again what was adopted.
-            ConfigError: the plan is known to keep state, and none of it was adopted.
-        """
-        SparkFolder(self.description.spark_folder, lineage, ADOPTION_REMEDY).check(None)
-        if range_digest.are_planned(self.description.spark_folder):
-            raise ConfigError(
-                f"Job {self.description.job!r}: its log was adopted from the target, which holds "
-                "nothing of the state that the query keeps in Spark. Nothing was written.",
-                remedy="restore the query's checkpointLocation from one backup, or begin under "
-                "another name in another checkpointLocation.",
-            )
-
     def _acknowledge(self, number: int, note: RunNote, pieces: Sequence[Committable]) -> None:
         coordinator = self._coordinator
         coordinator.context.log.refresh()
-        folder = self._folder(coordinator.lineage)
+        folder = self._host.folder(coordinator.lineage)
         offsets = folder.offsets(number)
         folder.sync(number)
         self._resumable.acknowledged(
@@ -262,7 +212,7 @@ class PluginJob:
         """Its tasks wrote nothing: it must be decided."""
         coordinator = self._coordinator
         self._resumable.join(note.attempt)
-        offsets = self._folder(coordinator.lineage).offsets(number)
+        offsets = self._host.folder(coordinator.lineage).offsets(number)
         found = coordinator.classify(number, offsets)
         if not isinstance(found, Replay):
             raise StopJobError(
@@ -271,45 +221,3 @@ class PluginJob:
                 remedy="find out who changed the job's folder, and restore it from a backup.",
             )
         coordinator.replay(found.decision, None)
-
-
-def _open(description: PluginDescription) -> ArrowSink:
-    where = f"format 'twophase-{description.sink_type}'"
-    kind = _kind(where, description)
-    try:
-        sink = kind(**description.sink_options)
-    except TypeError as error:
-        what = f"{where}: {kind.__name__} does not take these options: {error}."
-        raise ConfigError(what) from error
-    environment = description.environment
-    if environment.fault is not None:
-        unknown = "this form does not know whether its plan shuffles rows"
-        raise environment.fault.refusal(description.job, unknown)
-    sink.open(
-        SinkContext(
-            description.job,
-            description.sink,
-            to_arrow_schema(description.schema, timezone=environment.timezone),
-            environment.parallelism,
-            environment.speculation,
-        )
-    )
-    return sink
-
-
-def _kind(where: str, description: PluginDescription) -> type[ArrowSink]:
-    """Return the class of the sink."""
-    kind = load_sink(where, description.sink_type)
-    if not (isinstance(kind, type) and issubclass(kind, ArrowSink)):
-        raise ConfigError(
-            f"{where}: {kind.__name__} is not written by Spark's tasks alone, "
-            "so it cannot take part in this form.",
-            remedy="use twophase.write_stream with it.",
-        )
-    if issubclass(kind, NeedsSparkConf):
-        raise ConfigError(
-            f"{where}: {kind.__name__} commits through a Spark session, and Spark plans and "
-            "commits this form without one.",
-            remedy="use twophase.write_stream with it.",
-        )
-    return kind
