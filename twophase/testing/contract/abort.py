@@ -7,7 +7,7 @@ from contextlib import suppress
 from twophase.errors import StopJobError
 from twophase.ids import Attempt, Subtask
 from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost
-from twophase.protocol.sink import Sink
+from twophase.protocol.sink import OpenSink
 from twophase.testing.contract.base import ContractBase
 from twophase.testing.harness import SinkHarness, identity, transaction_id
 
@@ -15,25 +15,25 @@ from twophase.testing.harness import SinkHarness, identity, transaction_id
 class AbortContract(ContractBase):
     """An aborted piece is gone; everything else stays."""
 
-    def test_abort_leaves_nothing_behind(self, harness: SinkHarness, sink: Sink) -> None:
+    def test_abort_leaves_nothing_behind(self, harness: SinkHarness, sink: OpenSink) -> None:
         sink.abort(self.prepare(harness, sink, range(5)))
         assert self.ids_visible(harness) == []
         assert sink.in_doubt() == []
 
-    def test_abort_takes_what_in_doubt_gave(self, harness: SinkHarness, sink: Sink) -> None:
+    def test_abort_takes_what_in_doubt_gave(self, harness: SinkHarness, sink: OpenSink) -> None:
         self.prepare(harness, sink, range(5))
         again = self.opened(harness)
         again.abort(again.in_doubt())
         assert again.in_doubt() == []
         assert self.ids_visible(harness) == []
 
-    def test_abort_of_what_is_gone_is_done(self, harness: SinkHarness, sink: Sink) -> None:
+    def test_abort_of_what_is_gone_is_done(self, harness: SinkHarness, sink: OpenSink) -> None:
         committables = self.prepare(harness, sink, range(5))
         sink.abort(committables)
         sink.abort(committables)
 
     def test_the_same_rows_can_be_written_after_an_abort(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         sink.abort(self.prepare(harness, sink, range(5)))
         second = self.prepare(
@@ -43,7 +43,7 @@ class AbortContract(ContractBase):
         assert self.ids_visible(harness) == [0, 1, 2, 3, 4]
 
     def test_a_piece_that_is_gone_is_lost_never_called_committed(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         committables = self.prepare(harness, sink, range(5))
         sink.abort(committables)
@@ -51,7 +51,7 @@ class AbortContract(ContractBase):
         assert all(isinstance(outcome, Lost) and outcome.evidence for outcome in outcomes)
 
     def test_abort_of_a_loser_leaves_what_is_committed_of_its_checkpoint(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         loser = self.prepare(harness, sink, range(10, 13), subtask=Subtask(0, 1))
         winner = self.prepare(
@@ -64,7 +64,7 @@ class AbortContract(ContractBase):
         assert all(isinstance(outcome, AlreadyCommitted) for outcome in self.commit(sink, winner))
 
     def test_abort_of_a_loser_leaves_what_is_pre_committed_of_its_checkpoint(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         loser = self.prepare(harness, sink, range(10, 13), subtask=Subtask(0, 1))
         winner = self.prepare(
@@ -76,7 +76,7 @@ class AbortContract(ContractBase):
         assert self.ids_visible(harness) == [0, 1, 2]
 
     def test_abort_never_takes_back_what_is_committed(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         committables = self.prepare(harness, sink, range(3))
         self.commit(sink, committables)

@@ -2,48 +2,37 @@
 
 from __future__ import annotations
 
-import pickle
-
 import pyarrow as pa
 import pytest
 
 from twophase.ids import Attempt, Subtask
 from twophase.protocol.outcome import Committed
-from twophase.protocol.sink import ArrowSink, Sink
+from twophase.protocol.sink import OpenArrowSink, OpenSink
 from twophase.protocol.writer import SinkWriter
 from twophase.testing.contract.base import CLOSED
 from twophase.testing.contract.fence_race import FenceRace
 from twophase.testing.contract.sink import SinkContract
 from twophase.testing.contract.stepping import LINES_AT_MOST, spread
-from twophase.testing.harness import SinkHarness, identity, transaction_id
+from twophase.testing.harness import SinkHarness, identity, new_writer, transaction_id
 
 
 class ArrowSinkContract(SinkContract):
     """The contract of sinks whose rows are written by the executors."""
 
     @pytest.fixture
-    def arrow(self, sink: Sink) -> ArrowSink:
-        """Return the opened sink as an `ArrowSink`."""
-        assert isinstance(sink, ArrowSink)
+    def arrow(self, sink: OpenSink) -> OpenArrowSink:
+        """Return the open sink as an `OpenArrowSink`."""
+        assert isinstance(sink, OpenArrowSink)
         return sink
 
     def test_a_task_without_rows_leaves_nothing(
-        self, harness: SinkHarness, arrow: ArrowSink
+        self, harness: SinkHarness, arrow: OpenArrowSink
     ) -> None:
-        assert arrow.writer(transaction_id(), Subtask(0, 0)).pre_commit() is None
+        assert new_writer(arrow, transaction_id(), Subtask(0, 0)).pre_commit() is None
         assert arrow.in_doubt() == []
 
-    def test_an_opened_sink_works_after_pickling(
-        self, harness: SinkHarness, arrow: ArrowSink
-    ) -> None:
-        # our own bytes, as Spark would send them
-        copy = pickle.loads(pickle.dumps(arrow))  # noqa: S301
-        committables = self.prepare(harness, copy, range(5))
-        assert self.commit(arrow, committables) == [Committed()]
-        assert self.ids_visible(harness) == [0, 1, 2, 3, 4]
-
-    def test_many_batches_make_one_piece(self, harness: SinkHarness, arrow: ArrowSink) -> None:
-        writer = arrow.writer(transaction_id(), Subtask(0, 0))
+    def test_many_batches_make_one_piece(self, harness: SinkHarness, arrow: OpenArrowSink) -> None:
+        writer = new_writer(arrow, transaction_id(), Subtask(0, 0))
         for start in range(0, 50, 10):
             writer.write(self.batch(harness, range(start, start + 10)))
         committable = writer.pre_commit()
@@ -53,7 +42,7 @@ class ArrowSinkContract(SinkContract):
         assert self.ids_visible(harness) == list(range(50))
 
     def test_pieces_of_all_subtasks_are_committed_together(
-        self, harness: SinkHarness, arrow: ArrowSink
+        self, harness: SinkHarness, arrow: OpenArrowSink
     ) -> None:
         pieces = [
             self.prepare(
@@ -65,8 +54,10 @@ class ArrowSinkContract(SinkContract):
         assert self.commit(arrow, pieces) == [Committed()] * 3
         assert self.ids_visible(harness) == list(range(30))
 
-    def test_an_aborted_writer_leaves_nothing(self, harness: SinkHarness, arrow: ArrowSink) -> None:
-        writer = arrow.writer(transaction_id(), Subtask(0, 0))
+    def test_an_aborted_writer_leaves_nothing(
+        self, harness: SinkHarness, arrow: OpenArrowSink
+    ) -> None:
+        writer = new_writer(arrow, transaction_id(), Subtask(0, 0))
         writer.write(self.batch(harness, range(5)))
         writer.abort()
         assert arrow.in_doubt() == []
@@ -76,9 +67,9 @@ class ArrowSinkContract(SinkContract):
         "closed_by", [Attempt(2, 1), Attempt(1, 2)], ids=["next driver", "next attempt"]
     )
     def test_a_late_writer_cannot_pre_commit(
-        self, harness: SinkHarness, arrow: ArrowSink, closed_by: Attempt
+        self, harness: SinkHarness, arrow: OpenArrowSink, closed_by: Attempt
     ) -> None:
-        late = arrow.writer(transaction_id(), Subtask(0, 0))
+        late = new_writer(arrow, transaction_id(), Subtask(0, 0))
         late.write(self.batch(harness, range(5)))
         arrow.fence(closed_by)
         with pytest.raises(CLOSED):
@@ -91,9 +82,9 @@ class ArrowSinkContract(SinkContract):
         "closed_by", [Attempt(2, 1), Attempt(1, 2)], ids=["next driver", "next attempt"]
     )
     def test_a_writer_made_before_the_fence_cannot_begin_after_it(
-        self, harness: SinkHarness, arrow: ArrowSink, closed_by: Attempt
+        self, harness: SinkHarness, arrow: OpenArrowSink, closed_by: Attempt
     ) -> None:
-        late = arrow.writer(transaction_id(), Subtask(0, 0))
+        late = new_writer(arrow, transaction_id(), Subtask(0, 0))
         arrow.fence(closed_by)
         with pytest.raises(CLOSED):
             self._write_all(late, self.batch(harness, range(5)))
@@ -101,9 +92,9 @@ class ArrowSinkContract(SinkContract):
         assert arrow.in_doubt() == []
 
     def test_an_abandoned_writer_is_gone_after_the_fence(
-        self, harness: SinkHarness, arrow: ArrowSink
+        self, harness: SinkHarness, arrow: OpenArrowSink
     ) -> None:
-        abandoned = arrow.writer(transaction_id(), Subtask(0, 0))
+        abandoned = new_writer(arrow, transaction_id(), Subtask(0, 0))
         abandoned.write(self.batch(harness, range(5)))
         arrow.fence(Attempt(2, 1))
         committables = self.prepare(harness, arrow, range(5), transaction_id(0, Attempt(2, 1)))
@@ -112,7 +103,7 @@ class ArrowSinkContract(SinkContract):
         abandoned.abort()
 
     def test_the_new_generation_writes_the_same_rows(
-        self, harness: SinkHarness, arrow: ArrowSink
+        self, harness: SinkHarness, arrow: OpenArrowSink
     ) -> None:
         self.prepare(harness, arrow, range(5))
         again = self.opened(harness)
@@ -124,7 +115,7 @@ class ArrowSinkContract(SinkContract):
         assert self.ids_visible(harness) == [0, 1, 2, 3, 4]
 
     def test_attempts_of_one_task_are_pieces_apart(
-        self, harness: SinkHarness, arrow: ArrowSink
+        self, harness: SinkHarness, arrow: OpenArrowSink
     ) -> None:
         """Spark may run a task again, or twice at once: a checkpoint has one attempt's result."""
         loser = self.prepare(harness, arrow, range(10, 13), subtask=Subtask(0, 1))
@@ -135,7 +126,7 @@ class ArrowSinkContract(SinkContract):
         assert list(map(identity, arrow.in_doubt())) == list(map(identity, loser))
 
     def test_abort_of_one_piece_leaves_the_others_of_its_attempt(
-        self, harness: SinkHarness, arrow: ArrowSink
+        self, harness: SinkHarness, arrow: OpenArrowSink
     ) -> None:
         loser = self.prepare(harness, arrow, range(10, 13), subtask=Subtask(0, 1))
         again = self.prepare(harness, arrow, range(3), subtask=Subtask(0, 2))
@@ -146,7 +137,7 @@ class ArrowSinkContract(SinkContract):
         assert self.ids_visible(harness) == list(range(6))
 
     def test_abort_of_one_piece_leaves_what_is_committed_of_its_attempt(
-        self, harness: SinkHarness, arrow: ArrowSink
+        self, harness: SinkHarness, arrow: OpenArrowSink
     ) -> None:
         winner = self.prepare(harness, arrow, range(3), subtask=Subtask(0, 2))
         loser = self.prepare(harness, arrow, range(10, 13), subtask=Subtask(0, 1))
@@ -156,7 +147,7 @@ class ArrowSinkContract(SinkContract):
         assert arrow.in_doubt() == []
 
     def test_a_fence_between_any_two_lines_of_pre_commit_counts(
-        self, harness: SinkHarness, arrow: ArrowSink
+        self, harness: SinkHarness, arrow: OpenArrowSink
     ) -> None:
         """Raise the fence while a writer is stopped at a line of `pre_commit`, at each in turn.
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from twophase.errors import FencedError, TwoPhaseError
 from twophase.ids import Attempt, Subtask
-from twophase.protocol.sink import ArrowSink
+from twophase.protocol.sink import OpenArrowSink
 from twophase.testing.contract.stepping import Lines
-from twophase.testing.harness import FIRST, Identity, identity, transaction_id
+from twophase.testing.harness import FIRST, Identity, identity, new_writer, transaction_id
 
 # A fence may wait for something that the writer holds, such as a lock; then the writer goes on
 # while the fence waits.
@@ -24,11 +24,11 @@ class FenceRace:
     """Races of one sink, each in its own generation and checkpoint.
 
     Args:
-        sink: opened, and fenced for the first attempt.
+        sink: open, and fenced for the first attempt.
         batch: the rows that are written.
     """
 
-    def __init__(self, sink: ArrowSink, batch: pa.RecordBatch) -> None:
+    def __init__(self, sink: OpenArrowSink, batch: pa.RecordBatch) -> None:
         self._sink = sink
         self._batch = batch
         self._generation = FIRST.generation
@@ -94,8 +94,8 @@ class FenceRace:
 
     def _write(self, at_line: Callable[[int], None], made: list[Identity]) -> int:
         attempt = Attempt(self._generation, 1)
-        writer = self._sink.writer(
-            transaction_id(self._generation, attempt), Subtask(0, self._generation)
+        writer = new_writer(
+            self._sink, transaction_id(self._generation, attempt), Subtask(0, self._generation)
         )
         try:
             writer.write(self._batch)

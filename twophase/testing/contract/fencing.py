@@ -6,7 +6,7 @@ import pytest
 
 from twophase.errors import FencedError
 from twophase.ids import Attempt, Subtask
-from twophase.protocol.sink import Sink, SinkHistory
+from twophase.protocol.sink import OpenSink, SinkHistory
 from twophase.testing.contract.base import CLOSED, ContractBase
 from twophase.testing.harness import FIRST, LINEAGE, SinkHarness, transaction_id
 
@@ -17,13 +17,13 @@ class FenceContract(ContractBase):
     def test_a_target_that_has_not_seen_the_job_has_no_history(self, harness: SinkHarness) -> None:
         assert self.opened(harness).history() == SinkHistory(0, {})
 
-    def test_the_fence_outlives_the_driver(self, harness: SinkHarness, sink: Sink) -> None:
+    def test_the_fence_outlives_the_driver(self, harness: SinkHarness, sink: OpenSink) -> None:
         sink.fence(Attempt(3, 1))
         sink.close()
         assert self.opened(harness).history().generation == 3
 
     def test_raising_the_fence_again_is_a_no_op_and_never_lowers_it(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         sink.fence(Attempt(2, 5))
         sink.fence(Attempt(2, 5))
@@ -33,7 +33,7 @@ class FenceContract(ContractBase):
         assert sink.history().generation == 2
 
     def test_a_driver_of_a_lower_generation_is_fenced(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         sink.fence(Attempt(2, 1))
         with pytest.raises(FencedError):
@@ -44,7 +44,7 @@ class FenceContract(ContractBase):
         "closed_by", [Attempt(2, 1), Attempt(1, 2)], ids=["next driver", "next attempt"]
     )
     def test_a_closed_attempt_cannot_begin(
-        self, harness: SinkHarness, sink: Sink, closed_by: Attempt
+        self, harness: SinkHarness, sink: OpenSink, closed_by: Attempt
     ) -> None:
         sink.fence(closed_by)
         with pytest.raises(CLOSED):
@@ -53,7 +53,7 @@ class FenceContract(ContractBase):
         assert self.ids_visible(harness) == []
 
     def test_fences_of_other_jobs_and_sinks_do_not_matter(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         for other in (self.opened(harness, job="other"), self.opened(harness, sink="other")):
             other.fence(Attempt(9, 9))
@@ -70,7 +70,7 @@ class FenceContract(ContractBase):
 
     @pytest.mark.parametrize("generation", [1, 3], ids=["lower", "higher"])
     def test_another_generation_than_the_fences_cannot_begin(
-        self, harness: SinkHarness, sink: Sink, generation: int
+        self, harness: SinkHarness, sink: OpenSink, generation: int
     ) -> None:
         """A higher attempt that the target has not seen: its fence was lost, or it was restored."""
         sink.fence(Attempt(2, 1))
@@ -80,7 +80,7 @@ class FenceContract(ContractBase):
         assert self.ids_visible(harness) == []
 
     def test_the_fenced_generations_later_attempts_begin(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         sink.fence(Attempt(2, 1))
         assert self.prepare(
@@ -92,7 +92,7 @@ class FenceContract(ContractBase):
 
     @pytest.mark.parametrize("call", ["abort", "commit", "subsume", "in_doubt", "open"])
     def test_no_other_call_takes_the_fence_down(
-        self, harness: SinkHarness, sink: Sink, call: str
+        self, harness: SinkHarness, sink: OpenSink, call: str
     ) -> None:
         second = Attempt(2, 1)
         sink.fence(second)

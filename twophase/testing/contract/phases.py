@@ -11,7 +11,7 @@ from twophase.errors import TargetChangedError
 from twophase.ids import Attempt, Subtask
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, Committed
-from twophase.protocol.sink import Sink
+from twophase.protocol.sink import OpenSink
 from twophase.testing.contract.base import ContractBase
 from twophase.testing.harness import FIRST, SinkHarness, identity, transaction_id
 
@@ -19,12 +19,12 @@ from twophase.testing.harness import FIRST, SinkHarness, identity, transaction_i
 class PhasesContract(ContractBase):
     """Phase 1 makes rows durable and invisible; phase 2 makes them visible."""
 
-    def test_pre_committed_rows_are_invisible(self, harness: SinkHarness, sink: Sink) -> None:
+    def test_pre_committed_rows_are_invisible(self, harness: SinkHarness, sink: OpenSink) -> None:
         assert self.prepare(harness, sink, range(5))
         assert self.ids_visible(harness) == []
 
     def test_a_committable_names_its_transaction_subtask_target_and_rows(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         committables = self.prepare(harness, sink, range(5), subtask=Subtask(0, 0))
         assert {committable.transaction for committable in committables} == {transaction_id()}
@@ -33,7 +33,7 @@ class PhasesContract(ContractBase):
         assert all(committable.rows > 0 for committable in committables)
 
     def test_what_is_pre_committed_is_in_doubt_under_its_full_identity(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         made = self.prepare(
             harness, sink, range(3), transaction_id(7, Attempt(1, 4)), Subtask(0, 9)
@@ -43,20 +43,22 @@ class PhasesContract(ContractBase):
         assert {committable.target for committable in found} == {sink.target()}
 
     def test_in_doubt_comes_from_the_target_not_from_memory(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         made = self.prepare(harness, sink, range(3))
         sink.close()
         found = self.opened(harness).in_doubt()
         assert sorted(map(identity, found)) == sorted(map(identity, made))
 
-    def test_in_doubt_keeps_jobs_and_sinks_apart(self, harness: SinkHarness, sink: Sink) -> None:
+    def test_in_doubt_keeps_jobs_and_sinks_apart(
+        self, harness: SinkHarness, sink: OpenSink
+    ) -> None:
         self.prepare(harness, sink, range(3))
         assert self.opened(harness, job="other").in_doubt() == []
         assert self.opened(harness, sink="other").in_doubt() == []
 
     def test_commit_makes_the_rows_visible_unchanged(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         outcomes = self.commit(sink, self.prepare(harness, sink, range(5)))
         assert all(outcome == Committed() for outcome in outcomes)
@@ -64,7 +66,9 @@ class PhasesContract(ContractBase):
         assert visible == harness.rows(range(5))
         assert sink.in_doubt() == []
 
-    def test_a_second_commit_is_a_no_op_on_proof(self, harness: SinkHarness, sink: Sink) -> None:
+    def test_a_second_commit_is_a_no_op_on_proof(
+        self, harness: SinkHarness, sink: OpenSink
+    ) -> None:
         committables = self.prepare(harness, sink, range(5))
         self.commit(sink, committables)
         outcomes = self.commit(sink, committables)
@@ -72,7 +76,7 @@ class PhasesContract(ContractBase):
         assert self.ids_visible(harness) == [0, 1, 2, 3, 4]
 
     def test_another_driver_commits_from_the_stored_json(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         stored = json.dumps(
             [committable.to_json() for committable in self.prepare(harness, sink, range(5))]
@@ -84,7 +88,7 @@ class PhasesContract(ContractBase):
         assert self.ids_visible(harness) == [0, 1, 2, 3, 4]
 
     def test_another_driver_has_proof_of_an_earlier_commit(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         committables = self.prepare(harness, sink, range(5))
         self.commit(sink, committables)
@@ -94,7 +98,7 @@ class PhasesContract(ContractBase):
         assert self.ids_visible(harness) == [0, 1, 2, 3, 4]
 
     def test_outcomes_come_in_the_order_of_the_requests(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         first = self.prepare(harness, sink, range(3), transaction_id(0))
         second = self.prepare(harness, sink, range(3, 6), transaction_id(1))
@@ -104,7 +108,7 @@ class PhasesContract(ContractBase):
         assert all(outcome == Committed() for outcome in outcomes[len(second) :])
 
     def test_only_the_pieces_asked_for_become_visible(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         winner = self.prepare(harness, sink, range(3), subtask=Subtask(0, 1))
         loser = self.prepare(
@@ -115,7 +119,7 @@ class PhasesContract(ContractBase):
         assert sorted(map(identity, sink.in_doubt())) == sorted(map(identity, loser))
 
     def test_a_piece_of_another_target_is_never_committed(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         committables = self.prepare(harness, sink, range(3))
         strange = [
@@ -126,7 +130,7 @@ class PhasesContract(ContractBase):
         assert self.ids_visible(harness) == []
 
     def test_a_piece_that_is_committed_needs_its_target_no_more(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         committables = self.prepare(harness, sink, range(3))
         self.commit(sink, committables)
@@ -135,7 +139,7 @@ class PhasesContract(ContractBase):
         ]
         assert all(isinstance(outcome, AlreadyCommitted) for outcome in self.commit(sink, strange))
 
-    def test_each_target_has_a_name_of_its_own(self, harness: SinkHarness, sink: Sink) -> None:
+    def test_each_target_has_a_name_of_its_own(self, harness: SinkHarness, sink: OpenSink) -> None:
         elsewhere = harness.elsewhere()
         other = self.opened(elsewhere)
         assert self.opened(harness).target() == sink.target()

@@ -9,7 +9,7 @@ import pytest
 from twophase.errors import TargetChangedError
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed
-from twophase.protocol.sink import Predecessor, Sink
+from twophase.protocol.sink import OpenSink, Predecessor
 from twophase.testing.contract.base import ContractBase
 from twophase.testing.harness import (
     FIRST,
@@ -27,7 +27,7 @@ class PredecessorContract(ContractBase):
     @classmethod
     def commit_after(
         cls,
-        sink: Sink,
+        sink: OpenSink,
         committables: Sequence[Committable],
         checkpoint: int,
         lineage: str = LINEAGE,
@@ -36,21 +36,21 @@ class PredecessorContract(ContractBase):
         return cls.commit(sink, committables, Predecessor(lineage, checkpoint))
 
     def test_a_piece_is_committed_after_its_predecessor(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         self.commit(sink, self.prepare(harness, sink, [0], transaction_id(3)))
         later = self.prepare(harness, sink, [1], transaction_id(5))
         assert self.commit_after(sink, later, 3) == [Committed()] * len(later)
         assert self.ids_visible(harness) == [0, 1]
 
-    def test_the_mark_is_proof_of_a_predecessor(self, harness: SinkHarness, sink: Sink) -> None:
+    def test_the_mark_is_proof_of_a_predecessor(self, harness: SinkHarness, sink: OpenSink) -> None:
         self.commit(sink, self.prepare(harness, sink, [0], transaction_id(3)))
         sink.subsume(LINEAGE, 3)
         self.commit_after(sink, self.prepare(harness, sink, [1], transaction_id(4)), 3)
         assert self.ids_visible(harness) == [0, 1]
 
     def test_the_predecessor_may_be_in_a_lineage_that_is_continued(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         self.commit(sink, self.prepare(harness, sink, [0], transaction_id(3)))
         restored = self.prepare(harness, sink, [1], transaction_id(1, lineage=OTHER_LINEAGE))
@@ -61,7 +61,7 @@ class PredecessorContract(ContractBase):
         "predecessor", [(LINEAGE, 4), (OTHER_LINEAGE, 3)], ids=["later", "of another lineage"]
     )
     def test_a_piece_whose_predecessor_is_missing_is_refused(
-        self, harness: SinkHarness, sink: Sink, predecessor: tuple[str, int]
+        self, harness: SinkHarness, sink: OpenSink, predecessor: tuple[str, int]
     ) -> None:
         self.commit(sink, self.prepare(harness, sink, [0], transaction_id(3)))
         later = self.prepare(harness, sink, [1], transaction_id(5))
@@ -74,7 +74,9 @@ class PredecessorContract(ContractBase):
         )
         assert self.commit_after(sink, later, 3) == [Committed()] * len(later)
 
-    def test_a_predecessor_of_another_sink_is_none(self, harness: SinkHarness, sink: Sink) -> None:
+    def test_a_predecessor_of_another_sink_is_none(
+        self, harness: SinkHarness, sink: OpenSink
+    ) -> None:
         other = self.opened(harness, sink="other")
         other.fence(FIRST)
         self.commit(other, self.prepare(harness, other, [0], transaction_id(3, sink="other")))
@@ -83,7 +85,7 @@ class PredecessorContract(ContractBase):
         assert self.ids_visible(harness) == [0]
 
     def test_a_piece_that_is_committed_needs_its_predecessor_no_more(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         committed = self.prepare(harness, sink, [0], transaction_id(3))
         self.commit(sink, committed)

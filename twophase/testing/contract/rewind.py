@@ -15,7 +15,7 @@ import pytest
 from twophase.errors import FencedError
 from twophase.ids import Attempt
 from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost
-from twophase.protocol.sink import CanRewind, Predecessor, Sink
+from twophase.protocol.sink import CanRewind, OpenSink, Predecessor
 from twophase.testing.contract.base import ContractBase
 from twophase.testing.harness import (
     JOB,
@@ -34,7 +34,7 @@ class RewindContract(ContractBase):
     """Rows and proofs after the checkpoint go; everything else stays."""
 
     @staticmethod
-    def rewind(sink: Sink, keep: dict[str, int], attempt: Attempt = RESTORING) -> None:
+    def rewind(sink: OpenSink, keep: dict[str, int], attempt: Attempt = RESTORING) -> None:
         """Rewind as recovery does: checked before the fence, called behind it."""
         assert isinstance(sink, CanRewind)
         sink.check_rewind(keep)
@@ -42,7 +42,7 @@ class RewindContract(ContractBase):
         sink.rewind(keep, attempt)
 
     def test_a_rewind_removes_what_was_committed_after_the_checkpoint(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         self.written(harness, sink, [(3, [0, 1]), (4, [2]), (5, [3, 4]), (7, [5])])
         self.rewind(sink, {LINEAGE: 4})
@@ -50,7 +50,7 @@ class RewindContract(ContractBase):
         assert self.opened(harness).history().committed == {LINEAGE: 4}
 
     def test_a_rewind_removes_lineages_that_are_not_kept(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         self.written(harness, sink, [(3, [0]), (4, [1])])
         self.written(harness, sink, [(1, [2]), (2, [3])], OTHER_LINEAGE)
@@ -59,7 +59,7 @@ class RewindContract(ContractBase):
         assert self.opened(harness).history().committed == {LINEAGE: 3}
 
     def test_a_rewind_keeps_each_lineage_up_to_its_own_end(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         self.written(harness, sink, [(8, [0]), (9, [1])])
         self.written(harness, sink, [(1, [2]), (2, [3]), (3, [4])], OTHER_LINEAGE)
@@ -68,7 +68,7 @@ class RewindContract(ContractBase):
         assert self.opened(harness).history().committed == {LINEAGE: 9, OTHER_LINEAGE: 2}
 
     def test_a_rewind_removes_what_only_the_mark_proves(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         self.written(harness, sink, [(3, [0]), (4, [1])])
         sink.subsume(LINEAGE, 4)
@@ -79,7 +79,7 @@ class RewindContract(ContractBase):
         assert self.opened(harness).history().committed == {LINEAGE: 3}
 
     def test_a_rewind_keeps_the_proofs_of_what_stays(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         folded, kept, _ = self.written(harness, sink, [(2, [0]), (3, [1]), (4, [2])])
         sink.subsume(LINEAGE, 2)
@@ -89,7 +89,7 @@ class RewindContract(ContractBase):
         assert self.ids_visible(harness) == [0, 1]
 
     def test_a_piece_that_was_taken_back_is_never_called_committed(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         _, taken = self.written(harness, sink, [(3, [0]), (4, [1])])
         sink.subsume(LINEAGE, 4)
@@ -98,7 +98,7 @@ class RewindContract(ContractBase):
         assert self.ids_visible(harness) == [0]
 
     def test_a_restored_lineage_writes_the_rows_again(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         self.written(harness, sink, [(3, [0]), (4, [1])])
         self.rewind(sink, {LINEAGE: 3})
@@ -111,7 +111,7 @@ class RewindContract(ContractBase):
 
     @pytest.mark.parametrize("whose", ["job", "sink"])
     def test_a_rewind_leaves_rows_and_proofs_of_others(
-        self, harness: SinkHarness, sink: Sink, whose: str
+        self, harness: SinkHarness, sink: OpenSink, whose: str
     ) -> None:
         names = {"job": JOB, "sink": SINK} | {whose: "other"}
         other = self.opened(harness, **names)
@@ -125,7 +125,7 @@ class RewindContract(ContractBase):
         assert other.history().committed == {LINEAGE: 5}
         other.close()
 
-    def test_a_rewind_is_idempotent(self, harness: SinkHarness, sink: Sink) -> None:
+    def test_a_rewind_is_idempotent(self, harness: SinkHarness, sink: OpenSink) -> None:
         self.written(harness, sink, [(3, [0]), (4, [1])])
         self.rewind(sink, {LINEAGE: 3})
         self.rewind(self.opened(harness), {LINEAGE: 3}, Attempt(3, 0))
@@ -133,14 +133,16 @@ class RewindContract(ContractBase):
         assert sink.history().committed == {LINEAGE: 3}
 
     def test_a_rewind_of_what_is_not_ahead_changes_nothing(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         self.written(harness, sink, [(3, [0]), (4, [1])])
         self.rewind(sink, {LINEAGE: 9})
         assert self.ids_visible(harness) == [0, 1]
         assert sink.history().committed == {LINEAGE: 4}
 
-    def test_the_check_of_a_rewind_changes_nothing(self, harness: SinkHarness, sink: Sink) -> None:
+    def test_the_check_of_a_rewind_changes_nothing(
+        self, harness: SinkHarness, sink: OpenSink
+    ) -> None:
         self.written(harness, sink, [(3, [0]), (4, [1])])
         before = sink.history()
         assert isinstance(sink, CanRewind)
@@ -149,7 +151,7 @@ class RewindContract(ContractBase):
         assert self.opened(harness).history() == before
 
     def test_a_driver_that_was_fenced_rewinds_nothing(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         self.written(harness, sink, [(3, [0]), (4, [1])])
         assert isinstance(sink, CanRewind)
@@ -161,7 +163,7 @@ class RewindContract(ContractBase):
         assert newer.history().committed == {LINEAGE: 4}
         newer.close()
 
-    def test_a_rewind_leaves_the_fence(self, harness: SinkHarness, sink: Sink) -> None:
+    def test_a_rewind_leaves_the_fence(self, harness: SinkHarness, sink: OpenSink) -> None:
         self.written(harness, sink, [(3, [0]), (4, [1])])
         self.rewind(sink, {LINEAGE: 3})
         assert self.opened(harness).history().generation == RESTORING.generation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from twophase.protocol.sink import Sink
+from twophase.protocol.sink import OpenSink
 from twophase.testing.contract.base import ContractBase
 from twophase.testing.harness import FIRST, SinkHarness, transaction_id
 
@@ -13,7 +13,7 @@ class RowContract(ContractBase):
     """No value changes between writer and reader."""
 
     def test_null_stays_null_and_an_empty_text_empty(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         rows = harness.rows_with_nulls()
         assert any(value is None for row in rows for value in row.values()), (
@@ -24,7 +24,7 @@ class RowContract(ContractBase):
         assert sorted(harness.rows_visible(), key=lambda row: row["id"]) == rows
 
     def test_columns_go_by_name_after_a_restart_with_another_order(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         self.commit(sink, self.prepare(harness, sink, range(2)))
         sink.close()

@@ -13,6 +13,7 @@ module in this package.
 from __future__ import annotations
 
 from twophase.testing.contract.abort import AbortContract
+from twophase.testing.contract.declared import DeclaredContract
 from twophase.testing.contract.fencing import FenceContract
 from twophase.testing.contract.phases import PhasesContract
 from twophase.testing.contract.predecessors import PredecessorContract
@@ -21,6 +22,7 @@ from twophase.testing.contract.rows import RowContract
 
 
 class SinkContract(
+    DeclaredContract,
     PhasesContract,
     PredecessorContract,
     RowContract,
