@@ -48,9 +48,7 @@ class GroupOffsetsListener:
                 group.commit(line)
             except Exception as error:  # noqa: BLE001 offsets inform only; the data is committed
                 self._observers(
-                    GroupOffsetsDelayed(
-                        self._job, checkpoint, f"{type(error).__name__}: {error}"
-                    )
+                    GroupOffsetsDelayed(self._job, checkpoint, f"{type(error).__name__}: {error}")
                 )
 
     def notify_checkpoint_aborted(self, checkpoint: int) -> None:
