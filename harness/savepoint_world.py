@@ -25,7 +25,7 @@ from twophase.coordinator.pending import PendingCheckpoint
 from twophase.coordinator.savepoint_finish import finish_savepoint
 from twophase.engine.host import Plan
 from twophase.events import Event
-from twophase.protocol.sink import ArrowSink, SinkContext
+from twophase.protocol.sink import ArrowSink
 from twophase.runtime.abandoned_folders import delete_abandoned
 from twophase.runtime.claimed_savepoint import ClaimedSavepoint
 from twophase.runtime.lineage_start import LineageStart
@@ -115,7 +115,7 @@ class World:
             LocalStorage(self.root / folder),
             states,
             Plan(stateful=True, keeps_state=True),
-            lambda name: SinkContext(job, name, self.schema, 2),
+            {name: self.sink(name) for name in self.sinks},
         )
         try:
             coordinator.recover(None, start.restore)

@@ -27,7 +27,7 @@ from twophase.engine.run import Run
 from twophase.errors import ConfigError, StopJobError, TwoPhaseError
 from twophase.events import JobRestarting, JobStopped, Observers
 from twophase.protocol.listener import CheckpointListener
-from twophase.protocol.sink import Sink, SinkContext
+from twophase.protocol.sink import OpenSink, Sink, SinkContext
 from twophase.state.storage import LocalStorage
 
 _claimed: dict[str, str] = {}
@@ -74,7 +74,7 @@ class Engine:
         self.error: BaseException | None = None
         self._host = host
         self._declared = sinks
-        self._sinks: dict[str, Sink] = {}
+        self._sinks: dict[str, OpenSink] = {}
         self._listeners = listeners
         self._fan_out = fan_out or SideBySide(partial(host.thread, f"twophase-{job}"))
         self._failures = FailureManager(options.tolerable_failures)
@@ -109,8 +109,8 @@ class Engine:
             raise
         self._host.thread(f"twophase-{self.job}", self._watch).start()
 
-    def open_sinks(self) -> None:
-        """Step 2. Called by `start`, and by a repair, which starts no query.
+    def open_sinks(self) -> Mapping[str, OpenSink]:
+        """Step 2; return the open sinks. Called by `start`, and by a repair, which starts no query.
 
         Raises:
             ConfigError: a sink's options or columns are not right, or two sinks write to one
@@ -120,6 +120,7 @@ class Engine:
         self._sinks = open_sinks(
             self.job, self._declared, self._host.sink_context, self._fan_out, self.observers
         )
+        return self._sinks
 
     def await_termination(self, timeout_s: float | None = None) -> bool:
         """Wait until the job has ended; return whether it has.
@@ -258,7 +259,7 @@ def open_sinks(
     describe: Callable[[str], SinkContext],
     fan_out: FanOut,
     observers: Observers,
-) -> dict[str, Sink]:
+) -> dict[str, OpenSink]:
     """Open the sinks of a job; raise the first error in the user's order, and leave none open.
 
     Args:
@@ -272,11 +273,10 @@ def open_sinks(
         ConfigError: a sink's options or columns are not right, or two sinks write to one target.
         PreflightError: a target cannot keep the protocol's promises.
     """
-    opened: dict[str, Sink] = {}
+    opened: dict[str, OpenSink] = {}
 
     def open_sink(context: SinkContext, _: Observers) -> None:
-        declared[context.sink].open(context)
-        opened[context.sink] = declared[context.sink]
+        opened[context.sink] = declared[context.sink].open(context)
 
     steps = {name: partial(open_sink, describe(name)) for name in declared}
     try:
@@ -290,7 +290,7 @@ def open_sinks(
     return {name: opened[name] for name in declared}
 
 
-def _check_targets(job: str, sinks: Mapping[str, Sink]) -> None:
+def _check_targets(job: str, sinks: Mapping[str, OpenSink]) -> None:
     targets: dict[str, str] = {}
     for name, sink in sinks.items():
         other = targets.setdefault(sink.target(), name)

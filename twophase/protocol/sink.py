@@ -1,12 +1,14 @@
 """The contract of a sink, driver side.
 
-The coordinator calls a sink in this order (the numbers are marked in `coordinator/`):
+A `Sink` is declared with options: it can be pickled, and it has no connection. `Sink.open` binds it
+to a job and a target; the `OpenSink` that it returns takes part in checkpoints. The coordinator
+calls it in this order (the numbers are marked in `coordinator/`):
 
     1. open          once per start; fails before any write
     2. history       read the target's proofs and fence of this job
     3. commit        recovery: every decided checkpoint not yet known as committed
     4. in_doubt, abort, fence, in_doubt, abort        recovery: nothing of an older attempt survives
-    5. pre_commit | writer    each micro-batch: phase 1
+    5. pre_commit | writers   each micro-batch: phase 1
     6. commit        each micro-batch: phase 2, repeated until every piece is committed
     7. subsume       after all sinks have committed: drop what only an uncommitted checkpoint needs
     8. close         once
@@ -15,8 +17,8 @@ A declined attempt goes through step 4 before the next one begins.
 
 Steps 1 and 2 run in parallel, with one thread per sink. So do step 5, and step 4 for sinks with
 nothing to abort; the other sinks follow in the order of the job. Step 2 runs again for all sinks
-before each abort, and for each sink behind its new fence. A step may run in a different thread
-from the step before it. One thread at a time calls a sink, except during step 5: with
+before each abort, and for each sink behind its new fence. A step may run on a different thread than
+the step before it. One thread at a time calls a sink, except during step 5: with
 `checkpoint.max_concurrent` above 1, steps 6 and 7 and the scan for superseded task attempts
 (`in_doubt`, `abort`) run in a thread of their own, concurrently with the pre-commit of later
 checkpoints. Step 4 never does: it waits until every decided checkpoint is committed. With
@@ -27,10 +29,10 @@ step 5; a piece that it names may then be of an older attempt than the checkpoin
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -51,7 +53,9 @@ class SinkContext:
     Attributes:
         job: the job's name.
         sink: the sink's name within the job.
-        schema: the columns of the rows to come.
+        schema: the columns of the rows to come; None if none will follow, as in a repair: then
+            nothing is checked against columns, and only `target`, `history`, `in_doubt`, `commit`,
+            the optional powers and `close` are called.
         parallelism: the maximum number of writers that run at once.
         speculation: whether Spark may run a task twice at the same time.
         max_concurrent: how many checkpoints may be in progress. Above 1 a checkpoint is
@@ -61,7 +65,7 @@ class SinkContext:
 
     job: str
     sink: str
-    schema: pa.Schema
+    schema: pa.Schema | None
     parallelism: int
     speculation: bool = False
     max_concurrent: int = 1
@@ -146,67 +150,10 @@ class SinkHistory:
 
 
 @runtime_checkable
-class NeedsSparkConf(Protocol):
-    """Optional capability of a sink: it declares settings that `twophase run` starts Spark with."""
-
-    def spark_conf(self) -> Mapping[str, str]:
-        """Return Spark settings, such as the jars that the sink needs.
-
-        Called on the driver before Spark starts, and before `open`. A setting made by the user
-        wins; `open` checks what it needs.
-        """
-
-
-@runtime_checkable
-class ChecksConnection(Protocol):
-    """Optional capability of a sink: `twophase run` checks its target while the JVM starts."""
-
-    def check_connection(self) -> None:
-        """Connect, and check all that does not depend on the rows' columns.
-
-        That is account, privileges, server and table.
-
-        Runs on the driver, before Spark is up and before `open`, which repeats all of it: what
-        passes here may fail later. Writes nothing and keeps nothing open. Called once, possibly
-        concurrently with other sinks' checks.
-
-        Raises:
-            TwoPhaseError: as `Sink.open` raises it.
-        """
-
-
-@runtime_checkable
-class OpensForRepair(Protocol):
-    """Optional capability of a sink: `twophase repair` opens it without Spark, without columns."""
-
-    def open_for_repair(self, context: SinkContext) -> None:
-        """Open like `Sink.open`, but check nothing against the columns of rows: none will follow.
-
-        Runs on the driver, once, instead of `open`. Only `target`, `history`, `in_doubt`, `commit`
-        and `close` follow.
-
-        Args:
-            context: its schema has no columns.
-        """
-
-
-@runtime_checkable
-class CanRehearse(Protocol):
-    """Optional capability of a sink's class: it writes to a scratch folder, to record classes."""
-
-    def rehearsal(self, folder: Path) -> tuple[Sink, Mapping[str, str]]:
-        """Return a sink of this kind, and the Spark settings that keep its writes in `folder`.
-
-        A static method: called on the class, in a separate process that records the classes
-        for faster starts.
-        """
-
-
-@runtime_checkable
 class NamesPieces(Protocol):
-    """Optional capability of a sink: it lists the proven pieces of a checkpoint."""
+    """Optional power of an open sink: it lists the proven pieces of a checkpoint."""
 
-    def committed_pieces(self, lineage: str, checkpoint_id: int) -> Sequence[str]:
+    def committed_pieces(self, lineage: str, checkpoint: int) -> Sequence[str]:
         """Return the names of the pieces, as `attempt/subtask`, such as "3.17/0.201".
 
         There are none where only a mark is left.
@@ -218,7 +165,7 @@ class NamesPieces(Protocol):
 
 @runtime_checkable
 class TellsUnfinished(Protocol):
-    """Optional capability of a sink: it tells which pieces in doubt were never pre-committed."""
+    """Optional power of an open sink: it tells which pieces in doubt were never pre-committed."""
 
     def unfinished(self, pieces: Sequence[Committable]) -> Sequence[Committable]:
         """Return those `pieces` that their writer never finished, as far as the target shows.
@@ -236,7 +183,7 @@ class TellsUnfinished(Protocol):
 
 @runtime_checkable
 class CanRewind(Protocol):
-    """Optional capability of a sink: it takes back what was committed after a checkpoint.
+    """Optional power of an open sink: it takes back what was committed after a checkpoint.
 
     For the restore of an older savepoint with `restore.sink_ahead=rewind`. `keep` maps each lineage
     that the savepoint is of, or continues, to the last checkpoint that stays. Checkpoints after it
@@ -268,23 +215,12 @@ class CanRewind(Protocol):
         """
 
 
-class Sink(ABC):
-    """A destination that takes part in the two-phase commit.
+class OpenSink(ABC):
+    """A sink that is open: bound to a job and to its target. Lives in the driver's process only.
 
-    Subclass `BatchSink` or `ArrowSink`.
+    Subclass `OpenArrowSink` or `OpenBatchSink`; add the optional powers `CanRewind`, `NamesPieces`
+    and `TellsUnfinished` where the target allows them.
     """
-
-    @abstractmethod
-    def open(self, context: SinkContext) -> None:
-        """Connect, check all that can be checked before a write, and create the sink's bookkeeping.
-
-        Runs on the driver, once per start of the job, before recovery.
-
-        Raises:
-            ConfigError: an option does not fit the target, such as a missing table or column.
-            PreflightError: the target cannot give the protocol's guarantees, or
-                privileges are missing.
-        """
 
     @abstractmethod
     def target(self) -> str:
@@ -376,8 +312,8 @@ class Sink(ABC):
         """
 
     @abstractmethod
-    def subsume(self, lineage: str, checkpoint_id: int) -> None:
-        """Fold a lineage's proofs up to `checkpoint_id`, all committed, into its high-water mark.
+    def subsume(self, lineage: str, checkpoint: int) -> None:
+        """Fold a lineage's proofs up to `checkpoint`, all committed, into its high-water mark.
 
         Runs on the driver after the log says COMMITTED; a crash may skip or interrupt it: the next
         recovery calls it again. Also called for each lineage that the job continues, up to its end.
@@ -394,8 +330,8 @@ class Sink(ABC):
         """Release connections. Runs once on the driver; a crash may skip it."""
 
 
-class BatchSink(Sink):
-    """A sink that pre-commits a whole DataFrame from the driver, such as by its own log."""
+class OpenBatchSink(OpenSink):
+    """An open sink that pre-commits a whole DataFrame from the driver, such as by its own log."""
 
     @abstractmethod
     def pre_commit(self, batch: DataFrame, transaction: TransactionId) -> Sequence[Committable]:
@@ -409,13 +345,93 @@ class BatchSink(Sink):
         """
 
 
+WriterFactory = Callable[[TransactionId, Subtask], SinkWriter]
+"""Creates the writer of one task attempt. Picklable: it is sent to the executors.
+
+Called on an executor when the task gets its first row, so a task without rows creates no writer.
+"""
+
+
+class OpenArrowSink(OpenSink):
+    """An open sink whose rows are written by the executors."""
+
+    @abstractmethod
+    def writers(self) -> WriterFactory:
+        """Return what the executors create writers with.
+
+        Runs on the driver, after `open`, for each attempt at a checkpoint. What it returns holds
+        what a writer needs to reach the target, and nothing of the driver's connections.
+        """
+
+
+class Sink(ABC):
+    """A destination as a job declares it: options, checked, and no connection. Picklable.
+
+    Subclass `ArrowSink` or `BatchSink`. One declared sink may be opened several times, one after
+    the other or at once: by a job, by a repair, and by a fork in the name of another job.
+
+    Attributes:
+        needs_spark: whether the open sink calls Spark on the driver. A repair then starts Spark for
+            it, and it cannot be used as a `writeStream` format, which commits without Spark.
+    """
+
+    needs_spark: ClassVar[bool] = False
+
+    @abstractmethod
+    def open(self, context: SinkContext) -> OpenSink:
+        """Connect, check all that can be checked before a write, and create the sink's bookkeeping.
+
+        Runs on the driver, once per start of the job, before recovery. Leaves this object as it is.
+
+        Raises:
+            ConfigError: an option does not fit the target, such as a missing table or column.
+            PreflightError: the target cannot give the protocol's guarantees, or
+                privileges are missing.
+        """
+
+    def check_connection(self) -> None:  # noqa: B027 most sinks have nothing to check early
+        """Connect, and check all that does not depend on the job and the rows' columns.
+
+        That is account, privileges, server and table. Runs on the driver, before Spark is up and
+        before `open`, which repeats all of it: what passes here may fail later. Writes nothing and
+        keeps nothing open. Called once, possibly concurrently with other sinks' checks. Checks
+        nothing by default.
+
+        Raises:
+            TwoPhaseError: as `open` raises it.
+        """
+
+    def spark_conf(self) -> Mapping[str, str]:
+        """Return the settings that `twophase run` starts Spark with, such as jars. By default none.
+
+        Called on the driver before Spark starts, and before `open`. A setting made by the user
+        wins; `open` checks what it needs.
+        """
+        return {}
+
+    @classmethod
+    def rehearsal(cls, folder: Path) -> tuple[Sink, Mapping[str, str]] | None:  # noqa: ARG003
+        """Return a sink of this kind that writes below `folder`, and the Spark settings for that.
+
+        Called in a separate process that records the classes which a job loads, for faster starts;
+        None, as by default, leaves this kind of sink out.
+        """
+        return None
+
+
+class BatchSink(Sink):
+    """A sink whose rows are pre-committed as a whole DataFrame, from the driver."""
+
+    needs_spark: ClassVar[bool] = True
+
+    @abstractmethod
+    def open(self, context: SinkContext) -> OpenBatchSink:
+        """See `Sink.open`."""
+
+
 class ArrowSink(Sink):
     """A sink whose rows are written by the executors."""
 
     @abstractmethod
-    def writer(self, transaction: TransactionId, subtask: Subtask) -> SinkWriter:
-        """Create the writer of one task attempt.
-
-        Runs on the executor, on a copy of this object that was pickled after `open`; called when
-        the task gets its first row, so a task without rows creates no writer.
-        """
+    def open(self, context: SinkContext) -> OpenArrowSink:
+        """See `Sink.open`."""

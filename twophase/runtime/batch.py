@@ -37,14 +37,14 @@ from twophase.events import Observers, SinkAcknowledged
 from twophase.failure_reason import CheckpointFailureReason
 from twophase.ids import TransactionId
 from twophase.protocol.committable import Committable
-from twophase.protocol.sink import ArrowSink, BatchSink, Sink
+from twophase.protocol.sink import Sink
 from twophase.runtime import logical_plan
 from twophase.runtime.lost_replay_remedy import begin_afresh
 from twophase.runtime.shared_folder import SharedFolder
 from twophase.runtime.spark_errors import brief, declined, failure
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.runtime.spark_jobs import SparkJobs
-from twophase.runtime.writer_task import write_batch
+from twophase.runtime.writer_task import pre_commit
 from twophase.sources.kafka import range_digest
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class JobSink:
     """A sink as a job uses it.
 
     Attributes:
-        sink: the sink.
+        sink: the declared sink.
         transform: makes this sink's rows from the job's rows; None passes them as they are.
     """
 
@@ -262,7 +262,7 @@ class SparkBatch:
                 self._acknowledge(pending, began_s, name, [])
             jobs.run(
                 {
-                    name: partial(_write, rows.frame, self._sinks[name], pending.transaction(name))
+                    name: partial(self._write, rows.frame, name, pending.transaction(name))
                     for name in asked
                     if name not in rows.without
                 },
@@ -301,6 +301,10 @@ class SparkBatch:
             f"rebuild that. {loss.what}",
             remedy=rebuild + begin_afresh(number, self._folder.offsets(number)),
         )
+
+    def _write(self, frame: DataFrame, name: str, transaction: TransactionId) -> list[Committable]:
+        rows = _planned(frame, self._sinks[name], transaction)
+        return pre_commit(rows, self._coordinator.context.sinks[name], transaction)
 
     def _materialise(self, jobs: SparkJobs, timeout_s: float) -> None:
         if self._rows.materialise:
@@ -386,17 +390,6 @@ class _Rows:
         if self._materialised is not None:
             logical: Any = self._materialised._jdf.queryExecution().logical()
             logical.rdd().unpersist(False)
-
-
-def _write(frame: DataFrame, sink: JobSink, transaction: TransactionId) -> list[Committable]:
-    rows = _planned(frame, sink, transaction)
-    match sink.sink:
-        case ArrowSink():
-            return write_batch(rows, sink.sink, transaction)
-        case BatchSink():
-            return list(sink.sink.pre_commit(rows, transaction))
-        case other:
-            raise TypeError(f"{type(other).__name__} is neither an ArrowSink nor a BatchSink")
 
 
 def _planned(frame: DataFrame, sink: JobSink, transaction: TransactionId) -> DataFrame:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from twophase.engine.engine import Engine
 from twophase.events import Observers
+from twophase.protocol.sink import OpenSink
 from twophase.runtime.claimed_savepoint import ClaimedSavepoint
 from twophase.runtime.job_savepoints import JobSavepoints
 from twophase.runtime.logging_observer import log_event
@@ -128,6 +130,6 @@ class Job:
         """Start the job; called once by `StreamWriter.start`."""
         self._engine.start()
 
-    def open_sinks(self) -> None:
-        """Open the sinks only. Called by a repair, which starts no query."""
-        self._engine.open_sinks()
+    def open_sinks(self) -> Mapping[str, OpenSink]:
+        """Open the sinks only, and return them. Called by a repair, which starts no query."""
+        return self._engine.open_sinks()

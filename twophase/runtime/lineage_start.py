@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from twophase.config import SinkAhead
@@ -13,7 +13,7 @@ from twophase.engine.host import Plan
 from twophase.errors import ConfigError
 from twophase.failpoints import failpoint
 from twophase.ids import new_lineage_id
-from twophase.protocol.sink import SinkContext
+from twophase.protocol.sink import Sink
 from twophase.runtime.adopted_offsets import begins_without_state
 from twophase.runtime.fork import close_all, open_original
 from twophase.runtime.noted_settings import newest_header
@@ -43,7 +43,7 @@ class LineageStart:
         storage: its folder.
         states: the operator states.
         plan: what is known of the job's plan.
-        describe: returns the context in which the sink of a name is opened.
+        declared: the sinks by name, not open.
         check: called after recovery, before anything of the lineage is written; may raise.
 
     Raises:
@@ -56,14 +56,14 @@ class LineageStart:
         storage: LocalStorage,
         states: OperatorStates,
         plan: Plan,
-        describe: Callable[[str], SinkContext],
+        declared: Mapping[str, Sink],
         check: Callable[[], None] | None = None,
     ) -> None:
         self._check = check
         self._context = context
         self._storage = storage
         self._states = states
-        self._describe = describe
+        self._declared = declared
         self._stateful = plan.stateful
         self._savepoint = self._load_savepoint(plan)
         self.restore = self._savepoint.restore if self._savepoint else self._load()
@@ -169,7 +169,7 @@ class LineageStart:
         if found.restore.sink_ahead is not SinkAhead.FORK:
             return found
         context = self._context
-        original = open_original(context.job, found.savepoint, context.sinks, self._describe)
+        original = open_original(context.job, found.savepoint, self._declared, context.sinks)
         return replace(found, restore=replace(found.restore, original=original))
 
     def _load(self) -> Restore | None:

@@ -78,6 +78,7 @@ class SparkHost:
         )
         self.groups = GroupOffsetsListener(description.name, legs, observers)
         self._description = description
+        self._declared = {name: entry.sink for name, entry in description.sinks.items()}
         self._observers = observers
         self._spark = description.frame.sparkSession
         self.storage = LocalStorage(description.options.checkpoint_location)
@@ -129,7 +130,7 @@ class SparkHost:
         self._plan = plan
         check_shared = self._shared.check if plan.keeps_state else None
         beginning = LineageStart(
-            context, self.storage, self.states, plan, self.sink_context, check_shared
+            context, self.storage, self.states, plan, self._declared, check_shared
         )
         if plan.stateful and self._conf:
             options = self._description.options

@@ -18,7 +18,7 @@ from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.recovery_steps import Restore
 from twophase.engine.host import Plan
 from twophase.errors import ConfigError
-from twophase.protocol.sink import ArrowSink, NeedsSparkConf, SinkContext
+from twophase.protocol.sink import ArrowSink, OpenArrowSink, SinkContext
 from twophase.runtime.adopted_offsets import begins_without_state
 from twophase.runtime.plugin.adopted_query import ADOPTION_REMEDY
 from twophase.runtime.plugin.description import PluginDescription
@@ -155,11 +155,12 @@ class PluginHost:
         return {}
 
 
-def make_sink(description: PluginDescription) -> ArrowSink:
-    """Make the sink of a query, not opened.
+def open_sink(description: PluginDescription, context: SinkContext) -> OpenArrowSink:
+    """Open the sink of a query.
 
     Raises:
         ConfigError: an option of it is not right, or it cannot be written in this form.
+        PreflightError: the target cannot keep the protocol's promises.
     """
     where = f"format 'twophase-{description.sink_type}'"
     kind = _kind(where, description)
@@ -167,10 +168,11 @@ def make_sink(description: PluginDescription) -> ArrowSink:
         unknown = "this form does not know whether its plan shuffles rows"
         raise fault.refusal(description.job, unknown)
     try:
-        return kind(**description.sink_options)
+        declared = kind(**description.sink_options)
     except TypeError as error:
         what = f"{where}: {kind.__name__} does not take these options: {error}."
         raise ConfigError(what) from error
+    return declared.open(context)
 
 
 def _kind(where: str, description: PluginDescription) -> type[ArrowSink]:
@@ -178,11 +180,11 @@ def _kind(where: str, description: PluginDescription) -> type[ArrowSink]:
     kind = load_sink(where, description.sink_type)
     if not (isinstance(kind, type) and issubclass(kind, ArrowSink)):
         raise ConfigError(
-            f"{where}: {kind.__name__} is not written by Spark's tasks alone, "
-            "so it cannot take part in this form.",
+            f"{where}: {kind.__name__} commits on the driver, "
+            "so it cannot be used as a writeStream format.",
             remedy="use twophase.write_stream with it.",
         )
-    if issubclass(kind, NeedsSparkConf):
+    if kind.needs_spark:
         raise ConfigError(
             f"{where}: {kind.__name__} commits through a Spark session, and Spark plans and "
             "commits this form without one.",

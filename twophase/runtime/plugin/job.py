@@ -9,7 +9,7 @@ and mostly in different Python processes on the driver's machine (docs/decisions
        abort     or the run has failed: it is fenced out, and its pieces are aborted
 
 What the processes have in common is the job's log, and a note on the micro-batch under way. What a
-process keeps in memory (the opened sink, the log as last read) only saves time.
+process keeps in memory (the open sink, the log as last read) only saves time.
 """
 
 from __future__ import annotations
@@ -20,18 +20,16 @@ from pathlib import Path
 
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.coordinator import Replay
-from twophase.coordinator.fan_out import sequentially
 from twophase.coordinator.resumable import ResumableCoordinator
 from twophase.engine.driver import Driver
-from twophase.engine.engine import open_sinks
 from twophase.errors import FencedError, PreflightError, StopJobError
 from twophase.events import Observers
 from twophase.ids import Attempt, TransactionId
 from twophase.protocol.committable import Committable
-from twophase.protocol.sink import ArrowSink
+from twophase.protocol.sink import WriterFactory
 from twophase.runtime.logging_observer import log_event
 from twophase.runtime.plugin.description import PluginDescription
-from twophase.runtime.plugin.host import PluginHost, make_sink
+from twophase.runtime.plugin.host import PluginHost, open_sink
 from twophase.runtime.plugin.run_note import RunNote, RunNotes
 from twophase.sources.kafka import range_digest
 from twophase.state.entries import Decision, Lineage
@@ -49,13 +47,13 @@ class Plan:
         attempt: what they write for.
         transaction: whose pieces they pre-commit; None if the micro-batch is decided already, and
             they write nothing.
-        sink: opened.
+        writers: creates the writers of the tasks.
     """
 
     checkpoint: int
     attempt: Attempt
     transaction: TransactionId | None
-    sink: ArrowSink
+    writers: WriterFactory
 
 
 @dataclass(frozen=True)
@@ -104,14 +102,18 @@ class PluginJob:
                 remedy="give checkpointLocation as the absolute path of a folder on "
                 "the driver's file system.",
             )
-        job, observers = description.job, Observers(log_event)
         self._host = host = PluginHost(description)
-        self._sink = make_sink(description)
-        declared = {description.sink: self._sink}
-        sinks = open_sinks(job, declared, host.sink_context, sequentially, observers)
+        self._sink = open_sink(description, host.sink_context(description.sink))
         self._notes = RunNotes(path, description.fingerprint)
         storage = LocalStorage(description.options.checkpoint_location)
-        context = JobContext(job, storage, sinks, description.options, observers, host.clock)
+        context = JobContext(
+            description.job,
+            storage,
+            {description.sink: self._sink},
+            description.options,
+            Observers(log_event),
+            host.clock,
+        )
         self._driver = Driver(host, context)
         self._coordinator = self._driver.coordinator
         self._resumable = ResumableCoordinator(self._coordinator)
@@ -148,7 +150,7 @@ class PluginJob:
         self._notes.write(RunNote(number, attempt.generation, attempt.counter, replay, planned_ms))
         job, sink, lineage = self.description.job, self.description.sink, coordinator.lineage.id
         transaction = TransactionId(job, lineage, number, attempt, sink, offsets.hash)
-        return Plan(number, attempt, None if replay else transaction, self._sink)
+        return Plan(number, attempt, None if replay else transaction, self._sink.writers())
 
     def _plan_digests(self, number: int, attempt: Attempt, decided: Decision | None) -> None:
         if range_digest.are_planned(folder := self.description.spark_folder):
