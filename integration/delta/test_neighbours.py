@@ -26,7 +26,7 @@ from twophase.errors import TargetUnreachableError
 from twophase.ids import Attempt
 from twophase.protocol.outcome import Committed, RetryLater
 from twophase.sinks.delta import fence, table_lock
-from twophase.sinks.delta.alter import add_columns
+from twophase.sinks.delta.ddl import add_columns
 from twophase.testing.harness import FIRST
 from twophase.testing.sessions import is_gone, kill
 

@@ -27,13 +27,13 @@ from twophase.failpoints import failpoint
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
 from twophase.protocol.sink import CommitRequest, another_target, predecessor_missing
-from twophase.sinks.delta.bound_sink import BoundSink
 from twophase.sinks.delta.features import refusals
+from twophase.sinks.delta.layout import differences
 from twophase.sinks.delta.log import Transaction
 from twophase.sinks.delta.names import PieceName
 from twophase.sinks.delta.pieces import InLog, Piece
 from twophase.sinks.delta.records import Manifest
-from twophase.sinks.delta.shape import differences
+from twophase.sinks.delta.table import BoundSink
 from twophase.sinks.delta.table_lock import JvmLockedError
 
 _SHOWN = 3

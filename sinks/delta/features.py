@@ -6,7 +6,7 @@ something of writers that phase 1 and phase 2, in two transactions, do not provi
 
 from __future__ import annotations
 
-from twophase.sinks.delta.shape import TableShape
+from twophase.sinks.delta.layout import TableShape
 
 SUPPORTED = frozenset(
     {

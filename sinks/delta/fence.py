@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping
 from twophase.errors import DeclinedError, StopJobError, TargetUnreachableError
 from twophase.ids import Attempt
 from twophase.protocol.fencing import attempt_is_closed, driver_is_fenced
-from twophase.sinks.delta.bound_sink import BoundSink
 from twophase.sinks.delta.log import Snapshot, Transaction
 from twophase.sinks.delta.names import fence_attempt, fence_version
+from twophase.sinks.delta.table import BoundSink
 from twophase.sinks.delta.table_lock import JvmLockedError
 
 _TRIES = 100

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from twophase.sinks.delta.commit_session import CommitSession
 from twophase.sinks.delta.deferring_transaction import DeferringTransactions
 from twophase.sinks.delta.jvm import Jvm, class_name, items
+from twophase.sinks.delta.layout import TableShape
 from twophase.sinks.delta.log_files import LogFiles
 from twophase.sinks.delta.log_segment import LogFile, LogSegment
-from twophase.sinks.delta.shape import TableShape
 from twophase.sinks.delta.storage import Storage
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from twophase.errors import StopJobError
 from twophase.failpoints import failpoint
 from twophase.protocol.committable import Committable
-from twophase.sinks.delta.bound_sink import BoundSink
 from twophase.sinks.delta.fence import Fence
 from twophase.sinks.delta.names import PieceName
 from twophase.sinks.delta.pieces import InLog, Piece
+from twophase.sinks.delta.table import BoundSink
 
 _log = logging.getLogger("twophase.sinks.delta")
 

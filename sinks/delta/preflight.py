@@ -14,8 +14,7 @@ from pyspark.sql.types import StructType
 
 from twophase.errors import ConfigError, PreflightError
 from twophase.protocol.sink import SinkContext
-from twophase.sinks.delta.alter import by_name
-from twophase.sinks.delta.create import first_line, is_vacant, make_by_path, make_table
+from twophase.sinks.delta.ddl import by_name, first_line, is_vacant, make_by_path, make_table
 from twophase.sinks.delta.features import refusals
 from twophase.sinks.delta.jvm import SPARK_CONF, Jvm
 from twophase.sinks.delta.log import Log, Snapshot

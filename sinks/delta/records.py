@@ -24,7 +24,7 @@ from urllib.parse import unquote
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.record import digest, frame, unframe
-from twophase.sinks.delta.shape import TableShape
+from twophase.sinks.delta.layout import TableShape
 
 ONLY_SUBTASK = Subtask(0, 0)
 """The subtask of every piece, which holds the rows of all tasks of a checkpoint: Delta's driver

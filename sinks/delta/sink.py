@@ -11,7 +11,6 @@ from twophase.ids import Attempt, TransactionId, check_name
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome
 from twophase.protocol.sink import BatchSink, CommitRequest, SinkContext, SinkHistory
-from twophase.sinks.delta.bound_sink import BoundSink
 from twophase.sinks.delta.committer import Committer
 from twophase.sinks.delta.fence import Fence
 from twophase.sinks.delta.first_commit import prepare_commit
@@ -23,6 +22,7 @@ from twophase.sinks.delta.pieces import Pieces
 from twophase.sinks.delta.preflight import find_session, open_table
 from twophase.sinks.delta.rewind import Rewind
 from twophase.sinks.delta.staging import Staging
+from twophase.sinks.delta.table import BoundSink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -29,17 +29,16 @@ from twophase.failpoints import failpoint
 from twophase.ids import TransactionId
 from twophase.protocol.committable import Committable
 from twophase.redaction import shown
-from twophase.sinks.delta.alter import add_columns
-from twophase.sinks.delta.bound_sink import BoundSink
+from twophase.sinks.delta.ddl import add_columns
 from twophase.sinks.delta.features import refusals
 from twophase.sinks.delta.fence import Fence
 from twophase.sinks.delta.jvm import Jvm, messages
 from twophase.sinks.delta.log import Log, Snapshot, Transaction
 from twophase.sinks.delta.names import PieceName
-from twophase.sinks.delta.partition_values import REFUSED, refusing
 from twophase.sinks.delta.pieces import Pieces
 from twophase.sinks.delta.records import Intent, Manifest, data_file
-from twophase.sinks.delta.rows import fit
+from twophase.sinks.delta.rows import REFUSED, fit, refusing
+from twophase.sinks.delta.table import BoundSink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

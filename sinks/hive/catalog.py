@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException, PySparkRuntimeError
+from pyspark.errors import AnalysisException, PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
@@ -21,15 +21,27 @@ from twophase.redaction import shown
 from twophase.sinks.common.java import PYTHON_UTILS, java_class
 from twophase.sinks.common.partition_names import NULL_NAME, Values, folders, specified
 from twophase.sinks.common.staging.formats import Format
-from twophase.sinks.hive.file_format import serde_format, table_format
-from twophase.sinks.hive.places import Place, check_places, misplaced
-from twophase.sinks.hive.refusals import is_refusal
+from twophase.sinks.hive.storage_descriptor import (
+    Place,
+    check_places,
+    misplaced,
+    serde_format,
+    table_format,
+)
 
 _PATH = "org.apache.hadoop.fs.Path"
 _PARTITION = "org.apache.spark.sql.catalyst.catalog.CatalogTablePartition"
 _CONVERTERS = "scala.jdk.javaapi.CollectionConverters"
 _OPTION = "scala.Option"
 _LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
+_TAKEN = "LOCATION_ALREADY_EXISTS"
+_OF_THE_METASTORE = (
+    "org.apache.hadoop.",
+    "org.apache.thrift.",
+    "java.net.",
+    "java.io.",
+    "java.sql.",
+)
 
 
 @dataclass(frozen=True)
@@ -396,3 +408,33 @@ def _brief(error: Exception) -> str:
         if line.strip() and not line.lstrip().startswith("at ")
     ]
     return shown(" | ".join(lines[:2]))
+
+
+def is_refusal(error: Exception) -> bool:
+    """Return whether a statement was refused for its content, and would be refused again.
+
+    Spark wraps any error of its metastore client in an `AnalysisException`, which it also raises
+    for a wrong name: only the causes tell them apart.
+
+    Args:
+        error: what Spark or py4j raised.
+
+    Returns:
+        False if the metastore has failed, or the JVM no longer tells.
+    """
+    if not isinstance(error, PySparkException):
+        return False
+    try:
+        refused = isinstance(error, AnalysisException) or error.getCondition() == _TAKEN
+        return refused and not any(name.startswith(_OF_THE_METASTORE) for name in _classes(error))
+    except Py4JError:
+        return False
+
+
+def _classes(error: PySparkException) -> Iterator[str]:
+    """Return the Java classes of an exception and of its causes."""
+    # pyspark keeps the Java exception there, and offers no other way to its causes.
+    java: Any = getattr(error, "_origin", None)
+    while java is not None:
+        yield str(java.getClass().getName())
+        java = java.getCause()

@@ -25,11 +25,11 @@ from twophase.sinks.common.staging.sink import StagedSink
 from twophase.sinks.common.staging.staging_area import StagingArea
 from twophase.sinks.common.staging.table import Table
 from twophase.sinks.hive.catalog import Catalog, HiveTable
-from twophase.sinks.hive.fit import fit
 from twophase.sinks.hive.identity import note, why_another
 from twophase.sinks.hive.options import HiveOptions, Trigger
 from twophase.sinks.hive.pending import Pending
 from twophase.sinks.hive.policies import SUCCESS, Policies
+from twophase.sinks.hive.preflight import fit
 
 
 @dataclass(frozen=True)

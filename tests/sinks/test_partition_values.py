@@ -21,7 +21,7 @@ from twophase.redaction import REDACTED, VARIABLE
 from twophase.sinks.common.staging import committer
 from twophase.sinks.common.staging.formats import Format
 from twophase.sinks.file.sink import FileSink
-from twophase.sinks.hive.places import Place, check_places
+from twophase.sinks.hive.storage_descriptor import Place, check_places
 
 SECRET = "4111-1111\N{RIGHT-TO-LEFT OVERRIDE}"
 """No character that a folder's name has to escape: a path has it as it is."""

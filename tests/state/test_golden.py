@@ -34,11 +34,11 @@ from twophase.runtime.savepoints import open_savepoint
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.sinks.common.staging.manifest import Manifest, StagedFile
 from twophase.sinks.delta import records as delta
-from twophase.sinks.delta.marks import _MARK
+from twophase.sinks.delta.high_water_marks import _MARK
+from twophase.sinks.delta.layout import TableShape
 from twophase.sinks.delta.names import Owner as DeltaOwner
 from twophase.sinks.delta.names import PieceName as DeltaPieceName
 from twophase.sinks.delta.names import data_prefix, fence_attempt, fence_version
-from twophase.sinks.delta.shape import TableShape
 from twophase.sinks.file.sink import FileSink
 from twophase.sinks.hive.pending import Pending
 from twophase.sinks.mysql.xid import FORMAT_ID, Xid

@@ -36,14 +36,14 @@ from twophase.protocol.record import DamagedRecordError
 from twophase.protocol.sink import CommitRequest, another_target, predecessor_missing
 from twophase.redaction import shown
 from twophase.sinks.common.partition_names import Values, folders
+from twophase.sinks.common.staging.aborted import take_back
 from twophase.sinks.common.staging.disk import digest, open_folder, rename_new, sync
 from twophase.sinks.common.staging.manifest import FILE, Manifest, StagedFile
 from twophase.sinks.common.staging.names import PieceName, file_name
 from twophase.sinks.common.staging.rewound import taken_out
-from twophase.sinks.common.staging.set_aside import take_back
 from twophase.sinks.common.staging.staging_area import DONE, STAGED
 from twophase.sinks.common.staging.table import Table
-from twophase.sinks.common.staging.withdrawal import withdraw
+from twophase.sinks.common.staging.visible_files import withdraw
 
 Publish = Callable[[Sequence[Manifest], Path], None]
 """Called with the pieces whose files are at their final names, before their proof is written, and

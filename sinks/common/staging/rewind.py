@@ -26,8 +26,8 @@ from twophase.ids import Attempt
 from twophase.protocol.fencing import driver_is_fenced
 from twophase.protocol.record import DamagedRecordError
 from twophase.redaction import shown
-from twophase.sinks.common.kept import Kept
 from twophase.sinks.common.partition_names import folders
+from twophase.sinks.common.rewind_point import Kept
 from twophase.sinks.common.staging import rewound
 from twophase.sinks.common.staging.disk import digest
 from twophase.sinks.common.staging.manifest import Manifest
@@ -40,7 +40,7 @@ from twophase.sinks.common.staging.names import (
 )
 from twophase.sinks.common.staging.staging_area import DONE, highest_marks, pieces_in
 from twophase.sinks.common.staging.table import Table
-from twophase.sinks.common.staging.withdrawal import is_hidden
+from twophase.sinks.common.staging.visible_files import is_hidden
 
 
 @dataclass

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from twophase.failpoints import failpoint
-from twophase.sinks.common.kept import Kept
+from twophase.sinks.common.rewind_point import Kept
 from twophase.sinks.common.staging.disk import rename_new, sync
 from twophase.sinks.common.staging.names import PieceName, mark_name, parse_mark
 from twophase.sinks.common.staging.staging_area import (

@@ -11,7 +11,7 @@ from twophase.ids import Attempt, Subtask, TransactionId, check_name
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome
 from twophase.protocol.sink import ArrowSink, CommitRequest, SinkContext, SinkHistory
-from twophase.sinks.common.staging import in_doubt, orphans, rewound
+from twophase.sinks.common.staging import orphans, rewound
 from twophase.sinks.common.staging.committer import Committer
 from twophase.sinks.common.staging.manifest import Manifest
 from twophase.sinks.common.staging.rewind import Rewind
@@ -106,11 +106,11 @@ class StagedSink(ArrowSink):
 
     def in_doubt(self) -> Sequence[Committable]:
         """See `Sink.in_doubt`."""
-        return in_doubt.in_doubt(self.table)
+        return orphans.in_doubt(self.table)
 
     def unfinished(self, pieces: Sequence[Committable]) -> Sequence[Committable]:
         """See `TellsUnfinished`: a piece without a manifest and with no file in the table."""
-        return in_doubt.unfinished(self.table, pieces)
+        return orphans.unfinished(self.table, pieces)
 
     def subsume(self, lineage: str, checkpoint_id: int) -> None:
         """See `Sink.subsume`: raise the mark first, then remove the proofs it replaces (H50)."""

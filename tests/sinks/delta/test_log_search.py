@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from twophase.ids import Attempt, TransactionId
-from twophase.sinks.common.kept import Kept
-from twophase.sinks.delta.log_search import LogSearch, UnprovenError
+from twophase.sinks.common.rewind_point import Kept
 from twophase.sinks.delta.names import Owner, data_prefix, piece_of
+from twophase.sinks.delta.rewind import LogSearch, UnprovenError
 from twophase.testing.harness import JOB, LINEAGE, OTHER_LINEAGE, SINK
 
 OWNER = Owner(JOB, SINK)

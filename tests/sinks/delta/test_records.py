@@ -13,6 +13,7 @@ from tests.state.conftest import bit_flips, truncations
 from twophase.errors import NewerFormatError
 from twophase.ids import Attempt, TransactionId, new_lineage_id
 from twophase.protocol.record import DamagedRecordError
+from twophase.sinks.delta.layout import TableShape
 from twophase.sinks.delta.records import (
     DataFile,
     Intent,
@@ -23,7 +24,6 @@ from twophase.sinks.delta.records import (
     encode_intent,
     encode_manifest,
 )
-from twophase.sinks.delta.shape import TableShape
 
 TRANSACTION = TransactionId("orders", new_lineage_id(), 7, Attempt(2, 3), "lake", "ab" * 32)
 INTENT = Intent(TRANSACTION, "0a1b2c3d-0000-4000-8000-000000000000", 41, -1)

@@ -22,8 +22,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from twophase.sinks.delta.layout import TableShape
 from twophase.sinks.delta.rows import Fit, fit
-from twophase.sinks.delta.shape import TableShape
 
 
 def struct(**columns: DataType) -> StructType:

@@ -20,8 +20,8 @@ from twophase.errors import StopJobError
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import Committed, Lost, RetryLater
 from twophase.sinks.common.staging import committer, disk, orphans
+from twophase.sinks.common.staging.aborted import SetAside
 from twophase.sinks.common.staging.names import PieceName
-from twophase.sinks.common.staging.set_aside import SetAside
 from twophase.sinks.common.staging.staging_area import STAGED
 from twophase.sinks.file.sink import FileSink
 

@@ -19,7 +19,7 @@ from twophase.ids import Attempt
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost, RetryLater
 from twophase.protocol.sink import CommitRequest, Predecessor
-from twophase.sinks.common.staging import committer, withdrawal
+from twophase.sinks.common.staging import committer, visible_files
 from twophase.sinks.common.staging.disk import rename_new
 from twophase.sinks.common.staging.manifest import Manifest
 from twophase.sinks.file.sink import FileSink
@@ -171,14 +171,14 @@ def test_a_fence_that_is_raised_in_the_last_moment_keeps_the_files_in_the_table(
     begin(sink, piece, interrupt, "F04")
     lose(table.staged()[0], "manifest")
     late = committer.Committer(sink.table, lambda _, __: None)
-    find = withdrawal.find
+    find = visible_files.find
 
     def fenced(*args: object) -> object:
         found = find(*args)  # type: ignore[arg-type]
         table.opened().fence(Attempt(2, 1))
         return found
 
-    monkeypatch.setattr(withdrawal, "find", fenced)
+    monkeypatch.setattr(visible_files, "find", fenced)
     (outcome,) = late.commit([CommitRequest(piece)])
     assert isinstance(outcome, RetryLater)
     assert len(table.files()) == 3
@@ -201,10 +201,10 @@ def test_a_death_while_files_are_taken_out_is_finished_by_the_next_driver(
         moved.append(target)
         rename(source, target)
 
-    monkeypatch.setattr(withdrawal, "rename_new", dies)
+    monkeypatch.setattr(visible_files, "rename_new", dies)
     with pytest.raises(FailpointError):
         commit(sink, piece)
-    monkeypatch.setattr(withdrawal, "rename_new", rename)
+    monkeypatch.setattr(visible_files, "rename_new", rename)
     assert len(table.files()) == 2
     (outcome,) = commit(table.opened(), piece)
     assert isinstance(outcome, Lost)

@@ -51,8 +51,8 @@ from twophase.protocol.sink import CommitRequest, SinkContext
 from twophase.runtime.logical_plan import SourceLeg
 from twophase.runtime.operator_states import OperatorStates
 from twophase.runtime.savepoints import SavepointMaker
+from twophase.sinks.delta.layout import TableShape
 from twophase.sinks.delta.records import Intent, Manifest, encode_intent, encode_manifest
-from twophase.sinks.delta.shape import TableShape
 from twophase.sinks.file.sink import FileSink
 from twophase.sinks.hive.pending import Pending
 from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 
-from twophase.sinks.common.kept import Kept
+from twophase.sinks.common.rewind_point import Kept
 from twophase.sinks.delta.log import Snapshot
 from twophase.sinks.delta.names import Owner
 from twophase.sinks.delta.storage import Storage

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from twophase.errors import TargetChangedError
+from twophase.sinks.delta.high_water_marks import Marks
 from twophase.sinks.delta.log import Log, Snapshot
-from twophase.sinks.delta.marks import Marks
 from twophase.sinks.delta.names import Owner
 from twophase.sinks.delta.pieces import Pieces
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from twophase.errors import ConfigError, StopJobError
 from twophase.redaction import shown
@@ -12,6 +13,7 @@ from twophase.sinks.common.staging.formats import Format
 from twophase.sinks.common.staging.location import local_path
 
 _NAMED = 3
+_SERDES = {"ParquetHiveSerDe": Format.PARQUET, "OrcSerde": Format.ORC}
 
 
 @dataclass(frozen=True)
@@ -89,3 +91,21 @@ def _is_at(location: str, folder: Path) -> bool:
     except ConfigError:
         return False
     return path == folder or (path.exists() and folder.exists() and path.samefile(folder))
+
+
+def table_format(found: Any) -> Format | None:
+    """Return the format of a table's files; None if the sink does not support it.
+
+    Args:
+        found: the table, as Spark's catalog describes it.
+    """
+    provider = found.provider().get() if found.provider().isDefined() else ""
+    serde = found.storage().serde().get() if found.storage().serde().isDefined() else ""
+    if provider == "hive":
+        return serde_format(serde)
+    return Format(provider) if provider in (Format.PARQUET, Format.ORC) else None
+
+
+def serde_format(serde: str) -> Format | None:
+    """Return the format that a serde of Hive reads and writes; None as in `table_format`."""
+    return _SERDES.get(serde.rpartition(".")[2])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from twophase.sinks.delta.features import refusals
-from twophase.sinks.delta.shape import TableShape, differences
+from twophase.sinks.delta.layout import TableShape, differences
 
 PROTOCOL = {
     "minReaderVersion": 3,
