@@ -8,8 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from integration.delta.sink_harness import DeltaHarness
-from twophase.testing.contract import RewindContract, SinkContract
-from twophase.testing.contract.phases import PhasesContract
+from twophase.testing.contract import PhasesContract, RewindContract, SinkContract
 from twophase.testing.harness import Row
 
 pytestmark = pytest.mark.part("delta")

@@ -6,8 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from integration.hive.sink_harness import HiveHarness
-from twophase.testing.contract import ArrowSinkContract, RewindContract
-from twophase.testing.contract.phases import PhasesContract
+from twophase.testing.contract import ArrowSinkContract, PhasesContract, RewindContract
 
 pytestmark = pytest.mark.part("hive")
 

@@ -26,9 +26,12 @@ from twophase.errors import (
 from twophase.ids import Attempt, Subtask
 from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost, RetryLater
 from twophase.sinks.mysql.sink import MySqlSink
-from twophase.testing.contract import ArrowSinkContract, SinkKillContract
-from twophase.testing.contract.fencing import FenceContract
-from twophase.testing.contract.phases import PhasesContract
+from twophase.testing.contract import (
+    ArrowSinkContract,
+    FenceContract,
+    PhasesContract,
+    SinkKillContract,
+)
 from twophase.testing.harness import JOB, LINEAGE, SINK, transaction_id
 from twophase.testing.services import MariaDbService
 

@@ -34,8 +34,7 @@ class TestMemorySink(ArrowSinkContract, RewindContract):
 
 def test_rows_can_be_pre_committed_directly_without_batches():
     harness = MemoryHarness()
-    sink = harness.new_sink()
-    sink.open(SinkContext(JOB, SINK, harness.schema, parallelism=1))
+    sink = harness.new_sink().open(SinkContext(JOB, SINK, harness.schema, parallelism=1))
     sink.fence(FIRST)
     piece = sink.write_direct(transaction_id(), Subtask(0, 0), [{"id": 1}])
     assert piece is not None

@@ -16,6 +16,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed
 from twophase.protocol.sink import (
     ArrowSink,
     CommitRequest,
+    OpenArrowSink,
     Predecessor,
     SinkContext,
     SinkHistory,
@@ -120,19 +122,32 @@ class FolderSink(ArrowSink):
     """
 
     def __init__(self, path: str | Path) -> None:
-        self._folder = FolderTarget(path)
-        self._job = self._sink = ""
+        self.path = path
 
-    def open(self, context: SinkContext) -> None:
+    def open(self, context: SinkContext) -> OpenFolderSink:
         """See `Sink.open`."""
-        self._job, self._sink = context.job, context.sink
+        return OpenFolderSink(self.path, context.job, context.sink)
+
+
+class OpenFolderSink(OpenArrowSink):
+    """A `FolderSink` that is open.
+
+    Args:
+        path: the folder.
+        job: the name of the job.
+        sink: the name of the sink within the job.
+    """
+
+    def __init__(self, path: str | Path, job: str, sink: str) -> None:
+        self._folder = FolderTarget(path)
+        self._job, self._sink = job, sink
 
     def target(self) -> str:
-        """See `Sink.target`."""
+        """See `OpenSink.target`."""
         return f"folder:{self._folder.root}"
 
     def history(self) -> SinkHistory:
-        """See `Sink.history`."""
+        """See `OpenSink.history`."""
         committed = self._folder.high_water(self._job, self._sink)
         for piece in self._folder.pieces("visible", self._job, self._sink):
             lineage = piece.transaction.lineage
@@ -140,19 +155,19 @@ class FolderSink(ArrowSink):
         return SinkHistory(self._folder.fence(self._job, self._sink).generation, committed)
 
     def fence(self, attempt: Attempt) -> None:
-        """See `Sink.fence`."""
+        """See `OpenSink.fence`."""
         with self._folder.lock():
             fence = self._folder.fence(self._job, self._sink)
             if fence.generation > attempt.generation:
                 raise driver_is_fenced(self._job, self._sink, fence, attempt)
             self._folder.raise_fence(self._job, self._sink, max(fence, attempt))
 
-    def writer(self, transaction: TransactionId, subtask: Subtask) -> FolderWriter:
-        """See `ArrowSink.writer`."""
-        return FolderWriter(self._folder, self.target(), transaction, subtask)
+    def writers(self) -> FolderWriters:
+        """See `OpenArrowSink.writers`."""
+        return FolderWriters(self._folder, self.target())
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
-        """See `Sink.commit`."""
+        """See `OpenSink.commit`."""
         outcomes = []
         for number, request in enumerate(requests):
             failpoint("C13" if number else "C12")
@@ -196,7 +211,7 @@ class FolderSink(ArrowSink):
         return any((self._folder.root / "visible").glob(pieces))
 
     def abort(self, committables: Sequence[Committable]) -> None:
-        """See `Sink.abort`."""
+        """See `OpenSink.abort`."""
         for piece in committables:
             with self._folder.lock():
                 (self._folder.root / "prepared" / _name(piece.transaction, piece.subtask)).unlink(
@@ -205,18 +220,18 @@ class FolderSink(ArrowSink):
             failpoint("C20")
 
     def in_doubt(self) -> Sequence[Committable]:
-        """See `Sink.in_doubt`."""
+        """See `OpenSink.in_doubt`."""
         with self._folder.lock():
             return self._folder.pieces("prepared", self._job, self._sink)
 
-    def subsume(self, lineage: str, checkpoint_id: int) -> None:
-        """See `Sink.subsume`."""
+    def subsume(self, lineage: str, checkpoint: int) -> None:
+        """See `OpenSink.subsume`."""
         with self._folder.lock():
             pieces = [
                 piece.transaction for piece in self._folder.pieces("visible", self._job, self._sink)
             ]
             proven = [piece.checkpoint for piece in pieces if piece.lineage == lineage]
-            if folded := [number for number in proven if number <= checkpoint_id]:
+            if folded := [number for number in proven if number <= checkpoint]:
                 self._folder.raise_high_water(self._job, self._sink, lineage, max(folded))
 
     def check_rewind(self, keep: Mapping[str, int]) -> None:
@@ -235,7 +250,24 @@ class FolderSink(ArrowSink):
             self._folder.lower_high_water(self._job, self._sink, keep)
 
     def close(self) -> None:
-        """See `Sink.close`. There is nothing to release."""
+        """See `OpenSink.close`. There is nothing to release."""
+
+
+@dataclass(frozen=True)
+class FolderWriters:
+    """The writers of a folder, as they are sent to the executors.
+
+    Attributes:
+        folder: the folder.
+        target: its identity.
+    """
+
+    folder: FolderTarget
+    target: str
+
+    def __call__(self, transaction: TransactionId, subtask: Subtask) -> FolderWriter:
+        """Create the writer of one task attempt."""
+        return FolderWriter(self.folder, self.target, transaction, subtask)
 
 
 class FolderWriter(SinkWriter):

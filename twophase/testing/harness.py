@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -11,7 +12,8 @@ import pyarrow as pa
 
 from twophase.ids import Attempt, Subtask, TransactionId, new_lineage_id
 from twophase.protocol.committable import Committable
-from twophase.protocol.sink import ArrowSink, Sink
+from twophase.protocol.sink import OpenArrowSink, OpenSink, Sink, WriterFactory
+from twophase.protocol.writer import SinkWriter
 
 Row = dict[str, Any]
 Identity = tuple[str, str, str, int, Attempt, Subtask]
@@ -46,7 +48,7 @@ class SinkHarness(ABC):
 
     @abstractmethod
     def new_sink(self) -> Sink:
-        """Return a new sink object for the target, not opened, as a restarted driver would make."""
+        """Return a sink for the target, as a job declares it."""
 
     @abstractmethod
     def rows_visible(self) -> list[Row]:
@@ -66,22 +68,29 @@ class SinkHarness(ABC):
 
     def pre_commit(
         self,
-        sink: Sink,
+        sink: OpenSink,
         transaction: TransactionId,
         batch: pa.RecordBatch,
         subtask: Subtask = FIRST_SUBTASK,
     ) -> list[Committable]:
-        """Take the rows of one task through phase 1, by its `ArrowSink`; others override this."""
-        assert isinstance(sink, ArrowSink)
+        """Take the rows of one task through phase 1; override this for an `OpenBatchSink`."""
+        assert isinstance(sink, OpenArrowSink)
         committable = write_piece(sink, transaction, subtask, batch)
         return [committable] if committable else []
 
 
+def new_writer(sink: OpenArrowSink, transaction: TransactionId, subtask: Subtask) -> SinkWriter:
+    """Return a writer of what the executors get: a copy of `writers`, pickled and read back."""
+    # our own bytes, as Spark would send them
+    writers: WriterFactory = pickle.loads(pickle.dumps(sink.writers()))  # noqa: S301
+    return writers(transaction, subtask)
+
+
 def write_piece(
-    sink: ArrowSink, transaction: TransactionId, subtask: Subtask, batch: pa.RecordBatch
+    sink: OpenArrowSink, transaction: TransactionId, subtask: Subtask, batch: pa.RecordBatch
 ) -> Committable | None:
     """Pre-commit the rows of one task attempt; abort its writer on failure. Return its result."""
-    writer = sink.writer(transaction, subtask)
+    writer = new_writer(sink, transaction, subtask)
     try:
         writer.write(batch)
         return writer.pre_commit()

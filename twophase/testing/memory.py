@@ -1,7 +1,8 @@
 """The reference sink: rows in this process's memory, with every promise of the contract kept.
 
 `MemoryTarget` stands for the database: it outlives the sinks that write to it, as a real one
-outlives a crashed driver. `MemorySink` is the minimal sink; nothing in it is optional.
+outlives a crashed driver. `MemorySink` is what a job declares, `OpenMemorySink` what takes part in
+its checkpoints, `MemoryWriters` and `MemoryWriter` what runs on an executor.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed
 from twophase.protocol.sink import (
     ArrowSink,
     CommitRequest,
+    OpenArrowSink,
     Predecessor,
     SinkContext,
     SinkHistory,
@@ -94,18 +96,31 @@ class MemorySink(ArrowSink):
 
     def __init__(self, target: MemoryTarget) -> None:
         self._target = target
-        self._job = self._sink = ""
 
-    def open(self, context: SinkContext) -> None:
+    def open(self, context: SinkContext) -> OpenMemorySink:
         """See `Sink.open`."""
-        self._job, self._sink = context.job, context.sink
+        return OpenMemorySink(self._target, context.job, context.sink)
+
+
+class OpenMemorySink(OpenArrowSink):
+    """A `MemorySink` that is open.
+
+    Args:
+        target: the target of the rows.
+        job: the name of the job.
+        sink: the name of the sink within the job.
+    """
+
+    def __init__(self, target: MemoryTarget, job: str, sink: str) -> None:
+        self._target = target
+        self._job, self._sink = job, sink
 
     def target(self) -> str:
-        """See `Sink.target`."""
+        """See `OpenSink.target`."""
         return f"memory:{self._target.name}"
 
     def history(self) -> SinkHistory:
-        """See `Sink.history`."""
+        """See `OpenSink.history`."""
         with self._target.lock:
             fence = self._target.fences.get((self._job, self._sink))
             proven = [
@@ -124,28 +139,28 @@ class MemorySink(ArrowSink):
         return SinkHistory(fence.generation if fence else 0, committed)
 
     def fence(self, attempt: Attempt) -> None:
-        """See `Sink.fence`."""
+        """See `OpenSink.fence`."""
         with self._target.lock:
             fence = self._target.fences.get((self._job, self._sink), attempt)
             if fence.generation > attempt.generation:
                 raise driver_is_fenced(self._job, self._sink, fence, attempt)
             self._target.fences[self._job, self._sink] = max(fence, attempt)
 
-    def writer(self, transaction: TransactionId, subtask: Subtask) -> MemoryWriter:
-        """See `ArrowSink.writer`."""
-        return MemoryWriter(self._target, transaction, subtask)
+    def writers(self) -> MemoryWriters:
+        """See `OpenArrowSink.writers`."""
+        return MemoryWriters(self._target)
 
     def write_direct(
         self, transaction: TransactionId, subtask: Subtask, rows: Sequence[Row]
     ) -> Committable | None:
         """Pre-commit `rows` as one task attempt would."""
-        writer = self.writer(transaction, subtask)
+        writer = self.writers()(transaction, subtask)
         if rows:
             writer.write(pa.RecordBatch.from_pylist(list(rows)))
         return writer.pre_commit()
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
-        """See `Sink.commit`."""
+        """See `OpenSink.commit`."""
         outcomes = []
         for number, request in enumerate(requests):
             failpoint("C13" if number else "C12")
@@ -185,9 +200,9 @@ class MemorySink(ArrowSink):
                 f"{transaction}: neither prepared nor in the ledger; the high-water mark is {mark}."
             )
 
-    def committed_pieces(self, lineage: str, checkpoint_id: int) -> Sequence[str]:
+    def committed_pieces(self, lineage: str, checkpoint: int) -> Sequence[str]:
         """See `NamesPieces`."""
-        sought = (self._job, self._sink, lineage, checkpoint_id)
+        sought = (self._job, self._sink, lineage, checkpoint)
         with self._target.lock:
             return sorted(f"{key[4]}/{key[5]}" for key in self._target.ledger if key[:4] == sought)
 
@@ -201,14 +216,14 @@ class MemorySink(ArrowSink):
         return any(key[:4] == (*mine, before.checkpoint) for key in self._target.ledger)
 
     def abort(self, committables: Sequence[Committable]) -> None:
-        """See `Sink.abort`."""
+        """See `OpenSink.abort`."""
         for committable in committables:
             with self._target.lock:
                 self._target.prepared.pop(_key(committable.transaction, committable.subtask), None)
             failpoint("C20")
 
     def in_doubt(self) -> Sequence[Committable]:
-        """See `Sink.in_doubt`."""
+        """See `OpenSink.in_doubt`."""
         with self._target.lock:
             return [
                 committable
@@ -217,12 +232,12 @@ class MemorySink(ArrowSink):
                 == (self._job, self._sink)
             ]
 
-    def subsume(self, lineage: str, checkpoint_id: int) -> None:
-        """See `Sink.subsume`."""
+    def subsume(self, lineage: str, checkpoint: int) -> None:
+        """See `OpenSink.subsume`."""
         mark = (self._job, self._sink, lineage)
         with self._target.lock:
             folded = {
-                key for key in self._target.ledger if key[:3] == mark and key[3] <= checkpoint_id
+                key for key in self._target.ledger if key[:3] == mark and key[3] <= checkpoint
             }
             if folded:
                 proven = max(key[3] for key in folded)
@@ -268,7 +283,18 @@ class MemorySink(ArrowSink):
                 del marks[mark]
 
     def close(self) -> None:
-        """See `Sink.close`. There is nothing to release."""
+        """See `OpenSink.close`. There is nothing to release."""
+
+
+@dataclass(frozen=True)
+class MemoryWriters:
+    """The writers of a `MemoryTarget`, as they are sent to the executors."""
+
+    target: MemoryTarget
+
+    def __call__(self, transaction: TransactionId, subtask: Subtask) -> MemoryWriter:
+        """Create the writer of one task attempt."""
+        return MemoryWriter(self.target, transaction, subtask)
 
 
 class MemoryWriter(SinkWriter):

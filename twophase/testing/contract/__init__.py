@@ -2,12 +2,13 @@
 
 from twophase.testing.contract.arrow import ArrowSinkContract
 from twophase.testing.contract.kill import SinkKillContract
-from twophase.testing.contract.rewind import RewindContract
-from twophase.testing.contract.rewind_kill import RewindKillContract
-from twophase.testing.contract.sink import SinkContract
+from twophase.testing.contract.powers import RewindContract, RewindKillContract
+from twophase.testing.contract.sink import FenceContract, PhasesContract, SinkContract
 
 __all__ = [
     "ArrowSinkContract",
+    "FenceContract",
+    "PhasesContract",
     "RewindContract",
     "RewindKillContract",
     "SinkContract",

@@ -2,48 +2,142 @@
 
 from __future__ import annotations
 
-import pickle
+import threading
+from collections.abc import Callable
+from contextlib import suppress
 
 import pyarrow as pa
 import pytest
 
+from twophase.errors import FencedError, TwoPhaseError
 from twophase.ids import Attempt, Subtask
 from twophase.protocol.outcome import Committed
-from twophase.protocol.sink import ArrowSink, Sink
+from twophase.protocol.sink import OpenArrowSink, OpenSink
 from twophase.protocol.writer import SinkWriter
 from twophase.testing.contract.base import CLOSED
-from twophase.testing.contract.fence_race import FenceRace
 from twophase.testing.contract.sink import SinkContract
-from twophase.testing.contract.stepping import LINES_AT_MOST, spread
-from twophase.testing.harness import SinkHarness, identity, transaction_id
+from twophase.testing.contract.stepping import LINES_AT_MOST, Lines, spread
+from twophase.testing.harness import (
+    FIRST,
+    Identity,
+    SinkHarness,
+    identity,
+    new_writer,
+    transaction_id,
+)
+
+# A fence may wait for something that the writer holds, such as a lock; then the writer goes on
+# while the fence waits.
+_FENCE_WAITS_S = 0.2
+_FENCE_TRIES = 3
+
+
+class FenceRace:
+    """Races of one sink, each in its own generation and checkpoint.
+
+    Args:
+        sink: open, and fenced for the first attempt.
+        batch: the rows that are written.
+    """
+
+    def __init__(self, sink: OpenArrowSink, batch: pa.RecordBatch) -> None:
+        self._sink = sink
+        self._batch = batch
+        self._generation = FIRST.generation
+
+    def count_lines(self) -> int:
+        """Return how many lines `pre_commit` runs when nothing interferes."""
+        pieces: list[Identity] = []
+        count = self._write(lambda _: None, pieces)
+        assert count, "the writer's pre_commit is no Python code that can be stopped at a line"
+        assert pieces == [identity(piece) for piece in self._sink.in_doubt()]
+        self._sink.abort(self._sink.in_doubt())
+        return count
+
+    def run(self, line: int) -> list[Identity]:
+        """Raise the fence with a writer stopped before `line`; return pieces its scan missed."""
+        made: list[Identity] = []
+        standing, go_on = threading.Event(), threading.Event()
+
+        def stand(at: int) -> None:
+            if at == line:
+                standing.set()
+                go_on.wait()
+
+        def write() -> None:
+            try:
+                with suppress(Exception):  # a closed writer may raise anything
+                    self._write(stand, made)
+            finally:
+                standing.set()
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        standing.wait()
+        timer = threading.Timer(_FENCE_WAITS_S, go_on.set)
+        timer.start()
+        try:
+            self._generation += 1
+            found = self._close_below(Attempt(self._generation, 1))
+        finally:
+            timer.cancel()
+            go_on.set()
+            writer.join()
+        left = self._sink.in_doubt()
+        self._sink.abort(left)
+        return sorted({*made, *map(identity, left)} - found)
+
+    def _close_below(self, attempt: Attempt) -> set[Identity]:
+        """Return the pieces found while the fence was raised, and by the scan after it."""
+        found: set[Identity] = set()
+        for _ in range(_FENCE_TRIES):
+            try:
+                self._sink.fence(attempt)
+            except FencedError:
+                raise
+            except TwoPhaseError:
+                # a piece that appeared meanwhile blocks the fence, and has to be removed first
+                pieces = self._sink.in_doubt()
+                found |= {identity(piece) for piece in pieces}
+                self._sink.abort(pieces)
+            else:
+                return found | {identity(piece) for piece in self._sink.in_doubt()}
+        raise AssertionError(f"the fence could not be raised in {_FENCE_TRIES} tries")
+
+    def _write(self, at_line: Callable[[int], None], made: list[Identity]) -> int:
+        attempt = Attempt(self._generation, 1)
+        writer = new_writer(
+            self._sink, transaction_id(self._generation, attempt), Subtask(0, self._generation)
+        )
+        try:
+            writer.write(self._batch)
+            with Lines(writer, "pre_commit", at_line) as lines:
+                piece = writer.pre_commit()
+        except BaseException:
+            writer.abort()
+            raise
+        if piece is not None:
+            made.append(identity(piece))
+        return lines.count
 
 
 class ArrowSinkContract(SinkContract):
     """The contract of sinks whose rows are written by the executors."""
 
     @pytest.fixture
-    def arrow(self, sink: Sink) -> ArrowSink:
-        """Return the opened sink as an `ArrowSink`."""
-        assert isinstance(sink, ArrowSink)
+    def arrow(self, sink: OpenSink) -> OpenArrowSink:
+        """Return the open sink as an `OpenArrowSink`."""
+        assert isinstance(sink, OpenArrowSink)
         return sink
 
     def test_a_task_without_rows_leaves_nothing(
-        self, harness: SinkHarness, arrow: ArrowSink
+        self, harness: SinkHarness, arrow: OpenArrowSink
     ) -> None:
-        assert arrow.writer(transaction_id(), Subtask(0, 0)).pre_commit() is None
+        assert new_writer(arrow, transaction_id(), Subtask(0, 0)).pre_commit() is None
         assert arrow.in_doubt() == []
 
-    def test_an_opened_sink_works_after_pickling(
-        self, harness: SinkHarness, arrow: ArrowSink
-    ) -> None:
-        # our own bytes, as Spark would send them
-        copy = pickle.loads(pickle.dumps(arrow))  # noqa: S301
-        committables = self.prepare(harness, copy, range(5))
-        assert self.commit(arrow, committables) == [Committed()]
-        assert self.ids_visible(harness) == [0, 1, 2, 3, 4]
-
-    def test_many_batches_make_one_piece(self, harness: SinkHarness, arrow: ArrowSink) -> None:
-        writer = arrow.writer(transaction_id(), Subtask(0, 0))
+    def test_many_batches_make_one_piece(self, harness: SinkHarness, arrow: OpenArrowSink) -> None:
+        writer = new_writer(arrow, transaction_id(), Subtask(0, 0))
         for start in range(0, 50, 10):
             writer.write(self.batch(harness, range(start, start + 10)))
         committable = writer.pre_commit()
@@ -53,7 +147,7 @@ class ArrowSinkContract(SinkContract):
         assert self.ids_visible(harness) == list(range(50))
 
     def test_pieces_of_all_subtasks_are_committed_together(
-        self, harness: SinkHarness, arrow: ArrowSink
+        self, harness: SinkHarness, arrow: OpenArrowSink
     ) -> None:
         pieces = [
             self.prepare(
@@ -65,8 +159,10 @@ class ArrowSinkContract(SinkContract):
         assert self.commit(arrow, pieces) == [Committed()] * 3
         assert self.ids_visible(harness) == list(range(30))
 
-    def test_an_aborted_writer_leaves_nothing(self, harness: SinkHarness, arrow: ArrowSink) -> None:
-        writer = arrow.writer(transaction_id(), Subtask(0, 0))
+    def test_an_aborted_writer_leaves_nothing(
+        self, harness: SinkHarness, arrow: OpenArrowSink
+    ) -> None:
+        writer = new_writer(arrow, transaction_id(), Subtask(0, 0))
         writer.write(self.batch(harness, range(5)))
         writer.abort()
         assert arrow.in_doubt() == []
@@ -76,9 +172,9 @@ class ArrowSinkContract(SinkContract):
         "closed_by", [Attempt(2, 1), Attempt(1, 2)], ids=["next driver", "next attempt"]
     )
     def test_a_late_writer_cannot_pre_commit(
-        self, harness: SinkHarness, arrow: ArrowSink, closed_by: Attempt
+        self, harness: SinkHarness, arrow: OpenArrowSink, closed_by: Attempt
     ) -> None:
-        late = arrow.writer(transaction_id(), Subtask(0, 0))
+        late = new_writer(arrow, transaction_id(), Subtask(0, 0))
         late.write(self.batch(harness, range(5)))
         arrow.fence(closed_by)
         with pytest.raises(CLOSED):
@@ -91,9 +187,9 @@ class ArrowSinkContract(SinkContract):
         "closed_by", [Attempt(2, 1), Attempt(1, 2)], ids=["next driver", "next attempt"]
     )
     def test_a_writer_made_before_the_fence_cannot_begin_after_it(
-        self, harness: SinkHarness, arrow: ArrowSink, closed_by: Attempt
+        self, harness: SinkHarness, arrow: OpenArrowSink, closed_by: Attempt
     ) -> None:
-        late = arrow.writer(transaction_id(), Subtask(0, 0))
+        late = new_writer(arrow, transaction_id(), Subtask(0, 0))
         arrow.fence(closed_by)
         with pytest.raises(CLOSED):
             self._write_all(late, self.batch(harness, range(5)))
@@ -101,9 +197,9 @@ class ArrowSinkContract(SinkContract):
         assert arrow.in_doubt() == []
 
     def test_an_abandoned_writer_is_gone_after_the_fence(
-        self, harness: SinkHarness, arrow: ArrowSink
+        self, harness: SinkHarness, arrow: OpenArrowSink
     ) -> None:
-        abandoned = arrow.writer(transaction_id(), Subtask(0, 0))
+        abandoned = new_writer(arrow, transaction_id(), Subtask(0, 0))
         abandoned.write(self.batch(harness, range(5)))
         arrow.fence(Attempt(2, 1))
         committables = self.prepare(harness, arrow, range(5), transaction_id(0, Attempt(2, 1)))
@@ -112,7 +208,7 @@ class ArrowSinkContract(SinkContract):
         abandoned.abort()
 
     def test_the_new_generation_writes_the_same_rows(
-        self, harness: SinkHarness, arrow: ArrowSink
+        self, harness: SinkHarness, arrow: OpenArrowSink
     ) -> None:
         self.prepare(harness, arrow, range(5))
         again = self.opened(harness)
@@ -124,7 +220,7 @@ class ArrowSinkContract(SinkContract):
         assert self.ids_visible(harness) == [0, 1, 2, 3, 4]
 
     def test_attempts_of_one_task_are_pieces_apart(
-        self, harness: SinkHarness, arrow: ArrowSink
+        self, harness: SinkHarness, arrow: OpenArrowSink
     ) -> None:
         """Spark may run a task again, or twice at once: a checkpoint has one attempt's result."""
         loser = self.prepare(harness, arrow, range(10, 13), subtask=Subtask(0, 1))
@@ -135,7 +231,7 @@ class ArrowSinkContract(SinkContract):
         assert list(map(identity, arrow.in_doubt())) == list(map(identity, loser))
 
     def test_abort_of_one_piece_leaves_the_others_of_its_attempt(
-        self, harness: SinkHarness, arrow: ArrowSink
+        self, harness: SinkHarness, arrow: OpenArrowSink
     ) -> None:
         loser = self.prepare(harness, arrow, range(10, 13), subtask=Subtask(0, 1))
         again = self.prepare(harness, arrow, range(3), subtask=Subtask(0, 2))
@@ -146,7 +242,7 @@ class ArrowSinkContract(SinkContract):
         assert self.ids_visible(harness) == list(range(6))
 
     def test_abort_of_one_piece_leaves_what_is_committed_of_its_attempt(
-        self, harness: SinkHarness, arrow: ArrowSink
+        self, harness: SinkHarness, arrow: OpenArrowSink
     ) -> None:
         winner = self.prepare(harness, arrow, range(3), subtask=Subtask(0, 2))
         loser = self.prepare(harness, arrow, range(10, 13), subtask=Subtask(0, 1))
@@ -156,7 +252,7 @@ class ArrowSinkContract(SinkContract):
         assert arrow.in_doubt() == []
 
     def test_a_fence_between_any_two_lines_of_pre_commit_counts(
-        self, harness: SinkHarness, arrow: ArrowSink
+        self, harness: SinkHarness, arrow: OpenArrowSink
     ) -> None:
         """Raise the fence while a writer is stopped at a line of `pre_commit`, at each in turn.
 

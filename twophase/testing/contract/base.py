@@ -1,4 +1,4 @@
-"""The base of the contract tests: an opened sink, and calls as the coordinator makes them."""
+"""The base of the contract tests: an open sink, and calls as the coordinator makes them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from twophase.errors import DeclinedError, FencedError
 from twophase.ids import Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome, RetryLater
-from twophase.protocol.sink import CommitRequest, Predecessor, Sink, SinkContext
+from twophase.protocol.sink import CommitRequest, OpenSink, Predecessor, SinkContext
 from twophase.testing.harness import FIRST, JOB, LINEAGE, SINK, SinkHarness, transaction_id
 
 CLOSED = (FencedError, DeclinedError)
@@ -27,21 +27,31 @@ class ContractBase:
         raise NotImplementedError("override the fixture 'harness'")
 
     @pytest.fixture
-    def sink(self, harness: SinkHarness) -> Iterable[Sink]:
-        """An opened sink, fenced for generation 1."""
+    def sink(self, harness: SinkHarness) -> Iterable[OpenSink]:
+        """An open sink, fenced for generation 1."""
         sink = self.opened(harness)
         sink.fence(FIRST)
         yield sink
         sink.close()
 
     @staticmethod
-    def opened(
+    def context(
         harness: SinkHarness, job: str = JOB, sink: str = SINK, schema: pa.Schema | None = None
-    ) -> Sink:
-        """Return a new sink object, opened."""
-        new = harness.new_sink()
-        new.open(SinkContext(job=job, sink=sink, schema=schema or harness.schema, parallelism=4))
-        return new
+    ) -> SinkContext:
+        """Return the context of a job whose rows have the columns `schema`, or the harness's."""
+        return SinkContext(job, sink, schema or harness.schema, parallelism=4)
+
+    @classmethod
+    def opened(
+        cls, harness: SinkHarness, job: str = JOB, sink: str = SINK, schema: pa.Schema | None = None
+    ) -> OpenSink:
+        """Open a new sink."""
+        return harness.new_sink().open(cls.context(harness, job, sink, schema))
+
+    @staticmethod
+    def opened_for_repair(harness: SinkHarness) -> OpenSink:
+        """Open a new sink without columns: no rows will follow."""
+        return harness.new_sink().open(SinkContext(JOB, SINK, None, parallelism=0))
 
     @staticmethod
     def batch(harness: SinkHarness, ids: Iterable[int]) -> pa.RecordBatch:
@@ -52,7 +62,7 @@ class ContractBase:
     def prepare(
         cls,
         harness: SinkHarness,
-        sink: Sink,
+        sink: OpenSink,
         ids: Iterable[int],
         transaction: TransactionId | None = None,
         subtask: Subtask | None = None,
@@ -64,7 +74,7 @@ class ContractBase:
 
     @staticmethod
     def commit(
-        sink: Sink, committables: Sequence[Committable], predecessor: Predecessor | None = None
+        sink: OpenSink, committables: Sequence[Committable], predecessor: Predecessor | None = None
     ) -> list[CommitOutcome]:
         """Commit until no outcome is `RetryLater`, as the coordinator does."""
         for retries in range(_COMMIT_TRIES):
@@ -79,7 +89,7 @@ class ContractBase:
     def written(
         cls,
         harness: SinkHarness,
-        sink: Sink,
+        sink: OpenSink,
         ids_by_checkpoint: Iterable[tuple[int, list[int]]],
         lineage: str = LINEAGE,
         job: str = JOB,

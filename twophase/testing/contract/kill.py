@@ -12,9 +12,10 @@ be an `ArrowSink`.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,13 +23,35 @@ import pytest
 
 from twophase.protocol.sink import ArrowSink
 from twophase.testing.contract.base import ContractBase
-from twophase.testing.contract.driver_process import run_driver
 from twophase.testing.contract.kill_driver import FIRST_CHECKPOINT, Doom, Job, drive
 from twophase.testing.contract.stepping import LINES_AT_MOST, spread
 from twophase.testing.harness import SinkHarness
 
 _CHECKPOINTS, _TASKS, _ROWS = 3, 2, 3
 _STARTS = 4
+_DRIVER_TIMEOUT_S = 120
+
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload(["twophase.testing.contract.kill_driver"])
+
+
+def run_driver(run: Callable[..., None], *given: Any) -> tuple[int | None, Any]:
+    """Run one driver and its workers, including late ones, to their end."""
+    ours, reports = _processes.Pipe(duplex=False)
+    process = _processes.Process(target=run, args=(*given, reports), daemon=True)
+    process.start()
+    reports.close()
+    found: Any = None
+    with ours:
+        try:
+            while ours.poll(_DRIVER_TIMEOUT_S):
+                found = ours.recv()
+            process.kill()
+            found = f"it hung for {_DRIVER_TIMEOUT_S} s"
+        except EOFError:
+            pass  # the driver and all workers have ended
+    process.join()
+    return process.exitcode, found
 
 
 class SinkKillContract(ContractBase):

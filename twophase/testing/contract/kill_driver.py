@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import signal
 import sys
 import traceback
@@ -37,7 +36,7 @@ from twophase.events import Observers
 from twophase.failpoints import arm, failpoint
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
-from twophase.protocol.sink import ArrowSink, CanRewind, SinkContext
+from twophase.protocol.sink import ArrowSink, CanRewind, OpenArrowSink, SinkContext
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.storage import LocalStorage
 from twophase.testing.contract.stepping import Lines
@@ -71,7 +70,7 @@ class Job:
 
     Attributes:
         folder: the job's folder, with the log of failpoints beside it.
-        sink: not opened.
+        sink: as a job declares it.
         batches: for each checkpoint the rows of each of its tasks.
         environment: variables of the process, such as a password that the sink's options name.
     """
@@ -103,7 +102,7 @@ class Rewind:
     """The input of a driver that rewinds a sink.
 
     Attributes:
-        sink: not opened.
+        sink: as a job declares it.
         keep: as `CanRewind` takes it.
         attempt: of the driver.
         line: the driver is killed before this line of `rewind`; 0 counts them and kills nobody.
@@ -122,15 +121,14 @@ class Rewind:
 def rewind(given: Rewind, reports: Connection) -> None:
     """Rewind as recovery does, or be killed. Send errors and the number of lines to `reports`."""
     os.environ.update(given.environment)
-    sink = given.sink
 
     def die_at(line: int) -> None:
         if line == given.line:
             os.kill(os.getpid(), signal.SIGKILL)
 
     try:
+        sink = given.sink.open(SinkContext(JOB, SINK, given.schema, parallelism=1))
         assert isinstance(sink, CanRewind)
-        sink.open(SinkContext(JOB, SINK, given.schema, parallelism=1))
         sink.check_rewind(given.keep)
         sink.fence(given.attempt)
         with Lines(sink, "rewind", die_at) as lines:
@@ -148,13 +146,13 @@ class _Driver:
         self._doom = doom
         self._declines = doom.declines
         self._tasks = 0
-        job.sink.open(
+        self._sink = job.sink.open(
             SinkContext(JOB, SINK, job.batches[0][0].schema, parallelism=len(job.batches[0]))
         )
         settings = {"checkpointLocation": str(job.folder), "checkpoint.tolerable_failures": 3}
         options = JobOptions.parse(settings, "kill test")
         context = JobContext(
-            JOB, LocalStorage(job.folder), {SINK: job.sink}, options, Observers(), SystemClock()
+            JOB, LocalStorage(job.folder), {SINK: self._sink}, options, Observers(), SystemClock()
         )
         self._coordinator = CheckpointCoordinator(
             context, snapshot=lambda _, frozen: {"sources": [{"entries": list(frozen.end)}]}
@@ -170,14 +168,14 @@ class _Driver:
         for number in range(first, FIRST_CHECKPOINT + len(self._job.batches)):
             lines += self._armed(number) if number == ARMED_IN else self._checkpoint(number)
         coordinator.close()
-        self._job.sink.close()
+        self._sink.close()
         return lines
 
     def _armed(self, number: int) -> int:
         arm(self._doom.failpoints)
         if not self._doom.method:
             return self._checkpoint(number)
-        with Lines(self._job.sink, self._doom.method, self._die_at) as lines:
+        with Lines(self._sink, self._doom.method, self._die_at) as lines:
             self._checkpoint(number)
         return lines.count
 
@@ -198,7 +196,7 @@ class _Driver:
         for index, batch in enumerate(self._job.batches[pending.checkpoint - FIRST_CHECKPOINT]):
             self._tasks += 1
             workers.append(
-                _start_worker(self._job.sink, transaction, Subtask(index, self._tasks), batch)
+                _start_worker(self._sink, transaction, Subtask(index, self._tasks), batch)
             )
         answers = [_wait_for(*worker) for worker in workers]
         if not all(answers):
@@ -210,7 +208,7 @@ class _Driver:
 
 
 def _start_worker(
-    sink: ArrowSink, transaction: TransactionId, subtask: Subtask, batch: pa.RecordBatch
+    sink: OpenArrowSink, transaction: TransactionId, subtask: Subtask, batch: pa.RecordBatch
 ) -> tuple[int, int]:
     """Fork a worker; return its process id and the descriptor that its answer is read from."""
     answer, ours = os.pipe()
@@ -221,9 +219,7 @@ def _start_worker(
     code = 1
     try:
         sys.settrace(None)
-        # our own bytes, as Spark would send them
-        copy = pickle.loads(pickle.dumps(sink))  # noqa: S301
-        piece = _write(copy, transaction, subtask, batch)
+        piece = _write(sink, transaction, subtask, batch)
         os.write(ours, json.dumps(piece.to_json()).encode())
         code = 0
     except BaseException:  # noqa: BLE001 - a worker ends here, whatever happens
@@ -233,7 +229,7 @@ def _start_worker(
 
 
 def _write(
-    sink: ArrowSink, transaction: TransactionId, subtask: Subtask, batch: pa.RecordBatch
+    sink: OpenArrowSink, transaction: TransactionId, subtask: Subtask, batch: pa.RecordBatch
 ) -> Committable:
     piece = write_piece(sink, transaction, subtask, batch)
     failpoint("C03")

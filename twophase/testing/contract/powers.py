@@ -10,14 +10,22 @@ The sink has to be able to rewind with the harness's options.
 
 from __future__ import annotations
 
+import os
+import signal
+from typing import ClassVar
+
 import pytest
 
 from twophase.errors import FencedError
 from twophase.ids import Attempt
 from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost
-from twophase.protocol.sink import CanRewind, Predecessor, Sink
+from twophase.protocol.sink import ArrowSink, CanRewind, OpenSink, Predecessor
 from twophase.testing.contract.base import ContractBase
+from twophase.testing.contract.kill import run_driver
+from twophase.testing.contract.kill_driver import Rewind, rewind
+from twophase.testing.contract.stepping import LINES_AT_MOST, spread
 from twophase.testing.harness import (
+    FIRST,
     JOB,
     LINEAGE,
     OTHER_LINEAGE,
@@ -34,7 +42,7 @@ class RewindContract(ContractBase):
     """Rows and proofs after the checkpoint go; everything else stays."""
 
     @staticmethod
-    def rewind(sink: Sink, keep: dict[str, int], attempt: Attempt = RESTORING) -> None:
+    def rewind(sink: OpenSink, keep: dict[str, int], attempt: Attempt = RESTORING) -> None:
         """Rewind as recovery does: checked before the fence, called behind it."""
         assert isinstance(sink, CanRewind)
         sink.check_rewind(keep)
@@ -42,7 +50,7 @@ class RewindContract(ContractBase):
         sink.rewind(keep, attempt)
 
     def test_a_rewind_removes_what_was_committed_after_the_checkpoint(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         self.written(harness, sink, [(3, [0, 1]), (4, [2]), (5, [3, 4]), (7, [5])])
         self.rewind(sink, {LINEAGE: 4})
@@ -50,7 +58,7 @@ class RewindContract(ContractBase):
         assert self.opened(harness).history().committed == {LINEAGE: 4}
 
     def test_a_rewind_removes_lineages_that_are_not_kept(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         self.written(harness, sink, [(3, [0]), (4, [1])])
         self.written(harness, sink, [(1, [2]), (2, [3])], OTHER_LINEAGE)
@@ -59,7 +67,7 @@ class RewindContract(ContractBase):
         assert self.opened(harness).history().committed == {LINEAGE: 3}
 
     def test_a_rewind_keeps_each_lineage_up_to_its_own_end(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         self.written(harness, sink, [(8, [0]), (9, [1])])
         self.written(harness, sink, [(1, [2]), (2, [3]), (3, [4])], OTHER_LINEAGE)
@@ -68,7 +76,7 @@ class RewindContract(ContractBase):
         assert self.opened(harness).history().committed == {LINEAGE: 9, OTHER_LINEAGE: 2}
 
     def test_a_rewind_removes_what_only_the_mark_proves(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         self.written(harness, sink, [(3, [0]), (4, [1])])
         sink.subsume(LINEAGE, 4)
@@ -79,7 +87,7 @@ class RewindContract(ContractBase):
         assert self.opened(harness).history().committed == {LINEAGE: 3}
 
     def test_a_rewind_keeps_the_proofs_of_what_stays(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         folded, kept, _ = self.written(harness, sink, [(2, [0]), (3, [1]), (4, [2])])
         sink.subsume(LINEAGE, 2)
@@ -89,7 +97,7 @@ class RewindContract(ContractBase):
         assert self.ids_visible(harness) == [0, 1]
 
     def test_a_piece_that_was_taken_back_is_never_called_committed(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         _, taken = self.written(harness, sink, [(3, [0]), (4, [1])])
         sink.subsume(LINEAGE, 4)
@@ -98,7 +106,7 @@ class RewindContract(ContractBase):
         assert self.ids_visible(harness) == [0]
 
     def test_a_restored_lineage_writes_the_rows_again(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         self.written(harness, sink, [(3, [0]), (4, [1])])
         self.rewind(sink, {LINEAGE: 3})
@@ -111,7 +119,7 @@ class RewindContract(ContractBase):
 
     @pytest.mark.parametrize("whose", ["job", "sink"])
     def test_a_rewind_leaves_rows_and_proofs_of_others(
-        self, harness: SinkHarness, sink: Sink, whose: str
+        self, harness: SinkHarness, sink: OpenSink, whose: str
     ) -> None:
         names = {"job": JOB, "sink": SINK} | {whose: "other"}
         other = self.opened(harness, **names)
@@ -125,7 +133,7 @@ class RewindContract(ContractBase):
         assert other.history().committed == {LINEAGE: 5}
         other.close()
 
-    def test_a_rewind_is_idempotent(self, harness: SinkHarness, sink: Sink) -> None:
+    def test_a_rewind_is_idempotent(self, harness: SinkHarness, sink: OpenSink) -> None:
         self.written(harness, sink, [(3, [0]), (4, [1])])
         self.rewind(sink, {LINEAGE: 3})
         self.rewind(self.opened(harness), {LINEAGE: 3}, Attempt(3, 0))
@@ -133,14 +141,16 @@ class RewindContract(ContractBase):
         assert sink.history().committed == {LINEAGE: 3}
 
     def test_a_rewind_of_what_is_not_ahead_changes_nothing(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         self.written(harness, sink, [(3, [0]), (4, [1])])
         self.rewind(sink, {LINEAGE: 9})
         assert self.ids_visible(harness) == [0, 1]
         assert sink.history().committed == {LINEAGE: 4}
 
-    def test_the_check_of_a_rewind_changes_nothing(self, harness: SinkHarness, sink: Sink) -> None:
+    def test_the_check_of_a_rewind_changes_nothing(
+        self, harness: SinkHarness, sink: OpenSink
+    ) -> None:
         self.written(harness, sink, [(3, [0]), (4, [1])])
         before = sink.history()
         assert isinstance(sink, CanRewind)
@@ -149,7 +159,7 @@ class RewindContract(ContractBase):
         assert self.opened(harness).history() == before
 
     def test_a_driver_that_was_fenced_rewinds_nothing(
-        self, harness: SinkHarness, sink: Sink
+        self, harness: SinkHarness, sink: OpenSink
     ) -> None:
         self.written(harness, sink, [(3, [0]), (4, [1])])
         assert isinstance(sink, CanRewind)
@@ -161,7 +171,57 @@ class RewindContract(ContractBase):
         assert newer.history().committed == {LINEAGE: 4}
         newer.close()
 
-    def test_a_rewind_leaves_the_fence(self, harness: SinkHarness, sink: Sink) -> None:
+    def test_a_rewind_leaves_the_fence(self, harness: SinkHarness, sink: OpenSink) -> None:
         self.written(harness, sink, [(3, [0]), (4, [1])])
         self.rewind(sink, {LINEAGE: 3})
         assert self.opened(harness).history().generation == RESTORING.generation
+
+
+class RewindKillContract(ContractBase):
+    """Wherever a rewind dies, the next driver finds it undone or ends it.
+
+    Attributes:
+        lines_at_most: the number of lines of `rewind` to test; a longer one is sampled in even
+            steps.
+    """
+
+    lines_at_most: ClassVar[int] = LINES_AT_MOST
+
+    def test_a_kill_at_any_line_of_a_rewind_is_made_good(self, harness: SinkHarness) -> None:
+        """The next driver finds the sink ahead, or all of it taken back; it rewinds again."""
+        lines = self._rewound(harness)
+        assert lines, "rewind is no Python code that can be stopped at a line"
+        for line in spread(lines, self.lines_at_most):
+            self._rewound(harness.elsewhere(), line)
+
+    def _rewound(self, harness: SinkHarness, line: int = 0) -> int:
+        """Kill a rewind before a line, then rewind again; return how many lines there are."""
+        sink = self.opened(harness)
+        sink.fence(FIRST)
+        self.written(harness, sink, [(3, [0, 1]), (4, [2])])
+        sink.subsume(LINEAGE, 4)
+        self.written(harness, sink, [(5, [3])])
+        sink.close()
+        found = 0
+        for driver in range(1 + bool(line)):
+            code, found = run_driver(rewind, self._rewind(harness, driver, line))
+            killed = bool(line) and driver == 0
+            assert code == (-signal.SIGKILL if killed else 0), f"line {line}: {code}: {found}"
+            self._check_rewound(harness, f"killed before line {line} of rewind", done=not killed)
+        return int(found)
+
+    @staticmethod
+    def _rewind(harness: SinkHarness, driver: int, line: int) -> Rewind:
+        sink, attempt = harness.new_sink(), Attempt(2 + driver, 0)
+        assert isinstance(sink, ArrowSink)
+        line_of = 0 if driver else line
+        return Rewind(sink, {LINEAGE: 3}, attempt, line_of, harness.schema, dict(os.environ))
+
+    def _check_rewound(self, harness: SinkHarness, after: str, *, done: bool) -> None:
+        sink = self.opened(harness)
+        ids, committed = self.ids_visible(harness), sink.history().committed
+        sink.close()
+        assert done <= (ids == [0, 1]), after
+        assert done <= (committed == {LINEAGE: 3}), after
+        assert ids[:2] == [0, 1], after
+        assert committed[LINEAGE] > 3 or ids == [0, 1], f"{after}: rows are left, and no proof"
