@@ -74,8 +74,7 @@ class TablesWorld(World):
         return [row["id"] for row in self.tables[name].rows_visible()]
 
     def waiting(self, name: str) -> int:
-        sink = self.sink(name)
-        sink.open(SinkContext("orders", name, self.schema, 2))
+        sink = self.sink(name).open(SinkContext("orders", name, self.schema, 2))
         found = sink.in_doubt()
         sink.close()
         return len(found)

@@ -241,3 +241,35 @@ def _collect(actions: Iterable[Any]) -> Marks:
             raise UnreadableLogError(f"the action txn {action!r}, once more or of other types")
         found[app_id] = Mark(version, updated_ms)
     return found
+
+
+class LogFiles:
+    """Reads each file once while Delta lists it unchanged, so mostly the new commits only.
+
+    Args:
+        storage: the table's storage.
+    """
+
+    def __init__(self, storage: Reads) -> None:
+        self._storage = storage
+        self._known: dict[LogFile, Marks] = {}  # only of the last segment
+
+    def transactions(self, segment: LogSegment, forgotten_until_ms: int | None) -> dict[str, int]:
+        """Return the version of every application id.
+
+        Args:
+            segment: the files of a snapshot.
+            forgotten_until_ms: see `replay`.
+
+        Raises:
+            UnreadableLogError: the log is not as this reader knows it.
+        """
+        segment.check()
+        known = self._known
+        marks = {
+            file: known[file] if file in known else read_marks(file, self._storage)
+            for file in segment.files
+        }
+        check_parts([marks[file] for file in segment.checkpoint_files])
+        self._known = marks
+        return replay(marks.values(), forgotten_until_ms)

@@ -38,11 +38,12 @@ from twophase.sinks.common.rewind_point import Kept
 from twophase.sinks.delta.features import refusals
 from twophase.sinks.delta.fence import Fence
 from twophase.sinks.delta.high_water_marks import Marks
-from twophase.sinks.delta.log import Log, Snapshot, Transaction
+from twophase.sinks.delta.log import Log, Snapshot
 from twophase.sinks.delta.names import Owner, piece_of
 from twophase.sinks.delta.orphans import Orphans
-from twophase.sinks.delta.table import BoundSink
+from twophase.sinks.delta.table import DeltaTable
 from twophase.sinks.delta.table_lock import JvmLockedError
+from twophase.sinks.delta.transaction import Transaction
 
 _TRIES = 10
 _FIRST_LOOK = 64
@@ -55,23 +56,23 @@ class Rewind:
     """Takes back what `keep` does not keep.
 
     Args:
-        bound: the result of `open`.
+        table: the table of the job's sink.
         keep: see `CanRewind`.
     """
 
-    def __init__(self, bound: BoundSink, keep: Mapping[str, int]) -> None:
-        self._bound_sink = bound
-        self._owner = bound.owner
+    def __init__(self, table: DeltaTable, keep: Mapping[str, int]) -> None:
+        self._table = table
+        self._owner = table.owner
         self._keep = Kept(keep)
 
     def check(self, snapshot: Snapshot) -> Sequence[str]:
         """See `CanRewind.check_rewind`; return Delta's action of each file to remove."""
-        self._bound_sink.check(snapshot)
+        self._table.check_unchanged(snapshot)
         ahead = self._ahead(snapshot)
         if not ahead:
             return []
         try:
-            added = LogSearch(self._owner, self._bound_sink.log, self._keep).added(snapshot, ahead)
+            added = LogSearch(self._owner, self._table.log, self._keep).added(snapshot, ahead)
         except UnprovenError as error:
             raise self._refused(str(error)) from error
         if added and snapshot.is_append_only:
@@ -112,17 +113,17 @@ class Rewind:
         Raises:
             FencedError: it has.
         """
-        transaction = self._bound_sink.log.transaction()
-        self._bound_sink.check(transaction.snapshot)
+        transaction = self._table.transactions.begin()
+        self._table.check_unchanged(transaction.snapshot)
         transaction.defer_checkpoint()
         transaction.watch(self._owner.fence_id)
-        fence = Fence(self._bound_sink).read(transaction.snapshot)
+        fence = Fence(self._table).read(transaction.snapshot)
         if attempt.is_closed_by(fence):
             raise self._fenced(fence or Attempt(0, 0), attempt)
         return transaction
 
     def _ahead(self, snapshot: Snapshot) -> dict[str, int]:
-        return self._keep.beyond(self._bound_sink.committed(snapshot))
+        return self._keep.beyond(self._table.committed(snapshot))
 
     def _lowered(self, snapshot: Snapshot) -> dict[str, int]:
         """Return the version to give to the application id of each lineage that is ahead."""
@@ -146,7 +147,7 @@ class Rewind:
         attempt: Attempt,
     ) -> None:
         """Step 2. If another process has replaced the commit, the next look at the log tells."""
-        log, owner = self._bound_sink.log, self._owner
+        log, owner = self._table.log, self._owner
         for app_id in lowered:
             transaction.watch(app_id)
         taken_back = {owner.lineage_of(app_id): version for app_id, version in lowered.items()}
@@ -159,18 +160,19 @@ class Rewind:
             }
         }
         with log.storage.commit_lock():
-            log.shows(transaction.remove(added, lowered, attempt.generation, note), transaction)
+            version = transaction.remove(added, lowered, attempt.generation, note)
+            log.shows(version, transaction.nonce)
 
     def _forget_records(self, snapshot: Snapshot) -> None:
         """Remove what is left of committed pieces: no later fold names their lineages."""
         for lineage, checkpoint in self._ahead(snapshot).items():
-            Orphans(self._bound_sink).forget_committed(lineage, checkpoint)
+            Orphans(self._table).forget_committed(lineage, checkpoint)
 
     def _remove_marks(self, snapshot: Snapshot) -> None:
         """Step 3. Only what that snapshot proves to be taken back: a newer driver may go on."""
-        Marks(self._owner, self._bound_sink.log.storage).remove_after(self._keep, snapshot)
+        Marks(self._owner, self._table.log.storage).remove_after(self._keep, snapshot)
         for lineage in self._keep.last:
-            self._bound_sink.mark(lineage, snapshot)
+            self._table.save_high_water_mark(lineage, snapshot)
 
     def _fenced(self, fence: Attempt, attempt: Attempt) -> FencedError:
         return driver_is_fenced(self._owner.job, self._owner.sink, fence, attempt)
@@ -178,7 +180,7 @@ class Rewind:
     def _cannot(self) -> str:
         return (
             f"Sink {self._owner.sink!r} of job {self._owner.job!r} cannot take its checkpoints "
-            f"back from {self._bound_sink.target}"
+            f"back from {self._table.target}"
         )
 
     def _refused(self, why: str) -> RestoreRefusedError:

@@ -33,12 +33,13 @@ from twophase.sinks.delta.ddl import add_columns
 from twophase.sinks.delta.features import refusals
 from twophase.sinks.delta.fence import Fence
 from twophase.sinks.delta.jvm import Jvm, messages
-from twophase.sinks.delta.log import Log, Snapshot, Transaction
+from twophase.sinks.delta.log import Log, Snapshot
 from twophase.sinks.delta.names import PieceName
 from twophase.sinks.delta.pieces import Pieces
 from twophase.sinks.delta.records import Intent, Manifest, data_file
 from twophase.sinks.delta.rows import REFUSED, fit, refusing
-from twophase.sinks.delta.table import BoundSink
+from twophase.sinks.delta.table import DeltaTable
+from twophase.sinks.delta.transaction import Transaction, Transactions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -58,22 +59,22 @@ class Staging:
     """Writes the rows of one checkpoint.
 
     Args:
-        bound: the result of `open`.
+        table: the table of the job's sink.
     """
 
-    def __init__(self, bound: BoundSink) -> None:
-        self._bound_sink = bound
-        self._pieces: Pieces = bound.pieces
-        self._fence = Fence(bound)
+    def __init__(self, table: DeltaTable) -> None:
+        self._table = table
+        self._pieces: Pieces = table.pieces
+        self._fence = Fence(table)
 
     def pre_commit(self, batch: DataFrame, transaction: TransactionId) -> list[Committable]:
-        """See `BatchSink.pre_commit`."""
+        """See `OpenBatchSink.pre_commit`."""
         jvm = Jvm(batch.sparkSession)
         with jvm.active():
-            log = Log(jvm, self._bound_sink.log.storage.root)
+            log = Log(jvm, self._table.log.storage.root)
             rows = self._fitted(batch, log)
-            begun = log.transaction()
-            self._bound_sink.check(begun.snapshot)
+            begun = Transactions(log).begin()
+            self._table.check_unchanged(begun.snapshot)
             name, intent = PieceName.of(transaction), self._announce(begun.snapshot, transaction)
             self._check_open(name, log, transaction)
             failpoint("C04")
@@ -84,12 +85,12 @@ class Staging:
                 return []
             self._pieces.finish(manifest)
             self._check_open(name, log, transaction)
-        return [manifest.committable(self._bound_sink.target)]
+        return [manifest.committable(self._table.target)]
 
     def _announce(self, snapshot: Snapshot, transaction: TransactionId) -> Intent:
         """Step 1."""
         committed = snapshot.noted_transactions.get(
-            self._bound_sink.owner.app_id(transaction.lineage), -1
+            self._table.owner.app_id(transaction.lineage), -1
         )
         if committed >= transaction.checkpoint:
             raise StopJobError(
@@ -106,7 +107,7 @@ class Staging:
         try:
             self._fence.check(log.snapshot(), transaction.attempt)
         except (FencedError, DeclinedError):
-            self._pieces.delete_data(self._pieces.get(name), self._bound_sink.folder_depth())
+            self._pieces.delete_data(self._pieces.get(name), self._table.folder_depth())
             self._pieces.forget(name)
             raise
 
@@ -126,24 +127,24 @@ class Staging:
             _check_name(action, prefix)
         manifest = Manifest(intent, begun.snapshot.shape, tuple(actions))
         if (
-            self._bound_sink.speculation
+            self._table.speculation
             or _has_empty_file(manifest)
             or begun.jvm.has_failed_tasks(prefix)
         ):
-            self._pieces.delete_unlisted(manifest, self._bound_sink.folder_depth())
+            self._pieces.delete_unlisted(manifest, self._table.folder_depth())
         return manifest
 
     def _fitted(self, batch: DataFrame, log: Log) -> DataFrame:
         """Return the rows with the table's types; add missing columns in a commit of its own."""
         snapshot = log.snapshot()
-        self._bound_sink.check(snapshot)
+        self._table.check_unchanged(snapshot)
         refused = refusals(snapshot.shape)
         found = fit(batch.schema, StructType.fromJson(json.loads(snapshot.schema)), snapshot.shape)
-        new = [] if self._bound_sink.merge_schema else found.missing
+        new = [] if self._table.merge_schema else found.missing
         missing = [f"column {field.name!r} is new" for field in new]
         if refused or found.problems or missing:
             raise StopJobError(
-                f"Sink {self._bound_sink.owner.sink!r}: the table was altered and the rows "
+                f"Sink {self._table.owner.sink!r}: the table was altered and the rows "
                 f"do not fit it any more: {'; '.join([*refused, *found.problems, *missing])}. "
                 "Nothing was written.",
                 remedy="undo the change, or change the rows, then start the job again.",

@@ -81,7 +81,7 @@ class Committer:
         self._stage = table.area.stage()
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
-        """See `Sink.commit`."""
+        """See `OpenSink.commit`."""
         failpoint("C12")
         pieces = [self._find(request.committable) for request in requests]
         for request, piece in zip(requests, pieces, strict=True):

@@ -24,7 +24,7 @@ _TRIES = 100
 
 
 def in_doubt(table: Table) -> Sequence[Committable]:
-    """See `Sink.in_doubt`."""
+    """See `OpenSink.in_doubt`."""
     return [_committable(table, name) for name in table.area.in_doubt()]
 
 
@@ -50,7 +50,7 @@ def _has_manifest(table: Table, piece: Committable) -> bool:
 
 
 def abort(table: Table, committables: Sequence[Committable]) -> None:
-    """See `Sink.abort`.
+    """See `OpenSink.abort`.
 
     A driver with another folder may have decided a piece, and be about to move its files. So a
     piece is set aside before the table is searched for it, and claimed before it is deleted.

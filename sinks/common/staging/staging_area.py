@@ -139,7 +139,7 @@ class StagingArea:
         return self.path / fence_name(fence)
 
     def raise_fence(self, attempt: Attempt) -> None:
-        """See `Sink.fence`."""
+        """See `OpenSink.fence`."""
         for _ in range(_TRIES):
             fence = self.fence()
             if fence.generation > attempt.generation:

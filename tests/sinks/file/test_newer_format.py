@@ -17,7 +17,7 @@ from twophase.ids import Attempt
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import Lost
 from twophase.protocol.record import digest
-from twophase.sinks.file.sink import FileSink
+from twophase.sinks.common.staging.open_sink import OpenStagedSink
 from twophase.sinks.hive.pending import Pending
 from twophase.testing.harness import LINEAGE
 
@@ -31,7 +31,7 @@ def renew(manifest: Path) -> bytes:
     return content
 
 
-USES: dict[str, Callable[[FileSink, Committable], object]] = {
+USES: dict[str, Callable[[OpenStagedSink, Committable], object]] = {
     "in doubt": lambda sink, _: sink.in_doubt(),
     "abort": lambda sink, piece: sink.abort([piece]),
 }
@@ -39,7 +39,7 @@ USES: dict[str, Callable[[FileSink, Committable], object]] = {
 
 @pytest.mark.parametrize("use", USES)
 def test_a_newer_manifest_stops_what_would_read_it_and_its_files_stay(
-    table: FileHarness, sink: FileSink, piece: Committable, use: str
+    table: FileHarness, sink: OpenStagedSink, piece: Committable, use: str
 ) -> None:
     renew(table.staged()[0] / "manifest")
     before = snapshot(table.path)
@@ -52,7 +52,7 @@ def test_a_newer_manifest_stops_what_would_read_it_and_its_files_stay(
 
 
 def test_a_decided_newer_piece_is_neither_lost_nor_damaged(
-    table: FileHarness, sink: FileSink, piece: Committable
+    table: FileHarness, sink: OpenStagedSink, piece: Committable
 ) -> None:
     """Its digest is the one that was decided."""
     manifest = table.staged()[0] / "manifest"
@@ -66,7 +66,7 @@ def test_a_decided_newer_piece_is_neither_lost_nor_damaged(
 
 
 def test_a_newer_piece_among_others_stops_the_cleanup_of_a_start(
-    table: FileHarness, sink: FileSink
+    table: FileHarness, sink: OpenStagedSink
 ) -> None:
     for number in range(2):
         table.write(sink, orders([number]), number)
@@ -78,7 +78,7 @@ def test_a_newer_piece_among_others_stops_the_cleanup_of_a_start(
     assert snapshot(table.path) == before
 
 
-def test_subsume_deletes_no_newer_proof(table: FileHarness, sink: FileSink) -> None:
+def test_subsume_deletes_no_newer_proof(table: FileHarness, sink: OpenStagedSink) -> None:
     for number in range(3):
         commit(sink, table.write(sink, orders([number]), number))
     done = sorted(table.path.glob("_twophase~*/fence-*/done/*"))
@@ -104,7 +104,7 @@ def test_a_newer_waiting_partition_stops_the_commit_and_stays(tmp_path: Path) ->
 
 
 def test_a_flipped_version_digit_of_a_decided_manifest_is_a_lost_piece(
-    table: FileHarness, sink: FileSink, piece: Committable
+    table: FileHarness, sink: OpenStagedSink, piece: Committable
 ) -> None:
     """Its digest says that it is damaged, so that a repair writes its rows again."""
     manifest = table.staged()[0] / "manifest"
