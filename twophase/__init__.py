@@ -10,10 +10,24 @@ from twophase.exports import lazy_exports
 
 if TYPE_CHECKING:
     from twophase.config import Options
-    from twophase.errors import DeclinedError, TwoPhaseError
+    from twophase.errors import (
+        ConfigError,
+        DeclinedError,
+        FencedError,
+        PreflightError,
+        RejectedRowsError,
+        RestoreRefusedError,
+        StopJobError,
+        TargetChangedError,
+        TargetUnreachableError,
+        TwoPhaseError,
+    )
     from twophase.events import Event
+    from twophase.failpoints import failpoint
+    from twophase.failure_reason import CheckpointFailureReason
     from twophase.ids import Attempt, Subtask, TransactionId
     from twophase.protocol.committable import Committable
+    from twophase.protocol.fencing import attempt_is_closed, driver_is_fenced
     from twophase.protocol.listener import (
         CheckpointedFunction,
         CheckpointListener,
@@ -32,10 +46,20 @@ if TYPE_CHECKING:
     from twophase.protocol.sink import (
         ArrowSink,
         BatchSink,
+        CanRewind,
         CommitRequest,
+        NamesPieces,
+        OpenArrowSink,
+        OpenBatchSink,
+        OpenSink,
+        Predecessor,
         Sink,
         SinkContext,
         SinkHistory,
+        TellsUnfinished,
+        WriterFactory,
+        another_target,
+        predecessor_missing,
     )
     from twophase.protocol.writer import SinkWriter
     from twophase.runtime.job import Job
@@ -48,20 +72,32 @@ __all__ = [
     "Attempt",
     "BatchSink",
     "BroadcastState",
+    "CanRewind",
+    "CheckpointFailureReason",
     "CheckpointListener",
     "CheckpointedFunction",
     "CommitOutcome",
     "CommitRequest",
     "Committable",
     "Committed",
+    "ConfigError",
     "DeclinedError",
     "Event",
+    "FencedError",
     "InitializationContext",
     "Job",
     "ListState",
     "Lost",
+    "NamesPieces",
+    "OpenArrowSink",
+    "OpenBatchSink",
+    "OpenSink",
     "OperatorStateStore",
     "Options",
+    "Predecessor",
+    "PreflightError",
+    "RejectedRowsError",
+    "RestoreRefusedError",
     "RetryLater",
     "Sink",
     "SinkContext",
@@ -69,10 +105,20 @@ __all__ = [
     "SinkWriter",
     "SnapshotContext",
     "StateSerializer",
+    "StopJobError",
     "StreamWriter",
     "Subtask",
+    "TargetChangedError",
+    "TargetUnreachableError",
+    "TellsUnfinished",
     "TransactionId",
     "TwoPhaseError",
+    "WriterFactory",
+    "another_target",
+    "attempt_is_closed",
+    "driver_is_fenced",
+    "failpoint",
+    "predecessor_missing",
     "register",
     "register_serializer",
     "write_stream",
@@ -80,15 +126,41 @@ __all__ = [
 
 _HOMES = {
     "twophase.config": ("Options",),
-    "twophase.errors": ("DeclinedError", "TwoPhaseError"),
+    "twophase.errors": (
+        "ConfigError",
+        "DeclinedError",
+        "FencedError",
+        "PreflightError",
+        "RejectedRowsError",
+        "RestoreRefusedError",
+        "StopJobError",
+        "TargetChangedError",
+        "TargetUnreachableError",
+        "TwoPhaseError",
+    ),
     "twophase.events": ("Event",),
-    "twophase.ids": ("Attempt", "Subtask", "TransactionId"),
+    "twophase.failpoints": ("failpoint",),
+    "twophase.failure_reason": ("CheckpointFailureReason",),
+    "twophase.ids": (
+        "Attempt",
+        "Subtask",
+        "TransactionId",
+    ),
     "twophase.protocol.committable": ("Committable",),
+    "twophase.protocol.fencing": (
+        "attempt_is_closed",
+        "driver_is_fenced",
+    ),
     "twophase.protocol.listener": (
         "CheckpointListener",
         "CheckpointedFunction",
         "InitializationContext",
         "SnapshotContext",
+    ),
+    "twophase.protocol.operator_state": (
+        "BroadcastState",
+        "ListState",
+        "OperatorStateStore",
     ),
     "twophase.protocol.outcome": (
         "AlreadyCommitted",
@@ -97,20 +169,35 @@ _HOMES = {
         "Lost",
         "RetryLater",
     ),
-    "twophase.protocol.operator_state": ("BroadcastState", "ListState", "OperatorStateStore"),
-    "twophase.protocol.serializer": ("StateSerializer", "register_serializer"),
+    "twophase.protocol.serializer": (
+        "StateSerializer",
+        "register_serializer",
+    ),
     "twophase.protocol.sink": (
         "ArrowSink",
         "BatchSink",
+        "CanRewind",
         "CommitRequest",
+        "NamesPieces",
+        "OpenArrowSink",
+        "OpenBatchSink",
+        "OpenSink",
+        "Predecessor",
         "Sink",
         "SinkContext",
         "SinkHistory",
+        "TellsUnfinished",
+        "WriterFactory",
+        "another_target",
+        "predecessor_missing",
     ),
     "twophase.protocol.writer": ("SinkWriter",),
     "twophase.runtime.job": ("Job",),
     "twophase.runtime.registration": ("register",),
-    "twophase.runtime.stream_writer": ("StreamWriter", "write_stream"),
+    "twophase.runtime.stream_writer": (
+        "StreamWriter",
+        "write_stream",
+    ),
 }
 
 __getattr__, __dir__ = lazy_exports(

@@ -141,12 +141,12 @@ class MySqlSink(ArrowSink):
                 self._table = self._table if replaced else now
             return SinkHistory(fence.generation if fence else 0, committed, replaced)
 
-    def committed_pieces(self, lineage: str, checkpoint_id: int) -> Sequence[str]:
+    def committed_pieces(self, lineage: str, checkpoint: int) -> Sequence[str]:
         """See `NamesPieces`: the rows of the ledger."""
         bound = self._bound()
         with self._linked().session() as session:
             keys = bound.metadata.ledger_of(
-                session, bound.owner.job, bound.owner.sink, lineage, checkpoint_id
+                session, bound.owner.job, bound.owner.sink, lineage, checkpoint
             )
         return [
             f"{generation}.{counter}/{task}.{attempt}"
@@ -190,12 +190,12 @@ class MySqlSink(ArrowSink):
         self._may_miss_commits = False
         return orphans.in_doubt()
 
-    def subsume(self, lineage: str, checkpoint_id: int) -> None:
+    def subsume(self, lineage: str, checkpoint: int) -> None:
         """See `Sink.subsume`: raise the mark first, then delete the rows it replaces (H50)."""
         bound = self._bound()
         mine = (bound.owner.job, bound.owner.sink, lineage)
         with self._linked().session() as session:
-            proven = bound.metadata.highest_row(session, *mine, checkpoint_id)
+            proven = bound.metadata.highest_row(session, *mine, checkpoint)
             if proven is not None:
                 bound.metadata.raise_high_water(session, *mine, proven)
                 bound.metadata.collapse_ledger(session, *mine, proven)

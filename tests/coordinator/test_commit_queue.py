@@ -308,14 +308,14 @@ class Listener:
         self.heard.append((what, checkpoint))
         self._inside.release()
 
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        self._hear("complete", checkpoint_id)
+    def notify_checkpoint_complete(self, checkpoint: int) -> None:
+        self._hear("complete", checkpoint)
 
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        self._hear("aborted", checkpoint_id)
+    def notify_checkpoint_aborted(self, checkpoint: int) -> None:
+        self._hear("aborted", checkpoint)
 
-    def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
-        self._hear("subsumed", checkpoint_id)
+    def notify_checkpoint_subsumed(self, checkpoint: int) -> None:
+        self._hear("subsumed", checkpoint)
 
 
 def test_listeners_hear_of_each_checkpoint_once_and_in_order(
@@ -335,9 +335,9 @@ def test_no_state_is_taken_while_a_listener_hears(another: Another, targets: Tar
     overlaps: list[bool] = []
 
     class Slow(Listener):
-        def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        def notify_checkpoint_complete(self, checkpoint: int) -> None:
             hearing.set()
-            overlaps.append(checkpoint_id == 0 and taken.wait(A_WHILE_S))
+            overlaps.append(checkpoint == 0 and taken.wait(A_WHILE_S))
 
     def snapshot(number: int, frozen: object) -> dict[str, object]:
         if number == 1:

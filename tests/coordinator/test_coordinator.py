@@ -71,14 +71,14 @@ class Listener:
     def __init__(self) -> None:
         self.heard: list[tuple[str, int]] = []
 
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        self.heard.append(("complete", checkpoint_id))
+    def notify_checkpoint_complete(self, checkpoint: int) -> None:
+        self.heard.append(("complete", checkpoint))
 
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        self.heard.append(("aborted", checkpoint_id))
+    def notify_checkpoint_aborted(self, checkpoint: int) -> None:
+        self.heard.append(("aborted", checkpoint))
 
-    def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
-        self.heard.append(("subsumed", checkpoint_id))
+    def notify_checkpoint_subsumed(self, checkpoint: int) -> None:
+        self.heard.append(("subsumed", checkpoint))
 
 
 def die(*_: object) -> None:

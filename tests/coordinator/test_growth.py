@@ -68,14 +68,14 @@ class Failing:
     def __init__(self) -> None:
         self.heard: list[int] = []
 
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        self.heard.append(checkpoint_id)
+    def notify_checkpoint_complete(self, checkpoint: int) -> None:
+        self.heard.append(checkpoint)
         raise RuntimeError("a metrics server is down")
 
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(self, checkpoint: int) -> None:
         raise AssertionError
 
-    def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_subsumed(self, checkpoint: int) -> None:
         raise AssertionError
 
 

@@ -107,14 +107,14 @@ class Listener:
     def __init__(self, *, fails: bool) -> None:
         self._fails = fails
 
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_complete(self, checkpoint: int) -> None:
         if self._fails:
-            raise RuntimeError(f"cannot hear of checkpoint {checkpoint_id}")
+            raise RuntimeError(f"cannot hear of checkpoint {checkpoint}")
 
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(self, checkpoint: int) -> None:
         """Nothing is declined here."""
 
-    def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_subsumed(self, checkpoint: int) -> None:
         if self._fails:
             raise AssertionError("it failed before")
 

@@ -59,7 +59,7 @@ class Seen:
         self.restored.append(context.is_restored)
 
     def snapshot_state(self, context: SnapshotContext) -> dict[str, Any]:
-        number = context.checkpoint_id
+        number = context.checkpoint
         self.small.add(number)
         self.large.add([number, PADDING])
         self.by_number.put(number, b"%d" % number)

@@ -651,13 +651,13 @@ class Counter:
         self.count = context.state.get("count", 0)
         self.restored.append(context.is_restored)
 
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        self.completed.append(checkpoint_id)
+    def notify_checkpoint_complete(self, checkpoint: int) -> None:
+        self.completed.append(checkpoint)
 
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        self.aborted.append(checkpoint_id)
+    def notify_checkpoint_aborted(self, checkpoint: int) -> None:
+        self.aborted.append(checkpoint)
 
-    def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_subsumed(self, checkpoint: int) -> None:
         pass
 
 

@@ -201,7 +201,7 @@ def test_a_query_that_keeps_state_goes_on_after_its_decided_micro_batch_is_run_a
     ("settings", "kind", "said"),
     [
         ({"restore.path": "/somewhere"}, ConfigError, "restore.path"),
-        ({"form": "twophase-delta"}, ConfigError, "is not written by Spark's tasks"),
+        ({"form": "twophase-delta"}, ConfigError, "commits on the driver"),
         ({"form": "twophase-hive", "table": "orders"}, ConfigError, "through a Spark session"),
         ({"surprise": "1"}, ConfigError, "surprise"),
     ],

@@ -264,14 +264,14 @@ class ProofDroppedBeforeTheMark(SqliteSink):
     proved in the next.
     """
 
-    def subsume(self, lineage: str, checkpoint_id: int) -> None:
+    def subsume(self, lineage: str, checkpoint: int) -> None:
         with self.database.transaction() as connection:
             (proven,) = connection.execute(
                 "SELECT MAX(checkpoint) FROM twophase_piece"
                 " WHERE job = ? AND sink = ? AND lineage = ? AND checkpoint <= ? AND committed",
-                (self.job, self.sink, lineage, checkpoint_id),
+                (self.job, self.sink, lineage, checkpoint),
             ).fetchone()
-            self.drop_proofs(connection, lineage, checkpoint_id)
+            self.drop_proofs(connection, lineage, checkpoint)
         with self.database.transaction() as connection:
             if proven is not None:
                 set_mark(self, connection, lineage, proven)

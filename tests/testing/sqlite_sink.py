@@ -345,10 +345,10 @@ class SqliteSink(ArrowSink):
             for job, sink, lineage, checkpoint, generation, counter, subtask, task_attempt, offsets_hash, rows in found  # noqa: E501
         ]
 
-    def subsume(self, lineage: str, checkpoint_id: int) -> None:
+    def subsume(self, lineage: str, checkpoint: int) -> None:
         with self.database.transaction() as connection:
-            self.raise_mark(connection, lineage, checkpoint_id)
-            self.drop_proofs(connection, lineage, checkpoint_id)
+            self.raise_mark(connection, lineage, checkpoint)
+            self.drop_proofs(connection, lineage, checkpoint)
 
     def raise_mark(self, connection: sqlite3.Connection, lineage: str, checkpoint: int) -> None:
         """The mark of a lineage, to what is proven and never backwards."""

@@ -7,7 +7,7 @@ import pytest
 from twophase.ids import Subtask
 from twophase.protocol.outcome import Committed
 from twophase.protocol.sink import CommitRequest, SinkContext
-from twophase.testing.contract import ArrowSinkContract, RewindContract
+from twophase.testing.contract import ArrowSinkContract, NamesPiecesContract, RewindContract
 from twophase.testing.harness import FIRST, JOB, SINK, Row, SinkHarness, transaction_id
 from twophase.testing.memory import MemorySink, MemoryTarget
 
@@ -26,7 +26,7 @@ class MemoryHarness(SinkHarness):
         return list(self.target.visible)
 
 
-class TestMemorySink(ArrowSinkContract, RewindContract):
+class TestMemorySink(ArrowSinkContract, NamesPiecesContract, RewindContract):
     @pytest.fixture
     def harness(self) -> MemoryHarness:
         return MemoryHarness()

@@ -36,8 +36,8 @@ def show_restore(job: JobFile, sinks: Mapping[str, Sink], *, verbose: bool) -> N
             )
         )
         check_connections(sinks)
-        open_sinks(stack, job, sinks, verbose=verbose)
-        found = preview_restore(job.name, options.restore_path, sinks, options)
+        opened = open_sinks(stack, job, sinks, verbose=verbose)
+        found = preview_restore(job.name, options.restore_path, opened, options)
     for line in _lines(job.name, options.restore_path, found):
         click.echo(clean(line))
 

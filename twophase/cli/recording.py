@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from twophase.events import CheckpointCommitted, Event
-from twophase.protocol.sink import NeedsSparkConf, Sink
+from twophase.protocol.sink import Sink
 from twophase.startup.class_archive import ClassArchive
 from twophase.startup.packages import JARS, PACKAGES
 from twophase.startup.recording import record_in_background
@@ -56,12 +56,7 @@ def recording(
         conf: the configuration that this Spark was started with.
         sinks: the job's sinks; only the settings in `conf` that they need are used.
     """
-    asked = {
-        key
-        for sink in sinks.values()
-        if isinstance(sink, NeedsSparkConf)
-        for key in sink.spark_conf()
-    }
+    asked = {key for sink in sinks.values() for key in sink.spark_conf()}
     settings = {key: conf[key] for key in asked if key in conf}
     if archive is not None and archive.jars:
         settings |= {PACKAGES: "", JARS: ",".join(map(str, archive.jars))}

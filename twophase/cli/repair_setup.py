@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-import pyarrow as pa
 
 from twophase.cli.display.logs import log_lines
 from twophase.cli.display.spark_output import SparkOutput
@@ -24,8 +24,7 @@ from twophase.coordinator.clock import SystemClock
 from twophase.coordinator.context import JobContext
 from twophase.errors import ConfigError
 from twophase.events import Observers
-from twophase.protocol.sink import OpensForRepair, Sink, SinkContext
-from twophase.runtime.job import Job
+from twophase.protocol.sink import OpenSink, Sink, SinkContext
 from twophase.runtime.logging_observer import log_event
 from twophase.runtime.plugin.adopted_query import check_root
 from twophase.runtime.rewrite import KafkaReread
@@ -33,7 +32,8 @@ from twophase.startup.quick_start import is_switched_off
 from twophase.state.log import job_of
 from twophase.state.storage import LocalStorage
 
-_NO_COLUMNS = pa.schema([])
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @contextmanager
@@ -51,9 +51,9 @@ def repair_context(
         TwoPhaseError: the file is invalid, or a sink cannot be opened.
     """
     with ExitStack() as stack:
-        job, context = _context(stack, path, checkpoint_location, verbose=verbose)
-        open_sinks(stack, job, context.sinks, verbose=verbose)
-        yield job, context
+        job, options, declared = _load(stack, path, checkpoint_location, verbose=verbose)
+        sinks = open_sinks(stack, job, declared, verbose=verbose)
+        yield job, _context(job, options, sinks)
 
 
 @contextmanager
@@ -72,15 +72,20 @@ def rewrite_context(
             cannot be written again.
     """
     with ExitStack() as stack:
-        job, context = _context(stack, path, checkpoint_location, verbose=verbose)
-        described = _open_in_spark(stack, job, context.sinks, verbose=verbose).description
-        storage = LocalStorage(described.options.checkpoint_location)
-        yield context, KafkaReread(job.name, described.frame, described.sinks, storage)
+        job, options, declared = _load(stack, path, checkpoint_location, verbose=verbose)
+        spark = _start_spark(stack, job, declared, verbose=verbose)
+        described = describe(spark, job, declared).build()
+        sinks = described.open_sinks()
+        for sink in sinks.values():
+            stack.callback(sink.close)
+        context, parts = _context(job, options, sinks), described.description
+        storage = LocalStorage(options.checkpoint_location)
+        yield context, KafkaReread(job.name, parts.frame, parts.sinks, sinks, storage)
 
 
-def _context(
+def _load(
     stack: ExitStack, path: Path, checkpoint_location: str | None, *, verbose: bool
-) -> tuple[JobFile, JobContext]:
+) -> tuple[JobFile, JobOptions, Mapping[str, Sink]]:
     overrides = {} if checkpoint_location is None else {"checkpointLocation": checkpoint_location}
     job = load_job_file(path, overrides)
     sinks = make_sinks(job)
@@ -96,30 +101,33 @@ def _context(
         log_lines(lambda line: click.echo(line, err=True), verbose=verbose, events_are_shown=False)
     )
     check_connections(sinks)
-    return job, JobContext(job.name, storage, sinks, options, Observers(log_event), SystemClock())
+    return job, options, sinks
 
 
-def open_sinks(stack: ExitStack, job: JobFile, sinks: Mapping[str, Sink], *, verbose: bool) -> None:
+def _context(job: JobFile, options: JobOptions, sinks: Mapping[str, OpenSink]) -> JobContext:
+    storage = LocalStorage(options.checkpoint_location)
+    return JobContext(job.name, storage, sinks, options, Observers(log_event), SystemClock())
+
+
+def open_sinks(
+    stack: ExitStack, job: JobFile, declared: Mapping[str, Sink], *, verbose: bool
+) -> dict[str, OpenSink]:
     """Open the sinks of a job for a command that writes no rows; starts Spark if one needs it."""
-    able = {name: sink for name, sink in sinks.items() if isinstance(sink, OpensForRepair)}
-    if len(able) == len(sinks):
-        for name, able_sink in able.items():
-            able_sink.open_for_repair(SinkContext(job.name, name, _NO_COLUMNS, parallelism=0))
-            stack.callback(able_sink.close)
-        return
-    _open_in_spark(stack, job, sinks, verbose=verbose)
+    if any(sink.needs_spark for sink in declared.values()):
+        _start_spark(stack, job, declared, verbose=verbose)
+    sinks: dict[str, OpenSink] = {}
+    for name, sink in declared.items():
+        sinks[name] = sink.open(SinkContext(job.name, name, None, parallelism=0))
+        stack.callback(sinks[name].close)
+    return sinks
 
 
-def _open_in_spark(
-    stack: ExitStack, job: JobFile, sinks: Mapping[str, Sink], *, verbose: bool
-) -> Job:
-    conf = spark_conf(job, sinks)
+def _start_spark(
+    stack: ExitStack, job: JobFile, declared: Mapping[str, Sink], *, verbose: bool
+) -> SparkSession:
+    conf = spark_conf(job, declared)
     quick = job.spark.quick_start and not is_switched_off()
-    start = Start(job.name, job.spark.master, conf, quick, modules_of_workers(job, sinks), verbose)
+    modules = modules_of_workers(job, declared)
+    start = Start(job.name, job.spark.master, conf, quick, modules, verbose)
     output = SparkOutput(lambda line: click.echo(line, err=True))
-    spark = stack.enter_context(spark_session(start, output)).session
-    described = describe(spark, job, sinks).build()
-    described.open_sinks()
-    for sink in sinks.values():
-        stack.callback(sink.close)
-    return described
+    return stack.enter_context(spark_session(start, output)).session

@@ -20,7 +20,7 @@ from twophase.events import CheckpointCommitted, CheckpointSubsumed, Observers
 from twophase.failpoints import failpoint
 from twophase.ids import Attempt
 from twophase.protocol.committable import Committable
-from twophase.protocol.sink import Sink
+from twophase.protocol.sink import OpenSink
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import Decision, Lineage
 from twophase.state.log import JobLog
@@ -47,7 +47,7 @@ class CheckpointCompleter:
     def __init__(
         self,
         job: str,
-        sinks: Mapping[str, Sink],
+        sinks: Mapping[str, OpenSink],
         commit_loop: CommitLoop,
         log: JobLog,
         store: CompletedCheckpointStore,
@@ -213,7 +213,7 @@ class CheckpointCompleter:
             self._listeners.subsumed(decision.checkpoint)
 
 
-def check_fence(completed: CompletedCheckpoint, sink: Sink) -> None:
+def check_fence(completed: CompletedCheckpoint, sink: OpenSink) -> None:
     """Check the fence: a mark that covers this checkpoint may be of a driver over a copy."""
     seen, own = sink.history().generation, completed.attempt.generation
     if seen > own:

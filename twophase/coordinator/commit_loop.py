@@ -33,13 +33,13 @@ from twophase.protocol.outcome import (
     Lost,
     RetryLater,
 )
-from twophase.protocol.sink import CommitRequest, Predecessor, Sink, predecessor_missing
+from twophase.protocol.sink import CommitRequest, OpenSink, Predecessor, predecessor_missing
 from twophase.redaction import shown
 from twophase.state.checkpoint import CompletedCheckpoint
 
-Explain = Callable[[CompletedCheckpoint, Sink, str, TargetChangedError], TargetChangedError]
+Explain = Callable[[CompletedCheckpoint, OpenSink, str, TargetChangedError], TargetChangedError]
 
-Check = Callable[[Sink], None]
+Check = Callable[[OpenSink], None]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class CommitLoop:
 
     def __init__(
         self,
-        sinks: Mapping[str, Sink],
+        sinks: Mapping[str, OpenSink],
         observers: Observers,
         clock: Clock,
         stopping: threading.Event,
@@ -88,7 +88,7 @@ class CommitLoop:
         self._backoff_max_s = backoff_max_s
         self._explain = explain
 
-    def over(self, sinks: Mapping[str, Sink]) -> CommitLoop:
+    def over(self, sinks: Mapping[str, OpenSink]) -> CommitLoop:
         """Return a loop like this one, over other sinks."""
         other = copy(self)
         other._sinks = sinks
@@ -292,7 +292,7 @@ def _cannot_commit(
 
 
 def _check_others(
-    checkpoint: CompletedCheckpoint, name: str, sink: Sink, requests: Sequence[CommitRequest]
+    checkpoint: CompletedCheckpoint, name: str, sink: OpenSink, requests: Sequence[CommitRequest]
 ) -> None:
     """Check the other predecessors, if an adoption has left several for a sink.
 

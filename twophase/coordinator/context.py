@@ -16,7 +16,7 @@ from twophase.coordinator.proofs import Proofs
 from twophase.coordinator.sink_decisions import SinkDecisions
 from twophase.events import Observers
 from twophase.protocol.listener import CheckpointListener
-from twophase.protocol.sink import Sink
+from twophase.protocol.sink import OpenSink
 from twophase.state.copies import with_copies
 from twophase.state.log import JobLog
 from twophase.state.storage import Storage
@@ -53,7 +53,7 @@ class JobContext:
         self,
         job: str,
         storage: Storage,
-        sinks: Mapping[str, Sink],
+        sinks: Mapping[str, OpenSink],
         options: JobOptions,
         observers: Observers,
         clock: Clock,

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from twophase.protocol.committable import Committable
-from twophase.protocol.sink import NamesPieces, Sink, SinkHistory
+from twophase.protocol.sink import NamesPieces, OpenSink, SinkHistory
 from twophase.state.history import History
 
 
@@ -34,7 +34,7 @@ class LineageOrder:
         self,
         history: History,
         remembered: Mapping[str, SinkHistory],
-        sinks: Mapping[str, Sink],
+        sinks: Mapping[str, OpenSink],
         in_doubt: Mapping[str, Sequence[Committable]],
     ) -> None:
         self._ranks: dict[str, int] = {}
@@ -87,7 +87,7 @@ class LineageOrder:
     def _read_pieces(
         self,
         remembered: Mapping[str, SinkHistory],
-        sinks: Mapping[str, Sink],
+        sinks: Mapping[str, OpenSink],
         in_doubt: Mapping[str, Sequence[Committable]],
     ) -> None:
         for name, memory in remembered.items():

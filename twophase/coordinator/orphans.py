@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from twophase.events import Observers, OrphansAborted
 from twophase.ids import Attempt, Subtask
 from twophase.protocol.committable import Committable
-from twophase.protocol.sink import Sink
+from twophase.protocol.sink import OpenSink
 from twophase.state.checkpoint import CompletedCheckpoint
 
 PieceKey = tuple[str, str, int, Attempt, Subtask]
@@ -46,7 +46,7 @@ class Orphans:
     """
 
     def __init__(
-        self, job: str, name: str, sink: Sink, observers: Observers, may_abort: MayAbort
+        self, job: str, name: str, sink: OpenSink, observers: Observers, may_abort: MayAbort
     ) -> None:
         self._job = job
         self._name = name

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from twophase.errors import CheckpointMissingError, ConfigError, FencedError, TargetChangedError
-from twophase.protocol.sink import Sink, SinkHistory
+from twophase.protocol.sink import OpenSink, SinkHistory
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import Decision, Proof
 from twophase.state.history import History
@@ -109,7 +109,7 @@ class Proofs:
         begun = [one.proofs or () for one in self._log.history.lineages if one.id == proof.lineage]
         return [one for proofs in begun for one in proofs if one.sink == proof.sink]
 
-    def changed(self, proof: Proof, sink: Sink, history: SinkHistory) -> TargetChangedError:
+    def changed(self, proof: Proof, sink: OpenSink, history: SinkHistory) -> TargetChangedError:
         """Return the error for a target without a proof.
 
         Args:
@@ -137,7 +137,7 @@ class Proofs:
             f"{proof.checkpoint} --sink {proof.sink}",
         )
 
-    def replaced(self, name: str, sink: Sink, history: SinkHistory) -> TargetChangedError:
+    def replaced(self, name: str, sink: OpenSink, history: SinkHistory) -> TargetChangedError:
         """Return the error for a target that has proofs, but not the rows that they are for.
 
         Args:
@@ -158,7 +158,7 @@ class Proofs:
         )
 
     def explain(
-        self, checkpoint: CompletedCheckpoint, sink: Sink, name: str, error: TargetChangedError
+        self, checkpoint: CompletedCheckpoint, sink: OpenSink, name: str, error: TargetChangedError
     ) -> TargetChangedError:
         """Return the error of a refused commit, with what the target lacks, if it does."""
         if not (required := checkpoint.predecessors_in(name)):
@@ -207,7 +207,7 @@ def _span(proof: Proof, memory: SinkHistory) -> str:
 def check_targets(
     proofs: Proofs,
     expected: Iterable[Proof],
-    sinks: Mapping[str, Sink],
+    sinks: Mapping[str, OpenSink],
     remembered: Mapping[str, SinkHistory],
     *,
     may_move: bool,
@@ -239,7 +239,7 @@ def check_targets(
 
 
 def check_names(
-    job: str, expected: Sequence[Proof], sinks: Mapping[str, Sink], *, may_rename: bool
+    job: str, expected: Sequence[Proof], sinks: Mapping[str, OpenSink], *, may_rename: bool
 ) -> None:
     """Reject a sink that has another name now; warn of one that has left the job.
 
@@ -275,7 +275,7 @@ def check_names(
         )
 
 
-def has_moved(proof: Proof, sink: Sink | None) -> bool:
+def has_moved(proof: Proof, sink: OpenSink | None) -> bool:
     """Return whether a sink has moved to a target without the proof; a replica has the proof."""
     return sink is not None and sink.target() != proof.target and not knows(sink.history(), proof)
 

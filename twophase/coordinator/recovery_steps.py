@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from twophase.config import SinkAhead
 from twophase.errors import FencedError
 from twophase.failpoints import failpoint
-from twophase.protocol.sink import Sink, SinkHistory
+from twophase.protocol.sink import OpenSink, SinkHistory
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import Decision, Lineage, Proof
 from twophase.state.history import History
@@ -40,7 +40,7 @@ class Restore:
     lineage: Lineage
     adopting: tuple[CompletedCheckpoint, ...] = ()
     sink_ahead: SinkAhead = SinkAhead.REFUSE
-    original: Mapping[str, Sink] = field(default_factory=dict)
+    original: Mapping[str, OpenSink] = field(default_factory=dict)
 
     @property
     def keep(self) -> Mapping[str, int]:

@@ -22,7 +22,7 @@ from twophase.errors import RestoreRefusedError
 from twophase.events import SinkRewound
 from twophase.failpoints import failpoint
 from twophase.ids import Attempt
-from twophase.protocol.sink import CanRewind, Sink, SinkHistory
+from twophase.protocol.sink import CanRewind, OpenSink, SinkHistory
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import Rewinding
 from twophase.state.records import RewindingRecord
@@ -31,7 +31,7 @@ from twophase.state.records import RewindingRecord
 def check_rewind(
     job: str,
     restore: Restore,
-    sinks: Mapping[str, Sink],
+    sinks: Mapping[str, OpenSink],
     remembered: Mapping[str, SinkHistory],
     uncommitted: Sequence[CompletedCheckpoint],
 ) -> None:
@@ -105,7 +105,7 @@ def ahead_of(
                 yield name, lineage, newest
 
 
-def _able(job: str, name: str, sink: Sink, restore: Restore) -> CanRewind:
+def _able(job: str, name: str, sink: OpenSink, restore: Restore) -> CanRewind:
     if isinstance(sink, CanRewind):
         return sink
     raise RestoreRefusedError(
@@ -116,5 +116,5 @@ def _able(job: str, name: str, sink: Sink, restore: Restore) -> CanRewind:
     )
 
 
-def _histories(sinks: Mapping[str, Sink]) -> dict[str, SinkHistory]:
+def _histories(sinks: Mapping[str, OpenSink]) -> dict[str, SinkHistory]:
     return {name: sink.history() for name, sink in sinks.items()}

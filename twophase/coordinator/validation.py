@@ -12,7 +12,7 @@ from twophase.coordinator.recovery_steps import Restore
 from twophase.coordinator.rewind import ahead_of, check_rewind
 from twophase.errors import CheckpointMissingError, RestoreRefusedError
 from twophase.events import Observers
-from twophase.protocol.sink import NamesPieces, Sink, SinkHistory
+from twophase.protocol.sink import NamesPieces, OpenSink, SinkHistory
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import Lineage, Released, Rewinding
 from twophase.state.history import History
@@ -43,7 +43,7 @@ class SinkValidation:
         """
         known = known or {}
 
-        def history(sink: Sink, _: Observers) -> SinkHistory:
+        def history(sink: OpenSink, _: Observers) -> SinkHistory:
             return sink.history()
 
         context = self._context
@@ -104,7 +104,7 @@ lineage and a number.
 """
 
 
-def piece_names(sinks: Mapping[str, Sink]) -> PieceNames:
+def piece_names(sinks: Mapping[str, OpenSink]) -> PieceNames:
     """Return a function that asks those sinks that can name their pieces."""
 
     def names(sink: str, lineage: str, checkpoint: int) -> Sequence[str]:
@@ -193,7 +193,7 @@ def check_sinks(
     history: History,
     remembered: Mapping[str, SinkHistory],
     restore: Restore,
-    sinks: Mapping[str, Sink],
+    sinks: Mapping[str, OpenSink],
     uncommitted: Sequence[CompletedCheckpoint],
 ) -> None:
     """Refuse a restore to a checkpoint before what a sink has, unless it can be rewound.

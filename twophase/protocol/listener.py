@@ -22,13 +22,13 @@ class CheckpointListener(Protocol):
     which stays committed.
     """
 
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_complete(self, checkpoint: int) -> None:
         """The checkpoint is decided and every sink has committed it."""
 
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(self, checkpoint: int) -> None:
         """An attempt at the checkpoint was declined; another attempt may follow."""
 
-    def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_subsumed(self, checkpoint: int) -> None:
         """A newer checkpoint has replaced this one, which is no longer retained."""
 
 
@@ -37,11 +37,11 @@ class SnapshotContext:
     """The checkpoint that a snapshotted state becomes part of.
 
     Attributes:
-        checkpoint_id: its number.
+        checkpoint: its number.
         raw_operator_state_output: takes bytes that the function serializes itself.
     """
 
-    checkpoint_id: int
+    checkpoint: int
     raw_operator_state_output: RawStateOutput = field(default_factory=RawStateOutput)
 
 

@@ -32,7 +32,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -369,7 +369,13 @@ class Sink(ABC):
 
     Subclass `ArrowSink` or `BatchSink`. One declared sink may be opened several times, one after
     the other or at once: by a job, by a repair, and by a fork in the name of another job.
+
+    Attributes:
+        needs_spark: whether the open sink calls Spark on the driver. A repair then starts Spark for
+            it, and it cannot be used as a `writeStream` format, which commits without Spark.
     """
+
+    needs_spark: ClassVar[bool] = False
 
     @abstractmethod
     def open(self, context: SinkContext) -> OpenSink:
@@ -415,6 +421,8 @@ class Sink(ABC):
 
 class BatchSink(Sink):
     """A sink whose rows are pre-committed as a whole DataFrame, from the driver."""
+
+    needs_spark: ClassVar[bool] = True
 
     @abstractmethod
     def open(self, context: SinkContext) -> OpenBatchSink:

@@ -34,7 +34,7 @@ from twophase.events import Observers, SinkAcknowledged
 from twophase.failure_reason import CheckpointFailureReason
 from twophase.ids import TransactionId
 from twophase.protocol.committable import Committable
-from twophase.protocol.sink import ArrowSink, BatchSink, Sink
+from twophase.protocol.sink import Sink
 from twophase.runtime import logical_plan
 from twophase.runtime.batch_gate import BatchGate, GateClosedError
 from twophase.runtime.lost_replay_remedy import begin_afresh
@@ -42,7 +42,7 @@ from twophase.runtime.shared_folder import SharedFolder
 from twophase.runtime.spark_errors import brief, declined, failure
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.runtime.spark_jobs import SparkJobs
-from twophase.runtime.writer_task import write_batch
+from twophase.runtime.writer_task import pre_commit
 from twophase.sources.kafka import range_digest
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class JobSink:
     """A sink as a job uses it.
 
     Attributes:
-        sink: the sink.
+        sink: the declared sink.
         transform: makes this sink's rows from the job's rows; None passes them as they are.
     """
 
@@ -225,7 +225,7 @@ class BatchHandler:
                 self._acknowledge(pending, began_s, name, [])
             jobs.run(
                 {
-                    name: partial(_write, rows.frame, self._sinks[name], pending.transaction(name))
+                    name: partial(self._write, rows.frame, name, pending.transaction(name))
                     for name in asked
                     if name not in rows.without
                 },
@@ -239,6 +239,10 @@ class BatchHandler:
         except Exception as error:
             rows.forget()
             raise declined(error, f"Checkpoint {pending.checkpoint} ({pending.attempt})") from error
+
+    def _write(self, frame: DataFrame, name: str, transaction: TransactionId) -> list[Committable]:
+        rows = _planned(frame, self._sinks[name], transaction)
+        return pre_commit(rows, self._coordinator.context.sinks[name], transaction)
 
     def _materialise(self, rows: _Rows, jobs: SparkJobs) -> None:
         if rows.materialise:
@@ -323,17 +327,6 @@ class _Rows:
         if self._materialised is not None:
             logical: Any = self._materialised._jdf.queryExecution().logical()
             logical.rdd().unpersist(False)
-
-
-def _write(frame: DataFrame, sink: JobSink, transaction: TransactionId) -> list[Committable]:
-    rows = _planned(frame, sink, transaction)
-    match sink.sink:
-        case ArrowSink():
-            return write_batch(rows, sink.sink, transaction)
-        case BatchSink():
-            return list(sink.sink.pre_commit(rows, transaction))
-        case other:
-            raise TypeError(f"{type(other).__name__} is neither an ArrowSink nor a BatchSink")
 
 
 def _planned(frame: DataFrame, sink: JobSink, transaction: TransactionId) -> DataFrame:

@@ -35,7 +35,7 @@ class ClaimedSavepoint:
         self._num_retained = options.num_retained
         self._waits = options.claim_mode is ClaimMode.CLAIM
 
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:  # noqa: ARG002
+    def notify_checkpoint_complete(self, checkpoint: int) -> None:  # noqa: ARG002
         """Dispose of the savepoint if enough checkpoints are committed since."""
         if not self._waits:
             return
@@ -62,8 +62,8 @@ class ClaimedSavepoint:
         else:
             _log.info("job %s: the savepoint %s that it has claimed is deleted", self._job, path)
 
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(self, checkpoint: int) -> None:
         """Do nothing: nothing has replaced the savepoint."""
 
-    def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_subsumed(self, checkpoint: int) -> None:
         """Do nothing: the savepoint goes when a checkpoint completes."""

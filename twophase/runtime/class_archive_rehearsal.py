@@ -29,7 +29,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from twophase.errors import ConfigError
-from twophase.protocol.sink import CanRehearse, NeedsSparkConf, Sink
+from twophase.protocol.sink import Sink
 from twophase.runtime.registration import register
 from twophase.runtime.sink_entry_points import load_sink, sink_names
 from twophase.runtime.stream_writer import write_stream
@@ -118,14 +118,15 @@ def _sinks(folder: Path, conf: Mapping[str, str]) -> tuple[dict[str, Sink], dict
     needed: dict[str, str] = {}
     for name in sink_names():
         try:
-            kind = load_sink("rehearsal", name)
+            kind: type[Sink] = load_sink("rehearsal", name)
         except ConfigError:  # its extra is not installed
             continue
-        if not isinstance(kind, CanRehearse):
-            continue
         (folder / name).mkdir()
-        sink, settings = kind.rehearsal(folder / name)
-        asked = dict(sink.spark_conf()) if isinstance(sink, NeedsSparkConf) else {}
+        found = kind.rehearsal(folder / name)
+        if found is None:
+            continue
+        sink, settings = found
+        asked = dict(sink.spark_conf())
         if asked.pop(PACKAGES, None) is None or asked.items() <= conf.items():
             sinks[name] = sink
             needed |= {**asked, **settings}

@@ -8,29 +8,23 @@ other job in every target.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
-import pyarrow as pa
+from collections.abc import Mapping
 
 from twophase.errors import RestoreRefusedError
-from twophase.protocol.sink import OpensForRepair, Sink, SinkContext
+from twophase.protocol.sink import OpenSink, Sink, SinkContext
 from twophase.state.savepoint import Savepoint
-
-_NO_COLUMNS = pa.schema([])
-Describe = Callable[[str], SinkContext]
-"""Returns the context in which the job has opened the sink of a name."""
 
 
 def open_original(
-    job: str, savepoint: Savepoint, sinks: Mapping[str, Sink], describe: Describe
-) -> dict[str, Sink]:
-    """Open a second instance of each sink that has pieces to commit, in the savepoint's job's name.
+    job: str, savepoint: Savepoint, declared: Mapping[str, Sink], sinks: Mapping[str, OpenSink]
+) -> dict[str, OpenSink]:
+    """Open each sink that has pieces to commit once more, in the name of the savepoint's job.
 
     Args:
         job: the job that begins.
         savepoint: of another job, verified.
-        sinks: of the job that begins, opened.
-        describe: returns their contexts.
+        declared: the sinks of the job that begins.
+        sinks: the same, open.
 
     Returns:
         Sinks to close after the commit; empty if nothing is pending.
@@ -39,18 +33,18 @@ def open_original(
         RestoreRefusedError: the job does not have the target of such a piece.
         Exception: a sink could not be opened; those that were are closed.
     """
-    opened: dict[str, Sink] = {}
+    opened: dict[str, OpenSink] = {}
     try:
         for name in check_original(job, savepoint, sinks):
-            opened[name] = _second(sinks[name])
-            _open(opened[name], savepoint.manifest.job, describe(name))
+            context = SinkContext(savepoint.manifest.job, name, None, parallelism=0)
+            opened[name] = declared[name].open(context)
     except BaseException:
         close_all(opened)
         raise
     return opened
 
 
-def check_original(job: str, savepoint: Savepoint, sinks: Mapping[str, Sink]) -> list[str]:
+def check_original(job: str, savepoint: Savepoint, sinks: Mapping[str, OpenSink]) -> list[str]:
     """Return the names of the sinks with pieces to commit, when each has their target.
 
     Raises:
@@ -68,24 +62,10 @@ def check_original(job: str, savepoint: Savepoint, sinks: Mapping[str, Sink]) ->
     return [*dict.fromkeys(name for name, _ in sorted(targets))]
 
 
-def close_all(sinks: Mapping[str, Sink]) -> None:
+def close_all(sinks: Mapping[str, OpenSink]) -> None:
     """Close sinks that `open_original` has opened."""
     for sink in sinks.values():
         sink.close()
-
-
-def _second(sink: Sink) -> Sink:
-    """Return another sink with the same options; `open` replaces all that belongs to a job."""
-    other = object.__new__(type(sink))
-    vars(other).update(vars(sink))
-    return other
-
-
-def _open(sink: Sink, job: str, mine: SinkContext) -> None:
-    if isinstance(sink, OpensForRepair):
-        sink.open_for_repair(SinkContext(job, mine.sink, _NO_COLUMNS, parallelism=0))
-    else:
-        sink.open(SinkContext(job, mine.sink, mine.schema, mine.parallelism, mine.speculation))
 
 
 def _elsewhere(job: str, savepoint: Savepoint, sink: str, target: str) -> RestoreRefusedError:

@@ -36,10 +36,10 @@ class GroupOffsetsListener:
         """Keep the end offsets of a checkpoint until it is complete."""
         self._lines[checkpoint] = lines
 
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_complete(self, checkpoint: int) -> None:
         """Commit the group offsets of a checkpoint, never backwards."""
-        lines = self._lines.pop(checkpoint_id, None)
-        self._lines = {later: kept for later, kept in self._lines.items() if later > checkpoint_id}
+        lines = self._lines.pop(checkpoint, None)
+        self._lines = {later: kept for later, kept in self._lines.items() if later > checkpoint}
         for position, group in self._groups.items():
             line = lines[position] if lines else None
             if line is None:
@@ -48,15 +48,13 @@ class GroupOffsetsListener:
                 group.commit(line)
             except Exception as error:  # noqa: BLE001 offsets inform only; the data is committed
                 self._observers(
-                    GroupOffsetsDelayed(
-                        self._job, checkpoint_id, f"{type(error).__name__}: {error}"
-                    )
+                    GroupOffsetsDelayed(self._job, checkpoint, f"{type(error).__name__}: {error}")
                 )
 
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(self, checkpoint: int) -> None:
         """Do nothing: nothing was committed to the group."""
 
-    def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_subsumed(self, checkpoint: int) -> None:
         """Do nothing: the group holds newer offsets."""
 
     def close(self) -> None:

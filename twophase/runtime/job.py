@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from pyspark import InheritableThread
@@ -18,6 +18,7 @@ from pyspark import InheritableThread
 from twophase import errors
 from twophase.errors import ConfigError, SparkLostError, StopJobError, TwoPhaseError
 from twophase.events import JobRestarting, JobStopped
+from twophase.protocol.sink import OpenSink
 from twophase.runtime import retention
 from twophase.runtime.job_parts import JobDescription, JobParts
 from twophase.runtime.job_savepoints import JobSavepoints
@@ -156,9 +157,10 @@ class Job:
         # restart would lose them.
         InheritableThread(target=self._watch, name=f"twophase-{self.name}", daemon=True).start()
 
-    def open_sinks(self) -> None:
+    def open_sinks(self) -> Mapping[str, OpenSink]:
         """Step 2. Called by `start`, and by a repair, which starts no query."""
         self._parts.open_sinks()
+        return self._parts.sinks
 
     def _claim(self) -> None:
         folder = str(self._parts.storage.root.resolve())

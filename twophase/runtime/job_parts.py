@@ -18,7 +18,7 @@ from twophase.coordinator.fan_out import SideBySide
 from twophase.errors import ConfigError
 from twophase.events import Observer, Observers
 from twophase.protocol.listener import CheckpointedFunction, CheckpointListener
-from twophase.protocol.sink import SinkContext
+from twophase.protocol.sink import OpenSink, SinkContext
 from twophase.runtime import logical_plan, state_plan
 from twophase.runtime.batch import JobSink
 from twophase.runtime.claimed_savepoint import ClaimedSavepoint
@@ -58,7 +58,7 @@ class JobParts:
         description: as given.
         storage: the job's folder.
         observers: receive every event.
-        sinks: the sinks by name, in the user's order.
+        sinks: the open sinks by name, in the user's order; none before `open_sinks`.
         states: the operator states.
         groups: commits group offsets to Kafka.
         fan_out: calls the sinks side by side.
@@ -70,7 +70,7 @@ class JobParts:
         self.description = description
         self.storage = LocalStorage(description.options.checkpoint_location)
         self.observers = Observers(log_event, *description.observers)
-        self.sinks = {name: entry.sink for name, entry in description.sinks.items()}
+        self.sinks: dict[str, OpenSink] = {}
         legs = logical_plan.sources(description.frame)
         self.states = OperatorStates(
             legs, description.functions, state_plan.describe(description.frame)
@@ -124,10 +124,12 @@ class JobParts:
         """
 
         def open_sink(described: SinkContext, _: Observers) -> None:
-            self.sinks[described.sink].open(described)
+            opened[described.sink] = declared[described.sink].sink.open(described)
 
-        described = map(self.sink_context, self.sinks)
+        declared, opened = self.description.sinks, self.sinks
+        described = map(self.sink_context, declared)
         self.fan_out({one.sink: partial(open_sink, one) for one in described}, self.observers)
+        self.sinks = {name: opened[name] for name in declared}
         self._check_targets()
 
     def sink_context(self, name: str) -> SinkContext:

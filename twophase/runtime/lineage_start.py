@@ -147,7 +147,8 @@ class LineageStart:
         if found.restore.sink_ahead is not SinkAhead.FORK:
             return found
         parts = self._parts
-        original = open_original(parts.name, found.savepoint, parts.sinks, parts.sink_context)
+        declared = {name: entry.sink for name, entry in parts.description.sinks.items()}
+        original = open_original(parts.name, found.savepoint, declared, parts.sinks)
         return replace(found, restore=replace(found.restore, original=original))
 
     def _load(self) -> Restore | None:

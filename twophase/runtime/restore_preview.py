@@ -11,7 +11,7 @@ from twophase.coordinator.recovery_steps import Restore
 from twophase.coordinator.rewind import ahead_of
 from twophase.coordinator.validation import check_sinks
 from twophase.protocol.committable import Committable
-from twophase.protocol.sink import Sink
+from twophase.protocol.sink import OpenSink
 from twophase.runtime.fork import check_original
 from twophase.runtime.restore import read_checkpoint
 from twophase.runtime.savepoint_restore import is_savepoint, verified
@@ -47,14 +47,14 @@ class RestorePreview:
 
 
 def preview_restore(
-    job: str, path: str, sinks: Mapping[str, Sink], options: JobOptions
+    job: str, path: str, sinks: Mapping[str, OpenSink], options: JobOptions
 ) -> RestorePreview:
     """Find out what a restore would do. The plan of the job is not looked at.
 
     Args:
         job: the job's name.
         path: `restore.path`.
-        sinks: by name, opened.
+        sinks: by name.
         options: the job's options.
 
     Raises:

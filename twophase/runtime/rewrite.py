@@ -21,13 +21,13 @@ from twophase.coordinator.rewrite import Lost
 from twophase.errors import ConfigError, SourceLossError, StopJobError
 from twophase.ids import TransactionId
 from twophase.protocol.committable import Committable
-from twophase.protocol.sink import ArrowSink, BatchSink
+from twophase.protocol.sink import ArrowSink, OpenSink
 from twophase.runtime import logical_plan, shuffles
 from twophase.runtime.batch import JobSink
 from twophase.runtime.noted_settings import header_of
 from twophase.runtime.spark_errors import declined, failure
 from twophase.runtime.spark_folder import write_planned
-from twophase.runtime.writer_task import write_batch
+from twophase.runtime.writer_task import pre_commit
 from twophase.sources.kafka import KafkaOptions
 from twophase.sources.kafka.engines import check_range
 from twophase.sources.kafka.offsets import (
@@ -69,7 +69,8 @@ class KafkaReread:
     Args:
         job: the job's name.
         frame: the job's rows, streaming.
-        sinks: by name; opened.
+        sinks: by name.
+        opened: the same, open for these rows.
         storage: the job's folder.
 
     Raises:
@@ -77,11 +78,17 @@ class KafkaReread:
     """
 
     def __init__(
-        self, job: str, frame: DataFrame, sinks: Mapping[str, JobSink], storage: LocalStorage
+        self,
+        job: str,
+        frame: DataFrame,
+        sinks: Mapping[str, JobSink],
+        opened: Mapping[str, OpenSink],
+        storage: LocalStorage,
     ) -> None:
         self._job = job
         self._frame = frame
         self._sinks = sinks
+        self._opened = opened
         self._storage = storage
         legs = logical_plan.sources(frame)
         if logical_plan.is_stateful(frame):
@@ -120,7 +127,7 @@ class KafkaReread:
                 _WHOLE: self._run(
                     lost,
                     offsets,
-                    lambda rows: _pre_commit(rows, self._sinks[lost.sink], transaction),
+                    lambda rows: self._pre_commit(rows, lost.sink, transaction),
                 )
             }
         found: dict[int, list[Committable]] = {piece.subtask.index: [] for piece in lost.pieces}
@@ -131,7 +138,7 @@ class KafkaReread:
             owners = [_owner(batch, task) for task in tasks]
 
             def write(rows: DataFrame, first: int = first) -> list[Committable]:
-                return _pre_commit(rows, self._sinks[lost.sink], transaction, first)
+                return self._pre_commit(rows, lost.sink, transaction, first)
 
             for piece in self._run(lost, narrowed, write):
                 found[owners[piece.subtask.index - first]].append(piece)
@@ -256,6 +263,11 @@ class KafkaReread:
                 raise declined(errors[0] if errors else error, what) from error
         return found
 
+    def _pre_commit(
+        self, rows: DataFrame, sink: str, transaction: TransactionId, first: int = 0
+    ) -> list[Committable]:
+        return pre_commit(self._sinks[sink].rows(rows), self._opened[sink], transaction, first)
+
     def _refused(self, reason: str) -> ConfigError:
         return ConfigError(
             f"Job {self._job!r}: nothing of it can be written again: {reason}. "
@@ -314,18 +326,6 @@ def first_free_task(lost: Lost, tasks: int) -> int:
     """Return the first index from which on no task has ever had a piece in the checkpoint."""
     listed = {piece.subtask.index for piece in lost.checkpoint.committables[lost.sink]}
     return max(tasks, 1 + max(listed | lost.gone))
-
-
-def _pre_commit(
-    rows: DataFrame, sink: JobSink, transaction: TransactionId, first: int = 0
-) -> list[Committable]:
-    match sink.sink:
-        case ArrowSink():
-            return write_batch(sink.rows(rows), sink.sink, transaction, first)
-        case BatchSink():
-            return list(sink.sink.pre_commit(sink.rows(rows), transaction))
-        case other:
-            raise TypeError(f"{type(other).__name__} is neither an ArrowSink nor a BatchSink")
 
 
 def _apart(task: _Task, other: _Task) -> bool:

@@ -178,14 +178,15 @@ def _resolved(where: str, sink: Sink | str, options: Mapping[str, Any]) -> Sink:
     """Return a sink as it was given, or one of the given type with these options.
 
     Raises:
-        ConfigError: there is no such type, or options are given beside a sink.
+        ConfigError: there is no such type, or options are given with an instance.
     """
     if isinstance(sink, str):
         made: Sink = make_sink(where, load_sink(where, sink), options)
         return made
     if options:
         raise ConfigError(
-            f"{where}: {', '.join(sorted(options))} given beside a {type(sink).__name__}.",
+            f"{where}: cannot combine a {type(sink).__name__} instance with options "
+            f"({', '.join(sorted(options))}).",
             remedy="give the options to the sink itself.",
         )
     return sink

@@ -21,7 +21,7 @@ from twophase.failpoints import failpoint
 from twophase.failure_reason import CheckpointFailureReason
 from twophase.ids import Subtask, TransactionId
 from twophase.protocol.committable import Committable
-from twophase.protocol.sink import ArrowSink
+from twophase.protocol.sink import OpenArrowSink, OpenBatchSink, OpenSink, WriterFactory
 from twophase.protocol.writer import SinkWriter
 from twophase.redaction import SETTING, share_redaction, shown
 from twophase.seal import share_key
@@ -31,21 +31,36 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def write_batch(
-    batch: DataFrame, sink: ArrowSink, transaction: TransactionId, first: int = 0
+def pre_commit(
+    batch: DataFrame, sink: OpenSink, transaction: TransactionId, first: int = 0
 ) -> list[Committable]:
-    """Run the writers of one sink over a micro-batch, in a Spark job; return their committables.
+    """Take the rows of one sink through phase 1; return the committables.
 
     Args:
         batch: the rows.
-        sink: already opened.
+        sink: where they go.
         transaction: the transaction that the pieces belong to.
         first: the index of the first subtask; the others follow in the order of Spark's partitions.
     """
+    match sink:
+        case OpenArrowSink():
+            return _write(batch, sink.writers(), transaction, first)
+        case OpenBatchSink():
+            return list(sink.pre_commit(batch, transaction))
+        case other:
+            raise TypeError(
+                f"{type(other).__name__} is neither an OpenArrowSink nor an OpenBatchSink"
+            )
+
+
+def _write(
+    batch: DataFrame, writers: WriterFactory, transaction: TransactionId, first: int
+) -> list[Committable]:
+    """Run the writers over a micro-batch, in a Spark job."""
     spark = batch.sparkSession
     share_key(spark.sparkContext.environment)
     share_redaction(spark.conf.get(SETTING, "false") or "false", spark.sparkContext.environment)
-    task = WriterTask(sink, transaction, first)
+    task = WriterTask(writers, transaction, first)
     results = batch.mapInArrow(task, "subtask int, committable string").collect()
     subtasks = [row.subtask for row in results]
     if len(set(subtasks)) != len(subtasks):
@@ -57,10 +72,10 @@ def write_batch(
 
 
 class WriterTask:
-    """The function that runs in each task. Pickled with the opened sink."""
+    """The function that runs in each task. Pickled with what creates the writers."""
 
-    def __init__(self, sink: ArrowSink, transaction: TransactionId, first: int = 0) -> None:
-        self._sink = sink
+    def __init__(self, writers: WriterFactory, transaction: TransactionId, first: int = 0) -> None:
+        self._writers = writers
         self._transaction = transaction
         self._first = first
 
@@ -95,7 +110,7 @@ class WriterTask:
                     continue
                 with self._pre_committing(subtask):
                     if writer is None:
-                        writer = self._sink.writer(self._transaction, subtask)
+                        writer = self._writers(self._transaction, subtask)
                     writer.write(batch)
             with self._pre_committing(subtask):
                 return writer.pre_commit() if writer else None

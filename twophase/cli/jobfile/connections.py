@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from twophase.protocol.sink import ChecksConnection, Sink
+from twophase.protocol.sink import Sink
 
 
 def check_connections(sinks: Mapping[str, Sink]) -> None:
-    """Let every sink that can check its target do so, concurrently.
+    """Let every sink check its target, concurrently.
 
     Raises:
         TwoPhaseError: the error of the first sink, in the job's order, that has found a problem.
     """
-    asked = [sink for sink in sinks.values() if isinstance(sink, ChecksConnection)]
-    if not asked:
-        return
-    with ThreadPoolExecutor(len(asked), thread_name_prefix="twophase-check") as pool:
-        for outcome in [pool.submit(sink.check_connection) for sink in asked]:
+    with ThreadPoolExecutor(max(1, len(sinks)), thread_name_prefix="twophase-check") as pool:
+        for outcome in [pool.submit(sink.check_connection) for sink in sinks.values()]:
             outcome.result()

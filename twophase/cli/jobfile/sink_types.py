@@ -16,7 +16,7 @@ from typing import Any
 
 from twophase.cli.jobfile.job_file import JobFile, SinkSection
 from twophase.errors import ConfigError
-from twophase.protocol.sink import ArrowSink, NeedsSparkConf, Sink
+from twophase.protocol.sink import ArrowSink, Sink
 from twophase.runtime.sink_entry_points import load_sink, make_sink
 
 
@@ -40,7 +40,7 @@ def spark_conf(job: JobFile, sinks: Mapping[str, Sink]) -> Mapping[str, str]:
     """
     found: dict[str, str] = {}
     for name, sink in sinks.items():
-        for key, value in sink.spark_conf().items() if isinstance(sink, NeedsSparkConf) else ():
+        for key, value in sink.spark_conf().items():
             if found.setdefault(key, value) != value and key not in job.spark.conf:
                 raise ConfigError(
                     f"{job.path.name}: sinks.{name} needs {key}={value}, "

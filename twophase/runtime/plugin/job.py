@@ -9,7 +9,7 @@ and mostly in different Python processes on the driver's machine (docs/decisions
        abort     or the run has failed: it is fenced out, and its pieces are aborted
 
 What the processes have in common is the job's log, and a note on the micro-batch under way. What a
-process keeps in memory (the opened sink, the log as last read) only saves time.
+process keeps in memory (the open sink, the log as last read) only saves time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from twophase.errors import ConfigError, FencedError, PreflightError, StopJobErr
 from twophase.events import Observers
 from twophase.ids import Attempt, TransactionId
 from twophase.protocol.committable import Committable
-from twophase.protocol.sink import ArrowSink, NeedsSparkConf, SinkContext
+from twophase.protocol.sink import ArrowSink, OpenArrowSink, SinkContext, WriterFactory
 from twophase.runtime.adopted_offsets import begins_without_state
 from twophase.runtime.logging_observer import log_event
 from twophase.runtime.plugin.adopted_query import ADOPTION_REMEDY
@@ -58,13 +58,13 @@ class Plan:
         attempt: what they write for.
         transaction: whose pieces they pre-commit; None if the micro-batch is decided already, and
             they write nothing.
-        sink: opened.
+        writers: creates the writers of the tasks.
     """
 
     checkpoint: int
     attempt: Attempt
     transaction: TransactionId | None
-    sink: ArrowSink
+    writers: WriterFactory
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class PluginJob:
         self._notes.write(RunNote(number, attempt.generation, attempt.counter, replay, planned_ms))
         job, sink, lineage = self.description.job, self.description.sink, coordinator.lineage.id
         transaction = TransactionId(job, lineage, number, attempt, sink, offsets.hash)
-        return Plan(number, attempt, None if replay else transaction, self._sink)
+        return Plan(number, attempt, None if replay else transaction, self._sink.writers())
 
     def _plan_digests(self, number: int, attempt: Attempt, decided: Decision | None) -> None:
         if range_digest.are_planned(folder := self.description.spark_folder):
@@ -273,11 +273,11 @@ class PluginJob:
         coordinator.replay(found.decision, None)
 
 
-def _open(description: PluginDescription) -> ArrowSink:
+def _open(description: PluginDescription) -> OpenArrowSink:
     where = f"format 'twophase-{description.sink_type}'"
     kind = _kind(where, description)
     try:
-        sink = kind(**description.sink_options)
+        declared = kind(**description.sink_options)
     except TypeError as error:
         what = f"{where}: {kind.__name__} does not take these options: {error}."
         raise ConfigError(what) from error
@@ -285,7 +285,7 @@ def _open(description: PluginDescription) -> ArrowSink:
     if environment.fault is not None:
         unknown = "this form does not know whether its plan shuffles rows"
         raise environment.fault.refusal(description.job, unknown)
-    sink.open(
+    return declared.open(
         SinkContext(
             description.job,
             description.sink,
@@ -294,7 +294,6 @@ def _open(description: PluginDescription) -> ArrowSink:
             environment.speculation,
         )
     )
-    return sink
 
 
 def _kind(where: str, description: PluginDescription) -> type[ArrowSink]:
@@ -302,11 +301,11 @@ def _kind(where: str, description: PluginDescription) -> type[ArrowSink]:
     kind = load_sink(where, description.sink_type)
     if not (isinstance(kind, type) and issubclass(kind, ArrowSink)):
         raise ConfigError(
-            f"{where}: {kind.__name__} is not written by Spark's tasks alone, "
-            "so it cannot take part in this form.",
+            f"{where}: {kind.__name__} commits on the driver, "
+            "so it cannot be used as a writeStream format.",
             remedy="use twophase.write_stream with it.",
         )
-    if issubclass(kind, NeedsSparkConf):
+    if kind.needs_spark:
         raise ConfigError(
             f"{where}: {kind.__name__} commits through a Spark session, and Spark plans and "
             "commits this form without one.",

@@ -68,7 +68,7 @@ class PluginWriter(DataSourceStreamArrowWriter):
                 pass
             freeze_gc()
         else:
-            _, committable = WriterTask(plan.sink, plan.transaction).run(iterator)
+            _, committable = WriterTask(plan.writers, plan.transaction).run(iterator)
         text = json.dumps(committable.to_json()) if committable else None
         return TaskMessage(plan.attempt.generation, plan.attempt.counter, text)
 

@@ -2,15 +2,24 @@
 
 from twophase.testing.contract.arrow import ArrowSinkContract
 from twophase.testing.contract.kill import SinkKillContract
-from twophase.testing.contract.powers import RewindContract, RewindKillContract
+from twophase.testing.contract.powers import (
+    NamesPiecesContract,
+    RewindContract,
+    RewindKillContract,
+    RewindRefusedContract,
+    TellsUnfinishedContract,
+)
 from twophase.testing.contract.sink import FenceContract, PhasesContract, SinkContract
 
 __all__ = [
     "ArrowSinkContract",
     "FenceContract",
+    "NamesPiecesContract",
     "PhasesContract",
     "RewindContract",
     "RewindKillContract",
+    "RewindRefusedContract",
     "SinkContract",
     "SinkKillContract",
+    "TellsUnfinishedContract",
 ]

@@ -36,7 +36,7 @@ from twophase.events import Observers
 from twophase.failpoints import arm, failpoint
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
-from twophase.protocol.sink import ArrowSink, CanRewind, OpenArrowSink, SinkContext
+from twophase.protocol.sink import ArrowSink, CanRewind, OpenArrowSink, SinkContext, WriterFactory
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.storage import LocalStorage
 from twophase.testing.contract.stepping import Lines
@@ -134,6 +134,43 @@ def rewind(given: Rewind, reports: Connection) -> None:
         with Lines(sink, "rewind", die_at) as lines:
             sink.rewind(given.keep, given.attempt)
         sink.close()
+        reports.send(lines.count)
+    except BaseException:
+        reports.send(traceback.format_exc())
+        raise
+
+
+def pre_commit(
+    writers: WriterFactory,
+    transaction: TransactionId,
+    subtask: Subtask,
+    batch: pa.RecordBatch,
+    line: int,
+    environment: Mapping[str, str],
+    reports: Connection,
+) -> None:
+    """Pre-commit as a task does, or be killed before a line of it.
+
+    Args:
+        writers: of the sink.
+        transaction: of the attempt.
+        subtask: the task attempt.
+        batch: its rows.
+        line: the writer is killed before this line of `pre_commit`; 0 counts them and kills nobody.
+        environment: as that of a job.
+        reports: gets the number of lines, or the error.
+    """
+    os.environ.update(environment)
+
+    def die_at(number: int) -> None:
+        if number == line:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    try:
+        writer = writers(transaction, subtask)
+        writer.write(batch)
+        with Lines(writer, "pre_commit", die_at) as lines:
+            writer.pre_commit()
         reports.send(lines.count)
     except BaseException:
         reports.send(traceback.format_exc())

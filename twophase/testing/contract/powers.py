@@ -1,11 +1,12 @@
-"""Rewind: a sink that has `CanRewind` removes what was committed after a checkpoint, and no more.
+"""The optional powers of a sink: each has a suite, which an author inherits by its name.
 
-    class TestMySink(ArrowSinkContract, RewindContract):
+    class TestMySink(ArrowSinkContract, NamesPiecesContract, RewindContract):
         @pytest.fixture
         def harness(self, tmp_path) -> MyHarness:
             return MyHarness(tmp_path)
 
-The sink has to be able to rewind with the harness's options.
+`SinkContract` fails for a sink that has a power without its suite. `RewindKillContract` kills, and
+has a class of its own.
 """
 
 from __future__ import annotations
@@ -16,13 +17,22 @@ from typing import ClassVar
 
 import pytest
 
-from twophase.errors import FencedError
-from twophase.ids import Attempt
+from twophase.errors import FencedError, RestoreRefusedError
+from twophase.ids import Attempt, Subtask
+from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost
-from twophase.protocol.sink import ArrowSink, CanRewind, OpenSink, Predecessor
+from twophase.protocol.sink import (
+    ArrowSink,
+    CanRewind,
+    NamesPieces,
+    OpenArrowSink,
+    OpenSink,
+    Predecessor,
+    TellsUnfinished,
+)
 from twophase.testing.contract.base import ContractBase
 from twophase.testing.contract.kill import run_driver
-from twophase.testing.contract.kill_driver import Rewind, rewind
+from twophase.testing.contract.kill_driver import Rewind, pre_commit, rewind
 from twophase.testing.contract.stepping import LINES_AT_MOST, spread
 from twophase.testing.harness import (
     FIRST,
@@ -31,6 +41,7 @@ from twophase.testing.harness import (
     OTHER_LINEAGE,
     SINK,
     SinkHarness,
+    identity,
     transaction_id,
 )
 
@@ -38,8 +49,151 @@ RESTORING = Attempt(2, 0)
 """The driver that restores: one generation after the one that has written."""
 
 
+class NamesPiecesContract(ContractBase):
+    """Exactly the committed pieces of a checkpoint are named."""
+
+    power: ClassVar[type] = NamesPieces
+
+    @staticmethod
+    def names(sink: OpenSink, checkpoint: int, lineage: str = LINEAGE) -> list[str]:
+        """Return the names that the sink gives, sorted."""
+        assert isinstance(sink, NamesPieces)
+        return sorted(sink.committed_pieces(lineage, checkpoint))
+
+    def test_the_pieces_of_a_checkpoint_are_named_by_attempt_and_subtask(
+        self, harness: SinkHarness, sink: OpenSink
+    ) -> None:
+        transaction = transaction_id(3, Attempt(1, 17))
+        made = [
+            piece
+            for number, subtask in enumerate([Subtask(0, 201), Subtask(1, 5)])
+            for piece in self.prepare(harness, sink, [number], transaction, subtask)
+        ]
+        self.commit(sink, made)
+        sink.close()
+        again = self.opened(harness)
+        assert self.names(again, 3) == sorted(
+            f"{piece.transaction.attempt}/{piece.subtask}" for piece in made
+        )
+        again.close()
+
+    def test_pieces_of_other_checkpoints_lineages_and_sinks_are_not_named(
+        self, harness: SinkHarness, sink: OpenSink
+    ) -> None:
+        self.written(harness, sink, [(4, [0])])
+        self.written(harness, sink, [(3, [1])], OTHER_LINEAGE)
+        other = self.opened(harness, sink="other")
+        other.fence(FIRST)
+        self.written(harness, other, [(3, [2])], name="other")
+        assert self.names(sink, 3) == []
+        assert self.names(sink, 3, OTHER_LINEAGE)
+        assert self.names(other, 3)
+        other.close()
+
+    def test_a_piece_that_is_not_committed_is_not_named(
+        self, harness: SinkHarness, sink: OpenSink
+    ) -> None:
+        self.prepare(harness, sink, [0], transaction_id(3))
+        assert self.names(sink, 3) == []
+
+    def test_a_folded_checkpoint_has_its_names_or_none(
+        self, harness: SinkHarness, sink: OpenSink
+    ) -> None:
+        self.written(harness, sink, [(3, [0])])
+        names = self.names(sink, 3)
+        sink.subsume(LINEAGE, 3)
+        assert names
+        assert self.names(sink, 3) in ([], names)
+
+
+class TellsUnfinishedContract(ContractBase):
+    """A piece that can be committed is told from one whose writer never finished it.
+
+    Attributes:
+        lines_at_most: the number of lines of the writer's `pre_commit` to test; a longer one is
+            sampled in even steps.
+    """
+
+    power: ClassVar[type] = TellsUnfinished
+    lines_at_most: ClassVar[int] = LINES_AT_MOST
+
+    def test_a_pre_committed_piece_is_not_unfinished(
+        self, harness: SinkHarness, sink: OpenSink
+    ) -> None:
+        made = self.prepare(harness, sink, range(3))
+        sink.close()
+        repair = self.opened_for_repair(harness)
+        assert isinstance(repair, TellsUnfinished)
+        found = repair.in_doubt()
+        assert sorted(map(identity, found)) == sorted(map(identity, made))
+        assert all(piece.handle for piece in found), "it can be committed, and needs a handle"
+        assert list(repair.unfinished(found)) == []
+        assert list(repair.unfinished([])) == []
+        repair.close()
+
+    def test_a_piece_of_a_killed_writer_has_a_handle_or_is_unfinished(
+        self, harness: SinkHarness, sink: OpenSink
+    ) -> None:
+        """Kill a writer before each line of its `pre_commit`."""
+        assert isinstance(sink, OpenArrowSink)
+        assert isinstance(sink, TellsUnfinished)
+        lines = self._killed(harness, sink, 0)
+        assert lines, "pre_commit is no Python code that can be stopped at a line"
+        told: list[Committable] = []
+        for line in spread(lines, self.lines_at_most):
+            self._killed(harness, sink, line)
+            found = [piece for piece in sink.in_doubt() if piece.subtask == Subtask(0, line)]
+            unfinished = list(sink.unfinished(found))
+            assert unfinished == [piece for piece in found if not piece.handle], (
+                f"killed before line {line} of pre_commit"
+            )
+            told += unfinished
+        assert told, "a kill never leaves an unfinished piece: the sink does not need this power"
+        finished = [piece for piece in sink.in_doubt() if piece.handle]
+        assert self.commit(sink, finished) == [Committed()] * len(finished)
+
+    def _killed(self, harness: SinkHarness, sink: OpenArrowSink, line: int) -> int:
+        """Kill a writer before a line; return how many lines there are if `line` is 0."""
+        code, found = run_driver(
+            pre_commit,
+            sink.writers(),
+            transaction_id(),
+            Subtask(0, line),
+            self.batch(harness, range(3)),
+            line,
+            dict(os.environ),
+        )
+        assert code == (-signal.SIGKILL if line else 0), f"line {line}: {code}: {found}"
+        return int(found or 0)
+
+
+class RewindRefusedContract(ContractBase):
+    """A sink that cannot rewind with the harness's options says so before it removes anything."""
+
+    power: ClassVar[type] = CanRewind
+
+    def test_a_rewind_is_refused_before_anything_is_removed(
+        self, harness: SinkHarness, sink: OpenSink
+    ) -> None:
+        self.written(harness, sink, [(3, [0]), (4, [1])])
+        assert isinstance(sink, CanRewind)
+        with pytest.raises(RestoreRefusedError) as caught:
+            sink.check_rewind({LINEAGE: 3})
+        assert caught.value.remedy
+        sink.fence(RESTORING)
+        with pytest.raises(RestoreRefusedError):
+            sink.rewind({LINEAGE: 3}, RESTORING)
+        assert self.ids_visible(harness) == [0, 1]
+        assert self.opened(harness).history().committed == {LINEAGE: 4}
+
+
 class RewindContract(ContractBase):
-    """Rows and proofs after the checkpoint go; everything else stays."""
+    """Rows and proofs after the checkpoint go; everything else stays.
+
+    The sink has to be able to rewind with the harness's options.
+    """
+
+    power: ClassVar[type] = CanRewind
 
     @staticmethod
     def rewind(sink: OpenSink, keep: dict[str, int], attempt: Attempt = RESTORING) -> None:

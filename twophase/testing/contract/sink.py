@@ -6,8 +6,8 @@
             return MySqlHarness(mysql)
 
 The suite follows the order in which the coordinator calls a sink (`twophase.protocol.sink`): pieces
-in doubt are committed or aborted before the fence is raised. One class
-a subject.
+in doubt are committed or aborted before the fence is raised. One class a subject; the optional
+powers have suites of their own, in `powers`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,15 @@ from twophase.errors import FencedError, StopJobError, TargetChangedError
 from twophase.ids import Attempt, Subtask
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost
-from twophase.protocol.sink import OpenSink, Predecessor, Sink, SinkHistory
+from twophase.protocol.sink import (
+    CanRewind,
+    NamesPieces,
+    OpenSink,
+    Predecessor,
+    Sink,
+    SinkHistory,
+    TellsUnfinished,
+)
 from twophase.testing.contract.base import CLOSED, ContractBase
 from twophase.testing.harness import (
     FIRST,
@@ -35,6 +43,8 @@ from twophase.testing.harness import (
     identity,
     transaction_id,
 )
+
+POWERS: tuple[type, ...] = (CanRewind, NamesPieces, TellsUnfinished)
 
 
 class DeclaredContract(ContractBase):
@@ -590,7 +600,20 @@ class ProofContract(ContractBase):
         assert all(isinstance(outcome, Lost) for outcome in self.commit(other, gone))
 
 
+class PowersContract(ContractBase):
+    """A power that nothing tests may not work on the day when it is needed."""
+
+    def test_each_power_of_the_sink_has_its_suite(self, sink: OpenSink) -> None:
+        powers = {power for power in POWERS if isinstance(sink, power)}
+        suites = {vars(suite)["power"] for suite in type(self).__mro__ if "power" in vars(suite)}
+        untested = sorted(power.__name__ for power in powers - suites)
+        missing = sorted(power.__name__ for power in suites - powers)
+        assert not untested, f"inherit the suites of {untested} (twophase.testing.contract.powers)"
+        assert not missing, f"the sink has no {missing}, whose suites are inherited"
+
+
 class SinkContract(
+    PowersContract,
     DeclaredContract,
     PhasesContract,
     PredecessorContract,
