@@ -65,7 +65,7 @@ class Table(DeltaHarness):
         """Delta writes a checkpoint of the newest version. Returns the names of its files."""
         before = set(self.names())
         with self.jvm.active():
-            self.log()._java.checkpoint()
+            self.log().java.checkpoint()
         return [name for name in self.names() if name not in before and "checkpoint" in name]
 
     def names(self) -> list[str]:

@@ -28,7 +28,7 @@ from twophase.ids import Attempt
 from twophase.protocol.outcome import AlreadyCommitted, Committed, RetryLater
 from twophase.protocol.sink import SinkContext
 from twophase.sinks.hive import policies
-from twophase.sinks.hive.pending import Pending
+from twophase.sinks.hive.pending import PendingPartitions
 from twophase.sinks.hive.policies import CommittedPartition
 from twophase.testing.harness import JOB, SINK, Row, fresh_name
 
@@ -693,7 +693,7 @@ def test_a_driver_that_was_overtaken_in_a_commit_does_not_touch_what_waits_for_t
     [outcome] = commit(old, piece)
     assert isinstance(outcome, RetryLater)
     stage = new.table.area.stage()
-    assert {*Pending(stage).partitions()} == {("2026-08-01", "07"), ("2026-08-01", "09")}
+    assert {*PendingPartitions(stage).partitions()} == {("2026-08-01", "07"), ("2026-08-01", "09")}
     assert commit(old, piece) == [AlreadyCommitted("done marker")]
 
 

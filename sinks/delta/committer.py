@@ -132,8 +132,8 @@ class Committer:
                 f"{manifest.intent.base} of the table and is at {highest} in version "
                 f"{transaction.snapshot.version}: an older copy of the table was restored",
             )
-        now = transaction.snapshot.shape
-        changes = [*differences(manifest.shape, now), *refusals(now)]
+        now = transaction.snapshot.layout
+        changes = [*differences(manifest.layout, now), *refusals(now)]
         if changes:
             what = f"the table was altered since it was written: {'; '.join(changes)}"
             raise self._stop(committable, what)

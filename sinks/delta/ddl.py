@@ -23,7 +23,7 @@ _LOG_FOLDER = "_delta_log"
 _STAGED_COMMITS = "_staged_commits"
 
 
-def make_by_path(jvm: Jvm, folder: str, rows: StructType, partition_by: Sequence[str]) -> None:
+def create_at_path(jvm: Jvm, folder: str, rows: StructType, partition_by: Sequence[str]) -> None:
     """Create a table in a folder that is empty or does not exist.
 
     Args:

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from twophase.sinks.delta.jvm import Jvm, class_name, items
-from twophase.sinks.delta.layout import TableShape
+from twophase.sinks.delta.layout import TableLayout
 from twophase.sinks.delta.log_segment import LogFile, LogFiles, LogSegment
 from twophase.sinks.delta.storage import Storage
 
@@ -41,9 +41,9 @@ class Snapshot:
         return str(self._java.metadata().id())
 
     @cached_property
-    def shape(self) -> TableShape:
+    def layout(self) -> TableLayout:
         """The shape that a data file has to fit."""
-        return TableShape.read(self._java.protocol().json(), self._java.metadata().json())
+        return TableLayout.read(self._java.protocol().json(), self._java.metadata().json())
 
     @cached_property
     def schema(self) -> str:
@@ -68,7 +68,7 @@ class Snapshot:
     @property
     def names_folders_by_value(self) -> bool:
         """True if a data file is in a folder named after its partition, not in a random one."""
-        mapped = self.shape.properties.get("delta.columnMapping.mode", "none") != "none"
+        mapped = self.layout.properties.get("delta.columnMapping.mode", "none") != "none"
         randomised = (
             self._jvm.delta("DeltaConfigs")
             .RANDOMIZE_FILE_PREFIXES()

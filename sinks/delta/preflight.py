@@ -14,12 +14,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from twophase.errors import ConfigError, PreflightError
-from twophase.sinks.delta.ddl import by_name, first_line, is_vacant, make_by_path, make_table
+from twophase.sinks.delta.ddl import by_name, create_at_path, first_line, is_vacant, make_table
 from twophase.sinks.delta.features import refusals
 from twophase.sinks.delta.jvm import SPARK_CONF, Jvm
 from twophase.sinks.delta.log import Log, Snapshot
 from twophase.sinks.delta.options import DeltaOptions
-from twophase.sinks.delta.rows import fit
+from twophase.sinks.delta.rows import check_rows
 
 _OF_THE_SESSION = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
 _STATISTICS = "spark.databricks.delta.stats.collect"
@@ -84,7 +84,7 @@ def open_table(jvm: Jvm, options: DeltaOptions, schema: pa.Schema | None) -> Log
                 f"There is no Delta table in {folder}.", remedy="create it, or set create=True."
             )
         _check_store(log, options)
-        make_by_path(jvm, folder, rows, options.partition_by)
+        create_at_path(jvm, folder, rows, options.partition_by)
         snapshot = log.snapshot()
     _check_table(log, snapshot, options, rows)
     return log
@@ -152,12 +152,12 @@ def _check_vacant(jvm: Jvm, folder: str) -> None:
 def _check_table(
     log: Log, snapshot: Snapshot, options: DeltaOptions, rows: StructType | None
 ) -> None:
-    shape = snapshot.shape
+    layout = snapshot.layout
     _check_exactly_once(log, snapshot)
     _check_store(log, options)
-    if options.partition_by and options.partition_by != shape.partition_columns:
+    if options.partition_by and options.partition_by != layout.partition_columns:
         raise ConfigError(
-            f"The table in {log.storage.root} is partitioned by {list(shape.partition_columns)}, "
+            f"The table in {log.storage.root} is partitioned by {list(layout.partition_columns)}, "
             f"the option 'partition_by' says {list(options.partition_by)}."
         )
     if rows is not None:
@@ -166,7 +166,7 @@ def _check_table(
 
 
 def _check_columns(log: Log, snapshot: Snapshot, options: DeltaOptions, rows: StructType) -> None:
-    found = fit(rows, StructType.fromJson(json.loads(snapshot.schema)), snapshot.shape)
+    found = check_rows(rows, StructType.fromJson(json.loads(snapshot.schema)), snapshot.layout)
     problems = list(found.problems)
     if not options.merge_schema:
         problems += [f"column {field.name!r} is not in the table" for field in found.missing]
@@ -180,7 +180,7 @@ def _check_columns(log: Log, snapshot: Snapshot, options: DeltaOptions, rows: St
 
 
 def _check_exactly_once(log: Log, snapshot: Snapshot) -> None:
-    problems = refusals(snapshot.shape)
+    problems = refusals(snapshot.layout)
     retention_ms = snapshot.retention_ms
     if retention_ms is not None and retention_ms < _RETENTION_DAYS * _DAY_MS:
         problems.append(

@@ -34,10 +34,10 @@ from twophase.errors import (
 from twophase.failpoints import failpoint
 from twophase.ids import Attempt
 from twophase.protocol.fencing import driver_is_fenced
-from twophase.sinks.common.rewind_point import Kept
+from twophase.sinks.common.rewind_point import RewindPoint
 from twophase.sinks.delta.features import refusals
 from twophase.sinks.delta.fence import Fence
-from twophase.sinks.delta.high_water_marks import Marks
+from twophase.sinks.delta.high_water_marks import HighWaterMarks
 from twophase.sinks.delta.log import Log, Snapshot
 from twophase.sinks.delta.names import Owner, piece_of
 from twophase.sinks.delta.orphans import Orphans
@@ -63,7 +63,7 @@ class Rewind:
     def __init__(self, table: DeltaTable, keep: Mapping[str, int]) -> None:
         self._table = table
         self._owner = table.owner
-        self._keep = Kept(keep)
+        self._point = RewindPoint(keep)
 
     def check(self, snapshot: Snapshot) -> Sequence[str]:
         """See `CanRewind.check_rewind`; return Delta's action of each file to remove."""
@@ -72,12 +72,12 @@ class Rewind:
         if not ahead:
             return []
         try:
-            added = LogSearch(self._owner, self._table.log, self._keep).added(snapshot, ahead)
+            added = LogSearch(self._owner, self._table.log, self._point).added(snapshot, ahead)
         except UnprovenError as error:
             raise self._refused(str(error)) from error
         if added and snapshot.is_append_only:
             raise self._refused("the table is append-only (delta.appendOnly)")
-        if problems := refusals(snapshot.shape):
+        if problems := refusals(snapshot.layout):
             raise self._refused("; ".join(problems))
         return added
 
@@ -123,18 +123,19 @@ class Rewind:
         return transaction
 
     def _ahead(self, snapshot: Snapshot) -> dict[str, int]:
-        return self._keep.beyond(self._table.committed(snapshot))
+        return self._point.ahead(self._table.committed(snapshot))
 
     def _lowered(self, snapshot: Snapshot) -> dict[str, int]:
         """Return the version to give to the application id of each lineage that is ahead."""
         return {
-            self._owner.app_id(lineage): self._keep.of(lineage) for lineage in self._ahead(snapshot)
+            self._owner.app_id(lineage): self._point.last_of(lineage)
+            for lineage in self._ahead(snapshot)
         }
 
     def _is_above(self, snapshot: Snapshot) -> bool:
         """Return whether the log itself shows a lineage ahead, not only a mark beside the table."""
         return any(
-            not self._keep.has(lineage, version)
+            not self._point.keeps(lineage, version)
             for app_id, version in snapshot.transactions.items()
             if (lineage := self._owner.lineage_of(app_id)) is not None
         )
@@ -170,8 +171,8 @@ class Rewind:
 
     def _remove_marks(self, snapshot: Snapshot) -> None:
         """Step 3. Only what that snapshot proves to be taken back: a newer driver may go on."""
-        Marks(self._owner, self._table.log.storage).remove_after(self._keep, snapshot)
-        for lineage in self._keep.last:
+        HighWaterMarks(self._owner, self._table.log.storage).remove_after(self._point, snapshot)
+        for lineage in self._point.last:
             self._table.save_high_water_mark(lineage, snapshot)
 
     def _fenced(self, fence: Attempt, attempt: Attempt) -> FencedError:
@@ -225,7 +226,7 @@ class LogSearch:
 
     owner: Owner
     log: Log
-    keep: Kept
+    point: RewindPoint
     _last: dict[str, _Change] = field(default_factory=dict)
 
     def added(self, snapshot: Snapshot, ahead: Mapping[str, int]) -> Sequence[str]:
@@ -276,7 +277,7 @@ class LogSearch:
 
     def _is_kept(self, app_id: str, version: int) -> bool:
         lineage = self.owner.lineage_of(app_id)
-        return lineage is not None and self.keep.has(lineage, version)
+        return lineage is not None and self.point.keeps(lineage, version)
 
     def _read(self, version: int, text: str) -> set[str]:
         """Note what a commit says of our files; return ids that it sets to a kept checkpoint."""
@@ -290,7 +291,7 @@ class LogSearch:
             for change in (action[kind] for kind in ("add", "remove") if kind in action):
                 path = change["path"]
                 piece = piece_of(path, self.owner)
-                if piece is not None and not self.keep.has(piece.lineage, piece.checkpoint):
+                if piece is not None and not self.point.keeps(piece.lineage, piece.checkpoint):
                     operation, by_rewind = str(info.get("operation")), self._is_rewind(info)
                     self._note(path, _Change(version, operation, line, action, by_rewind))
         return begun

@@ -36,7 +36,7 @@ from pyspark.sql.types import (
 
 from twophase.sinks.common.partition_names import MAX_NAME_BYTES, NULL_NAME, escape
 from twophase.sinks.delta.ddl import quoted
-from twophase.sinks.delta.layout import TableShape
+from twophase.sinks.delta.layout import TableLayout
 
 REFUSED = "TWOPHASE_PARTITION_VALUE"
 """A marker in the text of the error that Spark raises for a row: before the problem,
@@ -54,7 +54,7 @@ _DIGITS: dict[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10
 
 
 @dataclass(frozen=True)
-class Fit:
+class RowCheck:
     """The result of validating rows against a table.
 
     Attributes:
@@ -74,7 +74,7 @@ class Fit:
         )
 
 
-def fit(rows: StructType, table: StructType, shape: TableShape) -> Fit:
+def check_rows(rows: StructType, table: StructType, layout: TableLayout) -> RowCheck:
     """Validate the columns of rows against a table's, without regard to case, as in Delta."""
     columns = {field.name.lower(): field for field in table.fields}
     problems = _duplicates(rows)
@@ -89,9 +89,9 @@ def fit(rows: StructType, table: StructType, shape: TableShape) -> Fit:
             problems.append(f"column {field.name!r}: {reason}")
     given = {field.name.lower() for field in rows.fields}
     for column in table.fields:
-        if column.name.lower() not in given and (reason := _needed(column, shape)):
+        if column.name.lower() not in given and (reason := _needed(column, layout)):
             problems.append(f"column {column.name!r} is not in the rows and {reason}")
-    return Fit(tuple(problems), tuple(missing), casts)
+    return RowCheck(tuple(problems), tuple(missing), casts)
 
 
 def _duplicates(rows: StructType) -> list[str]:
@@ -102,11 +102,11 @@ def _duplicates(rows: StructType) -> list[str]:
     ]
 
 
-def _needed(column: StructField, shape: TableShape) -> str:
+def _needed(column: StructField, layout: TableLayout) -> str:
     """Return why a column of the table cannot be left out of the rows."""
-    if column.name in shape.generated_columns():
+    if column.name in layout.generated_columns():
         return ""
-    if column.name in shape.partition_columns:
+    if column.name in layout.partition_columns:
         return "is a partition column"
     if _DEFAULT in column.metadata:
         return "has a default value, which Delta only fills in for SQL: give it in the rows"
@@ -165,7 +165,7 @@ def _digits(kind: DataType) -> tuple[int, int]:
     return _DIGITS.get(type(kind), -1), 0
 
 
-def refusing(
+def reject_bad_partition_values(
     rows: DataFrame, partition_columns: Sequence[str], *, in_folder_names: bool
 ) -> DataFrame:
     """Return the same rows; Spark raises `REFUSED` for a partition value that would change.

@@ -66,7 +66,7 @@ class DeltaSink(BatchSink):
             log = open_table(jvm, self._options, context.schema)
             pieces = Pieces(owner, log)
             try:
-                pieces.make_folder()
+                pieces.create_folder()
             except Exception as error:
                 raise PreflightError(
                     f"Cannot create the folder {log.storage.absolute(owner.folder)}: "

@@ -37,7 +37,7 @@ from twophase.sinks.delta.log import Log, Snapshot
 from twophase.sinks.delta.names import PieceName
 from twophase.sinks.delta.pieces import Pieces
 from twophase.sinks.delta.records import Intent, Manifest, data_file
-from twophase.sinks.delta.rows import REFUSED, fit, refusing
+from twophase.sinks.delta.rows import REFUSED, check_rows, reject_bad_partition_values
 from twophase.sinks.delta.table import DeltaTable
 from twophase.sinks.delta.transaction import Transaction, Transactions
 
@@ -125,7 +125,7 @@ class Staging:
             raise
         for action in actions:
             _check_name(action, prefix)
-        manifest = Manifest(intent, begun.snapshot.shape, tuple(actions))
+        manifest = Manifest(intent, begun.snapshot.layout, tuple(actions))
         if (
             self._table.speculation
             or _has_empty_file(manifest)
@@ -138,8 +138,10 @@ class Staging:
         """Return the rows with the table's types; add missing columns in a commit of its own."""
         snapshot = log.snapshot()
         self._table.check_unchanged(snapshot)
-        refused = refusals(snapshot.shape)
-        found = fit(batch.schema, StructType.fromJson(json.loads(snapshot.schema)), snapshot.shape)
+        refused = refusals(snapshot.layout)
+        found = check_rows(
+            batch.schema, StructType.fromJson(json.loads(snapshot.schema)), snapshot.layout
+        )
         new = [] if self._table.merge_schema else found.missing
         missing = [f"column {field.name!r} is new" for field in new]
         if refused or found.problems or missing:
@@ -151,16 +153,16 @@ class Staging:
             )
         if found.missing:
             add_columns(log, found.missing)
-        return refusing(
+        return reject_bad_partition_values(
             found.apply(batch),
-            snapshot.shape.partition_columns,
+            snapshot.layout.partition_columns,
             in_folder_names=snapshot.names_folders_by_value,
         )
 
 
 def _has_empty_file(manifest: Manifest) -> bool:
     """Return whether Spark's first task wrote a file without rows, which Delta does not list."""
-    return not manifest.shape.partition_columns and not any(
+    return not manifest.layout.partition_columns and not any(
         _FIRST_TASK in action for action in manifest.actions
     )
 

@@ -53,7 +53,7 @@ class Storage:
             return str(error.java_exception.getMessage())
         return "" if self._local is None else refused_locally(self._local)
 
-    def make_folder(self, name: str) -> None:
+    def create_folder(self, name: str) -> None:
         """Create a folder and those above it."""
         if not self._fs.mkdirs(self._at(name)):
             raise OSError(f"the folder {self.absolute(name)} could not be made")

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from twophase.errors import TargetChangedError
-from twophase.sinks.delta.high_water_marks import Marks
+from twophase.sinks.delta.high_water_marks import HighWaterMarks
 from twophase.sinks.delta.log import Log, Snapshot
 from twophase.sinks.delta.names import Owner
 from twophase.sinks.delta.pieces import Pieces
@@ -68,7 +68,7 @@ class DeltaTable:
         """Return, for each lineage, the highest checkpoint that the table proves."""
         highest: dict[str, int] = {}
         if snapshot.retention_ms is not None:
-            highest |= Marks(self.owner, self.log.storage).highest(snapshot)
+            highest |= HighWaterMarks(self.owner, self.log.storage).highest(snapshot)
         for app_id, version in snapshot.transactions.items():
             # a version below 0 is that of a lineage that a rewind has taken back whole
             if (lineage := self.owner.lineage_of(app_id)) is not None and version >= 0:
@@ -83,7 +83,7 @@ class DeltaTable:
         """Save what the table proves about a lineage, if the table is set to forget it."""
         highest = snapshot.transactions.get(self.owner.app_id(lineage), -1)
         if snapshot.retention_ms is not None and highest >= 0:
-            Marks(self.owner, self.log.storage).raise_to(lineage, highest, snapshot)
+            HighWaterMarks(self.owner, self.log.storage).raise_to(lineage, highest, snapshot)
 
     def folder_depth(self) -> int:
         """Return the maximum number of folders between the table's folder and its data files.
@@ -91,4 +91,4 @@ class DeltaTable:
         One for each partition column, or one with a random name instead; one more if Delta is set
         to keep data in a separate folder.
         """
-        return max(1, len(self.log.snapshot().shape.partition_columns)) + 1
+        return max(1, len(self.log.snapshot().layout.partition_columns)) + 1

@@ -22,10 +22,10 @@ from twophase.sinks.common.java import PYTHON_UTILS, java_class
 from twophase.sinks.common.partition_names import NULL_NAME, Values, folders, specified
 from twophase.sinks.common.staging.formats import Format
 from twophase.sinks.hive.storage_descriptor import (
-    Place,
-    check_places,
-    misplaced,
+    StorageDescriptor,
+    check_storage,
     serde_format,
+    storage_problem,
     table_format,
 )
 
@@ -193,7 +193,7 @@ class Catalog:
             TargetUnreachableError: the metastore does not answer.
         """
         with self._answering(f"look up table {table.name}"):
-            self._check_place(table, root, self._metadata(table))
+            self._check_storage(table, root, self._metadata(table))
 
     def has_partitions(self, table: HiveTable) -> bool:
         """Return whether the metastore has a partition of a table.
@@ -232,23 +232,25 @@ class Catalog:
         with self._answering(f"add partitions to table {table.name}"):
             identifier, catalog = self._identifier(table.name), self._java.sessionState().catalog()
             found = self._metadata(table)
-            self._check_place(table, root, found)
+            self._check_storage(table, root, found)
             there = {*self._items(catalog.listPartitionNames(identifier, self._option()))}
             check(str(found.createTime()), bool(there))
             names = table.partition_columns
             paths = {values: "/".join(folders(names, values)) for values in partitions}
             listed = [values for values, path in paths.items() if path in there]
-            known = self._places(table, found, listed)
+            known = self._descriptors(table, found, listed)
             places = {paths[values]: place for values, place in known.items()}
-            expected = {path: Place(str(root / path), table.format) for path in paths.values()}
-            check_places(table.name, places, expected)
+            expected = {
+                path: StorageDescriptor(str(root / path), table.format) for path in paths.values()
+            }
+            check_storage(table.name, places, expected)
             storage = found.storage()
             new = [one for one in paths.items() if one[0] not in known]
             parts = [self._partition(table, values, path, storage) for values, path in new]
             if parts:
                 catalog.createPartitions(identifier, self._class(PYTHON_UTILS).toSeq(parts), True)
 
-    def misplaced(self, table: HiveTable, root: Path) -> str:
+    def storage_problem(self, table: HiveTable, root: Path) -> str:
         """Return which of the table and its partitions are elsewhere; empty if none is.
 
         Args:
@@ -260,8 +262,8 @@ class Catalog:
         """
         with self._answering(f"list the partitions of table {table.name}"):
             found = self._metadata(table)
-            known = {"": Place(self._path(found.location()), table_format(found))}
-            expected = {"": Place(str(root), table.format)}
+            known = {"": StorageDescriptor(self._path(found.location()), table_format(found))}
+            expected = {"": StorageDescriptor(str(root), table.format)}
             name, columns = self._identifier(table.name), table.partition_columns
             catalog = self._java.sessionState().catalog()
             # Hive refuses to list the partitions of a table that has no partition columns.
@@ -269,9 +271,9 @@ class Catalog:
             for partition in listed:
                 spec = dict(self._class(_CONVERTERS).asJava(partition.spec()))
                 path = "/".join(folders(columns, specified(columns, spec)))
-                known[path] = self._place(partition.storage(), table, found)
-                expected[path] = Place(str(root / path), table.format)
-            return misplaced(known, expected)
+                known[path] = self._descriptor(partition.storage(), table, found)
+                expected[path] = StorageDescriptor(str(root / path), table.format)
+            return storage_problem(known, expected)
 
     def refresh(self, table: HiveTable) -> None:
         """Drop this session's cached list of the table's files."""
@@ -281,13 +283,13 @@ class Catalog:
     def _metadata(self, table: HiveTable) -> Any:
         return self._java.sessionState().catalog().getTableMetadata(self._identifier(table.name))
 
-    def _check_place(self, table: HiveTable, root: Path, found: Any) -> None:
-        known = Place(self._path(found.location()), table_format(found))
-        check_places(table.name, {"": known}, {"": Place(str(root), table.format)})
+    def _check_storage(self, table: HiveTable, root: Path, found: Any) -> None:
+        known = StorageDescriptor(self._path(found.location()), table_format(found))
+        check_storage(table.name, {"": known}, {"": StorageDescriptor(str(root), table.format)})
 
-    def _places(
+    def _descriptors(
         self, table: HiveTable, found: Any, partitions: Sequence[Values]
-    ) -> dict[Values, Place]:
+    ) -> dict[Values, StorageDescriptor]:
         """Return the places of those partitions that exist."""
         if not partitions:
             return {}
@@ -299,16 +301,16 @@ class Catalog:
         for values in partitions:
             spec = self._spec(map(str.lower, table.partition_columns), values)
             if (partition := client.getPartitionOption(raw, spec)).isDefined():
-                places[values] = self._place(partition.get().storage(), table, found)
+                places[values] = self._descriptor(partition.get().storage(), table, found)
         return places
 
-    def _place(self, storage: Any, table: HiveTable, found: Any) -> Place:
+    def _descriptor(self, storage: Any, table: HiveTable, found: Any) -> StorageDescriptor:
         """Return the place of a partition. Its serde counts in a table of Hive's own only."""
         location, serde = storage.locationUri(), storage.serde()
         path = self._path(location.get()) if location.isDefined() else ""
         if found.provider().isDefined() and found.provider().get() == "hive":
-            return Place(path, serde_format(serde.get() if serde.isDefined() else ""))
-        return Place(path, table.format)
+            return StorageDescriptor(path, serde_format(serde.get() if serde.isDefined() else ""))
+        return StorageDescriptor(path, table.format)
 
     def _spec(self, columns: Iterable[str], values: Values) -> Any:
         named = zip(columns, values, strict=True)

@@ -16,12 +16,12 @@ from twophase.sinks.common.staging.disk import sync
 from twophase.sinks.common.staging.manifest import Manifest
 from twophase.sinks.common.staging.names import Owner
 from twophase.sinks.common.staging.open_sink import OpenStagedSink
-from twophase.sinks.common.staging.preflight import check_folder, make_staging_area
+from twophase.sinks.common.staging.preflight import check_folder, create_staging_area
 from twophase.sinks.common.staging.table import Table
 from twophase.sinks.hive.catalog import Catalog, HiveTable
-from twophase.sinks.hive.identity import note, why_another
+from twophase.sinks.hive.identity import record, why_replaced
 from twophase.sinks.hive.options import HiveOptions
-from twophase.sinks.hive.pending import Pending
+from twophase.sinks.hive.pending import PendingPartitions
 from twophase.sinks.hive.policies import SUCCESS, Policies
 from twophase.sinks.hive.preflight import check_table, find_table
 
@@ -62,8 +62,8 @@ class HiveSink(ArrowSink):
         destination = check_table(found, options, context.schema)
         path = destination.path
         check_folder(path)
-        area = make_staging_area(path, owner)
-        Pending(area.stage()).make()
+        area = create_staging_area(path, owner)
+        PendingPartitions(area.stage()).create()
         table = Table(
             area,
             found.format,
@@ -110,7 +110,7 @@ class OpenHiveSink(OpenStagedSink):
             return found
         table = self._current_table()
         has_partitions = partial(self._catalog.has_partitions, table)
-        replaced = why_another(table, table.created, has_partitions, self.table.area.stage())
+        replaced = why_replaced(table, table.created, has_partitions, self.table.area.stage())
         if not replaced:
             self._accept(table.created)
         return replace(found, replaced=replaced)
@@ -121,11 +121,11 @@ class OpenHiveSink(OpenStagedSink):
         A table that has replaced it since is noticed when partitions are added to it.
         """
         super().fence(attempt)
-        note(self._created, self.table.area.stage())
+        record(self._created, self.table.area.stage())
 
     def publish(self, pieces: Sequence[Manifest], stage: Path) -> None:
         """See `OpenStagedSink.publish`. When partitions are due, the policies run."""
-        pending = Pending(stage)
+        pending = PendingPartitions(stage)
         due = self._due(pieces, pending)
         if due:
             self._policies.run(sorted(due, key=str), stage)
@@ -138,7 +138,7 @@ class OpenHiveSink(OpenStagedSink):
     def check_unpublish(self) -> None:
         """See `OpenStagedSink.check_unpublish`. A partition that was moved may hold moved rows."""
         table = self._current_table()
-        if problem := self._catalog.misplaced(table, self.table.area.root):
+        if problem := self._catalog.storage_problem(table, self.table.area.root):
             raise RestoreRefusedError(
                 f"No checkpoint is taken back from table {table.name}: it has changed in the "
                 f"metastore: {problem}. Nothing was removed.",
@@ -162,7 +162,7 @@ class OpenHiveSink(OpenStagedSink):
         """Remember the table whose rows the proofs are of, by its creation time."""
         self._created = created
 
-    def _due(self, pieces: Sequence[Manifest], pending: Pending) -> set[Values]:
+    def _due(self, pieces: Sequence[Manifest], pending: PendingPartitions) -> set[Values]:
         """Add what the pieces bring to what waits; return the partitions that are due."""
         time = self.table.time
         got = {file.partition for piece in pieces for file in piece.files}

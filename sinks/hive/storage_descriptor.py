@@ -17,7 +17,7 @@ _SERDES = {"ParquetHiveSerDe": Format.PARQUET, "OrcSerde": Format.ORC}
 
 
 @dataclass(frozen=True)
-class Place:
+class StorageDescriptor:
     """The location and format of files.
 
     Attributes:
@@ -29,7 +29,9 @@ class Place:
     format: Format | None
 
 
-def check_places(table: str, known: Mapping[str, Place], expected: Mapping[str, Place]) -> None:
+def check_storage(
+    table: str, known: Mapping[str, StorageDescriptor], expected: Mapping[str, StorageDescriptor]
+) -> None:
     """Check that readers look where the files are.
 
     Args:
@@ -41,7 +43,7 @@ def check_places(table: str, known: Mapping[str, Place], expected: Mapping[str, 
     Raises:
         StopJobError: readers would not find them.
     """
-    if problem := misplaced(known, expected):
+    if problem := storage_problem(known, expected):
         raise StopJobError(
             f"Table {table} has changed in the metastore: {problem}. "
             "Readers would not see these files. Decided checkpoints wait, "
@@ -52,11 +54,13 @@ def check_places(table: str, known: Mapping[str, Place], expected: Mapping[str, 
         )
 
 
-def misplaced(known: Mapping[str, Place], expected: Mapping[str, Place]) -> str:
+def storage_problem(
+    known: Mapping[str, StorageDescriptor], expected: Mapping[str, StorageDescriptor]
+) -> str:
     """Return which entries of the metastore are not where their files are; empty if none is.
 
     Args:
-        known: see `check_places`.
+        known: see `check_storage`.
         expected: likewise.
     """
     problems = [
@@ -66,7 +70,7 @@ def misplaced(known: Mapping[str, Place], expected: Mapping[str, Place]) -> str:
     return f"{'; '.join(problems[:_NAMED])}{more}"
 
 
-def _problem(name: str, known: Place, expected: Place) -> str:
+def _problem(name: str, known: StorageDescriptor, expected: StorageDescriptor) -> str:
     what = f"partition {shown(name)}" if name else "the table"
     if not _is_at(known.location, Path(expected.location)):
         there, here = (

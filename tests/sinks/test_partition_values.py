@@ -21,7 +21,7 @@ from twophase.redaction import REDACTED, VARIABLE
 from twophase.sinks.common.staging import committer
 from twophase.sinks.common.staging.formats import Format
 from twophase.sinks.common.staging.open_sink import OpenStagedSink
-from twophase.sinks.hive.storage_descriptor import Place, check_places
+from twophase.sinks.hive.storage_descriptor import StorageDescriptor, check_storage
 
 SECRET = "4111-1111\N{RIGHT-TO-LEFT OVERRIDE}"
 """No character that a folder's name has to escape: a path has it as it is."""
@@ -135,17 +135,20 @@ def not_opened(table: FileHarness) -> str:
 
 def moved_partition(*_: object) -> str:
     known, expected = (
-        Place(f"/{folder}/name={SECRET}", Format.PARQUET) for folder in ("there", "here")
+        StorageDescriptor(f"/{folder}/name={SECRET}", Format.PARQUET)
+        for folder in ("there", "here")
     )
     with pytest.raises(StopJobError) as caught:
-        check_places("orders", {f"name={SECRET}": known}, {f"name={SECRET}": expected})
+        check_storage("orders", {f"name={SECRET}": known}, {f"name={SECRET}": expected})
     return str(caught.value)
 
 
 def partition_of_another_format(*_: object) -> str:
-    known, expected = (Place(f"/name={SECRET}", kind) for kind in (Format.ORC, Format.PARQUET))
+    known, expected = (
+        StorageDescriptor(f"/name={SECRET}", kind) for kind in (Format.ORC, Format.PARQUET)
+    )
     with pytest.raises(StopJobError) as caught:
-        check_places("orders", {f"name={SECRET}": known}, {f"name={SECRET}": expected})
+        check_storage("orders", {f"name={SECRET}": known}, {f"name={SECRET}": expected})
     return str(caught.value)
 
 
@@ -195,6 +198,8 @@ def test_what_is_wrong_with_the_table_itself_is_said_openly(
 ) -> None:
     monkeypatch.setenv(VARIABLE, "true")
     with pytest.raises(StopJobError, match="the table is at /there, its new files are in /here"):
-        check_places(
-            "orders", {"": Place("/there", Format.PARQUET)}, {"": Place("/here", Format.PARQUET)}
+        check_storage(
+            "orders",
+            {"": StorageDescriptor("/there", Format.PARQUET)},
+            {"": StorageDescriptor("/here", Format.PARQUET)},
         )

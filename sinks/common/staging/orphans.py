@@ -12,7 +12,7 @@ from twophase.protocol.committable import Committable
 from twophase.protocol.record import DamagedRecordError
 from twophase.redaction import shown
 from twophase.sinks.common.partition_names import folders
-from twophase.sinks.common.staging.aborted import SetAside, places
+from twophase.sinks.common.staging.aborted import AbortedPieces, folders_of
 from twophase.sinks.common.staging.disk import sync
 from twophase.sinks.common.staging.manifest import FILE, Manifest
 from twophase.sinks.common.staging.names import PieceName, file_name
@@ -30,7 +30,7 @@ def in_doubt(table: Table) -> Sequence[Committable]:
 
 def _committable(table: Table, name: PieceName) -> Committable:
     """Return the committable in a piece's manifest, or what its name tells."""
-    for folder in places(table.area.stage(), name):
+    for folder in folders_of(table.area.stage(), name):
         with suppress(FileNotFoundError, DamagedRecordError):
             return Manifest.read(folder).committable(table.target)
     return Committable(name.transaction(table.area.owner), name.subtask, table.target, 0)
@@ -46,14 +46,14 @@ def unfinished(table: Table, pieces: Sequence[Committable]) -> Sequence[Committa
 def _has_manifest(table: Table, piece: Committable) -> bool:
     """Return whether a piece has a manifest, whole or damaged: it was durable in pre-commit."""
     name = PieceName.of(piece.transaction, piece.subtask)
-    return any((folder / FILE).exists() for folder in places(table.area.stage(), name))
+    return any((folder / FILE).exists() for folder in folders_of(table.area.stage(), name))
 
 
 def abort(table: Table, committables: Sequence[Committable]) -> None:
     """See `OpenSink.abort`.
 
     A driver with another folder may have decided a piece, and be about to move its files. So a
-    piece is set aside before the table is searched for it, and claimed before it is deleted.
+    piece is set aborted before the table is searched for it, and claimed before it is deleted.
     """
     stage = table.area.stage()
     names = [PieceName.of(piece.transaction, piece.subtask) for piece in committables]
@@ -76,22 +76,22 @@ def abort(table: Table, committables: Sequence[Committable]) -> None:
 
 def _abort(table: Table, names: Sequence[PieceName], stage: Path) -> bool:
     """Abort once; False if a commit or another abort has taken a piece meanwhile."""
-    aside = SetAside(stage)
+    aborted = AbortedPieces(stage)
     try:
         check_all_unseen(table, names, stage)
         for name in names:
-            aside.add(name)
+            aborted.hide(name)
         failpoint("F06")
         check_all_unseen(table, names, stage)
-        claimed = aside.claim()
+        claimed = aborted.claim()
     except BaseException:
-        aside.take_back()
+        aborted.restage()
         raise
     if not claimed:
-        aside.take_back()
+        aborted.restage()
         return False
-    aside.delete()
-    return not any(folder.exists() for name in names for folder in places(stage, name))
+    aborted.delete()
+    return not any(folder.exists() for name in names for folder in folders_of(stage, name))
 
 
 def check_all_unseen(table: Table, names: Sequence[PieceName], stage: Path) -> None:
@@ -101,7 +101,7 @@ def check_all_unseen(table: Table, names: Sequence[PieceName], stage: Path) -> N
         StopJobError: one is.
     """
     for name in names:
-        for folder in places(stage, name):
+        for folder in folders_of(stage, name):
             _check_unseen(table, name, folder)
         if (stage / DONE / str(name)).exists():
             raise StopJobError(

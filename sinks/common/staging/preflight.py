@@ -44,7 +44,7 @@ def check_owned(path: Path) -> None:
             )
 
 
-def make_staging_area(root: Path, owner: Owner) -> StagingArea:
+def create_staging_area(root: Path, owner: Owner) -> StagingArea:
     """Create the staging area; check that the file system renames without replacing (hazard H22).
 
     Args:
@@ -56,7 +56,7 @@ def make_staging_area(root: Path, owner: Owner) -> StagingArea:
     """
     area = StagingArea(root, owner)
     try:
-        area.make()
+        area.create()
         stage = area.stage()
         rename_new(stage / STAGED, stage / DONE)
     except FileExistsError:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.sinks.delta.test_records import INTENT, MANIFEST, SHAPE
+from tests.sinks.delta.test_records import INTENT, LAYOUT, MANIFEST
 from twophase.errors import StopJobError
 from twophase.ids import Attempt
 from twophase.protocol.outcome import RetryLater
@@ -53,7 +53,7 @@ class Table:
             version=INTENT.base,
             transactions={},
             noted_transactions={},
-            shape=SHAPE,
+            layout=LAYOUT,
             retention_ms=None,
         )
         transaction = SimpleNamespace(

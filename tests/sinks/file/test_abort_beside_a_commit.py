@@ -20,7 +20,7 @@ from twophase.errors import StopJobError
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import Committed, Lost, RetryLater
 from twophase.sinks.common.staging import committer, disk, orphans
-from twophase.sinks.common.staging.aborted import SetAside
+from twophase.sinks.common.staging.aborted import AbortedPieces
 from twophase.sinks.common.staging.names import PieceName
 from twophase.sinks.common.staging.open_sink import OpenStagedSink
 from twophase.sinks.common.staging.staging_area import STAGED
@@ -81,14 +81,14 @@ def test_an_abort_is_refused_once_a_file_is_in_the_table(
         before_move(monkeypatch, 1, abort)
         assert isinstance(commit(sink, piece)[0], Committed)
     else:
-        add = SetAside.add
+        add = AbortedPieces.hide
 
         def move_one_first(*place: Any) -> None:
             before_move(monkeypatch, 1, lambda: add(*place))
             assert isinstance(commit(sink, piece)[0], RetryLater)
 
         with monkeypatch.context() as patch:
-            patch.setattr(SetAside, "add", move_one_first)
+            patch.setattr(AbortedPieces, "hide", move_one_first)
             abort()
         assert isinstance(commit(sink, piece)[0], Committed)
     assert "its commit has begun. Nothing was deleted." in refused[0]
@@ -167,7 +167,7 @@ def test_a_commit_takes_the_rest_back_if_a_file_is_in_the_table(
     table: FileHarness, sink: OpenStagedSink, piece: Committable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Set aside after the first file was moved, by a driver that died before it saw that."""
-    before_move(monkeypatch, 1, lambda: SetAside(stage(table)).add(name_of(piece)))
+    before_move(monkeypatch, 1, lambda: AbortedPieces(stage(table)).hide(name_of(piece)))
     assert isinstance(commit(sink, piece)[0], RetryLater)
     assert len(table.rows_visible()) == 1
     assert isinstance(commit(sink, piece)[0], Committed)
@@ -198,14 +198,14 @@ def test_what_is_taken_back_after_the_search_is_not_deleted(
     piece: Committable,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    claim = SetAside.claim
+    claim = AbortedPieces.claim
 
-    def commit_first(pieces: SetAside) -> bool:
-        monkeypatch.setattr(SetAside, "claim", claim)
+    def commit_first(pieces: AbortedPieces) -> bool:
+        monkeypatch.setattr(AbortedPieces, "claim", claim)
         assert isinstance(commit(sink, piece)[0], Committed)
         return pieces.claim()
 
-    monkeypatch.setattr(SetAside, "claim", commit_first)
+    monkeypatch.setattr(AbortedPieces, "claim", commit_first)
     with pytest.raises(StopJobError, match="it is committed in"):
         other.abort([piece])
     assert len(table.rows_visible()) == 3
@@ -282,7 +282,7 @@ def test_a_piece_is_staged_again_into_a_folder_that_exists(
     table: FileHarness, sink: OpenStagedSink, piece: Committable
 ) -> None:
     """A driver may have died while it did that: some files are in one folder, some in the other."""
-    SetAside(stage(table)).add(name_of(piece))
+    AbortedPieces(stage(table)).hide(name_of(piece))
     half = stage(table) / STAGED / str(name_of(piece))
     half.mkdir()
     (aside(table)[0] / "1").rename(half / "1")

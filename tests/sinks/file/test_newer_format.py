@@ -18,7 +18,7 @@ from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import Lost
 from twophase.protocol.record import digest
 from twophase.sinks.common.staging.open_sink import OpenStagedSink
-from twophase.sinks.hive.pending import Pending
+from twophase.sinks.hive.pending import PendingPartitions
 from twophase.testing.harness import LINEAGE
 
 pytestmark = pytest.mark.part("files")
@@ -90,8 +90,8 @@ def test_subsume_deletes_no_newer_proof(table: FileHarness, sink: OpenStagedSink
 
 
 def test_a_newer_waiting_partition_stops_the_commit_and_stays(tmp_path: Path) -> None:
-    pending = Pending(tmp_path)
-    pending.make()
+    pending = PendingPartitions(tmp_path)
+    pending.create()
     pending.add([("2026-08-01",)])
     (file,) = (tmp_path / "pending").iterdir()
     file.write_bytes(b"twophase-files/2 partition\n" + file.read_bytes())
