@@ -28,7 +28,6 @@ from twophase.failpoints import failpoint
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
 from twophase.protocol.sink import CommitRequest, Predecessor, predecessor_missing
-from twophase.sinks.mysql.bound_sink import BoundSink
 from twophase.sinks.mysql.client.codes import (
     LOCK_WAIT_TIMEOUT,
     NOT_NOW,
@@ -40,8 +39,10 @@ from twophase.sinks.mysql.client.driver_session import DriverLink
 from twophase.sinks.mysql.client.session import Session
 from twophase.sinks.mysql.client.session_exit import wait_until_left
 from twophase.sinks.mysql.identity import TableIdentity, read_identity, why_another
+from twophase.sinks.mysql.metadata_tables import MetadataTables
 from twophase.sinks.mysql.orphans import prepared, xid_of
-from twophase.sinks.mysql.xid import Xid
+from twophase.sinks.mysql.target_table import TargetTable
+from twophase.sinks.mysql.xid import Owner, Xid
 
 _LEAVING_S = 2.0
 
@@ -56,25 +57,36 @@ class Committer:
     """Commits branches.
 
     Args:
-        bound: the result of `open`.
         link: the driver's session.
+        owner: the job and sink that they belong to.
+        metadata: the sink's own tables.
+        target: the target's identity.
         table: the table that has the rows of the predecessor.
 
     Attributes:
         table: the same table as last seen; it may have been rebuilt since.
     """
 
-    def __init__(self, bound: BoundSink, link: DriverLink, table: TableIdentity) -> None:
+    def __init__(
+        self,
+        link: DriverLink,
+        owner: Owner,
+        metadata: MetadataTables,
+        target: str,
+        table: TableIdentity,
+    ) -> None:
         self.table = table
-        self._bound_sink = bound
         self._link = link
+        self._owner = owner
+        self._metadata = metadata
+        self._target = target
         self._verified: tuple[Session, Predecessor] | None = None
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
-        """See `Sink.commit`."""
+        """See `OpenSink.commit`."""
         xids = [xid_of(request.committable) for request in requests]
         try:
-            if any(request.committable.target != self._bound_sink.target for request in requests):
+            if any(request.committable.target != self._target for request in requests):
                 return self._decide_elsewhere(requests)
             held = self._still_held(requests, xids)
         except (TargetUnreachableError, pymysql.Error) as error:
@@ -105,7 +117,7 @@ class Committer:
 
     def _proof(self, session: Session, committable: Committable) -> AlreadyCommitted | None:
         """Return the proof of a piece not to commit by this call. A commit in flight has none."""
-        if self._bound_sink.metadata.has_ledger(
+        if self._metadata.has_ledger(
             session, committable.transaction, committable.subtask, lock=False
         ):
             return AlreadyCommitted("ledger row")
@@ -116,9 +128,9 @@ class Committer:
     def _target_changed(self, session: Session, committable: Committable) -> TargetChangedError:
         what = (
             f"{committable.transaction} was pre-committed in {committable.target}, "
-            f"this sink is connected to {self._bound_sink.target}, whose ledger does not have it."
+            f"this sink is connected to {self._target}, whose ledger does not have it."
         )
-        if (xid := xid_of(committable)) in prepared(session, self._bound_sink.owner):
+        if (xid := xid_of(committable)) in prepared(session, self._owner):
             return TargetChangedError(
                 f"{what} The branch is prepared here too; it was not committed.",
                 remedy="point the sink at the target it was started with. "
@@ -144,11 +156,11 @@ class Committer:
                 if not self._has_predecessor(session, request):
                     if (proof := self._proof(session, committable)) is not None:
                         return proof
-                    raise predecessor_missing(request, self._bound_sink.target)
+                    raise predecessor_missing(request, self._target)
                 if not _xa_commit(session, xid):
                     return self._decide(session, committable, xid)
                 failpoint("C14")
-                if self._bound_sink.metadata.has_ledger(
+                if self._metadata.has_ledger(
                     session, committable.transaction, committable.subtask, lock=False
                 ):
                     return Committed()
@@ -161,7 +173,7 @@ class Committer:
 
         Asked once per session: a proof does not go away while the session lives.
         """
-        before, owner = request.predecessor, self._bound_sink.owner
+        before, owner = request.predecessor, self._owner
         if before is None:
             return True
         if (
@@ -170,7 +182,7 @@ class Committer:
             and self._verified[1] == before
         ):
             return True
-        if not self._bound_sink.metadata.has_checkpoint(
+        if not self._metadata.has_checkpoint(
             session, owner.job, owner.sink, before.lineage, before.checkpoint
         ):
             return False
@@ -186,13 +198,11 @@ class Committer:
         if reason := why_another(session, self.table, now):
             raise TargetChangedError(
                 f"{request.committable.transaction} is decided and is not committed to "
-                f"{self._bound_sink.target}: {reason}.",
+                f"{self._target}: {reason}.",
                 remedy="restore the table as it was, then start the job again.",
             )
         self.table = now
-        self._bound_sink.targets.write(
-            session, self._bound_sink.owner.job, self._bound_sink.owner.sink, now
-        )
+        TargetTable(self._metadata.schema).write(session, self._owner.job, self._owner.sink, now)
 
     def _decide(self, session: Session, committable: Committable, xid: Xid) -> CommitOutcome:
         """Decide what an unknown branch means."""
@@ -208,7 +218,7 @@ class Committer:
                 )
             if self._is_subsumed(session, committable):
                 return AlreadyCommitted("high-water mark")
-            if look == "first" and xid in prepared(session, self._bound_sink.owner):
+            if look == "first" and xid in prepared(session, self._owner):
                 return RetryLater(f"the branch {xid} is prepared, and the server did not commit it")
         return Lost(
             f"branch {xid}: XA COMMIT does not know it, XA RECOVER does not list it, "
@@ -218,7 +228,7 @@ class Committer:
 
     def _look_up_row(self, session: Session, committable: Committable) -> _Row:
         try:
-            there = self._bound_sink.metadata.has_ledger(
+            there = self._metadata.has_ledger(
                 session, committable.transaction, committable.subtask, lock=True
             )
         except pymysql.Error as error:
@@ -229,7 +239,7 @@ class Committer:
 
     def _is_subsumed(self, session: Session, committable: Committable) -> bool:
         transaction = committable.transaction
-        mark = self._bound_sink.metadata.high_water(
+        mark = self._metadata.high_water(
             session, transaction.job, transaction.sink, transaction.lineage
         )
         return transaction.checkpoint <= mark

@@ -17,31 +17,46 @@ import pymysql
 from twophase.errors import TargetUnreachableError
 from twophase.ids import Attempt
 from twophase.protocol.fencing import driver_is_fenced
-from twophase.sinks.mysql.bound_sink import BoundSink
 from twophase.sinks.mysql.checkpoint_column import MarkedRows
 from twophase.sinks.mysql.client.codes import LOCK_WAIT_TIMEOUT, code_of
 from twophase.sinks.mysql.client.driver_session import DriverLink
 from twophase.sinks.mysql.client.session import Session
 from twophase.sinks.mysql.client.session_exit import wait_until_gone
-from twophase.sinks.mysql.client.session_locks import kill
+from twophase.sinks.mysql.client.session_locks import SessionLocks, kill
+from twophase.sinks.mysql.metadata_tables import MetadataTables
 from twophase.sinks.mysql.orphans import prepared
+from twophase.sinks.mysql.xid import Owner
 
 
 class Fence:
     """The fence of one job and sink.
 
     Args:
-        bound: the result of `open`.
         link: the driver's session.
+        owner: the job and sink.
+        metadata: the sink's own tables.
+        timeout_s: how long to wait for sessions of older attempts to end.
+        marked: whether each row names its checkpoint.
     """
 
-    def __init__(self, bound: BoundSink, link: DriverLink) -> None:
-        self._bound_sink = bound
+    def __init__(
+        self,
+        link: DriverLink,
+        owner: Owner,
+        metadata: MetadataTables,
+        timeout_s: float,
+        *,
+        marked: bool,
+    ) -> None:
         self._link = link
+        self._owner = owner
+        self._metadata = metadata
+        self._timeout_s = timeout_s
+        self._marked = marked
 
     def raise_to(self, attempt: Attempt) -> None:
-        """See `Sink.fence`."""
-        deadline = time.monotonic() + self._bound_sink.fence_timeout_s
+        """See `OpenSink.fence`."""
+        deadline = time.monotonic() + self._timeout_s
         with self._link.session() as session:
             while True:
                 fence = self._read(session, attempt)
@@ -56,15 +71,15 @@ class Fence:
                 raise self._blocked(session, attempt, living)
 
     def _read(self, session: Session, attempt: Attempt) -> Attempt | None:
-        owner = self._bound_sink.owner
-        fence = self._bound_sink.metadata.read_fence(session, owner.job, owner.sink)
+        owner = self._owner
+        fence = self._metadata.read_fence(session, owner.job, owner.sink)
         if fence is not None and fence.generation > attempt.generation:
             raise driver_is_fenced(owner.job, owner.sink, fence, attempt)
         return fence
 
     def _end_sessions(self, session: Session, deadline: float) -> set[int]:
         """End all our writers' sessions and wait until they are gone; return those that remain."""
-        while holders := self._bound_sink.session_locks.holders(session):
+        while holders := SessionLocks(self._owner).holders(session):
             kill(session, holders)
             left = wait_until_gone(session, holders, deadline)
             if left:
@@ -73,15 +88,15 @@ class Fence:
 
     def _try_to_raise(self, session: Session, attempt: Attempt) -> bool:
         """Raise the fence; return False if somebody holds it locked or has raised it further."""
-        bound, owner = self._bound_sink, self._bound_sink.owner
+        owner, metadata = self._owner, self._metadata
         try:
-            if bound.checkpoint_column is None:
-                bound.metadata.raise_fence(session, owner.job, owner.sink, attempt)
-            else:
+            if self._marked:
                 session.begin()
-                MarkedRows(bound.metadata).take_over(session, owner.job, owner.sink, attempt)
-                bound.metadata.raise_fence(session, owner.job, owner.sink, attempt)
+                MarkedRows(metadata).take_over(session, owner.job, owner.sink, attempt)
+                metadata.raise_fence(session, owner.job, owner.sink, attempt)
                 session.commit()
+            else:
+                metadata.raise_fence(session, owner.job, owner.sink, attempt)
         except pymysql.Error as error:
             if code_of(error) == LOCK_WAIT_TIMEOUT:
                 session.rollback()
@@ -92,11 +107,11 @@ class Fence:
     def _blocked(
         self, session: Session, attempt: Attempt, living: set[int]
     ) -> TargetUnreachableError:
-        owner = self._bound_sink.owner
+        owner = self._owner
         branches = ", ".join(str(xid) for xid in prepared(session, owner)[:5])
         return TargetUnreachableError(
             f"The fence of sink {owner.sink!r} of job {owner.job!r} could not be raised to "
-            f"{attempt} within {self._bound_sink.fence_timeout_s:g} s. "
+            f"{attempt} within {self._timeout_s:g} s. "
             f"Sessions: {sorted(living) or 'none'}. Prepared: {branches or 'none'}.",
             remedy="end those sessions (KILL), then start the job again: "
             "it commits or aborts those branches itself.",

@@ -10,7 +10,6 @@ import pymysql
 from twophase.errors import PreflightError, StopJobError, TargetUnreachableError
 from twophase.failpoints import failpoint
 from twophase.protocol.committable import Committable
-from twophase.sinks.mysql.bound_sink import BoundSink
 from twophase.sinks.mysql.client.codes import (
     LOCK_WAIT_TIMEOUT,
     XA_ROLLED_BACK,
@@ -21,6 +20,7 @@ from twophase.sinks.mysql.client.codes import (
 from twophase.sinks.mysql.client.driver_session import DriverLink
 from twophase.sinks.mysql.client.session import Row, Session
 from twophase.sinks.mysql.client.session_exit import wait_until_left
+from twophase.sinks.mysql.metadata_tables import MetadataTables
 from twophase.sinks.mysql.xid import Owner, Xid
 
 _POLL_S = 0.05
@@ -64,23 +64,36 @@ class Orphans:
     """Finds and aborts prepared branches.
 
     Args:
-        bound: the result of `open`.
         link: the driver's session.
+        owner: the job and sink that they belong to.
+        metadata: the sink's own tables.
+        target: the target's identity.
+        timeout_s: how long to wait for the end of another session.
     """
 
-    def __init__(self, bound: BoundSink, link: DriverLink) -> None:
-        self._bound_sink = bound
+    def __init__(
+        self,
+        link: DriverLink,
+        owner: Owner,
+        metadata: MetadataTables,
+        target: str,
+        timeout_s: float,
+    ) -> None:
         self._link = link
+        self._owner = owner
+        self._metadata = metadata
+        self._target = target
+        self._timeout_s = timeout_s
 
     def in_doubt(self) -> Sequence[Committable]:
-        """See `Sink.in_doubt`. The server does not know how many rows a branch holds."""
-        owner = self._bound_sink.owner
+        """See `OpenSink.in_doubt`. The server does not know how many rows a branch holds."""
+        owner = self._owner
         with self._link.session() as session:
             found = prepared(session, owner)
         return [
             Committable(
                 *xid.identify(owner),
-                self._bound_sink.target,
+                self._target,
                 0,
                 {"gtrid": xid.gtrid, "bqual": xid.bqual},
             )
@@ -97,12 +110,12 @@ class Orphans:
         Raises:
             TargetUnreachableError: one has not ended before the deadline.
         """
-        owner = self._bound_sink.owner
-        deadline = time.monotonic() + self._bound_sink.fence_timeout_s
+        owner = self._owner
+        deadline = time.monotonic() + self._timeout_s
         while True:
             with self._link.session() as session:
                 try:
-                    return self._bound_sink.metadata.wait_for_ledger(session, owner.job, owner.sink)
+                    return self._metadata.wait_for_ledger(session, owner.job, owner.sink)
                 except pymysql.Error as error:
                     if code_of(error) != LOCK_WAIT_TIMEOUT:
                         raise
@@ -111,12 +124,12 @@ class Orphans:
             if time.monotonic() >= deadline:
                 raise TargetUnreachableError(
                     f"A commit of sink {owner.sink!r} of job {owner.job!r} by another driver has "
-                    f"not ended within {self._bound_sink.fence_timeout_s:g} s.",
+                    f"not ended within {self._timeout_s:g} s.",
                     remedy="find its session (SHOW PROCESSLIST), then start the job again.",
                 )
 
     def abort(self, committables: Sequence[Committable]) -> None:
-        """See `Sink.abort`."""
+        """See `OpenSink.abort`."""
         for number, committable in enumerate(committables):
             if number:
                 failpoint("C20")
@@ -124,7 +137,7 @@ class Orphans:
 
     def _abort_one(self, committable: Committable) -> None:
         xid = xid_of(committable)
-        deadline = time.monotonic() + self._bound_sink.fence_timeout_s
+        deadline = time.monotonic() + self._timeout_s
         while True:
             with self._link.session() as session:
                 held = wait_until_left(session, {xid}, deadline, killing=True)
@@ -137,7 +150,7 @@ class Orphans:
                 reason = session_held if held else "its locks are still held"
                 raise TargetUnreachableError(
                     f"The branch {xid} of {committable.transaction} could not be rolled back "
-                    f"within {self._bound_sink.fence_timeout_s:g} s: {reason}.",
+                    f"within {self._timeout_s:g} s: {reason}.",
                     remedy="end that session (SHOW PROCESSLIST, KILL); if XA RECOVER does not list "
                     "the branch, restart the server, which brings it back. Then restart the job.",
                 )
@@ -149,10 +162,10 @@ class Orphans:
         A locked ledger row means that the engine still has the branch, whatever the server reports
         (session_exit.py).
         """
-        if xid in prepared(session, self._bound_sink.owner):
+        if xid in prepared(session, self._owner):
             return False
         try:
-            committed = self._bound_sink.metadata.has_ledger(
+            committed = self._metadata.has_ledger(
                 session, committable.transaction, committable.subtask, lock=True
             )
         except pymysql.Error as error:

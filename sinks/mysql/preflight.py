@@ -128,13 +128,15 @@ def find_table(session: Session, options: MySqlOptions) -> Table:
 def check_table(
     session: Session, options: MySqlOptions, context: SinkContext
 ) -> tuple[Table, tuple[ColumnPlan, ...]]:
-    """Find the table and decide how each column is filled.
+    """Find the table and decide how each column is filled; without rows to come none is.
 
     Raises:
         ConfigError: the table is not there, or rows of the schema do not fit; names each column.
         PreflightError: the table cannot take part.
     """
     table = find_table(session, options)
+    if context.schema is None:
+        return table, ()
     if context.speculation and table.has_unique_key:
         raise PreflightError(
             f"spark.speculation is on and {table.sql} has a unique key: "

@@ -17,7 +17,6 @@ import pymysql
 from twophase.errors import RestoreRefusedError
 from twophase.ids import Attempt
 from twophase.protocol.fencing import driver_is_fenced
-from twophase.sinks.mysql.bound_sink import BoundSink
 from twophase.sinks.mysql.checkpoint_column import (
     MarkedRows,
     checkpoint_in,
@@ -27,6 +26,9 @@ from twophase.sinks.mysql.checkpoint_column import (
 from twophase.sinks.mysql.client.codes import DENIED, code_of
 from twophase.sinks.mysql.client.identifiers import qualified, quote
 from twophase.sinks.mysql.client.session import Session
+from twophase.sinks.mysql.identity import TableIdentity
+from twophase.sinks.mysql.metadata_tables import MetadataTables
+from twophase.sinks.mysql.xid import Owner
 
 _SHOWN = 5
 
@@ -35,15 +37,26 @@ class Rewind:
     """Rewinds one job's sink.
 
     Args:
-        bound: the result of `open`.
+        owner: the job and sink.
+        metadata: the sink's own tables.
+        table: the table.
+        checkpoint_column: the column that names each row's checkpoint, if there is one.
         keep: as `CanRewind` takes it.
     """
 
-    def __init__(self, bound: BoundSink, keep: Mapping[str, int]) -> None:
-        self._bound_sink = bound
+    def __init__(
+        self,
+        owner: Owner,
+        metadata: MetadataTables,
+        table: TableIdentity,
+        checkpoint_column: str | None,
+        keep: Mapping[str, int],
+    ) -> None:
+        self._owner = owner.job, owner.sink
+        self._metadata = metadata
+        self._table = qualified(table.schema, table.name)
+        self._checkpoint_column = checkpoint_column
         self._keep = keep
-        self._owner = bound.owner.job, bound.owner.sink
-        self._table = qualified(bound.table.schema, bound.table.name)
 
     def check(self, session: Session) -> None:
         """See `CanRewind.check_rewind`."""
@@ -55,7 +68,7 @@ class Rewind:
     def run(self, session: Session, attempt: Attempt) -> None:
         """See `CanRewind.rewind`."""
         session.begin()
-        metadata = self._bound_sink.metadata
+        metadata = self._metadata
         fence = metadata.read_fence(session, *self._owner, locked=True)
         if fence is None or fence > attempt:
             raise driver_is_fenced(*self._owner, fence or Attempt(0, 0), attempt)
@@ -70,7 +83,7 @@ class Rewind:
         session.commit()
 
     def _column(self) -> str:
-        column = self._bound_sink.checkpoint_column
+        column = self._checkpoint_column
         if column is None:
             raise self._refused(
                 "its rows do not name their checkpoint",
@@ -81,7 +94,7 @@ class Rewind:
 
     def _check_marked(self, session: Session) -> None:
         """Check that every row to delete was written with its checkpoint."""
-        metadata = self._bound_sink.metadata
+        metadata = self._metadata
         unmarked = MarkedRows(metadata).unmarked(session, *self._owner)
         for lineage in metadata.committed(session, *self._owner):
             newest, last = unmarked.get(lineage, -1), self._keep.get(lineage, -1)
@@ -109,7 +122,7 @@ class Rewind:
         Raises:
             RestoreRefusedError: they are not as many as were committed.
         """
-        metadata = self._bound_sink.metadata
+        metadata = self._metadata
         found: dict[str, int] = {}
         wrong: list[str] = []
         for lineage in metadata.committed(session, *self._owner):

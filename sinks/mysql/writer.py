@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pymysql
@@ -30,25 +31,59 @@ from twophase.ids import Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.writer import SinkWriter
 from twophase.redaction import shown
-from twophase.sinks.mysql.bound_sink import BoundSink
 from twophase.sinks.mysql.checkpoint_column import value_of
 from twophase.sinks.mysql.client.codes import DEADLOCK, LOCK_WAIT_TIMEOUT, REJECTED_ROWS, code_of
 from twophase.sinks.mysql.client.session import SecurityError, Session, hostile
+from twophase.sinks.mysql.client.session_locks import SessionLocks
 from twophase.sinks.mysql.client.session_settings import end_quietly, open_writer_session
-from twophase.sinks.mysql.xid import Xid
+from twophase.sinks.mysql.metadata_tables import MetadataTables
+from twophase.sinks.mysql.options import Endpoint
+from twophase.sinks.mysql.rows.loading import Loader
+from twophase.sinks.mysql.xid import Owner, Xid
+
+
+@dataclass(frozen=True)
+class MySqlWriters:
+    """All that the writers of one sink share, as it is sent to the executors.
+
+    Attributes:
+        endpoint: where the server is.
+        owner: the job and sink that the branches belong to.
+        metadata: the sink's own tables.
+        target: the target's identity (I10).
+        loader: loads rows into the table.
+        local_infile: whether it may use LOAD DATA LOCAL.
+        load_rows: rows in one statement, at most.
+        load_bytes: approximate bytes in one statement.
+        checkpoint_column: the column that names each row's checkpoint, if there is one.
+    """
+
+    endpoint: Endpoint
+    owner: Owner
+    metadata: MetadataTables
+    target: str
+    loader: Loader
+    local_infile: bool
+    load_rows: int
+    load_bytes: int
+    checkpoint_column: str | None = None
+
+    def __call__(self, transaction: TransactionId, subtask: Subtask) -> MySqlWriter:
+        """Create the writer of one task attempt."""
+        return MySqlWriter(self, transaction, subtask)
 
 
 class MySqlWriter(SinkWriter):
     """Writes the rows of one task attempt into a branch of its own.
 
     Args:
-        bound: the result of `open`.
+        shared: what it shares with the other writers of the sink.
         transaction: the transaction of the attempt.
         subtask: the task attempt.
     """
 
-    def __init__(self, bound: BoundSink, transaction: TransactionId, subtask: Subtask) -> None:
-        self._bound_sink = bound
+    def __init__(self, shared: MySqlWriters, transaction: TransactionId, subtask: Subtask) -> None:
+        self._shared = shared
         self._transaction = transaction
         self._subtask = subtask
         self._xid: Xid | None = None
@@ -60,12 +95,12 @@ class MySqlWriter(SinkWriter):
         """See `SinkWriter.write`. Rows are buffered until there are enough for one statement."""
         with self._declining("writing rows"):
             for piece in self._pieces(self._marked(batch)):
-                if self._waiting_rows + piece.num_rows > self._bound_sink.load_rows:
+                if self._waiting_rows + piece.num_rows > self._shared.load_rows:
                     self._flush()
                 self._waiting.append(piece)
                 self._waiting_rows += piece.num_rows
                 self._waiting_bytes += piece.nbytes
-                if self._waiting_bytes >= self._bound_sink.load_bytes:
+                if self._waiting_bytes >= self._shared.load_bytes:
                     self._flush()
 
     def pre_commit(self) -> Committable | None:
@@ -81,7 +116,7 @@ class MySqlWriter(SinkWriter):
         return Committable(
             self._transaction,
             self._subtask,
-            target=self._bound_sink.target,
+            target=self._shared.target,
             rows=self._loaded_rows,
             handle={"gtrid": self._xid.gtrid, "bqual": self._xid.bqual},
         )
@@ -93,7 +128,7 @@ class MySqlWriter(SinkWriter):
 
     def _marked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows with the column that names their checkpoint, if there is one."""
-        column = self._bound_sink.checkpoint_column
+        column = self._shared.checkpoint_column
         if column is None:
             return batch
         values = pa.repeat(value_of(self._transaction), batch.num_rows)
@@ -102,7 +137,7 @@ class MySqlWriter(SinkWriter):
     def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Split a batch too large for one statement, by the average size of its rows."""
         row_bytes = max(batch.nbytes // max(batch.num_rows, 1), 1)
-        step = max(min(self._bound_sink.load_rows, self._bound_sink.load_bytes // row_bytes), 1)
+        step = max(min(self._shared.load_rows, self._shared.load_bytes // row_bytes), 1)
         for start in range(0, batch.num_rows, step):
             yield batch.slice(start, step)
 
@@ -112,7 +147,7 @@ class MySqlWriter(SinkWriter):
         if self._session is None:
             self._begin()
         session = self._in_branch()
-        self._bound_sink.loader.load(session, self._waiting)
+        self._shared.loader.load(session, self._waiting)
         first = self._loaded_rows == 0
         self._loaded_rows += self._waiting_rows
         self._waiting = []
@@ -121,15 +156,15 @@ class MySqlWriter(SinkWriter):
             failpoint("E01")
 
     def _begin(self) -> None:
-        bound, transaction = self._bound_sink, self._transaction
+        shared, transaction = self._shared, self._transaction
         self._session = session = open_writer_session(
-            bound.endpoint, local_infile=bound.local_infile
+            shared.endpoint, local_infile=shared.local_infile
         )
-        xid = Xid.of(bound.owner, transaction, self._subtask, session.id)
-        bound.session_locks.take(session, xid, first=self._subtask.index)
+        xid = Xid.of(shared.owner, transaction, self._subtask, session.id)
+        SessionLocks(shared.owner).take(session, xid, first=self._subtask.index)
         session.run(f"XA START {xid.sql}")
         self._xid = xid
-        fence = bound.metadata.read_fence(session, transaction.job, transaction.sink, shared=True)
+        fence = shared.metadata.read_fence(session, transaction.job, transaction.sink, shared=True)
         if transaction.attempt.is_closed_by(fence):
             raise FencedError(
                 f"{transaction} is closed: sink {transaction.sink!r} of job "
@@ -147,7 +182,7 @@ class MySqlWriter(SinkWriter):
 
     def _prepare(self, session: Session, xid: Xid) -> None:
         self._in_branch()
-        self._bound_sink.metadata.write_ledger(
+        self._shared.metadata.write_ledger(
             session, self._transaction, self._subtask, self._loaded_rows
         )
         # Without a branch this answers 1399, so rows that went elsewhere are never taken

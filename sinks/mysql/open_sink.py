@@ -1,0 +1,153 @@
+"""The MySQL sink while it is open, on the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from twophase.ids import Attempt
+from twophase.protocol.committable import Committable
+from twophase.protocol.outcome import CommitOutcome
+from twophase.protocol.sink import CommitRequest, OpenArrowSink, SinkHistory
+from twophase.sinks.mysql.client.driver_session import DriverLink
+from twophase.sinks.mysql.committer import Committer
+from twophase.sinks.mysql.fence import Fence
+from twophase.sinks.mysql.identity import TableIdentity, read_identity, why_another
+from twophase.sinks.mysql.orphans import Orphans
+from twophase.sinks.mysql.rewind import Rewind
+from twophase.sinks.mysql.target_table import TargetTable
+from twophase.sinks.mysql.writer import MySqlWriters
+
+
+class OpenMySqlSink(OpenArrowSink):
+    """A `MySqlSink` that is open.
+
+    Args:
+        link: the driver's session.
+        writers: what the executors get.
+        table: the table when the sink was opened.
+        fence_timeout_s: how long to wait for sessions of older attempts to end.
+    """
+
+    def __init__(
+        self,
+        link: DriverLink,
+        writers: MySqlWriters,
+        table: TableIdentity,
+        fence_timeout_s: float,
+    ) -> None:
+        self._link = link
+        self._writers = writers
+        self._owner = writers.owner
+        self._metadata = writers.metadata
+        self._opened_table = table
+        self._table = table
+        self._fence_timeout_s = fence_timeout_s
+        self._may_miss_commits = False
+
+    def target(self) -> str:
+        """See `OpenSink.target`: server and table.
+
+        MySQL has an id of its server. MariaDB's server_uid is made from the network card's address
+        and changes when a container is recreated, so there the id of the metadata tables, which is
+        stored with the data, is used instead.
+        """
+        return self._writers.target
+
+    def history(self) -> SinkHistory:
+        """See `OpenSink.history`."""
+        job, sink = self._owner.job, self._owner.sink
+        with self._link.session() as session:
+            fence = self._metadata.read_fence(session, job, sink)
+            committed = self._metadata.committed(session, job, sink)
+            known = self._targets.read(session, job, sink)
+            replaced = ""
+            if known and committed:
+                # The current table: a job that restarts its query opens its sinks only once.
+                opened = self._opened_table
+                now = read_identity(session, opened.schema, opened.name) or opened
+                replaced = why_another(session, known, now)
+                self._table = self._table if replaced else now
+            return SinkHistory(fence.generation if fence else 0, committed, replaced)
+
+    def committed_pieces(self, lineage: str, checkpoint: int) -> Sequence[str]:
+        """See `NamesPieces`: the rows of the ledger."""
+        job, sink = self._owner.job, self._owner.sink
+        with self._link.session() as session:
+            keys = self._metadata.ledger_of(session, job, sink, lineage, checkpoint)
+        return [
+            f"{generation}.{counter}/{task}.{attempt}"
+            for generation, counter, task, attempt in keys
+        ]
+
+    def fence(self, attempt: Attempt) -> None:
+        """See `OpenSink.fence`. From now on the proofs are of this table."""
+        marked = self._writers.checkpoint_column is not None
+        fence = Fence(self._link, self._owner, self._metadata, self._fence_timeout_s, marked=marked)
+        fence.raise_to(attempt)
+        self._may_miss_commits = True
+        with self._link.session() as session:
+            self._targets.write(session, self._owner.job, self._owner.sink, self._table)
+
+    def writers(self) -> MySqlWriters:
+        """See `OpenArrowSink.writers`."""
+        return self._writers
+
+    def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+        """See `OpenSink.commit`."""
+        committer = Committer(self._link, self._owner, self._metadata, self.target(), self._table)
+        try:
+            return committer.commit(requests)
+        finally:
+            self._table = committer.table
+
+    def abort(self, committables: Sequence[Committable]) -> None:
+        """See `OpenSink.abort`."""
+        self._orphans.abort(committables)
+
+    def in_doubt(self) -> Sequence[Committable]:
+        """See `OpenSink.in_doubt`. Behind a new fence, commits in flight are waited for: the
+        history that is read next has them.
+        """
+        found = self._orphans.in_doubt()
+        if found or not self._may_miss_commits:
+            return found
+        self._orphans.wait_for_commits()
+        self._may_miss_commits = False
+        return self._orphans.in_doubt()
+
+    def subsume(self, lineage: str, checkpoint: int) -> None:
+        """See `OpenSink.subsume`: raise the mark first, then delete the rows it replaces (H50)."""
+        mine = (self._owner.job, self._owner.sink, lineage)
+        with self._link.session() as session:
+            proven = self._metadata.highest_row(session, *mine, checkpoint)
+            if proven is not None:
+                self._metadata.raise_high_water(session, *mine, proven)
+                self._metadata.collapse_ledger(session, *mine, proven)
+
+    def check_rewind(self, keep: Mapping[str, int]) -> None:
+        """See `CanRewind`."""
+        with self._link.session() as session:
+            self._rewind(keep).check(session)
+
+    def rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
+        """See `CanRewind`: rows and proofs go in one transaction."""
+        with self._link.session() as session:
+            self._rewind(keep).run(session, attempt)
+
+    def close(self) -> None:
+        """See `OpenSink.close`."""
+        self._link.close()
+
+    @property
+    def _targets(self) -> TargetTable:
+        return TargetTable(self._metadata.schema)
+
+    @property
+    def _orphans(self) -> Orphans:
+        return Orphans(
+            self._link, self._owner, self._metadata, self.target(), self._fence_timeout_s
+        )
+
+    def _rewind(self, keep: Mapping[str, int]) -> Rewind:
+        column = self._writers.checkpoint_column
+        return Rewind(self._owner, self._metadata, self._opened_table, column, keep)
