@@ -29,11 +29,10 @@ from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.events import CheckpointCommitted, Event, Observers
 from twophase.ids import Subtask, new_lineage_id
-from twophase.protocol.sink import SinkContext
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.entries import Lineage
 from twophase.state.storage import LocalStorage
-from twophase.testing.memory import MemorySink, MemoryTarget
+from twophase.testing.memory import MemoryTarget, OpenMemorySink
 
 _GOAL_MS = 30
 _JOB = "protocol-cost"
@@ -92,7 +91,8 @@ def without_spark(folder: Path, checkpoints: int, sinks: int) -> list[float]:
         if isinstance(event, CheckpointCommitted):
             costs.append(event.protocol_s)
 
-    targets = {f"sink-{index}": MemorySink(MemoryTarget(f"sink-{index}")) for index in range(sinks)}
+    names = [f"sink-{index}" for index in range(sinks)]
+    targets = {name: OpenMemorySink(MemoryTarget(name), _JOB, name) for name in names}
     coordinator = _coordinator(folder, targets, Observers(observe))
     coordinator.recover()
     coordinator.begin_lineage(Lineage(new_lineage_id()))
@@ -113,11 +113,8 @@ def without_spark(folder: Path, checkpoints: int, sinks: int) -> list[float]:
 
 
 def _coordinator(
-    folder: Path, sinks: Mapping[str, MemorySink], observers: Observers
+    folder: Path, sinks: Mapping[str, OpenMemorySink], observers: Observers
 ) -> CheckpointCoordinator:
-    for name, sink in sinks.items():
-        sink.open(SinkContext(_JOB, name, _SCHEMA, 1))
-
     def snapshot(number: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
         del number
         return {"sources": [{"entries": list(offsets.end)}]}

@@ -12,14 +12,14 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from harness.memory_driver import Driver
+from harness.memory_driver import JOB, Driver
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome, RetryLater
 from twophase.protocol.sink import CommitRequest
 from twophase.state.storage import NO_CRASH_POINTS, CrashPoints, LocalStorage
-from twophase.testing.memory import MemorySink, MemoryTarget, MemoryWriter
+from twophase.testing.memory import MemoryTarget, OpenMemorySink
 
 PIECES = 2
 
@@ -114,7 +114,7 @@ class SteppingStorage(LocalStorage):
     delete_temporary = between_steps(LocalStorage.delete_temporary)
 
 
-class SteppingSink(MemorySink):
+class SteppingSink(OpenMemorySink):
     """A sink, as one driver sees it.
 
     Attributes:
@@ -123,19 +123,17 @@ class SteppingSink(MemorySink):
         failing_aborts: the number of aborts that fail.
     """
 
-    def __init__(self, target: MemoryTarget, steps: Steps) -> None:
-        super().__init__(target)
+    def __init__(self, target: MemoryTarget, sink: str, steps: Steps) -> None:
+        super().__init__(target, JOB, sink)
         self._steps = steps
         self.refusals = self.lost_replies = self.failing_aborts = 0
 
-    history = between_steps(MemorySink.history)
-    fence = between_steps(MemorySink.fence)
-    in_doubt = between_steps(MemorySink.in_doubt)
-    subsume = between_steps(MemorySink.subsume)
+    history = between_steps(OpenMemorySink.history)
+    fence = between_steps(OpenMemorySink.fence)
+    in_doubt = between_steps(OpenMemorySink.in_doubt)
+    subsume = between_steps(OpenMemorySink.subsume)
 
-    def writer(self, transaction: TransactionId, subtask: Subtask) -> MemoryWriter:
-        self._steps()
-        return super().writer(transaction, subtask)
+    writers = between_steps(OpenMemorySink.writers)
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
         if self.refusals:
@@ -178,7 +176,7 @@ class SteppingDriver(Driver):
         self.steps = Steps()
         self.stepping_storage = self.storage_type(folder, self.steps)
         self.stepping_sinks = {
-            name: SteppingSink(target, self.steps) for name, target in targets.items()
+            name: SteppingSink(target, name, self.steps) for name, target in targets.items()
         }
         self.transactions: list[TransactionId] = []
         super().__init__(

@@ -24,7 +24,7 @@ from twophase.events import Event, Observers
 from twophase.failpoints import FailpointError
 from twophase.ids import Subtask, new_lineage_id
 from twophase.protocol.listener import CheckpointedFunction
-from twophase.protocol.sink import SinkContext
+from twophase.protocol.sink import OpenArrowSink
 from twophase.runtime.logical_plan import SourceLeg
 from twophase.runtime.operator_states import OperatorStates
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
@@ -32,7 +32,7 @@ from twophase.state.entries import Lineage, Note
 from twophase.state.log import JobLog
 from twophase.state.storage import LocalStorage, Storage
 from twophase.state.store import CompletedCheckpointStore
-from twophase.testing.memory import MemorySink, MemoryTarget
+from twophase.testing.memory import MemoryTarget, OpenMemorySink
 
 JOB = "orders"
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -77,7 +77,7 @@ class Driver:
     folder: Path
     targets: dict[str, MemoryTarget]
     options: Mapping[str, Any] = field(default_factory=dict)
-    sinks: dict[str, MemorySink] = field(default_factory=dict)
+    sinks: dict[str, OpenArrowSink] = field(default_factory=dict)
     listeners: Sequence[Any] = ()
     events: list[Event] = field(default_factory=list)
     clock: ManualClock = field(default_factory=ManualClock)
@@ -89,9 +89,7 @@ class Driver:
 
     def __post_init__(self) -> None:
         for name, target in self.targets.items():
-            self.sinks.setdefault(name, MemorySink(target))
-        for name, sink in self.sinks.items():
-            sink.open(SinkContext(self.job, name, self.schema, 2))
+            self.sinks.setdefault(name, OpenMemorySink(target, self.job, name))
         context = JobContext(
             self.job,
             self.storage or LocalStorage(self.folder),
@@ -128,9 +126,8 @@ class Driver:
             pieces = []
             for index in (0, 1):
                 ids = range(first + index * 5, first + index * 5 + 5)
-                writer = sink.writer(
-                    pending.transaction(name), Subtask(index, pending.attempt.counter * 100 + index)
-                )
+                subtask = Subtask(index, pending.attempt.counter * 100 + index)
+                writer = sink.writers()(pending.transaction(name), subtask)
                 writer.write(pa.RecordBatch.from_pylist(rows(ids), schema=self.schema))
                 piece = writer.pre_commit()
                 assert piece is not None

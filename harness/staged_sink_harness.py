@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
@@ -14,9 +14,9 @@ import pyarrow.dataset as ds
 from twophase.ids import Attempt, Subtask
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome
-from twophase.protocol.sink import CommitRequest, Sink, SinkContext
+from twophase.protocol.sink import ArrowSink, CommitRequest, OpenSink, SinkContext
 from twophase.sinks.common.staging.names import file_name
-from twophase.sinks.common.staging.sink import StagedSink
+from twophase.sinks.common.staging.open_sink import OpenStagedSink
 from twophase.sinks.file.sink import FileSink
 from twophase.testing.harness import FIRST, JOB, SINK, Row, SinkHarness, fresh_name, transaction_id
 
@@ -24,10 +24,7 @@ Interrupt = Callable[[str], None]
 """Makes commits die at a crash point; an empty name disarms it."""
 
 
-S = TypeVar("S", bound=StagedSink)
-
-
-class StagedHarness(SinkHarness, Generic[S]):
+class StagedHarness(SinkHarness):
     """The folder of one table.
 
     Args:
@@ -42,21 +39,26 @@ class StagedHarness(SinkHarness, Generic[S]):
         self.options = options
 
     @abstractmethod
-    def new_sink(self, **options: Any) -> S:
-        """A sink that is not open, with these options too."""
+    def new_sink(self, **options: Any) -> ArrowSink:
+        """Return a declared sink, with these options too."""
 
-    def opened(self, attempt: Attempt = FIRST, **options: Any) -> S:
+    def opened(self, attempt: Attempt = FIRST, **options: Any) -> OpenStagedSink:
         """Return a sink that is open and fenced for an attempt."""
-        sink = self.new_sink(**options)
-        sink.open(SinkContext(JOB, SINK, self.fields, parallelism=2))
+        context = SinkContext(JOB, SINK, self.fields, parallelism=2)
+        sink = self.new_sink(**options).open(context)
+        assert isinstance(sink, OpenStagedSink)
         sink.fence(attempt)
         return sink
 
     def write(
-        self, sink: S, rows: Sequence[Row], checkpoint: int = 0, attempt: Attempt = FIRST
+        self,
+        sink: OpenStagedSink,
+        rows: Sequence[Row],
+        checkpoint: int = 0,
+        attempt: Attempt = FIRST,
     ) -> Committable:
         """Pre-commit one piece."""
-        writer = sink.writer(transaction_id(checkpoint, attempt), Subtask(0, checkpoint))
+        writer = sink.writers()(transaction_id(checkpoint, attempt), Subtask(0, checkpoint))
         writer.write(pa.RecordBatch.from_pylist(list(rows), schema=self.fields))
         piece = writer.pre_commit()
         assert piece is not None
@@ -83,7 +85,7 @@ class StagedHarness(SinkHarness, Generic[S]):
         return any(name.startswith(("_", ".")) for name in path.relative_to(self.path).parts)
 
 
-class FileHarness(StagedHarness[FileSink]):
+class FileHarness(StagedHarness):
     """One folder of files."""
 
     def new_sink(self, **options: Any) -> FileSink:
@@ -115,7 +117,7 @@ def final(table: FileHarness, number: int) -> Path:
     return table.path / f"name=row {number}" / name
 
 
-def commit(sink: Sink, *pieces: Committable) -> list[CommitOutcome]:
+def commit(sink: OpenSink, *pieces: Committable) -> list[CommitOutcome]:
     return list(sink.commit([CommitRequest(piece) for piece in pieces]))
 
 

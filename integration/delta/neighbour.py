@@ -30,15 +30,14 @@ def main(settings: dict[str, Any]) -> None:
     die_with_parent()
     spark = session("local[1]")
     table = DeltaHarness(spark, Path(settings["table"]), columns="")
-    sink = table.new_sink()
-    sink.open(table.context(job=JOB))
+    sink = table.new_sink().open(table.context(job=JOB))
     sink.fence(FIRST)
     [piece] = sink.pre_commit(table.frame(table.rows(IDS)), transaction_id(job=JOB))
     go = Path(settings["go"])
     go.with_name("ready").touch()
     wait_until(go.exists, str(go))
     if settings.get("gives_up"):
-        with suppress(KeyboardInterrupt), sink._bound().log.storage.commit_lock():
+        with suppress(KeyboardInterrupt), sink.table.log.storage.commit_lock():
             raise KeyboardInterrupt
     outcomes = commit(sink, piece)
     assert outcomes == [Committed()], outcomes

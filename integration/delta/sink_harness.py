@@ -20,8 +20,8 @@ from harness import delta_lake
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome, Committed
-from twophase.protocol.sink import CommitRequest, Sink, SinkContext
-from twophase.sinks.delta.sink import DeltaSink
+from twophase.protocol.sink import CommitRequest, OpenSink, SinkContext
+from twophase.sinks.delta.sink import DeltaSink, OpenDeltaSink
 from twophase.testing.harness import (
     FIRST,
     FIRST_SUBTASK,
@@ -81,10 +81,9 @@ class DeltaHarness(SinkHarness):
             **{"job": JOB, "sink": SINK, "schema": self.fields, "parallelism": 2, **changes}
         )
 
-    def opened(self, attempt: Attempt | None = FIRST, **options: Any) -> DeltaSink:
+    def opened(self, attempt: Attempt | None = FIRST, **options: Any) -> OpenDeltaSink:
         """A sink that is open and fenced for an attempt."""
-        sink = self.new_sink(**options)
-        sink.open(self.context())
+        sink = self.new_sink(**options).open(self.context())
         if attempt is not None:
             sink.fence(attempt)
         return sink
@@ -103,19 +102,19 @@ class DeltaHarness(SinkHarness):
 
     def pre_commit(
         self,
-        sink: Sink,
+        sink: OpenSink,
         transaction: TransactionId,
         batch: pa.RecordBatch,
         subtask: Subtask = FIRST_SUBTASK,
     ) -> list[Committable]:
-        assert isinstance(sink, DeltaSink)
+        assert isinstance(sink, OpenDeltaSink)
         frame = self.spark.createDataFrame(
             batch.to_pylist(), from_arrow_schema(batch.schema)
         ).coalesce(1)
         return list(sink.pre_commit(frame, transaction))
 
     def write(
-        self, sink: DeltaSink, ids: Iterable[int], checkpoint: int = 0, attempt: Attempt = FIRST
+        self, sink: OpenDeltaSink, ids: Iterable[int], checkpoint: int = 0, attempt: Attempt = FIRST
     ) -> Committable:
         """Pre-commit one piece."""
         [piece] = sink.pre_commit(self.frame(self.rows(ids)), transaction_id(checkpoint, attempt))
@@ -166,7 +165,7 @@ class DeltaHarness(SinkHarness):
         return [json.loads(text)["twophase"] for text in metadata if text and "twophase" in text]
 
 
-def commit(sink: Sink, *pieces: Committable, retries: int = 0) -> list[CommitOutcome]:
+def commit(sink: OpenSink, *pieces: Committable, retries: int = 0) -> list[CommitOutcome]:
     return list(sink.commit([CommitRequest(piece, retries) for piece in pieces]))
 
 

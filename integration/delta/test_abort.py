@@ -20,7 +20,7 @@ from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost, RetryLa
 from twophase.sinks.delta import committer, staging
 from twophase.sinks.delta.fence import Fence
 from twophase.sinks.delta.pieces import Pieces
-from twophase.sinks.delta.sink import DeltaSink
+from twophase.sinks.delta.sink import OpenDeltaSink
 
 pytestmark = pytest.mark.part("delta")
 
@@ -52,7 +52,7 @@ def abort_and_die(table: DeltaHarness, monkeypatch: pytest.MonkeyPatch, step: st
             sink.abort(found)
 
 
-def abort_all(sink: DeltaSink) -> None:
+def abort_all(sink: OpenDeltaSink) -> None:
     sink.abort(sink.in_doubt())
 
 

@@ -18,6 +18,7 @@ from twophase.ids import Attempt
 from twophase.protocol.outcome import Committed
 from twophase.sinks.delta.jvm import Jvm
 from twophase.sinks.delta.log import Log
+from twophase.sinks.delta.transaction import Transactions
 
 pytestmark = pytest.mark.part("delta")
 
@@ -82,23 +83,23 @@ def test_the_version_of_a_commit_ahead_is_its_own_beside_others(
 ) -> None:
     table = make()
     jvm = Jvm(table.spark)
-    log = Log(jvm, str(table.folder))
+    transactions = Transactions(Log(jvm, str(table.folder)))
     with jvm.active():
-        transaction = log.transaction()
+        transaction = transactions.begin()
         for number in range(3):
-            log.transaction().commit([], f"other-{number}", 1, "query", 1, {})
+            transactions.begin().commit([], f"other-{number}", 1, "query", 1, {})
         version = transaction.commit_ahead("app", 1, "query", 1, {})
     assert version == transaction.snapshot.version + 4
-    assert log.shows(version, transaction)
+    assert transactions.log.shows(version, transaction.nonce)
 
 
 def test_an_error_of_a_commit_ahead_is_raised(make: Callable[..., DeltaHarness]) -> None:
     table = make()
     jvm = Jvm(table.spark)
-    log = Log(jvm, str(table.folder))
+    transactions = Transactions(Log(jvm, str(table.folder)))
     with jvm.active():
-        transaction = log.transaction()
+        transaction = transactions.begin()
         transaction.watch("app")
-        log.transaction().commit([], "app", 1, "query", 1, {})
+        transactions.begin().commit([], "app", 1, "query", 1, {})
         with pytest.raises(Py4JJavaError, match="ConcurrentTransactionException"):
             transaction.commit_ahead("app", 2, "query", 2, {})

@@ -13,9 +13,10 @@ from pyspark.sql import SparkSession
 from integration.delta.sink_harness import DeltaHarness, commit
 from twophase.ids import Attempt
 from twophase.protocol.outcome import Committed
-from twophase.sinks.delta import deferring_transaction, log
+from twophase.sinks.delta import transaction as module
 from twophase.sinks.delta.jvm import Jvm
 from twophase.sinks.delta.log import Log
+from twophase.sinks.delta.transaction import Transactions
 
 pytestmark = pytest.mark.part("delta")
 
@@ -68,7 +69,7 @@ def test_recovery_makes_it_too_where_the_last_one_is_long_ago(
 ) -> None:
     table = make()
     sink = table.opened(attempt=None)
-    monkeypatch.setattr(log, "_FAR_BEHIND", 1)
+    monkeypatch.setattr(module, "_FAR_BEHIND", 1)
     before = checkpoints(table)
     sink.fence(Attempt(2, 0))
     assert checkpoints(table) == before + 1
@@ -79,7 +80,7 @@ def test_without_a_compiler_the_commit_counts(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(deferring_transaction, "_SOURCE", "no Java")
+    monkeypatch.setattr(module, "_SOURCE", "no Java")
     table = make()
     sink, before = table.opened(attempt=None), checkpoints(table)
     with caplog.at_level(logging.INFO, "twophase.sinks.delta"):
@@ -93,11 +94,11 @@ def test_its_commit_conflicts_like_any_other(make: Callable[..., DeltaHarness]) 
     table = make()
     jvm = Jvm(table.spark)
     with jvm.active():
-        transaction = Log(jvm, str(table.folder)).transaction()
+        transaction = Transactions(Log(jvm, str(table.folder))).begin()
         transaction.defer_checkpoint()
         assert "Deferring" in str(transaction._java.getClass().getName())
         transaction.watch("app")
-        Log(jvm, str(table.folder)).transaction().commit([], "app", 1, "query", 1, {})
+        Transactions(Log(jvm, str(table.folder))).begin().commit([], "app", 1, "query", 1, {})
         with pytest.raises(Py4JJavaError, match="ConcurrentTransactionException"):
             transaction.commit([], "app", 2, "query", 2, {})
 
@@ -107,7 +108,7 @@ def test_it_is_used_only_where_a_checkpoint_is_due(make: Callable[..., DeltaHarn
     table = make("")
     jvm = Jvm(table.spark)
     with jvm.active():
-        found = Log(jvm, str(table.folder))
-        transaction = found.transaction()
+        found = Transactions(Log(jvm, str(table.folder)))
+        transaction = found.begin()
         transaction.defer_checkpoint()
-    assert "deferring_transactions" not in vars(found)
+    assert "deferring" not in vars(found)

@@ -17,8 +17,8 @@ from twophase.errors import DeclinedError
 from twophase.ids import Attempt
 from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost
 from twophase.protocol.sink import CommitRequest, Predecessor
-from twophase.sinks.delta import log
-from twophase.sinks.delta.sink import DeltaSink
+from twophase.sinks.delta import transaction
+from twophase.sinks.delta.sink import OpenDeltaSink
 from twophase.testing.harness import LINEAGE, transaction_id
 
 pytestmark = [pytest.mark.part("delta"), pytest.mark.proof]
@@ -36,7 +36,7 @@ def table(delta_spark: SparkSession, tmp_path: Path) -> DeltaHarness:
 def forget(table: DeltaHarness, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Application ids are dated a month back until the table is told to forget such."""
     clock = SimpleNamespace(time=lambda: time.time() - AGO_S)
-    monkeypatch.setattr(log, "time", clock)
+    monkeypatch.setattr(transaction, "time", clock)
 
     def forget() -> None:
         table.sql(
@@ -89,7 +89,7 @@ def marks(table: DeltaHarness) -> list[Path]:
 
 
 @pytest.fixture
-def forgetful(table: DeltaHarness, forget: Callable[[], None]) -> DeltaSink:
+def forgetful(table: DeltaHarness, forget: Callable[[], None]) -> OpenDeltaSink:
     """A table that was told to forget before the first commit, and has by now: its
     proof is the mark.
     """
@@ -104,7 +104,7 @@ def forgetful(table: DeltaHarness, forget: Callable[[], None]) -> DeltaSink:
 
 
 def test_the_mark_proves_what_the_table_has_forgotten(
-    table: DeltaHarness, forgetful: DeltaSink
+    table: DeltaHarness, forgetful: OpenDeltaSink
 ) -> None:
     assert forgetful.history().committed == {LINEAGE: 0}
     forgetful.fence(NEXT)
@@ -118,7 +118,7 @@ def test_the_mark_proves_what_the_table_has_forgotten(
 
 
 def test_a_mark_proves_nothing_for_an_older_copy_of_the_table(
-    table: DeltaHarness, forgetful: DeltaSink
+    table: DeltaHarness, forgetful: OpenDeltaSink
 ) -> None:
     [mark] = marks(table)
     version, rest = mark.name.split(".", 1)[1].split(".", 1)

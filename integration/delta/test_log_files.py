@@ -23,10 +23,10 @@ from harness.spark_settings import changed
 from integration.delta.sink_harness import DeltaHarness, commit
 from twophase.protocol.outcome import Committed
 from twophase.sinks.delta import log as log_module
-from twophase.sinks.delta.commit_session import PARTITIONS, tasks_for
 from twophase.sinks.delta.jvm import Jvm, items
 from twophase.sinks.delta.log import Log, Snapshot
 from twophase.sinks.delta.log_segment import UnreadableLogError
+from twophase.sinks.delta.transaction import PARTITIONS, Transactions, tasks_for
 
 pytestmark = pytest.mark.part("delta")
 
@@ -48,10 +48,13 @@ class Table(DeltaHarness):
     def log(self) -> Log:
         return Log(self.jvm, str(self.folder))
 
+    def transactions(self) -> Transactions:
+        return Transactions(self.log())
+
     def mark(self, app_id: str, version: int) -> None:
         """A commit of another application."""
         with self.jvm.active():
-            self.log().transaction().commit([], app_id, version, "query", version, {})
+            self.transactions().begin().commit([], app_id, version, "query", version, {})
 
     def fill(self, commits: int) -> None:
         """Commits of many kinds."""
@@ -62,7 +65,7 @@ class Table(DeltaHarness):
         """Delta writes a checkpoint of the newest version. Returns the names of its files."""
         before = set(self.names())
         with self.jvm.active():
-            self.log()._java.checkpoint()
+            self.log().java.checkpoint()
         return [name for name in self.names() if name not in before and "checkpoint" in name]
 
     def names(self) -> list[str]:
@@ -167,11 +170,12 @@ def test_files_are_counted_by_as_many_tasks_as_the_log_is_large(make: Callable[.
 def test_no_session_is_copied_for_a_commit_that_does_not_count(make: Callable[..., Table]) -> None:
     """Each is one more listener of all that Spark does."""
     table = make("TBLPROPERTIES ('delta.checkpointInterval' = '2')")
-    log, copied = table.log(), []
+    transactions, copied = table.transactions(), []
     with table.jvm.active():
         for version in (1, 2):
-            assert log.transaction().commit([], "app-1", version, "query", version, {}) == version
-            copied.append("commit_session" in vars(log))
+            transaction = transactions.begin()
+            assert transaction.commit([], "app-1", version, "query", version, {}) == version
+            copied.append("commit_session" in vars(transactions))
     assert copied == [False, True]
 
 

@@ -26,7 +26,7 @@ from twophase.errors import TargetUnreachableError
 from twophase.ids import Attempt
 from twophase.protocol.outcome import Committed, RetryLater
 from twophase.sinks.delta import fence, table_lock
-from twophase.sinks.delta.alter import add_columns
+from twophase.sinks.delta.ddl import add_columns
 from twophase.testing.harness import FIRST
 from twophase.testing.sessions import is_gone, kill
 
@@ -192,8 +192,7 @@ def test_the_lock_is_held_as_long_as_the_jvm_that_writes(
     gone, its JVM is not.
     """
     monkeypatch.setattr(fence, "_LOCK_TRIES", 1)
-    ours, third = table.opened(), table.new_sink()
-    third.open(table.context(job="third"))
+    ours, third = table.opened(), table.new_sink().open(table.context(job="third"))
     piece = table.write(ours, range(3))
     with held_in_its_commit(neighbour, table, tmp_path / "go") as java:
         hang(java)
@@ -220,8 +219,7 @@ def test_the_lock_is_held_as_long_as_the_jvm_that_writes(
         assert commit(ours, piece) == [Committed()]
     assert {*table.ids()} >= {*range(3)}, f"{outcome} was reported for them"
     third.fence(FIRST)
-    again = table.new_sink()
-    again.open(table.context(job=JOB))
+    again = table.new_sink().open(table.context(job=JOB))
     again.fence(NEXT)
     commit(again, *again.in_doubt())
     assert table.ids() == [*range(3), *IDS]
@@ -247,8 +245,7 @@ def test_a_job_whose_jvm_has_the_lock_for_ever_stops_and_goes_on_in_another_jvm(
         "the JVM to end as its Python has",
     )
     assert table.ids() == []
-    again = table.new_sink()
-    again.open(table.context(job=JOB))
+    again = table.new_sink().open(table.context(job=JOB))
     again.fence(NEXT)
     assert commit(again, *again.in_doubt()) == [Committed()]
     assert table.ids() == [*IDS]
@@ -259,7 +256,7 @@ def test_a_sink_of_the_same_jvm_waits_too(table: DeltaHarness, name: str) -> Non
     """A JVM that closes the second file twice at a time would lose its lock;
     nobody gets that far.
     """
-    one, other = (table.opened()._bound().log.storage for _ in range(2))
+    one, other = (table.opened().table.log.storage for _ in range(2))
     with one.commit_lock(), pytest.raises(TimeoutError, match=table_lock.NAME), other.commit_lock():
         pass
     with other.commit_lock():
@@ -279,9 +276,8 @@ def test_every_commit_waits_for_the_one_of_another_job(
         with pytest.raises(TargetUnreachableError, match="could not be had within"):
             sink.fence(NEXT)
         with pytest.raises(TimeoutError):
-            add_columns(sink._bound().log, [StructField("note", StringType())])
-        other = table.new_sink()
-        other.open(table.context(job="other"))
+            add_columns(sink.table.log, [StructField("note", StringType())])
+        other = table.new_sink().open(table.context(job="other"))
         with pytest.raises(TargetUnreachableError, match="could not be had within"):
             other.fence(FIRST)
         assert table.commits() == before

@@ -24,7 +24,7 @@ from integration.hive.sink_harness import HiveHarness
 from twophase import failpoints
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import RestoreRefusedError, StopJobError
-from twophase.protocol.sink import BatchSink, Sink, SinkContext
+from twophase.protocol.sink import OpenBatchSink, Sink, SinkContext
 from twophase.runtime.savepoints import open_savepoint
 from twophase.testing.harness import fresh_name
 
@@ -46,7 +46,7 @@ class BatchDriver(Driver):
         found = [tuple(row.values()) for row in rows(range(first, first + STEP))]
         frame = spark.createDataFrame(found, from_arrow_schema(self.schema)).repartition(2)
         for name, sink in self.sinks.items():
-            assert isinstance(sink, BatchSink)
+            assert isinstance(sink, OpenBatchSink)
             pending.acknowledge(name, sink.pre_commit(frame, pending.transaction(name)))
 
 
@@ -74,8 +74,7 @@ class TablesWorld(World):
         return [row["id"] for row in self.tables[name].rows_visible()]
 
     def waiting(self, name: str) -> int:
-        sink = self.sink(name)
-        sink.open(SinkContext("orders", name, self.schema, 2))
+        sink = self.sink(name).open(SinkContext("orders", name, self.schema, 2))
         found = sink.in_doubt()
         sink.close()
         return len(found)

@@ -20,7 +20,7 @@ from twophase.ids import Attempt
 from twophase.protocol.outcome import Committed
 from twophase.sinks.delta import staging
 from twophase.sinks.delta.names import Owner, data_prefix
-from twophase.sinks.delta.sink import DeltaSink
+from twophase.sinks.delta.sink import OpenDeltaSink
 from twophase.testing.harness import FIRST, JOB, SINK, transaction_id
 
 pytestmark = [pytest.mark.part("delta"), pytest.mark.proof]
@@ -45,7 +45,9 @@ def dying() -> None:
     raise FailpointError("the driver died here")
 
 
-def left_behind(table: DeltaHarness, at_point: Any, point: str, ids: range = range(5)) -> DeltaSink:
+def left_behind(
+    table: DeltaHarness, at_point: Any, point: str, ids: range = range(5)
+) -> OpenDeltaSink:
     """A sink whose driver died in phase 1."""
     sink = table.opened()
     at_point(point, dying)
@@ -54,7 +56,7 @@ def left_behind(table: DeltaHarness, at_point: Any, point: str, ids: range = ran
     return sink
 
 
-def close(sink: DeltaSink, below: Attempt) -> None:
+def close(sink: OpenDeltaSink, below: Attempt) -> None:
     """What recovery does (coordinator/orphans.py)."""
     sink.abort([piece for piece in sink.in_doubt() if piece.transaction.attempt < below])
     sink.fence(below)
@@ -109,8 +111,7 @@ def test_nothing_of_others_is_deleted(table: DeltaHarness, at_point: Any) -> Non
     """
     table.sql("INSERT INTO {table} VALUES (100, 'theirs', 1)")
     (table.folder / "part-00000-not-yet-committed.snappy.parquet").write_bytes(b"being written")
-    other = table.new_sink()
-    other.open(table.context(job="other"))
+    other = table.new_sink().open(table.context(job="other"))
     other.fence(FIRST)
     [theirs] = other.pre_commit(table.frame(table.rows([200])), transaction_id(job="other"))
     sink = table.opened()
@@ -179,8 +180,7 @@ def test_files_of_task_attempts_that_lost_go_with_their_piece(table: DeltaHarnes
 def test_files_of_task_attempts_that_lost_are_looked_for_where_there_may_be_some(
     table: DeltaHarness, speculation: bool
 ) -> None:
-    sink = table.new_sink()
-    sink.open(table.context(speculation=speculation))
+    sink = table.new_sink().open(table.context(speculation=speculation))
     sink.fence(OF_NO_OTHER_TEST)
     prefix = data_prefix(Owner(JOB, SINK), transaction_id(attempt=OF_NO_OTHER_TEST))
     loser = table.folder / f"{prefix}part-00001-copy.c000.snappy.parquet"

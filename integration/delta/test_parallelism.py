@@ -13,7 +13,7 @@ from integration.delta.sink_harness import DeltaHarness, commit
 from twophase.ids import Attempt
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import Committed
-from twophase.sinks.delta.sink import DeltaSink
+from twophase.sinks.delta.sink import OpenDeltaSink
 from twophase.testing.harness import transaction_id
 
 pytestmark = pytest.mark.part("delta")
@@ -33,8 +33,7 @@ def test_what_waits_is_committed_and_the_next_checkpoint_has_other_files(
     assert len(table.data_files()) == before
     assert table.ids() == []
 
-    new = table.new_sink()
-    new.open(table.context(parallelism=after))
+    new = table.new_sink().open(table.context(parallelism=after))
     [found] = new.in_doubt()
     assert (found.transaction, found.rows) == (waiting.transaction, 20)
     assert commit(new, waiting) == [Committed()]
@@ -49,7 +48,7 @@ def test_what_waits_is_committed_and_the_next_checkpoint_has_other_files(
 
 def write(
     table: DeltaHarness,
-    sink: DeltaSink,
+    sink: OpenDeltaSink,
     ids: range,
     checkpoint: int,
     attempt: Attempt,

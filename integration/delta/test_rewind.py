@@ -22,7 +22,7 @@ from twophase.failpoints import FailpointError
 from twophase.ids import Attempt
 from twophase.protocol.outcome import Committed
 from twophase.sinks.delta import log_search, rewind
-from twophase.sinks.delta.sink import DeltaSink
+from twophase.sinks.delta.sink import OpenDeltaSink
 from twophase.testing.harness import LINEAGE, OTHER_LINEAGE, transaction_id
 
 pytestmark = pytest.mark.part("delta")
@@ -53,7 +53,7 @@ def filled(table: DeltaHarness) -> DeltaHarness:
 
 def rewound(
     table: DeltaHarness, keep: dict[str, int] | None = None, attempt: Attempt = RESTORING
-) -> DeltaSink:
+) -> OpenDeltaSink:
     keep = KEEP if keep is None else keep
     sink = table.opened(None)
     sink.check_rewind(keep)
@@ -237,13 +237,13 @@ def test_the_search_ends_at_a_version_from_before_the_checkpoints(
     )
     assert commit(sink, piece) == [Committed()]
     read = []
-    commit_text = type(sink._bound().log).commit_text
+    commit_text = type(sink.table.log).commit_text
 
     def noted(log: Any, version: int) -> str | None:
         read.append(version)
         return commit_text(log, version)
 
-    monkeypatch.setattr(type(sink._bound().log), "commit_text", noted)
+    monkeypatch.setattr(type(sink.table.log), "commit_text", noted)
     newest = len(table.commits()) - 1
     sink.check_rewind(KEEP)
     assert read == [newest, newest - 1]

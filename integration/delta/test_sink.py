@@ -21,7 +21,7 @@ from twophase.errors import StopJobError
 from twophase.failpoints import FailpointError
 from twophase.ids import Attempt
 from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost, RetryLater
-from twophase.sinks.delta import committer, log
+from twophase.sinks.delta import committer, transaction
 from twophase.sinks.delta.fence import Fence
 from twophase.testing.harness import LINEAGE, transaction_id
 
@@ -294,7 +294,7 @@ def test_a_start_leaves_the_checkpoint_of_delta_s_log_to_the_job(
     assert len(checkpoints(table)) == 1
     table.opened(Attempt(3, 1))
     assert len(checkpoints(table)) == 1
-    monkeypatch.setattr(log, "_FAR_BEHIND", 1)
+    monkeypatch.setattr(transaction, "_FAR_BEHIND", 1)
     table.opened(Attempt(4, 1))
     assert len(checkpoints(table)) == 2  # nobody else made one
 

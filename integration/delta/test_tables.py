@@ -19,7 +19,7 @@ from twophase.errors import ConfigError, PreflightError, TwoPhaseError
 from twophase.ids import Attempt
 from twophase.protocol.outcome import Committed
 from twophase.sinks.delta import jvm
-from twophase.sinks.delta.sink import DeltaSink
+from twophase.sinks.delta.sink import DeltaSink, OpenDeltaSink
 from twophase.testing.harness import Row, fresh_name, transaction_id
 
 pytestmark = [pytest.mark.part("delta"), pytest.mark.proof]
@@ -117,10 +117,11 @@ def test_a_piece_of_before_a_merge_is_committed_after_it(
 # -- where the table is ----------------------------------------------------------------------------
 
 
-def sink_for(spark: SparkSession, **options: Any) -> DeltaSink:
-    sink = DeltaSink(**options)
-    sink.open(DeltaHarness(spark, Path("/nowhere"), columns="").context())
-    return sink
+def sink_for(
+    spark: SparkSession, schema: pa.Schema | None = DeltaHarness.schema, **options: Any
+) -> OpenDeltaSink:
+    context = DeltaHarness(spark, Path("/nowhere"), columns="").context(schema=schema)
+    return DeltaSink(**options).open(context)
 
 
 def test_create_makes_a_partitioned_table_once(delta_spark: SparkSession, tmp_path: Path) -> None:
@@ -318,6 +319,12 @@ def test_what_is_no_table_is_refused_and_left_alone(
             {"path": str(tmp_path / "link"), "root": str(tmp_path / "lin")},
         ),
         (ConfigError, "not there", {"table": "no_such_table"}),
+        (
+            ConfigError,
+            "no Delta table",
+            {"path": str(tmp_path / "nothing"), "create": True, "schema": None},
+        ),
+        (ConfigError, "not there", {"table": "no_such_table", "create": True, "schema": None}),
         (ConfigError, "cannot be used", {"path": "nosuchscheme://bucket/orders"}),
     ]
     before = sorted(tmp_path.rglob("*"))

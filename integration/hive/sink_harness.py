@@ -23,7 +23,7 @@ def warehouse_of(spark: SparkSession) -> Path:
     return Path(folder.removeprefix("file:"))
 
 
-class HiveHarness(StagedHarness[HiveSink]):
+class HiveHarness(StagedHarness):
     """One table.
 
     Args:

@@ -63,8 +63,7 @@ def test_a_table_that_was_dropped_and_recreated_is_another_one_until_it_has_its_
     assert not table.opened(SECOND).history().replaced
     recreate(table, ddl)
     assert ids(table) == []
-    again = table.new_sink()
-    again.open(SinkContext(JOB, SINK, table.fields, parallelism=2))
+    again = table.new_sink().open(SinkContext(JOB, SINK, table.fields, parallelism=2))
     assert "was dropped and recreated over the same folder" in again.history().replaced
     table.sql("MSCK REPAIR TABLE {table}")
     assert not again.history().replaced

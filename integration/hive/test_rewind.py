@@ -16,7 +16,7 @@ from twophase.failpoints import FailpointError
 from twophase.ids import Attempt
 from twophase.protocol.outcome import Committed
 from twophase.sinks.common.staging import rewound
-from twophase.sinks.hive.sink import HiveSink
+from twophase.sinks.common.staging.open_sink import OpenStagedSink
 from twophase.testing.harness import LINEAGE
 
 pytestmark = pytest.mark.part("hive")
@@ -44,7 +44,7 @@ def ids(table: HiveHarness) -> list[int]:
     return sorted(row["id"] for row in table.rows_visible())
 
 
-def rewind(table: HiveHarness, attempt: Attempt = RESTORING) -> HiveSink:
+def rewind(table: HiveHarness, attempt: Attempt = RESTORING) -> OpenStagedSink:
     sink = table.opened(attempt)
     sink.check_rewind(KEEP)
     sink.rewind(KEEP, attempt)

@@ -26,10 +26,11 @@ from twophase.errors import (
 from twophase.failpoints import FailpointError
 from twophase.ids import Attempt
 from twophase.protocol.outcome import AlreadyCommitted, Committed, RetryLater
+from twophase.protocol.sink import SinkContext
 from twophase.sinks.hive import policies
-from twophase.sinks.hive.pending import Pending
+from twophase.sinks.hive.pending import PendingPartitions
 from twophase.sinks.hive.policies import CommittedPartition
-from twophase.testing.harness import Row, fresh_name
+from twophase.testing.harness import JOB, SINK, Row, fresh_name
 
 pytestmark = pytest.mark.part("hive")
 
@@ -307,6 +308,13 @@ def test_columns_that_are_refused_leave_no_new_table_behind(
     )
     with pytest.raises(ConfigError, match=what):
         table.opened()
+    assert not hive_spark.catalog.tableExists(table.name)
+
+
+def test_a_repair_creates_no_table(hive_spark: SparkSession) -> None:
+    table = HiveHarness(hive_spark, create=True)
+    with pytest.raises(ConfigError, match="There is no table"):
+        table.new_sink().open(SinkContext(JOB, SINK, None, parallelism=0))
     assert not hive_spark.catalog.tableExists(table.name)
 
 
@@ -685,7 +693,7 @@ def test_a_driver_that_was_overtaken_in_a_commit_does_not_touch_what_waits_for_t
     [outcome] = commit(old, piece)
     assert isinstance(outcome, RetryLater)
     stage = new.table.area.stage()
-    assert {*Pending(stage).partitions()} == {("2026-08-01", "07"), ("2026-08-01", "09")}
+    assert {*PendingPartitions(stage).partitions()} == {("2026-08-01", "07"), ("2026-08-01", "09")}
     assert commit(old, piece) == [AlreadyCommitted("done marker")]
 
 

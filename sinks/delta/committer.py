@@ -27,14 +27,14 @@ from twophase.failpoints import failpoint
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
 from twophase.protocol.sink import CommitRequest, another_target, predecessor_missing
-from twophase.sinks.delta.bound_sink import BoundSink
 from twophase.sinks.delta.features import refusals
-from twophase.sinks.delta.log import Transaction
+from twophase.sinks.delta.layout import differences
 from twophase.sinks.delta.names import PieceName
 from twophase.sinks.delta.pieces import InLog, Piece
 from twophase.sinks.delta.records import Manifest
-from twophase.sinks.delta.shape import differences
+from twophase.sinks.delta.table import DeltaTable
 from twophase.sinks.delta.table_lock import JvmLockedError
+from twophase.sinks.delta.transaction import Transaction
 
 _SHOWN = 3
 
@@ -43,17 +43,17 @@ class Committer:
     """Commits pieces.
 
     Args:
-        bound: the result of `open`.
+        table: the table of the job's sink.
         recovering: the job has not started yet; work that a later commit can do is left to it.
     """
 
-    def __init__(self, bound: BoundSink, *, recovering: bool) -> None:
-        self._bound_sink = bound
-        self._log = bound.log
+    def __init__(self, table: DeltaTable, *, recovering: bool) -> None:
+        self._table = table
+        self._log = table.log
         self._recovering = recovering
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
-        """See `Sink.commit`."""
+        """See `OpenSink.commit`."""
         outcomes = []
         for number, request in enumerate(requests):
             failpoint("C13" if number else "C12")
@@ -64,25 +64,25 @@ class Committer:
 
     def _commit_one(self, request: CommitRequest) -> CommitOutcome:
         committable = request.committable
-        transaction = self._log.transaction()
-        self._bound_sink.check(transaction.snapshot)
+        transaction = self._table.transactions.begin()
+        self._table.check_unchanged(transaction.snapshot)
         if self._recovering:
             transaction.defer_checkpoint()
         transaction.watch(self._app_id(committable))
-        transaction.watch(self._bound_sink.owner.fence_id)
-        piece = self._bound_sink.pieces.get(PieceName.of(committable.transaction))
+        transaction.watch(self._table.owner.fence_id)
+        piece = self._table.pieces.get(PieceName.of(committable.transaction))
         outcome = self._outcome(request, piece, transaction)
         if isinstance(outcome, Committed | AlreadyCommitted):
             failpoint("F04")
-            self._bound_sink.mark(piece.name.lineage, self._log.snapshot())
-            self._bound_sink.pieces.forget(piece.name)
+            self._table.save_high_water_mark(piece.name.lineage, self._log.snapshot())
+            self._table.pieces.forget(piece.name)
         return outcome
 
     def _outcome(
         self, request: CommitRequest, piece: Piece, transaction: Transaction
     ) -> CommitOutcome:
         committable = request.committable
-        named = self._bound_sink.pieces.named_by(piece)
+        named = self._table.pieces.named_by(piece)
         if isinstance(named, int):
             self._log.sync(named)
             return AlreadyCommitted(f"commit {named} of the table names its files")
@@ -110,7 +110,7 @@ class Committer:
         return Lost(f"{app_id} is at {highest}, and the manifest of piece {piece.name} {gone}")
 
     def _is_being_aborted(self, piece: Piece) -> bool:
-        return self._bound_sink.pieces.is_being_aborted(piece.name)
+        return self._table.pieces.is_being_aborted(piece.name)
 
     def _ready(
         self, committable: Committable, piece: Piece, manifest: Manifest, transaction: Transaction
@@ -132,12 +132,12 @@ class Committer:
                 f"{manifest.intent.base} of the table and is at {highest} in version "
                 f"{transaction.snapshot.version}: an older copy of the table was restored",
             )
-        now = transaction.snapshot.shape
-        changes = [*differences(manifest.shape, now), *refusals(now)]
+        now = transaction.snapshot.layout
+        changes = [*differences(manifest.layout, now), *refusals(now)]
         if changes:
             what = f"the table was altered since it was written: {'; '.join(changes)}"
             raise self._stop(committable, what)
-        missing = self._bound_sink.pieces.missing_files(manifest)
+        missing = self._table.pieces.missing_files(manifest)
         return _files_lost(missing, len(manifest.actions)) if missing else None
 
     def _highest(self, committable: Committable, transaction: Transaction) -> int:
@@ -167,12 +167,12 @@ class Committer:
                 place, note = (piece.lineage, piece.checkpoint), _commit_info(committable)
                 version = transaction.commit(manifest.actions, app_id, mark, *place, note)
                 failpoint("D02")
-                if not self._log.shows(version, transaction):
+                if not self._log.shows(version, transaction.nonce):
                     other = f"commit {version} of the table is not the one that was written"
                     return RetryLater(other)
         except JvmLockedError as error:
             raise StopJobError(
-                f"{piece} is decided and waits for its commit to {self._bound_sink.target}: "
+                f"{piece} is decided and waits for its commit to {self._table.target}: "
                 f"{error.what}",
                 remedy=error.remedy,
             ) from error
@@ -183,20 +183,20 @@ class Committer:
     def _check_target(self, request: CommitRequest, transaction: Transaction) -> None:
         """Check that this is the table of a piece without proof, and has its predecessor."""
         committable, before = request.committable, request.predecessor
-        if committable.target != self._bound_sink.target:
-            raise another_target(committable, self._bound_sink.target)
-        if before is not None and not self._bound_sink.has(
+        if committable.target != self._table.target:
+            raise another_target(committable, self._table.target)
+        if before is not None and not self._table.has(
             before.lineage, before.checkpoint, transaction.snapshot
         ):
-            raise predecessor_missing(request, self._bound_sink.target)
+            raise predecessor_missing(request, self._table.target)
 
     def _app_id(self, committable: Committable) -> str:
-        return self._bound_sink.owner.app_id(committable.transaction.lineage)
+        return self._table.owner.app_id(committable.transaction.lineage)
 
     def _stop(self, committable: Committable, what: str) -> StopJobError:
         return StopJobError(
             f"{committable.transaction} is decided and cannot be committed to "
-            f"{self._bound_sink.target}: {what}. "
+            f"{self._table.target}: {what}. "
             f"{committable.rows} rows wait in data files that no commit names.",
             remedy="undo the change (RESTORE TABLE, ALTER TABLE), then start the job again: it "
             "commits them.",

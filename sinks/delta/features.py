@@ -6,7 +6,7 @@ something of writers that phase 1 and phase 2, in two transactions, do not provi
 
 from __future__ import annotations
 
-from twophase.sinks.delta.shape import TableShape
+from twophase.sinks.delta.layout import TableLayout
 
 SUPPORTED = frozenset(
     {
@@ -32,24 +32,24 @@ SUPPORTED = frozenset(
 _CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
 
 
-def refusals(shape: TableShape) -> list[str]:
+def refusals(layout: TableLayout) -> list[str]:
     """Return why this sink does not write to a table of that shape; empty if it does."""
     found = [
         f"table feature {name!r} is not supported"
-        for name in shape.features
+        for name in layout.features
         if name not in SUPPORTED
     ]
     found += [
         f"column {name!r} is an identity column: its numbers are given out in the "
         "transaction that writes the files, and this sink commits them in another"
-        for name in shape.identity_columns()
+        for name in layout.identity_columns()
     ]
     found += [
         (
             f"column {field['name']!r} is {field['metadata'][_CHAR_VARCHAR]}: its length is not "
             "checked here, use string"
         )
-        for field in shape.fields
+        for field in layout.fields
         if _CHAR_VARCHAR in field["metadata"]
     ]
     return found

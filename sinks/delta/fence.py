@@ -15,10 +15,11 @@ from collections.abc import Callable, Mapping
 from twophase.errors import DeclinedError, StopJobError, TargetUnreachableError
 from twophase.ids import Attempt
 from twophase.protocol.fencing import attempt_is_closed, driver_is_fenced
-from twophase.sinks.delta.bound_sink import BoundSink
-from twophase.sinks.delta.log import Snapshot, Transaction
+from twophase.sinks.delta.log import Snapshot
 from twophase.sinks.delta.names import fence_attempt, fence_version
+from twophase.sinks.delta.table import DeltaTable
 from twophase.sinks.delta.table_lock import JvmLockedError
+from twophase.sinks.delta.transaction import Transaction
 
 _TRIES = 100
 _LOCK_TRIES = 6
@@ -28,12 +29,12 @@ class Fence:
     """The fence of one job and sink.
 
     Args:
-        bound: the result of `open`.
+        table: the table of the job's sink.
     """
 
-    def __init__(self, bound: BoundSink) -> None:
-        self._bound_sink = bound
-        self._owner = bound.owner
+    def __init__(self, table: DeltaTable) -> None:
+        self._table = table
+        self._owner = table.owner
 
     def read(self, snapshot: Snapshot) -> Attempt | None:
         """Return the fence: attempts below it may not pre-commit; None if there is none."""
@@ -63,7 +64,7 @@ class Fence:
             raise attempt_is_closed(self._owner.job, self._owner.sink, attempt, "the table", fence)
 
     def raise_to(self, attempt: Attempt) -> None:
-        """See `Sink.fence`."""
+        """See `OpenSink.fence`."""
 
         def raised(fence: Attempt) -> Attempt | None:
             if fence.generation > attempt.generation:
@@ -82,13 +83,13 @@ class Fence:
 
     def _write(self, wanted: Callable[[Attempt], Attempt | None], what: str) -> None:
         """Commit what is wanted behind the current fence, until the log shows it or wants none."""
-        log, owner = self._bound_sink.log, self._owner
+        owner = self._owner
         failure: Exception | None = None
         tries = locked = 0
         while tries < _TRIES and locked < _LOCK_TRIES:
             tries += 1
-            transaction = log.transaction()
-            self._bound_sink.check(transaction.snapshot)
+            transaction = self._table.transactions.begin()
+            self._table.check_unchanged(transaction.snapshot)
             transaction.defer_checkpoint()
             transaction.watch(owner.fence_id)
             attempt = wanted(self.read(transaction.snapshot) or Attempt(0, 0))
@@ -114,11 +115,11 @@ class Fence:
 
     def _commit(self, transaction: Transaction, attempt: Attempt) -> bool:
         """Commit the fence; return whether the log shows it."""
-        log, owner = self._bound_sink.log, self._owner
+        log, owner = self._table.log, self._owner
         note = {"twophase": {"job": owner.job, "sink": owner.sink, "fence": str(attempt)}}
         with log.storage.commit_lock():
             version, generation = fence_version(attempt), attempt.generation
             committed = transaction.commit_ahead(
                 owner.fence_id, version, owner.fence_id, generation, note
             )
-            return log.shows(committed, transaction)
+            return log.shows(committed, transaction.nonce)

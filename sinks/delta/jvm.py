@@ -189,13 +189,13 @@ class Jvm:
         return java_class(self.session, name)
 
 
-def keep(thing: Any) -> None:
+def keep_alive(thing: Any) -> None:
     """Keep a Java object alive in the JVM until `drop`, even when Python has ended."""
     client = thing._gateway_client
     ThreadSafeFinalizer.remove_finalizer(f"{client.address}{client.port}{thing._target_id}")
 
 
-def drop(thing: Any) -> None:
+def release(thing: Any) -> None:
     """Tell the JVM that Python no longer needs a Java object."""
     thing._detach()
 

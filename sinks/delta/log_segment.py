@@ -43,7 +43,7 @@ class UnreadableLogError(Exception):
 
 
 @dataclass(frozen=True)
-class Mark:
+class Txn:
     """One `txn` action.
 
     Attributes:
@@ -55,7 +55,7 @@ class Mark:
     updated_ms: int | None
 
 
-Marks = Mapping[str, Mark]
+Txns = Mapping[str, Txn]
 """By application id."""
 
 
@@ -150,26 +150,26 @@ def _commit_range(name: str) -> tuple[int, int]:
     raise UnreadableLogError(f"a file of the log that is no commit: {name}")
 
 
-def replay(marks: Iterable[Marks], forgotten_until_ms: int | None) -> dict[str, int]:
+def replay(txns: Iterable[Txns], forgotten_until_ms: int | None) -> dict[str, int]:
     """Return the version of every application id.
 
     Args:
-        marks: the marks of each file of a segment, oldest first.
+        txns: the txns of each file of a segment, oldest first.
         forgotten_until_ms: ids last updated then or before, or at an unknown time, are
             forgotten; None: none are.
     """
-    latest: dict[str, Mark] = {}
-    for found in marks:
+    latest: dict[str, Txn] = {}
+    for found in txns:
         latest.update(found)
     return {
-        app_id: mark.version
-        for app_id, mark in latest.items()
+        app_id: txn.version
+        for app_id, txn in latest.items()
         if forgotten_until_ms is None
-        or (mark.updated_ms is not None and mark.updated_ms > forgotten_until_ms)
+        or (txn.updated_ms is not None and txn.updated_ms > forgotten_until_ms)
     }
 
 
-def check_parts(parts: Sequence[Marks]) -> None:
+def check_parts(parts: Sequence[Txns]) -> None:
     """Check that the parts of a checkpoint name every application id only once.
 
     Raises:
@@ -190,7 +190,7 @@ class Reads(Protocol):
         """Open a file for reading in parts."""
 
 
-def read_marks(file: LogFile, storage: Reads) -> Marks:
+def read_txns(file: LogFile, storage: Reads) -> Txns:
     """Return the `txn` actions of one file: a commit, a compaction, or a file of a checkpoint.
 
     Raises:
@@ -230,8 +230,8 @@ def _in_parquet(stream: io.IOBase) -> Iterable[Any]:
             yield from batch.column(0).drop_null().to_pylist()
 
 
-def _collect(actions: Iterable[Any]) -> Marks:
-    found: dict[str, Mark] = {}
+def _collect(actions: Iterable[Any]) -> Txns:
+    found: dict[str, Txn] = {}
     for action in actions:
         if action is None:
             continue
@@ -239,5 +239,37 @@ def _collect(actions: Iterable[Any]) -> Marks:
         whole = type(version) is int and (updated_ms is None or type(updated_ms) is int)
         if not isinstance(app_id, str) or not whole or app_id in found:
             raise UnreadableLogError(f"the action txn {action!r}, once more or of other types")
-        found[app_id] = Mark(version, updated_ms)
+        found[app_id] = Txn(version, updated_ms)
     return found
+
+
+class LogFiles:
+    """Reads each file once while Delta lists it unchanged, so mostly the new commits only.
+
+    Args:
+        storage: the table's storage.
+    """
+
+    def __init__(self, storage: Reads) -> None:
+        self._storage = storage
+        self._known: dict[LogFile, Txns] = {}  # only of the last segment
+
+    def transactions(self, segment: LogSegment, forgotten_until_ms: int | None) -> dict[str, int]:
+        """Return the version of every application id.
+
+        Args:
+            segment: the files of a snapshot.
+            forgotten_until_ms: see `replay`.
+
+        Raises:
+            UnreadableLogError: the log is not as this reader knows it.
+        """
+        segment.check()
+        known = self._known
+        txns = {
+            file: known[file] if file in known else read_txns(file, self._storage)
+            for file in segment.files
+        }
+        check_parts([txns[file] for file in segment.checkpoint_files])
+        self._known = txns
+        return replay(txns.values(), forgotten_until_ms)

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from twophase.errors import StopJobError
 from twophase.failpoints import failpoint
 from twophase.protocol.committable import Committable
-from twophase.sinks.delta.bound_sink import BoundSink
 from twophase.sinks.delta.fence import Fence
 from twophase.sinks.delta.names import PieceName
 from twophase.sinks.delta.pieces import InLog, Piece
+from twophase.sinks.delta.table import DeltaTable
 
 _log = logging.getLogger("twophase.sinks.delta")
 
@@ -24,16 +24,16 @@ class Orphans:
     """Finds and aborts pieces.
 
     Args:
-        bound: the result of `open`.
+        table: the table of the job's sink.
     """
 
-    def __init__(self, bound: BoundSink) -> None:
-        self._bound_sink = bound
-        self._pieces = bound.pieces
+    def __init__(self, table: DeltaTable) -> None:
+        self._table = table
+        self._pieces = table.pieces
 
     def in_doubt(self) -> Sequence[Committable]:
-        """See `Sink.in_doubt`."""
-        owner, target = self._bound_sink.owner, self._bound_sink.target
+        """See `OpenSink.in_doubt`."""
+        owner, target = self._table.owner, self._table.target
         return [
             piece.committable(owner, target)
             for piece in self._pieces.all()
@@ -45,7 +45,7 @@ class Orphans:
         return [piece for piece in pieces if self._is_unfinished(PieceName.of(piece.transaction))]
 
     def abort(self, committables: Sequence[Committable]) -> None:
-        """See `Sink.abort`."""
+        """See `OpenSink.abort`."""
         for committable in committables:
             self._abort_one(committable)
 
@@ -69,14 +69,14 @@ class Orphans:
         """
         piece = self._pieces.get(PieceName.of(committable.transaction))
         if self._pieces.begin_abort(piece.name):
-            Fence(self._bound_sink).write_again()
+            Fence(self._table).write_again()
         named = self._named_by(piece, committable)
         if named is InLog.UNKNOWN:
             _log.warning(
                 "%s: %s. Its data files are left to VACUUM.", committable.transaction, named.value
             )
         else:
-            self._pieces.delete_data(piece, self._bound_sink.folder_depth())
+            self._pieces.delete_data(piece, self._table.folder_depth())
         failpoint("C20")
         self._pieces.forget(piece.name)
 

@@ -89,9 +89,9 @@ class Pieces:
     def _storage(self) -> Storage:
         return self._log.storage
 
-    def make_folder(self) -> None:
+    def create_folder(self) -> None:
         """Create the folder of the records if it is missing."""
-        self._storage.make_folder(self.owner.folder)
+        self._storage.create_folder(self.owner.folder)
 
     def begin(self, intent: Intent) -> None:
         """Write the intent."""

@@ -6,6 +6,7 @@ import json
 import os
 from typing import Any
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -13,14 +14,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from twophase.errors import ConfigError, PreflightError
-from twophase.protocol.sink import SinkContext
-from twophase.sinks.delta.alter import by_name
-from twophase.sinks.delta.create import first_line, is_vacant, make_by_path, make_table
+from twophase.sinks.delta.ddl import by_name, create_at_path, first_line, is_vacant, make_table
 from twophase.sinks.delta.features import refusals
 from twophase.sinks.delta.jvm import SPARK_CONF, Jvm
 from twophase.sinks.delta.log import Log, Snapshot
 from twophase.sinks.delta.options import DeltaOptions
-from twophase.sinks.delta.rows import fit
+from twophase.sinks.delta.rows import check_rows
 
 _OF_THE_SESSION = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
 _STATISTICS = "spark.databricks.delta.stats.collect"
@@ -61,35 +60,44 @@ def find_session() -> Jvm:
     return jvm
 
 
-def open_table(jvm: Jvm, options: DeltaOptions, context: SinkContext) -> Log:
-    """Find or create the table, and check that it can be written.
+def open_table(jvm: Jvm, options: DeltaOptions, schema: pa.Schema | None) -> Log:
+    """Find the table, and check that it can be written; create it only for rows to come.
+
+    Args:
+        jvm: the JVM of Spark.
+        options: the sink's.
+        schema: the columns of the rows; None if none will follow.
 
     Raises:
         ConfigError: an option or the rows do not fit it.
         PreflightError: it cannot be written safely.
     """
-    rows = from_arrow_schema(context.schema)
+    rows = None if schema is None else from_arrow_schema(schema)
     folder = _folder(jvm, options, rows)
     _check_root(jvm, options, folder)
     log = Log(jvm, folder)
     snapshot = log.snapshot()
     if snapshot.version < 0:
-        _check_vacant(jvm, folder, options)
+        _check_vacant(jvm, folder)
+        if rows is None or not options.create:
+            raise ConfigError(
+                f"There is no Delta table in {folder}.", remedy="create it, or set create=True."
+            )
         _check_store(log, options)
-        make_by_path(jvm, folder, rows, options.partition_by)
+        create_at_path(jvm, folder, rows, options.partition_by)
         snapshot = log.snapshot()
     _check_table(log, snapshot, options, rows)
     return log
 
 
-def _folder(jvm: Jvm, options: DeltaOptions, rows: StructType) -> str:
+def _folder(jvm: Jvm, options: DeltaOptions, rows: StructType | None) -> str:
     """Return where the table is or will be."""
     if options.path is not None:
         return _qualified(jvm, options.path)
     assert options.table is not None  # noqa: S101 the options ensure it
     try:
         name = by_name(jvm, options.table)
-        if options.create and not jvm.session.catalog.tableExists(name):
+        if rows is not None and options.create and not jvm.session.catalog.tableExists(name):
             make_table(jvm, name, rows, options.partition_by)
         detail = jvm.session.sql(f"DESCRIBE DETAIL {name}").select("format", "location").first()
     except PySparkException as error:
@@ -133,28 +141,32 @@ def _resolved(jvm: Jvm, folder: str) -> str:
     return f"file:{os.path.realpath(uri.getPath())}" if uri.getScheme() == "file" else folder
 
 
-def _check_vacant(jvm: Jvm, folder: str, options: DeltaOptions) -> None:
+def _check_vacant(jvm: Jvm, folder: str) -> None:
     """Check that a table may be created here."""
     path = jvm.hadoop("Path")(folder)
     files = path.getFileSystem(_configuration(jvm))
     if not is_vacant(jvm, files, path):
         raise ConfigError(f"{folder} holds something that is no Delta table. Nothing was written.")
-    if not options.create:
-        raise ConfigError(
-            f"There is no Delta table in {folder}.", remedy="create it, or set create=True."
-        )
 
 
-def _check_table(log: Log, snapshot: Snapshot, options: DeltaOptions, rows: StructType) -> None:
-    shape = snapshot.shape
+def _check_table(
+    log: Log, snapshot: Snapshot, options: DeltaOptions, rows: StructType | None
+) -> None:
+    layout = snapshot.layout
     _check_exactly_once(log, snapshot)
     _check_store(log, options)
-    if options.partition_by and options.partition_by != shape.partition_columns:
+    if options.partition_by and options.partition_by != layout.partition_columns:
         raise ConfigError(
-            f"The table in {log.storage.root} is partitioned by {list(shape.partition_columns)}, "
+            f"The table in {log.storage.root} is partitioned by {list(layout.partition_columns)}, "
             f"the option 'partition_by' says {list(options.partition_by)}."
         )
-    found = fit(rows, StructType.fromJson(json.loads(snapshot.schema)), shape)
+    if rows is not None:
+        _check_columns(log, snapshot, options, rows)
+    _check_rights(log)
+
+
+def _check_columns(log: Log, snapshot: Snapshot, options: DeltaOptions, rows: StructType) -> None:
+    found = check_rows(rows, StructType.fromJson(json.loads(snapshot.schema)), snapshot.layout)
     problems = list(found.problems)
     if not options.merge_schema:
         problems += [f"column {field.name!r} is not in the table" for field in found.missing]
@@ -165,11 +177,10 @@ def _check_table(log: Log, snapshot: Snapshot, options: DeltaOptions, rows: Stru
             remedy="change the rows or the table; merge_schema=True adds columns that the table "
             "lacks.",
         )
-    _check_rights(log)
 
 
 def _check_exactly_once(log: Log, snapshot: Snapshot) -> None:
-    problems = refusals(snapshot.shape)
+    problems = refusals(snapshot.layout)
     retention_ms = snapshot.retention_ms
     if retention_ms is not None and retention_ms < _RETENTION_DAYS * _DAY_MS:
         problems.append(

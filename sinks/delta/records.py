@@ -24,7 +24,7 @@ from urllib.parse import unquote
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.record import digest, frame, unframe
-from twophase.sinks.delta.shape import TableShape
+from twophase.sinks.delta.layout import TableLayout
 
 ONLY_SUBTASK = Subtask(0, 0)
 """The subtask of every piece, which holds the rows of all tasks of a checkpoint: Delta's driver
@@ -62,7 +62,7 @@ class Manifest:
     """
 
     intent: Intent
-    shape: TableShape
+    layout: TableLayout
     actions: tuple[str, ...]
 
     def committable(self, target: str) -> Committable:
@@ -136,7 +136,7 @@ def decode_intent(data: bytes, where: str = "") -> Intent:
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """As durable bytes."""
-    head = {"intent": asdict(manifest.intent), "shape": manifest.shape.to_json()}
+    head = {"intent": asdict(manifest.intent), "shape": manifest.layout.to_json()}
     return _frame("manifest", [_json(head), *(action.encode() for action in manifest.actions)])
 
 
@@ -154,7 +154,7 @@ def decode_manifest(data: bytes, where: str = "") -> Manifest:
     lines = _unframe("manifest", data, where)
     head = json.loads(lines[0])
     actions = tuple(line.decode() for line in lines[1:])
-    return Manifest(_intent(head["intent"]), TableShape.from_json(head["shape"]), actions)
+    return Manifest(_intent(head["intent"]), TableLayout.from_json(head["shape"]), actions)
 
 
 def _intent(value: Mapping[str, Any]) -> Intent:

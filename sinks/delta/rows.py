@@ -3,16 +3,23 @@
 Delta's `writeFiles` accepts any column types, so the check that `df.write` makes before it is made
 here. A column may be widened without loss (int to bigint, float to double, more digits); everything
 else is an error that names the column.
+
+Delta stores a partition value as text: in its log, and in the name of a folder unless the table's
+folders have random names. An empty text reads back as null, and so does Hive's name for null; bytes
+that are not UTF-8 read back as others. A folder's name cannot hold NUL, and its length is limited.
+Such values are refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
     ByteType,
     DataType,
     DecimalType,
@@ -22,15 +29,24 @@ from pyspark.sql.types import (
     LongType,
     MapType,
     ShortType,
+    StringType,
     StructField,
     StructType,
 )
 
-from twophase.sinks.delta.alter import quoted
-from twophase.sinks.delta.shape import TableShape
+from twophase.sinks.common.partition_names import MAX_NAME_BYTES, NULL_NAME, escape
+from twophase.sinks.delta.ddl import quoted
+from twophase.sinks.delta.layout import TableLayout
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+REFUSED = "TWOPHASE_PARTITION_VALUE"
+"""A marker in the text of the error that Spark raises for a row: before the problem,
+and before the value.
+"""
+
+_ESCAPED = "".join(
+    character for character in map(chr, range(1, 128)) if escape(character) != character
+)
+_SHOWN = 40
 
 _DEFAULT = "CURRENT_DEFAULT"
 _INTEGERS: tuple[type[DataType], ...] = (ByteType, ShortType, IntegerType, LongType)
@@ -38,7 +54,7 @@ _DIGITS: dict[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10
 
 
 @dataclass(frozen=True)
-class Fit:
+class RowCheck:
     """The result of validating rows against a table.
 
     Attributes:
@@ -58,7 +74,7 @@ class Fit:
         )
 
 
-def fit(rows: StructType, table: StructType, shape: TableShape) -> Fit:
+def check_rows(rows: StructType, table: StructType, layout: TableLayout) -> RowCheck:
     """Validate the columns of rows against a table's, without regard to case, as in Delta."""
     columns = {field.name.lower(): field for field in table.fields}
     problems = _duplicates(rows)
@@ -73,9 +89,9 @@ def fit(rows: StructType, table: StructType, shape: TableShape) -> Fit:
             problems.append(f"column {field.name!r}: {reason}")
     given = {field.name.lower() for field in rows.fields}
     for column in table.fields:
-        if column.name.lower() not in given and (reason := _needed(column, shape)):
+        if column.name.lower() not in given and (reason := _needed(column, layout)):
             problems.append(f"column {column.name!r} is not in the rows and {reason}")
-    return Fit(tuple(problems), tuple(missing), casts)
+    return RowCheck(tuple(problems), tuple(missing), casts)
 
 
 def _duplicates(rows: StructType) -> list[str]:
@@ -86,11 +102,11 @@ def _duplicates(rows: StructType) -> list[str]:
     ]
 
 
-def _needed(column: StructField, shape: TableShape) -> str:
+def _needed(column: StructField, layout: TableLayout) -> str:
     """Return why a column of the table cannot be left out of the rows."""
-    if column.name in shape.generated_columns():
+    if column.name in layout.generated_columns():
         return ""
-    if column.name in shape.partition_columns:
+    if column.name in layout.partition_columns:
         return "is a partition column"
     if _DEFAULT in column.metadata:
         return "has a default value, which Delta only fills in for SQL: give it in the rows"
@@ -147,3 +163,50 @@ def _digits(kind: DataType) -> tuple[int, int]:
     if isinstance(kind, DecimalType):
         return kind.precision - kind.scale, kind.scale
     return _DIGITS.get(type(kind), -1), 0
+
+
+def reject_bad_partition_values(
+    rows: DataFrame, partition_columns: Sequence[str], *, in_folder_names: bool
+) -> DataFrame:
+    """Return the same rows; Spark raises `REFUSED` for a partition value that would change.
+
+    Args:
+        rows: to be written.
+        partition_columns: of the table; Delta computes those that the rows do not have.
+        in_folder_names: the values become names of folders.
+    """
+    partitioned = {name.lower() for name in partition_columns}
+    texts = [
+        field.name
+        for field in rows.schema.fields
+        if field.name.lower() in partitioned and isinstance(field.dataType, StringType | BinaryType)
+    ]
+    return rows.withColumns(
+        {name: _checked(name, rows[quoted(name)], in_folder_names) for name in texts}
+    )
+
+
+def _checked(name: str, value: Column, in_folder_names: bool) -> Column:
+    text = value.cast("string")
+    problem = F.when(text.isin("", NULL_NAME), "would read back as null").when(
+        ~F.is_valid_utf8(text), "is not UTF-8, so it would read back as another value"
+    )
+    if in_folder_names:
+        problem = problem.when(text.contains("\0"), "holds a NUL, which no folder's name can").when(
+            _name_bytes(name, text) > MAX_NAME_BYTES,
+            f"makes a folder's name of more than {MAX_NAME_BYTES} bytes",
+        )
+    shown = F.substring(text, 1, _SHOWN)
+    head, tail = F.lit(f"{REFUSED} partition column {name!r}: "), F.lit(f" {REFUSED} ")
+    error = F.raise_error(F.concat(head, problem, tail, shown))
+    return F.when(problem.isNull(), value).otherwise(error)
+
+
+def _name_bytes(name: str, text: Column) -> Column:
+    """Return the length of the folder's name. Escaping turns a character of one byte into three."""
+    kept = F.translate(text, _ESCAPED, "")
+    return (
+        F.lit(len(escape(name).encode()) + 1)
+        + F.octet_length(text)
+        + 2 * (F.length(text) - F.length(kept))
+    )

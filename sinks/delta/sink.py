@@ -6,15 +6,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from twophase.errors import PreflightError, StopJobError
+from twophase.errors import PreflightError
 from twophase.ids import Attempt, TransactionId, check_name
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome
-from twophase.protocol.sink import BatchSink, CommitRequest, SinkContext, SinkHistory
-from twophase.sinks.delta.bound_sink import BoundSink
+from twophase.protocol.sink import (
+    BatchSink,
+    CommitRequest,
+    OpenBatchSink,
+    SinkContext,
+    SinkHistory,
+)
 from twophase.sinks.delta.committer import Committer
 from twophase.sinks.delta.fence import Fence
-from twophase.sinks.delta.first_commit import prepare_commit
 from twophase.sinks.delta.jvm import SPARK_CONF
 from twophase.sinks.delta.names import Owner
 from twophase.sinks.delta.options import DeltaOptions
@@ -23,6 +27,8 @@ from twophase.sinks.delta.pieces import Pieces
 from twophase.sinks.delta.preflight import find_session, open_table
 from twophase.sinks.delta.rewind import Rewind
 from twophase.sinks.delta.staging import Staging
+from twophase.sinks.delta.table import DeltaTable
+from twophase.sinks.delta.transaction import Transactions, warm_up
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,118 +43,118 @@ class DeltaSink(BatchSink):
 
     def __init__(self, **options: Any) -> None:
         self._options = DeltaOptions.parse(options, "DeltaSink")
-        self._bound_sink: BoundSink | None = None
-        self._recovering = True
 
     def __repr__(self) -> str:
         return f"DeltaSink({self._options.where!r})"
 
-    @staticmethod
-    def spark_conf() -> Mapping[str, str]:
-        """See `twophase.protocol.sink.NeedsSparkConf`."""
+    @classmethod
+    def spark_conf(cls) -> Mapping[str, str]:
+        """See `Sink.spark_conf`. The settings are the same for every table."""
         return SPARK_CONF
 
-    @staticmethod
-    def rehearsal(folder: Path) -> tuple[DeltaSink, Mapping[str, str]]:
-        """See `twophase.protocol.sink.CanRehearse`."""
-        return DeltaSink(path=str(folder / "table"), create=True), {}
+    @classmethod
+    def rehearsal(cls, folder: Path) -> tuple[DeltaSink, Mapping[str, str]]:
+        """See `Sink.rehearsal`."""
+        return cls(path=str(folder / "table"), create=True), {}
 
-    def open(self, context: SinkContext) -> None:
+    def open(self, context: SinkContext) -> OpenDeltaSink:
         """See `Sink.open`."""
         owner = Owner(check_name("job", context.job), check_name("sink", context.sink))
         jvm = find_session()
-        prepare_commit(jvm)
+        warm_up(jvm)
         with jvm.active():
-            log = open_table(jvm, self._options, context)
+            log = open_table(jvm, self._options, context.schema)
             pieces = Pieces(owner, log)
             try:
-                pieces.make_folder()
+                pieces.create_folder()
             except Exception as error:
                 raise PreflightError(
-                    f"The folder {log.storage.absolute(owner.folder)} cannot be made: "
+                    f"Cannot create the folder {log.storage.absolute(owner.folder)}: "
                     f"{str(error).splitlines()[0]}.",
                     remedy="give the driver's account the right to write there.",
                 ) from error
-            merge_schema, speculation = self._options.merge_schema, context.speculation
-            table = log.snapshot().table
-            self._bound_sink = BoundSink(owner, log, pieces, table, merge_schema, speculation)
+            table = DeltaTable(
+                owner,
+                Transactions(log),
+                pieces,
+                log.snapshot().table,
+                merge_schema=self._options.merge_schema,
+                speculation=context.speculation,
+            )
+        return OpenDeltaSink(table)
+
+
+class OpenDeltaSink(OpenBatchSink):
+    """Appends to a table of Delta.
+
+    Args:
+        table: the table.
+    """
+
+    def __init__(self, table: DeltaTable) -> None:
+        self.table = table
+        self._recovering = True
 
     def target(self) -> str:
-        """See `Sink.target`: the table's id and folder."""
-        return self._bound().target
+        """See `OpenSink.target`: the table's id and folder."""
+        return self.table.target
 
     def history(self) -> SinkHistory:
-        """See `Sink.history`."""
-        bound = self._bound()
-        with bound.log.jvm.active():
-            snapshot = bound.log.snapshot()
-            bound.check(snapshot)
-            fence = Fence(bound).read(snapshot)
-            committed = bound.committed(snapshot)
+        """See `OpenSink.history`."""
+        with self.table.active():
+            snapshot = self.table.log.snapshot()
+            self.table.check_unchanged(snapshot)
+            fence = Fence(self.table).read(snapshot)
+            committed = self.table.committed(snapshot)
             for lineage in committed:
-                bound.mark(lineage, snapshot)
+                self.table.save_high_water_mark(lineage, snapshot)
         return SinkHistory(fence.generation if fence else 0, committed)
 
     def fence(self, attempt: Attempt) -> None:
-        """See `Sink.fence`."""
+        """See `OpenSink.fence`."""
         self._recovering = True
-        bound = self._bound()
-        with bound.log.jvm.active():
-            Fence(bound).raise_to(attempt)
+        with self.table.active():
+            Fence(self.table).raise_to(attempt)
 
     def pre_commit(self, batch: DataFrame, transaction: TransactionId) -> Sequence[Committable]:
-        """See `BatchSink.pre_commit`."""
+        """See `OpenBatchSink.pre_commit`."""
         self._recovering = False
-        return Staging(self._bound()).pre_commit(batch, transaction)
+        return Staging(self.table).pre_commit(batch, transaction)
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
-        """See `Sink.commit`."""
-        bound = self._bound()
-        with bound.log.jvm.active():
-            return Committer(bound, recovering=self._recovering).commit(requests)
+        """See `OpenSink.commit`."""
+        with self.table.active():
+            return Committer(self.table, recovering=self._recovering).commit(requests)
 
     def abort(self, committables: Sequence[Committable]) -> None:
-        """See `Sink.abort`."""
-        bound = self._bound()
-        with bound.log.jvm.active():
-            Orphans(bound).abort(committables)
+        """See `OpenSink.abort`."""
+        with self.table.active():
+            Orphans(self.table).abort(committables)
 
     def in_doubt(self) -> Sequence[Committable]:
-        """See `Sink.in_doubt`."""
-        bound = self._bound()
-        with bound.log.jvm.active():
-            return Orphans(bound).in_doubt()
+        """See `OpenSink.in_doubt`."""
+        with self.table.active():
+            return Orphans(self.table).in_doubt()
 
     def unfinished(self, pieces: Sequence[Committable]) -> Sequence[Committable]:
         """See `TellsUnfinished`."""
-        bound = self._bound()
-        with bound.log.jvm.active():
-            return Orphans(bound).unfinished(pieces)
+        with self.table.active():
+            return Orphans(self.table).unfinished(pieces)
 
-    def subsume(self, lineage: str, checkpoint_id: int) -> None:
-        """See `Sink.subsume`. Commits raise the mark themselves; only records may be left."""
-        bound = self._bound()
-        with bound.log.jvm.active():
-            Orphans(bound).forget_committed(lineage, checkpoint_id)
+    def subsume(self, lineage: str, checkpoint: int) -> None:
+        """See `OpenSink.subsume`. Commits raise the mark themselves; only records may be left."""
+        with self.table.active():
+            Orphans(self.table).forget_committed(lineage, checkpoint)
 
     def check_rewind(self, keep: Mapping[str, int]) -> None:
         """See `CanRewind`."""
-        bound = self._bound()
-        with bound.log.jvm.active():
-            Rewind(bound, keep).check(bound.log.snapshot())
+        with self.table.active():
+            Rewind(self.table, keep).check(self.table.log.snapshot())
 
     def rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
         """See `CanRewind`."""
-        bound = self._bound()
-        with bound.log.jvm.active():
-            Rewind(bound, keep).carry_out(attempt)
+        with self.table.active():
+            Rewind(self.table, keep).carry_out(attempt)
 
     def close(self) -> None:
-        """See `Sink.close`. The table stays bound: there is no connection to release."""
-
-    def _bound(self) -> BoundSink:
-        if self._bound_sink is None:
-            raise StopJobError(
-                f"{self!r} was used before it was opened.", remedy="call open first."
-            )
-        return self._bound_sink
+        """See `OpenSink.close`. There is no connection to release."""

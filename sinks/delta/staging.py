@@ -29,17 +29,17 @@ from twophase.failpoints import failpoint
 from twophase.ids import TransactionId
 from twophase.protocol.committable import Committable
 from twophase.redaction import shown
-from twophase.sinks.delta.alter import add_columns
-from twophase.sinks.delta.bound_sink import BoundSink
+from twophase.sinks.delta.ddl import add_columns
 from twophase.sinks.delta.features import refusals
 from twophase.sinks.delta.fence import Fence
 from twophase.sinks.delta.jvm import Jvm, messages
-from twophase.sinks.delta.log import Log, Snapshot, Transaction
+from twophase.sinks.delta.log import Log, Snapshot
 from twophase.sinks.delta.names import PieceName
-from twophase.sinks.delta.partition_values import REFUSED, refusing
 from twophase.sinks.delta.pieces import Pieces
 from twophase.sinks.delta.records import Intent, Manifest, data_file
-from twophase.sinks.delta.rows import fit
+from twophase.sinks.delta.rows import REFUSED, check_rows, reject_bad_partition_values
+from twophase.sinks.delta.table import DeltaTable
+from twophase.sinks.delta.transaction import Transaction, Transactions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -59,22 +59,22 @@ class Staging:
     """Writes the rows of one checkpoint.
 
     Args:
-        bound: the result of `open`.
+        table: the table of the job's sink.
     """
 
-    def __init__(self, bound: BoundSink) -> None:
-        self._bound_sink = bound
-        self._pieces: Pieces = bound.pieces
-        self._fence = Fence(bound)
+    def __init__(self, table: DeltaTable) -> None:
+        self._table = table
+        self._pieces: Pieces = table.pieces
+        self._fence = Fence(table)
 
     def pre_commit(self, batch: DataFrame, transaction: TransactionId) -> list[Committable]:
-        """See `BatchSink.pre_commit`."""
+        """See `OpenBatchSink.pre_commit`."""
         jvm = Jvm(batch.sparkSession)
         with jvm.active():
-            log = Log(jvm, self._bound_sink.log.storage.root)
+            log = Log(jvm, self._table.log.storage.root)
             rows = self._fitted(batch, log)
-            begun = log.transaction()
-            self._bound_sink.check(begun.snapshot)
+            begun = Transactions(log).begin()
+            self._table.check_unchanged(begun.snapshot)
             name, intent = PieceName.of(transaction), self._announce(begun.snapshot, transaction)
             self._check_open(name, log, transaction)
             failpoint("C04")
@@ -85,12 +85,12 @@ class Staging:
                 return []
             self._pieces.finish(manifest)
             self._check_open(name, log, transaction)
-        return [manifest.committable(self._bound_sink.target)]
+        return [manifest.committable(self._table.target)]
 
     def _announce(self, snapshot: Snapshot, transaction: TransactionId) -> Intent:
         """Step 1."""
         committed = snapshot.noted_transactions.get(
-            self._bound_sink.owner.app_id(transaction.lineage), -1
+            self._table.owner.app_id(transaction.lineage), -1
         )
         if committed >= transaction.checkpoint:
             raise StopJobError(
@@ -107,7 +107,7 @@ class Staging:
         try:
             self._fence.check(log.snapshot(), transaction.attempt)
         except (FencedError, DeclinedError):
-            self._pieces.delete_data(self._pieces.get(name), self._bound_sink.folder_depth())
+            self._pieces.delete_data(self._pieces.get(name), self._table.folder_depth())
             self._pieces.forget(name)
             raise
 
@@ -125,42 +125,44 @@ class Staging:
             raise
         for action in actions:
             _check_name(action, prefix)
-        manifest = Manifest(intent, begun.snapshot.shape, tuple(actions))
+        manifest = Manifest(intent, begun.snapshot.layout, tuple(actions))
         if (
-            self._bound_sink.speculation
+            self._table.speculation
             or _has_empty_file(manifest)
             or begun.jvm.has_failed_tasks(prefix)
         ):
-            self._pieces.delete_unlisted(manifest, self._bound_sink.folder_depth())
+            self._pieces.delete_unlisted(manifest, self._table.folder_depth())
         return manifest
 
     def _fitted(self, batch: DataFrame, log: Log) -> DataFrame:
         """Return the rows with the table's types; add missing columns in a commit of its own."""
         snapshot = log.snapshot()
-        self._bound_sink.check(snapshot)
-        refused = refusals(snapshot.shape)
-        found = fit(batch.schema, StructType.fromJson(json.loads(snapshot.schema)), snapshot.shape)
-        new = [] if self._bound_sink.merge_schema else found.missing
+        self._table.check_unchanged(snapshot)
+        refused = refusals(snapshot.layout)
+        found = check_rows(
+            batch.schema, StructType.fromJson(json.loads(snapshot.schema)), snapshot.layout
+        )
+        new = [] if self._table.merge_schema else found.missing
         missing = [f"column {field.name!r} is new" for field in new]
         if refused or found.problems or missing:
             raise StopJobError(
-                f"Sink {self._bound_sink.owner.sink!r}: the table was altered and the rows "
+                f"Sink {self._table.owner.sink!r}: the table was altered and the rows "
                 f"do not fit it any more: {'; '.join([*refused, *found.problems, *missing])}. "
                 "Nothing was written.",
                 remedy="undo the change, or change the rows, then start the job again.",
             )
         if found.missing:
             add_columns(log, found.missing)
-        return refusing(
+        return reject_bad_partition_values(
             found.apply(batch),
-            snapshot.shape.partition_columns,
+            snapshot.layout.partition_columns,
             in_folder_names=snapshot.names_folders_by_value,
         )
 
 
 def _has_empty_file(manifest: Manifest) -> bool:
     """Return whether Spark's first task wrote a file without rows, which Delta does not list."""
-    return not manifest.shape.partition_columns and not any(
+    return not manifest.layout.partition_columns and not any(
         _FIRST_TASK in action for action in manifest.actions
     )
 

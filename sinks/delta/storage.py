@@ -6,6 +6,7 @@ stores and HDFS a file is durable when it is closed.
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -14,7 +15,6 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
-from twophase.sinks.delta.hadoop_file import HadoopFile
 from twophase.sinks.delta.jvm import Jvm, is_java
 from twophase.sinks.delta.table_lock import table_lock
 
@@ -53,7 +53,7 @@ class Storage:
             return str(error.java_exception.getMessage())
         return "" if self._local is None else refused_locally(self._local)
 
-    def make_folder(self, name: str) -> None:
+    def create_folder(self, name: str) -> None:
         """Create a folder and those above it."""
         if not self._fs.mkdirs(self._at(name)):
             raise OSError(f"the folder {self.absolute(name)} could not be made")
@@ -190,3 +190,53 @@ def _sync(path: Path) -> None:
 
 def _literal(text: str) -> str:
     return "".join(f"\\{character}" if character in _GLOB else character for character in text)
+
+
+class HadoopFile(io.RawIOBase):
+    """Reads a file in parts.
+
+    Args:
+        stream: Hadoop's FSDataInputStream; closed with this object.
+        size: the length of the file, in bytes.
+        read_exactly: reads a number of bytes from a stream, or raises.
+    """
+
+    def __init__(self, stream: Any, size: int, read_exactly: Any) -> None:
+        super().__init__()
+        self._stream = stream
+        self._size = size
+        self._read_exactly = read_exactly
+        self._position = 0
+
+    def readable(self) -> bool:
+        """True: it can be read."""
+        return True
+
+    def seekable(self) -> bool:
+        """True: it can be read from any position."""
+        return True
+
+    def tell(self) -> int:
+        """Return the position of the next read."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Set the position of the next read."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = base + offset
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer, up to the end of the file."""
+        length = max(0, min(len(buffer), self._size - self._position))
+        if length:
+            self._stream.seek(self._position)
+            buffer[:length] = bytes(self._read_exactly(self._stream, length))
+            self._position += length
+        return length
+
+    def close(self) -> None:
+        """Close the stream."""
+        if not self.closed:
+            self._stream.close()
+        super().close()

@@ -46,7 +46,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twophase.errors import StopJobError
-from twophase.sinks.delta.jvm import drop, keep, may_be_running
+from twophase.sinks.delta.jvm import keep_alive, may_be_running, release
 from twophase.sinks.delta.names import FOLDER
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _jvm_lock(folder: Path, jvm: Jvm, deadline_s: float) -> Iterator[None]:
     """
     older = sys.exception()
     path = folder / JVM_NAME
-    make_jvm_file(path)
+    create_jvm_file(path)
     key = _announce(path, jvm)
     file = _open_locked(path, key, jvm, deadline_s)
     try:
@@ -148,7 +148,7 @@ def _open_locked(path: Path, key: str, jvm: Jvm, deadline_s: float) -> Any:
     older = sys.exception()
     try:
         file = jvm.open_file(path)
-        keep(file)  # Java closes what nobody refers to
+        keep_alive(file)  # Java closes what nobody refers to
     except Exception as error:
         if not may_be_running(error, older):
             jvm.clear_property(key)
@@ -164,11 +164,11 @@ def _open_locked(path: Path, key: str, jvm: Jvm, deadline_s: float) -> Any:
 
 def _release(file: Any, key: str, jvm: Jvm) -> None:
     file.close()
-    drop(file)
+    release(file)
     jvm.clear_property(key)
 
 
-def make_jvm_file(path: Path) -> None:
+def create_jvm_file(path: Path) -> None:
     """Create the second file, writable for all who may write into its folder, as Java needs it.
 
     If the file system refuses the group or the mode, they stay as they are; an account that then

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException, PySparkRuntimeError
+from pyspark.errors import AnalysisException, PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
@@ -21,15 +21,27 @@ from twophase.redaction import shown
 from twophase.sinks.common.java import PYTHON_UTILS, java_class
 from twophase.sinks.common.partition_names import NULL_NAME, Values, folders, specified
 from twophase.sinks.common.staging.formats import Format
-from twophase.sinks.hive.file_format import serde_format, table_format
-from twophase.sinks.hive.places import Place, check_places, misplaced
-from twophase.sinks.hive.refusals import is_refusal
+from twophase.sinks.hive.storage_descriptor import (
+    StorageDescriptor,
+    check_storage,
+    serde_format,
+    storage_problem,
+    table_format,
+)
 
 _PATH = "org.apache.hadoop.fs.Path"
 _PARTITION = "org.apache.spark.sql.catalyst.catalog.CatalogTablePartition"
 _CONVERTERS = "scala.jdk.javaapi.CollectionConverters"
 _OPTION = "scala.Option"
 _LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
+_TAKEN = "LOCATION_ALREADY_EXISTS"
+_OF_THE_METASTORE = (
+    "org.apache.hadoop.",
+    "org.apache.thrift.",
+    "java.net.",
+    "java.io.",
+    "java.sql.",
+)
 
 
 @dataclass(frozen=True)
@@ -181,7 +193,7 @@ class Catalog:
             TargetUnreachableError: the metastore does not answer.
         """
         with self._answering(f"look up table {table.name}"):
-            self._check_place(table, root, self._metadata(table))
+            self._check_storage(table, root, self._metadata(table))
 
     def has_partitions(self, table: HiveTable) -> bool:
         """Return whether the metastore has a partition of a table.
@@ -220,23 +232,25 @@ class Catalog:
         with self._answering(f"add partitions to table {table.name}"):
             identifier, catalog = self._identifier(table.name), self._java.sessionState().catalog()
             found = self._metadata(table)
-            self._check_place(table, root, found)
+            self._check_storage(table, root, found)
             there = {*self._items(catalog.listPartitionNames(identifier, self._option()))}
             check(str(found.createTime()), bool(there))
             names = table.partition_columns
             paths = {values: "/".join(folders(names, values)) for values in partitions}
             listed = [values for values, path in paths.items() if path in there]
-            known = self._places(table, found, listed)
+            known = self._descriptors(table, found, listed)
             places = {paths[values]: place for values, place in known.items()}
-            expected = {path: Place(str(root / path), table.format) for path in paths.values()}
-            check_places(table.name, places, expected)
+            expected = {
+                path: StorageDescriptor(str(root / path), table.format) for path in paths.values()
+            }
+            check_storage(table.name, places, expected)
             storage = found.storage()
             new = [one for one in paths.items() if one[0] not in known]
             parts = [self._partition(table, values, path, storage) for values, path in new]
             if parts:
                 catalog.createPartitions(identifier, self._class(PYTHON_UTILS).toSeq(parts), True)
 
-    def misplaced(self, table: HiveTable, root: Path) -> str:
+    def storage_problem(self, table: HiveTable, root: Path) -> str:
         """Return which of the table and its partitions are elsewhere; empty if none is.
 
         Args:
@@ -248,8 +262,8 @@ class Catalog:
         """
         with self._answering(f"list the partitions of table {table.name}"):
             found = self._metadata(table)
-            known = {"": Place(self._path(found.location()), table_format(found))}
-            expected = {"": Place(str(root), table.format)}
+            known = {"": StorageDescriptor(self._path(found.location()), table_format(found))}
+            expected = {"": StorageDescriptor(str(root), table.format)}
             name, columns = self._identifier(table.name), table.partition_columns
             catalog = self._java.sessionState().catalog()
             # Hive refuses to list the partitions of a table that has no partition columns.
@@ -257,9 +271,9 @@ class Catalog:
             for partition in listed:
                 spec = dict(self._class(_CONVERTERS).asJava(partition.spec()))
                 path = "/".join(folders(columns, specified(columns, spec)))
-                known[path] = self._place(partition.storage(), table, found)
-                expected[path] = Place(str(root / path), table.format)
-            return misplaced(known, expected)
+                known[path] = self._descriptor(partition.storage(), table, found)
+                expected[path] = StorageDescriptor(str(root / path), table.format)
+            return storage_problem(known, expected)
 
     def refresh(self, table: HiveTable) -> None:
         """Drop this session's cached list of the table's files."""
@@ -269,13 +283,13 @@ class Catalog:
     def _metadata(self, table: HiveTable) -> Any:
         return self._java.sessionState().catalog().getTableMetadata(self._identifier(table.name))
 
-    def _check_place(self, table: HiveTable, root: Path, found: Any) -> None:
-        known = Place(self._path(found.location()), table_format(found))
-        check_places(table.name, {"": known}, {"": Place(str(root), table.format)})
+    def _check_storage(self, table: HiveTable, root: Path, found: Any) -> None:
+        known = StorageDescriptor(self._path(found.location()), table_format(found))
+        check_storage(table.name, {"": known}, {"": StorageDescriptor(str(root), table.format)})
 
-    def _places(
+    def _descriptors(
         self, table: HiveTable, found: Any, partitions: Sequence[Values]
-    ) -> dict[Values, Place]:
+    ) -> dict[Values, StorageDescriptor]:
         """Return the places of those partitions that exist."""
         if not partitions:
             return {}
@@ -287,16 +301,16 @@ class Catalog:
         for values in partitions:
             spec = self._spec(map(str.lower, table.partition_columns), values)
             if (partition := client.getPartitionOption(raw, spec)).isDefined():
-                places[values] = self._place(partition.get().storage(), table, found)
+                places[values] = self._descriptor(partition.get().storage(), table, found)
         return places
 
-    def _place(self, storage: Any, table: HiveTable, found: Any) -> Place:
+    def _descriptor(self, storage: Any, table: HiveTable, found: Any) -> StorageDescriptor:
         """Return the place of a partition. Its serde counts in a table of Hive's own only."""
         location, serde = storage.locationUri(), storage.serde()
         path = self._path(location.get()) if location.isDefined() else ""
         if found.provider().isDefined() and found.provider().get() == "hive":
-            return Place(path, serde_format(serde.get() if serde.isDefined() else ""))
-        return Place(path, table.format)
+            return StorageDescriptor(path, serde_format(serde.get() if serde.isDefined() else ""))
+        return StorageDescriptor(path, table.format)
 
     def _spec(self, columns: Iterable[str], values: Values) -> Any:
         named = zip(columns, values, strict=True)
@@ -396,3 +410,33 @@ def _brief(error: Exception) -> str:
         if line.strip() and not line.lstrip().startswith("at ")
     ]
     return shown(" | ".join(lines[:2]))
+
+
+def is_refusal(error: Exception) -> bool:
+    """Return whether a statement was refused for its content, and would be refused again.
+
+    Spark wraps any error of its metastore client in an `AnalysisException`, which it also raises
+    for a wrong name: only the causes tell them apart.
+
+    Args:
+        error: what Spark or py4j raised.
+
+    Returns:
+        False if the metastore has failed, or the JVM no longer tells.
+    """
+    if not isinstance(error, PySparkException):
+        return False
+    try:
+        refused = isinstance(error, AnalysisException) or error.getCondition() == _TAKEN
+        return refused and not any(name.startswith(_OF_THE_METASTORE) for name in _classes(error))
+    except Py4JError:
+        return False
+
+
+def _classes(error: PySparkException) -> Iterator[str]:
+    """Return the Java classes of an exception and of its causes."""
+    # pyspark keeps the Java exception there, and offers no other way to its causes.
+    java: Any = getattr(error, "_origin", None)
+    while java is not None:
+        yield str(java.getClass().getName())
+        java = java.getCause()

@@ -18,7 +18,7 @@ from twophase.sinks.hive.catalog import HiveTable
 _FOLDER = "table"
 
 
-def why_another(
+def why_replaced(
     table: HiveTable, created: str, has_partitions: Callable[[], bool], stage: Path
 ) -> str:
     """Return why a table is not the recorded one that partitions were added to; else empty.
@@ -38,7 +38,7 @@ def why_another(
     )
 
 
-def note(created: str, stage: Path) -> None:
+def record(created: str, stage: Path) -> None:
     """Record that the proofs belong to this table from here on.
 
     Args:

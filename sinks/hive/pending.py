@@ -30,7 +30,7 @@ _FOLDERS = ("pending", "watermark")
 _NUMBER = re.compile(r"-?\d{1,19}", re.ASCII)
 
 
-class Pending:
+class PendingPartitions:
     """The partitions that wait below a fence.
 
     Args:
@@ -40,7 +40,7 @@ class Pending:
     def __init__(self, stage: Path) -> None:
         self._pending, self._watermark = (stage / name for name in _FOLDERS)
 
-    def make(self) -> None:
+    def create(self) -> None:
         """Create the folders."""
         for folder in (self._pending, self._watermark):
             folder.mkdir(mode=0o700, exist_ok=True)

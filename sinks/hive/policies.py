@@ -12,7 +12,7 @@ from twophase.failpoints import failpoint
 from twophase.sinks.common.partition_names import Values, folders
 from twophase.sinks.common.staging.disk import sync
 from twophase.sinks.hive.catalog import Catalog, HiveTable
-from twophase.sinks.hive.identity import note, why_another
+from twophase.sinks.hive.identity import record, why_replaced
 
 SUCCESS = "_SUCCESS"
 
@@ -88,10 +88,10 @@ class Policies:
         Raises:
             TargetChangedError: it has another one.
         """
-        if reason := why_another(self.table, created, has_partitions, stage):
+        if reason := why_replaced(self.table, created, has_partitions, stage):
             raise TargetChangedError(
                 f"No partition is added any more: {reason}.",
                 remedy="do that, then start the job again.",
             )
-        note(created, stage)
+        record(created, stage)
         self.accept(created)

@@ -36,22 +36,20 @@ from twophase.errors import (
 )
 from twophase.events import Observers
 from twophase.ids import Subtask
-from twophase.protocol.sink import SinkContext, SinkHistory
+from twophase.protocol.sink import SinkHistory
 from twophase.state.entries import AcceptedLoss
 from twophase.state.history import History
 from twophase.state.log import JobLog
 from twophase.state.records import FenceRecord
 from twophase.state.storage import LocalStorage
-from twophase.testing.memory import MemorySink, MemoryTarget
+from twophase.testing.memory import MemoryTarget, OpenMemorySink
 
 Targets = dict[str, MemoryTarget]
 Another = Callable[..., Driver]
 
 
 def repair(folder: Path, targets: Targets) -> LossRepair:
-    sinks = {name: MemorySink(target) for name, target in targets.items()}
-    for name, sink in sinks.items():
-        sink.open(SinkContext(JOB, name, None, 1))
+    sinks = {name: OpenMemorySink(target, JOB, name) for name, target in targets.items()}
     options = JobOptions.parse({"checkpointLocation": str(folder)}, "job")
     return LossRepair(
         JobContext(JOB, LocalStorage(folder), sinks, options, Observers(), ManualClock())
@@ -376,16 +374,16 @@ def test_a_checkpoint_that_another_driver_commits_meanwhile_is_not_taken_for_mis
     driver.run(0)
     decided(driver, 1)
     repairing = repair(folder, targets)
-    rivals, asked, history = [another()], [], MemorySink.history
+    rivals, asked, history = [another()], [], OpenMemorySink.history
 
-    def commit_when_all_are_asked(sink: MemorySink) -> SinkHistory:
+    def commit_when_all_are_asked(sink: OpenMemorySink) -> SinkHistory:
         found = history(sink)
         asked.append(sink)
         if len(asked) == len(targets):
             rivals.pop().recover()
         return found
 
-    monkeypatch.setattr(MemorySink, "history", commit_when_all_are_asked)
+    monkeypatch.setattr(OpenMemorySink, "history", commit_when_all_are_asked)
     with pytest.raises(StopJobError, match="nothing of checkpoint 1 is lost in sink 'facts'"):
         repairing.plan(1, "facts")
     assert not rivals

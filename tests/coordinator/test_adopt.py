@@ -39,11 +39,11 @@ from twophase.errors import CheckpointMissingError, StopJobError, TargetChangedE
 from twophase.events import Observers
 from twophase.failpoints import FailpointError
 from twophase.ids import Attempt, Subtask
-from twophase.protocol.sink import CommitRequest, SinkContext
+from twophase.protocol.sink import CommitRequest
 from twophase.state.entries import Adoption
 from twophase.state.log import JobLog
 from twophase.state.storage import LocalStorage
-from twophase.testing.memory import MemorySink, MemoryTarget
+from twophase.testing.memory import MemoryTarget, OpenMemorySink
 
 Targets = dict[str, MemoryTarget]
 Another = Callable[..., Driver]
@@ -52,9 +52,7 @@ Another = Callable[..., Driver]
 def repair(
     folder: Path, targets: Targets, found: Frozen = frozen, is_stuck: bool = False
 ) -> AdoptionRepair:
-    sinks = {name: MemorySink(target) for name, target in targets.items()}
-    for name, sink in sinks.items():
-        sink.open(SinkContext(JOB, name, None, 1))
+    sinks = {name: OpenMemorySink(target, JOB, name) for name, target in targets.items()}
     options = JobOptions.parse({"checkpointLocation": str(folder)}, "job")
     context = JobContext(JOB, LocalStorage(folder), sinks, options, Observers(), ManualClock())
     return AdoptionRepair(context, found, lambda _: is_stuck)

@@ -39,7 +39,7 @@ from twophase.state.entries import AcceptedLoss, Lineage
 from twophase.state.log import JobLog
 from twophase.state.records import LineageRecord
 from twophase.state.storage import LocalStorage
-from twophase.testing.memory import MemorySink, MemoryTarget
+from twophase.testing.memory import MemoryTarget, OpenMemorySink
 
 OLD, NEW, NEWEST = "ffffffff-0000", "00000000-1111", "88888888-2222"
 """Nothing can be inferred from an id: the oldest lineage has the greatest."""
@@ -105,7 +105,7 @@ def test_what_waits_is_committed_and_the_job_goes_on_where_spark_s_folder_says(
     names: bool,
 ) -> None:
     if not names:
-        monkeypatch.setattr(MemorySink, "committed_pieces", lambda *_: ())
+        monkeypatch.setattr(OpenMemorySink, "committed_pieces", lambda *_: ())
     adopt(folder, targets, found)
     assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(30))
     lineage = another().recover().coordinator.lineage
@@ -177,7 +177,7 @@ def test_where_what_waits_and_spark_s_folder_say_something_else_nothing_is_guess
     """As with the folder that the job was restored from elsewhere: it has no more than
     the older lineage.
     """
-    monkeypatch.setattr(MemorySink, "committed_pieces", lambda *_: ())
+    monkeypatch.setattr(OpenMemorySink, "committed_pieces", lambda *_: ())
     in_doubt = len(targets["lake"].prepared)
     with pytest.raises(StopJobError, match="nothing tells which of the lineages") as caught:
         repair(folder, targets, only(OLD)).plan()
@@ -276,9 +276,9 @@ def test_what_waits_in_several_sinks_is_committed_oldest_first_though_the_repair
             prepare(
                 targets[sink], sink, NEW, number, Attempt(in_commit.coordinator.generation, number)
             )
-    commit, done = MemorySink.commit, []
+    commit, done = OpenMemorySink.commit, []
 
-    def killed(sink: MemorySink, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+    def killed(sink: OpenMemorySink, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
         outcomes = commit(sink, requests)
         done.append(sink)
         if len(done) == last:
@@ -286,7 +286,7 @@ def test_what_waits_in_several_sinks_is_committed_oldest_first_though_the_repair
         return outcomes
 
     with monkeypatch.context() as patch:
-        patch.setattr(MemorySink, "commit", killed)
+        patch.setattr(OpenMemorySink, "commit", killed)
         with contextlib.suppress(KeyboardInterrupt):
             adopt(folder, targets)
     assert len(done) == min(last, 4)

@@ -34,7 +34,7 @@ from twophase.ids import Subtask, TransactionId
 from twophase.protocol.sink import CommitRequest, SinkContext
 from twophase.sinks.file.sink import FileSink
 from twophase.state.storage import LocalStorage
-from twophase.testing.memory import MemorySink, MemoryTarget
+from twophase.testing.memory import MemoryTarget, OpenMemorySink
 
 
 class World:
@@ -54,19 +54,22 @@ class World:
 
     def start(self) -> Driver:
         """A driver of the job."""
-        self.lake = FileSink(path=str(self.table))
+        self.lake = self.open_lake()
         driver = Driver(
             self.folder,
             {"facts": self.facts},
-            sinks={"facts": MemorySink(self.facts), "lake": self.lake},  # type: ignore[dict-item]
+            sinks={"facts": OpenMemorySink(self.facts, JOB, "facts"), "lake": self.lake},
         )
         return driver.recover()
+
+    def open_lake(self) -> OpenArrowSink:
+        return FileSink(path=str(self.table)).open(SinkContext(JOB, "lake", SCHEMA, 2))
 
     def begin(self, transaction: TransactionId, subtask: Subtask, *, whole: bool = False) -> None:
         """A task attempt writes rows, and dies before it has pre-committed them,
         unless it is `whole`.
         """
-        writer = self.lake.writer(transaction, subtask)
+        writer = self.lake.writers()(transaction, subtask)
         writer.write(
             pa.RecordBatch.from_pylist(
                 [{"id": 10 + 5 * subtask.index + step} for step in range(5)], schema=SCHEMA
@@ -86,9 +89,7 @@ class World:
 
     def plan(self) -> tuple[AdoptionRepair, AdoptionPlan]:
         """Of an adoption that cannot read the decisions."""
-        sinks = {"facts": MemorySink(self.facts), "lake": FileSink(path=str(self.table))}
-        for name, sink in sinks.items():
-            sink.open(SinkContext(JOB, name, SCHEMA, 2))
+        sinks = {"facts": OpenMemorySink(self.facts, JOB, "facts"), "lake": self.open_lake()}
         options = JobOptions.parse({"checkpointLocation": str(self.folder)}, "job")
         repairing = AdoptionRepair(
             JobContext(JOB, LocalStorage(self.folder), sinks, options, Observers(), ManualClock()),

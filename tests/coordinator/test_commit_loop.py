@@ -18,16 +18,16 @@ from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
 from twophase.protocol.sink import CommitRequest
 from twophase.state.checkpoint import CompletedCheckpoint
-from twophase.testing.memory import MemorySink, MemoryTarget
+from twophase.testing.memory import MemoryTarget, OpenMemorySink
 
 Answer = Sequence[CommitOutcome] | Exception
 
 
-class Scripted(MemorySink):
+class Scripted(OpenMemorySink):
     """Answers commits from a script, then that everything is committed; notes what it was asked."""
 
     def __init__(self, *script: Answer) -> None:
-        super().__init__(MemoryTarget())
+        super().__init__(MemoryTarget(), JOB, "facts")
         self.script = list(script)
         self.asked: list[list[int]] = []
         self.retries: list[int] = []
@@ -250,7 +250,7 @@ def test_a_sink_that_says_stop_stops_the_job_at_once(error: StopJobError) -> Non
 
 
 def test_i10_the_reference_sink_refuses_a_piece_of_another_target() -> None:
-    sink = MemorySink(MemoryTarget())
+    sink = OpenMemorySink(MemoryTarget(), JOB, "facts")
     commit_loop = CommitLoop(
         {"facts": sink}, Observers(), ManualClock(), threading.Event(), 0.1, 1.0
     )

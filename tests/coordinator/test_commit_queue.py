@@ -29,7 +29,7 @@ from twophase.protocol.sink import CommitRequest
 from twophase.state.log import JobLog
 from twophase.state.records import SubsumedRecord
 from twophase.state.storage import NO_CRASH_POINTS, CrashPoints, LocalStorage, UnclearOutcomeError
-from twophase.testing.memory import MemorySink, MemoryTarget
+from twophase.testing.memory import MemoryTarget, OpenMemorySink
 
 PATIENCE_S = 30.0
 A_WHILE_S = 0.5
@@ -38,13 +38,13 @@ Targets = dict[str, MemoryTarget]
 Another = Callable[..., Driver]
 
 
-class Gated(MemorySink):
+class Gated(OpenMemorySink):
     """Commits when it is let; notes in which thread its methods run, and what
     each found prepared.
     """
 
     def __init__(self, target: MemoryTarget) -> None:
-        super().__init__(target)
+        super().__init__(target, JOB, "facts")
         self.lets = threading.Semaphore(0)
         self.begun = threading.Semaphore(0)
         self.down = False

@@ -45,7 +45,7 @@ from twophase.state.history import History
 from twophase.state.log import JobLog
 from twophase.state.records import FenceRecord
 from twophase.state.storage import LocalStorage
-from twophase.testing.memory import MemorySink, MemoryTarget
+from twophase.testing.memory import MemoryTarget, OpenMemorySink
 
 Targets = dict[str, MemoryTarget]
 Another = Callable[..., Driver]
@@ -56,7 +56,7 @@ class Crash(BaseException):
     """The driver dies here."""
 
 
-class Down(MemorySink):
+class Down(OpenMemorySink):
     """A target that answers commits only while it is up."""
 
     up = True
@@ -188,7 +188,7 @@ def test_a_sink_that_does_not_acknowledge_declines_the_attempt_by_name(driver: D
 
 @pytest.fixture
 def down(targets: Targets) -> Down:
-    return Down(targets["facts"])
+    return Down(targets["facts"], JOB, "facts")
 
 
 @pytest.fixture
@@ -303,12 +303,12 @@ def test_i4_a_checkpoint_that_cannot_be_committed_holds_all_after_it() -> None:
 def test_a_recovery_that_fails_half_way_is_not_taken_for_a_rival_by_the_next(
     driver: Driver, another: Another, monkeypatch: Patch
 ) -> None:
-    def fail(self: MemorySink) -> Any:
+    def fail(self: OpenMemorySink) -> Any:
         raise ConnectionError("gone")
 
     second = another()
     with monkeypatch.context() as patch:
-        patch.setattr(MemorySink, "in_doubt", fail)
+        patch.setattr(OpenMemorySink, "in_doubt", fail)
         with pytest.raises(ConnectionError):
             second.coordinator.recover(previous_generation=1)
     assert second.coordinator.generation == 2
@@ -429,7 +429,7 @@ def test_h28_restoring_from_before_what_a_sink_has_committed_is_refused(
 def test_h28_restoring_from_before_what_an_old_driver_over_another_folder_commits_meanwhile_is_refused(  # noqa: E501
     driver: Driver, targets: Targets, tmp_path: Path
 ) -> None:
-    class Overtaken(MemorySink):
+    class Overtaken(OpenMemorySink):
         asked = False
 
         def in_doubt(self) -> Sequence[Committable]:
@@ -440,7 +440,9 @@ def test_h28_restoring_from_before_what_an_old_driver_over_another_folder_commit
 
     driver.run(0)
     restore = restoring(completed_of(tmp_path / "job", 0), committed=True)
-    new = Driver(tmp_path / "new", targets, sinks={"facts": Overtaken(targets["facts"])})
+    new = Driver(
+        tmp_path / "new", targets, sinks={"facts": Overtaken(targets["facts"], JOB, "facts")}
+    )
     with pytest.raises(RestoreRefusedError, match=r"has committed checkpoint 1 of lineage"):
         new.coordinator.recover(restore=restore)
     assert visible(targets["facts"]) == list(range(20))

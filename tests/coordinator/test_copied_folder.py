@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.memory_driver import Driver, completed_of, restoring, visible
+from harness.memory_driver import JOB, Driver, completed_of, restoring, visible
 from twophase.coordinator.fan_out import FanOut, SideBySide, sequentially
 from twophase.coordinator.recovery_steps import Restore
 from twophase.coordinator.stopwatch import Stopwatch
@@ -28,12 +28,12 @@ from twophase.ids import Attempt
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome, RetryLater
 from twophase.protocol.sink import CommitRequest, SinkHistory
-from twophase.testing.memory import MemorySink, MemoryTarget
+from twophase.testing.memory import MemoryTarget, OpenMemorySink
 
 Targets = dict[str, MemoryTarget]
 
 
-class Down(MemorySink):
+class Down(OpenMemorySink):
     """Commits nothing, and stops its driver instead of letting it wait for ever."""
 
     up = False
@@ -46,13 +46,13 @@ class Down(MemorySink):
         return [RetryLater("down") for _ in requests]
 
 
-class Interrupted(MemorySink):
+class Interrupted(OpenMemorySink):
     """Something happens once: when it has said what it remembers, or when it is about to abort or
     to raise its fence.
     """
 
     def __init__(self, target: MemoryTarget, at: str, action: Callable[[], None]) -> None:
-        super().__init__(target)
+        super().__init__(target, JOB, "facts")
         self._at, self._action = at, action
 
     def _reaches(self, at: str) -> None:
@@ -78,7 +78,7 @@ class Original:
     """The driver over the original, of which a copy was made after checkpoint 0."""
 
     def __init__(self, folder: Path, targets: Targets, *down: str) -> None:
-        self.sinks = {name: Down(targets[name]) for name in down}
+        self.sinks = {name: Down(targets[name], JOB, name) for name in down}
         self.driver = Driver(folder / "job", targets, sinks={**self.sinks}).recover()
         for sink in self.sinks.values():
             sink.driver, sink.up = self.driver, True

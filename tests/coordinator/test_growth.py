@@ -16,7 +16,7 @@ from twophase.errors import FencedError, TargetUnreachableError
 from twophase.ids import Attempt
 from twophase.state.storage import LocalStorage
 from twophase.state.store import _FOLD_AT
-from twophase.testing.memory import MemorySink, MemoryTarget
+from twophase.testing.memory import MemoryTarget, OpenMemorySink
 
 Targets = dict[str, MemoryTarget]
 Another = Callable[..., Driver]
@@ -117,11 +117,11 @@ def test_starts_that_fail_after_their_fence_let_nothing_grow(
     """A target that is down for a day, say."""
     driver.run(0)
 
-    def down(self: MemorySink, attempt: Attempt) -> None:
+    def down(self: OpenMemorySink, attempt: Attempt) -> None:
         raise TargetUnreachableError("no route to host")
 
     with monkeypatch.context() as patch:
-        patch.setattr(MemorySink, "fence", down)
+        patch.setattr(OpenMemorySink, "fence", down)
         for _ in range(100):
             with pytest.raises(TargetUnreachableError):
                 another().recover()
@@ -210,7 +210,7 @@ def test_what_a_lineage_left_behind_is_collapsed_by_the_next_start(
     started.coordinator.recover()
     assert {key[2] for key in ledger} <= {restore.lineage.id}
     asked = set()
-    monkeypatch.setattr(MemorySink, "subsume", lambda self, lineage, number: asked.add(lineage))
+    monkeypatch.setattr(OpenMemorySink, "subsume", lambda self, lineage, number: asked.add(lineage))
     for done in range(number + 1, 32):
         started.coordinator.checkpoint(done, offsets(done), started.write)
     assert asked == {restore.lineage.id}, "an ancestor has nothing more to collapse"

@@ -29,7 +29,7 @@ from twophase.protocol.outcome import CommitOutcome, RetryLater
 from twophase.protocol.sink import CommitRequest
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.storage import LocalStorage, UnclearOutcomeError
-from twophase.testing.memory import MemorySink, MemoryTarget
+from twophase.testing.memory import MemoryTarget, OpenMemorySink
 
 Targets = dict[str, MemoryTarget]
 Another = Callable[..., Driver]
@@ -83,7 +83,7 @@ def test_i2_after_the_decision_recovery_commits(
 def test_i2_a_commit_is_retried_until_it_is_done_and_the_other_sink_is_not_held_up(
     tmp_path: Path, targets: Targets
 ) -> None:
-    class DownTwice(MemorySink):
+    class DownTwice(OpenMemorySink):
         tries = 0
 
         def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
@@ -97,7 +97,7 @@ def test_i2_a_commit_is_retried_until_it_is_done_and_the_other_sink_is_not_held_
             return super().commit(requests)
 
     driver = Driver(
-        tmp_path / "job", targets, sinks={"facts": DownTwice(targets["facts"])}
+        tmp_path / "job", targets, sinks={"facts": DownTwice(targets["facts"], JOB, "facts")}
     ).recover()
     driver.run(0)
     assert visible(targets["facts"]) == list(range(10))
@@ -381,7 +381,7 @@ def test_i10_committing_against_another_target_stops(
     elsewhere = MemoryTarget()
     elsewhere.fences.update(targets["facts"].fences)
     with pytest.raises(TargetChangedError):
-        another(sinks={"facts": MemorySink(elsewhere)}).recover()
+        another(sinks={"facts": OpenMemorySink(elsewhere, JOB, "facts")}).recover()
     assert visible(elsewhere) == []
 
 

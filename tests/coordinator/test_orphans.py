@@ -9,24 +9,23 @@ from dataclasses import replace
 
 import pytest
 
-from harness.memory_driver import JOB, SCHEMA, offsets
+from harness.memory_driver import JOB, offsets
 from twophase.coordinator.orphans import Orphans, pieces_of
 from twophase.errors import FencedError
 from twophase.events import Event, Observers, OrphansAborted
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
-from twophase.protocol.sink import SinkContext
 from twophase.state.checkpoint import CompletedCheckpoint
-from twophase.testing.memory import MemorySink, MemoryTarget
+from twophase.testing.memory import MemoryTarget, OpenMemorySink
 
 OLD, NEW = Attempt(1, 1), Attempt(2, 0)
 
 
-class Sink(MemorySink):
+class Sink(OpenMemorySink):
     """Notes the order of calls; `before` runs something in front of one of them."""
 
     def __init__(self, target: MemoryTarget) -> None:
-        super().__init__(target)
+        super().__init__(target, JOB, "facts")
         self.calls: list[str] = []
         self.before: dict[str, Callable[[], object]] = {}
 
@@ -56,7 +55,6 @@ def target() -> MemoryTarget:
 def sink(target: MemoryTarget) -> Sink:
     """A sink of the job, fenced by generation 1."""
     sink = Sink(target)
-    sink.open(SinkContext(JOB, "facts", SCHEMA, 2))
     sink.fence(Attempt(1, 0))
     sink.calls.clear()
     return sink
@@ -73,7 +71,7 @@ def orphans(sink: Sink, heard: list[Event]) -> Orphans:
 
 
 def pre_commit(
-    sink: MemorySink, attempt: Attempt = OLD, checkpoint: int = 0, index: int = 0, task: int = 0
+    sink: OpenMemorySink, attempt: Attempt = OLD, checkpoint: int = 0, index: int = 0, task: int = 0
 ) -> Committable:
     transaction = TransactionId(JOB, "a", checkpoint, attempt, "facts", "hash")
     piece = sink.write_direct(transaction, Subtask(index, task), [{"id": checkpoint * 10 + index}])
@@ -191,8 +189,7 @@ def test_pieces_of_another_job_or_sink_are_not_touched(
 ) -> None:
     others = []
     for job, name in (("payments", "facts"), (JOB, "lake")):
-        other = MemorySink(target)
-        other.open(SinkContext(job, name, SCHEMA, 2))
+        other = OpenMemorySink(target, job, name)
         other.fence(Attempt(1, 0))
         piece = other.write_direct(
             TransactionId(job, "a", 0, OLD, name, "hash"), Subtask(0, 0), [{"id": 1}]

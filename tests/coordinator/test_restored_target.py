@@ -22,7 +22,7 @@ from twophase.state import codec
 from twophase.state.log import JobLog
 from twophase.state.records import CommittedRecord, Record
 from twophase.state.storage import LocalStorage
-from twophase.testing.memory import MemorySink, MemoryTarget
+from twophase.testing.memory import MemoryTarget, OpenMemorySink
 
 Targets = dict[str, MemoryTarget]
 Another = Callable[..., Driver]
@@ -359,7 +359,7 @@ def write_as_before(folder: Path) -> None:
         path.write_bytes(codec.encode(kind, value))
 
 
-class Replaced(MemorySink):
+class Replaced(OpenMemorySink):
     """Its proofs are there, and the rows that they are of are in another table, which the next
     fence makes its own.
     """
@@ -377,9 +377,13 @@ class Replaced(MemorySink):
 def test_proofs_without_the_rows_that_they_are_of_stop_the_job(
     driver: Driver, targets: Targets, tmp_path: Path
 ) -> None:
-    Driver(tmp_path / "job", targets, sinks={"facts": Replaced(targets["facts"])}).recover().run(0)
+    Driver(
+        tmp_path / "job", targets, sinks={"facts": Replaced(targets["facts"], JOB, "facts")}
+    ).recover().run(0)
     with pytest.raises(TargetChangedError, match=r"sink 'facts' .* dropped and created again"):
-        Driver(tmp_path / "job", targets, sinks={"facts": Replaced(targets["facts"])}).recover()
+        Driver(
+            tmp_path / "job", targets, sinks={"facts": Replaced(targets["facts"], JOB, "facts")}
+        ).recover()
 
 
 def test_they_stop_it_too_if_the_driver_died_before_the_log_said_committed(
@@ -401,7 +405,9 @@ def test_they_stop_it_too_if_the_driver_died_before_the_log_said_committed(
     with pytest.raises(
         TargetChangedError, match=r"sink 'facts' .* checkpoint 0 .* dropped and created again"
     ):
-        Driver(tmp_path / "job", targets, sinks={"facts": Replaced(targets["facts"])}).recover()
+        Driver(
+            tmp_path / "job", targets, sinks={"facts": Replaced(targets["facts"], JOB, "facts")}
+        ).recover()
 
 
 def test_a_restore_says_that_another_table_is_meant(
@@ -410,14 +416,14 @@ def test_a_restore_says_that_another_table_is_meant(
     driver.run(0)
     restore = restoring(completed_of(tmp_path / "job", 0), committed=True)
     Driver(
-        tmp_path / "moved", targets, sinks={"facts": Replaced(targets["facts"])}
+        tmp_path / "moved", targets, sinks={"facts": Replaced(targets["facts"], JOB, "facts")}
     ).coordinator.recover(restore=restore)
 
 
 def test_what_another_driver_commits_between_the_question_and_the_log_is_asked_for_again(
     driver: Driver, targets: Targets, tmp_path: Path
 ) -> None:
-    class Overtaken(MemorySink):
+    class Overtaken(OpenMemorySink):
         asked = False
 
         def history(self) -> SinkHistory:
@@ -428,7 +434,9 @@ def test_what_another_driver_commits_between_the_question_and_the_log_is_asked_f
             return said
 
     driver.run(0)
-    new = Driver(tmp_path / "job", targets, sinks={"facts": Overtaken(targets["facts"])})
+    new = Driver(
+        tmp_path / "job", targets, sinks={"facts": Overtaken(targets["facts"], JOB, "facts")}
+    )
     new.recover()
     assert new.coordinator.generation == 2
 

@@ -8,13 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from harness.memory_driver import Driver, completed_of, decided, dying, restoring, visible
+from harness.memory_driver import (
+    JOB,
+    Driver,
+    completed_of,
+    decided,
+    dying,
+    restoring,
+    visible,
+)
 from twophase.config import JobOptions, SinkAhead
 from twophase.coordinator.recovery_steps import Restore
 from twophase.errors import RestoreRefusedError
 from twophase.events import RecoveryFinished, SinkRewound
 from twophase.runtime.restore import read_checkpoint
-from twophase.testing.memory import MemorySink, MemoryTarget
+from twophase.testing.memory import MemoryTarget, OpenMemorySink
 
 Another = Callable[..., Driver]
 KEPT = {"checkpoint.num_retained": 9}
@@ -97,7 +105,7 @@ def test_rows_that_others_have_removed_refuse_it_before_the_fence(
     assert another(options=KEPT).recover().coordinator.generation == generation + 1
 
 
-class StillAhead(MemorySink):
+class StillAhead(OpenMemorySink):
     """Its rewind does nothing."""
 
     def rewind(self, *_: object) -> None: ...
@@ -107,7 +115,10 @@ def test_a_sink_that_is_still_ahead_afterwards_stops_the_start(
     driver: Driver, another: Another, folder: Path, targets: dict[str, MemoryTarget]
 ) -> None:
     with pytest.raises(RestoreRefusedError, match="'lake' still has proof of checkpoint 4"):
-        rewind(another(options=KEPT, sinks={"lake": StillAhead(targets["lake"])}), to(folder, 1))
+        rewind(
+            another(options=KEPT, sinks={"lake": StillAhead(targets["lake"], JOB, "lake")}),
+            to(folder, 1),
+        )
     rewind(another(options=KEPT), to(folder, 1))
     assert [visible(target) for target in targets.values()] == [[*range(20)]] * 2
 

@@ -14,7 +14,6 @@ import pytest
 from harness.memory_driver import (
     JOB,
     NOTE,
-    SCHEMA,
     Driver,
     ManualClock,
     completed_of,
@@ -44,11 +43,11 @@ from twophase.events import Observers
 from twophase.ids import Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import Committed
-from twophase.protocol.sink import CommitRequest, SinkContext
+from twophase.protocol.sink import CommitRequest
 from twophase.state.entries import Rewrite
 from twophase.state.log import JobLog
 from twophase.state.storage import LocalStorage
-from twophase.testing.memory import MemorySink
+from twophase.testing.memory import OpenMemorySink
 
 FIRST = 1000
 """Of the task attempts of a rewrite."""
@@ -60,7 +59,7 @@ class RereadRows:
     to 10 n + 5 i + 4.
     """
 
-    sinks: Mapping[str, MemorySink] = field(default_factory=dict)
+    sinks: Mapping[str, OpenMemorySink] = field(default_factory=dict)
     fewer: int = 0
     others: int = 0
     fails: bool = False
@@ -87,9 +86,7 @@ class RereadRows:
 
 
 def repair(folder: Path, targets: Targets, reread: RereadRows | None = None) -> RewriteRepair:
-    sinks = {name: MemorySink(target) for name, target in targets.items()}
-    for name, sink in sinks.items():
-        sink.open(SinkContext(JOB, name, SCHEMA, 1))
+    sinks = {name: OpenMemorySink(target, JOB, name) for name, target in targets.items()}
     options = JobOptions.parse({"checkpointLocation": str(folder)}, "job")
     reread = reread or RereadRows()
     reread.sinks = sinks

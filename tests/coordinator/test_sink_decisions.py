@@ -51,14 +51,14 @@ from twophase.events import (
 )
 from twophase.ids import TransactionId
 from twophase.protocol.outcome import CommitOutcome, RetryLater
-from twophase.protocol.sink import CommitRequest, SinkContext
+from twophase.protocol.sink import CommitRequest
 from twophase.runtime.restore import read_checkpoint
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.history import History
 from twophase.state.log import JobLog
 from twophase.state.records import FenceRecord
 from twophase.state.storage import LocalStorage, UnclearOutcomeError
-from twophase.testing.memory import MemorySink, MemoryTarget
+from twophase.testing.memory import MemoryTarget, OpenMemorySink
 
 Another = Callable[..., Driver]
 Targets = dict[str, MemoryTarget]
@@ -273,7 +273,7 @@ def test_several_sinks_may_be_ahead(tmp_path: Path) -> None:
     whole(targets, 1)
 
 
-class Unreachable(MemorySink):
+class Unreachable(OpenMemorySink):
     """A sink that commits nothing until `tries` are used up."""
 
     tries = 1
@@ -286,9 +286,9 @@ class Unreachable(MemorySink):
 
 
 def unreachable(another: Another, targets: Targets, tries: int, **options: Any) -> Driver:
-    sink = Unreachable(targets["facts"])
+    sink = Unreachable(targets["facts"], JOB, "facts")
     sink.tries = tries
-    sinks = {"facts": sink, "lake": MemorySink(targets["lake"])}
+    sinks = {"facts": sink, "lake": OpenMemorySink(targets["lake"], JOB, "lake")}
     return another(options={**AHEAD, **options}, sinks=sinks).recover()
 
 
@@ -591,9 +591,7 @@ def test_lost_pieces_cannot_be_written_again(
 
 
 def context(folder: Path, targets: Targets, options: dict[str, Any]) -> JobContext:
-    sinks = {name: MemorySink(target) for name, target in targets.items()}
-    for name, sink in sinks.items():
-        sink.open(SinkContext(JOB, name, None, 1))
+    sinks = {name: OpenMemorySink(target, JOB, name) for name, target in targets.items()}
     parsed = JobOptions.parse({"checkpointLocation": str(folder), **options}, "job")
     return JobContext(JOB, LocalStorage(folder), sinks, parsed, Observers(), ManualClock())
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.memory_driver import Driver, completed_of, restoring, visible
+from harness.memory_driver import JOB, Driver, completed_of, restoring, visible
 from twophase.errors import (
     CheckpointMissingError,
     ConfigError,
@@ -21,13 +21,13 @@ from twophase.errors import (
 from twophase.events import CommitRetried
 from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, RetryLater
 from twophase.protocol.sink import CommitRequest
-from twophase.testing.memory import MemorySink, MemoryTarget
+from twophase.testing.memory import MemoryTarget, OpenMemorySink
 
 Targets = dict[str, MemoryTarget]
 Another = Callable[..., Driver]
 
 
-class Scripted(MemorySink):
+class Scripted(OpenMemorySink):
     """Answers what it is told to, and stops its driver after that."""
 
     answer: CommitOutcome | TwoPhaseError | None = None
@@ -46,7 +46,7 @@ class Scripted(MemorySink):
 
 
 def scripted(folder: Path, targets: Targets) -> tuple[Driver, Scripted]:
-    sink = Scripted(targets["facts"])
+    sink = Scripted(targets["facts"], JOB, "facts")
     driver = Driver(folder / "job", targets, sinks={"facts": sink}).recover()
     sink.driver = driver
     driver.run(0)

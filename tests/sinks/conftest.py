@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.staged_sink_harness import FileHarness
-from twophase.sinks.file.sink import FileSink
+from twophase.sinks.common.staging.open_sink import OpenStagedSink
 
 
 @pytest.fixture
@@ -16,5 +16,5 @@ def table(tmp_path: Path) -> FileHarness:
 
 
 @pytest.fixture
-def sink(table: FileHarness) -> FileSink:
+def sink(table: FileHarness) -> OpenStagedSink:
     return table.opened()

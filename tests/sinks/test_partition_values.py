@@ -20,30 +20,30 @@ from twophase.protocol.outcome import RetryLater
 from twophase.redaction import REDACTED, VARIABLE
 from twophase.sinks.common.staging import committer
 from twophase.sinks.common.staging.formats import Format
-from twophase.sinks.file.sink import FileSink
-from twophase.sinks.hive.places import Place, check_places
+from twophase.sinks.common.staging.open_sink import OpenStagedSink
+from twophase.sinks.hive.storage_descriptor import StorageDescriptor, check_storage
 
 SECRET = "4111-1111\N{RIGHT-TO-LEFT OVERRIDE}"
 """No character that a folder's name has to escape: a path has it as it is."""
 
 
 @pytest.fixture
-def piece(table: FileHarness, sink: FileSink) -> Committable:
+def piece(table: FileHarness, sink: OpenStagedSink) -> Committable:
     rows = orders([1, 2])
     return table.write(sink, [rows[0] | {"name": SECRET}, rows[1] | {"name": "open"}])
 
 
-Provoke = Callable[[FileHarness, FileSink, Committable, pytest.MonkeyPatch], str]
+Provoke = Callable[[FileHarness, OpenStagedSink, Committable, pytest.MonkeyPatch], str]
 
 
-def refused(sink: FileSink, piece: Committable) -> str:
+def refused(sink: OpenStagedSink, piece: Committable) -> str:
     with pytest.raises(StopJobError) as caught:
         commit(sink, piece)
     return str(caught.value)
 
 
 def moved(
-    table: FileHarness, sink: FileSink, piece: Committable, monkeypatch: pytest.MonkeyPatch
+    table: FileHarness, sink: OpenStagedSink, piece: Committable, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
     """The file with the secret, where it is after a commit that has died."""
 
@@ -60,19 +60,21 @@ def moved(
 
 
 def foreign_file(
-    table: FileHarness, sink: FileSink, piece: Committable, monkeypatch: pytest.MonkeyPatch
+    table: FileHarness, sink: OpenStagedSink, piece: Committable, monkeypatch: pytest.MonkeyPatch
 ) -> str:
     moved(table, sink, piece, monkeypatch).write_text("theirs")
     return refused(sink, piece)
 
 
-def link(table: FileHarness, sink: FileSink, piece: Committable, _: pytest.MonkeyPatch) -> str:
+def link(
+    table: FileHarness, sink: OpenStagedSink, piece: Committable, _: pytest.MonkeyPatch
+) -> str:
     (table.path / f"name={SECRET}").symlink_to(table.path)
     return refused(sink, piece)
 
 
 def link_beside_a_lost_piece(
-    table: FileHarness, sink: FileSink, piece: Committable, _: pytest.MonkeyPatch
+    table: FileHarness, sink: OpenStagedSink, piece: Committable, _: pytest.MonkeyPatch
 ) -> str:
     (table.path / f"name={SECRET}").symlink_to(table.path)
     (table.staged()[0] / "manifest").unlink()
@@ -80,7 +82,7 @@ def link_beside_a_lost_piece(
 
 
 def copy_of_a_lost_file(
-    table: FileHarness, sink: FileSink, piece: Committable, monkeypatch: pytest.MonkeyPatch
+    table: FileHarness, sink: OpenStagedSink, piece: Committable, monkeypatch: pytest.MonkeyPatch
 ) -> str:
     path = moved(table, sink, piece, monkeypatch)
     (table.staged()[0] / "manifest").unlink()
@@ -89,7 +91,7 @@ def copy_of_a_lost_file(
 
 
 def system_error(
-    table: FileHarness, sink: FileSink, piece: Committable, monkeypatch: pytest.MonkeyPatch
+    table: FileHarness, sink: OpenStagedSink, piece: Committable, monkeypatch: pytest.MonkeyPatch
 ) -> str:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), f"name={SECRET}")
@@ -102,7 +104,7 @@ def system_error(
 
 
 def orphan(
-    table: FileHarness, sink: FileSink, piece: Committable, monkeypatch: pytest.MonkeyPatch
+    table: FileHarness, sink: OpenStagedSink, piece: Committable, monkeypatch: pytest.MonkeyPatch
 ) -> str:
     moved(table, sink, piece, monkeypatch)
     again = table.opened(Attempt(1, 2))
@@ -133,17 +135,20 @@ def not_opened(table: FileHarness) -> str:
 
 def moved_partition(*_: object) -> str:
     known, expected = (
-        Place(f"/{folder}/name={SECRET}", Format.PARQUET) for folder in ("there", "here")
+        StorageDescriptor(f"/{folder}/name={SECRET}", Format.PARQUET)
+        for folder in ("there", "here")
     )
     with pytest.raises(StopJobError) as caught:
-        check_places("orders", {f"name={SECRET}": known}, {f"name={SECRET}": expected})
+        check_storage("orders", {f"name={SECRET}": known}, {f"name={SECRET}": expected})
     return str(caught.value)
 
 
 def partition_of_another_format(*_: object) -> str:
-    known, expected = (Place(f"/name={SECRET}", kind) for kind in (Format.ORC, Format.PARQUET))
+    known, expected = (
+        StorageDescriptor(f"/name={SECRET}", kind) for kind in (Format.ORC, Format.PARQUET)
+    )
     with pytest.raises(StopJobError) as caught:
-        check_places("orders", {f"name={SECRET}": known}, {f"name={SECRET}": expected})
+        check_storage("orders", {f"name={SECRET}": known}, {f"name={SECRET}": expected})
     return str(caught.value)
 
 
@@ -165,7 +170,7 @@ PLACES: list[Provoke] = [
 def test_a_partition_value_is_quoted_on_one_line(
     place: Provoke,
     table: FileHarness,
-    sink: FileSink,
+    sink: OpenStagedSink,
     piece: Committable,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -178,7 +183,7 @@ def test_a_partition_value_is_quoted_on_one_line(
 def test_a_partition_value_is_left_out_where_the_application_says_so(
     place: Provoke,
     table: FileHarness,
-    sink: FileSink,
+    sink: OpenStagedSink,
     piece: Committable,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -193,6 +198,8 @@ def test_what_is_wrong_with_the_table_itself_is_said_openly(
 ) -> None:
     monkeypatch.setenv(VARIABLE, "true")
     with pytest.raises(StopJobError, match="the table is at /there, its new files are in /here"):
-        check_places(
-            "orders", {"": Place("/there", Format.PARQUET)}, {"": Place("/here", Format.PARQUET)}
+        check_storage(
+            "orders",
+            {"": StorageDescriptor("/there", Format.PARQUET)},
+            {"": StorageDescriptor("/here", Format.PARQUET)},
         )

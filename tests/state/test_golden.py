@@ -34,13 +34,13 @@ from twophase.runtime.savepoints import open_savepoint
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.sinks.common.staging.manifest import Manifest, StagedFile
 from twophase.sinks.delta import records as delta
-from twophase.sinks.delta.marks import _MARK
+from twophase.sinks.delta.high_water_marks import _MARK
+from twophase.sinks.delta.layout import TableLayout
 from twophase.sinks.delta.names import Owner as DeltaOwner
 from twophase.sinks.delta.names import PieceName as DeltaPieceName
 from twophase.sinks.delta.names import data_prefix, fence_attempt, fence_version
-from twophase.sinks.delta.shape import TableShape
 from twophase.sinks.file.sink import FileSink
-from twophase.sinks.hive.pending import Pending
+from twophase.sinks.hive.pending import PendingPartitions
 from twophase.sinks.mysql.xid import FORMAT_ID, Xid
 from twophase.sinks.mysql.xid import Owner as MySqlOwner
 from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
@@ -611,7 +611,7 @@ def test_a_table_of_files_goes_on(golden: Path) -> None:
 
 
 def test_partitions_that_wait_for_the_metastore_are_what_they_were(golden: Path) -> None:
-    pending = Pending(golden / "hive")
+    pending = PendingPartitions(golden / "hive")
     assert pending.partitions() == [("2026-08-01", None, "ä")]
     assert pending.watermark_us() == 1_700_000_000_000_000
     pending.remove([("2026-08-01", None, "ä")])
@@ -626,10 +626,10 @@ def test_the_records_of_a_delta_piece_are_what_they_were() -> None:
     columns: tuple[dict[str, Any], ...] = tuple(
         {"name": name, "type": "string", "nullable": True, "metadata": {}} for name in ("id", "p")
     )
-    shape = TableShape(columns, ("p",), ("appendOnly",), {"delta.appendOnly": "true"})
+    shape = TableLayout(columns, ("p",), ("appendOnly",), {"delta.appendOnly": "true"})
     assert delta.decode_intent((GOLDEN / "delta/intent").read_bytes()) == intent
     manifest = delta.decode_manifest((GOLDEN / "delta/manifest").read_bytes())
-    assert (manifest.intent, manifest.shape) == (intent, shape)
+    assert (manifest.intent, manifest.layout) == (intent, shape)
     [file] = map(delta.data_file, manifest.actions)
     assert file == delta.DataFile("p=%C3%A4/twophase-x-part-00000.parquet", 9, 3)
 

@@ -36,14 +36,14 @@ from twophase.protocol.record import DamagedRecordError
 from twophase.protocol.sink import CommitRequest, another_target, predecessor_missing
 from twophase.redaction import shown
 from twophase.sinks.common.partition_names import Values, folders
+from twophase.sinks.common.staging.aborted import restage
 from twophase.sinks.common.staging.disk import digest, open_folder, rename_new, sync
 from twophase.sinks.common.staging.manifest import FILE, Manifest, StagedFile
 from twophase.sinks.common.staging.names import PieceName, file_name
-from twophase.sinks.common.staging.rewound import taken_out
-from twophase.sinks.common.staging.set_aside import take_back
+from twophase.sinks.common.staging.rewound import moved_out
 from twophase.sinks.common.staging.staging_area import DONE, STAGED
 from twophase.sinks.common.staging.table import Table
-from twophase.sinks.common.staging.withdrawal import withdraw
+from twophase.sinks.common.staging.visible_files import move_back
 
 Publish = Callable[[Sequence[Manifest], Path], None]
 """Called with the pieces whose files are at their final names, before their proof is written, and
@@ -81,7 +81,7 @@ class Committer:
         self._stage = table.area.stage()
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
-        """See `Sink.commit`."""
+        """See `OpenSink.commit`."""
         failpoint("C12")
         pieces = [self._find(request.committable) for request in requests]
         for request, piece in zip(requests, pieces, strict=True):
@@ -91,7 +91,7 @@ class Committer:
             outcomes = self._commit([request.committable for request in requests], pieces)
         except OSError as error:
             if not self._table.area.path.exists():
-                raise self._table.area.gone() from error
+                raise self._table.area.missing() from error
             # The next call finds what was done so far.
             later = RetryLater(_reason(error))
             outcomes = [piece if isinstance(piece, AlreadyCommitted) else later for piece in pieces]
@@ -115,7 +115,7 @@ class Committer:
                     / STAGED
                     / str(PieceName.of(committable.transaction, committable.subtask))
                 )
-                withdraw(
+                move_back(
                     self._table,
                     committable,
                     folder,
@@ -135,7 +135,7 @@ class Committer:
             raise another_target(committable, self._table.target)
         if before is not None and not self._table.area.has(before.lineage, before.checkpoint):
             raise predecessor_missing(request, self._table.target)
-        if out := taken_out(self._stage):
+        if out := moved_out(self._stage):
             raise StopJobError(
                 f"Rows of checkpoints up to {max(piece.checkpoint for piece in out)} are out of "
                 f"{self._table.area.root}: a rewind has not ended. Nothing is added before it has.",
@@ -165,7 +165,7 @@ class Committer:
         while aside:
             with suppress(FileNotFoundError):
                 return manifest.read_bytes()
-            aside = take_back(self._stage, name)
+            aside = restage(self._stage, name)
         return manifest.read_bytes() if manifest.exists() else None  # staged again in between
 
     def _proof(self, name: PieceName) -> AlreadyCommitted | Lost:

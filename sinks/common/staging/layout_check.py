@@ -16,9 +16,7 @@ from twophase.sinks.common.partition_names import escape
 from twophase.sinks.common.staging.formats import Format
 
 
-def check_existing(
-    root: Path, schema: pa.Schema, kind: Format, partition_by: Sequence[str]
-) -> None:
+def check_layout(root: Path, schema: pa.Schema, kind: Format, partition_by: Sequence[str]) -> None:
     """Validate the rows against the first file that readers see, if there is one.
 
     JSON lines have no schema: only format and partition columns are compared.

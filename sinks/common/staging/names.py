@@ -20,9 +20,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Self
 
-from twophase.ids import Attempt, Subtask, TransactionId
+from twophase.ids import Attempt, Subtask, TransactionId, check_name
 from twophase.protocol.piece import ATTEMPT, UUID, PieceOwner, TaskPieceName
+from twophase.protocol.sink import SinkContext
 
 _FILE = re.compile(r"(twophase-[0-9a-f]{12}-(.+)-)[0-9a-f]*-(\d{1,10})\.[a-z]+", re.ASCII)
 _MARK = re.compile(rf"({UUID})~(\d{{1,18}})", re.ASCII)
@@ -31,6 +33,15 @@ _FENCE = re.compile(rf"fence-{ATTEMPT}", re.ASCII)
 
 class Owner(PieceOwner):
     """The owner of pieces, with the names of its hidden folder."""
+
+    @classmethod
+    def of(cls, context: SinkContext) -> Self:
+        """Return the job and sink of a context.
+
+        Raises:
+            ConfigError: one of their names is not allowed.
+        """
+        return cls(check_name("job", context.job), check_name("sink", context.sink))
 
     @property
     def folder(self) -> str:

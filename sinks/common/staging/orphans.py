@@ -1,28 +1,59 @@
-"""Aborts staged pieces that no checkpoint holds, unless one of them is committed."""
+"""Finds staged pieces, and aborts those that no checkpoint holds, unless one is committed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from twophase.errors import TargetUnreachableError
+from twophase.errors import StopJobError, TargetUnreachableError
 from twophase.failpoints import failpoint
 from twophase.protocol.committable import Committable
+from twophase.protocol.record import DamagedRecordError
+from twophase.redaction import shown
+from twophase.sinks.common.partition_names import folders
+from twophase.sinks.common.staging.aborted import AbortedPieces, folders_of
 from twophase.sinks.common.staging.disk import sync
-from twophase.sinks.common.staging.names import PieceName
-from twophase.sinks.common.staging.orphan_check import check_all_unseen
-from twophase.sinks.common.staging.set_aside import SetAside, places
-from twophase.sinks.common.staging.staging_area import STAGED
+from twophase.sinks.common.staging.manifest import FILE, Manifest
+from twophase.sinks.common.staging.names import PieceName, file_name
+from twophase.sinks.common.staging.staging_area import DONE, STAGED
 from twophase.sinks.common.staging.table import Table
+from twophase.sinks.common.staging.visible_files import has_files
 
 _TRIES = 100
 
 
+def in_doubt(table: Table) -> Sequence[Committable]:
+    """See `OpenSink.in_doubt`."""
+    return [_committable(table, name) for name in table.area.in_doubt()]
+
+
+def _committable(table: Table, name: PieceName) -> Committable:
+    """Return the committable in a piece's manifest, or what its name tells."""
+    for folder in folders_of(table.area.stage(), name):
+        with suppress(FileNotFoundError, DamagedRecordError):
+            return Manifest.read(folder).committable(table.target)
+    return Committable(name.transaction(table.area.owner), name.subtask, table.target, 0)
+
+
+def unfinished(table: Table, pieces: Sequence[Committable]) -> Sequence[Committable]:
+    """See `TellsUnfinished`. A file in the table shows that the commit of a piece had begun."""
+    return [
+        piece for piece in pieces if not _has_manifest(table, piece) and not has_files(table, piece)
+    ]
+
+
+def _has_manifest(table: Table, piece: Committable) -> bool:
+    """Return whether a piece has a manifest, whole or damaged: it was durable in pre-commit."""
+    name = PieceName.of(piece.transaction, piece.subtask)
+    return any((folder / FILE).exists() for folder in folders_of(table.area.stage(), name))
+
+
 def abort(table: Table, committables: Sequence[Committable]) -> None:
-    """See `Sink.abort`.
+    """See `OpenSink.abort`.
 
     A driver with another folder may have decided a piece, and be about to move its files. So a
-    piece is set aside before the table is searched for it, and claimed before it is deleted.
+    piece is set aborted before the table is searched for it, and claimed before it is deleted.
     """
     stage = table.area.stage()
     names = [PieceName.of(piece.transaction, piece.subtask) for piece in committables]
@@ -45,19 +76,62 @@ def abort(table: Table, committables: Sequence[Committable]) -> None:
 
 def _abort(table: Table, names: Sequence[PieceName], stage: Path) -> bool:
     """Abort once; False if a commit or another abort has taken a piece meanwhile."""
-    aside = SetAside(stage)
+    aborted = AbortedPieces(stage)
     try:
         check_all_unseen(table, names, stage)
         for name in names:
-            aside.add(name)
+            aborted.hide(name)
         failpoint("F06")
         check_all_unseen(table, names, stage)
-        claimed = aside.claim()
+        claimed = aborted.claim()
     except BaseException:
-        aside.take_back()
+        aborted.restage()
         raise
     if not claimed:
-        aside.take_back()
+        aborted.restage()
         return False
-    aside.delete()
-    return not any(folder.exists() for name in names for folder in places(stage, name))
+    aborted.delete()
+    return not any(folder.exists() for name in names for folder in folders_of(stage, name))
+
+
+def check_all_unseen(table: Table, names: Sequence[PieceName], stage: Path) -> None:
+    """Check that no piece is committed, and no file of one is in the table.
+
+    Raises:
+        StopJobError: one is.
+    """
+    for name in names:
+        for folder in folders_of(stage, name):
+            _check_unseen(table, name, folder)
+        if (stage / DONE / str(name)).exists():
+            raise StopJobError(
+                f"Piece {name} is in no decision of this job's folder, and it is committed in "
+                f"{table.area.root}: its checkpoint was decided in another folder. "
+                "Nothing was deleted.",
+                remedy="start the job with the folder (checkpointLocation) that decided it.",
+            )
+
+
+def _check_unseen(table: Table, name: PieceName, folder: Path) -> None:
+    """Check that no file that the manifest in this folder lists is in the table.
+
+    Raises:
+        StopJobError: one is.
+        NewerFormatError: a newer version of twophase has written the piece.
+    """
+    try:
+        manifest = Manifest.read(folder)
+    except (FileNotFoundError, DamagedRecordError):
+        return
+    for file in manifest.files:
+        partition = table.area.root.joinpath(*folders(table.partition_by, file.partition))
+        final = file_name(manifest.transaction, manifest.subtask, file.number, table.format.suffix)
+        if (partition / final).exists():
+            raise StopJobError(
+                f"Piece {name} is in no decision of this job's folder, and {final} is in partition "
+                f"{shown(file.partition)} of {table.area.root}: its checkpoint was decided in "
+                "another folder, and its commit has begun. Nothing was deleted.",
+                remedy="restore the job's folder (checkpointLocation) as it was, and start the "
+                "job: it commits the rest. If it is gone for good, decide by hand whether the "
+                "table is to have the piece.",
+            )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from twophase.errors import PreflightError
 from twophase.sinks.common.staging.disk import rename_new
+from twophase.sinks.common.staging.names import Owner
 from twophase.sinks.common.staging.staging_area import DONE, STAGED, StagingArea
 
 
@@ -19,7 +20,7 @@ def check_folder(path: Path) -> None:
         PreflightError: it is not.
     """
     if not path.is_dir():
-        raise PreflightError(f"{path} is no folder.", remedy="name a folder.")
+        raise PreflightError(f"{path} is not a folder.", remedy="name a folder that exists.")
     check_owned(path)
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         raise PreflightError(
@@ -43,18 +44,23 @@ def check_owned(path: Path) -> None:
             )
 
 
-def make_staging_area(area: StagingArea) -> None:
+def create_staging_area(root: Path, owner: Owner) -> StagingArea:
     """Create the staging area; check that the file system renames without replacing (hazard H22).
+
+    Args:
+        root: the table's folder.
+        owner: job and sink.
 
     Raises:
         PreflightError: it cannot, or the folder cannot be created.
     """
+    area = StagingArea(root, owner)
     try:
-        area.make()
+        area.create()
         stage = area.stage()
         rename_new(stage / STAGED, stage / DONE)
     except FileExistsError:
-        return
+        return area
     except OSError as error:
         if error.errno in (errno.EINVAL, errno.ENOSYS):
             raise PreflightError(

@@ -26,8 +26,8 @@ from twophase.ids import Attempt
 from twophase.protocol.fencing import driver_is_fenced
 from twophase.protocol.record import DamagedRecordError
 from twophase.redaction import shown
-from twophase.sinks.common.kept import Kept
 from twophase.sinks.common.partition_names import folders
+from twophase.sinks.common.rewind_point import RewindPoint
 from twophase.sinks.common.staging import rewound
 from twophase.sinks.common.staging.disk import digest
 from twophase.sinks.common.staging.manifest import Manifest
@@ -40,7 +40,7 @@ from twophase.sinks.common.staging.names import (
 )
 from twophase.sinks.common.staging.staging_area import DONE, highest_marks, pieces_in
 from twophase.sinks.common.staging.table import Table
-from twophase.sinks.common.staging.withdrawal import is_hidden
+from twophase.sinks.common.staging.visible_files import is_hidden
 
 
 @dataclass
@@ -68,7 +68,7 @@ class Rewind:
         self._table = table
         self._area = table.area
         self._root = table.area.root
-        self._keep = Kept(keep)
+        self._point = RewindPoint(keep)
 
     def check(self) -> bool:
         """See `CanRewind.check_rewind`; return whether files will leave the table."""
@@ -89,9 +89,9 @@ class Rewind:
         if left := _folders(files):
             retract(left)
         try:
-            rewound.take_out(stage, files)
+            rewound.move_out(stage, files)
             failpoint("F08")
-            rewound.drop_proofs(stage, self._keep)
+            rewound.drop_proofs(stage, self._point)
             failpoint("F10")
             rewound.sweep(stage)
         except (OSError, TargetUnreachableError) as error:
@@ -101,12 +101,12 @@ class Rewind:
 
     def _check(self, stage: Path) -> rewound.Files:
         """Steps 1 and 2: return the files to take out."""
-        keep = self._keep
-        marks = keep.beyond(highest_marks(stage))
+        point = self._point
+        marks = point.ahead(highest_marks(stage))
         done = [piece for piece in pieces_in(stage / DONE) if not self._stays(piece)]
         if not marks and not done:
             return {}
-        found, out = self._search(), rewound.taken_out(stage)
+        found, out = self._search(), rewound.moved_out(stage)
         for piece in sorted({*found.files, *done, *out}):
             self._check_piece(stage, piece, found.files[piece], out.get(piece, set()))
         if marks and found.foreign is not None and not out:
@@ -208,7 +208,7 @@ class Rewind:
         )
 
     def _stays(self, piece: PieceName) -> bool:
-        return self._keep.has(piece.lineage, piece.checkpoint)
+        return self._point.keeps(piece.lineage, piece.checkpoint)
 
     def _shown(self, path: Path) -> str:
         return shown(os.path.relpath(path, self._root))

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from twophase.failpoints import failpoint
-from twophase.sinks.common.kept import Kept
+from twophase.sinks.common.rewind_point import RewindPoint
 from twophase.sinks.common.staging.disk import rename_new, sync
 from twophase.sinks.common.staging.names import PieceName, mark_name, parse_mark
 from twophase.sinks.common.staging.staging_area import (
@@ -32,7 +32,7 @@ Files = Mapping[PieceName, Mapping[int, Path]]
 """The path of each file in the table, by its piece and number."""
 
 
-def taken_out(stage: Path) -> dict[PieceName, set[int]]:
+def moved_out(stage: Path) -> dict[PieceName, set[int]]:
     """Return the numbers of the files that were taken out, of each piece that still has a proof."""
     return {
         piece: {int(name) for name in entries(folder) if name.isdecimal()}
@@ -42,7 +42,7 @@ def taken_out(stage: Path) -> dict[PieceName, set[int]]:
     }
 
 
-def take_out(stage: Path, files: Files) -> None:
+def move_out(stage: Path, files: Files) -> None:
     """Move files out of the table, durably."""
     (stage / REWOUND).mkdir(mode=0o700, exist_ok=True)
     moved = 0
@@ -60,19 +60,19 @@ def take_out(stage: Path, files: Files) -> None:
     sync(stage, stage / REWOUND, *folders, *sorted(left))
 
 
-def drop_proofs(stage: Path, keep: Kept) -> None:
+def drop_proofs(stage: Path, point: RewindPoint) -> None:
     """Remove the marks and proofs of all checkpoints that do not stay, durably."""
     marks = stage / MARKS
-    for lineage in keep.beyond(highest_marks(stage)):
-        if (last := keep.of(lineage)) >= 0:
+    for lineage in point.ahead(highest_marks(stage)):
+        if (last := point.last_of(lineage)) >= 0:
             (marks / mark_name(lineage, last)).touch(mode=0o600)
     sync(marks)
     for name in entries(marks):
         mark = parse_mark(name)
-        if mark is not None and not keep.has(*mark):
+        if mark is not None and not point.keeps(*mark):
             (marks / name).unlink(missing_ok=True)
     sync(marks)
-    for piece in _gone(pieces_in(stage / DONE), keep):
+    for piece in _gone(pieces_in(stage / DONE), point):
         failpoint("F09")
         folder = stage / REWOUND / str(piece)
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -87,8 +87,8 @@ def sweep(stage: Path) -> None:
             remove(stage / REWOUND / str(piece))
 
 
-def _gone(pieces: Iterable[PieceName], keep: Kept) -> list[PieceName]:
-    return [piece for piece in pieces if not keep.has(piece.lineage, piece.checkpoint)]
+def _gone(pieces: Iterable[PieceName], point: RewindPoint) -> list[PieceName]:
+    return [piece for piece in pieces if not point.keeps(piece.lineage, piece.checkpoint)]
 
 
 def _pieces(stage: Path) -> list[PieceName]:

@@ -65,7 +65,7 @@ class StagingArea:
         """The hidden folder."""
         return self.root / self.owner.folder
 
-    def make(self) -> None:
+    def create(self) -> None:
         """Create it whole, fenced for nobody, unless it exists: there is never a second fence."""
         new = self.root / self.owner.new_folder
         stage = new / fence_name(_NOBODY)
@@ -93,7 +93,7 @@ class StagingArea:
             try:
                 names = os.listdir(self.path)
             except FileNotFoundError:
-                raise self.gone() from None
+                raise self.missing() from None
             found = [attempt for name in names if (attempt := parse_fence(name)) is not None]
             if len(found) == 1:
                 return found[0]
@@ -104,7 +104,7 @@ class StagingArea:
             "it holds what is pre-committed.",
         )
 
-    def gone(self) -> TargetChangedError:
+    def missing(self) -> TargetChangedError:
         """Return the error for a hidden folder that no longer exists."""
         return TargetChangedError(
             f"{self.path} is gone, with all that is pre-committed for this table: the table was "
@@ -139,7 +139,7 @@ class StagingArea:
         return self.path / fence_name(fence)
 
     def raise_fence(self, attempt: Attempt) -> None:
-        """See `Sink.fence`."""
+        """See `OpenSink.fence`."""
         for _ in range(_TRIES):
             fence = self.fence()
             if fence.generation > attempt.generation:
@@ -214,7 +214,7 @@ class StagingArea:
 
 
 def piece(entry: str) -> str:
-    """Return the piece's name that an entry of `ABORTED` begins with (see `SetAside`)."""
+    """Return the piece's name that an entry of `ABORTED` begins with (see `AbortedPieces`)."""
     return entry.partition("~")[0]
 
 

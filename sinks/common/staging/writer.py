@@ -61,7 +61,7 @@ class StagedWriter(SinkWriter):
             if self._folder is None:
                 self._folder = self._begin()
             for values, rows in divide(self._in_table_order(batch), self._table.dynamic):
-                self._keep(values, rows)
+                self._buffer(values, rows)
             while sum(self._bytes.values()) > _BUFFER_BYTES:
                 self._write_file(max(self._bytes, key=self._bytes.__getitem__))
         failpoint("E01")
@@ -107,7 +107,7 @@ class StagedWriter(SinkWriter):
             self._watermark_us = max((time for time in times if time is not None), default=None)
         return batch
 
-    def _keep(self, values: Values, rows: pa.RecordBatch) -> None:
+    def _buffer(self, values: Values, rows: pa.RecordBatch) -> None:
         if values not in self._rows:
             self._table.check(self._table.partition(values))
             self._rows[values], self._bytes[values] = [], 0

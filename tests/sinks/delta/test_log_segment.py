@@ -15,8 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from twophase.sinks.delta import log_segment
-from twophase.sinks.delta.log_files import LogFiles
-from twophase.sinks.delta.log_segment import LogFile, LogSegment, UnreadableLogError
+from twophase.sinks.delta.log_segment import LogFile, LogFiles, LogSegment, UnreadableLogError
 
 UUID = "80a083e8-7026-4e79-81be-64bd76c43a11"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.sinks.delta.test_records import INTENT, MANIFEST, SHAPE
+from tests.sinks.delta.test_records import INTENT, LAYOUT, MANIFEST
 from twophase.errors import StopJobError
 from twophase.ids import Attempt
 from twophase.protocol.outcome import RetryLater
@@ -53,19 +53,24 @@ class Table:
             version=INTENT.base,
             transactions={},
             noted_transactions={},
-            shape=SHAPE,
+            layout=LAYOUT,
             retention_ms=None,
         )
         transaction = SimpleNamespace(
             snapshot=snapshot, watch=lambda _: None, defer_checkpoint=lambda: None
         )
-        log = SimpleNamespace(transaction=lambda: transaction, storage=self)
+        log = SimpleNamespace(storage=self)
         pieces = SimpleNamespace(
             get=lambda _: PIECE, named_by=lambda _: InLog.ABSENT, missing_files=lambda _: []
         )
         owner = Owner(INTENT.transaction.job, INTENT.transaction.sink)
-        self.bound: Any = SimpleNamespace(
-            owner=owner, target=TARGET, log=log, pieces=pieces, check=lambda _: None
+        self.opened: Any = SimpleNamespace(
+            owner=owner,
+            target=TARGET,
+            log=log,
+            transactions=SimpleNamespace(begin=lambda: transaction),
+            pieces=pieces,
+            check_unchanged=lambda _: None,
         )
 
     @contextmanager
@@ -79,7 +84,7 @@ class Table:
 
 
 def commit(table: Table) -> Any:
-    [outcome] = Committer(table.bound, recovering=False).commit(
+    [outcome] = Committer(table.opened, recovering=False).commit(
         [CommitRequest(MANIFEST.committable(TARGET))]
     )
     return outcome
@@ -103,7 +108,7 @@ def test_a_commit_that_only_another_jvm_can_make_stops_the_job(held: Table) -> N
 
 def test_a_fence_that_only_another_jvm_can_raise_stops_the_start_at_once(held: Table) -> None:
     with pytest.raises(StopJobError, match=r"The fence .* 9\.1.* this very JVM has locked") as stop:
-        Fence(held.bound).raise_to(Attempt(9, 1))
+        Fence(held.opened).raise_to(Attempt(9, 1))
     assert stop.value.remedy == REMEDY
     assert held.tries == 1
 

@@ -13,6 +13,7 @@ from tests.state.conftest import bit_flips, truncations
 from twophase.errors import NewerFormatError
 from twophase.ids import Attempt, TransactionId, new_lineage_id
 from twophase.protocol.record import DamagedRecordError
+from twophase.sinks.delta.layout import TableLayout
 from twophase.sinks.delta.records import (
     DataFile,
     Intent,
@@ -23,11 +24,10 @@ from twophase.sinks.delta.records import (
     encode_intent,
     encode_manifest,
 )
-from twophase.sinks.delta.shape import TableShape
 
 TRANSACTION = TransactionId("orders", new_lineage_id(), 7, Attempt(2, 3), "lake", "ab" * 32)
 INTENT = Intent(TRANSACTION, "0a1b2c3d-0000-4000-8000-000000000000", 41, -1)
-SHAPE = TableShape(
+LAYOUT = TableLayout(
     ({"name": "id", "type": "long", "nullable": True, "metadata": {}},), (), ("appendOnly",), {}
 )
 
@@ -41,7 +41,7 @@ def action(
     )
 
 
-MANIFEST = Manifest(INTENT, SHAPE, (action(), action("grün.parquet")))
+MANIFEST = Manifest(INTENT, LAYOUT, (action(), action("grün.parquet")))
 
 
 @settings(deadline=None)

@@ -22,20 +22,20 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from twophase.sinks.delta.rows import Fit, fit
-from twophase.sinks.delta.shape import TableShape
+from twophase.sinks.delta.layout import TableLayout
+from twophase.sinks.delta.rows import RowCheck, check_rows
 
 
 def struct(**columns: DataType) -> StructType:
     return StructType([StructField(name, kind) for name, kind in columns.items()])
 
 
-def shape_of(table: StructType, partitions: tuple[str, ...] = ()) -> TableShape:
-    return TableShape(tuple(table.jsonValue()["fields"]), partitions, (), {})
+def layout_of(table: StructType, partitions: tuple[str, ...] = ()) -> TableLayout:
+    return TableLayout(tuple(table.jsonValue()["fields"]), partitions, (), {})
 
 
-def fitted(rows: StructType, table: StructType, partitions: tuple[str, ...] = ()) -> Fit:
-    return fit(rows, table, shape_of(table, partitions))
+def fitted(rows: StructType, table: StructType, partitions: tuple[str, ...] = ()) -> RowCheck:
+    return check_rows(rows, table, layout_of(table, partitions))
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def fitted(rows: StructType, table: StructType, partitions: tuple[str, ...] = ()
     ],
 )
 def test_a_narrower_type_is_widened(rows: DataType, table: DataType) -> None:
-    assert fitted(struct(a=rows), struct(A=table)) == Fit((), (), {"a": table})
+    assert fitted(struct(a=rows), struct(A=table)) == RowCheck((), (), {"a": table})
     assert fitted(struct(a=table), struct(a=rows)).problems != ()
 
 
@@ -90,7 +90,7 @@ def test_another_type_is_a_problem_that_names_the_column(rows: DataType, table: 
     ],
 )
 def test_the_same_type_fits_as_it_is(kind: DataType) -> None:
-    assert fitted(struct(a=kind), struct(a=kind)) == Fit((), (), {})
+    assert fitted(struct(a=kind), struct(a=kind)) == RowCheck((), (), {})
 
 
 def test_new_columns_are_listed_and_those_left_out_may_be_null() -> None:

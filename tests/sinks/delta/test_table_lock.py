@@ -30,7 +30,7 @@ from twophase.sinks.delta.table_lock import (
     JVM_NAME,
     NAME,
     JvmLockedError,
-    make_jvm_file,
+    create_jvm_file,
     python_lock,
     table_lock,
 )
@@ -169,7 +169,7 @@ def test_whoever_may_write_into_the_folder_may_lock_for_the_jvm(
     (table / FOLDER).chmod(rights)
     before = os.umask(umask)
     try:
-        make_jvm_file(table / JVM_NAME)
+        create_jvm_file(table / JVM_NAME)
     finally:
         os.umask(before)
     assert (table / JVM_NAME).stat().st_mode & rights & 0o666 == rights & 0o666
@@ -180,7 +180,7 @@ def test_a_file_that_died_before_it_had_its_rights_gets_them_from_the_next_commi
 ) -> None:
     (table / FOLDER).chmod(0o777)
     (table / JVM_NAME).touch(mode=0o600)
-    make_jvm_file(table / JVM_NAME)
+    create_jvm_file(table / JVM_NAME)
     assert (table / JVM_NAME).stat().st_mode & 0o777 == 0o666
 
 
@@ -204,7 +204,7 @@ def test_a_file_system_that_keeps_other_groups_or_rights_costs_no_commit(
 
     monkeypatch.setattr(os, "fchown", refuse)
     monkeypatch.setattr(os, "fchmod", refuse)
-    make_jvm_file(table / JVM_NAME)
+    create_jvm_file(table / JVM_NAME)
     assert len(refused) == 2
 
 
@@ -215,7 +215,7 @@ def test_an_account_that_may_not_write_the_jvm_s_file_gets_a_named_error(table: 
         permissions_checked(),
         pytest.raises(PermissionError, match="let the accounts of all jobs write"),
     ):
-        make_jvm_file(table / JVM_NAME)
+        create_jvm_file(table / JVM_NAME)
 
 
 # -- the JVM's lock --------------------------------------------------------------------------------

@@ -42,8 +42,8 @@ def orphans(records: Mapping[str, bytes], commits: Mapping[int, str]) -> Orphans
         exists=lambda name: name.removeprefix(f"{OWNER.folder}/") in files,
         absolute=lambda name: f"file:/orders/{name}",
     )
-    bound: Any = SimpleNamespace(owner=OWNER, target="delta:orders", pieces=Pieces(OWNER, log))
-    return Orphans(bound)
+    table: Any = SimpleNamespace(owner=OWNER, target="delta:orders", pieces=Pieces(OWNER, log))
+    return Orphans(table)
 
 
 def test_a_piece_with_an_intent_alone_was_never_pre_committed() -> None:

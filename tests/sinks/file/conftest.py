@@ -8,11 +8,11 @@ from harness.staged_sink_harness import FileHarness, Interrupt, orders
 from twophase.failpoints import FailpointError
 from twophase.protocol.committable import Committable
 from twophase.sinks.common.staging import committer
-from twophase.sinks.file.sink import FileSink
+from twophase.sinks.common.staging.open_sink import OpenStagedSink
 
 
 @pytest.fixture
-def piece(table: FileHarness, sink: FileSink) -> Committable:
+def piece(table: FileHarness, sink: OpenStagedSink) -> Committable:
     """Three rows in three partitions."""
     return table.write(sink, orders(range(3)))
 

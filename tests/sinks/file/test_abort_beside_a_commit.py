@@ -20,16 +20,16 @@ from twophase.errors import StopJobError
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import Committed, Lost, RetryLater
 from twophase.sinks.common.staging import committer, disk, orphans
+from twophase.sinks.common.staging.aborted import AbortedPieces
 from twophase.sinks.common.staging.names import PieceName
-from twophase.sinks.common.staging.set_aside import SetAside
+from twophase.sinks.common.staging.open_sink import OpenStagedSink
 from twophase.sinks.common.staging.staging_area import STAGED
-from twophase.sinks.file.sink import FileSink
 
 pytestmark = pytest.mark.part("files")
 
 
 @pytest.fixture
-def other(table: FileHarness, sink: FileSink) -> FileSink:
+def other(table: FileHarness, sink: OpenStagedSink) -> OpenStagedSink:
     """The sink of the other driver: open, with the same fence up."""
     return table.opened()
 
@@ -48,8 +48,8 @@ def before_move(monkeypatch: pytest.MonkeyPatch, number: int, act: Callable[[], 
 
 def test_a_commit_that_has_moved_nothing_finds_the_piece_gone(
     table: FileHarness,
-    sink: FileSink,
-    other: FileSink,
+    sink: OpenStagedSink,
+    other: OpenStagedSink,
     piece: Committable,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -63,8 +63,8 @@ def test_a_commit_that_has_moved_nothing_finds_the_piece_gone(
 @pytest.mark.parametrize("looks", ["before its first move", "after it"])
 def test_an_abort_is_refused_once_a_file_is_in_the_table(
     table: FileHarness,
-    sink: FileSink,
-    other: FileSink,
+    sink: OpenStagedSink,
+    other: OpenStagedSink,
     piece: Committable,
     monkeypatch: pytest.MonkeyPatch,
     looks: str,
@@ -81,14 +81,14 @@ def test_an_abort_is_refused_once_a_file_is_in_the_table(
         before_move(monkeypatch, 1, abort)
         assert isinstance(commit(sink, piece)[0], Committed)
     else:
-        add = SetAside.add
+        add = AbortedPieces.hide
 
         def move_one_first(*place: Any) -> None:
             before_move(monkeypatch, 1, lambda: add(*place))
             assert isinstance(commit(sink, piece)[0], RetryLater)
 
         with monkeypatch.context() as patch:
-            patch.setattr(SetAside, "add", move_one_first)
+            patch.setattr(AbortedPieces, "hide", move_one_first)
             abort()
         assert isinstance(commit(sink, piece)[0], Committed)
     assert "its commit has begun. Nothing was deleted." in refused[0]
@@ -97,7 +97,7 @@ def test_an_abort_is_refused_once_a_file_is_in_the_table(
 
 
 def test_of_several_pieces_none_is_deleted_if_one_is_in_the_table(
-    table: FileHarness, sink: FileSink, other: FileSink, piece: Committable
+    table: FileHarness, sink: OpenStagedSink, other: OpenStagedSink, piece: Committable
 ) -> None:
     later = table.write(sink, orders(range(3, 6)), checkpoint=1)
     before = table.staged()
@@ -148,7 +148,7 @@ def aside(table: FileHarness) -> list[Path]:
 
 def test_a_commit_takes_back_what_a_dead_driver_set_aside(
     table: FileHarness,
-    sink: FileSink,
+    sink: OpenStagedSink,
     piece: Committable,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -164,10 +164,10 @@ def test_a_commit_takes_back_what_a_dead_driver_set_aside(
 
 
 def test_a_commit_takes_the_rest_back_if_a_file_is_in_the_table(
-    table: FileHarness, sink: FileSink, piece: Committable, monkeypatch: pytest.MonkeyPatch
+    table: FileHarness, sink: OpenStagedSink, piece: Committable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Set aside after the first file was moved, by a driver that died before it saw that."""
-    before_move(monkeypatch, 1, lambda: SetAside(stage(table)).add(name_of(piece)))
+    before_move(monkeypatch, 1, lambda: AbortedPieces(stage(table)).hide(name_of(piece)))
     assert isinstance(commit(sink, piece)[0], RetryLater)
     assert len(table.rows_visible()) == 1
     assert isinstance(commit(sink, piece)[0], Committed)
@@ -177,8 +177,8 @@ def test_a_commit_takes_the_rest_back_if_a_file_is_in_the_table(
 
 def test_a_commit_takes_a_piece_back_from_a_living_abort(
     table: FileHarness,
-    sink: FileSink,
-    other: FileSink,
+    sink: OpenStagedSink,
+    other: OpenStagedSink,
     piece: Committable,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -193,26 +193,26 @@ def test_a_commit_takes_a_piece_back_from_a_living_abort(
 
 def test_what_is_taken_back_after_the_search_is_not_deleted(
     table: FileHarness,
-    sink: FileSink,
-    other: FileSink,
+    sink: OpenStagedSink,
+    other: OpenStagedSink,
     piece: Committable,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    claim = SetAside.claim
+    claim = AbortedPieces.claim
 
-    def commit_first(pieces: SetAside) -> bool:
-        monkeypatch.setattr(SetAside, "claim", claim)
+    def commit_first(pieces: AbortedPieces) -> bool:
+        monkeypatch.setattr(AbortedPieces, "claim", claim)
         assert isinstance(commit(sink, piece)[0], Committed)
         return pieces.claim()
 
-    monkeypatch.setattr(SetAside, "claim", commit_first)
+    monkeypatch.setattr(AbortedPieces, "claim", commit_first)
     with pytest.raises(StopJobError, match="it is committed in"):
         other.abort([piece])
     assert len(table.rows_visible()) == 3
 
 
 def test_a_piece_that_was_committed_after_it_was_listed_is_not_reported_as_aborted(
-    sink: FileSink, other: FileSink, piece: Committable
+    sink: OpenStagedSink, other: OpenStagedSink, piece: Committable
 ) -> None:
     listed = other.in_doubt()
     assert isinstance(commit(sink, piece)[0], Committed)
@@ -222,8 +222,8 @@ def test_a_piece_that_was_committed_after_it_was_listed_is_not_reported_as_abort
 
 def test_two_aborts_of_a_piece_leave_nothing_of_it(
     table: FileHarness,
-    sink: FileSink,
-    other: FileSink,
+    sink: OpenStagedSink,
+    other: OpenStagedSink,
     piece: Committable,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -236,8 +236,8 @@ def test_two_aborts_of_a_piece_leave_nothing_of_it(
 
 def test_two_aborts_are_both_refused_once_a_file_is_in_the_table(
     table: FileHarness,
-    sink: FileSink,
-    other: FileSink,
+    sink: OpenStagedSink,
+    other: OpenStagedSink,
     piece: Committable,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -260,8 +260,8 @@ def test_two_aborts_are_both_refused_once_a_file_is_in_the_table(
 
 def test_an_abort_that_fails_stages_its_pieces_again(
     table: FileHarness,
-    sink: FileSink,
-    other: FileSink,
+    sink: OpenStagedSink,
+    other: OpenStagedSink,
     piece: Committable,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -279,10 +279,10 @@ def test_an_abort_that_fails_stages_its_pieces_again(
 
 
 def test_a_piece_is_staged_again_into_a_folder_that_exists(
-    table: FileHarness, sink: FileSink, piece: Committable
+    table: FileHarness, sink: OpenStagedSink, piece: Committable
 ) -> None:
     """A driver may have died while it did that: some files are in one folder, some in the other."""
-    SetAside(stage(table)).add(name_of(piece))
+    AbortedPieces(stage(table)).hide(name_of(piece))
     half = stage(table) / STAGED / str(name_of(piece))
     half.mkdir()
     (aside(table)[0] / "1").rename(half / "1")
@@ -292,7 +292,7 @@ def test_a_piece_is_staged_again_into_a_folder_that_exists(
 
 
 def test_what_a_dead_driver_had_begun_to_delete_is_in_doubt_and_never_committed(
-    table: FileHarness, sink: FileSink, piece: Committable
+    table: FileHarness, sink: OpenStagedSink, piece: Committable
 ) -> None:
     table.write(sink, orders(range(3, 6)), checkpoint=1)
     aborts_and_dies(table, "C20")

@@ -14,19 +14,19 @@ import pyarrow.parquet
 import pytest
 
 from harness.staged_sink_harness import FileHarness, commit, orders
-from twophase.errors import ConfigError, DeclinedError, PreflightError, StopJobError
+from twophase.errors import ConfigError, DeclinedError, PreflightError
 from twophase.ids import Subtask
 from twophase.protocol.sink import SinkContext
+from twophase.sinks.common.staging.open_sink import OpenStagedSink
 from twophase.sinks.file.sink import FileSink
 from twophase.testing.harness import SinkHarness, transaction_id
 
 FIELDS = SinkHarness.schema
 
 
-def opened(path: Path | str, fields: pa.Schema = FIELDS, **options: Any) -> FileSink:
+def opened(path: Path | str, fields: pa.Schema = FIELDS, **options: Any) -> OpenStagedSink:
     sink = FileSink(path=str(path), **options)
-    sink.open(SinkContext("job", "sink", fields, parallelism=2))
-    return sink
+    return sink.open(SinkContext("job", "sink", fields, parallelism=2))
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_path_outside_the_allowed_root_is_refused(tmp_path: Path, path: str) -
 
 
 def test_a_missing_folder_above_the_table_is_not_made(tmp_path: Path) -> None:
-    with pytest.raises(PreflightError, match="cannot be made"):
+    with pytest.raises(PreflightError, match="Cannot create the folder"):
         opened(tmp_path / "not_mounted" / "orders")
     assert list(tmp_path.iterdir()) == []
 
@@ -210,7 +210,7 @@ def test_a_file_that_cannot_be_written_declines_the_attempt(tmp_path: Path) -> N
     """A folder that vanishes under the writer stands for every error of the file system."""
     table = FileHarness(tmp_path / "orders")
     sink = table.opened()
-    writer = sink.writer(transaction_id(), Subtask(0, 0))
+    writer = sink.writers()(transaction_id(), Subtask(0, 0))
     writer.write(pa.RecordBatch.from_pylist(orders([1]), FIELDS))
     (folder,) = table.staged()
     folder.rmdir()
@@ -220,9 +220,10 @@ def test_a_file_that_cannot_be_written_declines_the_attempt(tmp_path: Path) -> N
     assert (table.files(), table.staged()) == ([], [])
 
 
-def test_a_sink_that_is_not_open_says_so() -> None:
-    with pytest.raises(StopJobError, match="before it was opened"):
-        FileSink(path="/orders").history()
+def test_a_repair_creates_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(PreflightError, match="orders is not a folder"):
+        FileSink(path=str(tmp_path / "orders")).open(SinkContext("job", "sink", None, 0))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_rights_of_committed_files_are_those_of_any_file(tmp_path: Path) -> None:

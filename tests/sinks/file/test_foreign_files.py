@@ -31,7 +31,7 @@ from twophase.protocol.sink import CommitRequest
 from twophase.sinks.common.staging import committer, disk
 from twophase.sinks.common.staging.disk import rename_new
 from twophase.sinks.common.staging.manifest import Manifest
-from twophase.sinks.file.sink import FileSink
+from twophase.sinks.common.staging.open_sink import OpenStagedSink
 from twophase.testing.harness import transaction_id
 
 pytestmark = pytest.mark.part("files")
@@ -62,7 +62,7 @@ def test_h22_a_file_system_without_such_a_rename_is_refused(
     "point", representatives(["C12", "F03", "F04", "C14", "C15"], {"F03", "C14"})
 )
 def test_h23_a_commit_that_died_is_finished_by_the_next_driver(
-    table: FileHarness, sink: FileSink, interrupt: Interrupt, point: str
+    table: FileHarness, sink: OpenStagedSink, interrupt: Interrupt, point: str
 ) -> None:
     pieces = [table.write(sink, orders(range(3 * n, 3 * n + 3)), n) for n in range(2)]
     interrupt(point)
@@ -78,7 +78,7 @@ def test_h23_a_commit_that_died_is_finished_by_the_next_driver(
 
 @pytest.mark.parametrize("point", ["F03", "F04"])
 def test_a_piece_with_files_in_the_table_is_never_aborted(
-    table: FileHarness, sink: FileSink, piece: Committable, interrupt: Interrupt, point: str
+    table: FileHarness, sink: OpenStagedSink, piece: Committable, interrupt: Interrupt, point: str
 ) -> None:
     interrupt(point)
     with pytest.raises(FailpointError):
@@ -93,7 +93,7 @@ def test_a_piece_with_files_in_the_table_is_never_aborted(
 
 
 def test_h23_a_commit_that_died_between_two_markers_is_finished_for_the_other_piece(
-    table: FileHarness, sink: FileSink, interrupt: Interrupt
+    table: FileHarness, sink: OpenStagedSink, interrupt: Interrupt
 ) -> None:
     pieces = [table.write(sink, orders([n]), n) for n in range(2)]
     interrupt("C13")
@@ -105,7 +105,7 @@ def test_h23_a_commit_that_died_between_two_markers_is_finished_for_the_other_pi
 
 
 def test_h23_a_file_that_was_moved_and_is_gone_is_lost(
-    table: FileHarness, sink: FileSink, piece: Committable, interrupt: Interrupt
+    table: FileHarness, sink: OpenStagedSink, piece: Committable, interrupt: Interrupt
 ) -> None:
     interrupt("F04")
     with pytest.raises(FailpointError):
@@ -118,7 +118,7 @@ def test_h23_a_file_that_was_moved_and_is_gone_is_lost(
 
 
 def test_h23_a_staged_file_that_is_gone_or_cut_is_lost(
-    table: FileHarness, sink: FileSink, piece: Committable
+    table: FileHarness, sink: OpenStagedSink, piece: Committable
 ) -> None:
     (folder,) = table.staged()
     os.truncate(folder / "1", 10)
@@ -133,7 +133,7 @@ def test_h23_a_staged_file_that_is_gone_or_cut_is_lost(
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "swap"])
 def test_h23_a_manifest_that_is_not_the_one_of_the_checkpoint_commits_nothing(
-    table: FileHarness, sink: FileSink, piece: Committable, damage: str
+    table: FileHarness, sink: OpenStagedSink, piece: Committable, damage: str
 ) -> None:
     path = table.staged()[0] / "manifest"
     data = path.read_bytes()
@@ -152,7 +152,7 @@ def test_h23_a_manifest_that_is_not_the_one_of_the_checkpoint_commits_nothing(
 
 
 def test_h23_every_cut_and_every_flipped_bit_of_a_manifest_is_seen(
-    table: FileHarness, sink: FileSink
+    table: FileHarness, sink: OpenStagedSink
 ) -> None:
     table.write(sink, orders([1]))
     data = (table.staged()[0] / "manifest").read_bytes()
@@ -168,10 +168,12 @@ def test_h23_every_cut_and_every_flipped_bit_of_a_manifest_is_seen(
             Manifest.decode(damaged)
 
 
-def test_h24_only_what_the_checkpoint_lists_is_moved(table: FileHarness, sink: FileSink) -> None:
+def test_h24_only_what_the_checkpoint_lists_is_moved(
+    table: FileHarness, sink: OpenStagedSink
+) -> None:
     """Two attempts of one task pre-commit the same rows; the checkpoint lists one of them."""
     winner = table.write(sink, orders(range(3)))
-    loser = sink.writer(transaction_id(), Subtask(0, 99))
+    loser = sink.writers()(transaction_id(), Subtask(0, 99))
     loser.write(pa.RecordBatch.from_pylist(orders(range(3)), table.fields))
     lost = loser.pre_commit()
     assert lost is not None
@@ -184,7 +186,7 @@ def test_h24_only_what_the_checkpoint_lists_is_moved(table: FileHarness, sink: F
 
 
 def test_h25_a_foreign_file_at_a_final_name_stops_and_is_not_replaced(
-    table: FileHarness, sink: FileSink, piece: Committable
+    table: FileHarness, sink: OpenStagedSink, piece: Committable
 ) -> None:
     final(table, 1).parent.mkdir()
     final(table, 1).write_text("theirs")
@@ -197,7 +199,7 @@ def test_h25_a_foreign_file_at_a_final_name_stops_and_is_not_replaced(
 
 
 def test_h25_a_moved_file_that_was_changed_stops(
-    table: FileHarness, sink: FileSink, piece: Committable, interrupt: Interrupt
+    table: FileHarness, sink: OpenStagedSink, piece: Committable, interrupt: Interrupt
 ) -> None:
     interrupt("F04")
     with pytest.raises(FailpointError):
@@ -216,7 +218,7 @@ def test_h25_readers_see_nothing_of_what_is_staged(table: FileHarness, piece: Co
 
 
 def test_a_link_in_place_of_a_partition_does_not_lead_out_of_the_table(
-    table: FileHarness, sink: FileSink, piece: Committable, tmp_path: Path
+    table: FileHarness, sink: OpenStagedSink, piece: Committable, tmp_path: Path
 ) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -229,7 +231,7 @@ def test_a_link_in_place_of_a_partition_does_not_lead_out_of_the_table(
 
 
 def test_a_late_commit_of_an_older_driver_is_never_called_lost(
-    table: FileHarness, sink: FileSink, piece: Committable, monkeypatch: pytest.MonkeyPatch
+    table: FileHarness, sink: OpenStagedSink, piece: Committable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It stands still after it has looked up the fence; another driver commits,
     then raises the fence.
@@ -245,7 +247,7 @@ def test_a_late_commit_of_an_older_driver_is_never_called_lost(
 
 
 def test_a_decided_piece_whose_folder_was_deleted_stops_the_job_by_name(
-    table: FileHarness, sink: FileSink, piece: Committable
+    table: FileHarness, sink: OpenStagedSink, piece: Committable
 ) -> None:
     shutil.rmtree(table.path / "_twophase~contract~facts")
     for call in (
@@ -259,7 +261,7 @@ def test_a_decided_piece_whose_folder_was_deleted_stops_the_job_by_name(
 
 
 def test_an_older_driver_that_was_overtaken_cannot_raise_its_fence(
-    table: FileHarness, sink: FileSink
+    table: FileHarness, sink: OpenStagedSink
 ) -> None:
     table.opened(Attempt(5, 1))
     with pytest.raises(FencedError):
@@ -267,14 +269,14 @@ def test_an_older_driver_that_was_overtaken_cannot_raise_its_fence(
     assert sink.history().generation == 5
 
 
-def test_two_fences_are_nobody_s_doing(table: FileHarness, sink: FileSink) -> None:
+def test_two_fences_are_nobody_s_doing(table: FileHarness, sink: OpenStagedSink) -> None:
     (table.path / "_twophase~contract~facts" / "fence-7.1").mkdir()
     with pytest.raises(StopJobError, match="holds 2 fences"):
         sink.history()
 
 
 def test_a_hidden_folder_that_was_deleted_makes_decided_pieces_lost_never_committed(
-    table: FileHarness, sink: FileSink, piece: Committable
+    table: FileHarness, sink: OpenStagedSink, piece: Committable
 ) -> None:
     shutil.rmtree(table.path / "_twophase~contract~facts")
     (outcome,) = commit(table.opened(), piece)
@@ -282,7 +284,7 @@ def test_a_hidden_folder_that_was_deleted_makes_decided_pieces_lost_never_commit
 
 
 def test_a_committed_file_that_is_deleted_is_not_noticed(
-    table: FileHarness, sink: FileSink, piece: Committable
+    table: FileHarness, sink: OpenStagedSink, piece: Committable
 ) -> None:
     """Others may delete and rewrite files of the table: the proof is beside them, and is all
     that is looked for.

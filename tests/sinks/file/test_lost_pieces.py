@@ -19,15 +19,15 @@ from twophase.ids import Attempt
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost, RetryLater
 from twophase.protocol.sink import CommitRequest, Predecessor
-from twophase.sinks.common.staging import committer, withdrawal
+from twophase.sinks.common.staging import committer, visible_files
 from twophase.sinks.common.staging.disk import rename_new
 from twophase.sinks.common.staging.manifest import Manifest
-from twophase.sinks.file.sink import FileSink
+from twophase.sinks.common.staging.open_sink import OpenStagedSink
 
 pytestmark = pytest.mark.part("files")
 
 
-def begin(sink: FileSink, piece: Committable, interrupt: Interrupt, point: str) -> None:
+def begin(sink: OpenStagedSink, piece: Committable, interrupt: Interrupt, point: str) -> None:
     """A commit that dies with files of the piece in the table."""
     interrupt(point)
     with pytest.raises(FailpointError):
@@ -51,7 +51,7 @@ def lose(folder: Path, how: str) -> None:
 
 @pytest.mark.parametrize("point", ["", "F03", "F04"])
 def test_h23_a_piece_of_which_a_file_is_lost_leaves_nothing_in_the_table(
-    table: FileHarness, sink: FileSink, piece: Committable, interrupt: Interrupt, point: str
+    table: FileHarness, sink: OpenStagedSink, piece: Committable, interrupt: Interrupt, point: str
 ) -> None:
     """Whoever gives the piece up can abort it."""
     if point:
@@ -75,7 +75,7 @@ def test_h23_a_piece_of_which_a_file_is_lost_leaves_nothing_in_the_table(
 @pytest.mark.parametrize("point", ["F03", "F04"])
 def test_h23_a_piece_whose_manifest_is_lost_leaves_nothing_in_the_table(
     table: FileHarness,
-    sink: FileSink,
+    sink: OpenStagedSink,
     piece: Committable,
     interrupt: Interrupt,
     point: str,
@@ -99,7 +99,7 @@ def test_h23_a_piece_whose_manifest_is_lost_leaves_nothing_in_the_table(
 
 
 def test_h23_a_manifest_that_was_damaged_before_its_digest_was_taken_leaves_nothing_in_the_table(
-    table: FileHarness, sink: FileSink, piece: Committable, interrupt: Interrupt
+    table: FileHarness, sink: OpenStagedSink, piece: Committable, interrupt: Interrupt
 ) -> None:
     begin(sink, piece, interrupt, "F03")
     lose(table.staged()[0], "damaged")
@@ -112,7 +112,7 @@ def test_h23_a_manifest_that_was_damaged_before_its_digest_was_taken_leaves_noth
 
 
 def test_nothing_else_leaves_the_table_with_a_lost_piece(
-    table: FileHarness, sink: FileSink, piece: Committable, interrupt: Interrupt
+    table: FileHarness, sink: OpenStagedSink, piece: Committable, interrupt: Interrupt
 ) -> None:
     other = table.write(sink, orders(range(3)), 1)
     begin(sink, piece, interrupt, "F04")
@@ -125,7 +125,7 @@ def test_nothing_else_leaves_the_table_with_a_lost_piece(
 
 
 def test_what_stops_before_a_piece_is_called_lost_takes_nothing_out(
-    table: FileHarness, sink: FileSink, piece: Committable, interrupt: Interrupt
+    table: FileHarness, sink: OpenStagedSink, piece: Committable, interrupt: Interrupt
 ) -> None:
     """The target was restored from a backup, or is another one: nobody knows yet what is lost."""
     begin(sink, piece, interrupt, "F04")
@@ -139,7 +139,7 @@ def test_what_stops_before_a_piece_is_called_lost_takes_nothing_out(
 
 
 def test_a_folder_that_cannot_be_searched_stops_the_job_by_name(
-    table: FileHarness, sink: FileSink, piece: Committable, interrupt: Interrupt
+    table: FileHarness, sink: OpenStagedSink, piece: Committable, interrupt: Interrupt
 ) -> None:
     """As `lost+found` cannot where the table is a mount point. Files of the piece may be there, and
     no retry mends that.
@@ -163,7 +163,7 @@ def test_a_folder_that_cannot_be_searched_stops_the_job_by_name(
 
 def test_a_fence_that_is_raised_in_the_last_moment_keeps_the_files_in_the_table(
     table: FileHarness,
-    sink: FileSink,
+    sink: OpenStagedSink,
     piece: Committable,
     interrupt: Interrupt,
     monkeypatch: pytest.MonkeyPatch,
@@ -171,14 +171,14 @@ def test_a_fence_that_is_raised_in_the_last_moment_keeps_the_files_in_the_table(
     begin(sink, piece, interrupt, "F04")
     lose(table.staged()[0], "manifest")
     late = committer.Committer(sink.table, lambda _, __: None)
-    find = withdrawal.find
+    find = visible_files.find
 
     def fenced(*args: object) -> object:
         found = find(*args)  # type: ignore[arg-type]
         table.opened().fence(Attempt(2, 1))
         return found
 
-    monkeypatch.setattr(withdrawal, "find", fenced)
+    monkeypatch.setattr(visible_files, "find", fenced)
     (outcome,) = late.commit([CommitRequest(piece)])
     assert isinstance(outcome, RetryLater)
     assert len(table.files()) == 3
@@ -186,7 +186,7 @@ def test_a_fence_that_is_raised_in_the_last_moment_keeps_the_files_in_the_table(
 
 def test_a_death_while_files_are_taken_out_is_finished_by_the_next_driver(
     table: FileHarness,
-    sink: FileSink,
+    sink: OpenStagedSink,
     piece: Committable,
     interrupt: Interrupt,
     monkeypatch: pytest.MonkeyPatch,
@@ -201,10 +201,10 @@ def test_a_death_while_files_are_taken_out_is_finished_by_the_next_driver(
         moved.append(target)
         rename(source, target)
 
-    monkeypatch.setattr(withdrawal, "rename_new", dies)
+    monkeypatch.setattr(visible_files, "rename_new", dies)
     with pytest.raises(FailpointError):
         commit(sink, piece)
-    monkeypatch.setattr(withdrawal, "rename_new", rename)
+    monkeypatch.setattr(visible_files, "rename_new", rename)
     assert len(table.files()) == 2
     (outcome,) = commit(table.opened(), piece)
     assert isinstance(outcome, Lost)
@@ -242,7 +242,7 @@ def folder(path: Path) -> None:
 @pytest.mark.parametrize("how", ["folder", "file"])
 def test_what_cannot_be_taken_out_safely_stops_the_job_by_name(
     table: FileHarness,
-    sink: FileSink,
+    sink: OpenStagedSink,
     piece: Committable,
     interrupt: Interrupt,
     change: Callable[[Path], None],
@@ -262,7 +262,7 @@ def test_what_cannot_be_taken_out_safely_stops_the_job_by_name(
 
 
 def test_a_file_of_a_lost_piece_that_was_changed_stops_the_job(
-    table: FileHarness, sink: FileSink, piece: Committable, interrupt: Interrupt
+    table: FileHarness, sink: OpenStagedSink, piece: Committable, interrupt: Interrupt
 ) -> None:
     begin(sink, piece, interrupt, "F04")
     final(table, 0).unlink()
@@ -274,7 +274,7 @@ def test_a_file_of_a_lost_piece_that_was_changed_stops_the_job(
 
 
 def test_a_file_that_is_staged_too_is_not_taken_out(
-    table: FileHarness, sink: FileSink, piece: Committable
+    table: FileHarness, sink: OpenStagedSink, piece: Committable
 ) -> None:
     (staged,) = table.staged()
     (staged / "manifest").unlink()
@@ -286,7 +286,7 @@ def test_a_file_that_is_staged_too_is_not_taken_out(
 
 
 def test_h23_no_file_of_a_lost_piece_is_seen_while_others_are_committed(
-    table: FileHarness, sink: FileSink, piece: Committable, monkeypatch: pytest.MonkeyPatch
+    table: FileHarness, sink: OpenStagedSink, piece: Committable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is lost last is known before anything is moved."""
     (table.staged()[0] / "2").unlink()

@@ -72,8 +72,8 @@ def test_no_owner_has_the_name_under_which_another_one_s_folder_is_made(tmp_path
     folders = [name for owner in owners for name in (owner.folder, owner.new_folder)]
     assert len(set(folders)) == len(folders)
     for owner in owners:
-        StagingArea(tmp_path, owner).make()
-        StagingArea(tmp_path, owner).make()
+        StagingArea(tmp_path, owner).create()
+        StagingArea(tmp_path, owner).create()
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
         owner.folder for owner in owners
     )

@@ -17,8 +17,8 @@ from twophase.ids import Attempt
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import Lost
 from twophase.protocol.record import digest
-from twophase.sinks.file.sink import FileSink
-from twophase.sinks.hive.pending import Pending
+from twophase.sinks.common.staging.open_sink import OpenStagedSink
+from twophase.sinks.hive.pending import PendingPartitions
 from twophase.testing.harness import LINEAGE
 
 pytestmark = pytest.mark.part("files")
@@ -31,7 +31,7 @@ def renew(manifest: Path) -> bytes:
     return content
 
 
-USES: dict[str, Callable[[FileSink, Committable], object]] = {
+USES: dict[str, Callable[[OpenStagedSink, Committable], object]] = {
     "in doubt": lambda sink, _: sink.in_doubt(),
     "abort": lambda sink, piece: sink.abort([piece]),
 }
@@ -39,7 +39,7 @@ USES: dict[str, Callable[[FileSink, Committable], object]] = {
 
 @pytest.mark.parametrize("use", USES)
 def test_a_newer_manifest_stops_what_would_read_it_and_its_files_stay(
-    table: FileHarness, sink: FileSink, piece: Committable, use: str
+    table: FileHarness, sink: OpenStagedSink, piece: Committable, use: str
 ) -> None:
     renew(table.staged()[0] / "manifest")
     before = snapshot(table.path)
@@ -52,7 +52,7 @@ def test_a_newer_manifest_stops_what_would_read_it_and_its_files_stay(
 
 
 def test_a_decided_newer_piece_is_neither_lost_nor_damaged(
-    table: FileHarness, sink: FileSink, piece: Committable
+    table: FileHarness, sink: OpenStagedSink, piece: Committable
 ) -> None:
     """Its digest is the one that was decided."""
     manifest = table.staged()[0] / "manifest"
@@ -66,7 +66,7 @@ def test_a_decided_newer_piece_is_neither_lost_nor_damaged(
 
 
 def test_a_newer_piece_among_others_stops_the_cleanup_of_a_start(
-    table: FileHarness, sink: FileSink
+    table: FileHarness, sink: OpenStagedSink
 ) -> None:
     for number in range(2):
         table.write(sink, orders([number]), number)
@@ -78,7 +78,7 @@ def test_a_newer_piece_among_others_stops_the_cleanup_of_a_start(
     assert snapshot(table.path) == before
 
 
-def test_subsume_deletes_no_newer_proof(table: FileHarness, sink: FileSink) -> None:
+def test_subsume_deletes_no_newer_proof(table: FileHarness, sink: OpenStagedSink) -> None:
     for number in range(3):
         commit(sink, table.write(sink, orders([number]), number))
     done = sorted(table.path.glob("_twophase~*/fence-*/done/*"))
@@ -90,8 +90,8 @@ def test_subsume_deletes_no_newer_proof(table: FileHarness, sink: FileSink) -> N
 
 
 def test_a_newer_waiting_partition_stops_the_commit_and_stays(tmp_path: Path) -> None:
-    pending = Pending(tmp_path)
-    pending.make()
+    pending = PendingPartitions(tmp_path)
+    pending.create()
     pending.add([("2026-08-01",)])
     (file,) = (tmp_path / "pending").iterdir()
     file.write_bytes(b"twophase-files/2 partition\n" + file.read_bytes())
@@ -104,7 +104,7 @@ def test_a_newer_waiting_partition_stops_the_commit_and_stays(tmp_path: Path) ->
 
 
 def test_a_flipped_version_digit_of_a_decided_manifest_is_a_lost_piece(
-    table: FileHarness, sink: FileSink, piece: Committable
+    table: FileHarness, sink: OpenStagedSink, piece: Committable
 ) -> None:
     """Its digest says that it is damaged, so that a repair writes its rows again."""
     manifest = table.staged()[0] / "manifest"

@@ -149,7 +149,7 @@ def test_a_bounded_buffer_becomes_several_files_of_one_piece(
     monkeypatch.setattr("twophase.sinks.common.staging.writer._BUFFER_BYTES", 2_000)
     table = FileHarness(tmp_path / "orders", FIELDS, partition_by=["part"])
     sink = table.opened()
-    writer = sink.writer(transaction_id(), Subtask(0, 0))
+    writer = sink.writers()(transaction_id(), Subtask(0, 0))
     for first in range(0, 1_000, 100):
         rows = [
             {"id": number, "part": "much" if number % 10 else "little"}

@@ -20,7 +20,7 @@ from twophase.protocol.sink import CanRewind, CommitRequest, Predecessor
 from twophase.sinks.common.staging import disk, rewound
 from twophase.sinks.common.staging.manifest import FILE
 from twophase.sinks.common.staging.names import file_name
-from twophase.sinks.file.sink import FileSink
+from twophase.sinks.common.staging.open_sink import OpenStagedSink
 from twophase.testing.harness import LINEAGE, OTHER_LINEAGE, transaction_id
 
 pytestmark = pytest.mark.part("files")
@@ -33,7 +33,7 @@ def ids(table: FileHarness) -> list[int]:
     return sorted(row["id"] for row in table.rows_visible())
 
 
-def fill(table: FileHarness, sink: FileSink, checkpoints: int = 3) -> None:
+def fill(table: FileHarness, sink: OpenStagedSink, checkpoints: int = 3) -> None:
     """Commit checkpoints of three rows, each in three partitions; some are in all of them."""
     for number in range(checkpoints):
         numbers = range(3 * number, 3 * number + 3)
@@ -50,7 +50,9 @@ def stage(table: FileHarness) -> Path:
     return next(table.path.glob("_twophase~*/fence-*"))
 
 
-def rewind(table: FileHarness, keep: dict[str, int], attempt: Attempt = RESTORING) -> FileSink:
+def rewind(
+    table: FileHarness, keep: dict[str, int], attempt: Attempt = RESTORING
+) -> OpenStagedSink:
     sink = table.opened(attempt)
     sink.check_rewind(keep)
     sink.rewind(keep, attempt)
@@ -62,7 +64,7 @@ def left_over(table: FileHarness) -> list[Path]:
 
 
 @pytest.fixture(params=["by manifest", "by name"])
-def by(request: pytest.FixtureRequest, table: FileHarness, sink: FileSink) -> str:
+def by(request: pytest.FixtureRequest, table: FileHarness, sink: OpenStagedSink) -> str:
     """Three checkpoints, with their manifests or with a mark that has replaced these."""
     fill(table, sink)
     if request.param == "by name":
@@ -89,7 +91,7 @@ def test_a_rewind_behind_the_first_checkpoint_leaves_nothing(table: FileHarness,
 def test_the_next_lineage_goes_on(table: FileHarness, by: str) -> None:
     sink = rewind(table, KEEP)
     named = transaction_id(1, Attempt(2, 1), OTHER_LINEAGE)
-    writer = sink.writer(named, Subtask(0, 7))
+    writer = sink.writers()(named, Subtask(0, 7))
     writer.write(table_batch(table, range(3, 6)))
     piece = writer.pre_commit()
     assert piece is not None
@@ -107,7 +109,7 @@ def table_batch(table: FileHarness, numbers: range) -> pa.RecordBatch:
 
 
 def test_others_keep_their_files_where_manifests_tell_ours(
-    table: FileHarness, sink: FileSink
+    table: FileHarness, sink: OpenStagedSink
 ) -> None:
     """Also those of a job with other names, and those of no sink."""
     fill(table, sink)
@@ -190,7 +192,7 @@ def test_a_compacted_folder_is_refused(table: FileHarness, by: str) -> None:
 
 
 def test_files_of_others_are_refused_where_only_names_tell_ours(
-    table: FileHarness, sink: FileSink
+    table: FileHarness, sink: OpenStagedSink
 ) -> None:
     """Somebody may have compacted a whole piece into it."""
     fill(table, sink)
@@ -203,7 +205,7 @@ def test_files_of_others_are_refused_where_only_names_tell_ours(
 
 
 def test_a_mark_that_stays_says_nothing_of_files_of_others(
-    table: FileHarness, sink: FileSink
+    table: FileHarness, sink: OpenStagedSink
 ) -> None:
     fill(table, sink)
     sink.subsume(LINEAGE, 0)
@@ -214,7 +216,7 @@ def test_a_mark_that_stays_says_nothing_of_files_of_others(
 
 @pytest.mark.parametrize("how", ["gone", "damaged"])
 def test_a_manifest_that_is_gone_or_damaged_is_refused(
-    table: FileHarness, sink: FileSink, how: str
+    table: FileHarness, sink: OpenStagedSink, how: str
 ) -> None:
     fill(table, sink)
     [manifest] = (stage(table) / "done").glob(f"{LINEAGE}-2-*/{FILE}")
@@ -226,7 +228,9 @@ def test_a_manifest_that_is_gone_or_damaged_is_refused(
         table.opened(RESTORING).check_rewind(KEEP)
 
 
-def test_a_manifest_of_a_newer_version_is_left_to_it(table: FileHarness, sink: FileSink) -> None:
+def test_a_manifest_of_a_newer_version_is_left_to_it(
+    table: FileHarness, sink: OpenStagedSink
+) -> None:
     fill(table, sink)
     [manifest] = (stage(table) / "done").glob(f"{LINEAGE}-2-*/{FILE}")
     manifest.write_bytes(frame("twophase-files/2", FILE, b"{}"))
@@ -234,7 +238,7 @@ def test_a_manifest_of_a_newer_version_is_left_to_it(table: FileHarness, sink: F
         table.opened(RESTORING).check_rewind(KEEP)
 
 
-def test_a_file_without_a_proof_is_refused(table: FileHarness, sink: FileSink) -> None:
+def test_a_file_without_a_proof_is_refused(table: FileHarness, sink: OpenStagedSink) -> None:
     fill(table, sink)
     [proof] = (stage(table) / "done").glob(f"{LINEAGE}-2-*")
     shutil.rmtree(proof)
@@ -308,7 +312,7 @@ def test_a_file_that_somebody_has_brought_back_is_refused(table: FileHarness, by
 
 
 def test_a_fold_in_the_middle_of_a_rewind_changes_nothing(
-    table: FileHarness, sink: FileSink
+    table: FileHarness, sink: OpenStagedSink
 ) -> None:
     """The next start may fold the proofs before it takes the checkpoints back."""
     fill(table, sink)
@@ -342,7 +346,9 @@ def test_a_driver_that_is_fenced_in_the_middle_takes_nothing_more_out(
     assert table.opened(Attempt(3, 1)).history().committed == {LINEAGE: 2}
 
 
-def test_what_was_taken_back_is_lost_to_an_older_commit(table: FileHarness, sink: FileSink) -> None:
+def test_what_was_taken_back_is_lost_to_an_older_commit(
+    table: FileHarness, sink: OpenStagedSink
+) -> None:
     piece = table.write(sink, orders(range(3)), 1)
     assert commit(sink, piece) == [Committed()]
     again = rewind(table, KEEP)

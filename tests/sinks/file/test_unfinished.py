@@ -12,7 +12,7 @@ from harness.rights import permissions_checked
 from harness.staged_sink_harness import FileHarness, final
 from twophase.errors import StopJobError
 from twophase.protocol.committable import Committable
-from twophase.sinks.file.sink import FileSink
+from twophase.sinks.common.staging.open_sink import OpenStagedSink
 
 pytestmark = pytest.mark.part("files")
 
@@ -25,13 +25,13 @@ def begun(table: FileHarness, piece: Committable) -> Committable:
 
 
 def test_a_piece_without_a_manifest_and_without_a_file_in_the_table_was_never_pre_committed(
-    sink: FileSink, begun: Committable
+    sink: OpenStagedSink, begun: Committable
 ) -> None:
     assert sink.unfinished([begun]) == [begun]
 
 
 def test_a_piece_with_either_of_them_may_have_been(
-    table: FileHarness, sink: FileSink, piece: Committable
+    table: FileHarness, sink: OpenStagedSink, piece: Committable
 ) -> None:
     assert sink.unfinished([piece]) == []
     (table.staged()[0] / "manifest").unlink()
@@ -41,7 +41,7 @@ def test_a_piece_with_either_of_them_may_have_been(
 
 
 def test_a_piece_that_cannot_be_committed_has_no_handle(
-    table: FileHarness, sink: FileSink, piece: Committable
+    table: FileHarness, sink: OpenStagedSink, piece: Committable
 ) -> None:
     """By that an adoption tells that it may not guess."""
     assert [found.handle for found in sink.in_doubt()] == [piece.handle]
@@ -50,7 +50,7 @@ def test_a_piece_that_cannot_be_committed_has_no_handle(
     assert [found.handle for found in sink.in_doubt()] == [{}]
 
 
-def asked(sink: FileSink, piece: Committable) -> StopJobError:
+def asked(sink: OpenStagedSink, piece: Committable) -> StopJobError:
     """What is raised where it cannot be determined; it says nothing of a loss, or of a start, which
     does not ask this.
     """
@@ -63,7 +63,7 @@ def asked(sink: FileSink, piece: Committable) -> StopJobError:
 
 
 def test_a_link_in_the_table_is_named_with_what_to_do(
-    table: FileHarness, sink: FileSink, begun: Committable, tmp_path: Path
+    table: FileHarness, sink: OpenStagedSink, begun: Committable, tmp_path: Path
 ) -> None:
     """Files of the piece may lie where it leads to."""
     (tmp_path / "elsewhere").mkdir()
@@ -74,7 +74,7 @@ def test_a_link_in_the_table_is_named_with_what_to_do(
 
 
 def test_a_folder_that_cannot_be_searched_is_named_with_what_to_do(
-    table: FileHarness, sink: FileSink, begun: Committable
+    table: FileHarness, sink: OpenStagedSink, begun: Committable
 ) -> None:
     closed = table.path / "theirs" / "lost+found"
     closed.mkdir(parents=True)

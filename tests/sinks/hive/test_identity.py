@@ -11,7 +11,7 @@ import pytest
 
 from twophase.sinks.common.staging.formats import Format
 from twophase.sinks.hive.catalog import HiveTable
-from twophase.sinks.hive.identity import note, why_another
+from twophase.sinks.hive.identity import record, why_replaced
 
 MADE = "1700000000000"
 
@@ -25,7 +25,7 @@ def test_a_table_that_is_recreated_within_the_same_second_is_not_noticed(
     tmp_path: Path, made_again: str, is_noticed: bool
 ) -> None:
     """The metastore counts seconds."""
-    note(MADE, tmp_path)
+    record(MADE, tmp_path)
     again = HiveTable(
         "shop.orders",
         str(tmp_path),
@@ -35,4 +35,4 @@ def test_a_table_that_is_recreated_within_the_same_second_is_not_noticed(
         (pa.string(),),
         made_again,
     )
-    assert bool(why_another(again, made_again, lambda: False, tmp_path)) is is_noticed
+    assert bool(why_replaced(again, made_again, lambda: False, tmp_path)) is is_noticed

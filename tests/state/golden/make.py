@@ -51,10 +51,10 @@ from twophase.protocol.sink import CommitRequest, SinkContext
 from twophase.runtime.logical_plan import SourceLeg
 from twophase.runtime.operator_states import OperatorStates
 from twophase.runtime.savepoints import SavepointMaker
+from twophase.sinks.delta.layout import TableLayout
 from twophase.sinks.delta.records import Intent, Manifest, encode_intent, encode_manifest
-from twophase.sinks.delta.shape import TableShape
 from twophase.sinks.file.sink import FileSink
-from twophase.sinks.hive.pending import Pending
+from twophase.sinks.hive.pending import PendingPartitions
 from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
 from twophase.sources.kafka.range_digest import RangeDigest
 from twophase.state import codec
@@ -357,8 +357,8 @@ def make_files(root: Path) -> None:
 def make_others(root: Path) -> None:
     """Write `hive`, `ranges` and `delta`."""
     (root / "hive").mkdir()
-    pending = Pending(root / "hive")
-    pending.make()
+    pending = PendingPartitions(root / "hive")
+    pending.create()
     pending.add([("2026-08-01", None, "ä")])
     pending.raise_watermark([1_700_000_000_000_000])
     (root / "ranges").mkdir()
@@ -370,7 +370,7 @@ def make_others(root: Path) -> None:
     columns: list[dict[str, Any]] = [
         {"name": name, "type": "string", "nullable": True, "metadata": {}} for name in ("id", "p")
     ]
-    shape = TableShape(tuple(columns), ("p",), ("appendOnly",), {"delta.appendOnly": "true"})
+    shape = TableLayout(tuple(columns), ("p",), ("appendOnly",), {"delta.appendOnly": "true"})
     add = {
         "path": "p=%C3%A4/twophase-x-part-00000.parquet",
         "size": 9,

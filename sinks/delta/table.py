@@ -1,54 +1,65 @@
-"""The result of `open`, in one value."""
+"""A Delta table, as one job's sink has opened it."""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from twophase.errors import TargetChangedError
+from twophase.sinks.delta.high_water_marks import HighWaterMarks
 from twophase.sinks.delta.log import Log, Snapshot
-from twophase.sinks.delta.marks import Marks
 from twophase.sinks.delta.names import Owner
 from twophase.sinks.delta.pieces import Pieces
+from twophase.sinks.delta.transaction import Transactions
 
 
 @dataclass(frozen=True)
-class BoundSink:
-    """A job's sink, bound to its table.
+class DeltaTable:
+    """The table of one job and sink.
 
     Attributes:
         owner: job and sink.
-        log: the table's log.
+        transactions: the table's, in its log.
         pieces: the records beside the table.
-        table: the table's id.
+        id: the table's id.
         merge_schema: columns that the table lacks are added.
         speculation: Spark may run a task twice at the same time.
     """
 
     owner: Owner
-    log: Log
+    transactions: Transactions
     pieces: Pieces
-    table: str
+    id: str
     merge_schema: bool
     speculation: bool
 
     @property
+    def log(self) -> Log:
+        """The table's log."""
+        return self.transactions.log
+
+    def active(self) -> AbstractContextManager[None]:
+        """Make the job's session the active one of this thread: Delta reads its settings there."""
+        return self.log.jvm.active()
+
+    @property
     def target(self) -> str:
         """The target's identity (I10): a new table in the same folder is another target."""
-        return f"delta:{self.table}:{self.log.storage.root}"
+        return f"delta:{self.id}:{self.log.storage.root}"
 
-    def check(self, snapshot: Snapshot) -> None:
+    def check_unchanged(self, snapshot: Snapshot) -> None:
         """Check that the table is still the one that was opened.
 
         Raises:
             TargetChangedError: it was dropped or recreated.
         """
-        if snapshot.version >= 0 and snapshot.table == self.table:
+        if snapshot.version >= 0 and snapshot.table == self.id:
             return
         other = f"it has the id {snapshot.table}"
         found = other if snapshot.version >= 0 else "there is no table any more"
         raise TargetChangedError(
             f"Sink {self.owner.sink!r} of job {self.owner.job!r}: the table in "
-            f"{self.log.storage.root} had the id {self.table} when it was opened; {found}. "
+            f"{self.log.storage.root} had the id {self.id} when it was opened; {found}. "
             "Nothing was written.",
             remedy="restore the table; or, for the new one, start a new lineage with restore.path.",
         )
@@ -57,7 +68,7 @@ class BoundSink:
         """Return, for each lineage, the highest checkpoint that the table proves."""
         highest: dict[str, int] = {}
         if snapshot.retention_ms is not None:
-            highest |= Marks(self.owner, self.log.storage).highest(snapshot)
+            highest |= HighWaterMarks(self.owner, self.log.storage).highest(snapshot)
         for app_id, version in snapshot.transactions.items():
             # a version below 0 is that of a lineage that a rewind has taken back whole
             if (lineage := self.owner.lineage_of(app_id)) is not None and version >= 0:
@@ -68,11 +79,11 @@ class BoundSink:
         """Return whether the table proves that a checkpoint is committed."""
         return self.committed(snapshot).get(lineage, -1) >= checkpoint
 
-    def mark(self, lineage: str, snapshot: Snapshot) -> None:
+    def save_high_water_mark(self, lineage: str, snapshot: Snapshot) -> None:
         """Save what the table proves about a lineage, if the table is set to forget it."""
         highest = snapshot.transactions.get(self.owner.app_id(lineage), -1)
         if snapshot.retention_ms is not None and highest >= 0:
-            Marks(self.owner, self.log.storage).raise_to(lineage, highest, snapshot)
+            HighWaterMarks(self.owner, self.log.storage).raise_to(lineage, highest, snapshot)
 
     def folder_depth(self) -> int:
         """Return the maximum number of folders between the table's folder and its data files.
@@ -80,4 +91,4 @@ class BoundSink:
         One for each partition column, or one with a random name instead; one more if Delta is set
         to keep data in a separate folder.
         """
-        return max(1, len(self.log.snapshot().shape.partition_columns)) + 1
+        return max(1, len(self.log.snapshot().layout.partition_columns)) + 1

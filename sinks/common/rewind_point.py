@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Kept:
+class RewindPoint:
     """The checkpoints that stay; all others of the job and sink are taken back.
 
     Attributes:
@@ -16,18 +16,18 @@ class Kept:
 
     last: Mapping[str, int]
 
-    def of(self, lineage: str) -> int:
+    def last_of(self, lineage: str) -> int:
         """Return the last checkpoint of a lineage that stays; -1 if none does."""
         return self.last.get(lineage, -1)
 
-    def has(self, lineage: str, checkpoint: int) -> bool:
+    def keeps(self, lineage: str, checkpoint: int) -> bool:
         """Return whether a checkpoint stays."""
-        return checkpoint <= self.of(lineage)
+        return checkpoint <= self.last_of(lineage)
 
-    def beyond(self, committed: Mapping[str, int]) -> dict[str, int]:
+    def ahead(self, committed: Mapping[str, int]) -> dict[str, int]:
         """Return those lineages, with their highest checkpoint, of which some are taken back."""
         return {
             lineage: checkpoint
             for lineage, checkpoint in committed.items()
-            if not self.has(lineage, checkpoint)
+            if not self.keeps(lineage, checkpoint)
         }

@@ -1,9 +1,9 @@
-"""Marks beside a table that forgets application ids (`delta.setTransactionRetentionDuration`).
+"""High-water marks beside a table that forgets application ids.
 
 The version of a lineage's application id proves its highest committed checkpoint. A table may be
-set to drop it after a while; then an older copy of the table, or an empty table, looks the same as
-one that has forgotten. So each commit to such a table also leaves an empty file in the
-folder of the records:
+set to drop it after a while (`delta.setTransactionRetentionDuration`); then an older copy of the
+table, or an empty table, looks the same as one that has forgotten. So each commit to such a table
+also leaves an empty file in the folder of the records:
 
     <lineage>-<checkpoint>.<version of the table>.<id of the table>.proof
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 
-from twophase.sinks.common.kept import Kept
+from twophase.sinks.common.rewind_point import RewindPoint
 from twophase.sinks.delta.log import Snapshot
 from twophase.sinks.delta.names import Owner
 from twophase.sinks.delta.storage import Storage
@@ -26,7 +26,7 @@ _MARK = re.compile(
 )
 
 
-class Marks:
+class HighWaterMarks:
     """The marks of one job and sink.
 
     Args:
@@ -62,14 +62,14 @@ class Marks:
         ]
         self._storage.delete([self._path(name) for name in old])
 
-    def remove_after(self, keep: Kept, snapshot: Snapshot) -> None:
+    def remove_after(self, point: RewindPoint, snapshot: Snapshot) -> None:
         """Remove the marks of checkpoints that a rewind has taken back from the current table."""
         gone = [
             found.string
             for found in self._found()
             if found["table"] == snapshot.table
             and int(found["version"]) <= snapshot.version
-            and not keep.has(found["lineage"], int(found["checkpoint"]))
+            and not point.keeps(found["lineage"], int(found["checkpoint"]))
         ]
         self._storage.delete([self._path(name) for name in gone])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from twophase.errors import ConfigError, StopJobError
 from twophase.redaction import shown
@@ -12,10 +13,11 @@ from twophase.sinks.common.staging.formats import Format
 from twophase.sinks.common.staging.location import local_path
 
 _NAMED = 3
+_SERDES = {"ParquetHiveSerDe": Format.PARQUET, "OrcSerde": Format.ORC}
 
 
 @dataclass(frozen=True)
-class Place:
+class StorageDescriptor:
     """The location and format of files.
 
     Attributes:
@@ -27,7 +29,9 @@ class Place:
     format: Format | None
 
 
-def check_places(table: str, known: Mapping[str, Place], expected: Mapping[str, Place]) -> None:
+def check_storage(
+    table: str, known: Mapping[str, StorageDescriptor], expected: Mapping[str, StorageDescriptor]
+) -> None:
     """Check that readers look where the files are.
 
     Args:
@@ -39,7 +43,7 @@ def check_places(table: str, known: Mapping[str, Place], expected: Mapping[str, 
     Raises:
         StopJobError: readers would not find them.
     """
-    if problem := misplaced(known, expected):
+    if problem := storage_problem(known, expected):
         raise StopJobError(
             f"Table {table} has changed in the metastore: {problem}. "
             "Readers would not see these files. Decided checkpoints wait, "
@@ -50,11 +54,13 @@ def check_places(table: str, known: Mapping[str, Place], expected: Mapping[str, 
         )
 
 
-def misplaced(known: Mapping[str, Place], expected: Mapping[str, Place]) -> str:
+def storage_problem(
+    known: Mapping[str, StorageDescriptor], expected: Mapping[str, StorageDescriptor]
+) -> str:
     """Return which entries of the metastore are not where their files are; empty if none is.
 
     Args:
-        known: see `check_places`.
+        known: see `check_storage`.
         expected: likewise.
     """
     problems = [
@@ -64,7 +70,7 @@ def misplaced(known: Mapping[str, Place], expected: Mapping[str, Place]) -> str:
     return f"{'; '.join(problems[:_NAMED])}{more}"
 
 
-def _problem(name: str, known: Place, expected: Place) -> str:
+def _problem(name: str, known: StorageDescriptor, expected: StorageDescriptor) -> str:
     what = f"partition {shown(name)}" if name else "the table"
     if not _is_at(known.location, Path(expected.location)):
         there, here = (
@@ -89,3 +95,21 @@ def _is_at(location: str, folder: Path) -> bool:
     except ConfigError:
         return False
     return path == folder or (path.exists() and folder.exists() and path.samefile(folder))
+
+
+def table_format(found: Any) -> Format | None:
+    """Return the format of a table's files; None if the sink does not support it.
+
+    Args:
+        found: the table, as Spark's catalog describes it.
+    """
+    provider = found.provider().get() if found.provider().isDefined() else ""
+    serde = found.storage().serde().get() if found.storage().serde().isDefined() else ""
+    if provider == "hive":
+        return serde_format(serde)
+    return Format(provider) if provider in (Format.PARQUET, Format.ORC) else None
+
+
+def serde_format(serde: str) -> Format | None:
+    """Return the format that a serde of Hive reads and writes; None as in `table_format`."""
+    return _SERDES.get(serde.rpartition(".")[2])

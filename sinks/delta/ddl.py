@@ -1,4 +1,7 @@
-"""Creates a table: names what Spark refuses, and leaves nothing behind after an error."""
+"""Creates a table or adds columns. The only place where names become part of SQL.
+
+A creation names what Spark refuses, and leaves nothing behind after an error.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,18 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from twophase.errors import ConfigError, PreflightError
-from twophase.sinks.delta.alter import by_path, create_table
 from twophase.sinks.delta.jvm import Jvm
+from twophase.sinks.delta.log import Log
 from twophase.sinks.delta.storage import refused_locally
 
 _LOG_FOLDER = "_delta_log"
 _STAGED_COMMITS = "_staged_commits"
 
 
-def make_by_path(jvm: Jvm, folder: str, rows: StructType, partition_by: Sequence[str]) -> None:
+def create_at_path(jvm: Jvm, folder: str, rows: StructType, partition_by: Sequence[str]) -> None:
     """Create a table in a folder that is empty or does not exist.
 
     Args:
@@ -177,3 +180,44 @@ def _cause(error: Exception) -> str:
         text = str(java.getMessage() or text).splitlines()[0][:300]
         java = java.getCause()
     return text
+
+
+def quoted(name: str) -> str:
+    """Return `name` as a quoted identifier."""
+    return f"`{name.replace('`', '``')}`"
+
+
+def by_path(folder: str) -> str:
+    """Return the SQL name of the table in a folder."""
+    return f"delta.{quoted(folder)}"
+
+
+def by_name(jvm: Jvm, table: str) -> str:
+    """Return a table's name with each part quoted. Raises Spark's own error if it is no name."""
+    parts = jvm.java_session.sessionState().sqlParser().parseMultipartIdentifier(table)
+    return ".".join(quoted(parts.apply(number)) for number in range(parts.size()))
+
+
+def create_table(jvm: Jvm, table: str, rows: StructType, partition_by: Sequence[str]) -> None:
+    """Create a table for rows, with every column nullable, unless it exists. `table` is quoted."""
+    columns = StructType([StructField(field.name, field.dataType) for field in rows.fields])
+    partitioned = (
+        f" PARTITIONED BY ({', '.join(map(quoted, partition_by))})" if partition_by else ""
+    )
+    jvm.session.sql(
+        f"CREATE TABLE IF NOT EXISTS {table} ({columns.toDDL()}) USING delta{partitioned}"
+    )
+
+
+def add_columns(log: Log, columns: Sequence[StructField]) -> None:
+    """Add nullable columns to a table, in a separate commit.
+
+    Raises:
+        TimeoutError: another driver has held the table's lock too long.
+        JvmLockedError: this JVM itself holds it for as long as it lives.
+    """
+    added = StructType([StructField(field.name, field.dataType) for field in columns])
+    with log.storage.commit_lock():
+        log.jvm.session.sql(
+            f"ALTER TABLE {by_path(log.storage.root)} ADD COLUMNS ({added.toDDL()})"
+        )

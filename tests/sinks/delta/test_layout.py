@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from twophase.sinks.delta.features import refusals
-from twophase.sinks.delta.shape import TableShape, differences
+from twophase.sinks.delta.layout import TableLayout, differences
 
 PROTOCOL = {
     "minReaderVersion": 3,
@@ -27,12 +27,12 @@ def marked(name: str, key: str, value: Any) -> dict[str, Any]:
     return {**column(name), "metadata": {key: value}}
 
 
-def shape(
+def layout(
     *columns: dict[str, Any],
     partitions: tuple[str, ...] = (),
     features: tuple[str, ...] = (),
     **properties: str,
-) -> TableShape:
+) -> TableLayout:
     protocol = {"protocol": {**PROTOCOL, "writerFeatures": [*features]}}
     schema = json.dumps({"type": "struct", "fields": [*columns]})
     configuration = {f"delta.{key.replace('__', '.')}": value for key, value in properties.items()}
@@ -41,21 +41,21 @@ def shape(
         "partitionColumns": [*partitions],
         "configuration": configuration,
     }
-    return TableShape.read(json.dumps(protocol), json.dumps({"metaData": table}))
+    return TableLayout.read(json.dumps(protocol), json.dumps({"metaData": table}))
 
 
-BEFORE = shape(
+BEFORE = layout(
     column("id"), column("name", "string", False), partitions=("id",), constraints__cheap="id < 9"
 )
 
 
 def test_a_shape_is_read_back() -> None:
-    assert TableShape.from_json(json.loads(json.dumps(BEFORE.to_json()))) == BEFORE
+    assert TableLayout.from_json(json.loads(json.dumps(BEFORE.to_json()))) == BEFORE
 
 
-def same(*more: dict[str, Any], **properties: str) -> TableShape:
+def same(*more: dict[str, Any], **properties: str) -> TableLayout:
     constraints: dict[str, Any] = {"constraints__cheap": "id < 9", **properties}
-    return shape(
+    return layout(
         column("id"), column("name", "string", False), *more, partitions=("id",), **constraints
     )
 
@@ -66,15 +66,15 @@ def same(*more: dict[str, Any], **properties: str) -> TableShape:
         BEFORE,
         same(column("note", "string")),
         same(logRetentionDuration="interval 9 days"),
-        shape(column("id", comment="new"), column("name", "string"), partitions=("id",), constraints__cheap="id < 9"),  # noqa: E501
-        shape(
+        layout(column("id", comment="new"), column("name", "string"), partitions=("id",), constraints__cheap="id < 9"),  # noqa: E501
+        layout(
             column("name", "string", False), column("id"), partitions=("id",), features=("rowTracking",),  # noqa: E501
             constraints__cheap="id < 9",
         ),
     ],
     ids=["nothing", "nullable column", "property", "comment, nullable", "order, feature"],
 )  # fmt: skip
-def test_the_files_still_fit_after(now: TableShape) -> None:
+def test_the_files_still_fit_after(now: TableLayout) -> None:
     assert differences(BEFORE, now) == []
 
 
@@ -82,7 +82,7 @@ def test_the_files_still_fit_after(now: TableShape) -> None:
     ("now", "named"),
     [
         (
-            shape(column("id"), partitions=("id",), constraints__cheap="id < 9"),
+            layout(column("id"), partitions=("id",), constraints__cheap="id < 9"),
             "'name' was dropped",
         ),
         (same(column("note", "string", False)), "'note' was added"),
@@ -93,46 +93,46 @@ def test_the_files_still_fit_after(now: TableShape) -> None:
         (same(columnMapping__mode="name"), "delta.columnMapping.mode"),
         (same(enableIcebergCompatV2="true"), "enableIcebergCompatV2"),
         (
-            shape(column("id"), column("name", "string", False), constraints__cheap="id < 9"),
+            layout(column("id"), column("name", "string", False), constraints__cheap="id < 9"),
             "partition columns",
         ),
         (
-            shape(column("id", "string"), column("name", "string", False), partitions=("id",)),
+            layout(column("id", "string"), column("name", "string", False), partitions=("id",)),
             "'id' was long and is string",
         ),
         (
-            shape(column("id", nullable=False), column("name", "string", False)),
+            layout(column("id", nullable=False), column("name", "string", False)),
             "'id' was nullable and is not",
         ),
         (
-            shape(marked("id", "delta.columnMapping.physicalName", "x")),
+            layout(marked("id", "delta.columnMapping.physicalName", "x")),
             "'id' has other column metadata",
         ),
     ],
 )
-def test_the_files_do_not_fit_after(now: TableShape, named: str) -> None:
+def test_the_files_do_not_fit_after(now: TableLayout, named: str) -> None:
     assert any(named in reason for reason in differences(BEFORE, now)), differences(BEFORE, now)
 
 
 def test_a_dropped_feature_is_a_change() -> None:
-    before, now = shape(column("id"), features=("rowTracking",)), shape(column("id"))
+    before, now = layout(column("id"), features=("rowTracking",)), layout(column("id"))
     assert differences(before, now) == ["table features ['rowTracking'] were dropped"]
 
 
 def test_what_is_not_known_is_refused_by_name() -> None:
-    assert refusals(shape(column("id"), features=("rowTracking", "clustering"))) == []
-    assert refusals(shape(column("id"), features=("newThing",))) == [
+    assert refusals(layout(column("id"), features=("rowTracking", "clustering"))) == []
+    assert refusals(layout(column("id"), features=("newThing",))) == [
         "table feature 'newThing' is not supported"
     ]
     [identity] = refusals(
-        shape(marked("n", "delta.identity.start", 1), features=("identityColumns",))
+        layout(marked("n", "delta.identity.start", 1), features=("identityColumns",))
     )
     assert "'n' is an identity column" in identity
-    [varchar] = refusals(shape(column("s", "string", __CHAR_VARCHAR_TYPE_STRING="varchar(5)")))
+    [varchar] = refusals(layout(column("s", "string", __CHAR_VARCHAR_TYPE_STRING="varchar(5)")))
     assert "'s' is varchar(5)" in varchar
 
 
 def test_a_protocol_from_before_table_features_names_none() -> None:
     protocol = json.dumps({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}})
     metadata = json.dumps({"metaData": {"schemaString": '{"type":"struct","fields":[]}'}})
-    assert TableShape.read(protocol, metadata) == TableShape((), (), (), {})
+    assert TableLayout.read(protocol, metadata) == TableLayout((), (), (), {})

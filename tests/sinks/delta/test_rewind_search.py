@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from twophase.ids import Attempt, TransactionId
-from twophase.sinks.common.kept import Kept
-from twophase.sinks.delta.log_search import LogSearch, UnprovenError
+from twophase.sinks.common.rewind_point import RewindPoint
 from twophase.sinks.delta.names import Owner, data_prefix, piece_of
+from twophase.sinks.delta.rewind import LogSearch, UnprovenError
 from twophase.testing.harness import JOB, LINEAGE, OTHER_LINEAGE, SINK
 
 OWNER = Owner(JOB, SINK)
@@ -70,7 +70,7 @@ def added(
     """The paths of the files to remove."""
     snapshot: Any = SimpleNamespace(version=max(log.commits), retention_ms=retention_ms)
     any_log: Any = log
-    search = LogSearch(OWNER, any_log, Kept(keep))
+    search = LogSearch(OWNER, any_log, RewindPoint(keep))
     lines = search.added(snapshot, {LINEAGE: 9} if ahead is None else ahead)
     return [json.loads(line)["add"]["path"] for line in lines]
 

@@ -38,12 +38,12 @@ class _Purpose:
     again: str
 
 
-_WITHDRAWAL = _Purpose(
+_MOVE_BACK = _Purpose(
     why="A piece is lost, and its files are taken out of the table",
     until_now="None of them was moved.",
     again="start the job again: it reports what is lost",
 )
-_QUESTION = _Purpose(
+_UNFINISHED = _Purpose(
     why="A piece has no manifest, and only a table without files of it proves that "
     "it was never pre-committed",
     until_now="Nothing was written.",
@@ -51,7 +51,7 @@ _QUESTION = _Purpose(
 )
 
 
-def withdraw(table: Table, piece: Committable, folder: Path, manifest: Manifest | None) -> None:
+def move_back(table: Table, piece: Committable, folder: Path, manifest: Manifest | None) -> None:
     """Move all files of a lost piece back to where they were staged, or none of them.
 
     Args:
@@ -68,9 +68,9 @@ def withdraw(table: Table, piece: Committable, folder: Path, manifest: Manifest 
     found = find(table, piece)
     for number, path in found.items():
         if os.path.lexists(folder / str(number)):
-            raise _stop(table, path, "exists twice: in the table and staged", _WITHDRAWAL)
+            raise _stop(table, path, "exists twice: in the table and staged", _MOVE_BACK)
         if manifest is not None and not _is_listed(path, number, manifest):
-            raise _stop(table, path, "is not the file that was pre-committed", _WITHDRAWAL)
+            raise _stop(table, path, "is not the file that was pre-committed", _MOVE_BACK)
     if found and manifest is None:
         folder.mkdir(mode=0o700, exist_ok=True)
     for number, path in found.items():
@@ -86,7 +86,7 @@ def find(table: Table, piece: Committable) -> Mapping[int, Path]:
         StopJobError: one is no plain file, exists twice, or only shares the prefix of the piece's
             names; or a link or a folder cannot be searched, which no retry mends.
     """
-    with _searching(table, _WITHDRAWAL):
+    with _searching(table, _MOVE_BACK):
         return _find(table, piece)
 
 
@@ -97,8 +97,8 @@ def has_files(table: Table, piece: Committable) -> bool:
         StopJobError: none was found before a folder that is a link, which is not followed, or one
             that cannot be searched.
     """
-    with _searching(table, _QUESTION):
-        return any(_named(table, file_prefix(piece.transaction, piece.subtask), _QUESTION))
+    with _searching(table, _UNFINISHED):
+        return any(_named(table, file_prefix(piece.transaction, piece.subtask), _UNFINISHED))
 
 
 @contextmanager
@@ -117,20 +117,20 @@ def _searching(table: Table, purpose: _Purpose) -> Iterator[None]:
 
 def _find(table: Table, piece: Committable) -> Mapping[int, Path]:
     found: dict[int, Path] = {}
-    for path in _named(table, file_prefix(piece.transaction, piece.subtask), _WITHDRAWAL):
+    for path in _named(table, file_prefix(piece.transaction, piece.subtask), _MOVE_BACK):
         if path.is_symlink() or not path.is_file():
-            raise _stop(table, path, "is no plain file", _WITHDRAWAL)
+            raise _stop(table, path, "is no plain file", _MOVE_BACK)
         number = path.name.removesuffix(table.format.suffix).rpartition("-")[2]
         if not number.isdecimal() or path.name != file_name(
             piece.transaction, piece.subtask, int(number), table.format.suffix
         ):
-            raise _stop(table, path, "is not the name of one of our files", _WITHDRAWAL)
+            raise _stop(table, path, "is not the name of one of our files", _MOVE_BACK)
         if int(number) in found:
             raise _stop(
                 table,
                 path,
                 f"exists twice: also in {_folder(table, found[int(number)])}",
-                _WITHDRAWAL,
+                _MOVE_BACK,
             )
         found[int(number)] = path
     return found

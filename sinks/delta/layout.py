@@ -23,7 +23,7 @@ Field = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class TableShape:
+class TableLayout:
     """The shape of a table.
 
     Attributes:
@@ -80,7 +80,7 @@ class TableShape:
         return [field["name"] for field in self.fields if _GENERATION in field["metadata"]]
 
 
-def differences(written: TableShape, now: TableShape) -> list[str]:
+def differences(written: TableLayout, now: TableLayout) -> list[str]:
     """Return why files written for one shape do not fit another; empty if they do."""
     found = [*_field_differences(written, now)]
     if written.partition_columns != now.partition_columns:
@@ -98,7 +98,7 @@ def differences(written: TableShape, now: TableShape) -> list[str]:
     return found
 
 
-def _field_differences(written: TableShape, now: TableShape) -> list[str]:
+def _field_differences(written: TableLayout, now: TableLayout) -> list[str]:
     found = []
     before = {field["name"]: field for field in written.fields}
     after = {field["name"]: field for field in now.fields}

@@ -32,7 +32,7 @@ from twophase.sinks.common.staging.staging_area import ABORTED, STAGED, piece, r
 _CLAIMED = "~claimed"
 
 
-class SetAside:
+class AbortedPieces:
     """Pieces that one abort sets aside.
 
     Args:
@@ -43,10 +43,10 @@ class SetAside:
         self._stage = stage
         self._folders: list[Path] = []
 
-    def add(self, name: PieceName) -> None:
+    def hide(self, name: PieceName) -> None:
         """Set a piece aside if it is there: staged, or set aside by another abort."""
         (self._stage / ABORTED).mkdir(mode=0o700, exist_ok=True)
-        for folder in places(self._stage, name):
+        for folder in folders_of(self._stage, name):
             own = _new_name(self._stage, str(name))
             with suppress(FileNotFoundError):  # committed, aborted or taken back in between
                 rename_new(folder, own)
@@ -63,7 +63,7 @@ class SetAside:
             self._folders[number] = claimed
         return True
 
-    def take_back(self) -> None:
+    def restage(self) -> None:
         """Stage all pieces again that are still set aside, even if one of them fails.
 
         Raises:
@@ -72,7 +72,7 @@ class SetAside:
         errors: list[OSError] = []
         while self._folders:
             try:
-                _stage_again(self._stage, self._folders.pop())
+                _restage_folder(self._stage, self._folders.pop())
             except OSError as error:
                 errors.append(error)
         if errors:
@@ -86,23 +86,23 @@ class SetAside:
             remove(folder)
 
 
-def places(stage: Path, name: PieceName) -> Sequence[Path]:
+def folders_of(stage: Path, name: PieceName) -> Sequence[Path]:
     """Return the folders that an uncommitted piece may be in: staged, then set aside.
 
     It is set aside in several if a driver died while it took the piece back.
     """
-    return stage / STAGED / str(name), *_asides(stage, name)
+    return stage / STAGED / str(name), *_hidden(stage, name)
 
 
-def take_back(stage: Path, name: PieceName) -> bool:
+def restage(stage: Path, name: PieceName) -> bool:
     """Stage a piece again that an abort has set aside and not claimed; True if there was one."""
-    found = [folder for folder in _asides(stage, name) if not folder.name.endswith(_CLAIMED)]
+    found = [folder for folder in _hidden(stage, name) if not folder.name.endswith(_CLAIMED)]
     for folder in found:
-        _stage_again(stage, folder)
+        _restage_folder(stage, folder)
     return bool(found)
 
 
-def _asides(stage: Path, name: PieceName) -> Sequence[Path]:
+def _hidden(stage: Path, name: PieceName) -> Sequence[Path]:
     folder = stage / ABORTED
     with suppress(FileNotFoundError):
         return [folder / entry for entry in sorted(os.listdir(folder)) if piece(entry) == str(name)]
@@ -113,7 +113,7 @@ def _new_name(stage: Path, name: str) -> Path:
     return stage / ABORTED / f"{name}~{uuid.uuid4().hex}"
 
 
-def _stage_again(stage: Path, folder: Path) -> None:
+def _restage_folder(stage: Path, folder: Path) -> None:
     """Rename a folder to where it was staged, or move its files into the folder that is there."""
     name = piece(folder.name)
     staged = stage / STAGED / name
