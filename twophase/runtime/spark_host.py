@@ -56,7 +56,7 @@ class JobDescription:
 
 
 class SparkHost:
-    """See `twophase.engine.host.Host`.
+    """See `twophase.engine.host.QueryHost`.
 
     Args:
         description: of the job.
@@ -157,7 +157,7 @@ class SparkHost:
     def start(
         self, coordinator: CheckpointCoordinator, folder: SparkFolder, handle: Handle
     ) -> SparkQuery:
-        """See `Host.start`."""
+        """See `QueryHost.start`."""
         job = self._description
         handler = ForeachBatch(
             coordinator, job.sinks, folder, self._shared, handle, self._plan, self._observers
@@ -171,7 +171,7 @@ class SparkHost:
         return SparkQuery(self.query, handler, job.name)
 
     def failed(self, error: BaseException) -> BaseException:
-        """See `Host.failed`."""
+        """See `QueryHost.failed`."""
         if self._is_lost():
             return SparkLostError(
                 f"Job {self._description.name!r}: its Spark application has ended: {error}.",
@@ -180,6 +180,10 @@ class SparkHost:
         if isinstance(error, TwoPhaseError):
             return error
         return errors.from_text(str(error)) or failure(error)
+
+    def close(self) -> None:
+        """See `QueryHost.close`."""
+        self.groups.close()
 
     def _is_lost(self) -> bool:
         try:
