@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -55,6 +55,8 @@ class HiveSink(StagedSink):
     Args:
         options: `table`, and any other option by its name.
     """
+
+    needs_spark: ClassVar[bool] = True
 
     def __init__(self, **options: Any) -> None:
         super().__init__()
