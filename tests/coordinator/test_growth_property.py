@@ -31,6 +31,7 @@ from harness.interleaving import (
 from harness.memory_driver import JOB, SCHEMA, offsets, restoring
 from twophase.coordinator.checkpoint_completion import _SUBSUME_SINKS_EVERY
 from twophase.coordinator.pending import PendingCheckpoint
+from twophase.protocol.sink import OpenArrowSink, SinkContext
 from twophase.sinks.file.sink import FileSink
 from twophase.state.storage import NO_CRASH_POINTS, CrashPoints
 from twophase.state.store import _FOLD_AT
@@ -86,19 +87,14 @@ def _die(*_: object) -> None:
     raise Crash
 
 
-class MortalFileSink(FileSink):
-    """Its driver may die before and after each call."""
-
-    def __init__(self, path: Path, steps: Steps) -> None:
-        super().__init__(path=str(path))
-        self._steps = steps
-
-    history = between_steps(FileSink.history)
-    fence = between_steps(FileSink.fence)
-    commit = between_steps(FileSink.commit)
-    abort = between_steps(FileSink.abort)
-    in_doubt = between_steps(FileSink.in_doubt)
-    subsume = between_steps(FileSink.subsume)
+def mortal_file_sink(path: Path, steps: Steps) -> OpenArrowSink:
+    """Open a sink whose driver may die before and after each call."""
+    sink = FileSink(path=str(path)).open(SinkContext(JOB, FILES, SCHEMA, 2))
+    kind = type(sink)
+    calls = ("history", "fence", "commit", "abort", "in_doubt", "subsume")
+    stepping = {name: between_steps(getattr(kind, name)) for name in calls}
+    sink.__class__ = type(f"Mortal{kind.__name__}", (kind,), {**stepping, "_steps": steps})
+    return sink
 
 
 class Listener:
@@ -130,7 +126,7 @@ class MortalDriver(SteppingDriver):
     base: dict[str, int]
 
     def other_sinks(self, folder: Path) -> dict[str, Any]:
-        return {FILES: MortalFileSink(folder.parent / FILES, self.steps)}
+        return {FILES: mortal_file_sink(folder.parent / FILES, self.steps)}
 
     def doom(self, random: Random) -> None:
         """Decide where it dies."""
@@ -175,9 +171,8 @@ class MortalDriver(SteppingDriver):
         """The same rows, as numbers."""
         pieces = []
         for index in range(PIECES):
-            writer = self.sinks[FILES].writer(
-                pending.transaction(FILES), self.subtask(index, pending.attempt)
-            )
+            subtask = self.subtask(index, pending.attempt)
+            writer = self.sinks[FILES].writers()(pending.transaction(FILES), subtask)
             writer.write(pa.RecordBatch.from_pylist([{"id": PIECES * rows + index}], schema=SCHEMA))
             pieces.append(writer.pre_commit())
         pending.acknowledge(FILES, [piece for piece in pieces if piece])
