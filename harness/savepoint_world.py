@@ -18,14 +18,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from harness.memory_driver import JOB, SCHEMA, Driver, ManualClock
+from harness.memory_driver import (
+    JOB,
+    SCHEMA,
+    Driver,
+    ManualClock,
+    open_sinks,
+)
 from twophase import failpoints
 from twophase.config import JobOptions
 from twophase.coordinator.coordinator import Replay
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.coordinator.savepoint_finish import finish_savepoint
 from twophase.events import Event
-from twophase.protocol.sink import ArrowSink, SinkContext
+from twophase.protocol.sink import ArrowSink
 from twophase.runtime.abandoned_folders import delete_abandoned
 from twophase.runtime.claimed_savepoint import ClaimedSavepoint
 from twophase.runtime.lineage_start import LineageStart
@@ -115,8 +121,11 @@ class World:
             storage=LocalStorage(self.root / folder),
             states=states,
             sinks=driver.sinks,
-            sink_context=lambda name: SinkContext(job, name, self.schema, 2),
-            description=SimpleNamespace(options=coordinator.context.options, functions={}),
+            description=SimpleNamespace(
+                options=coordinator.context.options,
+                functions={},
+                sinks={name: SimpleNamespace(sink=self.sink(name)) for name in self.sinks},
+            ),
         )
         start = LineageStart(parts, Plan(stateful=True, keeps_state=True))
         try:
@@ -150,7 +159,7 @@ class World:
         finish_savepoint(context, verified(JOB, str(path)), LocalStorage(path))
 
     def _driver(self, folder: str, options: Mapping[str, Any], job: str = JOB) -> Driver:
-        sinks: Any = {name: self.sink(name) for name in self.sinks}
+        sinks = open_sinks({name: self.sink(name) for name in self.sinks}, job, self.schema)
         location = {"checkpointLocation": str(self.root / folder)}
         parsed = JobOptions.parse({**location, **options}, job)
         claimed = ClaimedSavepoint(job, LocalStorage(self.root / folder), parsed)
@@ -167,7 +176,7 @@ class World:
         return driver
 
     def sink(self, name: str) -> ArrowSink:
-        """A new sink of a name."""
+        """A sink of a name, as a job declares it."""
         return FolderSink(self.root / name)
 
     def _batch(self, driver: Driver, spark: SparkFolder, number: int) -> None:

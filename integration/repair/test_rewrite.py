@@ -99,11 +99,9 @@ class Job:
     @contextmanager
     def repairing(self) -> Iterator[RewriteRepair]:
         job = self.describe().build()
-        job.open_sinks()
-        described = job.description
-        sinks = {name: entry.sink for name, entry in described.sinks.items()}
+        sinks, described = job.open_sinks(), job.description
         storage = LocalStorage(self.root / "job")
-        reread = KafkaReread(job.name, described.frame, described.sinks, storage)
+        reread = KafkaReread(job.name, described.frame, described.sinks, sinks, storage)
         yield RewriteRepair(
             JobContext(job.name, storage, sinks, described.options, Observers(), SystemClock()),
             reread,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from twophase.errors import ConfigError, RestoreRefusedError
 from twophase.ids import Attempt
@@ -32,6 +32,8 @@ class HiveSink(ArrowSink):
     Args:
         options: `table`, and any other option by its name.
     """
+
+    needs_spark: ClassVar[bool] = True
 
     def __init__(self, **options: Any) -> None:
         self._options = HiveOptions.parse(options, "HiveSink")

@@ -16,7 +16,16 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from harness.memory_driver import JOB, SCHEMA, Driver, completed_of, decided, offsets, restoring
+from harness.memory_driver import (
+    JOB,
+    SCHEMA,
+    Driver,
+    completed_of,
+    decided,
+    offsets,
+    open_sinks,
+    restoring,
+)
 from tests.state.conftest import snapshot
 from twophase.cli.main import main
 from twophase.coordinator.pending import PendingCheckpoint
@@ -37,12 +46,13 @@ class Files:
         return self.root / "job"
 
     def driver(self) -> Driver:
-        sinks = {
-            name: FileSink(path=str(self.root / name), format="json") for name in ("facts", "lake")
-        }
+        names = ("facts", "lake")
+        sinks = open_sinks(
+            {name: FileSink(path=str(self.root / name), format="json") for name in names}
+        )
         for sink in sinks.values():
             self.left.callback(sink.close)
-        return Driver(self.folder, {}, sinks=sinks)  # type: ignore[arg-type]
+        return Driver(self.folder, {}, sinks=sinks)
 
     def restored(self) -> Driver:
         """After checkpoint 0, a driver that goes on in a lineage of its own."""
@@ -171,9 +181,8 @@ def test_pieces_of_several_lineages_are_shown_with_theirs(files: Files) -> None:
     lake, lineage = driver.sinks["lake"], driver.coordinator.lineage
     [old] = lineage.ancestors
     attempt = Attempt(driver.coordinator.generation, 99)
-    writer = lake.writer(
-        TransactionId(JOB, old, 7, attempt, "lake", offsets(7).hash), Subtask(0, 900)
-    )
+    transaction = TransactionId(JOB, old, 7, attempt, "lake", offsets(7).hash)
+    writer = lake.writers()(transaction, Subtask(0, 900))
     writer.write(pa.RecordBatch.from_pylist([{"id": 70}], schema=SCHEMA))
     writer.pre_commit()
     code, output = files.adopt()

@@ -31,7 +31,7 @@ from twophase.coordinator.context import JobContext
 from twophase.errors import StopJobError
 from twophase.events import Observers
 from twophase.ids import Subtask, TransactionId
-from twophase.protocol.sink import CommitRequest, SinkContext
+from twophase.protocol.sink import CommitRequest, OpenArrowSink, SinkContext
 from twophase.sinks.file.sink import FileSink
 from twophase.state.storage import LocalStorage
 from twophase.testing.memory import MemoryTarget, OpenMemorySink

@@ -31,6 +31,7 @@ from twophase.runtime.restart import restart_policy
 from twophase.runtime.restore import load_restore
 from twophase.runtime.savepoint_restore import Plan
 from twophase.runtime.savepoints import SavepointMaker
+from twophase.sinks.mysql.open_sink import OpenMySqlSink
 from twophase.sinks.mysql.sink import MySqlSink
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.entries import Lineage
@@ -70,16 +71,27 @@ class SimulatedClock:
 
 
 class WatchedSink(MySqlSink):
-    """The real sink; what it returns is reported to the oracle."""
+    """The real sink; what it returns when it is open is reported to the oracle."""
 
     def __init__(self, world: World, **options: Any) -> None:
         super().__init__(**options)
         self._world = world
 
+    def open(self, context: SinkContext) -> OpenWatchedSink:
+        return OpenWatchedSink(self._world, super().open(context))
+
+
+class OpenWatchedSink(OpenMySqlSink):
+    """The same, open."""
+
+    def __init__(self, world: World, opened: OpenMySqlSink) -> None:
+        vars(self).update(vars(opened))
+        self._world = world
+
     @property
     def hash(self) -> str:
         """What stands for the sink in an xid."""
-        return self._bound().owner.sink_hash
+        return self._owner.sink_hash
 
     def history(self) -> SinkHistory:
         found = super().history()
@@ -109,8 +121,7 @@ class WatchedSink(MySqlSink):
 
     def rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
         """As a sink without transactions does it: the rows go, then their proofs."""
-        owner = self._bound().owner
-        mine = (owner.job, owner.sink)
+        mine = (self._owner.job, self._owner.sink)
         take_back(self._world, self.hash, mine, keep, (attempt.generation, attempt.counter))
 
 
@@ -192,7 +203,8 @@ class Driver:
         self._world = world
         self._goal = goal
         self._options = job_options(world, folder, restore_path)
-        self._sinks = watched_sinks(world)
+        self._declared = watched_sinks(world)
+        self._sinks: dict[str, OpenWatchedSink] = {}
         self._coordinator: CheckpointCoordinator | None = None
         self._lineage_start: LineageStart | None = None
         self._tell: Observer
@@ -229,9 +241,9 @@ class Driver:
     def _live(self) -> None:
         """Steps 2 to 7. A failure of the first start ends the process, as in the real job."""
         storage = LocalStorage(self._options.checkpoint_location)
-        for name, sink in self._sinks.items():
+        for name, sink in self._declared.items():
             options = self._world.options
-            sink.open(
+            self._sinks[name] = sink.open(
                 SinkContext(
                     JOB, name, SCHEMA, options.writers, max_concurrent=options.max_concurrent
                 )
@@ -392,7 +404,8 @@ class Driver:
     def _load_restore(self, storage: LocalStorage) -> Restore | None:
         states, options = SourceStates(same=not self._world.reads_other_sources), self._options
         if self._world.options.world in WITH_SAVEPOINTS:
-            described = SimpleNamespace(options=options, functions={})
+            declared = {name: SimpleNamespace(sink=one) for name, one in self._declared.items()}
+            described = SimpleNamespace(options=options, functions={}, sinks=declared)
             parts: Any = SimpleNamespace(
                 name=JOB, storage=storage, states=states, description=described, sinks=self._sinks
             )

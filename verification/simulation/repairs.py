@@ -22,7 +22,7 @@ from twophase.errors import StopJobError
 from twophase.events import Observers
 from twophase.ids import TransactionId
 from twophase.protocol.committable import Committable
-from twophase.protocol.sink import ArrowSink, SinkContext
+from twophase.protocol.sink import OpenArrowSink, SinkContext
 from twophase.state.entries import Note
 from twophase.state.storage import LocalStorage
 from verification.simulation.decisions import Piece
@@ -111,7 +111,7 @@ class Repair:
         self.error: Exception | None = None
         self.done = False
         self._world = world
-        self._sinks = watched_sinks(world)
+        self._sinks: dict[str, OpenArrowSink] = {}
         world.oracle.folders[self.process] = folder
 
     def run(self) -> None:
@@ -128,11 +128,13 @@ class Repair:
 
     def _open(self) -> None:
         options = self._world.options
-        for name, sink in self._sinks.items():
-            context = SinkContext(
-                JOB, name, SCHEMA, options.writers, max_concurrent=options.max_concurrent
+        schema = SCHEMA if self.command.verb == REWRITE else None
+        for name, sink in watched_sinks(self._world).items():
+            self._sinks[name] = sink.open(
+                SinkContext(
+                    JOB, name, schema, options.writers, max_concurrent=options.max_concurrent
+                )
             )
-            (sink.open if self.command.verb == REWRITE else sink.open_for_repair)(context)
 
     def _carry_out(self) -> None:
         world, command = self._world, self.command
@@ -251,7 +253,9 @@ class Operator:
 class _Reread:
     """Stands for `twophase.runtime.rewrite.KafkaReread`."""
 
-    def __init__(self, executors: Executors, sinks: Mapping[str, ArrowSink], world: World) -> None:
+    def __init__(
+        self, executors: Executors, sinks: Mapping[str, OpenArrowSink], world: World
+    ) -> None:
         self._executors = executors
         self._sinks = sinks
         self._world = world

@@ -179,12 +179,11 @@ class Tool:
             self.process.kill()
 
     def _finish(self) -> None:
-        world, sinks = self._world, watched_sinks(self._world)
-        for name, sink in sinks.items():
-            most = world.options.max_concurrent
-            sink.open_for_repair(
-                SinkContext(JOB, name, SCHEMA, world.options.writers, max_concurrent=most)
-            )
+        world = self._world
+        sinks = {
+            name: sink.open(SinkContext(JOB, name, None, parallelism=0))
+            for name, sink in watched_sinks(world).items()
+        }
         options = job_options(world, self.folder)
         started = Started(JOB, self.folder, tuple(sinks), restores=False)
         observers = Observers(world.telling.begin(self.process, started))
@@ -195,24 +194,26 @@ class Tool:
 
     def _fork(self) -> None:
         """The start of another job, which writes no rows: they would lie beside the first job's."""
-        world, sinks, options = self._world, watched_sinks(self._world), self._world.options
+        world, declared, options = self._world, watched_sinks(self._world), self._world.options
         name = f"{JOB}-{self.folder.rpartition('/')[2]}"
 
-        def described(sink: str) -> SinkContext:
-            most = options.max_concurrent
-            return SinkContext(name, sink, SCHEMA, options.writers, max_concurrent=most)
-
-        for sink in sinks:
-            sinks[sink].open(described(sink))
+        most = options.max_concurrent
+        sinks = {
+            sink: one.open(SinkContext(name, sink, SCHEMA, options.writers, max_concurrent=most))
+            for sink, one in declared.items()
+        }
         given = job_options(world, self.folder, self._path, FORK)
         storage = LocalStorage(self.folder)
         parts: Any = SimpleNamespace(
             name=name,
             storage=storage,
             states=SourceStates(same=True),
-            description=SimpleNamespace(options=given, functions={}),
+            description=SimpleNamespace(
+                options=given,
+                functions={},
+                sinks={sink: SimpleNamespace(sink=one) for sink, one in declared.items()},
+            ),
             sinks=sinks,
-            sink_context=described,
         )
         start = LineageStart(parts, Begins(stateful=False, keeps_state=False))
         context = JobContext(name, storage, sinks, given, Observers(), self._clock)

@@ -28,7 +28,7 @@ from twophase.events import Observer, SinkAcknowledged
 from twophase.failure_reason import CheckpointFailureReason
 from twophase.ids import TransactionId
 from twophase.protocol.committable import Committable
-from twophase.protocol.sink import ArrowSink
+from twophase.protocol.sink import OpenArrowSink
 from twophase.runtime.writer_task import WriterTask
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.entries import Lineage
@@ -175,7 +175,11 @@ class Executors:
         self._attempts = 0
 
     def pre_commit(
-        self, pending: PendingCheckpoint, sinks: Mapping[str, ArrowSink], chunk: int, tell: Observer
+        self,
+        pending: PendingCheckpoint,
+        sinks: Mapping[str, OpenArrowSink],
+        chunk: int,
+        tell: Observer,
     ) -> None:
         """Let every sink that is asked write a chunk, side by side; return or raise when no task
         of it is known to run.
@@ -191,12 +195,12 @@ class Executors:
         )
 
     def write_again(
-        self, sink: ArrowSink, transaction: TransactionId, parts: Sequence[int], chunk: int
+        self, sink: OpenArrowSink, transaction: TransactionId, parts: Sequence[int], chunk: int
     ) -> Mapping[int, Committable | None]:
         """Let one sink write parts of a chunk again; return what each task has
         pre-committed, by its number.
         """
-        job = _SinkJob(WriterTask(sink, transaction), parts)
+        job = _SinkJob(WriterTask(sink.writers(), transaction), parts)
         self._run([job], chunk)
         return job.results
 
@@ -307,12 +311,12 @@ class _AcknowledgingJob(_SinkJob):
     def __init__(
         self,
         name: str,
-        sink: ArrowSink,
+        sink: OpenArrowSink,
         parts: Sequence[int],
         pending: PendingCheckpoint,
         tell: Observer,
     ) -> None:
-        super().__init__(WriterTask(sink, pending.transaction(name)), parts)
+        super().__init__(WriterTask(sink.writers(), pending.transaction(name)), parts)
         self._name = name
         self._pending = pending
         self._tell = tell
