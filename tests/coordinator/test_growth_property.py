@@ -31,7 +31,8 @@ from harness.interleaving import (
 from harness.memory_driver import JOB, SCHEMA, offsets, restoring
 from twophase.coordinator.checkpoint_completion import _SUBSUME_SINKS_EVERY
 from twophase.coordinator.pending import PendingCheckpoint
-from twophase.protocol.sink import OpenArrowSink, SinkContext
+from twophase.protocol.sink import SinkContext
+from twophase.sinks.common.staging.open_sink import OpenStagedSink
 from twophase.sinks.file.sink import FileSink
 from twophase.state.storage import NO_CRASH_POINTS, CrashPoints
 from twophase.state.store import _FOLD_AT
@@ -87,14 +88,21 @@ def _die(*_: object) -> None:
     raise Crash
 
 
-def mortal_file_sink(path: Path, steps: Steps) -> OpenArrowSink:
-    """Open a sink whose driver may die before and after each call."""
-    sink = FileSink(path=str(path)).open(SinkContext(JOB, FILES, SCHEMA, 2))
-    kind = type(sink)
-    calls = ("history", "fence", "commit", "abort", "in_doubt", "subsume")
-    stepping = {name: between_steps(getattr(kind, name)) for name in calls}
-    sink.__class__ = type(f"Mortal{kind.__name__}", (kind,), {**stepping, "_steps": steps})
-    return sink
+class MortalFileSink(OpenStagedSink):
+    """Its driver may die before and after each call."""
+
+    def __init__(self, path: Path, steps: Steps) -> None:
+        super().__init__(
+            FileSink(path=str(path)).open(SinkContext(JOB, FILES, SCHEMA, parallelism=2)).table
+        )
+        self._steps = steps
+
+    history = between_steps(OpenStagedSink.history)
+    fence = between_steps(OpenStagedSink.fence)
+    commit = between_steps(OpenStagedSink.commit)
+    abort = between_steps(OpenStagedSink.abort)
+    in_doubt = between_steps(OpenStagedSink.in_doubt)
+    subsume = between_steps(OpenStagedSink.subsume)
 
 
 class Listener:
@@ -126,7 +134,7 @@ class MortalDriver(SteppingDriver):
     base: dict[str, int]
 
     def other_sinks(self, folder: Path) -> dict[str, Any]:
-        return {FILES: mortal_file_sink(folder.parent / FILES, self.steps)}
+        return {FILES: MortalFileSink(folder.parent / FILES, self.steps)}
 
     def doom(self, random: Random) -> None:
         """Decide where it dies."""
@@ -171,8 +179,9 @@ class MortalDriver(SteppingDriver):
         """The same rows, as numbers."""
         pieces = []
         for index in range(PIECES):
-            subtask = self.subtask(index, pending.attempt)
-            writer = self.sinks[FILES].writers()(pending.transaction(FILES), subtask)
+            writer = self.sinks[FILES].writers()(
+                pending.transaction(FILES), self.subtask(index, pending.attempt)
+            )
             writer.write(pa.RecordBatch.from_pylist([{"id": PIECES * rows + index}], schema=SCHEMA))
             pieces.append(writer.pre_commit())
         pending.acknowledge(FILES, [piece for piece in pieces if piece])
@@ -296,7 +305,7 @@ def test_whatever_drivers_die_of_everything_stays_small(
     checkpoints: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-    life = Life(tmp_path, Random(checkpoints), monkeypatch)
+    life = Life(tmp_path, Random(checkpoints + 1), monkeypatch)
     while life.done < checkpoints:
         life.go_on(checkpoints)
     assert life.deaths > checkpoints / 20

@@ -591,8 +591,8 @@ def test_a_manifest_of_staged_files_is_what_it_was() -> None:
 
 
 def test_a_table_of_files_goes_on(golden: Path) -> None:
-    sink = FileSink(path=str(golden / "files"), format="json", partition_by=["day"])
-    sink.open(SinkContext("orders", "lake", FIELDS, parallelism=2))
+    declared = FileSink(path=str(golden / "files"), format="json", partition_by=["day"])
+    sink = declared.open(SinkContext("orders", "lake", FIELDS, parallelism=2))
     assert sink.history() == SinkHistory(1, {A: 1})
     assert list(sink.committed_pieces(A, 1)) == ["1.2/0.101"]
     [waiting] = sink.in_doubt()
@@ -626,10 +626,10 @@ def test_the_records_of_a_delta_piece_are_what_they_were() -> None:
     columns: tuple[dict[str, Any], ...] = tuple(
         {"name": name, "type": "string", "nullable": True, "metadata": {}} for name in ("id", "p")
     )
-    shape = TableLayout(columns, ("p",), ("appendOnly",), {"delta.appendOnly": "true"})
+    layout = TableLayout(columns, ("p",), ("appendOnly",), {"delta.appendOnly": "true"})
     assert delta.decode_intent((GOLDEN / "delta/intent").read_bytes()) == intent
     manifest = delta.decode_manifest((GOLDEN / "delta/manifest").read_bytes())
-    assert (manifest.intent, manifest.layout) == (intent, shape)
+    assert (manifest.intent, manifest.layout) == (intent, layout)
     [file] = map(delta.data_file, manifest.actions)
     assert file == delta.DataFile("p=%C3%A4/twophase-x-part-00000.parquet", 9, 3)
 

@@ -335,15 +335,15 @@ def make_stats(root: Path) -> None:
 def make_files(root: Path) -> None:
     """Write `files`: checkpoint 0 is in the mark, 1 in `done`, 2 waits."""
     fields = pa.schema([("id", pa.int64()), ("day", pa.string())])
-    sink = FileSink(path=str(root / "files"), format="json", partition_by=["day"])
-    sink.open(SinkContext(JOB, "lake", fields, parallelism=2))
+    declared = FileSink(path=str(root / "files"), format="json", partition_by=["day"])
+    sink = declared.open(SinkContext(JOB, "lake", fields, parallelism=2))
     sink.fence(Attempt(1, 1))
     for number in range(3):
         transaction = TransactionId(
             JOB, A, number, Attempt(1, 1 + number), "lake", f"{number}f" * 32
         )
         sink.fence(transaction.attempt)
-        writer = sink.writer(transaction, Subtask(0, 100 + number))
+        writer = sink.writers()(transaction, Subtask(0, 100 + number))
         rows = [{"id": number, "day": "2026-08-01"}, {"id": 10 + number, "day": None}]
         writer.write(pa.RecordBatch.from_pylist(rows, schema=fields))
         piece = writer.pre_commit()
@@ -370,7 +370,7 @@ def make_others(root: Path) -> None:
     columns: list[dict[str, Any]] = [
         {"name": name, "type": "string", "nullable": True, "metadata": {}} for name in ("id", "p")
     ]
-    shape = TableLayout(tuple(columns), ("p",), ("appendOnly",), {"delta.appendOnly": "true"})
+    layout = TableLayout(tuple(columns), ("p",), ("appendOnly",), {"delta.appendOnly": "true"})
     add = {
         "path": "p=%C3%A4/twophase-x-part-00000.parquet",
         "size": 9,
@@ -379,7 +379,7 @@ def make_others(root: Path) -> None:
     action = json.dumps({"add": add | {"stats": json.dumps({"numRecords": 3})}}, ensure_ascii=False)
     (root / "delta").mkdir()
     (root / "delta" / "intent").write_bytes(encode_intent(intent))
-    (root / "delta" / "manifest").write_bytes(encode_manifest(Manifest(intent, shape, (action,))))
+    (root / "delta" / "manifest").write_bytes(encode_manifest(Manifest(intent, layout, (action,))))
 
 
 def make_savepoint(root: Path) -> None:
