@@ -205,7 +205,15 @@ def test_operations_knows_every_error_with_its_exit_code(kind: type[TwoPhaseErro
     assert f"| `{kind.__name__}` ({restarts}{kind.exit_code}) |" in page
 
 
-def test_every_decision_is_in_the_list() -> None:
+def test_every_decision_is_in_the_list_once_under_its_title() -> None:
     folder = ROOT / "docs" / "decisions"
-    listed = re.findall(r"\]\((\d{4}-[\w.-]+\.md)\)", (folder / "README.md").read_text())
-    assert listed == sorted(path.name for path in folder.glob("0*.md"))
+    listed = re.findall(
+        r"^\| \[(\d{4})\]\((\1-[\w.-]+\.md)\) \| (.+) \|$",
+        (folder / "README.md").read_text(),
+        flags=re.MULTILINE,
+    )
+    titles = [
+        (path.name[:4], path.name, path.read_text().partition("\n")[0].removeprefix("# ")[6:])
+        for path in sorted(folder.glob("0*.md"))
+    ]
+    assert sorted(listed) == titles
