@@ -156,7 +156,7 @@ class KafkaOptions(Options):
         description="offsets a batch may admit, shared by lag. For a minute after each start the "
         "first batch admits at most 20,000, and each further one three times as many as the one "
         "before, up to this limit "
-        "([0036](decisions/0036-the-first-batches-of-a-start-are-small.md))",
+        "([0038](decisions/0038-what-a-start-has-to-wait-for.md))",
     )
     max_per_partition: int | None = Field(
         default=None,
