@@ -22,9 +22,8 @@ from twophase.ids import Attempt
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import Sink
 from twophase.state.checkpoint import CompletedCheckpoint
-from twophase.state.entries import Decision, Lineage
+from twophase.state.entries import CommittedRecord, Decision, Lineage
 from twophase.state.log import JobLog
-from twophase.state.records import CommittedRecord
 from twophase.state.stats import CheckpointStats
 from twophase.state.store import CompletedCheckpointStore
 

@@ -51,7 +51,6 @@ from twophase.ids import Attempt
 from twophase.protocol.committable import Committable
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.entries import Decision, Lineage
-from twophase.state.records import LineageRecord
 from twophase.state.stats import DeclinedAttempt
 
 _CAUSE_CHARS = 500
@@ -168,9 +167,9 @@ class CheckpointCoordinator:
         """Begin a new lineage, after `recover`. A sink with a new target begins without proofs."""
         sinks = self.context.sinks
         kept = tuple(
-            proof for proof in lineage.proofs or () if not has_moved(proof, sinks.get(proof.sink))
+            proof for proof in lineage.proofs if not has_moved(proof, sinks.get(proof.sink))
         )
-        self.context.log.append(LineageRecord(replace(lineage, proofs=kept)))
+        self.context.log.append(replace(lineage, proofs=kept))
 
     def classify(self, checkpoint: int, offsets: FrozenOffsets) -> Write | Replay:
         """Decide what to do with micro-batch n: write it, or recognise it as decided.

@@ -23,6 +23,7 @@ from twophase.failpoints import failpoint
 from twophase.protocol.record import digest
 from twophase.state import codec
 from twophase.state.checkpoint import CompletedCheckpoint
+from twophase.state.json_values import to_json
 from twophase.state.manifest import COPY_AGAIN, Manifest, SavedFile, decode_manifest
 from twophase.state.storage import AlreadyExistsError, Storage, UnclearOutcomeError
 from twophase.state.store import decode_body
@@ -105,7 +106,7 @@ class SavepointWriter:
             **fields,
         )
         failpoint("S03")
-        self._storage.create(MANIFEST, codec.encode(KINDS[MANIFEST], manifest.to_json()))
+        self._storage.create(MANIFEST, codec.encode(KINDS[MANIFEST], to_json(manifest)))
         failpoint("S04")
         return manifest
 

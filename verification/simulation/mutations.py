@@ -56,9 +56,8 @@ from twophase.sinks.mysql.sink import MySqlSink
 from twophase.state import log, storage, store
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import Released, Rewrite
-from twophase.state.history import History
+from twophase.state.history import History, SubsumedRecord
 from twophase.state.log import JobLog
-from twophase.state.records import ReleasedRecord, SubsumedRecord
 from twophase.state.storage import LocalStorage
 from twophase.state.store import CompletedCheckpointStore
 from verification.simulation.options import Mishap, Options
@@ -315,7 +314,7 @@ def _release_uncommitted(context: Any, attempts: Any, closer: Any) -> bool:
         return False
     closer.close_below(Attempt(attempts.generation, attempts.counter + 1))
     with mock.patch.object(History, "_check_released", _nothing):
-        context.log.append(ReleasedRecord(Released(newest.lineage, newest.checkpoint, 0)))
+        context.log.append(Released(newest.lineage, newest.checkpoint, 0))
     return True
 
 
