@@ -22,16 +22,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from twophase.config import CheckpointMode
-from twophase.coordinator.attempt import AttemptSequence, CheckpointAttempt, Snapshot
-from twophase.coordinator.attempt_closing import AttemptCloser
+from twophase.coordinator.attempt import CheckpointAttempt, Snapshot, TriggerGate
 from twophase.coordinator.commit_queue import CommitQueue, Spawn, plain_thread
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.coordinator.proofs import has_moved
-from twophase.coordinator.recovery import DriverRecovery
+from twophase.coordinator.recovery import AttemptCloser, DriverRecovery
 from twophase.coordinator.recovery_steps import Restore, commit_decided
 from twophase.coordinator.state_machine import Action, Signal
-from twophase.coordinator.trigger_gate import TriggerGate
 from twophase.coordinator.validation import SinkValidation
 from twophase.errors import (
     CheckpointMissingError,
@@ -47,7 +45,7 @@ from twophase.events import (
 )
 from twophase.failpoints import failpoint
 from twophase.failure_reason import CheckpointFailureReason
-from twophase.ids import Attempt
+from twophase.ids import Attempt, AttemptSequence
 from twophase.protocol.committable import Committable
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.entries import Decision, Lineage

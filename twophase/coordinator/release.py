@@ -10,12 +10,11 @@ lineage.
 
 from __future__ import annotations
 
-from twophase.coordinator.attempt import AttemptSequence
-from twophase.coordinator.attempt_closing import AttemptCloser
 from twophase.coordinator.context import JobContext
+from twophase.coordinator.recovery import AttemptCloser
 from twophase.events import CheckpointsReleased
 from twophase.failpoints import failpoint
-from twophase.ids import Attempt
+from twophase.ids import Attempt, AttemptSequence
 from twophase.state.entries import Released
 
 

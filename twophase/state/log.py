@@ -25,7 +25,6 @@ from twophase.state.history import (
     record_from_json,
     record_to_json,
 )
-from twophase.state.newer import is_newer_file
 from twophase.state.storage import (
     DECISION_CRASH_POINTS,
     NO_CRASH_POINTS,
@@ -179,7 +178,7 @@ class JobLog:
         with self.lock:
             first, last = self._first, self._last
         for sequence in self._sequences():
-            if sequence < first and not is_newer_file(self._storage, _name(sequence)):
+            if sequence < first and not self._storage.is_newer(_name(sequence)):
                 self._storage.delete(_name(sequence))
                 failpoint("C17")
         self._storage.delete_temporary(

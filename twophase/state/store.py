@@ -20,7 +20,6 @@ from twophase.state.entries import AcceptedLoss, Decision
 from twophase.state.history import History
 from twophase.state.json_values import from_json, to_json
 from twophase.state.log import JobLog
-from twophase.state.newer import is_newer_file
 from twophase.state.state_files import delete_state_files, read_states, write_states
 from twophase.state.storage import Storage
 
@@ -207,7 +206,7 @@ class CompletedCheckpointStore:
         self._delete(Decision(lineage, checkpoint, attempt, "", "").folder)
 
     def _delete(self, folder: str) -> None:
-        if is_newer_file(self._storage, f"{folder}/{_BODY}"):
+        if self._storage.is_newer(f"{folder}/{_BODY}"):
             return
         self._storage.delete(f"{folder}/{_BODY}")
         self._storage.delete(folder)

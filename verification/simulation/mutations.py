@@ -21,7 +21,6 @@ import pymysql
 from twophase.config import SinkAhead
 from twophase.coordinator import (
     accept_loss,
-    attempt_closing,
     coordinator,
     recovery,
     release,
@@ -31,14 +30,13 @@ from twophase.coordinator import (
 )
 from twophase.coordinator.adopt import AdoptionRepair
 from twophase.coordinator.adoption_plan import AdoptionPlanner
-from twophase.coordinator.attempt_closing import AttemptCloser, Closed
 from twophase.coordinator.checkpoint_completion import CheckpointCompleter
 from twophase.coordinator.commit_loop import CommitLoop
 from twophase.coordinator.commit_queue import CommitQueue
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.lineage_order import LineageOrder
 from twophase.coordinator.orphans import Orphans, PieceKey, pieces_of
-from twophase.coordinator.recovery import DriverRecovery
+from twophase.coordinator.recovery import AttemptCloser, Closed, DriverRecovery
 from twophase.coordinator.sink_decisions import SinkDecisions
 from twophase.coordinator.validation import check_restore
 from twophase.errors import DeclinedError, FencedError, TargetUnreachableError
@@ -504,7 +502,7 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
     ),
     "orphans are aborted without asking the other sinks": (
         COPIED,
-        [(attempt_closing, "Orphans", _orphans_without_asking)],
+        [(recovery, "Orphans", _orphans_without_asking)],
     ),
     "a commit does not require its predecessor": (
         RESTORED_TARGET,
