@@ -79,7 +79,7 @@ CORE = (
     "twophase.config",
     "twophase.events",
     "twophase.protocol.sink",
-    "twophase.state.records",
+    "twophase.state.history",
     "twophase.coordinator.coordinator",
 )
 

@@ -30,9 +30,9 @@ from twophase.errors import LostCommittableError, StopJobError, TargetChangedErr
 from twophase.events import PieceCommitted
 from twophase.protocol.committable import Committable
 from twophase.sinks.mysql.sink import MySqlSink
-from twophase.state.entries import Decision
+from twophase.state.entries import CommittedRecord, Decision
+from twophase.state.history import Record
 from twophase.state.log import JobLog
-from twophase.state.records import CommittedRecord, Record
 from twophase.state.storage import LocalStorage
 from twophase.testing.services import MySqlService
 from twophase.testing.services.access import SqlAccess

@@ -17,7 +17,7 @@ from twophase.coordinator.checkpoint_completion import CheckpointCompleter
 from twophase.coordinator.orphans import Orphans, key_of
 from twophase.protocol.sink import CommitRequest
 from twophase.state.checkpoint import CompletedCheckpoint
-from twophase.state.records import CommittedRecord
+from twophase.state.entries import CommittedRecord
 from verification.simulation import mutations
 
 DUPLICATES = "recovery commits orphans instead of aborting them"

@@ -40,10 +40,9 @@ from twophase.ids import Attempt, Subtask
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome, RetryLater
 from twophase.protocol.sink import CommitRequest
-from twophase.state.entries import Decision, Lineage
+from twophase.state.entries import Decision, FenceRecord, Lineage
 from twophase.state.history import History
 from twophase.state.log import JobLog
-from twophase.state.records import FenceRecord
 from twophase.state.storage import LocalStorage
 from twophase.testing.memory import MemoryTarget, OpenMemorySink
 

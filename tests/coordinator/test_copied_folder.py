@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from harness.memory_driver import JOB, Driver, completed_of, restoring, visible
+from twophase.coordinator.clock import Stopwatch
 from twophase.coordinator.fan_out import FanOut, SideBySide, sequentially
 from twophase.coordinator.recovery_steps import Restore
-from twophase.coordinator.stopwatch import Stopwatch
 from twophase.errors import (
     CheckpointMissingError,
     FencedError,

@@ -41,9 +41,8 @@ from twophase.runtime.job import Job
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.runtime.stream_writer import StreamWriter, write_stream
 from twophase.state import codec
-from twophase.state.entries import Decision
+from twophase.state.entries import Decision, FenceRecord
 from twophase.state.log import JobLog
-from twophase.state.records import FenceRecord
 from twophase.state.storage import LocalStorage, UnclearOutcomeError
 from twophase.testing.folder import FolderSink, FolderTarget, FolderWriter
 

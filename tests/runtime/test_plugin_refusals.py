@@ -24,8 +24,8 @@ from twophase.errors import (
 from twophase.runtime.plugin.description import Environment
 from twophase.runtime.plugin.source import SinkDataSource
 from twophase.runtime.shuffles import PUSH, Fault
+from twophase.state.entries import FenceRecord
 from twophase.state.log import JobLog
-from twophase.state.records import FenceRecord
 from twophase.state.storage import LocalStorage
 
 

@@ -20,7 +20,7 @@ from twophase.runtime.rescale import Rescaler
 from twophase.runtime.savepoints import open_savepoint
 from twophase.runtime.state_backend import PROVIDER
 from twophase.state.entries import Rescale
-from twophase.state.savepoint_disposal import dispose
+from twophase.state.savepoint import dispose
 from twophase.state.storage import LocalStorage
 
 _CLASS = "org.apache.spark.sql.execution.streaming.state"

@@ -33,7 +33,7 @@ from twophase.runtime.job_savepoints import JobSavepoints
 from twophase.runtime.savepoints import list_savepoints, open_savepoint
 from twophase.state import codec
 from twophase.state import savepoint as format_module
-from twophase.state.savepoint_disposal import dispose
+from twophase.state.savepoint import dispose
 from twophase.state.storage import LocalStorage
 
 

@@ -60,7 +60,7 @@ def test_a_plan_that_keeps_state_of_something_else_is_refused(
         (KNOWN, changed(0, "b", spark="4.3.0")),
         (KNOWN, {**KNOWN, "operators": KNOWN["operators"][1:]}),
     ],
-    ids=["same", "of an older version", "no state", "another Spark", "an operator less"],
+    ids=["same", "of a plan without state", "no state", "another Spark", "an operator less"],
 )
 def test_what_is_the_same_or_what_spark_refuses_passes(
     known: dict[str, Any], plan: dict[str, Any]

@@ -17,8 +17,8 @@ from twophase.config import JobOptions
 from twophase.errors import CheckpointMissingError, ConfigError, CorruptRecordError
 from twophase.failpoints import FailpointError
 from twophase.state.copies import readable_copies, with_copies
+from twophase.state.entries import FenceRecord
 from twophase.state.log import JobLog
-from twophase.state.records import FenceRecord
 from twophase.state.storage import LocalStorage, ReadOnlyStorage
 from twophase.state.store import CompletedCheckpointStore
 from twophase.testing.memory import MemoryTarget

@@ -13,10 +13,10 @@ from twophase.errors import CorruptRecordError, FencedError, NewerFormatError
 from twophase.protocol.record import digest, newer_version, unframe
 from twophase.state import codec
 from twophase.state import store as module
-from twophase.state.entries import Decision
-from twophase.state.history import History
+from twophase.state.entries import CommittedRecord, Decision, FenceRecord
+from twophase.state.history import History, SubsumedRecord
+from twophase.state.json_values import to_json
 from twophase.state.log import JobLog, job_of
-from twophase.state.records import CommittedRecord, FenceRecord, SubsumedRecord
 from twophase.state.storage import LocalStorage
 from twophase.state.store import CompletedCheckpointStore
 
@@ -171,7 +171,7 @@ def test_a_body_that_is_not_the_decided_one_is_damaged_whatever_its_first_word_s
 def test_a_newer_body_that_an_older_record_has_decided_is_newer(
     storage: LocalStorage, log: JobLog
 ) -> None:
-    data = FORMS["another checksum"](codec.encode("CHECKPOINT", checkpoint(0).to_json()))
+    data = FORMS["another checksum"](codec.encode("CHECKPOINT", to_json(checkpoint(0))))
     decision = Decision(LINEAGE, 0, checkpoint(0).attempt, checkpoint(0).offsets.hash, digest(data))
     storage.create(f"{decision.folder}/_metadata", data)
     with pytest.raises(NewerFormatError):

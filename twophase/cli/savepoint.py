@@ -37,7 +37,7 @@ from twophase.runtime.savepoints import (
 from twophase.startup.quick_start import is_switched_off
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.savepoint import Savepoint
-from twophase.state.savepoint_disposal import dispose as dispose_of
+from twophase.state.savepoint import dispose as dispose_of
 from twophase.state.storage import LocalStorage, ReadOnlyStorage
 
 _WIDTH_ELSEWHERE = 200  # not a terminal: a row stays on one line

@@ -32,7 +32,6 @@ from twophase.protocol.sink import SinkHistory
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import AcceptedLoss, Decision, Note, Proof
 from twophase.state.history import History
-from twophase.state.records import RepairedRecord
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,7 @@ class LossRepair:
             lacks=() if plan.kept else tuple(plan.lacks),
         )
         failpoint("R02")
-        context.log.append(RepairedRecord(loss))
+        context.log.append(loss)
         failpoint("R03")
         commit_decided(context.log.history, context.completer.recommit)
         context.sink_decisions.commit()

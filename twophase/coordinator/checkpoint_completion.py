@@ -9,26 +9,59 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 
+from twophase.coordinator.clock import Stopwatch
 from twophase.coordinator.commit_loop import CommitLoop
-from twophase.coordinator.listeners import Listeners
 from twophase.coordinator.orphans import Orphans, PieceKey, key_of, pieces_of
-from twophase.coordinator.stopwatch import Stopwatch
 from twophase.errors import CheckpointMissingError, FencedError
 from twophase.events import CheckpointCommitted, CheckpointSubsumed, Observers
 from twophase.failpoints import failpoint
 from twophase.ids import Attempt
 from twophase.protocol.committable import Committable
+from twophase.protocol.listener import CheckpointListener
 from twophase.protocol.sink import OpenSink
 from twophase.state.checkpoint import CompletedCheckpoint
-from twophase.state.entries import Decision, Lineage
+from twophase.state.entries import CommittedRecord, Decision, Lineage
 from twophase.state.log import JobLog
-from twophase.state.records import CommittedRecord
 from twophase.state.stats import CheckpointStats
 from twophase.state.store import CompletedCheckpointStore
 
 _SUBSUME_SINKS_EVERY = 16
+
+
+class Listeners:
+    """The listeners of a job, notified of one thing at a time.
+
+    Args:
+        listeners: in the order in which they are notified.
+
+    Attributes:
+        lock: held while they are notified; hold it while their state is snapshotted.
+    """
+
+    def __init__(self, listeners: Sequence[CheckpointListener]) -> None:
+        self.lock = threading.RLock()
+        self._listeners = listeners
+
+    def complete(self, checkpoint: int) -> None:
+        """The checkpoint is decided and committed."""
+        with self.lock:
+            for listener in self._listeners:
+                listener.notify_checkpoint_complete(checkpoint)
+
+    def aborted(self, checkpoint: int) -> None:
+        """An attempt at the checkpoint was declined."""
+        with self.lock:
+            for listener in self._listeners:
+                listener.notify_checkpoint_aborted(checkpoint)
+
+    def subsumed(self, checkpoint: int) -> None:
+        """The checkpoint is not kept any more."""
+        with self.lock:
+            for listener in self._listeners:
+                listener.notify_checkpoint_subsumed(checkpoint)
 
 
 class CheckpointCompleter:

@@ -22,16 +22,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from twophase.config import CheckpointMode
-from twophase.coordinator.attempt import AttemptSequence, CheckpointAttempt, Snapshot
-from twophase.coordinator.attempt_closing import AttemptCloser
+from twophase.coordinator.attempt import CheckpointAttempt, Snapshot, TriggerGate
 from twophase.coordinator.commit_queue import CommitQueue, Spawn, plain_thread
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.coordinator.proofs import has_moved
-from twophase.coordinator.recovery import DriverRecovery
+from twophase.coordinator.recovery import AttemptCloser, DriverRecovery
 from twophase.coordinator.recovery_steps import Restore, commit_decided
 from twophase.coordinator.state_machine import Action, Signal
-from twophase.coordinator.trigger_gate import TriggerGate
 from twophase.coordinator.validation import SinkValidation
 from twophase.errors import (
     CheckpointMissingError,
@@ -47,11 +45,10 @@ from twophase.events import (
 )
 from twophase.failpoints import failpoint
 from twophase.failure_reason import CheckpointFailureReason
-from twophase.ids import Attempt
+from twophase.ids import Attempt, AttemptSequence
 from twophase.protocol.committable import Committable
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.entries import Decision, Lineage
-from twophase.state.records import LineageRecord
 from twophase.state.stats import DeclinedAttempt
 
 _CAUSE_CHARS = 500
@@ -168,9 +165,9 @@ class CheckpointCoordinator:
         """Begin a new lineage, after `recover`. A sink with a new target begins without proofs."""
         sinks = self.context.sinks
         kept = tuple(
-            proof for proof in lineage.proofs or () if not has_moved(proof, sinks.get(proof.sink))
+            proof for proof in lineage.proofs if not has_moved(proof, sinks.get(proof.sink))
         )
-        self.context.log.append(LineageRecord(replace(lineage, proofs=kept)))
+        self.context.log.append(replace(lineage, proofs=kept))
 
     def classify(self, checkpoint: int, offsets: FrozenOffsets) -> Write | Replay:
         """Decide what to do with micro-batch n: write it, or recognise it as decided.

@@ -49,7 +49,7 @@ class ResumableCoordinator:
         attempt: Attempt,
         sink: str,
         pieces: Sequence[Committable],
-        triggered_ms: int | None = None,
+        triggered_ms: int,
     ) -> None:
         """Decide and commit a checkpoint that every writer of `attempt` has acknowledged already.
 
@@ -62,7 +62,7 @@ class ResumableCoordinator:
             attempt: the attempt that the writers had.
             sink: the only sink's name.
             pieces: all their committables.
-            triggered_ms: Unix time when the attempt was planned; None if that is not known.
+            triggered_ms: Unix time when the attempt was planned.
 
         Raises:
             DeclinedError: it was not decided; nothing of it is visible.

@@ -25,7 +25,6 @@ from twophase.ids import Attempt
 from twophase.protocol.sink import CanRewind, OpenSink, SinkHistory
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import Rewinding
-from twophase.state.records import RewindingRecord
 
 
 def check_rewind(
@@ -75,7 +74,7 @@ def rewind(context: JobContext, restore: Restore, attempt: Attempt) -> None:
     bound = later or history.ahead_of(keep)
     if not ahead and not bound and history.rewinding is None:
         return
-    context.log.append(RewindingRecord(Rewinding(restore.lineage.restored_from, keep)))
+    context.log.append(Rewinding(restore.lineage.restored_from, keep))
     failpoint("S11")
     for sink in dict.fromkeys(name for name, *_ in ahead):
         _able(context.job, sink, sinks[sink], restore).rewind(keep, attempt)

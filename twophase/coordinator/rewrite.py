@@ -33,7 +33,6 @@ from twophase.ids import Attempt, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import AcceptedLoss, Decision, Note, Rewrite
-from twophase.state.records import RepairedRecord
 
 
 @dataclass(frozen=True)
@@ -157,7 +156,7 @@ class RewriteRepair:
         failpoint("R05")
         names = tuple(str(piece.subtask) for piece in lost.pieces)
         rewritten = Rewrite(note, new, old.attempt, sink, names, plan.loss.rows)
-        context.log.append(RepairedRecord(rewritten))
+        context.log.append(rewritten)
         failpoint("R03")
         commit_decided(context.log.history, context.completer.recommit)
 

@@ -60,7 +60,7 @@ def check(known: Mapping[str, Any], plan: Mapping[str, Any], options: JobOptions
     """Check that a plan keeps state of what a checkpoint's plan has kept it of.
 
     Args:
-        known: the description in the checkpoint; empty if an older version wrote it.
+        known: the description in the checkpoint; empty if its plan kept no state.
         plan: that of the plan.
         options: the job's options.
 

@@ -14,8 +14,11 @@ create-if-absent, and never changed.
 from __future__ import annotations
 
 import hashlib
+import re
+import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from twophase.errors import ConfigError, CorruptRecordError, SavepointError
@@ -23,6 +26,7 @@ from twophase.failpoints import failpoint
 from twophase.protocol.record import digest
 from twophase.state import codec
 from twophase.state.checkpoint import CompletedCheckpoint
+from twophase.state.json_values import to_json
 from twophase.state.manifest import COPY_AGAIN, Manifest, SavedFile, decode_manifest
 from twophase.state.storage import AlreadyExistsError, Storage, UnclearOutcomeError
 from twophase.state.store import decode_body
@@ -31,6 +35,8 @@ BEGUN, MANIFEST, FINISHED, DATA = "_begun", "_savepoint", "_finished", "data"
 SCRATCH = "scratch"
 KINDS = {BEGUN: "SAVEPOINT-BEGUN", MANIFEST: "SAVEPOINT", FINISHED: "SAVEPOINT-FINISHED"}
 PART_BYTES = 16 * 1024 * 1024
+_OWN = {BEGUN, MANIFEST, FINISHED, DATA, SCRATCH}
+_PART = re.compile(r"\d{7}")
 
 
 class SavepointWriter:
@@ -105,7 +111,7 @@ class SavepointWriter:
             **fields,
         )
         failpoint("S03")
-        self._storage.create(MANIFEST, codec.encode(KINDS[MANIFEST], manifest.to_json()))
+        self._storage.create(MANIFEST, codec.encode(KINDS[MANIFEST], to_json(manifest)))
         failpoint("S04")
         return manifest
 
@@ -293,3 +299,49 @@ def _taken(where: str, found: list[str]) -> SavepointError:
     else:
         what, remedy = f"would lie among other files, such as {found[0]}", "name an empty folder."
     return SavepointError(f"The savepoint {where} {what}. Nothing was written.", remedy=remedy)
+
+
+def dispose(storage: Storage, where: str) -> None:
+    """Delete a savepoint, or what an interrupted `dispose` or making has left of one.
+
+    1. `_savepoint`, `_finished`   from here on it is no savepoint
+    2. `scratch/...`, `data/...`
+    3. `_begun`, the folder        until then what is left can be recognised, and deleted again
+
+    Args:
+        storage: its folder.
+        where: its path, for errors.
+
+    Raises:
+        ConfigError: it is none, or other files lie in it; nothing was deleted.
+        OSError: something could not be deleted; what is left is no savepoint.
+    """
+    found = storage.names("")
+    parts = storage.names(DATA) if DATA in found else []
+    foreign = [name for name in found if name not in _OWN]
+    foreign += [f"{DATA}/{name}" for name in parts if not _PART.fullmatch(name)]
+    if not {BEGUN, MANIFEST} & {*found}:
+        raise ConfigError(
+            f"{where} is no savepoint. Nothing was deleted.", remedy="check the path."
+        )
+    if foreign:
+        raise ConfigError(
+            f"The folder of the savepoint {where} has other files in it, such as {foreign[0]}. "
+            "Nothing was deleted.",
+            remedy="move them elsewhere, then try again.",
+        )
+    if storage.is_newer(MANIFEST):
+        raise ConfigError(
+            f"The savepoint {where} was made by a newer version of twophase. Nothing was deleted.",
+            remedy="dispose of it with that version.",
+        )
+    for name in (MANIFEST, FINISHED):
+        storage.delete(name)
+        failpoint("S09")
+    if SCRATCH in found:
+        shutil.rmtree(Path(where) / SCRATCH)  # Spark's, so it is a local one
+    for name in parts:
+        storage.delete(f"{DATA}/{name}")
+        failpoint("S10")
+    for name in (DATA, BEGUN, ""):
+        storage.delete(name)

@@ -17,7 +17,6 @@ from twophase.protocol.record import digest
 from twophase.state import codec
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.function_state import FunctionState, StateFile
-from twophase.state.newer import is_newer_file
 from twophase.state.storage import CrashPoints, Storage
 
 _log = logging.getLogger("twophase")
@@ -123,7 +122,7 @@ def delete_state_files(storage: Storage, folder: str) -> None:
     """
     newer = False
     for name in storage.names(folder):
-        if is_newer_file(storage, f"{folder}/{name}"):
+        if storage.is_newer(f"{folder}/{name}"):
             newer = True
         else:
             storage.delete(f"{folder}/{name}")

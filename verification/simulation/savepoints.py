@@ -34,7 +34,7 @@ from twophase.runtime.lineage_start import LineageStart
 from twophase.runtime.savepoint_restore import Plan as Begins
 from twophase.runtime.savepoint_restore import verified
 from twophase.runtime.savepoints import SavepointMaker
-from twophase.state.savepoint_disposal import dispose
+from twophase.state.savepoint import dispose
 from twophase.state.storage import LocalStorage, ReadOnlyStorage
 from verification.simulation.driver import (
     JOB,

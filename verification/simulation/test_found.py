@@ -10,9 +10,8 @@ import pytest
 from harness.memory_driver import JOB, Driver, completed_of, restoring, visible
 from twophase.errors import FencedError, RestoreRefusedError
 from twophase.protocol.sink import SinkHistory
-from twophase.state.entries import Lineage
+from twophase.state.entries import FenceRecord, Lineage
 from twophase.state.log import JobLog
-from twophase.state.records import FenceRecord, LineageRecord
 from twophase.state.storage import LocalStorage
 from twophase.testing.memory import MemoryTarget
 
@@ -25,7 +24,7 @@ def test_a_driver_that_saw_an_empty_log_is_fenced_after_the_log_was_folded(tmp_p
     late.read()
     rival.read()
     rival.append(FenceRecord(1))
-    rival.append(LineageRecord(Lineage("a")))
+    rival.append(Lineage("a"))
     rival.fold(rival.history)
     with pytest.raises(FencedError, match="its log was empty when it was read"):
         late.append(FenceRecord(1))

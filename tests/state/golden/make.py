@@ -3,9 +3,9 @@ readable for ever.
 
     .venv/bin/python -m tests.state.golden.make FOLDER
 
-It was run once, by twophase 0.1.0, and what it wrote is beside it. No test runs it: the files are
-never made again. A new version of a format gets golden files of its own beside
-these, and these stay.
+It was run by twophase 0.1.0, and what it wrote is beside it. No test runs it: from the release of
+0.1.0 on the files are never made again. A new version of a format gets golden files of its own
+beside these, and these stay.
 
     job/       a job's folder: a Kafka source, sinks `facts` and `lake`, a function `dedup`;
                every kind of record
@@ -63,6 +63,8 @@ from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.entries import (
     AcceptedLoss,
     Adoption,
+    CommittedRecord,
+    FenceRecord,
     Lineage,
     Note,
     Proof,
@@ -72,16 +74,8 @@ from twophase.state.entries import (
     Rewrite,
     SinkDecision,
 )
+from twophase.state.json_values import to_json
 from twophase.state.log import JobLog
-from twophase.state.records import (
-    CommittedRecord,
-    FenceRecord,
-    LineageRecord,
-    ReleasedRecord,
-    RepairedRecord,
-    RewindingRecord,
-    SinkDecidedRecord,
-)
 from twophase.state.savepoint import KINDS, MANIFEST
 from twophase.state.stats import CheckpointStats, DeclinedAttempt
 from twophase.state.storage import LocalStorage
@@ -124,7 +118,7 @@ def checkpoint(
     number: int,
     attempt: Attempt,
     tasks: dict[str, Sequence[int]],
-    before: tuple[Proof, ...] | None,
+    before: tuple[Proof, ...],
 ) -> CompletedCheckpoint:
     """A checkpoint with one piece of 5 rows for each task of each sink."""
     at = number + 2 if lineage == B else number  # B begins where checkpoint 2 of A has ended
@@ -192,7 +186,7 @@ def make_states(root: Path) -> None:
     store = CompletedCheckpointStore(storage, log, num_retained=1, memory_threshold=1000)
     log.read()
     log.append(FenceRecord(1))
-    log.append(LineageRecord(Lineage(A)))
+    log.append(Lineage(A))
     states = OperatorStates([SourceLeg("twophase-kafka", {})], {"rules": Rules()})
     states.initialize(None, JobOptions.parse({"checkpointLocation": "/chk/orders"}, "job"))
     for number in (0, 1):
@@ -223,7 +217,7 @@ def make_job(root: Path) -> None:
     store = CompletedCheckpointStore(storage, log, num_retained=100)
     log.read()
     log.append(FenceRecord(1))
-    log.append(LineageRecord(Lineage(A)))
+    log.append(Lineage(A))
     first = checkpoint(A, 0, Attempt(1, 1), {"facts": [0, 1], "lake": [0]}, ())
     store.decide(store.prepare(first))
     log.append(CommittedRecord(A, 0))
@@ -234,20 +228,18 @@ def make_job(root: Path) -> None:
     third = checkpoint(A, 2, Attempt(2, 1), {"facts": [0, 1], "lake": [0, 1]}, second.proofs)
     store.decide(store.prepare(third))
     new = store.prepare(rewritten(third))
-    log.append(RepairedRecord(Rewrite(NOTE, new, third.attempt, "facts", ("1.101",), 5)))
+    log.append(Rewrite(NOTE, new, third.attempt, "facts", ("1.101",), 5))
     lines = third.offsets
     log.append(
-        RepairedRecord(
-            AcceptedLoss(
-                NOTE, A, 2, "lake", ("0.100",), 5, lines.start, lines.end, emptied=False, before=()
-            )
+        AcceptedLoss(
+            NOTE, A, 2, "lake", ("0.100",), 5, lines.start, lines.end, emptied=False, before=()
         )
     )
     log.append(CommittedRecord(A, 2))
     store.prepare(checkpoint(A, 3, Attempt(2, 3), {"facts": [0]}, third.proofs))
     log.append(FenceRecord(3))
     adopted = Lineage(B, "", 1, (offset(2),), {A: 2}, third.proofs)
-    log.append(RepairedRecord(Adoption(NOTE, adopted, (f"chk/{A}-2-2.2",))))
+    log.append(Adoption(NOTE, adopted, (f"chk/{A}-2-2.2",)))
     fourth = checkpoint(B, 1, Attempt(3, 1), {"facts": [0], "lake": [0]}, third.proofs)
     store.decide(store.prepare(fourth))
     log.append(CommittedRecord(B, 1))
@@ -260,9 +252,7 @@ def make_job(root: Path) -> None:
     folded.append(FenceRecord(4))
     folded.append(CommittedRecord(B, 2))
     folded.append(
-        LineageRecord(
-            Lineage(C, f"/chk/orders/chk/{B}-2-3.2", 1, (offset(4),), {A: 2, B: 2}, fourth.proofs)
-        )
+        Lineage(C, f"/chk/orders/chk/{B}-2-3.2", 1, (offset(4),), {A: 2, B: 2}, fourth.proofs)
     )
 
 
@@ -272,7 +262,7 @@ def begun(folder: Path, num_retained: int) -> tuple[JobLog, CompletedCheckpointS
     log = JobLog(storage, JOB)
     log.read()
     log.append(FenceRecord(1))
-    log.append(LineageRecord(Lineage(A)))
+    log.append(Lineage(A))
     return log, CompletedCheckpointStore(storage, log, num_retained)
 
 
@@ -282,7 +272,7 @@ def make_released(root: Path) -> None:
     store.decide(store.prepare(checkpoint(A, 0, Attempt(1, 1), {"facts": [0], "lake": [0]}, ())))
     log.append(CommittedRecord(A, 0))
     [gone] = log.history.decisions
-    log.append(ReleasedRecord(Released(A, 0, 1_700_000_100_000)))
+    log.append(Released(A, 0, 1_700_000_100_000))
     store.delete([gone])
 
 
@@ -296,7 +286,7 @@ def make_rewinding(root: Path) -> None:
         log.append(CommittedRecord(A, number))
         proofs = found.proofs
     log.append(FenceRecord(2))
-    log.append(RewindingRecord(Rewinding("/savepoints/orders-1", {A: 0})))
+    log.append(Rewinding("/savepoints/orders-1", {A: 0}))
 
 
 def make_ahead(root: Path) -> None:
@@ -312,7 +302,7 @@ def make_ahead(root: Path) -> None:
         decided = SinkDecision(
             *(A, 1, sink, found.attempt, offsets.hash, offsets.start, offsets.end, pieces)
         )
-        log.append(SinkDecidedRecord(decided))
+        log.append(decided)
         if number == 0:
             log.fold(log.history)
 
@@ -417,13 +407,13 @@ def make_rescaled(root: Path) -> None:
     log = JobLog(storage, JOB)
     log.read()
     log.append(FenceRecord(1))
-    log.append(LineageRecord(Lineage(C, "/saved", 5, (), {A: 2, B: 2}, (), rescaled)))
+    log.append(Lineage(C, "/saved", 5, (), {A: 2, B: 2}, (), rescaled))
     body = savepoint_manifest.SavedFile("checkpoints/b", 0, 4, "ab" * 32)
     at = 1_700_000_000_000
     manifest = savepoint_manifest.Manifest(
         *(JOB, B, 2, body.path, (), {A: 2}, at, (body,), 16, rescaled)
     )
-    storage.create(MANIFEST, codec.encode(KINDS[MANIFEST], manifest.to_json()))
+    storage.create(MANIFEST, codec.encode(KINDS[MANIFEST], to_json(manifest)))
 
 
 def main(root: Path) -> None:
