@@ -32,6 +32,9 @@ from twophase.errors import (
 from twophase.protocol.record import newer_format
 
 VERSION = 1
+FORMAT = "twophase-kafka"
+WHERE = f"source {FORMAT}"
+"""How errors of options begin."""
 UNKNOWN_EPOCH = -1
 KEEP_UIDS = "keep the uids and the order of the sources as they were when the offsets were written."
 """The remedy if offsets belong to another source."""

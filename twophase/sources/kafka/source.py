@@ -7,7 +7,8 @@ from pyspark.sql.types import StructType
 
 from twophase.errors import ConfigError
 from twophase.sources.kafka import raw_format
-from twophase.sources.kafka.options import WHERE, KafkaOptions, ValueFormat
+from twophase.sources.kafka.offsets import FORMAT, WHERE
+from twophase.sources.kafka.options import KafkaOptions, ValueFormat
 from twophase.sources.kafka.reader import KafkaStreamReader
 
 
@@ -20,7 +21,7 @@ class KafkaDataSource(DataSource):
     @classmethod
     def name(cls) -> str:
         """The format's name."""
-        return "twophase-kafka"
+        return FORMAT
 
     def schema(self) -> str:
         """Return the columns of value.format=raw; called if the user gives no schema."""
