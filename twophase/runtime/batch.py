@@ -43,7 +43,7 @@ from twophase.runtime.spark_errors import brief, declined, failure
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.runtime.spark_jobs import SparkJobs
 from twophase.runtime.writer_task import write_batch
-from twophase.sources.kafka import range_digest
+from twophase.state import replay_guard
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -204,9 +204,9 @@ class BatchHandler:
             return
         path, generation = self._folder.path, self._coordinator.generation
         if decided is None and self._coordinator.decided_sinks(number):
-            digests = range_digest.begin_again(path, number, generation)
+            digests = replay_guard.begin_again(path, number, generation)
         else:
-            digests = range_digest.begin(path, number, generation, decided)
+            digests = replay_guard.begin(path, number, generation, decided)
         digests.share(batch.sparkSession.sparkContext)
 
     def _pre_commit(self, rows: _Rows, pending: PendingCheckpoint) -> None:

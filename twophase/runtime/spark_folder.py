@@ -6,7 +6,7 @@
                   COMMITTED(n) and that
     state/<operator>   if the plan keeps state (runtime/state_stores.py)
     ranges/<n>-<generation>   if the plan is known to keep state: what n has read
-                              (twophase/sources/kafka/range_digest.py)
+                              (twophase/state/replay_guard.py)
 
 Formats: Spark's OffsetSeqLog and CommitLog, version 1, as Spark 4.2 writes them. Spark syncs none
 of this (measured: it does not mind a checksum file, `.<n>.crc`, that is gone or empty, and fails on

@@ -36,7 +36,7 @@ from twophase.runtime.plugin.description import PluginDescription
 from twophase.runtime.plugin.run_note import RunNote, RunNotes
 from twophase.runtime.sink_entry_points import load_sink
 from twophase.runtime.spark_folder import SparkFolder, query_id
-from twophase.sources.kafka import range_digest
+from twophase.state import replay_guard
 from twophase.state.entries import Decision, Lineage
 from twophase.state.storage import LocalStorage
 
@@ -164,8 +164,8 @@ class PluginJob:
         return Plan(number, attempt, None if replay else transaction, self._sink)
 
     def _plan_digests(self, number: int, attempt: Attempt, decided: Decision | None) -> None:
-        if range_digest.are_planned(folder := self.description.spark_folder):
-            range_digest.begin(folder, number, attempt.generation, decided).plan(number)
+        if replay_guard.are_planned(folder := self.description.spark_folder):
+            replay_guard.begin(folder, number, attempt.generation, decided).plan(number)
 
     def commit(self, number: int, acknowledged: Sequence[Acknowledged]) -> None:
         """Step 3: decide and commit. Returns only when the checkpoint is committed.
@@ -240,7 +240,7 @@ class PluginJob:
             ConfigError: the plan is known to keep state, and none of it was adopted.
         """
         SparkFolder(self.description.spark_folder, lineage, ADOPTION_REMEDY).check(None)
-        if range_digest.are_planned(self.description.spark_folder):
+        if replay_guard.are_planned(self.description.spark_folder):
             raise ConfigError(
                 f"Job {self.description.job!r}: its log was adopted from the target, which holds "
                 "nothing of the state that the query keeps in Spark. Nothing was written.",
