@@ -22,7 +22,7 @@ from twophase.protocol.committable import Committable
 from twophase.protocol.listener import InitializationContext, SnapshotContext
 from twophase.protocol.outcome import AlreadyCommitted, Committed
 from twophase.protocol.sink import CommitRequest, SinkContext, SinkHistory
-from twophase.runtime.logical_plan import SourceLeg
+from twophase.protocol.source import SourceLeg
 from twophase.runtime.operator_states import OperatorStates
 from twophase.runtime.restore import load_restore
 from twophase.runtime.savepoint_restore import (

@@ -28,7 +28,7 @@ from twophase.protocol.sink import OpensForRepair, Sink, SinkContext
 from twophase.runtime.job import Job
 from twophase.runtime.logging_observer import log_event
 from twophase.runtime.plugin.adopted_query import check_root
-from twophase.runtime.rewrite import KafkaReread
+from twophase.runtime.rewrite import PlanReread
 from twophase.startup.quick_start import is_switched_off
 from twophase.state.log import job_of
 from twophase.state.storage import LocalStorage
@@ -59,7 +59,7 @@ def repair_context(
 @contextmanager
 def rewrite_context(
     path: Path, checkpoint_location: str | None, *, verbose: bool
-) -> Iterator[tuple[JobContext, KafkaReread]]:
+) -> Iterator[tuple[JobContext, PlanReread]]:
     """Open the job of a job file with its plan, to write rows again.
 
     Args:
@@ -75,7 +75,7 @@ def rewrite_context(
         job, context = _context(stack, path, checkpoint_location, verbose=verbose)
         described = _open_in_spark(stack, job, context.sinks, verbose=verbose).description
         storage = LocalStorage(described.options.checkpoint_location)
-        yield context, KafkaReread(job.name, described.frame, described.sinks, storage)
+        yield context, PlanReread(job.name, described.frame, described.sinks, storage)
 
 
 def _context(

@@ -22,10 +22,10 @@ from twophase.protocol.sink import SinkContext
 from twophase.runtime import logical_plan, state_plan
 from twophase.runtime.batch import JobSink
 from twophase.runtime.claimed_savepoint import ClaimedSavepoint
-from twophase.runtime.group_offsets import GroupOffsetsListener
 from twophase.runtime.logging_observer import log_event
 from twophase.runtime.operator_states import OperatorStates
 from twophase.runtime.shared_folder import SharedFolder
+from twophase.runtime.source_notifications import SourceNotifications
 from twophase.runtime.spark_threads import thread_like_this
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.storage import LocalStorage
@@ -60,7 +60,7 @@ class JobParts:
         observers: receive every event.
         sinks: the sinks by name, in the user's order.
         states: the operator states.
-        groups: commits group offsets to Kafka.
+        groups: tells the sources of complete checkpoints.
         fan_out: calls the sinks side by side.
         shared: finds executors that do not share the job's folder.
         failures: counts the failed attempts at checkpoints.
@@ -75,7 +75,7 @@ class JobParts:
         self.states = OperatorStates(
             legs, description.functions, state_plan.describe(description.frame)
         )
-        self.groups = GroupOffsetsListener(description.name, legs, self.observers)
+        self.groups = SourceNotifications(description.name, legs, self.observers)
         self.fan_out = SideBySide(partial(thread_like_this, self.spark, f"twophase-{self.name}"))
         self.shared = SharedFolder(self.name, self.spark.sparkContext, self.storage.root / "spark")
         self.failures = FailureManager(description.options.tolerable_failures)

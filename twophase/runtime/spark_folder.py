@@ -27,7 +27,7 @@ from twophase.errors import CheckpointMissingError, DeclinedError, OffsetMismatc
 from twophase.failure_reason import CheckpointFailureReason
 from twophase.ids import new_lineage_id
 from twophase.runtime import state_stores
-from twophase.sources.kafka.offsets import first_line
+from twophase.runtime.source_entry_points import first_line
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.entries import Decision, Lineage
 from twophase.state.storage import AlreadyExistsError, LocalStorage, sync_file_system, sync_path

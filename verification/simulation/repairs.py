@@ -249,7 +249,7 @@ class Operator:
 
 
 class _Reread:
-    """Stands for `twophase.runtime.rewrite.KafkaReread`."""
+    """Stands for `twophase.runtime.rewrite.PlanReread`."""
 
     def __init__(self, executors: Executors, sinks: Mapping[str, ArrowSink], world: World) -> None:
         self._executors = executors

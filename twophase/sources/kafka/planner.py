@@ -106,6 +106,18 @@ class OffsetPlanner:
         self._idle = (self._clock() + _IDLE_S, start) if end == start else None
         return end
 
+    def check(self, offset: SourceOffset) -> None:
+        """Check that everything from an offset on is there, without planning a read of it.
+
+        Raises:
+            SourceLossError: records are gone.
+            SourceUnavailableError: the brokers do not answer.
+            ConfigError: the offset has a topic that is no longer subscribed.
+        """
+        entries = offset.partitions or ()
+        check_subscription(offset, self._subscribed(entries))
+        self._check(entries, self._look(entries), self._topics())
+
     def _resolve(self) -> SourceOffset:
         """Step 2."""
         topics = self._topics()
