@@ -182,5 +182,6 @@ def items(sequence: Any) -> Sequence[Any]:
 
 def _leg(node: Any) -> SourceLeg:
     if node.nodeName() != "StreamingRelationV2":
-        return SourceLeg(node.sourceName(), {})
+        pairs = items(node.dataSource().options().toSeq())
+        return SourceLeg(node.sourceName(), {pair._1(): pair._2() for pair in pairs})
     return SourceLeg(node.sourceName(), dict(node.extraOptions().asCaseSensitiveMap()))

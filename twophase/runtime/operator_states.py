@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -179,6 +180,24 @@ class OperatorStates:
         surplus = [*_surplus_sources(waiting), *self._surplus_functions(checkpoint)]
         _check_place(checkpoint, surplus, options)
         return tuple(lines)
+
+    def check_readable(self, lines: Sequence[str | None], spark: Path | None) -> None:
+        """Check that what each source has read after an offset can be read again.
+
+        Args:
+            lines: for each source, where it is to begin.
+            spark: Spark's folder of the lineage that has read it; None if there is none.
+
+        Raises:
+            SourceLossError: it cannot.
+            SourceUnavailableError: the source does not answer.
+        """
+        places: dict[str, int] = {}  # Spark numbers sources, and one that the plan reads twice once
+        for leg, line in zip(self._legs, lines, strict=True):
+            place = places.setdefault(f"{leg.name} {sorted(leg.options.items())}", len(places))
+            log = None if spark is None else spark / "sources" / str(place)
+            if line is not None and not source_of(leg.name).check_readable(leg, line, log):
+                _log.warning("%s: cannot be asked whether %s can be read again", leg.name, line)
 
     def check_uids(self, known: Mapping[_SourceKey, int] = MappingProxyType({})) -> None:
         """Check that no two sources have one uid, where a lineage begins.
