@@ -25,7 +25,7 @@ from twophase.failpoints import FailpointError
 from twophase.ids import Subtask, new_lineage_id
 from twophase.protocol.listener import CheckpointedFunction
 from twophase.protocol.sink import Sink, SinkContext
-from twophase.runtime.logical_plan import SourceLeg
+from twophase.protocol.source import SourceLeg
 from twophase.runtime.operator_states import OperatorStates
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.entries import Lineage, Note

@@ -32,10 +32,10 @@ from twophase.coordinator.savepoint_finish import finish_savepoint
 from twophase.engine.host import Plan
 from twophase.events import Event
 from twophase.protocol.sink import ArrowSink
+from twophase.protocol.source import SourceLeg
 from twophase.runtime.abandoned_folders import delete_abandoned
 from twophase.runtime.claimed_savepoint import ClaimedSavepoint
 from twophase.runtime.lineage_start import LineageStart
-from twophase.runtime.logical_plan import SourceLeg
 from twophase.runtime.operator_states import OperatorStates
 from twophase.runtime.savepoint_restore import verified
 from twophase.runtime.savepoints import SavepointMaker

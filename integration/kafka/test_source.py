@@ -36,7 +36,7 @@ from twophase.errors import (
     from_text,
 )
 from twophase.redaction import REDACTED
-from twophase.sources.kafka import GroupOffsets, KafkaDataSource, to_entries
+from twophase.sources.kafka import GroupOffsets, KafkaDataSource, KafkaSource
 from twophase.sources.kafka.offsets import Partition, SourceOffset
 from twophase.sources.kafka.reader import KafkaPartition, KafkaStreamReader
 from twophase.testing.services import KafkaService
@@ -179,7 +179,7 @@ def test_json_through_spark_in_limited_batches(
         int(path.name) for path in (tmp_path / "spark" / "offsets").iterdir() if path.name.isdigit()
     )
     lines = [(tmp_path / "spark" / "offsets" / str(n)).read_text().splitlines()[2] for n in logged]
-    ends = [sum(entry["offset"] for entry in to_entries(line)) for line in lines]
+    ends = [sum(entry["offset"] for entry in KafkaSource().entries(line)) for line in lines]
     assert ends == [300, 600, 900, 1000]
 
 

@@ -29,7 +29,7 @@ from twophase.errors import (
 )
 from twophase.events import Observers
 from twophase.runtime.registration import register
-from twophase.runtime.rewrite import KafkaReread
+from twophase.runtime.rewrite import PlanReread
 from twophase.runtime.stream_writer import StreamWriter
 from twophase.state.storage import LocalStorage
 from twophase.testing.folder import FolderSink, FolderTarget
@@ -101,7 +101,7 @@ class Job:
         job = self.describe().build()
         sinks, described = job.open_sinks(), job.description
         storage = LocalStorage(self.root / "job")
-        reread = KafkaReread(job.name, described.frame, described.sinks, sinks, storage)
+        reread = PlanReread(job.name, described.frame, described.sinks, sinks, storage)
         yield RewriteRepair(
             JobContext(job.name, storage, sinks, described.options, Observers(), SystemClock()),
             reread,
@@ -190,7 +190,7 @@ def test_records_that_have_expired_cannot_be_written_again(job: Job) -> None:
     job.lose(1)
     job.topics.cut(job.topic, 1, 1)
     with pytest.raises(
-        OffsetOutOfRangeError, match="their records are not in Kafka any more"
+        OffsetOutOfRangeError, match="their records are gone from the source"
     ) as caught:
         job.rewrite()
     assert "twophase repair accept-loss" in caught.value.remedy

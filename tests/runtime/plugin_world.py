@@ -55,7 +55,7 @@ class World:
         self._patch = monkeypatch
         self._tasks = 0
         monkeypatch.setattr(
-            sink_entry_points, "entry_points", lambda group: ENTRIES if group else []
+            sink_entry_points, "offered", lambda _: {entry.name: entry for entry in ENTRIES}
         )
         for name in ("offsets", "commits"):
             (self.folder / name).mkdir(parents=True)

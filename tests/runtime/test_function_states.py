@@ -30,7 +30,7 @@ from twophase.protocol.listener import (
     InitializationContext,
     SnapshotContext,
 )
-from twophase.runtime.logical_plan import SourceLeg
+from twophase.protocol.source import SourceLeg
 from twophase.runtime.operator_states import OperatorStates
 from twophase.runtime.restore import load_restore
 from twophase.state.json_values import to_json

@@ -45,7 +45,7 @@ from twophase.runtime.spark_errors import brief, declined, failure
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.runtime.spark_jobs import SparkJobs
 from twophase.runtime.writer_task import pre_commit
-from twophase.sources.kafka import range_digest
+from twophase.state import replay_guard
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -218,9 +218,9 @@ class SparkBatch:
             return
         path, generation = self._folder.path, self._coordinator.generation
         if decided is None and self._coordinator.decided_sinks(self._number):
-            digests = range_digest.begin_again(path, self._number, generation)
+            digests = replay_guard.begin_again(path, self._number, generation)
         else:
-            digests = range_digest.begin(path, self._number, generation, decided)
+            digests = replay_guard.begin(path, self._number, generation, decided)
         digests.share(self._rows.frame.sparkSession.sparkContext)
 
     def execute(self) -> None:

@@ -6,7 +6,7 @@
                   COMMITTED(n) and that
     state/<operator>   if the plan keeps state (runtime/state_stores.py)
     ranges/<n>-<generation>   if the plan is known to keep state: what n has read
-                              (twophase/sources/kafka/range_digest.py)
+                              (twophase/state/replay_guard.py)
 
 Formats: Spark's OffsetSeqLog and CommitLog, version 1, as Spark 4.2 writes them. Spark syncs none
 of this (measured: it does not mind a checksum file, `.<n>.crc`, that is gone or empty, and fails on
@@ -27,7 +27,7 @@ from twophase.errors import CheckpointMissingError, DeclinedError, OffsetMismatc
 from twophase.failure_reason import CheckpointFailureReason
 from twophase.ids import new_lineage_id
 from twophase.runtime import state_stores
-from twophase.sources.kafka.offsets import first_line
+from twophase.runtime.source_entry_points import first_line
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.entries import Decision, Lineage
 from twophase.state.storage import AlreadyExistsError, LocalStorage, sync_file_system, sync_path

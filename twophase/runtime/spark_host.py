@@ -22,11 +22,11 @@ from twophase.protocol.sink import SinkContext
 from twophase.runtime import logical_plan, shuffles, state_backend, state_plan
 from twophase.runtime.abandoned_folders import delete_abandoned, delete_released
 from twophase.runtime.batch import ForeachBatch, JobSink, SparkQuery
-from twophase.runtime.group_offsets import GroupOffsetsListener
 from twophase.runtime.lineage_start import LineageStart
 from twophase.runtime.noted_settings import noted_conf
 from twophase.runtime.operator_states import OperatorStates
 from twophase.runtime.shared_folder import SharedFolder
+from twophase.runtime.source_notifications import SourceNotifications
 from twophase.runtime.spark_errors import failure
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.runtime.spark_threads import thread_like_this
@@ -65,7 +65,7 @@ class SparkHost:
     Attributes:
         clock: the machine's.
         states: the operator states.
-        groups: commits group offsets to Kafka.
+        notifications: tells the sources of complete checkpoints.
         storage: the job's folder.
         query: Spark's query, once it has started; another one after each restart.
     """
@@ -76,7 +76,7 @@ class SparkHost:
         self.states = OperatorStates(
             legs, description.functions, state_plan.describe(description.frame)
         )
-        self.groups = GroupOffsetsListener(description.name, legs, observers)
+        self.notifications = SourceNotifications(description.name, legs, observers)
         self._description = description
         self._declared = {name: entry.sink for name, entry in description.sinks.items()}
         self._observers = observers
@@ -139,7 +139,7 @@ class SparkHost:
 
     def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
         """See `Host.snapshot`."""
-        self.groups.remember(checkpoint, offsets.end)
+        self.notifications.remember(checkpoint, offsets.end)
         return self.states.snapshot(checkpoint, offsets)
 
     def folder(self, lineage: Lineage) -> SparkFolder:
@@ -183,7 +183,7 @@ class SparkHost:
 
     def close(self) -> None:
         """See `QueryHost.close`."""
-        self.groups.close()
+        self.notifications.close()
 
     def _is_lost(self) -> bool:
         try:

@@ -251,7 +251,7 @@ class Operator:
 
 
 class _Reread:
-    """Stands for `twophase.runtime.rewrite.KafkaReread`."""
+    """Stands for `twophase.runtime.rewrite.PlanReread`."""
 
     def __init__(
         self, executors: Executors, sinks: Mapping[str, OpenArrowSink], world: World

@@ -48,7 +48,7 @@ from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.listener import InitializationContext, SnapshotContext
 from twophase.protocol.sink import CommitRequest, SinkContext
-from twophase.runtime.logical_plan import SourceLeg
+from twophase.protocol.source import SourceLeg
 from twophase.runtime.operator_states import OperatorStates
 from twophase.runtime.savepoints import SavepointMaker
 from twophase.sinks.delta.layout import TableLayout
