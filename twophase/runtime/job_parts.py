@@ -26,7 +26,7 @@ from twophase.runtime.group_offsets import GroupOffsetsListener
 from twophase.runtime.logging_observer import log_event
 from twophase.runtime.operator_states import OperatorStates
 from twophase.runtime.shared_folder import SharedFolder
-from twophase.runtime.spark_threads import thread_like_this
+from twophase.runtime.spark_jobs import thread_like_this
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.storage import LocalStorage
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
+from pyspark.errors.exceptions.captured import CapturedException
+
 from twophase import errors
 from twophase.errors import DeclinedError, TwoPhaseError
 from twophase.failure_reason import CheckpointFailureReason
 from twophase.redaction import shown
-from twophase.runtime.task_failure import is_task_failure
 
 _SHOWN = 600
 _CAUSED_BY = "Caused by: "
 _TRACEBACK = "Traceback (most recent call last):"
+_TASK_FAILURES = ("Job aborted due to stage failure", "[TASK_WRITE_FAILED]")
 
 
 def failure(error: BaseException) -> Exception:
@@ -39,8 +43,26 @@ def declined(error: BaseException, what: str) -> TwoPhaseError:
         return found
     return DeclinedError(
         f"{what} failed: {type(error).__name__}: {brief(text)}.",
-        reason=CheckpointFailureReason.TASK_FAILURE if is_task_failure(error) else None,
+        reason=CheckpointFailureReason.TASK_FAILURE if _is_task_failure(error) else None,
     )
+
+
+def _is_task_failure(error: BaseException) -> bool:
+    """Return whether a failed Spark task caused the pre-commit failure, rather than a sink.
+
+    Spark 4 raises the task's own error where it has one (`PythonException`,
+    `SparkRuntimeException`), and "Job aborted due to stage failure" otherwise. PySpark turns what
+    it knows into exceptions of its own and leaves the rest as py4j's, as it does an error of a
+    sink's own Java calls.
+
+    Args:
+        error: as the sink, or Spark's own call, raised it.
+    """
+    if isinstance(error, CapturedException):
+        return not isinstance(error, AnalysisException | IllegalArgumentException)
+    if isinstance(error, Py4JJavaError | PySparkException):
+        return any(text in str(error) for text in _TASK_FAILURES)
+    return False
 
 
 def brief(text: str) -> str:

@@ -1,9 +1,10 @@
 """Runs Spark jobs concurrently; cancels them together, and waits until their tasks ended.
 
-A plain thread loses Spark's local properties, so stopping the query would not cancel its jobs
-(hazard H58). Cancelling returns at once while tasks go on for seconds (hazard H59); even after this
-module's wait a Python worker may outlive its task, which is why declined attempts are also
-fenced in the sinks.
+A plain thread loses Spark's local properties, such as the scheduler pool, and stopping the query
+would not cancel its jobs (hazard H58). An `InheritableThread` keeps them, and uses whichever
+session was created first, unless it is given one. Cancelling returns at once while tasks go on for
+seconds (hazard H59); even after this module's wait a Python worker may outlive its task, which is
+why declined attempts are also fenced in the sinks.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from pyspark import InheritableThread, SparkContext
+from pyspark.sql import SparkSession
 
 from twophase.errors import CheckpointExpiredError
 
@@ -117,3 +119,22 @@ class SparkJobs:
                 found = tracker.getStageInfo(stage)
                 active += found.get().numActiveTasks() if found.isDefined() else 0
         return active
+
+
+def thread_like_this(
+    session: SparkSession, name: str, run: Callable[[], None]
+) -> InheritableThread:
+    """Return an unstarted thread with the local properties and active session of this one.
+
+    Args:
+        session: used if the calling thread has no active session.
+        name: the thread's name.
+        run: what the thread runs.
+    """
+    active = SparkSession.getActiveSession() or session
+
+    def target() -> None:
+        SparkSession._get_j_spark_session_class(active._jvm).setActiveSession(active._jsparkSession)
+        run()
+
+    return InheritableThread(target=target, name=name, daemon=True)
