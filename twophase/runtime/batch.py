@@ -18,12 +18,10 @@ from functools import cached_property, partial
 from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any
 
-from twophase import errors
 from twophase.config import CheckpointMode, JobOptions
 from twophase.coordinator.coordinator import CheckpointCoordinator, Replay
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import (
-    DeclinedError,
     OffsetOutOfRangeError,
     RangeChangedError,
     ReplayLostError,
@@ -39,7 +37,7 @@ from twophase.runtime import logical_plan
 from twophase.runtime.batch_gate import BatchGate, GateClosedError
 from twophase.runtime.lost_replay_remedy import begin_afresh
 from twophase.runtime.shared_folder import SharedFolder
-from twophase.runtime.spark_errors import brief, declined, failure
+from twophase.runtime.spark_errors import as_declined, declined, failure
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.runtime.spark_jobs import SparkJobs
 from twophase.runtime.writer_task import write_batch
@@ -172,11 +170,8 @@ class BatchHandler:
                 TIMEOUT_MAX,
                 lambda _, __: None,
             )
-        except Exception as error:
-            found = errors.from_text(str(error))
-            if not isinstance(found, SourceLossError):
-                raise
-            raise self._without_records(number, found) from error
+        except SourceLossError as error:
+            raise self._without_records(number, error) from error.__cause__
 
     def _without_records(self, number: int, loss: SourceLossError) -> TwoPhaseError:
         committed = f"Checkpoint {number} is committed in every sink, and none of its rows is lost."
@@ -238,7 +233,8 @@ class BatchHandler:
             raise
         except Exception as error:
             rows.forget()
-            raise declined(error, f"Checkpoint {pending.checkpoint} ({pending.attempt})") from error
+            what = f"Checkpoint {pending.checkpoint} ({pending.attempt})"
+            raise as_declined(error, what) from error
 
     def _materialise(self, rows: _Rows, jobs: SparkJobs) -> None:
         if rows.materialise:
@@ -343,8 +339,5 @@ def _planned(frame: DataFrame, sink: JobSink, transaction: TransactionId) -> Dat
     except TwoPhaseError:
         raise
     except Exception as error:
-        raise DeclinedError(
-            f"{transaction}: its rows could not be planned: {type(error).__name__}: "
-            f"{brief(str(error))}.",
-            reason=CheckpointFailureReason.EXCEPTION,
-        ) from error
+        what = f"{transaction}: planning its rows"
+        raise declined(error, what, CheckpointFailureReason.EXCEPTION) from error

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 from pyspark import InheritableThread
 
-from twophase import errors
-from twophase.errors import ConfigError, SparkLostError, StopJobError, TwoPhaseError
+from twophase.errors import ConfigError, SparkLostError, StopJobError, TwoPhaseError, carried
 from twophase.events import JobRestarting, JobStopped
 from twophase.runtime import retention
 from twophase.runtime.job_parts import JobDescription, JobParts
@@ -233,9 +232,7 @@ class Job:
         try:
             run()
         except BaseException as error:  # noqa: BLE001 handed to the restart strategy
-            if isinstance(error, TwoPhaseError):
-                return error
-            return errors.from_text(str(error)) or failure(error)
+            return carried(error) or failure(error)
         return None
 
     def _close(self) -> None:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from pyspark import InheritableThread, SparkContext
 from pyspark.sql import SparkSession
 
-from twophase.errors import CheckpointExpiredError
+from twophase.errors import CheckpointExpiredError, carried
 
 T = TypeVar("T")
 
@@ -54,7 +54,8 @@ class SparkJobs:
 
         Raises:
             CheckpointExpiredError: the time was up.
-            Exception: the first failure.
+            Exception: the first failure; our error that Spark carried out of a task in place of
+                Spark's own.
         """
         results: queue.SimpleQueue[tuple[str, T | None, BaseException | None]] = queue.SimpleQueue()
         threads = [self._start(name, job, results) for name, job in jobs.items()]
@@ -86,7 +87,7 @@ class SparkJobs:
                 remedy="raise checkpoint.timeout, or read fewer records a trigger.",
             ) from None
         if error is not None:
-            raise error
+            raise carried(error, self._tag) or error
         done(name, result)
 
     def _start(

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from twophase.cli.display.text import clean
-from twophase.errors import TwoPhaseError, from_text
+from twophase.errors import carried
 from twophase.redaction import REDACTED, is_redacting, printable
 
 _UNEXPECTED_CHARS = 600
@@ -20,8 +20,7 @@ def show_error(console: Console, error: BaseException, *, verbose: bool) -> int:
 
     Args:
         console: the console to print to.
-        error: any error; a `TwoPhaseError` that Spark passed on from a worker as
-            text is recognised.
+        error: any error; ours is recognised if Spark carried it out of a worker.
         verbose: print the traceback too.
 
     Returns:
@@ -29,7 +28,7 @@ def show_error(console: Console, error: BaseException, *, verbose: bool) -> int:
     """
     if verbose:
         _print_traceback(console, error)
-    known = error if isinstance(error, TwoPhaseError) else from_text(str(error))
+    known = carried(error)
     if known is None:
         _print(console, "Error", f"{type(error).__name__}: {_unexpected(error)}")
         if not verbose:
