@@ -54,5 +54,5 @@ def test_an_option_that_the_sink_does_not_have_is_named(writer: StreamWriter) ->
 
 
 def test_options_beside_a_sink_that_has_its_own_are_refused(writer: StreamWriter) -> None:
-    with pytest.raises(ConfigError, match="format given beside a FileSink"):
+    with pytest.raises(ConfigError, match=r"combine a FileSink .* options \(format\)"):
         writer.sink("lake", FileSink(path="/lake/orders"), format="json")
