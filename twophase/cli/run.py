@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from twophase.cli.display.console import JobConsole
-from twophase.cli.display.logs import log_lines
+from twophase.cli.display.output import SparkOutput, log_lines
 from twophase.cli.display.progress import STOPPING
-from twophase.cli.display.query_poller import QueryPoller
-from twophase.cli.display.spark_output import SparkOutput
-from twophase.cli.display.view import View
-from twophase.cli.display.views import ProgressMode, SilentView, make_view
+from twophase.cli.display.query import QueryPoller
+from twophase.cli.display.views import ProgressMode, SilentView, View, make_view
 from twophase.cli.jobfile.connections import check_connections
 from twophase.cli.jobfile.job_file import JobFile, load_job_file
 from twophase.cli.jobfile.sink_types import make_sinks, modules_of_workers, spark_conf

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from twophase.cli.checkpoint_list import offsets_of
-from twophase.cli.display.spark_output import SparkOutput
+from twophase.cli.display.output import SparkOutput
 from twophase.cli.display.text import clean, count, local_time, size
 from twophase.cli.jobfile.job_file import load_job_file
 from twophase.cli.options import verbose_option
