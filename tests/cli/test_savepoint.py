@@ -14,7 +14,6 @@ from harness.savepoint_world import World, killed
 from tests.state.conftest import snapshot
 from twophase.cli.main import main
 from twophase.protocol.sink import ArrowSink
-from twophase.runtime import savepoints
 from twophase.sinks.file.sink import FileSink
 
 
@@ -103,7 +102,7 @@ def decided(world: Files) -> Path:
 def test_one_waits_until_spark_has_finished_the_micro_batch(
     world: Files, decided: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(savepoints.time, "sleep", lambda _: decided.write_text(NOTE))
+    monkeypatch.setattr(time, "sleep", lambda _: decided.write_text(NOTE))
     command("savepoint", "create", job_file(world), world.root / "saved", "--wait", "10min")
     assert (
         json.loads(command("savepoint", "show", world.root / "saved", "--json").stdout)[
@@ -117,8 +116,14 @@ def test_one_waits_until_spark_has_finished_the_micro_batch(
 def test_the_wait_is_bounded_and_the_error_says_how_to_wait_longer(
     world: Files, decided: Path, monkeypatch: pytest.MonkeyPatch, wait: str, looks: int
 ) -> None:
-    looked, sleep = [], time.sleep
-    monkeypatch.setattr(savepoints.time, "sleep", lambda s: (looked.append(s), sleep(s)))
+    looked: list[float] = []
+    sleep = time.sleep
+
+    def look(seconds: float) -> None:
+        looked.append(seconds)
+        sleep(seconds)
+
+    monkeypatch.setattr(time, "sleep", look)
     asked = ("savepoint", "create", job_file(world), world.root / "saved")
     result = command(*asked, "--wait", wait, code=1)
     assert "Spark has not finished micro-batch 2" in result.stderr

@@ -127,7 +127,8 @@ def rows_of(spark: SparkSession, step: Step, folder: Path, value: str) -> DataFr
     (folder / "rows" / "0.json").write_text(json.dumps({"value": value}))
     is_query = step in (STEPS["query"], STEPS["foreachBatch"])
     reader: Any = spark.readStream if is_query else spark.read
-    return reader.schema("value string").json(str(folder / "rows"))
+    rows: DataFrame = reader.schema("value string").json(str(folder / "rows"))
+    return rows
 
 
 def refuse(batches: Any) -> Any:

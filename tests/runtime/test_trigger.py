@@ -87,7 +87,8 @@ def test_what_is_no_interval_is_named_with_what_is_allowed(value: object) -> Non
 
 @pytest.mark.spark
 def test_spark_itself_draws_the_same_line(spark: SparkSession) -> None:
-    triggers: Any = spark.sparkContext._jvm.org.apache.spark.sql.streaming.Trigger
+    jvm: Any = spark.sparkContext._jvm
+    triggers = jvm.org.apache.spark.sql.streaming.Trigger
     found = {text: triggers.ProcessingTime(text).intervalMs() for text in INTERVALS_MS}
     assert found == INTERVALS_MS
     for text in NOT_INTERVALS:
