@@ -296,20 +296,41 @@ class RangeChangedError(SourceLossError):
     """
 
 
-def from_text(text: str) -> TwoPhaseError | None:
-    """Rebuild the error whose text Spark carried out of a worker.
+def carried(error: BaseException, tag: str | None = None) -> TwoPhaseError | None:
+    """Return our error that an exception is, or that Spark carries in it; None if neither.
 
-    Spark keeps only the traceback of an exception raised in a Python worker or in a Python data
-    source. The traceback of a `TwoPhaseError` holds a sealed line (`twophase.seal`). Nothing else
-    is trusted: a row value can name any error.
+    Whatever calls Spark finds our errors with this function, and passes on what it returns.
+
+    Args:
+        error: as Spark raised it: for a failed task, a failed query, or a source that it planned.
+        tag: of the Spark job that failed, if it is known (`twophase.seal`).
+
+    Returns:
+        The error; if Spark carried it, Spark's exception is its cause.
+    """
+    if isinstance(error, TwoPhaseError):
+        return error
+    found = from_text(str(error), tag)
+    if found is not None:
+        found.__cause__ = error
+    return found
+
+
+def from_text(text: str, tag: str | None = None) -> TwoPhaseError | None:
+    """Rebuild the error whose text Spark carried out of a Python process.
+
+    Of an exception raised in a Python worker or in a Python data source, Spark keeps only the
+    traceback, and quotes it in exceptions of its own. The traceback of a `TwoPhaseError` holds a
+    sealed line (`twophase.seal`). Nothing else is trusted: a row value can name any error.
 
     Args:
         text: any text with a Python traceback in it.
+        tag: as for `carried`.
 
     Returns:
         The last sealed error in it, or None.
     """
-    found = last_sealed(text)
+    found = last_sealed(text, tag)
     if found is None:
         return None
     known = {_name(kind): kind for kind in _tree(TwoPhaseError)}

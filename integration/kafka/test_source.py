@@ -33,7 +33,7 @@ from twophase.errors import (
     SourceUnavailableError,
     TopicRecreatedError,
     TwoPhaseError,
-    from_text,
+    carried,
 )
 from twophase.redaction import REDACTED
 from twophase.sources.kafka import GroupOffsets, KafkaDataSource, KafkaSource
@@ -140,7 +140,7 @@ def failure(frame: DataFrame, folder: Path) -> TwoPhaseError:
     """Run a query that must fail; the error found in Spark's text."""
     with pytest.raises(StreamingQueryException) as caught:
         collect(frame, folder)
-    error = from_text(str(caught.value))
+    error = carried(caught.value)
     assert error is not None, str(caught.value)
     return error
 
@@ -292,7 +292,7 @@ def test_wrong_options_are_named_when_the_stream_is_loaded(
 ) -> None:
     with pytest.raises(Exception, match="did you mean 'subscribe'") as caught:
         stream(spark, topics, "t", subscrib="x").load()
-    assert isinstance(from_text(str(caught.value)), ConfigError)
+    assert isinstance(carried(caught.value), ConfigError)
 
 
 MODES = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,57 @@ def test_one_without_a_path_is_made_in_savepoint_dir(world: Files) -> None:
     made = command("savepoint", "create", path).stdout
     [found] = (world.root / "all").iterdir()
     assert f"Savepoint {found} of job orders" in made
+
+
+NOTE = 'v1\n{"nextBatchWatermarkMs":0}'
+
+
+@pytest.fixture
+def decided(world: Files) -> Path:
+    """The note that Spark has not written yet, of a micro-batch with state that is decided."""
+    world.drive(2)
+    assert killed("C16", lambda: world.drive(3))
+    return world.spark() / "commits" / "2"
+
+
+def test_one_waits_until_spark_has_finished_the_micro_batch(
+    world: Files, decided: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: decided.write_text(NOTE))
+    command("savepoint", "create", job_file(world), world.root / "saved", "--wait", "10min")
+    assert (
+        json.loads(command("savepoint", "show", world.root / "saved", "--json").stdout)[
+            "checkpoint"
+        ]
+        == 2
+    )
+
+
+@pytest.mark.parametrize(("wait", "looks"), [("0s", 0), ("50 ms", 1)])
+def test_the_wait_is_bounded_and_the_error_says_how_to_wait_longer(
+    world: Files, decided: Path, monkeypatch: pytest.MonkeyPatch, wait: str, looks: int
+) -> None:
+    looked: list[float] = []
+    sleep = time.sleep
+
+    def look(seconds: float) -> None:
+        looked.append(seconds)
+        sleep(seconds)
+
+    monkeypatch.setattr(time, "sleep", look)
+    asked = ("savepoint", "create", job_file(world), world.root / "saved")
+    result = command(*asked, "--wait", wait, code=1)
+    assert "Spark has not finished micro-batch 2" in result.stderr
+    assert "--wait 1min" in result.stderr
+    assert min(len(looked), 1) == looks
+    assert not (world.root / "saved").exists()
+    decided.write_text(NOTE)
+    command(*asked, "--wait", "1min")  # as the error says
+
+
+def test_a_wait_that_is_no_duration_is_refused(world: Files) -> None:
+    asked = ("savepoint", "create", job_file(world), "--wait", "5 secnds")
+    assert "'5 secnds': give a number with a unit" in command(*asked, code=2).stderr
 
 
 def test_a_damaged_one_ends_the_command_with_3_and_says_what_to_do(world: Files) -> None:

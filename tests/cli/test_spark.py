@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from twophase.cli import spark
-from twophase.cli.display.spark_output import SparkOutput
+from twophase.cli.display.output import SparkOutput
 from twophase.cli.spark import Start, spark_session
 from twophase.errors import PreflightError
 from twophase.failpoints import DRIVER_VARIABLE

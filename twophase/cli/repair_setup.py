@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from twophase.cli.display.logs import log_lines
-from twophase.cli.display.spark_output import SparkOutput
+from twophase.cli.display.output import SparkOutput, log_lines
 from twophase.cli.jobfile.connections import check_connections
 from twophase.cli.jobfile.job_file import JobFile, load_job_file
 from twophase.cli.jobfile.pipeline import describe

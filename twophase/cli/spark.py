@@ -15,7 +15,7 @@ from typing import Any
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from twophase.cli.display.spark_output import SparkOutput
+from twophase.cli.display.output import SparkOutput
 from twophase.cli.display.text import clean
 from twophase.cli.gateway import slow_down_optimiser, start_jvm
 from twophase.errors import PreflightError

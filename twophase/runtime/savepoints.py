@@ -183,9 +183,11 @@ class SavepointMaker:
         if has_state:
             raise SavepointError(
                 f"Job {self._job!r}: Spark has not finished micro-batch {number}, whose checkpoint "
-                "is decided, and the plan keeps state. Nothing was written.",
-                remedy="if the job is running, try again. If it has stopped, start it: it finishes "
-                "the micro-batch. Then stop it with a savepoint.",
+                "is decided, and the plan keeps state: its newest version is not complete. "
+                "Nothing was written.",
+                remedy="if the job is running, wait longer: twophase savepoint create "
+                "--wait 1min. If it has stopped, start it: it finishes the micro-batch. Then stop "
+                "it with a savepoint.",
             )
         try:
             header = (folder / "offsets" / str(number)).read_text().split("\n")[1]

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark import InheritableThread
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from twophase import errors
 from twophase.config import JobOptions
 from twophase.coordinator.clock import SystemClock
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.engine.host import Handle, Plan
-from twophase.errors import ConfigError, SparkLostError, TwoPhaseError
+from twophase.errors import ConfigError, SparkLostError, carried
 from twophase.events import Observer, Observers
 from twophase.protocol.listener import CheckpointedFunction, CheckpointListener
 from twophase.protocol.sink import SinkContext
@@ -29,7 +28,7 @@ from twophase.runtime.shared_folder import SharedFolder
 from twophase.runtime.source_notifications import SourceNotifications
 from twophase.runtime.spark_errors import failure
 from twophase.runtime.spark_folder import SparkFolder
-from twophase.runtime.spark_threads import thread_like_this
+from twophase.runtime.spark_jobs import thread_like_this
 from twophase.runtime.worker_interpreter import restore_worker_python
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.entries import Lineage
@@ -177,9 +176,7 @@ class SparkHost:
                 f"Job {self._description.name!r}: its Spark application has ended: {error}.",
                 remedy="start the job again.",
             )
-        if isinstance(error, TwoPhaseError):
-            return error
-        return errors.from_text(str(error)) or failure(error)
+        return carried(error) or failure(error)
 
     def close(self) -> None:
         """See `QueryHost.close`."""

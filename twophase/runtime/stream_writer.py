@@ -24,6 +24,7 @@ from twophase.runtime.batch import JobSink
 from twophase.runtime.job import Job
 from twophase.runtime.sink_entry_points import load_sink, make_sink
 from twophase.runtime.spark_host import JobDescription
+from twophase.runtime.trigger import check_trigger
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -112,8 +113,18 @@ class StreamWriter:
         return self
 
     def trigger(self, **trigger: Any) -> Self:
-        """Set when a micro-batch, and its checkpoint, begins; as `DataStreamWriter.trigger`."""
-        self._trigger = trigger
+        """Set when a micro-batch, and its checkpoint, begins; as `DataStreamWriter.trigger`.
+
+        Args:
+            trigger: exactly one of these. `processingTime`: the time from one trigger to the next,
+                such as "10 seconds". `availableNow=True`: process the available records, then end.
+                `once=True`: the same in one micro-batch, which Spark has deprecated.
+
+        Raises:
+            ConfigError: it is none of these, or its value is not allowed; `continuous` and
+                `realTime` cannot call a job's sinks.
+        """
+        self._trigger = check_trigger(trigger, f"Job {self._name!r}: trigger")
         return self
 
     def listener(self, listener: CheckpointListener) -> Self:
@@ -187,6 +198,6 @@ def _resolved(where: str, sink: Sink | str, options: Mapping[str, Any]) -> Sink:
         raise ConfigError(
             f"{where}: cannot combine a {type(sink).__name__} instance with options "
             f"({', '.join(sorted(options))}).",
-            remedy="give the options to the sink itself.",
+            remedy=f"give the options to {type(sink).__name__}(...) itself.",
         )
     return sink

@@ -13,16 +13,14 @@ from rich.console import Console
 from rich.segment import Segment
 
 from twophase.cli.display.console import JobConsole
-from twophase.cli.display.live_view import LiveView
-from twophase.cli.display.progress import STOPPING, Progress
-from twophase.cli.display.progress_tracker import ProgressTracker
-from twophase.cli.display.query_poller import QueryPoller
-from twophase.cli.display.query_progress import QueryProgress, QueryReader, lag_of
-from twophase.cli.display.view import View
+from twophase.cli.display.progress import STOPPING, Progress, ProgressTracker
+from twophase.cli.display.query import QueryPoller, QueryProgress, QueryReader, lag_of
 from twophase.cli.display.views import (
+    LiveView,
     PlainView,
     ProgressMode,
     SilentView,
+    View,
     make_view,
 )
 from twophase.events import (

@@ -114,6 +114,12 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
         "availableNow",
     ),
     ({"trigger": {}}, "exactly one trigger", "availableNow"),
+    (
+        {"trigger": {"processingTime": "10 secnds"}},
+        "trigger: processingTime is '10 secnds'",
+        "10 seconds",
+    ),
+    ({"trigger": {"continuous": "1 second"}}, "trigger: continuous is not", "processingTime"),
     ({"spark": {"conf": {"spark.x": None}}}, "spark.conf.spark.x is empty", "one value"),
     ({"spark": {"conf": {1: "a"}}}, "spark.conf: the key 1 is a int", "quote it"),
 ]

@@ -22,10 +22,11 @@ from typing import Any, TypeVar
 from pydantic import Field
 
 from twophase.cli.jobfile.yaml_file import read_yaml
-from twophase.config import Duration, JobOptions, Options
+from twophase.config import JobOptions, Options
 from twophase.errors import ConfigError
 from twophase.flink_keys import with_our_keys
 from twophase.ids import check_name
+from twophase.runtime.trigger import check_trigger
 
 _DEFAULT_VIEW = "source"
 P = TypeVar("P", bound=Options)
@@ -84,11 +85,6 @@ class SinkSection(Options):
     type: str = Field(min_length=1)
     options: Mapping[str, Any] = Field(default_factory=dict)
     sql: str | None = Field(default=None, min_length=1)
-
-
-class _Trigger(Options):
-    processing_time_s: Duration | None = Field(default=None, alias="processingTime")
-    available_now: bool | None = Field(default=None, alias="availableNow")
 
 
 @dataclass(frozen=True)
@@ -207,15 +203,7 @@ def _trigger(where: str, value: Any) -> Mapping[str, Any]:
     if value is None:
         return {}
     where = f"{where}: trigger"
-    trigger = _parse(_Trigger, _mapping(where, value), where)
-    if trigger.processing_time_s is not None and trigger.available_now is None:
-        return {"processingTime": f"{trigger.processing_time_s * 1000:.0f} milliseconds"}
-    if trigger.available_now and trigger.processing_time_s is None:
-        return {"availableNow": True}
-    raise ConfigError(
-        f"{where}: give exactly one trigger.",
-        remedy="write processingTime: 10 s, or availableNow: true.",
-    )
+    return check_trigger(_mapping(where, value), where)
 
 
 # -- pieces ----------------------------------------------------------------------------------------

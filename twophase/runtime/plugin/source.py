@@ -45,8 +45,8 @@ class SinkDataSource(DataSource):
         """Plan a micro-batch, or create the writer that commits it.
 
         Raises:
-            TwoPhaseError: the job must not go on; the query fails with the error as text
-                (`errors.from_text`).
+            TwoPhaseError: the job must not go on; the query fails with the error in its
+                exception (`errors.carried`).
         """
         if overwrite:
             raise ConfigError(

@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from twophase.cli.display.spark_output import SparkOutput
+from twophase.cli.display.output import SparkOutput
 from twophase.cli.display.views import SilentView
 from twophase.cli.run import _run_to_its_end
 from twophase.errors import StopJobError
