@@ -67,14 +67,13 @@ def make_table(jvm: Jvm, table: str, rows: StructType, partition_by: Sequence[st
         create_table(jvm, table, rows, partition_by)
     except AnalysisException as error:
         raise ConfigError(
-            f"The table {table} cannot be made: {first_line(error)} Nothing was written.",
+            f"Cannot create table {table}: {first_line(error)} Nothing was written.",
             remedy="change the rows, for example with select and cast, or the sink's options.",
         ) from error
     except (Py4JJavaError, PySparkException) as error:
         raise PreflightError(
-            f"The table {table} could not be made: {_cause(error)}.",
-            remedy="see that there is room, and give the driver's account "
-            "the right to write there.",
+            f"Could not create table {table}: {_cause(error)}.",
+            remedy="check that there is space, and that the driver's account may write there.",
         ) from error
 
 
@@ -84,8 +83,8 @@ def _check_columns(table: str, rows: StructType, partition_by: Sequence[str]) ->
     unknown = [name for name in partition_by if name not in rows.names]
     if unknown:
         raise ConfigError(
-            f"The table {table} cannot be made: the partition columns {unknown} are not in the "
-            "rows. Nothing was written.",
+            f"Cannot create table {table}: the partition columns {unknown} are not in the rows. "
+            "Nothing was written.",
             remedy="correct partition_by, or the rows.",
         )
 
@@ -128,7 +127,7 @@ def _check_rights(jvm: Jvm, files: Any, folder: Any) -> None:
     if refused:
         raise PreflightError(
             f"The folder {folder.toString()} cannot be written: {refused}. Nothing was written.",
-            remedy="give the driver's account the right.",
+            remedy="give the driver's account write permission.",
         )
 
 

@@ -40,7 +40,7 @@ def refusals(layout: TableLayout) -> list[str]:
         if name not in SUPPORTED
     ]
     found += [
-        f"column {name!r} is an identity column: its numbers are given out in the "
+        f"column {name!r} is an identity column: its numbers are assigned in the "
         "transaction that writes the files, and this sink commits them in another"
         for name in layout.identity_columns()
     ]

@@ -110,7 +110,7 @@ class Fence:
         raise TargetUnreachableError(
             f"The fence of sink {owner.sink!r} of job {owner.job!r} could not be {what} in "
             f"{tries} tries: {failure}.",
-            remedy="see whether the table's folder can be written, then start the job again.",
+            remedy="check whether the table's folder is writable, then start the job again.",
         )
 
     def _commit(self, transaction: Transaction, attempt: Attempt) -> bool:

@@ -87,7 +87,7 @@ def fence_version(attempt: Attempt) -> int:
             attempts of one driver.
     """
     if not (0 <= attempt.generation < 1 << 31 and 0 <= attempt.counter < 1 << _COUNTER_BITS):
-        raise ValueError(f"attempt {attempt} cannot be kept in a fence")
+        raise ValueError(f"attempt {attempt} does not fit in a fence")
     return attempt.generation << _COUNTER_BITS | attempt.counter
 
 

@@ -106,11 +106,11 @@ def data_file(action: str) -> DataFile:
     """
     content = json.loads(action)
     if set(content) != {"add"}:
-        raise ValueError(f"phase 1 of an append gave the action {sorted(content)}")
+        raise ValueError(f"phase 1 of an append returned the action {sorted(content)}")
     add = content["add"]
     rows = json.loads(add.get("stats") or "{}").get("numRecords")
     if not isinstance(rows, int):
-        raise ValueError(f"the file {add['path']} has no count of its rows")
+        raise ValueError(f"the file {add['path']} has no row count")
     return DataFile(add["path"], add["size"], rows)
 
 

@@ -104,7 +104,7 @@ class Rewind:
                 failure = error
         raise TargetUnreachableError(
             f"{self._cannot()} in {_TRIES} tries: {failure}.",
-            remedy="see whether the table's folder can be written, then start the job again.",
+            remedy="check whether the table's folder is writable, then start the job again.",
         )
 
     def _begin(self, attempt: Attempt) -> Transaction:
@@ -180,8 +180,8 @@ class Rewind:
 
     def _cannot(self) -> str:
         return (
-            f"Sink {self._owner.sink!r} of job {self._owner.job!r} cannot take its checkpoints "
-            f"back from {self._table.target}"
+            f"Sink {self._owner.sink!r} of job {self._owner.job!r} cannot rewind "
+            f"{self._table.target}"
         )
 
     def _refused(self, why: str) -> RestoreRefusedError:

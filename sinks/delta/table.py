@@ -55,8 +55,8 @@ class DeltaTable:
         """
         if snapshot.version >= 0 and snapshot.table == self.id:
             return
-        other = f"it has the id {snapshot.table}"
-        found = other if snapshot.version >= 0 else "there is no table any more"
+        other = f"now it has the id {snapshot.table}"
+        found = other if snapshot.version >= 0 else "now there is no table"
         raise TargetChangedError(
             f"Sink {self.owner.sink!r} of job {self.owner.job!r}: the table in "
             f"{self.log.storage.root} had the id {self.id} when it was opened; {found}. "

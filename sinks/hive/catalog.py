@@ -142,7 +142,7 @@ class Catalog:
             ConfigError: Spark does not accept this name, or its database does not exist.
             TargetUnreachableError: the metastore does not answer.
         """
-        with self._answering(f"make table {name}"):
+        with self._answering(f"create table {name}"):
             location = self._path(
                 self._java.sessionState().catalog().defaultTablePath(self._identifier(name))
             )
@@ -170,7 +170,7 @@ class Catalog:
             for field in from_arrow_schema(fields)
         )
         by = ", ".join(map(_quoted, planned.partition_columns))
-        with self._answering(f"make table {planned.name}"):
+        with self._answering(f"create table {planned.name}"):
             parser = self._java.sessionState().sqlParser()
             quoted = ".".join(
                 _quoted(part) for part in self._items(parser.parseMultipartIdentifier(planned.name))
@@ -373,8 +373,8 @@ class Catalog:
             problems.append("its files are neither parquet nor orc")
         if problems:
             raise ConfigError(
-                f"Table {name!r} cannot get files: {'; '.join(problems)}.",
-                remedy="name another table.",
+                f"Files cannot be added to table {name!r}: {'; '.join(problems)}.",
+                remedy="choose another table.",
             )
 
     @contextmanager

@@ -46,11 +46,9 @@ def check_storage(
     if problem := storage_problem(known, expected):
         raise StopJobError(
             f"Table {table} has changed in the metastore: {problem}. "
-            "Readers would not see these files. Decided checkpoints wait, "
-            "nothing of them is lost.",
-            remedy="move the files of the other folder to where the new files are, set location "
-            "(ALTER TABLE ... SET LOCATION) "
-            "and format back, then start the job again.",
+            "Readers would not see the new files. Decided checkpoints wait; nothing is lost.",
+            remedy="move the files in the other folder to where the new files are, reset location "
+            "(ALTER TABLE ... SET LOCATION) and format, then start the job again.",
         )
 
 

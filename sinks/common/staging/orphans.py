@@ -64,13 +64,13 @@ def abort(table: Table, committables: Sequence[Committable]) -> None:
                 return
     except FileNotFoundError as error:
         raise TargetUnreachableError(
-            f"{stage} is gone: another driver has just raised the fence, "
-            "or somebody has deleted it.",
-            remedy="start the job again: it looks once more.",
+            f"{stage} is gone: another driver has just raised the fence, or someone deleted it.",
+            remedy="start the job again: it looks again.",
         ) from error
     raise TargetUnreachableError(
-        f"Pieces in {stage} could not be aborted in {_TRIES} tries: other drivers take them.",
-        remedy="start one driver only.",
+        f"Pieces in {stage} could not be aborted in {_TRIES} tries: "
+        "other drivers keep taking them.",
+        remedy="run only one driver.",
     )
 
 
@@ -105,7 +105,7 @@ def check_all_unseen(table: Table, names: Sequence[PieceName], stage: Path) -> N
             _check_unseen(table, name, folder)
         if (stage / DONE / str(name)).exists():
             raise StopJobError(
-                f"Piece {name} is in no decision of this job's folder, and it is committed in "
+                f"Piece {name} is in no decision of this job's folder, but is committed in "
                 f"{table.area.root}: its checkpoint was decided in another folder. "
                 "Nothing was deleted.",
                 remedy="start the job with the folder (checkpointLocation) that decided it.",
@@ -128,7 +128,7 @@ def _check_unseen(table: Table, name: PieceName, folder: Path) -> None:
         final = file_name(manifest.transaction, manifest.subtask, file.number, table.format.suffix)
         if (partition / final).exists():
             raise StopJobError(
-                f"Piece {name} is in no decision of this job's folder, and {final} is in partition "
+                f"Piece {name} is in no decision of this job's folder, but {final} is in partition "
                 f"{shown(file.partition)} of {table.area.root}: its checkpoint was decided in "
                 "another folder, and its commit has begun. Nothing was deleted.",
                 remedy="restore the job's folder (checkpointLocation) as it was, and start the "

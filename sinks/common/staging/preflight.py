@@ -69,7 +69,7 @@ def create_staging_area(root: Path, owner: Owner) -> StagingArea:
                 remedy="use a local file system such as ext4, XFS or Btrfs.",
             ) from error
         raise PreflightError(
-            f"{area.path} cannot be made: {error}.",
+            f"Cannot create {area.path}: {error}.",
             remedy="give the driver's account the right to write there.",
         ) from error
     raise PreflightError(

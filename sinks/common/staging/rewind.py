@@ -119,19 +119,19 @@ class Rewind:
         """Check that the files of a piece are whole: in the table, or taken out before."""
         if self._stays(piece):
             raise self._refused(
-                f"an earlier rewind, to a checkpoint before {_named(piece)}, has not ended; "
-                "restore that one again"
+                f"an earlier rewind, to a checkpoint before {_named(piece)}, has not finished; "
+                "repeat that restore"
             )
         if both := out & {*files}:
-            raise self._refused(f"{files[min(both)].name} is in the table a second time")
+            raise self._refused(f"{files[min(both)].name} is in the table twice")
         is_folded = highest_marks(stage).get(piece.lineage, -1) >= piece.checkpoint
         manifest = self._manifest(stage / DONE / str(piece), piece, is_folded=is_folded)
         if manifest is not None:
             self._check_listed(manifest, files, out)
         elif not is_folded:
-            raise self._refused(f"there are files of {_named(piece)}, and no proof of its commit")
+            raise self._refused(f"there are files of {_named(piece)}, but no proof of its commit")
         elif {*files, *out} != {*range(len(files) + len(out))}:
-            raise self._refused(f"files of {_named(piece)} are gone from the table")
+            raise self._refused(f"files of {_named(piece)} are missing from the table")
 
     def _manifest(self, folder: Path, piece: PieceName, *, is_folded: bool) -> Manifest | None:
         """Return the manifest of a committed piece; None if a mark has replaced it.
@@ -145,7 +145,7 @@ class Rewind:
         except FileNotFoundError:
             if is_folded or not folder.exists():
                 return None
-            raise self._refused(f"the manifest of {_named(piece)} is gone") from None
+            raise self._refused(f"the manifest of {_named(piece)} is missing") from None
         except DamagedRecordError as error:
             raise self._refused(f"the manifest of {_named(piece)} is damaged") from error
 
@@ -158,12 +158,12 @@ class Rewind:
             )
             path = left.pop(file.number, None)
             if path is None and file.number not in out:
-                raise self._refused(f"{name} is not in the table any more")
+                raise self._refused(f"{name} is no longer in the table")
             if path is None:
                 continue
             place = self._root.joinpath(*folders(self._table.partition_by, file.partition))
             if path.parent != place:
-                raise self._refused(f"{name} is not in the folder of its partition any more")
+                raise self._refused(f"{name} is no longer in the folder of its partition")
             if path.stat().st_size != file.size or digest(path) != file.sha256:
                 raise self._refused(f"{name} was changed")
         if left:
@@ -183,7 +183,7 @@ class Rewind:
             elif self._is_taken_back(name):
                 files = found.files[name.piece]
                 if name.number in files or path.is_symlink():
-                    problem = "a link" if path.is_symlink() else "in the table a second time"
+                    problem = "a link" if path.is_symlink() else "in the table twice"
                     raise self._refused(f"{path.name} is {problem}")
                 files[name.number] = path
         return found
@@ -219,17 +219,17 @@ class Rewind:
     def _refused(self, why: str) -> RestoreRefusedError:
         owner = self._area.owner
         return RestoreRefusedError(
-            f"Sink {owner.sink!r} of job {owner.job!r} cannot take its checkpoints back from "
-            f"{self._root}: {why}. Nothing was removed.",
+            f"Sink {owner.sink!r} of job {owner.job!r} cannot rewind {self._root}: "
+            f"{why}. Nothing was removed.",
             remedy="undo that, or restore a newer checkpoint.",
         )
 
     def _unknown(self, foreign: Path, marks: Mapping[str, int]) -> RestoreRefusedError:
         lineage, mark = next(iter(marks.items()))
         return self._refused(
-            f"{self._shown(foreign)} was made by somebody else, perhaps from files of this sink. "
-            f"The manifests of lineage {lineage} up to checkpoint {mark} are deleted, so that "
-            "nothing tells"
+            f"{self._shown(foreign)} was created by someone else, perhaps from files of this sink; "
+            "that cannot be determined, because the manifests of lineage "
+            f"{lineage} up to checkpoint {mark} are deleted"
         )
 
 

@@ -39,7 +39,7 @@ class _Purpose:
 
 
 _MOVE_BACK = _Purpose(
-    why="A piece is lost, and its files are taken out of the table",
+    why="A piece is lost, and its files are moved back to the staging area",
     until_now="None of them was moved.",
     again="start the job again: it reports what is lost",
 )
@@ -109,7 +109,7 @@ def _searching(table: Table, purpose: _Purpose) -> Iterator[None]:
         raise StopJobError(
             f"{shown(os.path.relpath(error.filename, table.area.root))} in {table.area.root} "
             f"cannot be searched ({error.strerror}). "
-            f"{purpose.why}; some may be there. {purpose.until_now}",
+            f"{purpose.why}; some may be in it. {purpose.until_now}",
             remedy="give the job's account the right to read it, or move it out of the table; "
             f"then {purpose.again}.",
         ) from error
@@ -119,12 +119,12 @@ def _find(table: Table, piece: Committable) -> Mapping[int, Path]:
     found: dict[int, Path] = {}
     for path in _named(table, file_prefix(piece.transaction, piece.subtask), _MOVE_BACK):
         if path.is_symlink() or not path.is_file():
-            raise _stop(table, path, "is no plain file", _MOVE_BACK)
+            raise _stop(table, path, "is not a plain file", _MOVE_BACK)
         number = path.name.removesuffix(table.format.suffix).rpartition("-")[2]
         if not number.isdecimal() or path.name != file_name(
             piece.transaction, piece.subtask, int(number), table.format.suffix
         ):
-            raise _stop(table, path, "is not the name of one of our files", _MOVE_BACK)
+            raise _stop(table, path, "does not have the name of one of our files", _MOVE_BACK)
         if int(number) in found:
             raise _stop(
                 table,
@@ -145,7 +145,7 @@ def _named(table: Table, prefix: str, purpose: _Purpose) -> Iterator[Path]:
             if name.startswith(prefix):
                 yield path
             elif name in folders and path.is_symlink():
-                raise _stop(table, path, "is a link, and what it leads to is not searched", purpose)
+                raise _stop(table, path, "is a link, and links are not followed", purpose)
 
 
 def is_hidden(folder: str) -> bool:

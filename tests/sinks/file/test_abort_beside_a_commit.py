@@ -184,7 +184,7 @@ def test_a_commit_takes_a_piece_back_from_a_living_abort(
 ) -> None:
     outcomes: list[object] = []
     in_the_window(monkeypatch, lambda: outcomes.extend(commit(sink, piece)))
-    with pytest.raises(StopJobError, match="it is committed in"):
+    with pytest.raises(StopJobError, match="but is committed in"):
         other.abort([piece])
     assert isinstance(outcomes[0], Committed)
     assert len(table.rows_visible()) == 3
@@ -206,7 +206,7 @@ def test_what_is_taken_back_after_the_search_is_not_deleted(
         return pieces.claim()
 
     monkeypatch.setattr(AbortedPieces, "claim", commit_first)
-    with pytest.raises(StopJobError, match="it is committed in"):
+    with pytest.raises(StopJobError, match="but is committed in"):
         other.abort([piece])
     assert len(table.rows_visible()) == 3
 
@@ -216,7 +216,7 @@ def test_a_piece_that_was_committed_after_it_was_listed_is_not_reported_as_abort
 ) -> None:
     listed = other.in_doubt()
     assert isinstance(commit(sink, piece)[0], Committed)
-    with pytest.raises(StopJobError, match="it is committed in"):
+    with pytest.raises(StopJobError, match="but is committed in"):
         other.abort(listed)
 
 
