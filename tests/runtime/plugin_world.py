@@ -120,7 +120,7 @@ class World:
         if plan.transaction is None:
             return None
         self._tasks += 1
-        writer = plan.sink.writer(plan.transaction, Subtask(task, self._tasks))
+        writer = plan.writers(plan.transaction, Subtask(task, self._tasks))
         ids = [10 * number + step for step in range(10) if step % TASKS == task]
         writer.write(pa.RecordBatch.from_pydict({"id": ids}))
         return writer.pre_commit()

@@ -134,7 +134,7 @@ class Query:
         if plan.transaction is None:
             return None
         self._tasks += 1
-        writer = plan.sink.writer(plan.transaction, Subtask(0, self._tasks))
+        writer = plan.writers(plan.transaction, Subtask(0, self._tasks))
         writer.write(pa.RecordBatch.from_pydict({"id": list(ids)}))
         return writer.pre_commit()
 

@@ -20,8 +20,8 @@ from twophase.protocol.sink import SinkContext
 from twophase.protocol.writer import SinkWriter
 from twophase.redaction import shown
 from twophase.runtime.spark_errors import declined
-from twophase.runtime.writer_task import write_batch
-from twophase.testing.folder import FolderSink
+from twophase.runtime.writer_task import pre_commit
+from twophase.testing.folder import FolderSink, OpenFolderSink
 from twophase.testing.harness import FIRST, JOB, SINK, transaction_id
 
 pytestmark = pytest.mark.spark
@@ -44,21 +44,28 @@ class RefusingWriter(SinkWriter):
         """Nothing was written."""
 
 
-class RefusingSink(FolderSink):
-    def writer(self, transaction: TransactionId, subtask: Subtask) -> Any:
-        return RefusingWriter()
+def refusing_writers(_: TransactionId, __: Subtask) -> RefusingWriter:
+    return RefusingWriter()
+
+
+class RefusingSink(OpenFolderSink):
+    def writers(self) -> Any:
+        return refusing_writers
 
 
 def failure(rows: DataFrame, sink: FolderSink) -> TwoPhaseError:
-    sink.open(SinkContext(JOB, SINK, pa.schema([("value", pa.string())]), parallelism=1))
-    sink.fence(FIRST)
+    context = SinkContext(JOB, SINK, pa.schema([("value", pa.string())]), parallelism=1)
+    opened = sink.open(context)
+    opened.fence(FIRST)
     with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's, whichever it is
-        write_batch(rows, sink, transaction_id())
+        pre_commit(rows, opened, transaction_id())
     return declined(caught.value, "It")
 
 
 def test_an_error_of_a_writer_is_found_by_its_seal(spark: SparkSession, tmp_path: Path) -> None:
-    error = failure(spark.createDataFrame([("a",)], "value string"), RefusingSink(tmp_path))
+    error = failure(
+        spark.createDataFrame([("a",)], "value string"), FolderSink(tmp_path, RefusingSink)
+    )
     assert type(error) is RejectedRowsError
     assert (error.what, error.remedy) == ("The table refuses row 7.", "correct it.")
 
@@ -94,13 +101,17 @@ class QuotingWriter(RefusingWriter):
         raise RejectedRowsError(f"The table refuses {shown(batch.to_pylist()[0])}.")
 
 
-class QuotingSink(FolderSink):
-    def writer(self, transaction: TransactionId, subtask: Subtask) -> Any:
-        return QuotingWriter()
+def quoting_writers(_: TransactionId, __: Subtask) -> QuotingWriter:
+    return QuotingWriter()
+
+
+class QuotingSink(OpenFolderSink):
+    def writers(self) -> Any:
+        return quoting_writers
 
 
 def quoted_by_a_sink(rows: DataFrame, folder: Path) -> str:
-    return str(failure(rows, QuotingSink(folder)))
+    return str(failure(rows, FolderSink(folder, QuotingSink)))
 
 
 def quoted_by_spark(rows: DataFrame, folder: Path) -> str:

@@ -22,7 +22,7 @@ from twophase.protocol.sink import ArrowSink
 from twophase.runtime.restore_preview import preview_restore
 from twophase.runtime.savepoints import open_savepoint
 from twophase.state import savepoint as format_module
-from twophase.testing.folder import FolderSink, FolderTarget
+from twophase.testing.folder import FolderSink, FolderTarget, OpenFolderSink
 
 pytestmark = pytest.mark.part("runtime")
 
@@ -103,11 +103,11 @@ def test_the_newest_checkpoint_needs_no_rewind(world: World) -> None:
     assert not [event for event in world.events if isinstance(event, SinkRewound)]
 
 
-class CannotRewind(FolderSink):
+class CannotRewind(OpenFolderSink):
     check_rewind = rewind = None  # type: ignore[assignment]
 
 
-class Changed(FolderSink):
+class Changed(OpenFolderSink):
     """Its rows were changed by somebody else."""
 
     def check_rewind(self, keep: Any) -> None:
@@ -117,16 +117,16 @@ class Changed(FolderSink):
 class SomeWorld(World):
     """Its sink `lake` is of another kind."""
 
-    kind: type[FolderSink] = FolderSink
+    kind: type[OpenFolderSink] = OpenFolderSink
 
     def sink(self, name: str) -> ArrowSink:
-        return self.kind(self.root / name) if name == "lake" else super().sink(name)
+        return FolderSink(self.root / name, self.kind if name == "lake" else None)
 
 
 @pytest.mark.parametrize("decided_only", [False, True])
 @pytest.mark.parametrize(("kind", "why"), [(CannotRewind, "sink 'lake'"), (Changed, "are gone")])
 def test_a_sink_that_cannot_take_it_back_refuses_before_anything_is_written(
-    tmp_path: Path, kind: type[FolderSink], why: str, decided_only: bool
+    tmp_path: Path, kind: type[OpenFolderSink], why: str, decided_only: bool
 ) -> None:
     world = SomeWorld(tmp_path)
     world.drive(2)
@@ -141,7 +141,7 @@ def test_a_sink_that_cannot_take_it_back_refuses_before_anything_is_written(
         world.drive(5, **restoring(path, "rewind"))
     assert caught.value.remedy
     assert snapshot(world.root) == before
-    world.kind = FolderSink
+    world.kind = OpenFolderSink
     world.drive(5)
     world.is_exact("job", 5)
 

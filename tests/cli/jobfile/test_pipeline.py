@@ -17,7 +17,7 @@ from twophase.errors import ConfigError
 from twophase.protocol.outcome import CommitOutcome
 from twophase.protocol.sink import CommitRequest, Sink
 from twophase.runtime.stream_writer import StreamWriter
-from twophase.testing.folder import FolderSink, FolderTarget
+from twophase.testing.folder import FolderSink, FolderTarget, OpenFolderSink
 
 pytestmark = pytest.mark.spark
 
@@ -49,9 +49,9 @@ class Pipeline:
         )
         return load_job_file(path, {}, available_now=True)
 
-    def writer(self, kind: type[FolderSink] = FolderSink, **change: Any) -> StreamWriter:
+    def writer(self, kind: type[OpenFolderSink] | None = None, **change: Any) -> StreamWriter:
         job = self.job(**change)
-        sinks: dict[str, Sink] = {name: kind(self.root / name) for name in job.sinks}
+        sinks: dict[str, Sink] = {name: FolderSink(self.root / name, kind) for name in job.sinks}
         return describe(self.spark, job, sinks)
 
     def run(self, **change: Any) -> None:
@@ -110,7 +110,7 @@ def test_what_spark_refuses_is_named(pipeline: Pipeline, change: dict[str, Any],
     assert "\n" not in str(caught.value)
 
 
-class Unreachable(FolderSink):
+class Unreachable(OpenFolderSink):
     """Is down when it is to commit."""
 
     asked = threading.Event()
