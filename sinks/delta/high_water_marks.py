@@ -63,7 +63,7 @@ class HighWaterMarks:
         self._storage.delete([self._path(name) for name in old])
 
     def remove_after(self, point: RewindPoint, snapshot: Snapshot) -> None:
-        """Remove the marks of checkpoints that a rewind has taken back from the current table."""
+        """Remove the marks of checkpoints that a rewind has removed from the current table."""
         gone = [
             found.string
             for found in self._found()

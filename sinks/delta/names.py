@@ -3,7 +3,7 @@
     twophase/<job>/<sink>/<lineage>                        application id: its version is the
                                                            highest committed checkpoint
     twophase-fence/<job>/<sink>                            application id: its version is the fence
-    _twophase/<job>/<sink>/<piece>.intent, .manifest,      beside the table's data, where Delta and
+    _twophase/<job>/<sink>/<piece>.intent, .manifest,      next to the table's data, where Delta and
                                    .aborted                VACUUM do not look
     twophase-<owner>-<piece>-<offsets>-part-00000-<uuid>.c000.snappy.parquet         a data file
 

@@ -1,4 +1,4 @@
-"""Takes committed checkpoints back: one commit removes their files and lowers the marks (H28).
+"""Rewinds a table: one commit removes files of checkpoints and lowers the marks (H28).
 
     1. search the log       for the files that the checkpoints have added; refused if one is not in
                             the table any more as it was added, or the log was cleaned since
@@ -6,13 +6,13 @@
                             its application id, lowered to what stays of it; behind the fence
     3. clean up             the records and marks beside the table
 
-The transaction watches the fence and the application ids, and Delta lets it fail if anybody else
-has removed one of the files meanwhile: then all of it is done again from 1. Rows that others have
+The transaction watches the fence and the application ids, and Delta lets it fail if another writer
+has removed one of the files meanwhile: then all of it is repeated from 1. Rows that others have
 appended stay.
 
 The log is read backwards from the newest version, to one at which none of the checkpoints was
 committed. So all commits that may name one of the files are read, and the first of them that does
-is the last that was made: it tells whether the file is still in the table as it was added.
+is the latest: it tells whether the file is still in the table as it was added.
 
 A mark beside the table goes after the commit, so that `history` shows the sink
 ahead until then.
@@ -53,7 +53,7 @@ since that reads the log from its last checkpoint on.
 
 
 class Rewind:
-    """Takes back what `keep` does not keep.
+    """Rewinds a table to what `keep` keeps.
 
     Args:
         table: the table of the job's sink.
@@ -170,7 +170,7 @@ class Rewind:
             Orphans(self._table).forget_committed(lineage, checkpoint)
 
     def _remove_marks(self, snapshot: Snapshot) -> None:
-        """Step 3. Only what that snapshot proves to be taken back: a newer driver may go on."""
+        """Step 3. Only what that snapshot proves to be removed: a newer driver may go on."""
         HighWaterMarks(self._owner, self._table.log.storage).remove_after(self._point, snapshot)
         for lineage in self._point.last:
             self._table.save_high_water_mark(lineage, snapshot)
@@ -204,7 +204,7 @@ class _Change:
         operation: what Delta calls the commit.
         line: the file's action, as JSON text.
         action: its content.
-        by_rewind: a rewind of this job and sink has made the commit.
+        by_rewind: a rewind of this job and sink made the commit.
     """
 
     version: int
@@ -221,7 +221,7 @@ class LogSearch:
     Attributes:
         owner: job and sink.
         log: the table's log.
-        keep: what is not taken back.
+        point: the point to rewind to.
     """
 
     owner: Owner
@@ -234,7 +234,7 @@ class LogSearch:
 
         Args:
             snapshot: of the newest version.
-            ahead: the lineages, with their highest checkpoint, of which some are taken back.
+            ahead: the lineages beyond the point, with their highest checkpoint.
 
         Raises:
             UnprovenError: a file was removed or changed, or the log does not go back far enough.

@@ -56,7 +56,7 @@ class Storage:
     def create_folder(self, name: str) -> None:
         """Create a folder and those above it."""
         if not self._fs.mkdirs(self._at(name)):
-            raise OSError(f"the folder {self.absolute(name)} could not be made")
+            raise OSError(f"could not create the folder {self.absolute(name)}")
 
     def names(self, folder: str) -> list[str]:
         """Return the names of the files in a folder; none if it does not exist."""

@@ -70,7 +70,7 @@ class DeltaTable:
         if snapshot.retention_ms is not None:
             highest |= HighWaterMarks(self.owner, self.log.storage).highest(snapshot)
         for app_id, version in snapshot.transactions.items():
-            # a version below 0 is that of a lineage that a rewind has taken back whole
+            # below 0: a rewind has removed the whole lineage
             if (lineage := self.owner.lineage_of(app_id)) is not None and version >= 0:
                 highest[lineage] = max(highest.get(lineage, -1), version)
         return highest

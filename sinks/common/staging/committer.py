@@ -13,7 +13,7 @@
 
 After a crash before the end of 4, the commit is repeated from 1. A file that is no longer staged
 has to be at its final name with the length and SHA-256 of the manifest: an earlier try has moved
-it. A file at both names is somebody else's, and a file at neither is lost (hazards H23, H25). The
+it. A file at both names is not ours, and a file at neither is lost (hazards H23, H25). The
 folder of a file is worked out here from its partition values: the manifest holds no path.
 """
 
@@ -160,13 +160,13 @@ class Committer:
             return Lost(f"{folder / FILE}: {error}")
 
     def _read_manifest(self, name: PieceName) -> bytes | None:
-        """Return the manifest of a staged piece; another driver's abort may have set it aside."""
+        """Return the manifest of a staged piece; another driver's abort may have hidden it."""
         manifest = self._stage / STAGED / str(name) / FILE
-        aside = True
-        while aside:
+        is_hidden = True
+        while is_hidden:
             with suppress(FileNotFoundError):
                 return manifest.read_bytes()
-            aside = restage(self._stage, name)
+            is_hidden = restage(self._stage, name)
         return manifest.read_bytes() if manifest.exists() else None  # staged again in between
 
     def _proof(self, name: PieceName) -> AlreadyCommitted | Lost:

@@ -53,7 +53,7 @@ def abort(table: Table, committables: Sequence[Committable]) -> None:
     """See `OpenSink.abort`.
 
     A driver with another folder may have decided a piece, and be about to move its files. So a
-    piece is set aborted before the table is searched for it, and claimed before it is deleted.
+    piece is hidden before the table is searched for it, and claimed before it is deleted.
     """
     stage = table.area.stage()
     names = [PieceName.of(piece.transaction, piece.subtask) for piece in committables]
@@ -75,14 +75,14 @@ def abort(table: Table, committables: Sequence[Committable]) -> None:
 
 
 def _abort(table: Table, names: Sequence[PieceName], stage: Path) -> bool:
-    """Abort once; False if a commit or another abort has taken a piece meanwhile."""
+    """Abort once; False if a commit or another abort took a piece meanwhile."""
     aborted = AbortedPieces(stage)
     try:
-        check_all_unseen(table, names, stage)
+        check_uncommitted(table, names, stage)
         for name in names:
             aborted.hide(name)
         failpoint("F06")
-        check_all_unseen(table, names, stage)
+        check_uncommitted(table, names, stage)
         claimed = aborted.claim()
     except BaseException:
         aborted.restage()
@@ -94,7 +94,7 @@ def _abort(table: Table, names: Sequence[PieceName], stage: Path) -> bool:
     return not any(folder.exists() for name in names for folder in folders_of(stage, name))
 
 
-def check_all_unseen(table: Table, names: Sequence[PieceName], stage: Path) -> None:
+def check_uncommitted(table: Table, names: Sequence[PieceName], stage: Path) -> None:
     """Check that no piece is committed, and no file of one is in the table.
 
     Raises:
@@ -102,7 +102,7 @@ def check_all_unseen(table: Table, names: Sequence[PieceName], stage: Path) -> N
     """
     for name in names:
         for folder in folders_of(stage, name):
-            _check_unseen(table, name, folder)
+            _check_not_moved(table, name, folder)
         if (stage / DONE / str(name)).exists():
             raise StopJobError(
                 f"Piece {name} is in no decision of this job's folder, but is committed in "
@@ -112,7 +112,7 @@ def check_all_unseen(table: Table, names: Sequence[PieceName], stage: Path) -> N
             )
 
 
-def _check_unseen(table: Table, name: PieceName, folder: Path) -> None:
+def _check_not_moved(table: Table, name: PieceName, folder: Path) -> None:
     """Check that no file that the manifest in this folder lists is in the table.
 
     Raises:

@@ -30,7 +30,7 @@ def check_folder(path: Path) -> None:
 
 
 def check_owned(path: Path) -> None:
-    """Check that nobody else may replace a folder or those above it. It need not exist yet.
+    """Check that no other account may replace a folder or those above it. It need not exist yet.
 
     Raises:
         PreflightError: one is writable by everyone.

@@ -1,14 +1,14 @@
-"""Takes committed checkpoints back: their files leave the table, then their proofs go (H28).
+"""Rewinds a table: files of committed checkpoints leave it, then their proofs go (H28).
 
     1. search the table     for every file of the checkpoints, by the names of the files
     2. check                the files of each piece in `done` by its manifest. Where a mark has
                             replaced the manifest, the name of a file alone tells its checkpoint:
-                            refused if somebody else's file, which may hold rows of it, is there
-    3. take out             rename each file to `rewound`, below the fence
+                            refused if a foreign file, which may hold rows of it, is there
+    3. move out             rename each file to `rewound`, below the fence
     4. drop the proofs      lower the marks, then remove the pieces from `done`
-    5. delete               what was taken out
+    5. delete               what was moved out
 
-After a crash it is repeated from 1: what was taken out is known by its proof until step 4 has
+After a crash it is repeated from 1: what was moved out is known by its proof until step 4 has
 removed that, and after that by the lack of one. A reader sees the files go one by one.
 """
 
@@ -48,7 +48,7 @@ class _Found:
     """What a search of the table has found.
 
     Attributes:
-        files: the files of checkpoints that are taken back.
+        files: the files of checkpoints that are rewound.
         foreign: a file that no sink of twophase has named; None if there is none.
     """
 
@@ -57,7 +57,7 @@ class _Found:
 
 
 class Rewind:
-    """Takes back what `keep` does not keep.
+    """Rewinds a table to what `keep` keeps.
 
     Args:
         table: the table.
@@ -74,12 +74,12 @@ class Rewind:
         """See `CanRewind.check_rewind`; return whether files will leave the table."""
         return bool(self._check(self._area.stage()))
 
-    def carry_out(self, attempt: Attempt, retract: Callable[[Sequence[Path]], None]) -> None:
+    def carry_out(self, attempt: Attempt, unpublish: Callable[[Sequence[Path]], None]) -> None:
         """See `CanRewind.rewind`.
 
         Args:
             attempt: whose fence is up.
-            retract: called with the folders before files leave them.
+            unpublish: called with the folders before files leave them.
         """
         fence = self._area.fence()
         if attempt.is_closed_by(fence):
@@ -87,7 +87,7 @@ class Rewind:
         stage = self._area.path / fence_name(fence)
         files = self._check(stage)
         if left := _folders(files):
-            retract(left)
+            unpublish(left)
         try:
             rewound.move_out(stage, files)
             failpoint("F08")
@@ -116,7 +116,7 @@ class Rewind:
     def _check_piece(
         self, stage: Path, piece: PieceName, files: Mapping[int, Path], out: Set[int]
     ) -> None:
-        """Check that the files of a piece are whole: in the table, or taken out before."""
+        """Check that all files of a piece are in the table, or were moved out before."""
         if self._stays(piece):
             raise self._refused(
                 f"an earlier rewind, to a checkpoint before {_named(piece)}, has not finished; "
@@ -180,7 +180,7 @@ class Rewind:
             name = parse_file(path.name)
             if name is None:
                 found.foreign = found.foreign or path
-            elif self._is_taken_back(name):
+            elif self._is_rewound(name):
                 files = found.files[name.piece]
                 if name.number in files or path.is_symlink():
                     problem = "a link" if path.is_symlink() else "in the table twice"
@@ -202,7 +202,7 @@ class Rewind:
             f"{self._shown(Path(error.filename))} cannot be searched ({error.strerror})"
         ) from error
 
-    def _is_taken_back(self, name: FileName) -> bool:
+    def _is_rewound(self, name: FileName) -> bool:
         return name.prefix == self._area.owner.file_prefix(name.piece) and not self._stays(
             name.piece
         )

@@ -66,7 +66,7 @@ class StagingArea:
         return self.root / self.owner.folder
 
     def create(self) -> None:
-        """Create it whole, fenced for nobody, unless it exists: there is never a second fence."""
+        """Create it in one step, with a fence that closes nothing; never a second one."""
         new = self.root / self.owner.new_folder
         stage = new / fence_name(_NOBODY)
         for _ in range(_TRIES):
@@ -104,7 +104,7 @@ class StagingArea:
         )
 
     def missing(self) -> TargetChangedError:
-        """Return the error for a hidden folder that no longer exists."""
+        """Return the error for a staging area that no longer exists."""
         return TargetChangedError(
             f"{self.path} is gone, with all pre-committed rows of this table: the table was "
             "dropped, its disk is not mounted, or someone deleted the folder.",
@@ -160,7 +160,7 @@ class StagingArea:
         return pieces_in(self.stage() / state)
 
     def in_doubt(self) -> list[PieceName]:
-        """Return the pieces that are staged, or set aside by a driver that died."""
+        """Return the pieces that are staged, or hidden by an abort that died."""
         stage = self.stage()
         staged = entries(stage / STAGED)  # first: a piece moves from here to the other
         aside = entries(stage / ABORTED) if (stage / ABORTED).exists() else []

@@ -1,4 +1,6 @@
-"""Takes the files of a lost piece out of the table: no reader sees part, and the abort finds all.
+"""Finds the files of a piece in the table, and moves those of a lost piece back to staging.
+
+So no reader sees part of a lost piece, and its abort finds all of it.
 
 A piece's manifest may be lost too, and with it the list of its files and partitions. The names of
 its files contain the name of the piece, so the whole table is searched for them. They are renamed
@@ -91,7 +93,7 @@ def find(table: Table, piece: Committable) -> Mapping[int, Path]:
 
 
 def has_files(table: Table, piece: Committable) -> bool:
-    """Return whether a name in the table begins like the piece's, for a command only.
+    """Return whether a file in the table has a name of the piece, for a command only.
 
     Raises:
         StopJobError: none was found before a folder that is a link, which is not followed, or one
@@ -173,5 +175,5 @@ def _stop(table: Table, path: Path, problem: str, purpose: _Purpose) -> StopJobE
     return StopJobError(
         f"{name} in folder {_folder(table, path)} of {table.area.root} {problem}. "
         f"{purpose.why}; whether this is one of them cannot be determined. {purpose.until_now}",
-        remedy=f"find out who made it; move it out of the table, then {purpose.again}.",
+        remedy=f"find out who created it; move it out of the table, then {purpose.again}.",
     )
