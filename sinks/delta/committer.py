@@ -141,7 +141,7 @@ class Committer:
         return _files_lost(missing, len(manifest.actions)) if missing else None
 
     def _highest(self, committable: Committable, transaction: Transaction) -> int:
-        return transaction.snapshot.noted_transactions.get(self._app_id(committable), -1)
+        return transaction.snapshot.checksum_transactions.get(self._app_id(committable), -1)
 
     @staticmethod
     def _was_restored(manifest: Manifest, highest: int, transaction: Transaction) -> bool:

@@ -43,13 +43,13 @@ def create_at_path(jvm: Jvm, folder: str, rows: StructType, partition_by: Sequen
     _check_rights(jvm, files, missing[-1].getParent() if missing else path)
     _tidy(jvm, files, path, missing)  # to Spark, a log without a commit is an existing table
     try:
-        make_table(jvm, by_path(folder), rows, partition_by)
+        create_table(jvm, by_path(folder), rows, partition_by)
     except PreflightError:
         _tidy(jvm, files, path, missing)
         raise
 
 
-def make_table(jvm: Jvm, table: str, rows: StructType, partition_by: Sequence[str]) -> None:
+def create_table(jvm: Jvm, table: str, rows: StructType, partition_by: Sequence[str]) -> None:
     """Create a table, unless it exists.
 
     Args:
@@ -64,7 +64,7 @@ def make_table(jvm: Jvm, table: str, rows: StructType, partition_by: Sequence[st
     """
     _check_columns(table, rows, partition_by)
     try:
-        create_table(jvm, table, rows, partition_by)
+        _create_table(jvm, table, rows, partition_by)
     except AnalysisException as error:
         raise ConfigError(
             f"Cannot create table {table}: {first_line(error)} Nothing was written.",
@@ -144,7 +144,7 @@ def _tidy(jvm: Jvm, files: Any, path: Any, missing: Sequence[Any]) -> None:
 
 
 def is_vacant(jvm: Jvm, files: Any, path: Any) -> bool:
-    """Return whether a folder is empty but for what a creator left who died before its commit.
+    """Return whether a folder has nothing but the leftovers of a creation that died.
 
     Args:
         jvm: the JVM of Spark.
@@ -192,12 +192,12 @@ def by_path(folder: str) -> str:
 
 
 def by_name(jvm: Jvm, table: str) -> str:
-    """Return a table's name with each part quoted. Raises Spark's own error if it is no name."""
+    """Return a table's name with each part quoted. Raises Spark's own error if it is not a name."""
     parts = jvm.java_session.sessionState().sqlParser().parseMultipartIdentifier(table)
     return ".".join(quoted(parts.apply(number)) for number in range(parts.size()))
 
 
-def create_table(jvm: Jvm, table: str, rows: StructType, partition_by: Sequence[str]) -> None:
+def _create_table(jvm: Jvm, table: str, rows: StructType, partition_by: Sequence[str]) -> None:
     """Create a table for rows, with every column nullable, unless it exists. `table` is quoted."""
     columns = StructType([StructField(field.name, field.dataType) for field in rows.fields])
     partitioned = (

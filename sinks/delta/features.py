@@ -33,7 +33,7 @@ _CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
 
 
 def refusals(layout: TableLayout) -> list[str]:
-    """Return why this sink does not write to a table of that shape; empty if it does."""
+    """Return why this sink does not write to a table with that layout; empty if it does."""
     found = [
         f"table feature {name!r} is not supported"
         for name in layout.features

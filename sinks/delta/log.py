@@ -42,7 +42,7 @@ class Snapshot:
 
     @cached_property
     def layout(self) -> TableLayout:
-        """The shape that a data file has to fit."""
+        """The layout that a data file has to fit."""
         return TableLayout.read(self._java.protocol().json(), self._java.metadata().json())
 
     @cached_property
@@ -121,7 +121,7 @@ class Snapshot:
         )
 
     @cached_property
-    def noted_transactions(self) -> dict[str, int]:
+    def checksum_transactions(self) -> dict[str, int]:
         """The same from the checksum file of the version, if there is one; no job.
 
         Every writer of commits writes that file, so it proves nothing; `transactions` does.

@@ -1,4 +1,4 @@
-"""Checks before any row: of the session, the table's place, and whether it is safe to write."""
+"""Checks the session, the table's location, and whether it can be written, before the first row."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from twophase.errors import ConfigError, PreflightError
-from twophase.sinks.delta.ddl import by_name, create_at_path, first_line, is_vacant, make_table
+from twophase.sinks.delta.ddl import by_name, create_at_path, create_table, first_line, is_vacant
 from twophase.sinks.delta.features import refusals
 from twophase.sinks.delta.jvm import SPARK_CONF, Jvm
 from twophase.sinks.delta.log import Log, Snapshot
@@ -98,7 +98,7 @@ def _folder(jvm: Jvm, options: DeltaOptions, rows: StructType | None) -> str:
     try:
         name = by_name(jvm, options.table)
         if rows is not None and options.create and not jvm.session.catalog.tableExists(name):
-            make_table(jvm, name, rows, options.partition_by)
+            create_table(jvm, name, rows, options.partition_by)
         detail = jvm.session.sql(f"DESCRIBE DETAIL {name}").select("format", "location").first()
     except PySparkException as error:
         raise ConfigError(

@@ -4,7 +4,7 @@
                             the table any more as it was added, or the log was cleaned since
     2. commit               the removal of exactly these files, and for each lineage the version of
                             its application id, lowered to what stays of it; behind the fence
-    3. clean up             the records and marks beside the table
+    3. clean up             the records and marks next to the table
 
 The transaction watches the fence and the application ids, and Delta lets it fail if another writer
 has removed one of the files meanwhile: then all of it is repeated from 1. Rows that others have
@@ -14,7 +14,7 @@ The log is read backwards from the newest version, to one at which none of the c
 committed. So all commits that may name one of the files are read, and the first of them that does
 is the latest: it tells whether the file is still in the table as it was added.
 
-A mark beside the table goes after the commit, so that `history` shows the sink
+A mark next to the table goes after the commit, so that `history` shows the sink
 ahead until then.
 """
 
@@ -133,7 +133,7 @@ class Rewind:
         }
 
     def _is_above(self, snapshot: Snapshot) -> bool:
-        """Return whether the log itself shows a lineage ahead, not only a mark beside the table."""
+        """Return whether the log itself shows a lineage ahead, not only a mark next to it."""
         return any(
             not self._point.keeps(lineage, version)
             for app_id, version in snapshot.transactions.items()
@@ -216,7 +216,7 @@ class _Change:
 
 @dataclass
 class LogSearch:
-    """One search.
+    """A search of the log for the files to remove.
 
     Attributes:
         owner: job and sink.

@@ -89,7 +89,7 @@ class Staging:
 
     def _announce(self, snapshot: Snapshot, transaction: TransactionId) -> Intent:
         """Step 1."""
-        committed = snapshot.noted_transactions.get(
+        committed = snapshot.checksum_transactions.get(
             self._table.owner.app_id(transaction.lineage), -1
         )
         if committed >= transaction.checkpoint:

@@ -109,8 +109,8 @@ class Storage:
         """Return whether there is a file of this name."""
         return bool(self._fs.exists(self._at(name)))
 
-    def leave(self, name: str) -> None:
-        """Make an empty file, unless it exists; two processes may do so at once.
+    def create_empty(self, name: str) -> None:
+        """Create an empty file, unless it exists; two processes may do so at once.
 
         It is not synced to a local disk: after a power failure it may be missing.
         """

@@ -20,7 +20,7 @@ class DeltaTable:
     Attributes:
         owner: job and sink.
         transactions: the table's, in its log.
-        pieces: the records beside the table.
+        pieces: the records next to the table.
         id: the table's id.
         merge_schema: columns that the table lacks are added.
         speculation: Spark may run a task twice at the same time.

@@ -80,7 +80,7 @@ class HiveSink(ArrowSink):
 
 
 class OpenHiveSink(OpenStagedSink):
-    """Appends to a table of the metastore.
+    """Appends to one table of the metastore.
 
     Args:
         table: the table's folder.

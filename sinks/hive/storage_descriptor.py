@@ -62,7 +62,7 @@ def storage_problem(
         expected: likewise.
     """
     problems = [
-        text for name, place in known.items() if (text := _problem(name, place, expected[name]))
+        text for name, one in known.items() if (text := _problem(name, one, expected[name]))
     ]
     more = f"; and {len(problems) - _NAMED} more" if len(problems) > _NAMED else ""
     return f"{'; '.join(problems[:_NAMED])}{more}"
@@ -71,9 +71,7 @@ def storage_problem(
 def _problem(name: str, known: StorageDescriptor, expected: StorageDescriptor) -> str:
     what = f"partition {shown(name)}" if name else "the table"
     if not _is_at(known.location, Path(expected.location)):
-        there, here = (
-            shown(place.location) if name else place.location for place in (known, expected)
-        )
+        there, here = (shown(one.location) if name else one.location for one in (known, expected))
         return (
             f"{what} is at {there if known.location else 'no folder'}, its new files are in {here}"
         )

@@ -52,7 +52,7 @@ class Table:
         snapshot = SimpleNamespace(
             version=INTENT.base,
             transactions={},
-            noted_transactions={},
+            checksum_transactions={},
             layout=LAYOUT,
             retention_ms=None,
         )
