@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.memory_driver import SCHEMA, Driver, completed_of, restoring
+from harness.memory_driver import SCHEMA, Driver, completed_of, open_sinks, restoring
 from harness.selection import representatives
 from integration.mysql.sink_harness import TABLES, MySqlHarness, Server, created, remade
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import TargetChangedError
-from twophase.sinks.mysql.sink import MySqlSink
 from twophase.testing.services import MySqlService
 
 pytestmark = pytest.mark.part("mysql")
@@ -42,15 +41,14 @@ def target(sql_server_in_proof: Server) -> Target:
 
 @pytest.fixture
 def new_driver(target: Target, tmp_path: Path) -> Iterator[Callable[[], Driver]]:
-    sinks: list[MySqlSink] = []
+    with ExitStack() as left:
 
-    def make() -> Driver:
-        sinks.append(target.new_sink())
-        return Driver(tmp_path / "job", {}, sinks={"facts": sinks[-1]})  # type: ignore[dict-item]
+        def make() -> Driver:
+            sinks = open_sinks({"facts": target.new_sink()})
+            left.callback(sinks["facts"].close)
+            return Driver(tmp_path / "job", {}, sinks=sinks)
 
-    yield make
-    for sink in sinks:
-        sink.close()
+        yield make
 
 
 def no_rows(pending: PendingCheckpoint) -> None:
