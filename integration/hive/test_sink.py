@@ -252,7 +252,7 @@ def test_a_table_that_does_not_fit_is_refused_by_name(
             (
                 {"partition_by": ["id", "name", "amount", "dt"]},
                 ConfigError,
-                "no column beside the partition columns",
+                "there are only partition columns",
             ),
             (
                 {"partition_by": ["dt"], "partition": {"dt": "a"}},

@@ -109,7 +109,7 @@ def test_an_option_that_is_not_right_is_named(
         (
             pa.schema([("name", pa.string())]),
             {"partition_by": ["name"]},
-            "no column beside the partition columns",
+            "there are only partition columns",
         ),
         (pa.schema([("id", pa.int64()), ("ID", pa.int64())]), {}, "column 'id' appears twice"),
         (
