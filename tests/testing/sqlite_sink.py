@@ -384,9 +384,7 @@ class OpenSqliteSink(OpenArrowSink):
                 "WHERE job = ? AND sink = ? AND lineage = ? AND checkpoint = ? AND committed",
                 (self.job, self.sink, lineage, checkpoint),
             ).fetchall()
-        return [
-            f"{generation}.{counter}/{task}.{number}" for generation, counter, task, number in found
-        ]
+        return ["{}.{}/{}.{}".format(*row) for row in found]
 
     def subsume(self, lineage: str, checkpoint: int) -> None:
         with self.database.transaction() as connection:
@@ -428,7 +426,7 @@ class OpenSqliteSink(OpenArrowSink):
         """The fence is this driver's."""
         fence = read_fence(connection, self.job, self.sink)
         if fence is None or fence > attempt:
-            raise FencedError(f"Sink {self.sink!r} is at {fence}, this driver at {attempt}.")
+            raise driver_is_fenced(self.job, self.sink, fence or Attempt(0, 0), attempt)
 
     def check_rows(self, connection: sqlite3.Connection, keep: Mapping[str, int]) -> None:
         """Every row to delete is still there."""

@@ -113,7 +113,11 @@ UNFINISHED = TellsUnfinishedContract
 MISSING = SUITE.test_a_piece_whose_predecessor_is_missing_is_refused
 FENCE_DOWN = SUITE.test_no_other_call_takes_the_fence_down
 MISTAKES = [
-    Mistake(BindsItself, SUITE.test_one_declared_sink_is_open_for_two_jobs_at_once),
+    Mistake(
+        BindsItself,
+        SUITE.test_one_declared_sink_is_open_for_two_jobs_at_once,
+        failure=FencedError,
+    ),
     Mistake(
         KeepsAConnection,
         SUITE.test_one_declared_sink_is_open_for_two_jobs_at_once,
