@@ -80,7 +80,7 @@ class HiveSink(ArrowSink):
 
 
 class OpenHiveSink(OpenStagedSink):
-    """Appends to a table of the metastore.
+    """Appends to one table of the metastore.
 
     Args:
         table: the table's folder.
@@ -142,9 +142,9 @@ class OpenHiveSink(OpenStagedSink):
         table = self._current_table()
         if problem := self._catalog.storage_problem(table, self.table.area.root):
             raise RestoreRefusedError(
-                f"No checkpoint is taken back from table {table.name}: it has changed in the "
-                f"metastore: {problem}. Nothing was removed.",
-                remedy="set location and format back (ALTER TABLE ... SET LOCATION), or restore "
+                f"Cannot rewind table {table.name}: it has changed in the metastore: {problem}. "
+                "Nothing was removed.",
+                remedy="reset location and format (ALTER TABLE ... SET LOCATION), or restore "
                 "a newer checkpoint.",
             )
 
