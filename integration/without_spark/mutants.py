@@ -56,8 +56,8 @@ _BLIND: list[tuple[object, str, Any]] = [
 _OWN: dict[str, list[tuple[object, str, Any]]] = {
     DUPLICATES: [(Orphans, "abort", _commit_orphans), *_BLIND],
     LOSES: [
-        (CheckpointCompleter, "recommit", _call_committed),
-        (CheckpointCompleter, "commit_again", _keep_nothing),
+        (CheckpointCompleter, "commit_decided", _call_committed),
+        (CheckpointCompleter, "commit_restored", _keep_nothing),
         *_BLIND,
     ],
 }

@@ -156,7 +156,7 @@ def test_a_list_ends_with_the_error_of_one_that_is_not_usable(world: Files) -> N
     result = command("savepoint", "list", world.root / "saved", code=2)
     assert "not usable" in result.stdout
     assert "committed" in result.stdout
-    assert "is not whole" in result.stderr
+    assert "is incomplete" in result.stderr
 
 
 @pytest.mark.parametrize("name", ["show", "verify", "dispose", "list"])

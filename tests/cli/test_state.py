@@ -105,9 +105,9 @@ def test_an_existing_file_is_not_replaced(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "code", "text"),
     [
-        ("unlink", 3, "is gone, which has state 'batches' of function 'rules'"),
+        ("unlink", 3, "with state 'batches' of function 'rules' in checkpoint 1 is missing"),
         ("edit", 3, "is not the one that was decided"),
-        ("body", 3, "is gone"),
+        ("body", 3, "is missing"),
         ("path", 2, "is no decided checkpoint"),
         ("folder", 2, "is not the folder of a job"),
     ],

@@ -242,7 +242,7 @@ def test_one_over_another_savepoint_or_other_files_is_refused(world: Partitioned
     world.drive(1)
     world.make()
     world.make("new")
-    refused(world, SavepointError, "exists already")
+    refused(world, SavepointError, "already exists")
     (world.root / "full").mkdir()
     (world.root / "full" / "notes").touch()
     refused(world, SavepointError, "among other files", output="full")
@@ -255,7 +255,7 @@ def test_a_damaged_or_half_copied_savepoint_is_refused(world: Partitioned) -> No
     part.write_bytes(part.read_bytes()[:-1])
     refused(world, CorruptRecordError, "is damaged")
     (saved / "_savepoint").unlink()
-    refused(world, ConfigError, "is not whole")
+    refused(world, ConfigError, "is incomplete")
 
 
 def test_an_operator_that_lives_in_one_partition_is_refused(world: Partitioned) -> None:
@@ -305,9 +305,9 @@ def test_a_kill_leaves_a_whole_one_or_none_and_what_is_left_can_be_disposed_of(
     assert killed(point, rescale)
     assert snapshot(made) == before
     if point != "S04":
-        with pytest.raises(ConfigError, match="is not whole: it has no manifest"):
+        with pytest.raises(ConfigError, match="is incomplete: it has no manifest"):
             open_savepoint(str(new))
-        with pytest.raises(SavepointError, match="left half made"):
+        with pytest.raises(SavepointError, match="left incomplete"):
             rescale()
         dispose(LocalStorage(new), str(new))
         assert not new.exists()

@@ -225,7 +225,7 @@ def gone(path: Path) -> None:
 
 
 BAD: dict[str, tuple[Callable[[Path], None], type[TwoPhaseError], str]] = {
-    "half copied": (half_copied, ConfigError, "is not whole: it has no manifest"),
+    "half copied": (half_copied, ConfigError, "is incomplete: it has no manifest"),
     "a part missing": (part_missing, CorruptRecordError, "0000000 is missing"),
     "cut off": (cut_off, CorruptRecordError, "is too short for"),
     "edited by hand": (edited, CorruptRecordError, "SHA-256 of spark/state/0/0/3.delta"),
@@ -283,7 +283,7 @@ def test_a_path_that_leads_elsewhere_is_refused(world: World, path: str) -> None
     fields = json.loads(manifest.read_bytes().partition(b"\n")[2])
     fields["files"][-1]["path"] = path
     manifest.write_bytes(codec.encode("SAVEPOINT", fields))
-    refused(world, CorruptRecordError, "names files that no savepoint has", made)
+    refused(world, CorruptRecordError, "names files outside the savepoint", made)
 
 
 def test_no_room_for_the_restore_is_noticed_before_it_begins(
@@ -333,10 +333,10 @@ def test_a_second_one_at_the_same_place_is_refused(world: World) -> None:
     world.drive(1)
     path = world.make()
     before = snapshot(path)
-    with pytest.raises(SavepointError, match="exists already"):
+    with pytest.raises(SavepointError, match="already exists"):
         world.make()
     half_copied(path)
-    with pytest.raises(SavepointError, match="is under way in another process, or was left"):
+    with pytest.raises(SavepointError, match="is being created by another process, or was left"):
         world.make()
     (path / "_savepoint").touch()
     assert {*snapshot(path)} == {*before}
@@ -477,9 +477,9 @@ def test_nothing_is_disposed_of_that_is_no_savepoint_or_has_other_files_in_it(
     path = world.make()
     (path / "letter").touch()
     before = snapshot(world.root)
-    with pytest.raises(ConfigError, match="has other files in it, such as letter"):
+    with pytest.raises(ConfigError, match="also holds other files, such as letter"):
         dispose(LocalStorage(path), str(path))
-    with pytest.raises(ConfigError, match="is no savepoint"):
+    with pytest.raises(ConfigError, match="is not a savepoint"):
         dispose(LocalStorage(world.root / "job"), "the job")
     assert snapshot(world.root) == before
 
@@ -506,7 +506,7 @@ def test_a_kill_while_one_is_made_leaves_a_whole_one_or_none(world: World, point
     if point == "S04":
         open_savepoint(str(path)).verify()
     else:
-        refused(world, ConfigError, "is not whole", path)
+        refused(world, ConfigError, "is incomplete", path)
         dispose(LocalStorage(path), str(path))
         world.make()
     world.drive(5, "again", **restoring(path))
@@ -585,7 +585,7 @@ def test_a_kill_while_one_is_disposed_of_leaves_one_that_can_be_disposed_of(
         dispose(LocalStorage(path), str(path))
 
     assert killed(point, disposing)
-    refused(world, ConfigError, "is not whole", path)
+    refused(world, ConfigError, "is incomplete", path)
     disposing()
     assert not path.exists()
     world.drive(5)

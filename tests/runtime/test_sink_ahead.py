@@ -253,7 +253,7 @@ def test_a_start_in_the_middle_of_a_rewind_is_refused_without_it(
     assert killed(point, lambda: world.drive(5, folder, **restoring(path, "rewind")))
     before = snapshot(world.root)
     for options in ({}, restoring(path, "refuse"), restoring(newest, "rewind")):
-        with pytest.raises(RestoreRefusedError, match="was begun and not finished") as caught:
+        with pytest.raises(RestoreRefusedError, match="was started and not finished") as caught:
             world.drive(5, folder, **options)
         assert "restore.sink_ahead=rewind" in caught.value.remedy
     assert snapshot(world.root) == before

@@ -503,7 +503,7 @@ def test_a_record_of_an_older_copy_with_another_history_stops(full: Path) -> Non
 )
 def test_a_foreign_name_stops(full: Path, name: str) -> None:
     (full / "log" / name).write_bytes(b"")
-    assert name in str(refuses(full, "holds the foreign file"))
+    assert name in str(refuses(full, "which is not a record"))
 
 
 def test_a_linked_record_stops(full: Path) -> None:

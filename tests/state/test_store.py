@@ -171,7 +171,7 @@ def test_a_body_that_is_gone_is_named_as_missing(
     decision = decide(store, 0)
     body(folder, decision).unlink()
     with pytest.raises(
-        CheckpointMissingError, match=r"body of the decided checkpoint 0 .* is gone"
+        CheckpointMissingError, match=r"body of the decided checkpoint 0 .* is missing"
     ):
         store.read(decision)
 

@@ -71,7 +71,7 @@ class TriggerGate:
         """Return the error for a checkpoint that does not begin because the job is stopping."""
         return self._not_triggered(
             number,
-            f"Job {self._context.job!r}: checkpoint {number} was not begun: {why}the job is "
+            f"Job {self._context.job!r}: checkpoint {number} did not begin: {why}the job is "
             "stopping.",
             CheckpointFailureReason.PERIODIC_SCHEDULER_SHUTDOWN,
         )

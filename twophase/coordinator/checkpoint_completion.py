@@ -1,10 +1,10 @@
 """Steps 4 to 6 of a checkpoint: what follows its decision.
 
 4. commit     repeated until every sink has proven it, then COMMITTED(n)
-5. subsume    superseded task attempts are aborted, older checkpoints go, sinks
-              collapse their proofs
-6. notify     listeners are notified, last: one that fails each time must not let
-              anything grow (hazard H68)
+5. subsume    superseded task attempts are aborted, older checkpoints deleted, proofs in
+              the sinks folded
+6. notify     listeners are notified, last: one that always fails must not let anything
+              grow (hazard H68)
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Listeners:
 
 
 class CheckpointCompleter:
-    """Finishes decided checkpoints, oldest first. For one thread at a time.
+    """Completes decided checkpoints, oldest first. For one thread at a time.
 
     Args:
         job: the job's name.
@@ -103,7 +103,7 @@ class CheckpointCompleter:
 
         Raises:
             LostCommittableError: a piece is proven absent.
-            FencedError: a sink takes its pieces for committed, and a newer driver
+            FencedError: a sink reports its pieces as committed, and a newer driver
                 has raised its fence.
             StopJobError: the job must not go on.
         """
@@ -111,7 +111,7 @@ class CheckpointCompleter:
         with stopwatch.elsewhere():
             return self._commit_loop.commit(completed, lambda sink: check_fence(completed, sink))
 
-    def conclude(
+    def complete(
         self, completed: CompletedCheckpoint, stopwatch: Stopwatch, stats: CheckpointStats
     ) -> None:
         """Record that the checkpoint is committed, then steps 5 and 6.
@@ -146,7 +146,7 @@ class CheckpointCompleter:
             )
         )
 
-    def recommit(self, decision: Decision) -> bool:
+    def commit_decided(self, decision: Decision) -> bool:
         """Commit a decided checkpoint of any driver; sinks answer from proof what is committed.
 
         Returns:
@@ -164,16 +164,16 @@ class CheckpointCompleter:
         return pieces_of(map(self._store.read, history.uncommitted())).union(ahead)
 
     def abort_superseded_attempts(self, attempt: Attempt) -> None:
-        """Abort pre-committed task attempts that lost to another one of their task.
+        """Abort pre-committed task attempts that another attempt of their task superseded.
 
         Args:
-            attempt: the newest attempt; task attempts up to it that lost to another are aborted.
+            attempt: the newest attempt; superseded task attempts up to it are aborted.
         """
         below, kept = Attempt(attempt.generation, attempt.counter + 1), self.pieces_to_commit()
         for name, sink in self._sinks.items():
-            Orphans(self._job, name, sink, self._observers, self.commit_again).abort(below, kept)
+            Orphans(self._job, name, sink, self._observers, self.commit_restored).abort(below, kept)
 
-    def commit_again(self, found: Sequence[Committable]) -> Sequence[Committable]:
+    def commit_restored(self, found: Sequence[Committable]) -> Sequence[Committable]:
         """Commit the pieces of committed checkpoints that a restored target prepared again (I2).
 
         Args:
@@ -195,12 +195,12 @@ class CheckpointCompleter:
             except CheckpointMissingError:  # subsumed
                 continue
             if any(key_of(piece) in mine for piece in found):
-                self.recommit(decision)
+                self.commit_decided(decision)
                 found = [piece for piece in found if key_of(piece) not in mine]
         return found
 
     def catch_up(self, newest: Decision | None) -> None:
-        """Let the sinks collapse what a dead driver left to collapse; all decisions are committed.
+        """Fold the proofs that a dead driver did not get to fold; all decisions are committed.
 
         Args:
             newest: of the current lineage, what was committed already when recovery began;
@@ -219,7 +219,7 @@ class CheckpointCompleter:
                     self._subsume_sinks(current.id, checkpoint)
 
     def _subsume_sinks(self, lineage: str, checkpoint: int) -> None:
-        """Let the sinks collapse their proofs if that is due: the ancestors' first.
+        """Let the sinks fold their proofs if that is due: the ancestors' first.
 
         Only the checkpoint's number tells when: a process may live for one checkpoint only. All
         before it are committed too. No lineage has a mark alone while an ancestor still has more:
@@ -247,7 +247,7 @@ class CheckpointCompleter:
 
 
 def check_fence(completed: CompletedCheckpoint, sink: OpenSink) -> None:
-    """Check the fence: a mark that covers this checkpoint may be of a driver over a copy."""
+    """Check the fence: another driver, over a copy of the folder, may have raised the mark."""
     seen, own = sink.history().generation, completed.attempt.generation
     if seen > own:
         raise FencedError(

@@ -1,4 +1,4 @@
-"""The parts of one job that every step of the protocol works with, for a driver or a repair."""
+"""The parts of one job that every step of the protocol uses, in a driver or a repair."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from functools import partial
 from twophase.config import SinkAhead
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.orphans import Orphans
-from twophase.coordinator.recovery_steps import Restore, commit_decided, take_over
+from twophase.coordinator.recovery_steps import Restore, commit_in_order, take_over
 from twophase.coordinator.rewind import rewind
 from twophase.coordinator.validation import SinkValidation
 from twophase.errors import FencedError, StopJobError
@@ -41,7 +41,7 @@ from twophase.state.history import History
 
 @dataclass(frozen=True)
 class Closed:
-    """What the closing of attempts found.
+    """The result of closing attempts.
 
     Attributes:
         aborted: how many orphans were aborted.
@@ -54,7 +54,7 @@ class Closed:
 
 
 class AttemptCloser:
-    """Closes attempts for good: nothing of them is left in a sink, and nothing more can come.
+    """Closes attempts for good: nothing of them is left in a sink, and nothing more can arrive.
 
     Args:
         context: the job.
@@ -84,7 +84,7 @@ class AttemptCloser:
 
         def may_abort(found: Sequence[Committable]) -> Sequence[Committable]:
             self._validation.check_again(restore)
-            return context.completer.commit_again(found)
+            return context.completer.commit_restored(found)
 
         orphans = {
             name: Orphans(context.job, name, sink, context.observers, may_abort)
@@ -193,7 +193,7 @@ class DriverRecovery:
     def _commit_decided(self, restore: Restore | None) -> int:
         """Step 2; returns how many checkpoints were committed."""
         context = self._context
-        recommitted = commit_decided(context.log.history, self._recommit)
+        recommitted = commit_in_order(context.log.history, self._commit_one)
         if not context.log.history.uncommitted():
             context.sink_decisions.commit()
         if restore is not None:
@@ -202,9 +202,9 @@ class DriverRecovery:
             recommitted += sum(map(loop.commit, restore.adopting))
         return recommitted
 
-    def _recommit(self, decision: Decision) -> bool:
+    def _commit_one(self, decision: Decision) -> bool:
         """Commit a decision; Spark's replay then asks no sink again for the newest one."""
-        done = self._context.completer.recommit(decision)
+        done = self._context.completer.commit_decided(decision)
         if done:
             self.recommitted = (decision.lineage, decision.checkpoint)
         return done

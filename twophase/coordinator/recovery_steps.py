@@ -82,7 +82,7 @@ def take_over(
     )
 
 
-def commit_decided(history: History, commit: Callable[[Decision], bool]) -> int:
+def commit_in_order(history: History, commit: Callable[[Decision], bool]) -> int:
     """Step 2. Return how many checkpoints were committed.
 
     Strictly in order: a checkpoint that cannot be committed blocks all later ones, because a sink

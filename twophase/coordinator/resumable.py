@@ -1,4 +1,4 @@
-"""A coordinator for a driver that is several processes in turn, with nothing in common but the log.
+"""A coordinator for a driver that runs as several processes in turn, which share only the log.
 
 Each process reads the log and goes on as the same driver, with the generation that was fenced for
 it. Only the log says whether it still may: a process that another driver, or another process of

@@ -34,7 +34,7 @@ from twophase.state.log import JobLog
 
 
 class SinkDecisions:
-    """The sinks of one job that are ahead, and what one driver does with them.
+    """Decides and commits the sinks of one job that are ahead.
 
     Args:
         job: the job's name.

@@ -169,8 +169,8 @@ class SinkDecision:
 
 @dataclass(frozen=True)
 class Released:
-    """The job's checkpoints were given up when it ended: all of them were committed, and all that
-    is left of them is this.
+    """The job's checkpoints were deleted when it ended: all of them were committed, and this is
+    all that is left of them.
 
     Attributes:
         lineage: the lineage of the newest one.
@@ -186,12 +186,12 @@ class Released:
 
 @dataclass(frozen=True)
 class Rewinding:
-    """A restore has begun to take checkpoints back out of the sinks. Until its lineage begins, rows
-    may be gone from one sink and not from the other, so no start goes on without finishing it.
+    """A restore has begun to rewind the sinks. Until its lineage begins, rows may be gone from one
+    sink and not from the other, so no start continues without finishing it.
 
     Attributes:
         restored_from: the folder of the restored checkpoint or savepoint.
-        keep: the last checkpoint of each lineage that stays; all others are taken back.
+        keep: the last checkpoint of each lineage that stays; all others are removed.
     """
 
     kind: ClassVar[str] = "REWINDING"
@@ -199,7 +199,7 @@ class Rewinding:
     keep: Mapping[str, int]
 
     def is_finished_by(self, keep: Mapping[str, int]) -> bool:
-        """Return whether a rewind that keeps this takes back all that this one does."""
+        """Return whether a rewind that keeps this removes all that this one does."""
         return all(last <= self.keep.get(lineage, -1) for lineage, last in keep.items())
 
 
@@ -361,8 +361,8 @@ class Rewrite:
         mine = sink == self.sink and self.is_of(lineage, checkpoint)
         return _tasks(self.pieces) if mine else frozenset()
 
-    def withdrew(self, task: int, attempt: Attempt) -> bool:
-        """Return whether its sink has other pieces now for those of a task under an attempt."""
+    def replaces(self, task: int, attempt: Attempt) -> bool:
+        """Return whether its new pieces replace those of a task under an attempt."""
         return attempt < self.decision.attempt and task in _tasks(self.pieces)
 
 

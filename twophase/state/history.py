@@ -144,8 +144,8 @@ class History:
                 return history
 
     def _kept(self, rewinding: Rewinding) -> tuple[SinkDecision, ...]:
-        """Return the decisions of sinks that a rewind does not take back. The others are committed
-        by now, and their pieces may be gone from here on.
+        """Return the decisions of sinks that a rewind keeps. The others are committed by now, and
+        their pieces may be gone from here on.
         """
         gone = self.ahead_of(rewinding.keep)
         return tuple(one for one in self.sink_decisions if one not in gone)
@@ -158,7 +158,7 @@ class History:
         return replace(self, lineages=lineages, released=None, sink_decisions=())
 
     def _rewound(self, keep: Mapping[str, int]) -> History:
-        """Return the history without the decisions that were taken back, if a rewind was begun."""
+        """Return the history without the decisions that a rewind has removed, if one was begun."""
         if self.rewinding is None:
             return self
         _check(self.rewinding.is_finished_by(keep), "a lineage begins before the rewind is done")

@@ -275,8 +275,8 @@ class JobLog:
             if not _RECORD.fullmatch(name):
                 self._check_foreign(f"{FOLDER}/{name}")
                 raise CorruptRecordError(
-                    f"The log of job {self._job!r} holds the foreign file {name!r}.",
-                    remedy="find out who wrote it, and remove it.",
+                    f"The log of job {self._job!r} contains {name!r}, which is not a record.",
+                    remedy="find out what wrote it, and remove it.",
                 )
             sequences.append(int(name))
         return sequences

@@ -94,7 +94,7 @@ def decode_manifest(kind: str, data: bytes, where: str) -> Manifest:
     paths = [file.path for file in manifest.files]
     if not all(map(_is_plain, paths)) or not {manifest.body, *manifest.pending} <= {*paths}:
         raise CorruptRecordError(
-            f"The savepoint's manifest {where} names files that no savepoint has. "
+            f"The savepoint's manifest {where} names files outside the savepoint. "
             "Nothing was started or written.",
             remedy=COPY_AGAIN,
         )

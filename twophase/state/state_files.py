@@ -142,11 +142,11 @@ def _read(
         data = storage.read_intact(path, state.file.sha256)
     except FileNotFoundError:
         raise CheckpointMissingError(
-            f"The file {path} is gone, which has {whose}.", remedy=_REMEDY
+            f"The file {path} with {whose} is missing.", remedy=_REMEDY
         ) from None
     if (len(data), digest(data)) != (state.file.length, state.file.sha256):
         raise CorruptRecordError(
-            f"The file {path}, which has {whose}, is not the one that was decided: it has "
+            f"The file {path} with {whose} is not the one that was decided: it has "
             f"{len(data)} bytes, and its length or SHA-256 differs from the checkpoint's body.",
             remedy=_REMEDY,
         )

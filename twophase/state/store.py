@@ -110,7 +110,7 @@ class CompletedCheckpointStore:
         except FileNotFoundError:
             self._log.check_fence()
             raise CheckpointMissingError(
-                f"The body of the decided checkpoint {decision.checkpoint} ({name}) is gone.",
+                f"The body of the decided checkpoint {decision.checkpoint} ({name}) is missing.",
                 remedy=f"restore the job's folder from a backup. {_ADOPT}",
             ) from None
         if digest(data) != decision.body_digest:

@@ -400,8 +400,8 @@ _RULED_OUT: dict[str, Sequence[Any]] = {
         (Orphans, "close_if_none", _close_if_none_without_last_scan)
     ],
     "recovery takes decided pieces for orphans": [
-        (coordinator, "commit_decided", lambda *_: 0),
-        (recovery, "commit_decided", lambda *_: 0),
+        (coordinator, "commit_in_order", lambda *_: 0),
+        (recovery, "commit_in_order", lambda *_: 0),
         (CheckpointCompleter, "pieces_to_commit", lambda _: frozenset()),
     ],
     "a decision of unclear outcome is aborted": [
@@ -534,7 +534,7 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
     ),
     "an adoption takes a piece that was written again": (
         REPAIRED,
-        [(Rewrite, "withdrew", lambda *_: False)],
+        [(Rewrite, "replaces", lambda *_: False)],
     ),
     "an adoption leaves the pieces that wait": (REPAIRED, [(AdoptionRepair, "_commit", _nothing)]),
     "checkpoints are given up before they are committed": (
