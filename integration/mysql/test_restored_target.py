@@ -130,12 +130,12 @@ def test_another_table_over_the_old_folder_stops_the_start(
 ) -> None:
     new_driver().recover().run(0)
     target.sql("CREATE TABLE other (id BIGINT PRIMARY KEY) ENGINE = InnoDB")
-    sink = target.new_sink(table="other")
+    sinks = open_sinks({"facts": target.new_sink(table="other")})
     try:
         with pytest.raises(TargetChangedError, match="is another table"):
-            Driver(tmp_path / "job", {}, sinks={"facts": sink}).recover()  # type: ignore[dict-item]
+            Driver(tmp_path / "job", {}, sinks=sinks).recover()
     finally:
-        sink.close()
+        sinks["facts"].close()
 
 
 def test_a_restore_says_that_another_table_is_meant(
@@ -242,14 +242,14 @@ def test_a_table_that_was_renamed_is_the_same_on_mysql_and_refused_on_mariadb(
     before = created(target)
     target.sql("RENAME TABLE target TO renamed")
     target.sql("CREATE TABLE unrelated LIKE renamed")
-    sink = target.new_sink(table="renamed")
+    sinks = open_sinks({"facts": target.new_sink(table="renamed")})
     keeps_its_time = before == target.sql(
         "SELECT CREATE_TIME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s "
         "AND TABLE_NAME = 'renamed'",
         target.database,
     )
     try:
-        driver = Driver(tmp_path / "job", {}, sinks={"facts": sink})  # type: ignore[dict-item]
+        driver = Driver(tmp_path / "job", {}, sinks=sinks)
         if keeps_its_time:
             driver.recover().run(1)
             assert [row[0] for row in target.sql("SELECT id FROM renamed ORDER BY id")] == list(
@@ -259,7 +259,7 @@ def test_a_table_that_was_renamed_is_the_same_on_mysql_and_refused_on_mariadb(
             with pytest.raises(TargetChangedError, match="is another table"):
                 driver.recover()
     finally:
-        sink.close()
+        sinks["facts"].close()
 
 
 def test_the_books_of_an_older_version_are_completed(
@@ -289,8 +289,9 @@ def test_an_account_that_may_not_complete_them_goes_on_without(
 
         def run(number: int) -> None:
             sink = target.new_sink(url=f"mysql://{name}@127.0.0.1:{target.server.port}/{name}")
-            left.callback(sink.close)
-            Driver(tmp_path / "job", {}, sinks={"facts": sink}).recover().run(number)  # type: ignore[dict-item]
+            sinks = open_sinks({"facts": sink})
+            left.callback(sinks["facts"].close)
+            Driver(tmp_path / "job", {}, sinks=sinks).recover().run(number)
 
         run(1)
         assert "may not make" in caplog.text

@@ -128,8 +128,8 @@ class Driver:
             self._observers(JobRestarting(self._job, str(error), restarts, delay_s))
             time.sleep(delay_s)
             query = None
-        for sink in self._sinks.values():
-            sink.close()
+        for opened in self._sinks.values():
+            opened.close()
 
     def _error_of(self, query: Query | None) -> Exception | None:
         try:

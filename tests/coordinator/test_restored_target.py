@@ -17,7 +17,7 @@ from twophase.errors import DeclinedError, TargetChangedError, TargetUnreachable
 from twophase.ids import Attempt
 from twophase.protocol import record
 from twophase.protocol.outcome import CommitOutcome
-from twophase.protocol.sink import CommitRequest, Sink, SinkHistory
+from twophase.protocol.sink import CommitRequest, OpenSink, SinkHistory
 from twophase.state import codec
 from twophase.state.log import JobLog
 from twophase.state.records import CommittedRecord, Record
@@ -457,7 +457,7 @@ def test_a_restore_may_go_to_another_target_but_not_to_one_restored_from_a_backu
         Driver(tmp_path / "new", targets).coordinator.recover(restore=restore)
 
 
-def restore_target_in_commit(sink: Sink, target: MemoryTarget) -> None:
+def restore_target_in_commit(sink: OpenSink, target: MemoryTarget) -> None:
     """Somebody puts the target back between two pieces of the sink's next commit: the first
     is prepared again.
     """
@@ -487,7 +487,7 @@ def test_a_piece_that_is_prepared_again_while_its_checkpoint_commits_is_committe
     assert (visible(target), target.prepared) == (list(range(10)), {})
 
 
-def snapshot_in_commit(sink: Sink, target: MemoryTarget) -> MemoryTarget:
+def snapshot_in_commit(sink: OpenSink, target: MemoryTarget) -> MemoryTarget:
     """Return what a snapshot of the server between two pieces of the sink's next commit has."""
     commit, image = sink.commit, MemoryTarget()
 

@@ -264,8 +264,8 @@ class Driver:
             clock = SimulatedClock(self._world.scheduler)
             maker = SavepointMaker(JOB, storage.root, clock)
             maker.make(self.saves, still_waiting=lambda: False)
-        for sink in self._sinks.values():
-            sink.close()
+        for opened in self._sinks.values():
+            opened.close()
 
     def _release(self, error: Exception | None) -> None:
         """As `twophase.runtime.retention`: what cannot be given up is kept."""
