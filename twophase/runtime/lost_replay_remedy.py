@@ -17,11 +17,11 @@ def begin_afresh(number: int, offsets: FrozenOffsets) -> str:
         offsets: those of its micro-batch.
     """
     return (
-        "bring the records back; or leave this job stopped for good and begin another: with "
-        "another name, in another folder, with the same targets and "
+        "restore the records in the source; or leave this job stopped for good and start another "
+        "one: with another name, in another folder, with the same targets and "
         f"{' and '.join(_starting(line) for line in offsets.end)}. All rows up to checkpoint "
-        f"{number} are in the targets, and none is written twice. The state is given up: "
-        "aggregations, joins and deduplication know nothing of what came before."
+        f"{number} are in the targets, and none is written twice. The state is lost: "
+        "aggregations, joins and deduplication start from nothing."
     )
 
 
@@ -30,7 +30,7 @@ def _starting(line: str | None) -> str:
     try:
         offset = SourceOffset.parse(line or "")
     except (CorruptRecordError, NewerFormatError):
-        return f"a source that begins after {line}"
+        return f"a source that starts after {line}"
     topics: dict[str, dict[str, int]] = {}
     for entry in offset.partitions or ():
         topics.setdefault(entry.topic, {})[str(entry.partition)] = entry.offset
