@@ -72,7 +72,7 @@ def test_one_is_made_listed_shown_verified_and_disposed_of(world: Files) -> None
     fields = json.loads(command("savepoint", "show", path, "--json").stdout)
     assert fields["offsets"] == [["Numbers", [{"next": 30}]]]
     assert {"path": "spark/commits/2", "bytes": 29} in fields["files"]
-    assert f"{path} is whole: 8 files" in command("savepoint", "verify", path).stdout
+    assert f"{path} is intact: 8 files" in command("savepoint", "verify", path).stdout
     command("savepoint", "dispose", path)
     assert not path.exists()
 

@@ -421,7 +421,7 @@ def test_spark_s_folder_deleted_is_noticed(pipeline: Pipeline) -> None:
     pipeline.add()
     pipeline.run()
     shutil.rmtree(spark_folder(pipeline))
-    with pytest.raises(CheckpointMissingError, match="is gone, but checkpoint 0"):
+    with pytest.raises(CheckpointMissingError, match="is missing, but checkpoint 0"):
         pipeline.run()
 
 
@@ -607,7 +607,7 @@ def test_an_exit_in_spark_s_callback_is_a_failure_that_ends_the_job(pipeline: Pi
             raise SystemExit(1)
 
     pipeline.add()
-    with pytest.raises(RuntimeError, match="SystemExit was raised in the job's own thread: '1'"):
+    with pytest.raises(RuntimeError, match="SystemExit was raised in the job's thread: '1'"):
         pipeline.run(pipeline.writer().observer(leave))
     pipeline.run()
     assert pipeline.ids() == list(range(10))

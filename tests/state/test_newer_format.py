@@ -59,8 +59,8 @@ def test_the_error_says_which_version_and_what_to_do() -> None:
         )
     assert str(caught.value) == (
         "The durable file log/0000000003 was written by a newer twophase (format 2; "
-        "this one reads up to 1). No data is lost: it was left as it is. Next: start the newer "
-        "version again. If none has ever run here, it is damaged: restore it from a backup; "
+        "this one reads up to 1). No data is lost: the file was left unchanged. Next: start the "
+        "newer version again. If none has ever run here, it is damaged: restore it from a backup; "
         "do not delete it."
     )
     assert (caught.value.exit_code, caught.value.restartable) == (3, False)

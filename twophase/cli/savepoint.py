@@ -167,7 +167,7 @@ def verify(path: str, verbose: bool) -> None:  # noqa: ARG001
     found = open_savepoint(path)
     found.verify()
     files = count(len(found.manifest.files), "file")
-    click.echo(f"{found.where} is whole: {files}, {size(found.manifest.size)}.")
+    click.echo(f"{found.where} is intact: {files}, {size(found.manifest.size)}.")
 
 
 @savepoint.command()

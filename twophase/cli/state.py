@@ -81,9 +81,9 @@ def read(path: str, operator: str | None, output: Path | None, verbose: bool) ->
         entries = [entry for entry in entries if entry.operator == operator]
         if not entries:
             raise ConfigError(
-                f"Checkpoint {checkpoint.checkpoint} of job {checkpoint.job!r} has no state of an "
+                f"Checkpoint {checkpoint.checkpoint} of job {checkpoint.job!r} has no state of "
                 f"operator {operator!r}.",
-                remedy=f"name one of: {', '.join(known) or 'none has state'}.",
+                remedy=f"leave out --operator, or name one of: {', '.join(known) or 'none'}.",
             )
     if output is not None:
         write_parquet(entries, output)
@@ -187,14 +187,14 @@ def write_parquet(entries: Sequence[StateEntry], path: Path) -> None:
             pq.write_table(table, file)
     except OSError as error:
         raise ConfigError(
-            f"{path} cannot be written: {error.strerror}.", remedy="name a new file for --output."
+            f"Cannot write {path}: {error.strerror}.", remedy="name a new file for --output."
         ) from error
 
 
 def _body(chosen: Sequence[Entry], folder: Path) -> CompletedCheckpoint:
     if not chosen:
         raise ConfigError(
-            f"{folder} is no decided checkpoint.",
+            f"{folder} is not a decided checkpoint.",
             remedy="`twophase checkpoints FOLDER` lists the decided checkpoints.",
         )
     [entry] = chosen
@@ -202,9 +202,9 @@ def _body(chosen: Sequence[Entry], folder: Path) -> CompletedCheckpoint:
         raise entry.problem
     if entry.body is None:
         raise ConfigError(
-            f"Checkpoint {entry.decision.checkpoint} in {folder} is subsumed: newer ones have "
-            "replaced it.",
-            remedy="`twophase checkpoints FOLDER` lists those that are kept.",
+            f"Checkpoint {entry.decision.checkpoint} in {folder} was deleted: newer checkpoints "
+            "subsumed it.",
+            remedy="`twophase checkpoints FOLDER` lists the retained checkpoints.",
         )
     return entry.body
 

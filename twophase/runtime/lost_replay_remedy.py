@@ -14,11 +14,11 @@ def begin_afresh(number: int, offsets: FrozenOffsets) -> str:
         offsets: those of its micro-batch.
     """
     return (
-        "bring the records back; or leave this job stopped for good and begin another: with "
-        "another name, in another folder, with the same targets and "
+        "restore the records in the source; or leave this job stopped for good and start another "
+        "one: with another name, in another folder, with the same targets and "
         f"{' and '.join(_starting(line) for line in offsets.end)}. All rows up to checkpoint "
-        f"{number} are in the targets, and none is written twice. The state is given up: "
-        "aggregations, joins and deduplication know nothing of what came before."
+        f"{number} are in the targets, and none is written twice. The state is lost: "
+        "aggregations, joins and deduplication start from nothing."
     )
 
 

@@ -28,7 +28,7 @@ def failure(error: BaseException) -> Exception:
     if isinstance(error, Exception):
         return error
     found = RuntimeError(
-        f"{type(error).__name__} was raised in the job's own thread: {shown(str(error))}"
+        f"{type(error).__name__} was raised in the job's thread: {shown(str(error))}"
     )
     found.__cause__ = error
     return found

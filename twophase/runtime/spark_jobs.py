@@ -83,8 +83,8 @@ class SparkJobs:
             name, result, error = results.get(timeout=max(0.0, deadline_s - time.monotonic()))
         except queue.Empty:
             raise CheckpointExpiredError(
-                f"{self._what} was not complete after checkpoint.timeout ({timeout_s:g} s).",
-                remedy="raise checkpoint.timeout, or read fewer records a trigger.",
+                f"{self._what} did not complete within checkpoint.timeout ({timeout_s:g} s).",
+                remedy="raise checkpoint.timeout, or read fewer records per trigger.",
             ) from None
         if error is not None:
             raise carried(error, self._tag) or error

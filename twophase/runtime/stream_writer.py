@@ -43,9 +43,9 @@ def write_stream(frame: DataFrame, *, name: str) -> StreamWriter:
     """
     if not isinstance(frame, ClassicDataFrame):
         raise ConfigError(
-            f"Job {name!r}: the DataFrame is of Spark Connect: write_stream works in the process "
-            "that Spark's driver is in.",
-            remedy="run it in a session of spark.master, without spark.remote; or register the "
+            f"Job {name!r}: the DataFrame belongs to a Spark Connect session, but write_stream "
+            "has to run in the process of Spark's driver.",
+            remedy="create the session with spark.master instead of spark.remote; or register the "
             "formats on the server and use the plugin form, "
             "df.writeStream.format('twophase-mysql') (docs/plugin.md).",
         )
@@ -97,7 +97,8 @@ class StreamWriter:
             raise ConfigError(twice, remedy="give each its own name.")
         if not isinstance(sink, ArrowSink | BatchSink):
             raise ConfigError(
-                f"Sink {name!r} is a {type(sink).__name__}, neither an ArrowSink nor a BatchSink."
+                f"Sink {name!r} is a {type(sink).__name__}, not an ArrowSink or a BatchSink.",
+                remedy="pass a sink, or the type of an installed one, such as 'mysql'.",
             )
         self._sinks[name] = JobSink(sink, transform)
         return self
@@ -135,7 +136,10 @@ class StreamWriter:
     def function(self, name: str, function: CheckpointedFunction) -> Self:
         """Add a driver-side function whose state is kept in every checkpoint under `name`."""
         if check_name("function", name) in self._functions:
-            raise ConfigError(f"Job {self._name!r} has two functions named {name!r}.")
+            raise ConfigError(
+                f"Job {self._name!r} has two functions named {name!r}.",
+                remedy="give each its own name.",
+            )
         self._functions[name] = function
         return self
 

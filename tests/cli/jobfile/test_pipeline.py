@@ -93,13 +93,13 @@ def test_several_sources_are_views_of_one_query(pipeline: Pipeline) -> None:
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"source": {"format": "no-such-format"}}, "job.yaml: source: Spark refuses it"),
-        ({"source": {"format": "json", "schema": "id lung"}}, "job.yaml: source: Spark refuses it"),
-        ({"sql": "selekt"}, "job.yaml: sql: Spark refuses it"),
+        ({"source": {"format": "no-such-format"}}, "job.yaml: source: Spark rejects it"),
+        ({"source": {"format": "json", "schema": "id lung"}}, "job.yaml: source: Spark rejects it"),
+        ({"sql": "selekt"}, "job.yaml: sql: Spark rejects it"),
         ({"sql": "select 1 as id"}, "is not streaming"),
         (
             {"sinks": {"facts": {"type": "x", "sql": "select nothing from rows"}}},
-            "job.yaml: sinks.facts.sql: Spark refuses",
+            "job.yaml: sinks.facts.sql: Spark rejects",
         ),
     ],
 )

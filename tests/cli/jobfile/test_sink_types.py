@@ -87,7 +87,7 @@ BAD = [
     ("twophase.testing.folder:Nothing", {}, "cannot be loaded", "module:Class"),
     (":Sink", {}, "cannot be loaded", "module:Class"),
     ("folder", {"paht": "x"}, "FolderSink does not take these options", "job.yaml"),
-    ("pathlib:Path", {}, "pathlib:Path is no sink", "ArrowSink"),
+    ("pathlib:Path", {}, "pathlib:Path is not a sink", "ArrowSink"),
 ]
 
 

@@ -203,18 +203,15 @@ def describe(event: Event, progress: Progress) -> str | None:
         case SinkDecided(checkpoint=number, sink=sink, rows=rows):
             return f"checkpoint {number}: sink {sink!r} commits {count(rows, 'row')} ahead"
         case CheckpointReplayed(checkpoint=number):
-            return f"checkpoint {number} replayed: it was decided already, no sink wrote"
+            return f"checkpoint {number} replayed: it was already decided, so no sink wrote"
         case OrphansAborted(sink=sink, pieces=pieces):
             return f"{count(len(pieces), 'orphan')} aborted in sink {sink!r}"
         case SinkRewound(sink=sink, lineage=lineage, newest=newest, kept=kept):
-            left = f"checkpoint {kept} is its newest" if kept >= 0 else "nothing of it is left"
-            return (
-                f"sink {sink!r}: rows up to checkpoint {newest} of lineage {lineage} were taken "
-                f"back; {left}"
-            )
+            left = f"to checkpoint {kept}" if kept >= 0 else "to its beginning"
+            return f"sink {sink!r} rewound {left} of lineage {lineage}, from checkpoint {newest}"
         case GroupOffsetsDelayed(checkpoint=number, reason=reason):
-            delayed = "its offsets are not committed to the consumer group"
-            return f"checkpoint {number}: {delayed}: {reason}"
+            delayed = "could not commit its offsets to the consumer group"
+            return f"checkpoint {number} {delayed}: {reason}"
         case JobRestarting(cause=cause, restart=restart, delay_s=delay_s):
             return f"restart {restart} in {duration(delay_s)}: {cause}"
         case _:
@@ -222,17 +219,17 @@ def describe(event: Event, progress: Progress) -> str | None:
 
 
 def _waiting(event: CommitRetried) -> str:
-    since = f"waits for sink {event.sink!r} since {duration(event.waiting_s)}"
+    waited = f"has waited {duration(event.waiting_s)} for sink {event.sink!r}"
     next_try = f"next try in {duration(event.next_in_s)}"
-    return f"checkpoint {event.checkpoint} {since}, {next_try}: {event.reason}"
+    return f"checkpoint {event.checkpoint} {waited}, {next_try}: {event.reason}"
 
 
 def _declined(event: CheckpointDeclined) -> str:
     attempt = f"checkpoint {event.checkpoint} ({event.attempt})"
     if ended_by_stop(event):
         undecided = f"{attempt} was not decided before the stop"
-        return f"{undecided}: nothing of it is visible, the next start writes its rows"
-    then = "it is tried again" if event.will_retry else "the query fails"
+        return f"{undecided}: none of its rows are visible, and the next start writes them"
+    then = "trying again" if event.will_retry else "the query fails"
     return f"{attempt} declined, {then}: {event.reason}: {event.cause}"
 
 
@@ -246,7 +243,7 @@ def _committed(event: CheckpointCommitted, progress: Progress) -> str:
 
 def _recovered(event: RecoveryFinished) -> str:
     return (
-        f"generation {event.generation} began in {duration(event.duration_s)}: "
+        f"generation {event.generation} recovered in {duration(event.duration_s)}: "
         f"{count(event.recommitted, 'checkpoint')} committed again, "
         f"{count(event.aborted, 'orphan')} aborted"
     )

@@ -148,7 +148,7 @@ def load_job_file(
 
 def _two_triggers(where: str) -> ConfigError:
     return ConfigError(
-        f"{where}: trigger and options.checkpoint.interval both say when a checkpoint begins.",
+        f"{where}: both trigger and options.checkpoint.interval set when a checkpoint begins.",
         remedy="keep one of the two.",
     )
 
@@ -161,17 +161,17 @@ def _spark(where: str, value: Any) -> SparkSection:
 def _sources(where: str, top: _File) -> Mapping[str, SourceSection]:
     if (top.source is None) == (top.sources is None):
         raise ConfigError(
-            f"{where}: give one of source and sources, not "
+            f"{where}: give either source or sources, not "
             f"{'neither' if top.source is None else 'both'}.",
-            remedy="write `source:` for one source, `sources:` with a name for each of several.",
+            remedy="write `source:` for a single source, or `sources:` with a name for each.",
         )
     if top.source is not None:
         return {_DEFAULT_VIEW: _source(f"{where}: source", top.source)}
     listed = _mapping(f"{where}: sources", top.sources)
     if top.sql is None:
         raise ConfigError(
-            f"{where}: sources without sql: nothing says how to combine {', '.join(listed)}.",
-            remedy="add `sql:`, a query over these names.",
+            f"{where}: sources needs sql, a query that combines {', '.join(listed)}.",
+            remedy="add `sql:` with a query over these names.",
         )
     return {
         _view(f"{where}: sources", name): _source(f"{where}: sources.{name}", value)
@@ -215,7 +215,7 @@ def _mapping(where: str, value: Any) -> dict[str, Any]:
         kind = "empty" if value is None else f"a {type(value).__name__}"
         raise ConfigError(
             f"{where} is {kind}, not a mapping.",
-            remedy="write it as KEY: VALUE lines, indented below it.",
+            remedy="write KEY: VALUE lines, indented below it.",
         )
     for key in value:
         if not isinstance(key, str):
@@ -244,7 +244,7 @@ def _text(where: str, value: Any) -> str:
             kind = "empty" if value is None else f"a {type(value).__name__}"
             raise ConfigError(
                 f"{where} is {kind}, not a text or number.",
-                remedy="give one value, in quotes if in doubt.",
+                remedy="give a single value; quote it if in doubt.",
             )
 
 
@@ -259,8 +259,8 @@ def _name(where: str, kind: str, name: str) -> str:
 def _view(where: str, name: str) -> str:
     if not name.isidentifier():
         raise ConfigError(
-            f"{where}: {name!r} cannot be the name of a view.",
-            remedy="use letters, digits and '_'.",
+            f"{where}: {name!r} is not a valid view name.",
+            remedy="use letters, digits and '_', and begin with a letter or '_'.",
         )
     return name
 

@@ -78,6 +78,6 @@ def _checked(where: str, make: Callable[[], DataFrame]) -> DataFrame:
         text = str(error.java_exception.toString() if isinstance(error, Py4JJavaError) else error)
         first = next((clean(line) for line in text.splitlines() if line.strip()), "")
         raise ConfigError(
-            f"{where}: Spark refuses it: {first[:_SPARK_CHARS]}",
+            f"{where}: Spark rejects it: {first[:_SPARK_CHARS]}",
             remedy=f"correct {where.partition(':')[0]}.",
         ) from error

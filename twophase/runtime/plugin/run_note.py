@@ -59,9 +59,9 @@ class RunNotes:
         local = os.environ.get(_LOCAL_DIRS, "").split(",")[0]
         if not Path(local).is_dir() or not local:
             raise PreflightError(
-                f"{_LOCAL_DIRS} names no folder ({local!r}): "
-                "this process was not started by a Spark driver.",
-                remedy="use this format in writeStream only.",
+                f"{_LOCAL_DIRS} does not name a folder ({local!r}): "
+                "a Spark driver did not start this process.",
+                remedy="use this format only with writeStream.",
             )
         self._query = query
         self._path = Path(local) / f"twophase-{short_hash(str(folder), 32)}"
