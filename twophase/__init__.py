@@ -10,7 +10,22 @@ from twophase.exports import lazy_exports
 
 if TYPE_CHECKING:
     from twophase.config import Options
-    from twophase.errors import DeclinedError, TwoPhaseError
+    from twophase.errors import (
+        BadRecordError,
+        ConfigError,
+        CorruptRecordError,
+        DeclinedError,
+        NewerFormatError,
+        OffsetOutOfRangeError,
+        PartitionVanishedError,
+        PreflightError,
+        RangeChangedError,
+        SourceLossError,
+        SourceUnavailableError,
+        StopJobError,
+        TopicRecreatedError,
+        TwoPhaseError,
+    )
     from twophase.events import Event
     from twophase.ids import Attempt, Subtask, TransactionId
     from twophase.protocol.committable import Committable
@@ -20,7 +35,12 @@ if TYPE_CHECKING:
         InitializationContext,
         SnapshotContext,
     )
-    from twophase.protocol.operator_state import BroadcastState, ListState, OperatorStateStore
+    from twophase.protocol.operator_state import (
+        BroadcastState,
+        ListState,
+        OperatorStateStore,
+        Redistribution,
+    )
     from twophase.protocol.outcome import (
         AlreadyCommitted,
         CommitOutcome,
@@ -37,15 +57,18 @@ if TYPE_CHECKING:
         SinkContext,
         SinkHistory,
     )
+    from twophase.protocol.source import RereadsRanges, Source, SourceLeg, SourceRange
     from twophase.protocol.writer import SinkWriter
     from twophase.runtime.job import Job
     from twophase.runtime.registration import register
     from twophase.runtime.stream_writer import StreamWriter, write_stream
+    from twophase.state.replay_guard import ReplayGuard
 
 __all__ = [
     "AlreadyCommitted",
     "ArrowSink",
     "Attempt",
+    "BadRecordError",
     "BatchSink",
     "BroadcastState",
     "CheckpointListener",
@@ -54,23 +77,40 @@ __all__ = [
     "CommitRequest",
     "Committable",
     "Committed",
+    "ConfigError",
+    "CorruptRecordError",
     "DeclinedError",
     "Event",
     "InitializationContext",
     "Job",
     "ListState",
     "Lost",
+    "NewerFormatError",
+    "OffsetOutOfRangeError",
     "OperatorStateStore",
     "Options",
+    "PartitionVanishedError",
+    "PreflightError",
+    "RangeChangedError",
+    "Redistribution",
+    "ReplayGuard",
+    "RereadsRanges",
     "RetryLater",
     "Sink",
     "SinkContext",
     "SinkHistory",
     "SinkWriter",
     "SnapshotContext",
+    "Source",
+    "SourceLeg",
+    "SourceLossError",
+    "SourceRange",
+    "SourceUnavailableError",
     "StateSerializer",
+    "StopJobError",
     "StreamWriter",
     "Subtask",
+    "TopicRecreatedError",
     "TransactionId",
     "TwoPhaseError",
     "register",
@@ -80,7 +120,22 @@ __all__ = [
 
 _HOMES = {
     "twophase.config": ("Options",),
-    "twophase.errors": ("DeclinedError", "TwoPhaseError"),
+    "twophase.errors": (
+        "BadRecordError",
+        "ConfigError",
+        "CorruptRecordError",
+        "DeclinedError",
+        "NewerFormatError",
+        "OffsetOutOfRangeError",
+        "PartitionVanishedError",
+        "PreflightError",
+        "RangeChangedError",
+        "SourceLossError",
+        "SourceUnavailableError",
+        "StopJobError",
+        "TopicRecreatedError",
+        "TwoPhaseError",
+    ),
     "twophase.events": ("Event",),
     "twophase.ids": ("Attempt", "Subtask", "TransactionId"),
     "twophase.protocol.committable": ("Committable",),
@@ -90,6 +145,12 @@ _HOMES = {
         "InitializationContext",
         "SnapshotContext",
     ),
+    "twophase.protocol.operator_state": (
+        "BroadcastState",
+        "ListState",
+        "OperatorStateStore",
+        "Redistribution",
+    ),
     "twophase.protocol.outcome": (
         "AlreadyCommitted",
         "CommitOutcome",
@@ -97,7 +158,6 @@ _HOMES = {
         "Lost",
         "RetryLater",
     ),
-    "twophase.protocol.operator_state": ("BroadcastState", "ListState", "OperatorStateStore"),
     "twophase.protocol.serializer": ("StateSerializer", "register_serializer"),
     "twophase.protocol.sink": (
         "ArrowSink",
@@ -107,10 +167,12 @@ _HOMES = {
         "SinkContext",
         "SinkHistory",
     ),
+    "twophase.protocol.source": ("RereadsRanges", "Source", "SourceLeg", "SourceRange"),
     "twophase.protocol.writer": ("SinkWriter",),
     "twophase.runtime.job": ("Job",),
     "twophase.runtime.registration": ("register",),
     "twophase.runtime.stream_writer": ("StreamWriter", "write_stream"),
+    "twophase.state.replay_guard": ("ReplayGuard",),
 }
 
 __getattr__, __dir__ = lazy_exports(
