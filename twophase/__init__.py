@@ -10,15 +10,24 @@ from twophase.exports import export
 
 if TYPE_CHECKING:
     from twophase.config import Options as Options
+    from twophase.errors import BadRecordError as BadRecordError
     from twophase.errors import ConfigError as ConfigError
+    from twophase.errors import CorruptRecordError as CorruptRecordError
     from twophase.errors import DeclinedError as DeclinedError
     from twophase.errors import FencedError as FencedError
+    from twophase.errors import NewerFormatError as NewerFormatError
+    from twophase.errors import OffsetOutOfRangeError as OffsetOutOfRangeError
+    from twophase.errors import PartitionVanishedError as PartitionVanishedError
     from twophase.errors import PreflightError as PreflightError
+    from twophase.errors import RangeChangedError as RangeChangedError
     from twophase.errors import RejectedRowsError as RejectedRowsError
     from twophase.errors import RestoreRefusedError as RestoreRefusedError
+    from twophase.errors import SourceLossError as SourceLossError
+    from twophase.errors import SourceUnavailableError as SourceUnavailableError
     from twophase.errors import StopJobError as StopJobError
     from twophase.errors import TargetChangedError as TargetChangedError
     from twophase.errors import TargetUnreachableError as TargetUnreachableError
+    from twophase.errors import TopicRecreatedError as TopicRecreatedError
     from twophase.errors import TwoPhaseError as TwoPhaseError
     from twophase.events import Event as Event
     from twophase.failpoints import failpoint as failpoint
@@ -36,6 +45,7 @@ if TYPE_CHECKING:
     from twophase.protocol.operator_state import BroadcastState as BroadcastState
     from twophase.protocol.operator_state import ListState as ListState
     from twophase.protocol.operator_state import OperatorStateStore as OperatorStateStore
+    from twophase.protocol.operator_state import Redistribution as Redistribution
     from twophase.protocol.outcome import AlreadyCommitted as AlreadyCommitted
     from twophase.protocol.outcome import CommitOutcome as CommitOutcome
     from twophase.protocol.outcome import Committed as Committed
@@ -59,41 +69,77 @@ if TYPE_CHECKING:
     from twophase.protocol.sink import WriterFactory as WriterFactory
     from twophase.protocol.sink import another_target as another_target
     from twophase.protocol.sink import predecessor_missing as predecessor_missing
+    from twophase.protocol.source import RereadsRanges as RereadsRanges
+    from twophase.protocol.source import Source as Source
+    from twophase.protocol.source import SourceLeg as SourceLeg
+    from twophase.protocol.source import SourceRange as SourceRange
     from twophase.protocol.writer import SinkWriter as SinkWriter
     from twophase.runtime.job import Job as Job
     from twophase.runtime.registration import register as register
     from twophase.runtime.stream_writer import StreamWriter as StreamWriter
     from twophase.runtime.stream_writer import write_stream as write_stream
+    from twophase.state.replay_guard import ReplayGuard as ReplayGuard
 
 export(
     __name__,
     {
-        "twophase.config": ["Options"],
+        "twophase.config": [
+            "Options",
+        ],
         "twophase.errors": [
+            "BadRecordError",
             "ConfigError",
+            "CorruptRecordError",
             "DeclinedError",
             "FencedError",
+            "NewerFormatError",
+            "OffsetOutOfRangeError",
+            "PartitionVanishedError",
             "PreflightError",
+            "RangeChangedError",
             "RejectedRowsError",
             "RestoreRefusedError",
+            "SourceLossError",
+            "SourceUnavailableError",
             "StopJobError",
             "TargetChangedError",
             "TargetUnreachableError",
+            "TopicRecreatedError",
             "TwoPhaseError",
         ],
-        "twophase.events": ["Event"],
-        "twophase.failpoints": ["failpoint"],
-        "twophase.failure_reason": ["CheckpointFailureReason"],
-        "twophase.ids": ["Attempt", "Subtask", "TransactionId"],
-        "twophase.protocol.committable": ["Committable"],
-        "twophase.protocol.fencing": ["attempt_is_closed", "driver_is_fenced"],
+        "twophase.events": [
+            "Event",
+        ],
+        "twophase.failpoints": [
+            "failpoint",
+        ],
+        "twophase.failure_reason": [
+            "CheckpointFailureReason",
+        ],
+        "twophase.ids": [
+            "Attempt",
+            "Subtask",
+            "TransactionId",
+        ],
+        "twophase.protocol.committable": [
+            "Committable",
+        ],
+        "twophase.protocol.fencing": [
+            "attempt_is_closed",
+            "driver_is_fenced",
+        ],
         "twophase.protocol.listener": [
             "CheckpointListener",
             "CheckpointedFunction",
             "InitializationContext",
             "SnapshotContext",
         ],
-        "twophase.protocol.operator_state": ["BroadcastState", "ListState", "OperatorStateStore"],
+        "twophase.protocol.operator_state": [
+            "BroadcastState",
+            "ListState",
+            "OperatorStateStore",
+            "Redistribution",
+        ],
         "twophase.protocol.outcome": [
             "AlreadyCommitted",
             "CommitOutcome",
@@ -101,7 +147,10 @@ export(
             "Lost",
             "RetryLater",
         ],
-        "twophase.protocol.serializer": ["StateSerializer", "register_serializer"],
+        "twophase.protocol.serializer": [
+            "StateSerializer",
+            "register_serializer",
+        ],
         "twophase.protocol.sink": [
             "ArrowSink",
             "BatchSink",
@@ -120,9 +169,27 @@ export(
             "another_target",
             "predecessor_missing",
         ],
-        "twophase.protocol.writer": ["SinkWriter"],
-        "twophase.runtime.job": ["Job"],
-        "twophase.runtime.registration": ["register"],
-        "twophase.runtime.stream_writer": ["StreamWriter", "write_stream"],
+        "twophase.protocol.source": [
+            "RereadsRanges",
+            "Source",
+            "SourceLeg",
+            "SourceRange",
+        ],
+        "twophase.protocol.writer": [
+            "SinkWriter",
+        ],
+        "twophase.runtime.job": [
+            "Job",
+        ],
+        "twophase.runtime.registration": [
+            "register",
+        ],
+        "twophase.runtime.stream_writer": [
+            "StreamWriter",
+            "write_stream",
+        ],
+        "twophase.state.replay_guard": [
+            "ReplayGuard",
+        ],
     },
 )

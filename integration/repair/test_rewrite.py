@@ -45,10 +45,12 @@ class Job:
     that writes them to two folders.
     """
 
-    def __init__(self, spark: SparkSession, topics: Topics, root: Path) -> None:
+    def __init__(
+        self, spark: SparkSession, topics: Topics, root: Path, topic: str | None = None
+    ) -> None:
         register(spark)
         self.root = root
-        self.topic = topics.create(2)
+        self.topic = topic or topics.create(2)
         self.read_tasks = 1
         self.plan: Plan = lambda rows: rows
         self.facts_only: Plan = lambda rows: rows
@@ -83,7 +85,7 @@ class Job:
         self.describe().start().await_termination(_TIMEOUT_S)
 
     def decide(self) -> None:
-        """The driver dies when checkpoint 0 is decided and committed nowhere."""
+        """The driver dies when the next checkpoint is decided and committed nowhere."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(failpoints, "_rules", failpoints._parse("C11=raise"))
             patch.setattr(failpoints, "_hits", {})
@@ -107,9 +109,9 @@ class Job:
             reread,
         )
 
-    def rewrite(self) -> RewritePlan:
+    def rewrite(self, checkpoint: int = 0) -> RewritePlan:
         with self.repairing() as repairing:
-            plan = repairing.plan(0, "facts")
+            plan = repairing.plan(checkpoint, "facts")
             repairing.rewrite(plan, NOTE)
         return plan
 

@@ -90,7 +90,7 @@ class _File:
         raise SourceLossError(
             f"{source}: the file {path} was read after this offset, and "
             f"{'is gone' if found_ms is None else 'was changed since'}.",
-            remedy="put it back as it was.",
+            remedy="restore it as it was, with its modification time.",
         )
 
 

@@ -213,7 +213,7 @@ class RereadsRangesContract(SourceContractBase):
         for item in whole.values():
             low, high = source.narrowed(harness.leg, first, second, [item])
             again = source.ranges(harness.leg, low, high)
-            assert len(again) > 1 or str(again[0]) == str(item)  # a source may split it again
+            assert len(again) > 1 or str(again[0]) == str(item)  # it may be split again
 
     def test_a_range_that_is_gone_is_named_before_it_is_read(self, harness: SourceHarness) -> None:
         source, first, second = self.rereads(harness), harness.append(), harness.append()
