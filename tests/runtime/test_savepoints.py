@@ -386,7 +386,8 @@ def is_not_stopped() -> None:
 
 def test_without_a_path_each_gets_a_name_of_its_own_in_savepoint_dir(world: World) -> None:
     world.drive(1)
-    making = savepoints_of(world, **{"savepoint.dir": f"file://{world.root}/all"})
+    options: Any = {"savepoint.dir": f"file://{world.root}/all"}
+    making = savepoints_of(world, **options)
     made = {making.make(None) for _ in range(2)}
     made.add(making.stop(None, drain=False))
     assert len(made) == 3

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 from twophase.config import JobOptions
+from twophase.engine.host import Plan
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.listener import InitializationContext, SnapshotContext
@@ -27,7 +28,6 @@ from twophase.runtime.operator_states import OperatorStates
 from twophase.runtime.restore import load_restore
 from twophase.runtime.savepoint_restore import (
     LAID_BY,
-    Plan,
     SavepointRestore,
     load_savepoint,
 )
