@@ -1,24 +1,23 @@
-"""The contract of a source, driver side: what a checkpoint has to know beyond reading.
+"""The contract of a source, driver side: everything about it except reading.
 
-Spark reads: through a data source of Python that `data_source` names, or one of its own. What it
-has read up to is an offset line, one line for each source in its offset log. The runtime keeps
-offset lines in checkpoints and never looks into them; it asks the source instead:
+Spark reads, through a Python data source (`data_source`) or one of its own, and notes in its offset
+log how far it has read: one offset line for each source. The runtime keeps offset lines in
+checkpoints and never parses them. It calls the source, in this order:
 
-    1. data_source        `twophase.register`: the format that Spark is to know
-    2. check_options      once per start of a job
-    3. uid, start_line, bound_to_folder    a lineage begins with a restored checkpoint: which
-                          entries are whose, and where each source continues
-    4. check_readable     before a rewind takes rows back, and before the job is taken over: can
-                          they be read again?
-    5. first_line         each micro-batch of which Spark has noted the end alone
+    1. data_source        once per session: registers the format
+    2. check_options      once per start; fails before any write
+    3. uid, start_line, bound_to_folder    a restore: where each source of the plan continues
+    4. check_readable     a rewind, before the job is taken over: can the source read again what
+                          the sinks would lose?
+    5. first_line         each micro-batch whose start is not in Spark's log
     6. uid_in, entries    each checkpoint: the operator state of the source
     7. notify_committed   each checkpoint, after every sink has committed it
-    8. close              once per job
+    8. close              once
 
-Other commands ask without a job: `owns`, `entries` and `begin_after` for offsets that are shown,
-`starting_offsets` and `skips_existing` for `twophase repair adopt-from-target`. Records are read
-again (`twophase repair rewrite`) from a source that is also `RereadsRanges`. The tasks that read
-may have `twophase.state.replay_guard` detect other records in a replay.
+Commands call it without a running job: `owns`, `entries` and `begin_after` to show offsets,
+`starting_offsets` and `skips_existing` for `twophase repair adopt-from-target`, and the methods of
+`RereadsRanges` for `twophase repair rewrite`. To detect other records in a replay, the tasks that
+read use `twophase.state.replay_guard`.
 
 A source is found by the entry point group `twophase.sources`, under the name of its format as
 Spark's plan shows it, without what follows in brackets. One object serves every job of a process
@@ -92,7 +91,7 @@ class Source(ABC):
     def uid(self, leg: SourceLeg) -> str:
         """Return the uid that distinguishes a source from others of its format in a job.
 
-        Empty if the format has none: then its sources are told apart by their order.
+        Empty if the format has none: then its sources are distinguished by their order.
         """
         return ""
 
@@ -135,8 +134,8 @@ class Source(ABC):
             end: the line at which that micro-batch, or a later one, ended.
 
         Returns:
-            None if that line does not say. It never says another thing for the same line: the
-            identity of the micro-batch depends on it.
+            None if that line does not say. Always the same for one line: the identity of the
+            micro-batch depends on it.
         """
         return None
 

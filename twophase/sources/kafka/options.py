@@ -122,7 +122,7 @@ def _columns(value: object) -> object:
     if isinstance(columns, tuple):
         bad = [column for column in columns if column not in RAW_COLUMNS]
         if bad or not columns or len(set(columns)) != len(columns):
-            raise ValueError(f"choose once each from {', '.join(RAW_COLUMNS)}")
+            raise ValueError(f"list each column at most once; allowed: {', '.join(RAW_COLUMNS)}")
     return columns
 
 
