@@ -41,7 +41,9 @@ SINGLE_IMPORTERS = 102
 ROOMS = {
     "state/files": "codec folder_rights json_values storage",
     "state/journal": "entries history log stats",
-    "state/checkpoints": ("checkpoint copies function_state manifest savepoint state_files store"),
+    "state/checkpoints": (
+        "checkpoint copies function_state manifest replay_guard savepoint state_files store"
+    ),
     "coordinator/commit": (
         "checkpoint_completion clock commit_loop commit_queue context failure_manager fan_out "
         "orphans pending proofs sink_decisions state_machine"

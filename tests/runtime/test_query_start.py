@@ -301,7 +301,7 @@ def test_a_micro_batch_whose_records_and_state_are_gone_says_where_another_job_g
 
 
 def test_a_source_that_is_not_ours_is_named_by_its_offsets() -> None:
-    assert 'a source that starts after {"next": 10}.' in begin_afresh(
+    assert 'a source that begins after {"next": 10}.' in begin_afresh(
         0, FrozenOffsets((None,), ('{"next": 10}',))
     )
 

@@ -41,7 +41,7 @@ from twophase.sources.kafka.offsets import (
     advance,
 )
 from twophase.sources.kafka.options import IsolationLevel, KafkaOptions
-from twophase.sources.kafka.starting import StartResolver
+from twophase.sources.kafka.start import StartResolver
 
 PATIENCE_S = 60.0
 """How long a partition may stand at its last stable offset before a warning."""
