@@ -24,22 +24,19 @@ import click
 import pyarrow as pa
 
 from benchmarks.report import console, milliseconds, table
-from twophase.config import JobOptions
-from twophase.coordinator.clock import SystemClock
-from twophase.coordinator.context import JobContext
+from twophase.contract.sink import OpenSink, SinkContext
+from twophase.coordinator.commit.context import JobContext
+from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.coordinator.coordinator import CheckpointCoordinator
-from twophase.coordinator.pending import PendingCheckpoint
 from twophase.events import CheckpointTriggered, Event, Observers, PieceCommitted
 from twophase.ids import Subtask, new_lineage_id
-from twophase.protocol.sink import (
-    OpenSink,
-    SinkContext,
-)
+from twophase.internals.clock import SystemClock
+from twophase.options.job_options import JobOptions
 from twophase.sinks.file.sink import FileSink
-from twophase.state.checkpoint import FrozenOffsets
-from twophase.state.entries import Lineage
-from twophase.state.log import FOLDER
-from twophase.state.storage import LocalStorage
+from twophase.state.checkpoints.checkpoint import FrozenOffsets
+from twophase.state.files.storage import LocalStorage
+from twophase.state.journal.entries import Lineage
+from twophase.state.journal.log import FOLDER
 
 _JOB, _FASTER, _SLOWER = "commit-ahead", "faster", "slower"
 _SCHEMA = pa.schema([("id", pa.int64())])

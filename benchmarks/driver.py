@@ -35,8 +35,8 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 import twophase
 from benchmarks.orders import SCHEMA, TABLE
+from twophase.contract.sink import Sink
 from twophase.events import CheckpointCommitted, CheckpointDecided, Event, SinkAcknowledged
-from twophase.protocol.sink import Sink
 from twophase.sinks.delta.sink import DeltaSink
 from twophase.sinks.hive.sink import HiveSink
 from twophase.sinks.mysql.sink import MySqlSink

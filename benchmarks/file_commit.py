@@ -23,15 +23,10 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from benchmarks.report import console, table
+from twophase.contract.committable import Committable
+from twophase.contract.outcome import Committed
+from twophase.contract.sink import ArrowSink, CommitRequest, OpenArrowSink, SinkContext
 from twophase.ids import Attempt, Subtask, TransactionId, new_lineage_id
-from twophase.protocol.committable import Committable
-from twophase.protocol.outcome import Committed
-from twophase.protocol.sink import (
-    ArrowSink,
-    CommitRequest,
-    OpenArrowSink,
-    SinkContext,
-)
 from twophase.sinks.file.sink import FileSink
 from twophase.sinks.hive.sink import HiveSink
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from twophase.startup.cache import cached
-from twophase.startup.progress import show_progress
+from twophase.spark.startup.cache import cached
+from twophase.spark.startup.progress import show_progress
 from twophase.testing.services.maven import Coordinate, fetch_jars
 
 _SPARK = "4.2.0"

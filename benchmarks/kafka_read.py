@@ -29,8 +29,8 @@ from twophase.sources.kafka.offsets import OffsetRange
 from twophase.sources.kafka.options import KafkaOptions
 from twophase.sources.kafka.range_digest import RangeDigest
 from twophase.sources.kafka.reader import KafkaPartition
-from twophase.state import replay_guard
-from twophase.state.replay_guard import ReplayGuard
+from twophase.state.checkpoints import replay_guard
+from twophase.state.checkpoints.replay_guard import ReplayGuard
 from twophase.testing.services import KafkaService
 
 _TOPIC = "read"

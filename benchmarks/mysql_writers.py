@@ -20,9 +20,9 @@ import numpy as np
 import psutil
 import pyarrow as pa
 
+from twophase.contract.committable import Committable
+from twophase.contract.sink import CommitRequest, SinkContext
 from twophase.ids import Attempt, Subtask, TransactionId, new_lineage_id
-from twophase.protocol.committable import Committable
-from twophase.protocol.sink import CommitRequest, SinkContext
 from twophase.sinks.mysql.sink import MySqlSink
 from twophase.testing.services import MariaDbService, MySqlService, SqlService
 

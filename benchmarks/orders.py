@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 
-from twophase.startup.progress import show_progress
+from twophase.spark.startup.progress import show_progress
 from twophase.testing.services import KafkaService, MySqlService
 
 SCHEMA = "id long, customer string, product string, quantity int, amount double"

@@ -22,16 +22,16 @@ import pyarrow as pa
 from benchmarks.launch import Run, Services, new_kafka, new_mysql, run
 from benchmarks.orders import count_and_drop, create_table, produce
 from benchmarks.report import console, foot, histogram, milliseconds, table
-from twophase.config import JobOptions
-from twophase.coordinator.clock import SystemClock
-from twophase.coordinator.context import JobContext
+from twophase.coordinator.commit.context import JobContext
+from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.coordinator.coordinator import CheckpointCoordinator
-from twophase.coordinator.pending import PendingCheckpoint
 from twophase.events import CheckpointCommitted, Event, Observers
 from twophase.ids import Subtask, new_lineage_id
-from twophase.state.checkpoint import FrozenOffsets
-from twophase.state.entries import Lineage
-from twophase.state.storage import LocalStorage
+from twophase.internals.clock import SystemClock
+from twophase.options.job_options import JobOptions
+from twophase.state.checkpoints.checkpoint import FrozenOffsets
+from twophase.state.files.storage import LocalStorage
+from twophase.state.journal.entries import Lineage
 from twophase.testing.memory import MemoryTarget, OpenMemorySink
 
 _GOAL_MS = 30

@@ -32,7 +32,7 @@ from benchmarks.several_sinks import spark_settings
 from harness.figures import percentile
 from harness.hive_settings import hive_settings
 from twophase.sinks.delta.sink import DeltaSink
-from twophase.startup.progress import show_progress
+from twophase.spark.startup.progress import show_progress
 from twophase.testing.harness import fresh_name
 from twophase.testing.services import MySqlService
 from twophase.testing.services.delta import fetch_delta

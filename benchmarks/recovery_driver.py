@@ -30,6 +30,7 @@ import psutil
 from pyspark.sql import SparkSession
 
 import twophase
+from twophase.contract.sink import Sink
 from twophase.events import (
     CheckpointCommitted,
     CheckpointDecided,
@@ -38,7 +39,6 @@ from twophase.events import (
     RecoveryFinished,
     RecoveryStarted,
 )
-from twophase.protocol.sink import Sink
 from twophase.sinks.delta.sink import DeltaSink
 from twophase.sinks.file.sink import FileSink
 from twophase.sinks.hive.sink import HiveSink

@@ -27,7 +27,7 @@ from harness.hive_settings import hive_settings
 from harness.order_files import parquet_rows
 from twophase.sinks.delta.sink import DeltaSink
 from twophase.sinks.hive.sink import HiveSink
-from twophase.startup.progress import show_progress
+from twophase.spark.startup.progress import show_progress
 from twophase.testing.services.delta import fetch_delta
 
 _TITLES = {MYSQL: "MySQL", DELTA: "Delta", HIVE: "Hive"}

@@ -36,8 +36,8 @@ from benchmarks.orders import SCHEMA, TABLE, create_table, produce
 from benchmarks.report import console, foot, table
 from harness.figures import percentile
 from harness.hive_settings import hive_settings
-from twophase.startup.progress import show_progress
-from twophase.startup.quick_start import SWITCH_VARIABLE
+from twophase.spark.startup.progress import show_progress
+from twophase.spark.startup.quick_start import SWITCH_VARIABLE
 from twophase.testing.harness import fresh_name
 
 _ROOT = Path(__file__).parent.parent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from twophase import failpoints
+from twophase.internals import failpoints
 
 
 @dataclass(frozen=True)

@@ -160,13 +160,13 @@ def _bytes(number: float) -> str:
 
 def _flink_keys() -> dict[str, str]:
     keys: dict[str, list[str]] = {}
-    for key in import_module("twophase.flink_keys").KEYS:
+    for key in import_module("twophase.options.flink_keys").KEYS:
         keys.setdefault(key.ours, []).append(f"`{key.name}`")
     return {ours: ", ".join(names) for ours, names in keys.items()}
 
 
 def _deprecated() -> str:
-    keys = import_module("twophase.flink_keys").KEYS
+    keys = import_module("twophase.options.flink_keys").KEYS
     rows = [
         [f"`{old}`", f"`{key.name}`", f"`{key.ours}`"] for key in keys for old in key.deprecated
     ]
@@ -175,7 +175,7 @@ def _deprecated() -> str:
 
 def _instead() -> str:
     names: dict[str, list[str]] = {}
-    for name, text in import_module("twophase.flink_keys").INSTEAD.items():
+    for name, text in import_module("twophase.options.flink_keys").INSTEAD.items():
         names.setdefault(text, []).append(f"`{name}`")
     return _table(
         ["Flink's key", "instead"], [[", ".join(listed), text] for text, listed in names.items()]

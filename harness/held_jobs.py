@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from twophase.errors import TwoPhaseError
-from twophase.failpoints import LOG_VARIABLE, VARIABLE
+from twophase.internals.failpoints import LOG_VARIABLE, VARIABLE
 
 _AT_ONCE = 4
 _WAIT_S = 900.0

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.memory_driver import JOB, Driver
-from twophase.coordinator.pending import PendingCheckpoint
+from twophase.contract.committable import Committable
+from twophase.contract.outcome import CommitOutcome, RetryLater
+from twophase.contract.sink import CommitRequest
+from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.ids import Attempt, Subtask, TransactionId
-from twophase.protocol.committable import Committable
-from twophase.protocol.outcome import CommitOutcome, RetryLater
-from twophase.protocol.sink import CommitRequest
-from twophase.state.storage import NO_CRASH_POINTS, CrashPoints, LocalStorage
+from twophase.state.files.storage import NO_CRASH_POINTS, CrashPoints, LocalStorage
 from twophase.testing.memory import MemoryTarget, OpenMemorySink
 
 PIECES = 2

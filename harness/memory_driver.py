@@ -13,25 +13,25 @@ from typing import Any, Self
 import pyarrow as pa
 import pytest
 
-from twophase import failpoints
-from twophase.config import JobOptions
-from twophase.coordinator.context import JobContext
+from twophase.contract.listener import CheckpointedFunction
+from twophase.contract.sink import Sink, SinkContext
+from twophase.contract.source import SourceLeg
+from twophase.coordinator.commit.context import JobContext
+from twophase.coordinator.commit.fan_out import FanOut, sequentially
+from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.coordinator.coordinator import CheckpointCoordinator
-from twophase.coordinator.fan_out import FanOut, sequentially
-from twophase.coordinator.pending import PendingCheckpoint
-from twophase.coordinator.recovery_steps import Restore
+from twophase.coordinator.recovery.recovery_steps import Restore
 from twophase.events import Event, Observers
-from twophase.failpoints import FailpointError
 from twophase.ids import Subtask, new_lineage_id
-from twophase.protocol.listener import CheckpointedFunction
-from twophase.protocol.sink import Sink, SinkContext
-from twophase.protocol.source import SourceLeg
-from twophase.runtime.operator_states import OperatorStates
-from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
-from twophase.state.entries import Lineage, Note
-from twophase.state.log import JobLog
-from twophase.state.storage import LocalStorage, Storage
-from twophase.state.store import CompletedCheckpointStore
+from twophase.internals import failpoints
+from twophase.internals.failpoints import FailpointError
+from twophase.options.job_options import JobOptions
+from twophase.spark.plan.operator_states import OperatorStates
+from twophase.state.checkpoints.checkpoint import CompletedCheckpoint, FrozenOffsets
+from twophase.state.checkpoints.store import CompletedCheckpointStore
+from twophase.state.files.storage import LocalStorage, Storage
+from twophase.state.journal.entries import Lineage, Note
+from twophase.state.journal.log import JobLog
 from twophase.testing.memory import MemoryTarget, OpenMemorySink
 
 JOB = "orders"

@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from twophase import failpoints
+from twophase.internals import failpoints
 from twophase.testing.sessions import is_gone, kill, session_of
 from twophase.testing.spark_start import spark_environment
 

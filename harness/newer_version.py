@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from twophase.protocol.record import digest
-from twophase.state import codec
+from twophase.internals.record import digest
+from twophase.state.files import codec
 
 
 def renew(path: Path) -> bytes:

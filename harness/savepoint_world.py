@@ -24,26 +24,26 @@ from harness.memory_driver import (
     ManualClock,
     open_sinks,
 )
-from twophase import failpoints
-from twophase.config import JobOptions
+from twophase.contract.sink import ArrowSink
+from twophase.contract.source import SourceLeg
+from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.coordinator.coordinator import Replay
-from twophase.coordinator.pending import PendingCheckpoint
-from twophase.coordinator.savepoint_finish import finish_savepoint
 from twophase.engine.host import Plan
 from twophase.events import Event
-from twophase.protocol.sink import ArrowSink
-from twophase.protocol.source import SourceLeg
-from twophase.runtime.abandoned_folders import delete_abandoned
-from twophase.runtime.claimed_savepoint import ClaimedSavepoint
-from twophase.runtime.lineage_start import LineageStart
-from twophase.runtime.operator_states import OperatorStates
-from twophase.runtime.savepoint_restore import verified
-from twophase.runtime.savepoints import SavepointMaker
-from twophase.runtime.spark_folder import SparkFolder
-from twophase.state import savepoint as format_module
-from twophase.state.history import History
-from twophase.state.log import JobLog
-from twophase.state.storage import LocalStorage
+from twophase.internals import failpoints
+from twophase.operations.savepoint import format as format_module
+from twophase.operations.savepoint.abandoned_folders import delete_abandoned
+from twophase.operations.savepoint.claimed_savepoint import ClaimedSavepoint
+from twophase.operations.savepoint.finish import finish_savepoint
+from twophase.operations.savepoint.make import SavepointMaker
+from twophase.operations.savepoint.savepoint_restore import verified
+from twophase.options.job_options import JobOptions
+from twophase.spark.folder.spark_folder import SparkFolder
+from twophase.spark.job.lineage_start import LineageStart
+from twophase.spark.plan.operator_states import OperatorStates
+from twophase.state.files.storage import LocalStorage
+from twophase.state.journal.history import History
+from twophase.state.journal.log import JobLog
 from twophase.testing.folder import FolderSink, FolderTarget
 
 STEP = 10

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.dataset as ds
 
+from twophase.contract.committable import Committable
+from twophase.contract.outcome import CommitOutcome
+from twophase.contract.sink import ArrowSink, CommitRequest, OpenSink, SinkContext
 from twophase.ids import Attempt, Subtask
-from twophase.protocol.committable import Committable
-from twophase.protocol.outcome import CommitOutcome
-from twophase.protocol.sink import ArrowSink, CommitRequest, OpenSink, SinkContext
 from twophase.sinks.common.staging.names import file_name
 from twophase.sinks.common.staging.open_sink import OpenStagedSink
 from twophase.sinks.file.sink import FileSink

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from twophase.failpoints import failpoint
+from twophase.internals.failpoints import failpoint
 
 LOSSES = "losses"
 """The control that notes a batch before its rows; any other notes it after them."""

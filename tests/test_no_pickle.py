@@ -89,7 +89,11 @@ def test_the_only_yaml_loader_is_a_safe_one() -> None:
 
 def test_the_whole_product_is_searched() -> None:
     names = {str(path.relative_to(ROOT)) for path in SOURCES}
-    assert {"twophase/state/codec.py", "twophase/runtime/job.py", "sinks/mysql/sink.py"} <= names
+    assert {
+        "twophase/state/files/codec.py",
+        "twophase/spark/job/job.py",
+        "sinks/mysql/sink.py",
+    } <= names
 
 
 @pytest.mark.parametrize(

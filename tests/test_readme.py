@@ -14,8 +14,8 @@ import pytest
 
 from twophase import errors
 from twophase.cli.jobfile.job_file import load_job_file
-from twophase.config import JobOptions
 from twophase.errors import TwoPhaseError
+from twophase.options.job_options import JobOptions
 from twophase.sinks.mysql.options import MySqlOptions
 from twophase.sources.kafka.options import KafkaOptions
 

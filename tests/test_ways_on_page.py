@@ -21,32 +21,32 @@ _ERROR = re.compile(r"`(\w+Error)`")
 # The rows that neither table of states walks through: the test that provokes the state, does what
 # the row says, and counts rows.
 ELSEWHERE = {
-    "a sink has another name": "tests/coordinator/test_sink_names.py::"
+    "a sink has another name": "tests/coordinator/recovery/test_sink_names.py::"
     "test_a_sink_gets_another_name_if_that_is_allowed",
     "another driver runs": f"{_BY_HAND}::test_a_driver_that_was_overtaken_is_left_stopped",
-    "the job was stopped and has deleted its checkpoints": "tests/runtime/test_retention.py::"
+    "the job was stopped and has deleted its checkpoints": "tests/spark/job/test_retention.py::"
     "test_a_stopped_job_deletes_its_checkpoints_and_does_not_start_again_from_the_beginning",
-    "Spark's folder is gone, or an old copy": "tests/runtime/test_job.py::"
+    "Spark's folder is gone, or an old copy": "tests/spark/job/test_job.py::"
     "test_a_restore_from_the_newest_checkpoint_leads_out_where_spark_s_folder_is_gone_or_old",
     (
         "the log of a query of the plugin form is gone, old or damaged"
-    ): "tests/runtime/test_plugin_adopted_query.py::"
+    ): "tests/spark/plugin/test_plugin_adopted_query.py::"
     "test_where_spark_s_folder_is_whole_the_query_goes_on_where_the_newest_checkpoint_ended",
     (
         "an adoption in the plugin form has died before Spark's folder was written"
-    ): "tests/runtime/test_plugin_adopted_query.py::"
+    ): "tests/spark/plugin/test_plugin_adopted_query.py::"
     "test_a_repair_that_died_is_run_again_and_until_then_nothing_is_written",
-    "a file of Spark's log is empty": "tests/runtime/test_job.py::"
+    "a file of Spark's log is empty": "tests/spark/job/test_job.py::"
     "test_a_file_of_spark_s_log_that_a_power_cut_emptied_is_deleted_and_the_job_goes_on",
-    "a rewind was begun and not finished": "tests/runtime/test_sink_ahead.py::"
+    "a rewind was begun and not finished": "tests/operations/savepoint/test_sink_ahead.py::"
     "test_a_start_in_the_middle_of_a_rewind_is_refused_without_it",
-    "the checkpoint restored from is gone": "tests/runtime/test_restored_lineage.py::"
+    "the checkpoint restored from is gone": "tests/spark/job/test_restored_lineage.py::"
     "test_it_does_not_start_without_that_state",
-    "a file of a function's state is gone or damaged": "tests/runtime/test_function_states.py::"
+    "a file of a function's state is gone or damaged": "tests/spark/plan/test_function_states.py::"
     "test_a_job_whose_state_is_gone_begins_without_it_where_it_may",
-    "a plan keeps state of something else": "tests/runtime/test_upgraded_job_spark.py::"
+    "a plan keeps state of something else": "tests/spark/job/test_upgraded_job_spark.py::"
     "test_it_goes_on_where_that_is_allowed",
-    "a function with state left the job": "tests/runtime/test_function_states.py::"
+    "a function with state left the job": "tests/spark/plan/test_function_states.py::"
     "test_its_state_is_dropped_where_it_may_be_and_that_is_said",
     (
         "a newer version of twophase has written to the folder"

@@ -6,10 +6,42 @@ need a tenth of it.
 
 from typing import TYPE_CHECKING
 
-from twophase.exports import export
+from twophase.internals.exports import export
 
 if TYPE_CHECKING:
-    from twophase.config import Options as Options
+    from twophase.contract.committable import Committable as Committable
+    from twophase.contract.fencing import attempt_is_closed as attempt_is_closed
+    from twophase.contract.fencing import driver_is_fenced as driver_is_fenced
+    from twophase.contract.listener import CheckpointedFunction as CheckpointedFunction
+    from twophase.contract.listener import CheckpointListener as CheckpointListener
+    from twophase.contract.listener import InitializationContext as InitializationContext
+    from twophase.contract.listener import SnapshotContext as SnapshotContext
+    from twophase.contract.outcome import AlreadyCommitted as AlreadyCommitted
+    from twophase.contract.outcome import CommitOutcome as CommitOutcome
+    from twophase.contract.outcome import Committed as Committed
+    from twophase.contract.outcome import Lost as Lost
+    from twophase.contract.outcome import RetryLater as RetryLater
+    from twophase.contract.sink import ArrowSink as ArrowSink
+    from twophase.contract.sink import BatchSink as BatchSink
+    from twophase.contract.sink import CanRewind as CanRewind
+    from twophase.contract.sink import CommitRequest as CommitRequest
+    from twophase.contract.sink import NamesPieces as NamesPieces
+    from twophase.contract.sink import OpenArrowSink as OpenArrowSink
+    from twophase.contract.sink import OpenBatchSink as OpenBatchSink
+    from twophase.contract.sink import OpenSink as OpenSink
+    from twophase.contract.sink import Predecessor as Predecessor
+    from twophase.contract.sink import Sink as Sink
+    from twophase.contract.sink import SinkContext as SinkContext
+    from twophase.contract.sink import SinkHistory as SinkHistory
+    from twophase.contract.sink import TellsUnfinished as TellsUnfinished
+    from twophase.contract.sink import WriterFactory as WriterFactory
+    from twophase.contract.sink import another_target as another_target
+    from twophase.contract.sink import predecessor_missing as predecessor_missing
+    from twophase.contract.source import RereadsRanges as RereadsRanges
+    from twophase.contract.source import Source as Source
+    from twophase.contract.source import SourceLeg as SourceLeg
+    from twophase.contract.source import SourceRange as SourceRange
+    from twophase.contract.writer import SinkWriter as SinkWriter
     from twophase.errors import BadRecordError as BadRecordError
     from twophase.errors import ConfigError as ConfigError
     from twophase.errors import CorruptRecordError as CorruptRecordError
@@ -30,60 +62,28 @@ if TYPE_CHECKING:
     from twophase.errors import TopicRecreatedError as TopicRecreatedError
     from twophase.errors import TwoPhaseError as TwoPhaseError
     from twophase.events import Event as Event
-    from twophase.failpoints import failpoint as failpoint
     from twophase.failure_reason import CheckpointFailureReason as CheckpointFailureReason
+    from twophase.functions.operator_state import BroadcastState as BroadcastState
+    from twophase.functions.operator_state import ListState as ListState
+    from twophase.functions.operator_state import OperatorStateStore as OperatorStateStore
+    from twophase.functions.operator_state import Redistribution as Redistribution
+    from twophase.functions.serializer import StateSerializer as StateSerializer
+    from twophase.functions.serializer import register_serializer as register_serializer
     from twophase.ids import Attempt as Attempt
     from twophase.ids import Subtask as Subtask
     from twophase.ids import TransactionId as TransactionId
-    from twophase.protocol.committable import Committable as Committable
-    from twophase.protocol.fencing import attempt_is_closed as attempt_is_closed
-    from twophase.protocol.fencing import driver_is_fenced as driver_is_fenced
-    from twophase.protocol.listener import CheckpointedFunction as CheckpointedFunction
-    from twophase.protocol.listener import CheckpointListener as CheckpointListener
-    from twophase.protocol.listener import InitializationContext as InitializationContext
-    from twophase.protocol.listener import SnapshotContext as SnapshotContext
-    from twophase.protocol.operator_state import BroadcastState as BroadcastState
-    from twophase.protocol.operator_state import ListState as ListState
-    from twophase.protocol.operator_state import OperatorStateStore as OperatorStateStore
-    from twophase.protocol.operator_state import Redistribution as Redistribution
-    from twophase.protocol.outcome import AlreadyCommitted as AlreadyCommitted
-    from twophase.protocol.outcome import CommitOutcome as CommitOutcome
-    from twophase.protocol.outcome import Committed as Committed
-    from twophase.protocol.outcome import Lost as Lost
-    from twophase.protocol.outcome import RetryLater as RetryLater
-    from twophase.protocol.serializer import StateSerializer as StateSerializer
-    from twophase.protocol.serializer import register_serializer as register_serializer
-    from twophase.protocol.sink import ArrowSink as ArrowSink
-    from twophase.protocol.sink import BatchSink as BatchSink
-    from twophase.protocol.sink import CanRewind as CanRewind
-    from twophase.protocol.sink import CommitRequest as CommitRequest
-    from twophase.protocol.sink import NamesPieces as NamesPieces
-    from twophase.protocol.sink import OpenArrowSink as OpenArrowSink
-    from twophase.protocol.sink import OpenBatchSink as OpenBatchSink
-    from twophase.protocol.sink import OpenSink as OpenSink
-    from twophase.protocol.sink import Predecessor as Predecessor
-    from twophase.protocol.sink import Sink as Sink
-    from twophase.protocol.sink import SinkContext as SinkContext
-    from twophase.protocol.sink import SinkHistory as SinkHistory
-    from twophase.protocol.sink import TellsUnfinished as TellsUnfinished
-    from twophase.protocol.sink import WriterFactory as WriterFactory
-    from twophase.protocol.sink import another_target as another_target
-    from twophase.protocol.sink import predecessor_missing as predecessor_missing
-    from twophase.protocol.source import RereadsRanges as RereadsRanges
-    from twophase.protocol.source import Source as Source
-    from twophase.protocol.source import SourceLeg as SourceLeg
-    from twophase.protocol.source import SourceRange as SourceRange
-    from twophase.protocol.writer import SinkWriter as SinkWriter
-    from twophase.runtime.job import Job as Job
-    from twophase.runtime.registration import register as register
-    from twophase.runtime.stream_writer import StreamWriter as StreamWriter
-    from twophase.runtime.stream_writer import write_stream as write_stream
-    from twophase.state.replay_guard import ReplayGuard as ReplayGuard
+    from twophase.internals.failpoints import failpoint as failpoint
+    from twophase.options.parsing import Options as Options
+    from twophase.spark.job.job import Job as Job
+    from twophase.spark.job.stream_writer import StreamWriter as StreamWriter
+    from twophase.spark.job.stream_writer import write_stream as write_stream
+    from twophase.spark.plugin.registration import register as register
+    from twophase.state.checkpoints.replay_guard import ReplayGuard as ReplayGuard
 
 export(
     __name__,
     {
-        "twophase.config": [
+        "twophase.options": [
             "Options",
         ],
         "twophase.errors": [
@@ -110,7 +110,7 @@ export(
         "twophase.events": [
             "Event",
         ],
-        "twophase.failpoints": [
+        "twophase.internals.failpoints": [
             "failpoint",
         ],
         "twophase.failure_reason": [
@@ -121,37 +121,37 @@ export(
             "Subtask",
             "TransactionId",
         ],
-        "twophase.protocol.committable": [
+        "twophase.contract.committable": [
             "Committable",
         ],
-        "twophase.protocol.fencing": [
+        "twophase.contract.fencing": [
             "attempt_is_closed",
             "driver_is_fenced",
         ],
-        "twophase.protocol.listener": [
+        "twophase.contract.listener": [
             "CheckpointListener",
             "CheckpointedFunction",
             "InitializationContext",
             "SnapshotContext",
         ],
-        "twophase.protocol.operator_state": [
+        "twophase.functions.operator_state": [
             "BroadcastState",
             "ListState",
             "OperatorStateStore",
             "Redistribution",
         ],
-        "twophase.protocol.outcome": [
+        "twophase.contract.outcome": [
             "AlreadyCommitted",
             "CommitOutcome",
             "Committed",
             "Lost",
             "RetryLater",
         ],
-        "twophase.protocol.serializer": [
+        "twophase.functions.serializer": [
             "StateSerializer",
             "register_serializer",
         ],
-        "twophase.protocol.sink": [
+        "twophase.contract.sink": [
             "ArrowSink",
             "BatchSink",
             "CanRewind",
@@ -169,26 +169,26 @@ export(
             "another_target",
             "predecessor_missing",
         ],
-        "twophase.protocol.source": [
+        "twophase.contract.source": [
             "RereadsRanges",
             "Source",
             "SourceLeg",
             "SourceRange",
         ],
-        "twophase.protocol.writer": [
+        "twophase.contract.writer": [
             "SinkWriter",
         ],
-        "twophase.runtime.job": [
+        "twophase.spark.job.job": [
             "Job",
         ],
-        "twophase.runtime.registration": [
+        "twophase.spark.plugin.registration": [
             "register",
         ],
-        "twophase.runtime.stream_writer": [
+        "twophase.spark.job.stream_writer": [
             "StreamWriter",
             "write_stream",
         ],
-        "twophase.state.replay_guard": [
+        "twophase.state.checkpoints.replay_guard": [
             "ReplayGuard",
         ],
     },

@@ -32,8 +32,8 @@ from examples.even_odd_sum.numbers import PARTITIONS, TOPIC, expected, produce
 from examples.even_odd_sum.query import PARITIES
 from examples.even_odd_sum.screen import Screen
 from examples.even_odd_sum.target import Sums, Target
-from twophase import failpoints
 from twophase.errors import TwoPhaseError
+from twophase.internals import failpoints
 from twophase.testing.services import KafkaService, MySqlService
 
 _CHECKPOINTS = 3

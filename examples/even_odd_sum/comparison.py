@@ -9,7 +9,7 @@ import pymysql
 from pyspark.sql import DataFrame
 
 from examples.even_odd_sum.query import start_spark, sums
-from twophase.failpoints import failpoint
+from twophase.internals.failpoints import failpoint
 
 WRITTEN = "WRITTEN"
 """The crash point after the transaction: the rows are in MySQL, and Spark does not know it."""

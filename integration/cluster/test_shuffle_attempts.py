@@ -14,7 +14,7 @@ from harness.nemesis import DriverProcess
 from integration.cluster.cluster import Cluster, executor_of
 from integration.mysql.driver import SHUFFLED
 from integration.mysql.scenario import Scenario
-from twophase.runtime import shuffles
+from twophase.spark.plan import shuffles
 from twophase.testing.services import KafkaService, MySqlService
 from twophase.testing.sessions import kill
 

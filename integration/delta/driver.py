@@ -39,7 +39,7 @@ from harness import delta_lake, workload
 from harness.held_jobs import acted, armed, run_jobs, wait_until
 from harness.without_protocol import write_in_halves
 from integration.mysql.driver import session
-from twophase.failpoints import DRIVER_VARIABLE, failpoint
+from twophase.internals.failpoints import DRIVER_VARIABLE, failpoint
 from twophase.sinks.delta.sink import DeltaSink
 from twophase.testing.parent_death import die_with_parent
 

@@ -15,7 +15,7 @@ from typing import Any
 from harness.held_jobs import wait_until
 from integration.delta.sink_harness import DeltaHarness, commit
 from integration.mysql.driver import session
-from twophase.protocol.outcome import Committed
+from twophase.contract.outcome import Committed
 from twophase.testing.harness import FIRST, transaction_id
 from twophase.testing.parent_death import die_with_parent
 

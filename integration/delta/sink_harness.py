@@ -17,10 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from harness import delta_lake
+from twophase.contract.committable import Committable
+from twophase.contract.outcome import CommitOutcome, Committed
+from twophase.contract.sink import CommitRequest, OpenSink, SinkContext
 from twophase.ids import Attempt, Subtask, TransactionId
-from twophase.protocol.committable import Committable
-from twophase.protocol.outcome import CommitOutcome, Committed
-from twophase.protocol.sink import CommitRequest, OpenSink, SinkContext
 from twophase.sinks.delta.sink import DeltaSink, OpenDeltaSink
 from twophase.testing.harness import (
     FIRST,

@@ -14,9 +14,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from integration.delta.sink_harness import DeltaHarness, acting_at, commit
+from twophase.contract.outcome import AlreadyCommitted, Committed, Lost, RetryLater
 from twophase.errors import StopJobError
-from twophase.failpoints import FailpointError
-from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost, RetryLater
+from twophase.internals.failpoints import FailpointError
 from twophase.sinks.delta import committer, staging
 from twophase.sinks.delta.fence import Fence
 from twophase.sinks.delta.pieces import Pieces

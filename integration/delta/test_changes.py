@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 
 from harness.spark_settings import changed
 from integration.delta.sink_harness import DeltaHarness, commit
+from twophase.contract.outcome import Committed, Lost
+from twophase.contract.sink import CommitRequest, Predecessor
 from twophase.errors import StopJobError, TargetChangedError
 from twophase.ids import Attempt
-from twophase.protocol.outcome import Committed, Lost
-from twophase.protocol.sink import CommitRequest, Predecessor
 
 pytestmark = [pytest.mark.part("delta"), pytest.mark.proof]
 

@@ -8,10 +8,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from integration.delta.sink_harness import DeltaHarness
-from twophase import failpoints
-from twophase.failpoints import FailpointError
-from twophase.protocol.outcome import Committed
-from twophase.protocol.sink import OpenSink, TellsUnfinished
+from twophase.contract.outcome import Committed
+from twophase.contract.sink import OpenSink, TellsUnfinished
+from twophase.internals import failpoints
+from twophase.internals.failpoints import FailpointError
 from twophase.testing.contract import (
     PhasesContract,
     RewindContract,

@@ -11,8 +11,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from integration.delta.sink_harness import DeltaHarness, commit
+from twophase.contract.outcome import Committed
 from twophase.ids import Attempt
-from twophase.protocol.outcome import Committed
 from twophase.sinks.delta import transaction as module
 from twophase.sinks.delta.jvm import Jvm
 from twophase.sinks.delta.log import Log

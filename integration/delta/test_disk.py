@@ -19,6 +19,7 @@ import twophase
 from harness.held_jobs import wait_until
 from harness.json_rows import make_input, read
 from integration.delta.sink_harness import DeltaHarness, commit
+from twophase.contract.outcome import Committed, RetryLater
 from twophase.errors import DeclinedError, PreflightError
 from twophase.events import (
     CheckpointDecided,
@@ -29,8 +30,7 @@ from twophase.events import (
     JobRestarting,
 )
 from twophase.ids import Attempt
-from twophase.protocol.outcome import Committed, RetryLater
-from twophase.runtime.spark_errors import declined
+from twophase.spark.batch.spark_errors import declined
 
 pytestmark = [pytest.mark.part("delta"), pytest.mark.proof]
 

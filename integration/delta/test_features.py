@@ -15,9 +15,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from integration.delta.sink_harness import COLUMNS, DeltaHarness, append_twice, commit
+from twophase.contract.outcome import Committed
 from twophase.errors import ConfigError, PreflightError, RejectedRowsError, StopJobError
 from twophase.ids import Attempt
-from twophase.protocol.outcome import Committed
 from twophase.testing.harness import transaction_id
 
 pytestmark = [pytest.mark.part("delta"), pytest.mark.proof]

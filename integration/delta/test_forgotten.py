@@ -13,10 +13,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from integration.delta.sink_harness import DeltaHarness, commit
+from twophase.contract.outcome import AlreadyCommitted, Committed, Lost
+from twophase.contract.sink import CommitRequest, Predecessor
 from twophase.errors import DeclinedError
 from twophase.ids import Attempt
-from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost
-from twophase.protocol.sink import CommitRequest, Predecessor
 from twophase.sinks.delta import transaction
 from twophase.sinks.delta.sink import OpenDeltaSink
 from twophase.testing.harness import LINEAGE, transaction_id

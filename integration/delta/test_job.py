@@ -25,8 +25,8 @@ from harness.held_jobs import wait_until
 from harness.json_rows import feed, make_input, read
 from harness.nemesis import ROOT
 from integration.delta.sink_harness import DeltaHarness
-from twophase.runtime.job import Job
 from twophase.sinks.delta.sink import DeltaSink
+from twophase.spark.job.job import Job
 
 pytestmark = [pytest.mark.part("delta"), pytest.mark.proof]
 

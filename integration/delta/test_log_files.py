@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from harness.spark_settings import changed
 from integration.delta.sink_harness import DeltaHarness, commit
-from twophase.protocol.outcome import Committed
+from twophase.contract.outcome import Committed
 from twophase.sinks.delta import transaction as transaction_module
 from twophase.sinks.delta.jvm import Jvm, items
 from twophase.sinks.delta.log import Log, Snapshot

@@ -22,9 +22,9 @@ from harness.nemesis import DriverProcess
 from harness.spark_settings import changed
 from integration.delta.neighbour import IDS, JOB
 from integration.delta.sink_harness import DeltaHarness, commit
+from twophase.contract.outcome import Committed, RetryLater
 from twophase.errors import TargetUnreachableError
 from twophase.ids import Attempt
-from twophase.protocol.outcome import Committed, RetryLater
 from twophase.sinks.delta import fence, table_lock
 from twophase.sinks.delta.ddl import add_columns
 from twophase.testing.harness import FIRST

@@ -21,11 +21,11 @@ from harness.memory_driver import Driver, offsets, rows
 from harness.savepoint_world import STEP, World, older, restoring
 from integration.delta.sink_harness import DeltaHarness
 from integration.hive.sink_harness import HiveHarness
-from twophase import failpoints
-from twophase.coordinator.pending import PendingCheckpoint
+from twophase.contract.sink import OpenBatchSink, Sink, SinkContext
+from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.errors import RestoreRefusedError, StopJobError
-from twophase.protocol.sink import OpenBatchSink, Sink, SinkContext
-from twophase.runtime.savepoints import open_savepoint
+from twophase.internals import failpoints
+from twophase.operations.savepoint.make import open_savepoint
 from twophase.testing.harness import fresh_name
 
 pytestmark = [pytest.mark.part("delta"), pytest.mark.proof, pytest.mark.timeout(1200)]

@@ -14,10 +14,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from integration.delta.sink_harness import DeltaHarness, acting_at, commit
+from twophase.contract.outcome import Committed
 from twophase.errors import FencedError, RejectedRowsError, StopJobError
-from twophase.failpoints import FailpointError
 from twophase.ids import Attempt
-from twophase.protocol.outcome import Committed
+from twophase.internals.failpoints import FailpointError
 from twophase.sinks.delta import staging
 from twophase.sinks.delta.names import Owner, data_prefix
 from twophase.sinks.delta.sink import OpenDeltaSink
@@ -57,7 +57,7 @@ def left_behind(
 
 
 def close(sink: OpenDeltaSink, below: Attempt) -> None:
-    """What recovery does (coordinator/orphans.py)."""
+    """What recovery does (coordinator/commit/orphans.py)."""
     sink.abort([piece for piece in sink.in_doubt() if piece.transaction.attempt < below])
     sink.fence(below)
     sink.abort([piece for piece in sink.in_doubt() if piece.transaction.attempt < below])

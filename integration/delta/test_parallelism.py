@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 
 from harness.selection import representatives
 from integration.delta.sink_harness import DeltaHarness, commit
+from twophase.contract.committable import Committable
+from twophase.contract.outcome import Committed
 from twophase.ids import Attempt
-from twophase.protocol.committable import Committable
-from twophase.protocol.outcome import Committed
 from twophase.sinks.delta.sink import OpenDeltaSink
 from twophase.testing.harness import transaction_id
 

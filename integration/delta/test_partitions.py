@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from harness.hostile_values import READABLE, REFUSED
 from integration.delta.sink_harness import DeltaHarness, commit
+from twophase.contract.outcome import Committed
 from twophase.errors import RejectedRowsError
-from twophase.protocol.outcome import Committed
 from twophase.testing.harness import transaction_id
 
 pytestmark = [pytest.mark.part("delta"), pytest.mark.proof]

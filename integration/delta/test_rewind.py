@@ -17,10 +17,10 @@ from pyspark.sql import SparkSession
 
 from harness.selection import first_of, representatives
 from integration.delta.sink_harness import DeltaHarness, acting_at, commit
+from twophase.contract.outcome import Committed
 from twophase.errors import FencedError, RestoreRefusedError
-from twophase.failpoints import FailpointError
 from twophase.ids import Attempt
-from twophase.protocol.outcome import Committed
+from twophase.internals.failpoints import FailpointError
 from twophase.sinks.delta import rewind
 from twophase.sinks.delta.sink import OpenDeltaSink
 from twophase.testing.harness import LINEAGE, OTHER_LINEAGE, transaction_id

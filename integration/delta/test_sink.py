@@ -17,10 +17,10 @@ from pyspark.sql import SparkSession
 
 from harness.selection import first_of
 from integration.delta.sink_harness import DeltaHarness, acting_at, commit
+from twophase.contract.outcome import AlreadyCommitted, Committed, Lost, RetryLater
 from twophase.errors import StopJobError
-from twophase.failpoints import FailpointError
 from twophase.ids import Attempt
-from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost, RetryLater
+from twophase.internals.failpoints import FailpointError
 from twophase.sinks.delta import committer, transaction
 from twophase.sinks.delta.fence import Fence
 from twophase.testing.harness import LINEAGE, transaction_id

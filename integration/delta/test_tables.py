@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 
 from harness.spark_settings import changed
 from integration.delta.sink_harness import COLUMNS, DeltaHarness, append_twice, commit
+from twophase.contract.outcome import Committed
 from twophase.errors import ConfigError, PreflightError, TwoPhaseError
 from twophase.ids import Attempt
-from twophase.protocol.outcome import Committed
 from twophase.sinks.delta import jvm
 from twophase.sinks.delta.sink import DeltaSink, OpenDeltaSink
 from twophase.testing.harness import Row, fresh_name, transaction_id

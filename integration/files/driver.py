@@ -31,7 +31,7 @@ import twophase
 from harness import workload
 from harness.without_protocol import write_in_halves
 from integration.mysql.driver import session
-from twophase.failpoints import DRIVER_VARIABLE
+from twophase.internals.failpoints import DRIVER_VARIABLE
 from twophase.sinks.file.sink import FileSink
 from twophase.sinks.hive.sink import HiveSink
 from twophase.testing.parent_death import die_with_parent

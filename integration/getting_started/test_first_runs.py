@@ -39,10 +39,10 @@ SET_BY_CONFTEST = (
     "SPARK_SUBMIT_OPTS",
     "TWOPHASE_PRELOAD",
 )
-RECORDER = "twophase.startup.recording"
-REHEARSAL = "twophase.runtime.class_archive_rehearsal"
+RECORDER = "twophase.spark.startup.recording"
+REHEARSAL = "twophase.spark.job.class_archive_rehearsal"
 DUMPING = "-XX:ArchiveClassesAtExit"
-WORKERS = "twophase.startup.daemon"
+WORKERS = "twophase.spark.startup.daemon"
 LEAST_URGENT = 19
 
 

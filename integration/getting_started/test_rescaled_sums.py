@@ -16,7 +16,7 @@ import pytest
 from examples.even_odd_sum.numbers import PARTITIONS, TOPIC, expected, produce
 from examples.even_odd_sum.target import Target
 from harness.nemesis import ROOT, DriverProcess
-from twophase.runtime.savepoints import open_savepoint
+from twophase.operations.savepoint.make import open_savepoint
 from twophase.testing.services import KafkaService, MySqlService
 from twophase.testing.spark_start import spark_environment
 

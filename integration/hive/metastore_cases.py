@@ -19,6 +19,7 @@ from harness.json_rows import make_input, read
 from harness.staged_sink_harness import commit, orders
 from integration.hive.metastore_server import MetastoreProgram, metastore_server
 from integration.hive.sink_harness import HiveHarness
+from twophase.contract.outcome import AlreadyCommitted, Committed
 from twophase.errors import TargetUnreachableError
 from twophase.events import (
     CheckpointCommitted,
@@ -28,7 +29,6 @@ from twophase.events import (
     Event,
     JobRestarting,
 )
-from twophase.protocol.outcome import AlreadyCommitted, Committed
 from twophase.testing.services.local_server import LocalServer
 from twophase.testing.spark_start import spark_environment
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from twophase.startup.java import java, pyspark_jars
+from twophase.spark.startup.java import java, pyspark_jars
 from twophase.testing.services.local_server import LocalServer
 from twophase.testing.services.process import Launch
 from twophase.testing.services.program import Program

@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 
 from harness.staged_sink_harness import commit, orders
 from integration.hive.sink_harness import HiveHarness
+from twophase.contract.outcome import Committed
+from twophase.contract.sink import SinkContext
 from twophase.errors import TargetChangedError
 from twophase.ids import Attempt
-from twophase.protocol.outcome import Committed
-from twophase.protocol.sink import SinkContext
 from twophase.testing.harness import JOB, SINK
 
 pytestmark = pytest.mark.part("hive")

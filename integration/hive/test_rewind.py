@@ -11,10 +11,10 @@ from pyspark.sql import SparkSession
 
 from harness.staged_sink_harness import commit, orders
 from integration.hive.sink_harness import HiveHarness
+from twophase.contract.outcome import Committed
 from twophase.errors import RestoreRefusedError
-from twophase.failpoints import FailpointError
 from twophase.ids import Attempt
-from twophase.protocol.outcome import Committed
+from twophase.internals.failpoints import FailpointError
 from twophase.sinks.common.staging import rewound
 from twophase.sinks.common.staging.open_sink import OpenStagedSink
 from twophase.testing.harness import LINEAGE

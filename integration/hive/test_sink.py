@@ -16,6 +16,8 @@ from harness.hostile_values import READABLE
 from harness.selection import first_of, representatives
 from harness.staged_sink_harness import commit, orders
 from integration.hive.sink_harness import HiveHarness
+from twophase.contract.outcome import AlreadyCommitted, Committed, RetryLater
+from twophase.contract.sink import SinkContext
 from twophase.errors import (
     ConfigError,
     PreflightError,
@@ -23,10 +25,8 @@ from twophase.errors import (
     StopJobError,
     TwoPhaseError,
 )
-from twophase.failpoints import FailpointError
 from twophase.ids import Attempt
-from twophase.protocol.outcome import AlreadyCommitted, Committed, RetryLater
-from twophase.protocol.sink import SinkContext
+from twophase.internals.failpoints import FailpointError
 from twophase.sinks.hive import policies
 from twophase.sinks.hive.pending import PendingPartitions
 from twophase.sinks.hive.policies import CommittedPartition

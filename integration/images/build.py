@@ -19,8 +19,8 @@ from testcontainers.core.docker_client import DockerClient
 
 from integration.images.root_folder import LIBRARIES, RootFolder
 from twophase.errors import ServiceError
-from twophase.startup.java import java
-from twophase.startup.progress import show_progress
+from twophase.spark.startup.java import java
+from twophase.spark.startup.progress import show_progress
 from twophase.testing.containers.engine import REMEDY, engine_problem
 from twophase.testing.containers.kafka import IMAGE_VARIABLE as KAFKA_IMAGE_VARIABLE
 from twophase.testing.containers.sql import MARIADB_IMAGE_VARIABLE, MYSQL_IMAGE_VARIABLE

@@ -16,7 +16,7 @@ import twophase
 from integration.kafka.topics import Topics
 from integration.repair.test_rewrite import ALL, Job
 from twophase.errors import StopJobError
-from twophase.runtime.stream_writer import StreamWriter
+from twophase.spark.job.stream_writer import StreamWriter
 from twophase.testing.folder import FolderSink, FolderTarget
 
 

@@ -42,7 +42,7 @@ from twophase.errors import (
     TopicRecreatedError,
     TwoPhaseError,
 )
-from twophase.runtime.registration import register
+from twophase.spark.plugin.registration import register
 from twophase.testing.folder import FolderSink, FolderTarget
 from twophase.testing.services import KafkaService, MySqlService
 

@@ -35,7 +35,7 @@ from twophase.errors import (
     TwoPhaseError,
     carried,
 )
-from twophase.redaction import REDACTED
+from twophase.internals.redaction import REDACTED
 from twophase.sources.kafka import GroupOffsets, KafkaDataSource, KafkaSource
 from twophase.sources.kafka.offsets import Partition, SourceOffset
 from twophase.sources.kafka.reader import KafkaPartition, KafkaStreamReader

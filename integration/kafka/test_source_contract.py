@@ -17,12 +17,12 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from benchmarks.jars import peer_jars
 from integration.kafka.topics import Topics, numbers
 from twophase.cli.checkpoint_list import offsets_of, read_checkpoints
-from twophase.protocol.source import Source, SourceLeg
-from twophase.runtime import logical_plan
+from twophase.contract.source import Source, SourceLeg
 from twophase.sources.kafka import KafkaDataSource, KafkaSource
 from twophase.sources.kafka.offsets import SourceOffset
 from twophase.sources.spark_files import SparkFileSource
 from twophase.sources.spark_kafka import SparkKafkaSource
+from twophase.spark.plan import logical_plan
 from twophase.testing.contract import (
     NotifyingSourceContract,
     RereadsRangesContract,

@@ -36,9 +36,9 @@ import twophase
 from harness import workload
 from harness.without_protocol import insert, write_in_halves
 from twophase.errors import TwoPhaseError
-from twophase.failpoints import DRIVER_VARIABLE, failpoint
-from twophase.runtime import shuffles
+from twophase.internals.failpoints import DRIVER_VARIABLE, failpoint
 from twophase.sinks.mysql.sink import MySqlSink
+from twophase.spark.plan import shuffles
 from twophase.testing.parent_death import die_with_parent
 
 SHUFFLED = "SHUFFLED"

@@ -16,7 +16,7 @@ from harness.branches import roll_back_branches
 from harness.nemesis import DriverProcess, Ended
 from integration.mysql.driver import run_job
 from twophase.cli.checkpoint_list import read_checkpoints
-from twophase.state.history import History
+from twophase.state.journal.history import History
 from twophase.testing.services.access import SqlAccess
 
 CANARY = "another_application"

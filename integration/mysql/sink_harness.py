@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pymysql
 
+from twophase.contract.committable import Committable
+from twophase.contract.outcome import CommitOutcome
+from twophase.contract.sink import CommitRequest, SinkContext
 from twophase.ids import Attempt, Subtask
-from twophase.protocol.committable import Committable
-from twophase.protocol.outcome import CommitOutcome
-from twophase.protocol.sink import CommitRequest, SinkContext
 from twophase.sinks.mysql.open_sink import OpenMySqlSink
 from twophase.sinks.mysql.sink import MySqlSink
 from twophase.sinks.mysql.writer import MySqlWriter

@@ -18,9 +18,9 @@ from harness.branches import branches
 from harness.nemesis import DriverProcess, held_at
 from integration.mysql.scenario import Scenario
 from twophase.errors import LostCommittableError, PreflightError
-from twophase.state.entries import Decision
-from twophase.state.log import JobLog
-from twophase.state.storage import LocalStorage
+from twophase.state.files.storage import LocalStorage
+from twophase.state.journal.entries import Decision
+from twophase.state.journal.log import JobLog
 from twophase.testing.services import KafkaService, MySqlService
 
 pytestmark = pytest.mark.part("mysql")

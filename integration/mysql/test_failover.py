@@ -25,15 +25,15 @@ from harness.memory_driver import JOB, Driver, completed_of, decided, open_sinks
 from harness.selection import first_of
 from harness.tcp_proxy import Switchboard
 from integration.mysql.sink_harness import Server, xid_sql
-from twophase.coordinator.pending import PendingCheckpoint
+from twophase.contract.committable import Committable
+from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.errors import LostCommittableError, StopJobError, TargetChangedError
 from twophase.events import PieceCommitted
-from twophase.protocol.committable import Committable
 from twophase.sinks.mysql.sink import MySqlSink
-from twophase.state.entries import CommittedRecord, Decision
-from twophase.state.history import Record
-from twophase.state.log import JobLog
-from twophase.state.storage import LocalStorage
+from twophase.state.files.storage import LocalStorage
+from twophase.state.journal.entries import CommittedRecord, Decision
+from twophase.state.journal.history import Record
+from twophase.state.journal.log import JobLog
 from twophase.testing.services import MySqlService
 from twophase.testing.services.access import SqlAccess
 

@@ -23,7 +23,7 @@ from harness.checker import RECORD, compare, read_topic
 from harness.nemesis import held_at
 from harness.selection import representatives
 from integration.mysql.scenario import Scenario, State
-from twophase import failpoints
+from twophase.internals import failpoints
 from twophase.testing.services import KafkaService, MySqlService
 
 pytestmark = pytest.mark.part("mysql")

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from integration.mysql.sink_harness import MySqlHarness, Server, commit
+from twophase.contract.outcome import Committed, RetryLater
 from twophase.errors import ConfigError, PreflightError, TargetUnreachableError
 from twophase.ids import Attempt
-from twophase.protocol.outcome import Committed, RetryLater
 from twophase.testing.harness import LINEAGE
 from twophase.testing.services import MariaDbService, MySqlService
 

@@ -13,7 +13,7 @@ import pytest
 from harness.memory_driver import SCHEMA, Driver, completed_of, open_sinks, restoring
 from harness.selection import representatives
 from integration.mysql.sink_harness import TABLES, MySqlHarness, Server, created, remade
-from twophase.coordinator.pending import PendingCheckpoint
+from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.errors import TargetChangedError
 from twophase.testing.services import MySqlService
 

@@ -15,9 +15,9 @@ import pytest
 
 from harness.selection import representatives
 from integration.mysql.sink_harness import MySqlHarness, Server, commit
+from twophase.contract.outcome import Committed
 from twophase.errors import DeclinedError, RejectedRowsError
 from twophase.ids import Attempt, Subtask
-from twophase.protocol.outcome import Committed
 from twophase.testing.harness import transaction_id
 
 pytestmark = pytest.mark.part("mysql")

@@ -16,6 +16,7 @@ import twophase.sinks.mysql.writer
 from harness.selection import representatives
 from harness.tcp_proxy import CuttingProxy
 from integration.mysql.sink_harness import MySqlHarness, Server, commit, xid_sql
+from twophase.contract.outcome import AlreadyCommitted, Committed, Lost, RetryLater
 from twophase.errors import (
     DeclinedError,
     FencedError,
@@ -24,7 +25,6 @@ from twophase.errors import (
     TargetUnreachableError,
 )
 from twophase.ids import Attempt, Subtask
-from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost, RetryLater
 from twophase.sinks.mysql.open_sink import OpenMySqlSink
 from twophase.testing.contract import (
     ArrowSinkContract,

@@ -24,8 +24,8 @@ from pyspark.sql import SparkSession
 from harness.nemesis import DriverProcess
 from harness.selection import representatives
 from integration.mysql.scenario import Scenario
-from twophase import failpoints
 from twophase.errors import FencedError
+from twophase.internals import failpoints
 from twophase.testing.services import KafkaService, MariaDbService, MySqlService
 
 pytestmark = pytest.mark.part("several_sinks")

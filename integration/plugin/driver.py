@@ -33,7 +33,7 @@ from pyspark.sql.types import StructType
 
 from integration.mysql.driver import read, session
 from twophase import errors
-from twophase.failpoints import DRIVER_VARIABLE, failpoint
+from twophase.internals.failpoints import DRIVER_VARIABLE, failpoint
 from twophase.testing.parent_death import die_with_parent
 
 CONTROL = "control"

@@ -14,9 +14,9 @@ from harness import checker, workload
 from harness.nemesis import DriverProcess, Ended, held_at
 from harness.order_files import orders, staged
 from integration.mysql.scenario import Broker
-from twophase.state.history import History
-from twophase.state.log import JobLog
-from twophase.state.storage import LocalStorage
+from twophase.state.files.storage import LocalStorage
+from twophase.state.journal.history import History
+from twophase.state.journal.log import JobLog
 from twophase.testing.services.access import SqlAccess
 
 _TIMEOUT_S = 540

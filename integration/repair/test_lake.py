@@ -27,12 +27,9 @@ from harness.memory_driver import (
     remove_body,
 )
 from integration.hive.sink_harness import warehouse_of
-from twophase.config import JobOptions
-from twophase.coordinator.accept_loss import LossPlan, LossRepair
-from twophase.coordinator.adopt import AdoptionRepair
-from twophase.coordinator.adoption_plan import Frozen
-from twophase.coordinator.context import JobContext
-from twophase.coordinator.pending import PendingCheckpoint
+from twophase.contract.sink import CommitRequest
+from twophase.coordinator.commit.context import JobContext
+from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.errors import (
     CheckpointMissingError,
     LostCommittableError,
@@ -41,11 +38,14 @@ from twophase.errors import (
 )
 from twophase.events import Observers
 from twophase.ids import Subtask
-from twophase.protocol.sink import CommitRequest
+from twophase.operations.repair.accept_loss import LossPlan, LossRepair
+from twophase.operations.repair.adopt import AdoptionRepair
+from twophase.operations.repair.adoption_plan import Frozen
+from twophase.options.job_options import JobOptions
 from twophase.sinks.delta.sink import DeltaSink
 from twophase.sinks.hive.sink import HiveSink
-from twophase.state.checkpoint import FrozenOffsets
-from twophase.state.storage import LocalStorage
+from twophase.state.checkpoints.checkpoint import FrozenOffsets
+from twophase.state.files.storage import LocalStorage
 from twophase.testing.harness import fresh_name
 
 pytestmark = [pytest.mark.part("repair"), pytest.mark.proof]

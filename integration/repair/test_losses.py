@@ -16,7 +16,7 @@ from harness.selection import representatives
 from integration.mysql.sink_harness import Server
 from integration.repair.world import REASON, World
 from twophase.errors import CheckpointMissingError, LostCommittableError
-from twophase.state.entries import AcceptedLoss
+from twophase.state.journal.entries import AcceptedLoss
 
 pytestmark = pytest.mark.part("repair")
 

@@ -16,10 +16,7 @@ import twophase
 from harness.memory_driver import NOTE
 from harness.selection import representatives
 from integration.kafka.topics import Topics, numbers
-from twophase import failpoints
-from twophase.coordinator.clock import SystemClock
-from twophase.coordinator.context import JobContext
-from twophase.coordinator.rewrite import RewritePlan, RewriteRepair
+from twophase.coordinator.commit.context import JobContext
 from twophase.errors import (
     ConfigError,
     DeclinedError,
@@ -28,10 +25,13 @@ from twophase.errors import (
     StopJobError,
 )
 from twophase.events import Observers
-from twophase.runtime.registration import register
-from twophase.runtime.rewrite import PlanReread
-from twophase.runtime.stream_writer import StreamWriter
-from twophase.state.storage import LocalStorage
+from twophase.internals import failpoints
+from twophase.internals.clock import SystemClock
+from twophase.operations.repair.rewrite import RewritePlan, RewriteRepair
+from twophase.spark.batch.reread import PlanReread
+from twophase.spark.job.stream_writer import StreamWriter
+from twophase.spark.plugin.registration import register
+from twophase.state.files.storage import LocalStorage
 from twophase.testing.folder import FolderSink, FolderTarget
 
 pytestmark = pytest.mark.part("repair")

@@ -17,7 +17,7 @@ from integration.kafka.topics import Topics
 from integration.mysql.sink_harness import MySqlHarness
 from integration.repair.world import REASON
 from twophase.cli.checkpoint_list import read_checkpoints
-from twophase.state.entries import Rewrite
+from twophase.state.journal.entries import Rewrite
 from twophase.testing.services import KafkaService, MySqlService
 
 pytestmark = [pytest.mark.part("repair"), pytest.mark.spark, pytest.mark.timeout(900)]

@@ -25,18 +25,18 @@ from harness.memory_driver import (
     open_sinks,
 )
 from integration.mysql.sink_harness import TABLES, MySqlHarness, Server, xid_sql
-from twophase import failpoints
 from twophase.cli.main import main
+from twophase.contract.sink import CommitRequest
+from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.coordinator.coordinator import Write
-from twophase.coordinator.pending import PendingCheckpoint
-from twophase.failpoints import FailpointError
 from twophase.ids import Subtask
-from twophase.protocol.sink import CommitRequest
+from twophase.internals import failpoints
+from twophase.internals.failpoints import FailpointError
 from twophase.sinks.file.sink import FileSink
-from twophase.state.checkpoint import FrozenOffsets
-from twophase.state.history import History
-from twophase.state.log import JobLog
-from twophase.state.storage import LocalStorage
+from twophase.state.checkpoints.checkpoint import FrozenOffsets
+from twophase.state.files.storage import LocalStorage
+from twophase.state.journal.history import History
+from twophase.state.journal.log import JobLog
 
 REASON = "it was rolled back by hand"
 

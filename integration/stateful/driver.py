@@ -24,10 +24,10 @@ import twophase
 from integration.mysql.driver import session
 from integration.stateful.queries import QUERIES, Query
 from integration.stateful.workload import BATCH
-from twophase import failpoints
 from twophase.events import CheckpointReplayed, Event
-from twophase.runtime.job import Job
+from twophase.internals import failpoints
 from twophase.sinks.mysql.sink import MySqlSink
+from twophase.spark.job.job import Job
 from twophase.testing.parent_death import die_with_parent
 
 # A loaded machine may start a Python worker more slowly than Spark waits for it: the

@@ -17,10 +17,10 @@ from harness.nemesis import DriverProcess, held_at
 from integration.stateful import workload as stateful_workload
 from integration.stateful.queries import QUERIES
 from integration.stateful.workload import Row
-from twophase.coordinator.clock import SystemClock
-from twophase.runtime.savepoints import SavepointMaker
-from twophase.state.log import JobLog
-from twophase.state.storage import LocalStorage
+from twophase.internals.clock import SystemClock
+from twophase.operations.savepoint.make import SavepointMaker
+from twophase.state.files.storage import LocalStorage
+from twophase.state.journal.log import JobLog
 from twophase.testing.services import KafkaService, MySqlService
 
 TIMEOUT_S = 600

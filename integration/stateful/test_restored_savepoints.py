@@ -15,7 +15,7 @@ import pytest
 
 from integration.stateful.scenario import TIMEOUT_S, StatefulScenario, produce
 from integration.stateful.workload import expected
-from twophase.runtime.savepoints import open_savepoint
+from twophase.operations.savepoint.make import open_savepoint
 from twophase.testing.services import KafkaService, MySqlService
 
 pytestmark = [

@@ -42,7 +42,7 @@ from integration.delta import driver as delta_driver
 from integration.files import driver as files_driver
 from integration.mysql.driver import session
 from twophase.events import Event, RecoveryFinished
-from twophase.failpoints import DRIVER_VARIABLE, failpoint
+from twophase.internals.failpoints import DRIVER_VARIABLE, failpoint
 from twophase.sinks.delta.sink import DeltaSink
 from twophase.sinks.hive.sink import HiveSink
 from twophase.sinks.mysql.sink import MySqlSink

@@ -30,7 +30,7 @@ from harness.three_targets import DELTA, MYSQL, SINKS, Targets
 from integration.three_sinks.scenario import ThreeSinksScenario
 from twophase.cli.checkpoint_list import read_checkpoints
 from twophase.errors import ConfigError
-from twophase.state.log import FOLDER
+from twophase.state.journal.log import FOLDER
 
 _EXAMPLES = 3
 

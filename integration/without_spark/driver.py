@@ -1,5 +1,5 @@
-"""A plain driver, which is a driver process without Spark: what `twophase.runtime.job` and
-`twophase.runtime.batch` do around the coordinator.
+"""A plain driver, which is a driver process without Spark: what `twophase.spark.job.job` and
+`twophase.spark.batch.batch` do around the coordinator.
 
 Real: the coordinator, its log, store and recovery, the sinks and their servers and folders, the
 writers in processes of their own, Spark's folder and the product's checks of it, the restart
@@ -31,28 +31,24 @@ from harness.without_protocol import insert, write_in_halves
 from integration.without_spark import source
 from integration.without_spark.source import QueryLog
 from integration.without_spark.workers import Task, Workers
-from twophase import failpoints
-from twophase.config import JobOptions
-from twophase.coordinator.clock import SystemClock
-from twophase.coordinator.context import JobContext
+from twophase.contract.committable import Committable
+from twophase.contract.sink import ArrowSink, OpenArrowSink, SinkContext
+from twophase.coordinator.commit.context import JobContext
+from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.coordinator.coordinator import CheckpointCoordinator
-from twophase.coordinator.pending import PendingCheckpoint
 from twophase.engine.restart import restart_policy
 from twophase.errors import InDoubtError, TwoPhaseError
 from twophase.events import Event, JobRestarting, Observers, SinkAcknowledged
 from twophase.ids import Subtask
-from twophase.protocol.committable import Committable
-from twophase.protocol.sink import (
-    ArrowSink,
-    OpenArrowSink,
-    SinkContext,
-)
-from twophase.runtime.spark_errors import declined
-from twophase.runtime.spark_folder import SparkFolder
-from twophase.runtime.writer_task import WriterTask
+from twophase.internals import failpoints
+from twophase.internals.clock import SystemClock
+from twophase.options.job_options import JobOptions
 from twophase.sinks.file.sink import FileSink
 from twophase.sinks.mysql.sink import MySqlSink
-from twophase.state.storage import LocalStorage
+from twophase.spark.batch.spark_errors import declined
+from twophase.spark.batch.writer_task import WriterTask
+from twophase.spark.folder.spark_folder import SparkFolder
+from twophase.state.files.storage import LocalStorage
 from twophase.testing.plain_driver import begin_lineage, run_batch
 
 CONTROL = "CONTROL"
@@ -74,7 +70,8 @@ def run_job(settings: Mapping[str, Any], workers: Workers) -> tuple[int, str]:
 
 
 class Driver:
-    """One driver, from its start to its end. The step numbers are those of `twophase.runtime.job`.
+    """One driver, from its start to its end. The step numbers are those of
+    `twophase.spark.job.job`.
 
     Args:
         settings: job, location, produced, batch, sinks, options, forever, arm, arm_from.

@@ -12,12 +12,13 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from twophase.coordinator import checkpoint_completion, validation
-from twophase.coordinator.checkpoint_completion import CheckpointCompleter
-from twophase.coordinator.orphans import Orphans, key_of
-from twophase.protocol.sink import CommitRequest
-from twophase.state.checkpoint import CompletedCheckpoint
-from twophase.state.entries import CommittedRecord
+from twophase.contract.sink import CommitRequest
+from twophase.coordinator.commit import checkpoint_completion
+from twophase.coordinator.commit.checkpoint_completion import CheckpointCompleter
+from twophase.coordinator.commit.orphans import Orphans, key_of
+from twophase.coordinator.recovery import validation
+from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
+from twophase.state.journal.entries import CommittedRecord
 from verification.simulation import mutations
 
 DUPLICATES = "recovery commits orphans instead of aborting them"

@@ -13,9 +13,9 @@ from harness.nemesis import Ended
 from integration.without_spark import source
 from integration.without_spark.process import PlainDriver, Zygote
 from integration.without_spark.targets import FolderTarget, Pieces, SqlTarget, Target
-from twophase.state.history import History
-from twophase.state.log import JobLog
-from twophase.state.storage import ReadOnlyStorage
+from twophase.state.files.storage import ReadOnlyStorage
+from twophase.state.journal.history import History
+from twophase.state.journal.log import JobLog
 from twophase.testing.services.access import SqlAccess
 
 BATCH = 20

@@ -20,7 +20,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from harness import workload
-from twophase.runtime.spark_folder import SparkFolder
+from twophase.spark.folder.spark_folder import SparkFolder
 
 PARTITIONS = 2
 SCHEMA = pa.schema(

@@ -163,7 +163,9 @@ _COPY = f"{_BY_HAND}: a driver over a copy of the job's folder"
 _CHANGED = f"{_BY_HAND}: a target that is restored from a backup or swapped"
 _REPAIR = f"{_BY_HAND}, and an operator who runs a repair; a plain driver has none"
 _RELEASE = "a plain driver gives no checkpoints up: tests/coordinator/test_release.py"
-_SAVEPOINT = "a plain driver makes and restores no savepoints: tests/runtime/test_savepoints.py"
+_SAVEPOINT = (
+    "a plain driver makes and restores no savepoints: tests/operations/savepoint/test_savepoints.py"
+)
 # What no kill shows, and what it takes instead; the simulation has all of it.
 NOT_SHOWN = {
     "checkpoints are given up before they are committed": _RELEASE,

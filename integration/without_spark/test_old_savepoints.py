@@ -16,9 +16,9 @@ from harness.savepoint_world import World, killed, older, restoring
 from harness.selection import representatives
 from harness.staged_sink_harness import FileHarness
 from integration.mysql.sink_harness import MySqlHarness, Server
+from twophase.contract.sink import ArrowSink, SinkContext
 from twophase.errors import RestoreRefusedError, StopJobError
-from twophase.protocol.sink import ArrowSink, SinkContext
-from twophase.runtime.savepoints import open_savepoint
+from twophase.operations.savepoint.make import open_savepoint
 from twophase.sinks.file.sink import FileSink
 
 pytestmark = pytest.mark.part("without_spark")

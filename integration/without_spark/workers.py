@@ -27,11 +27,11 @@ from typing import NoReturn
 from pyspark import cloudpickle
 
 from integration.without_spark import source
-from twophase import failpoints
+from twophase.contract.committable import Committable
 from twophase.errors import CheckpointExpiredError
 from twophase.ids import Subtask
-from twophase.protocol.committable import Committable
-from twophase.runtime.writer_task import WriterTask
+from twophase.internals import failpoints
+from twophase.spark.batch.writer_task import WriterTask
 from twophase.testing.parent_death import die_with_parent
 
 

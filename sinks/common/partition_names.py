@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from twophase.redaction import shown
+from twophase.internals.redaction import shown
 
 NULL_NAME = "__HIVE_DEFAULT_PARTITION__"
 """The name of a null value, and for Hive and Spark also of an empty string."""

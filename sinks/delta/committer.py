@@ -22,11 +22,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from twophase.contract.committable import Committable
+from twophase.contract.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
+from twophase.contract.sink import CommitRequest, another_target, predecessor_missing
 from twophase.errors import StopJobError
-from twophase.failpoints import failpoint
-from twophase.protocol.committable import Committable
-from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
-from twophase.protocol.sink import CommitRequest, another_target, predecessor_missing
+from twophase.internals.failpoints import failpoint
 from twophase.sinks.delta.features import refusals
 from twophase.sinks.delta.layout import differences
 from twophase.sinks.delta.names import PieceName

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from twophase.contract.fencing import attempt_is_closed, driver_is_fenced
 from twophase.errors import DeclinedError, StopJobError, TargetUnreachableError
 from twophase.ids import Attempt
-from twophase.protocol.fencing import attempt_is_closed, driver_is_fenced
 from twophase.sinks.delta.log import Snapshot
 from twophase.sinks.delta.names import fence_attempt, fence_version
 from twophase.sinks.delta.table import DeltaTable

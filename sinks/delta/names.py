@@ -16,8 +16,8 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote
 
+from twophase.contract.piece import BatchPieceName, PieceOwner
 from twophase.ids import Attempt, TransactionId, short_hash
-from twophase.protocol.piece import BatchPieceName, PieceOwner
 
 FOLDER = "_twophase"
 _COUNTER_BITS = 31

@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
-from twophase.config import Names, Options
+from twophase.options.parsing import Names, Options
 
 
 class DeltaOptions(Options):

@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from twophase.contract.committable import Committable
 from twophase.errors import StopJobError
-from twophase.failpoints import failpoint
-from twophase.protocol.committable import Committable
+from twophase.internals.failpoints import failpoint
 from twophase.sinks.delta.fence import Fence
 from twophase.sinks.delta.names import PieceName
 from twophase.sinks.delta.pieces import InLog, Piece

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from twophase.failpoints import failpoint
+from twophase.contract.committable import Committable
 from twophase.ids import TransactionId
-from twophase.protocol.committable import Committable
-from twophase.protocol.record import DamagedRecordError, digest
+from twophase.internals.failpoints import failpoint
+from twophase.internals.record import DamagedRecordError, digest
 from twophase.sinks.delta.log import Log
 from twophase.sinks.delta.names import Owner, PieceName, data_prefix
 from twophase.sinks.delta.records import (

@@ -21,9 +21,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import unquote
 
+from twophase.contract.committable import Committable
 from twophase.ids import Attempt, Subtask, TransactionId
-from twophase.protocol.committable import Committable
-from twophase.protocol.record import digest, frame, unframe
+from twophase.internals.record import digest, frame, unframe
 from twophase.sinks.delta.layout import TableLayout
 
 ONLY_SUBTASK = Subtask(0, 0)

@@ -25,15 +25,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from twophase.contract.fencing import driver_is_fenced
 from twophase.errors import (
     FencedError,
     RestoreRefusedError,
     StopJobError,
     TargetUnreachableError,
 )
-from twophase.failpoints import failpoint
 from twophase.ids import Attempt
-from twophase.protocol.fencing import driver_is_fenced
+from twophase.internals.failpoints import failpoint
 from twophase.sinks.common.rewind_point import RewindPoint
 from twophase.sinks.delta.features import refusals
 from twophase.sinks.delta.fence import Fence

@@ -6,17 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from twophase.contract.committable import Committable
+from twophase.contract.outcome import CommitOutcome
+from twophase.contract.sink import BatchSink, CommitRequest, OpenBatchSink, SinkContext, SinkHistory
 from twophase.errors import PreflightError
 from twophase.ids import Attempt, TransactionId, check_name
-from twophase.protocol.committable import Committable
-from twophase.protocol.outcome import CommitOutcome
-from twophase.protocol.sink import (
-    BatchSink,
-    CommitRequest,
-    OpenBatchSink,
-    SinkContext,
-    SinkHistory,
-)
 from twophase.sinks.delta.committer import Committer
 from twophase.sinks.delta.fence import Fence
 from twophase.sinks.delta.jvm import SPARK_CONF

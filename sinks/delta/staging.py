@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
+from twophase.contract.committable import Committable
 from twophase.errors import (
     DeclinedError,
     FencedError,
@@ -25,10 +26,9 @@ from twophase.errors import (
     RejectedRowsError,
     StopJobError,
 )
-from twophase.failpoints import failpoint
 from twophase.ids import TransactionId
-from twophase.protocol.committable import Committable
-from twophase.redaction import shown
+from twophase.internals.failpoints import failpoint
+from twophase.internals.redaction import shown
 from twophase.sinks.delta.ddl import add_columns
 from twophase.sinks.delta.features import refusals
 from twophase.sinks.delta.fence import Fence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, field_validator
 
-from twophase.config import Names, Options
+from twophase.options.parsing import Names, Options
 from twophase.sinks.common.staging.formats import Format
 
 

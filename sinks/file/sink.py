@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from twophase.contract.sink import ArrowSink, SinkContext
 from twophase.errors import PreflightError
-from twophase.protocol.sink import ArrowSink, SinkContext
 from twophase.sinks.common.staging.column_check import check_columns
 from twophase.sinks.common.staging.layout_check import check_layout
 from twophase.sinks.common.staging.location import check_inside, local_path

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from twophase.exports import export
+from twophase.internals.exports import export
 
 if TYPE_CHECKING:
     from twophase.sinks.hive.sink import HiveSink as HiveSink

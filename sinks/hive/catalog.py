@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from twophase.errors import ConfigError, PreflightError, TargetUnreachableError
-from twophase.redaction import shown
+from twophase.internals.redaction import shown
 from twophase.sinks.common.java import PYTHON_UTILS, java_class
 from twophase.sinks.common.partition_names import NULL_NAME, Values, folders, specified
 from twophase.sinks.common.staging.formats import Format

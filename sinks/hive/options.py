@@ -8,7 +8,7 @@ from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
-from twophase.config import Duration, Names, Options
+from twophase.options.parsing import Duration, Names, Options
 from twophase.sinks.common.staging.formats import Format
 from twophase.sinks.hive.policies import CommittedPartition
 

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from twophase.protocol.record import frame, unframe
+from twophase.internals.record import frame, unframe
 from twophase.sinks.common.partition_names import Values
 from twophase.sinks.common.staging.disk import sync, write_durably
 from twophase.sinks.common.staging.manifest import FORMAT

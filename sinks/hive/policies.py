@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from twophase.errors import TargetChangedError
-from twophase.failpoints import failpoint
+from twophase.internals.failpoints import failpoint
 from twophase.sinks.common.partition_names import Values, folders
 from twophase.sinks.common.staging.disk import sync
 from twophase.sinks.hive.catalog import Catalog, HiveTable

@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+from twophase.contract.sink import ArrowSink, SinkContext, SinkHistory
 from twophase.errors import ConfigError, RestoreRefusedError
 from twophase.ids import Attempt
-from twophase.protocol.sink import ArrowSink, SinkContext, SinkHistory
 from twophase.sinks.common.partition_names import Values
 from twophase.sinks.common.staging.disk import sync
 from twophase.sinks.common.staging.manifest import Manifest

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from twophase.errors import ConfigError, StopJobError
-from twophase.redaction import shown
+from twophase.internals.redaction import shown
 from twophase.sinks.common.staging.formats import Format
 from twophase.sinks.common.staging.location import local_path
 

@@ -23,11 +23,11 @@ from enum import Enum, auto
 
 import pymysql
 
+from twophase.contract.committable import Committable
+from twophase.contract.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
+from twophase.contract.sink import CommitRequest, Predecessor, predecessor_missing
 from twophase.errors import TargetChangedError, TargetUnreachableError
-from twophase.failpoints import failpoint
-from twophase.protocol.committable import Committable
-from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
-from twophase.protocol.sink import CommitRequest, Predecessor, predecessor_missing
+from twophase.internals.failpoints import failpoint
 from twophase.sinks.mysql.client.codes import (
     LOCK_WAIT_TIMEOUT,
     NOT_NOW,

@@ -14,9 +14,9 @@ import time
 
 import pymysql
 
+from twophase.contract.fencing import driver_is_fenced
 from twophase.errors import TargetUnreachableError
 from twophase.ids import Attempt
-from twophase.protocol.fencing import driver_is_fenced
 from twophase.sinks.mysql.checkpoint_column import MarkedRows
 from twophase.sinks.mysql.client.codes import LOCK_WAIT_TIMEOUT, code_of
 from twophase.sinks.mysql.client.driver_session import DriverLink

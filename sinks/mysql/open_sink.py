@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from twophase.contract.committable import Committable
+from twophase.contract.outcome import CommitOutcome
+from twophase.contract.sink import CommitRequest, OpenArrowSink, SinkHistory
 from twophase.ids import Attempt
-from twophase.protocol.committable import Committable
-from twophase.protocol.outcome import CommitOutcome
-from twophase.protocol.sink import CommitRequest, OpenArrowSink, SinkHistory
 from twophase.sinks.mysql.client.driver_session import DriverLink
 from twophase.sinks.mysql.committer import Committer
 from twophase.sinks.mysql.fence import Fence

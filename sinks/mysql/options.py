@@ -14,8 +14,8 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from twophase.config import Duration, Options
 from twophase.errors import ConfigError
+from twophase.options.parsing import Duration, Options
 from twophase.sinks.mysql.client.identifiers import quote
 
 _DEFAULT_PORT = 3306

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pymysql
 
+from twophase.contract.committable import Committable
 from twophase.errors import PreflightError, StopJobError, TargetUnreachableError
-from twophase.failpoints import failpoint
-from twophase.protocol.committable import Committable
+from twophase.internals.failpoints import failpoint
 from twophase.sinks.mysql.client.codes import (
     LOCK_WAIT_TIMEOUT,
     XA_ROLLED_BACK,

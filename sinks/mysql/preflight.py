@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pymysql
 
+from twophase.contract.sink import SinkContext
 from twophase.errors import ConfigError, PreflightError
-from twophase.protocol.sink import SinkContext
 from twophase.sinks.mysql.checkpoint_column import check_column
 from twophase.sinks.mysql.client.codes import DENIED, NO_DEFAULT, code_of
 from twophase.sinks.mysql.client.identifiers import quote

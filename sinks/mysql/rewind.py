@@ -14,9 +14,9 @@ from collections.abc import Mapping
 
 import pymysql
 
+from twophase.contract.fencing import driver_is_fenced
 from twophase.errors import RestoreRefusedError
 from twophase.ids import Attempt
-from twophase.protocol.fencing import driver_is_fenced
 from twophase.sinks.mysql.checkpoint_column import (
     MarkedRows,
     checkpoint_in,

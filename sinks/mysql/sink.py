@@ -9,9 +9,9 @@ import logging
 from dataclasses import replace
 from typing import Any
 
+from twophase.contract.sink import ArrowSink, SinkContext
 from twophase.errors import PreflightError
 from twophase.ids import check_name
-from twophase.protocol.sink import ArrowSink, SinkContext
 from twophase.sinks.mysql.checkpoint_column import MarkedRows, check_column
 from twophase.sinks.mysql.client.driver_session import DriverLink
 from twophase.sinks.mysql.client.server import Server, read_server

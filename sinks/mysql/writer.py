@@ -19,6 +19,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pymysql
 
+from twophase.contract.committable import Committable
+from twophase.contract.writer import SinkWriter
 from twophase.errors import (
     DeclinedError,
     FencedError,
@@ -26,11 +28,9 @@ from twophase.errors import (
     TargetUnreachableError,
     TwoPhaseError,
 )
-from twophase.failpoints import failpoint
 from twophase.ids import Subtask, TransactionId
-from twophase.protocol.committable import Committable
-from twophase.protocol.writer import SinkWriter
-from twophase.redaction import shown
+from twophase.internals.failpoints import failpoint
+from twophase.internals.redaction import shown
 from twophase.sinks.mysql.checkpoint_column import value_of
 from twophase.sinks.mysql.client.codes import DEADLOCK, LOCK_WAIT_TIMEOUT, REJECTED_ROWS, code_of
 from twophase.sinks.mysql.client.session import SecurityError, Session, hostile

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from twophase.contract.committable import Committable
 from twophase.ids import Attempt, Subtask, TransactionId
-from twophase.protocol.committable import Committable
-from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
-from twophase.state.entries import CommittedRecord, FenceRecord, Lineage
-from twophase.state.log import JobLog
-from twophase.state.storage import LocalStorage
-from twophase.state.store import CompletedCheckpointStore
+from twophase.state.checkpoints.checkpoint import CompletedCheckpoint, FrozenOffsets
+from twophase.state.checkpoints.store import CompletedCheckpointStore
+from twophase.state.files.storage import LocalStorage
+from twophase.state.journal.entries import CommittedRecord, FenceRecord, Lineage
+from twophase.state.journal.log import JobLog
 
 LINEAGE = "11111111-2222-3333-4444-555555555555"
 

@@ -17,8 +17,10 @@ from twophase.cli import checkpoint_list
 from twophase.cli.main import main
 from twophase.ids import Attempt
 from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
-from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
-from twophase.state.entries import (
+from twophase.state.checkpoints.checkpoint import CompletedCheckpoint, FrozenOffsets
+from twophase.state.checkpoints.store import CompletedCheckpointStore
+from twophase.state.files.storage import ReadOnlyStorage
+from twophase.state.journal.entries import (
     AcceptedLoss,
     Adoption,
     CommittedRecord,
@@ -29,9 +31,7 @@ from twophase.state.entries import (
     Rewrite,
     SinkDecision,
 )
-from twophase.state.stats import CheckpointStats, DeclinedAttempt
-from twophase.state.storage import ReadOnlyStorage
-from twophase.state.store import CompletedCheckpointStore
+from twophase.state.journal.stats import CheckpointStats, DeclinedAttempt
 
 KAFKA_PARTITION = PartitionOffset("orders", "id-1", 0, 5, 3)
 KAFKA_LINE = SourceOffset("kafka", (KAFKA_PARTITION,)).to_line()

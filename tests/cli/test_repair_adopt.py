@@ -28,9 +28,9 @@ from harness.memory_driver import (
 )
 from tests.state.conftest import snapshot
 from twophase.cli.main import main
-from twophase.coordinator.pending import PendingCheckpoint
+from twophase.contract.sink import CommitRequest
+from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.ids import Attempt, Subtask, TransactionId
-from twophase.protocol.sink import CommitRequest
 from twophase.sinks.file.sink import FileSink
 
 

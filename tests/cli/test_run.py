@@ -23,7 +23,7 @@ from harness.job_command import (
     without_end,
 )
 from harness.selection import representatives
-from twophase.startup.java import pyspark_jars
+from twophase.spark.startup.java import pyspark_jars
 from twophase.testing.services.delta import delta_jars
 
 pytestmark = [pytest.mark.spark, pytest.mark.part("cli")]

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from harness.savepoint_world import World, killed
 from tests.state.conftest import snapshot
 from twophase.cli.main import main
-from twophase.protocol.sink import ArrowSink
+from twophase.contract.sink import ArrowSink
 from twophase.sinks.file.sink import FileSink
 
 

@@ -16,8 +16,8 @@ from harness.savepoint_world import World
 from tests.cli.conftest import JobFolder
 from tests.state.conftest import snapshot
 from twophase.cli.main import main
-from twophase.protocol.operator_state import Redistribution, SerializedState
-from twophase.state.function_state import FunctionState
+from twophase.functions.operator_state import Redistribution, SerializedState
+from twophase.state.checkpoints.function_state import FunctionState
 
 GOLDEN = Path(__file__).parents[1] / "state" / "golden" / "states"
 

@@ -15,8 +15,11 @@ import pytest
 
 from harness.memory_driver import JOB, Driver, completed_of, restoring, visible
 from harness.memory_driver import decided as dies_decided
-from twophase.coordinator.pending import PendingCheckpoint
-from twophase.coordinator.recovery_steps import commit_in_order, take_over
+from twophase.contract.committable import Committable
+from twophase.contract.outcome import CommitOutcome, RetryLater
+from twophase.contract.sink import CommitRequest
+from twophase.coordinator.commit.pending import PendingCheckpoint
+from twophase.coordinator.recovery.recovery_steps import commit_in_order, take_over
 from twophase.errors import (
     CheckpointMissingError,
     DeclinedError,
@@ -37,13 +40,10 @@ from twophase.events import (
     RecoveryFinished,
 )
 from twophase.ids import Attempt, Subtask
-from twophase.protocol.committable import Committable
-from twophase.protocol.outcome import CommitOutcome, RetryLater
-from twophase.protocol.sink import CommitRequest
-from twophase.state.entries import Decision, FenceRecord, Lineage
-from twophase.state.history import History
-from twophase.state.log import JobLog
-from twophase.state.storage import LocalStorage
+from twophase.state.files.storage import LocalStorage
+from twophase.state.journal.entries import Decision, FenceRecord, Lineage
+from twophase.state.journal.history import History
+from twophase.state.journal.log import JobLog
 from twophase.testing.memory import MemoryTarget, OpenMemorySink
 
 Targets = dict[str, MemoryTarget]

@@ -31,8 +31,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from harness.interleaving import PIECES, Crash, SteppingDriver, row
 from harness.memory_driver import JOB, offsets
+from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.coordinator.coordinator import Replay
-from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import (
     CheckpointMissingError,
     DeclinedError,
@@ -43,9 +43,9 @@ from twophase.errors import (
     TwoPhaseError,
 )
 from twophase.ids import Attempt, Subtask
-from twophase.state.entries import Decision
-from twophase.state.log import JobLog
-from twophase.state.storage import LocalStorage, UnclearOutcomeError
+from twophase.state.files.storage import LocalStorage, UnclearOutcomeError
+from twophase.state.journal.entries import Decision
+from twophase.state.journal.log import JobLog
 from twophase.testing.memory import MemoryTarget
 
 SINKS = ("facts", "lake")
@@ -68,8 +68,10 @@ class CoordinatorMachine(RuleBasedStateMachine):
         super().__init__()
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(os, "fsync", lambda descriptor: None)
-        self.patch.setattr("twophase.state.store._FOLD_AT", 7)
-        self.patch.setattr("twophase.coordinator.checkpoint_completion._SUBSUME_SINKS_EVERY", 2)
+        self.patch.setattr("twophase.state.checkpoints.store._FOLD_AT", 7)
+        self.patch.setattr(
+            "twophase.coordinator.commit.checkpoint_completion._SUBSUME_SINKS_EVERY", 2
+        )
         self.root = Path(tempfile.mkdtemp(prefix="twophase-machine-"))
         self.targets = {name: MemoryTarget() for name in SINKS}
         self.decided: dict[int, Decision] = {}

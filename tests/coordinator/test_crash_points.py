@@ -11,8 +11,8 @@ import pytest
 
 from harness.memory_driver import JOB, Driver, offsets, visible
 from twophase.coordinator.coordinator import Replay
-from twophase.state.log import JobLog
-from twophase.state.storage import LocalStorage
+from twophase.state.files.storage import LocalStorage
+from twophase.state.journal.log import JobLog
 from twophase.testing.memory import MemoryTarget
 
 Targets = dict[str, MemoryTarget]
@@ -20,15 +20,15 @@ Another = Callable[..., Driver]
 Patch = pytest.MonkeyPatch
 
 MODULES = [
-    "twophase.state.storage",
-    "twophase.state.store",
-    "twophase.state.state_files",
-    "twophase.state.log",
+    "twophase.state.files.storage",
+    "twophase.state.checkpoints.store",
+    "twophase.state.checkpoints.state_files",
+    "twophase.state.journal.log",
     "twophase.coordinator.attempt",
-    "twophase.coordinator.checkpoint_completion",
+    "twophase.coordinator.commit.checkpoint_completion",
     "twophase.coordinator.coordinator",
-    "twophase.coordinator.recovery",
-    "twophase.coordinator.recovery_steps",
+    "twophase.coordinator.recovery.recovery",
+    "twophase.coordinator.recovery.recovery_steps",
     "twophase.testing.memory",
 ]
 BEFORE = ["C01", "C02", "E01", "C04", "C05", "C06", "C07", "C08", "C09"]

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from harness.memory_driver import Driver
-from twophase.coordinator.failure_manager import FailureManager
-from twophase.coordinator.pending import PendingCheckpoint
+from twophase.contract.outcome import CommitOutcome, Lost, RetryLater
+from twophase.contract.sink import CommitRequest
+from twophase.coordinator.commit.failure_manager import FailureManager
+from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.errors import (
     CheckpointExpiredError,
     DeclinedError,
@@ -21,9 +23,7 @@ from twophase.errors import (
 )
 from twophase.events import CheckpointDeclined, CheckpointNotTriggered, CheckpointTriggered
 from twophase.failure_reason import CheckpointFailureReason as Reason
-from twophase.protocol.outcome import CommitOutcome, Lost, RetryLater
-from twophase.protocol.sink import CommitRequest
-from twophase.state.storage import LocalStorage
+from twophase.state.files.storage import LocalStorage
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -173,7 +173,7 @@ def test_a_state_that_cannot_be_snapshotted_is_an_asynchronous_exception(
 
 
 def test_a_store_that_cannot_be_read_at_the_trigger_is_a_trigger_failure(driver: Driver) -> None:
-    """What a micro-batch does then: `tests/runtime/test_failure_reasons.py`."""
+    """What a micro-batch does then: `tests/spark/batch/test_failure_reasons.py`."""
     error = driver.coordinator.cannot_trigger(3, OSError("Input/output error"))
     assert error.reason is Reason.TRIGGER_CHECKPOINT_FAILURE
     assert not_triggered(driver) == ["TRIGGER_CHECKPOINT_FAILURE"]

@@ -14,8 +14,8 @@ from harness.memory_driver import Driver, completed_of, offsets, restoring, visi
 from tests.coordinator.test_crash_points import Crash, CrashPoints
 from twophase.errors import FencedError, TargetUnreachableError
 from twophase.ids import Attempt
-from twophase.state.storage import LocalStorage
-from twophase.state.store import _FOLD_AT
+from twophase.state.checkpoints.store import _FOLD_AT
+from twophase.state.files.storage import LocalStorage
 from twophase.testing.memory import MemoryTarget, OpenMemorySink
 
 Targets = dict[str, MemoryTarget]

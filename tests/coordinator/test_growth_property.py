@@ -29,13 +29,13 @@ from harness.interleaving import (
     between_steps,
 )
 from harness.memory_driver import JOB, SCHEMA, offsets, restoring
-from twophase.coordinator.checkpoint_completion import _SUBSUME_SINKS_EVERY
-from twophase.coordinator.pending import PendingCheckpoint
-from twophase.protocol.sink import SinkContext
+from twophase.contract.sink import SinkContext
+from twophase.coordinator.commit.checkpoint_completion import _SUBSUME_SINKS_EVERY
+from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.sinks.common.staging.open_sink import OpenStagedSink
 from twophase.sinks.file.sink import FileSink
-from twophase.state.storage import NO_CRASH_POINTS, CrashPoints
-from twophase.state.store import _FOLD_AT
+from twophase.state.checkpoints.store import _FOLD_AT
+from twophase.state.files.storage import NO_CRASH_POINTS, CrashPoints
 from twophase.testing.memory import MemoryTarget
 
 pytestmark = pytest.mark.part("coordinator")

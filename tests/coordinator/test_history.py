@@ -8,21 +8,21 @@ from pathlib import Path
 import pytest
 
 from harness.memory_driver import JOB, Driver, decided, offsets
-from twophase.coordinator.failure_manager import FailureManager
-from twophase.coordinator.pending import PendingCheckpoint
+from twophase.contract.outcome import CommitOutcome
+from twophase.contract.sink import CommitRequest
+from twophase.coordinator.commit.failure_manager import FailureManager
+from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.errors import DeclinedError
 from twophase.events import CheckpointCommitted, TolerableFailuresExceeded
 from twophase.failure_reason import CheckpointFailureReason as Reason
 from twophase.ids import Attempt
-from twophase.protocol.outcome import CommitOutcome
-from twophase.protocol.sink import CommitRequest
-from twophase.state.entries import CommittedRecord
-from twophase.state.history import History, record_from_json, record_to_json
-from twophase.state.json_values import to_json
-from twophase.state.log import JobLog
-from twophase.state.stats import CheckpointStats, DeclinedAttempt
-from twophase.state.storage import LocalStorage
-from twophase.state.store import CompletedCheckpointStore
+from twophase.state.checkpoints.store import CompletedCheckpointStore
+from twophase.state.files.json_values import to_json
+from twophase.state.files.storage import LocalStorage
+from twophase.state.journal.entries import CommittedRecord
+from twophase.state.journal.history import History, record_from_json, record_to_json
+from twophase.state.journal.log import JobLog
+from twophase.state.journal.stats import CheckpointStats, DeclinedAttempt
 
 Another = Callable[..., Driver]
 

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from harness.memory_driver import JOB, Driver, completed_of, offsets, restoring, visible
+from twophase.contract.outcome import CommitOutcome, RetryLater
+from twophase.contract.sink import CommitRequest
 from twophase.coordinator.attempt import CheckpointAttempt
+from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.coordinator.coordinator import Replay
-from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import (
     CheckpointMissingError,
     DeclinedError,
@@ -25,10 +27,8 @@ from twophase.errors import (
 )
 from twophase.events import CheckpointDeclined, CommitRetried, OrphansAborted
 from twophase.ids import Attempt, Subtask, TransactionId
-from twophase.protocol.outcome import CommitOutcome, RetryLater
-from twophase.protocol.sink import CommitRequest
-from twophase.state.checkpoint import FrozenOffsets
-from twophase.state.storage import LocalStorage, UnclearOutcomeError
+from twophase.state.checkpoints.checkpoint import FrozenOffsets
+from twophase.state.files.storage import LocalStorage, UnclearOutcomeError
 from twophase.testing.memory import MemoryTarget, OpenMemorySink
 
 Targets = dict[str, MemoryTarget]

@@ -9,7 +9,7 @@ import pytest
 
 from harness.memory_driver import Driver, decided, visible
 from harness.newer_version import renew, renew_body
-from tests.coordinator.test_adopt import repair
+from tests.operations.repair.test_adopt import repair
 from tests.state.conftest import snapshot
 from twophase.errors import NewerFormatError
 from twophase.testing.memory import MemoryTarget

@@ -21,15 +21,15 @@ from harness.memory_driver import (
     restoring,
     visible,
 )
-from twophase.coordinator.adopt import AdoptionRepair
-from twophase.coordinator.pending import PendingCheckpoint
+from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.coordinator.release import release_checkpoints
 from twophase.errors import CheckpointMissingError, FencedError, RestoreRefusedError
 from twophase.events import CheckpointsReleased
-from twophase.state.entries import FenceRecord, Released
-from twophase.state.history import History
-from twophase.state.log import JobLog
-from twophase.state.storage import LocalStorage
+from twophase.operations.repair.adopt import AdoptionRepair
+from twophase.state.files.storage import LocalStorage
+from twophase.state.journal.entries import FenceRecord, Released
+from twophase.state.journal.history import History
+from twophase.state.journal.log import JobLog
 from twophase.testing.memory import MemoryTarget
 
 Another = Callable[..., Driver]

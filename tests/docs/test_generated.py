@@ -11,7 +11,8 @@ from types import ModuleType
 
 import pytest
 
-from twophase.config import JobOptions, Options
+from twophase.options.job_options import JobOptions
+from twophase.options.parsing import Options
 from twophase.sinks.delta.options import DeltaOptions
 from twophase.sinks.file.options import FileOptions
 from twophase.sinks.hive.options import HiveOptions
@@ -102,6 +103,7 @@ def test_a_cell_that_is_changed_by_hand_is_found_on_each_page(page: str) -> None
 
 def test_a_link_of_a_table_leads_from_the_folder_of_its_page() -> None:
     tables = option_tables()
-    page = "<!-- options: twophase.config.JobOptions: checkpoint.max_concurrent -->\n<!-- end -->"
+    group = "twophase.options.job_options.JobOptions"
+    page = f"<!-- options: {group}: checkpoint.max_concurrent -->\n<!-- end -->"
     assert "](architecture.md#" in tables.filled(page, PAGE)
     assert "](../architecture.md#" in tables.filled(page, "sinks/mysql.md")

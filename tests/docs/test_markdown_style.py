@@ -21,7 +21,7 @@ KEPT = {
     "code in a list": "1. One:\n\n    ```\n    make test\n    ```\n",
     "a wide table": f"| a | b |\n| -- | -- |\n| {'long ' * 40}| `x\\|y` |\n",
     "a wide link": f"[{'long ' * 10}text](https://example.com/{'a' * 100})\n",
-    "a marker": "<!-- options: twophase.config.JobOptions -->\n\n<!-- end -->\n",
+    "a marker": "<!-- options: twophase.options.job_options.JobOptions -->\n\n<!-- end -->\n",
 }
 
 

@@ -86,7 +86,7 @@ def test_a_page_that_a_package_index_cannot_show_is_named(
 
 
 def test_another_top_level_package_is_named(tmp_path: Path) -> None:
-    names = [*COMPLETE, "tests/test_config.py"]
+    names = [*COMPLETE, "tests/options/test_config.py"]
     with pytest.raises(PackageError, match="'tests', 'twophase'"):
         check_wheel(wheel(tmp_path, names))
     with pytest.raises(PackageError, match="'tests', 'twophase'"):

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from harness.staged_sink_harness import FileHarness, commit, orders
+from twophase.contract.committable import Committable
+from twophase.contract.outcome import RetryLater
 from twophase.errors import StopJobError, TwoPhaseError
-from twophase.failpoints import FailpointError
 from twophase.ids import Attempt
-from twophase.protocol.committable import Committable
-from twophase.protocol.outcome import RetryLater
-from twophase.redaction import REDACTED, VARIABLE
+from twophase.internals.failpoints import FailpointError
+from twophase.internals.redaction import REDACTED, VARIABLE
 from twophase.sinks.common.staging import committer
 from twophase.sinks.common.staging.formats import Format
 from twophase.sinks.common.staging.open_sink import OpenStagedSink

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from twophase.contract.source import SourceLeg
 from twophase.errors import CorruptRecordError, SourceLossError
-from twophase.protocol.source import SourceLeg
 from twophase.sources.spark_files import SparkFileSource
 from twophase.testing.contract import SourceContract, SourceHarness
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.sources.kafka.memory_cluster import Log, MemoryCluster
+from twophase.contract.source import SourceLeg
 from twophase.errors import ConfigError, PartitionVanishedError, StopJobError
-from twophase.protocol.source import SourceLeg
 from twophase.sources.kafka import cluster
 from twophase.sources.kafka.engines import close_clusters
 from twophase.sources.spark_kafka import SparkKafkaSource

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from twophase.contract.committable import Committable
 from twophase.errors import CorruptRecordError, NewerFormatError
 from twophase.ids import Attempt, Subtask, TransactionId
-from twophase.protocol.committable import Committable
-from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
-from twophase.state.entries import Decision, FenceRecord, Lineage
-from twophase.state.log import JobLog
-from twophase.state.storage import LocalStorage
-from twophase.state.store import CompletedCheckpointStore
+from twophase.state.checkpoints.checkpoint import CompletedCheckpoint, FrozenOffsets
+from twophase.state.checkpoints.store import CompletedCheckpointStore
+from twophase.state.files.storage import LocalStorage
+from twophase.state.journal.entries import Decision, FenceRecord, Lineage
+from twophase.state.journal.log import JobLog
 
 JOB = "orders"
 REFUSED = (CorruptRecordError, NewerFormatError)

@@ -16,23 +16,23 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from twophase.config import JobOptions
+from twophase.contract.committable import Committable
+from twophase.contract.listener import InitializationContext, SnapshotContext
+from twophase.contract.outcome import AlreadyCommitted, Committed
+from twophase.contract.sink import CommitRequest, SinkContext, SinkHistory
+from twophase.contract.source import SourceLeg
 from twophase.engine.host import Plan
 from twophase.ids import Attempt, Subtask, TransactionId
-from twophase.protocol.committable import Committable
-from twophase.protocol.listener import InitializationContext, SnapshotContext
-from twophase.protocol.outcome import AlreadyCommitted, Committed
-from twophase.protocol.sink import CommitRequest, SinkContext, SinkHistory
-from twophase.protocol.source import SourceLeg
-from twophase.runtime.operator_states import OperatorStates
-from twophase.runtime.restore import load_restore
-from twophase.runtime.savepoint_restore import (
+from twophase.operations.savepoint.make import open_savepoint
+from twophase.operations.savepoint.manifest import Manifest as StateManifest
+from twophase.operations.savepoint.manifest import SavedFile, decode_manifest
+from twophase.operations.savepoint.restore import load_restore
+from twophase.operations.savepoint.savepoint_restore import (
     LAID_BY,
     SavepointRestore,
     load_savepoint,
 )
-from twophase.runtime.savepoints import open_savepoint
-from twophase.runtime.spark_folder import SparkFolder
+from twophase.options.job_options import JobOptions
 from twophase.sinks.common.staging.manifest import Manifest, StagedFile
 from twophase.sinks.delta import records as delta
 from twophase.sinks.delta.high_water_marks import _MARK
@@ -46,9 +46,15 @@ from twophase.sinks.mysql.xid import FORMAT_ID, Xid
 from twophase.sinks.mysql.xid import Owner as MySqlOwner
 from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
 from twophase.sources.kafka.range_digest import RangeDigest
-from twophase.state import codec, replay_guard
-from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
-from twophase.state.entries import (
+from twophase.spark.folder.spark_folder import SparkFolder
+from twophase.spark.plan.operator_states import OperatorStates
+from twophase.state.checkpoints import replay_guard
+from twophase.state.checkpoints.checkpoint import CompletedCheckpoint, FrozenOffsets
+from twophase.state.checkpoints.store import CompletedCheckpointStore, decode_body, encode_body
+from twophase.state.files import codec
+from twophase.state.files.json_values import from_json, to_json
+from twophase.state.files.storage import LocalStorage
+from twophase.state.journal.entries import (
     AcceptedLoss,
     Adoption,
     CommittedRecord,
@@ -62,7 +68,7 @@ from twophase.state.entries import (
     Rewinding,
     Rewrite,
 )
-from twophase.state.history import (
+from twophase.state.journal.history import (
     _KINDS,
     History,
     Record,
@@ -70,13 +76,8 @@ from twophase.state.history import (
     record_from_json,
     record_to_json,
 )
-from twophase.state.json_values import from_json, to_json
-from twophase.state.log import JobLog, job_of
-from twophase.state.manifest import Manifest as StateManifest
-from twophase.state.manifest import SavedFile, decode_manifest
-from twophase.state.stats import CheckpointStats, DeclinedAttempt
-from twophase.state.storage import LocalStorage
-from twophase.state.store import CompletedCheckpointStore, decode_body, encode_body
+from twophase.state.journal.log import JobLog, job_of
+from twophase.state.journal.stats import CheckpointStats, DeclinedAttempt
 
 GOLDEN = Path(__file__).with_name("golden")
 A, B, C = (f"{letter * 8}-0000-4000-8000-000000000000" for letter in "abc")

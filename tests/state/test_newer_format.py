@@ -10,15 +10,15 @@ import pytest
 
 from tests.state.conftest import JOB, LINEAGE, bit_flips, checkpoint, decide, snapshot
 from twophase.errors import CorruptRecordError, FencedError, NewerFormatError
-from twophase.protocol.record import digest, newer_version, unframe
-from twophase.state import codec
-from twophase.state import store as module
-from twophase.state.entries import CommittedRecord, Decision, FenceRecord
-from twophase.state.history import History, SubsumedRecord
-from twophase.state.json_values import to_json
-from twophase.state.log import JobLog, job_of
-from twophase.state.storage import LocalStorage
-from twophase.state.store import CompletedCheckpointStore
+from twophase.internals.record import digest, newer_version, unframe
+from twophase.state.checkpoints import store as module
+from twophase.state.checkpoints.store import CompletedCheckpointStore
+from twophase.state.files import codec
+from twophase.state.files.json_values import to_json
+from twophase.state.files.storage import LocalStorage
+from twophase.state.journal.entries import CommittedRecord, Decision, FenceRecord
+from twophase.state.journal.history import History, SubsumedRecord
+from twophase.state.journal.log import JobLog, job_of
 
 FORMS = {
     "the same frame": lambda data: data.replace(b"twophase/1 ", b"twophase/2 ", 1),

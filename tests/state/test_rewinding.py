@@ -9,10 +9,16 @@ import json
 import pytest
 
 from twophase.ids import Attempt
-from twophase.state import codec
-from twophase.state.entries import CommittedRecord, Decision, FenceRecord, Lineage, Rewinding
-from twophase.state.history import History, SubsumedRecord, record_from_json, record_to_json
-from twophase.state.json_values import to_json
+from twophase.state.files import codec
+from twophase.state.files.json_values import to_json
+from twophase.state.journal.entries import (
+    CommittedRecord,
+    Decision,
+    FenceRecord,
+    Lineage,
+    Rewinding,
+)
+from twophase.state.journal.history import History, SubsumedRecord, record_from_json, record_to_json
 
 BEGUN = Rewinding("/savepoints/1", {"a": 1})
 TEXT = '{"rewinding":{"keep":{"a":1},"restored_from":"/savepoints/1"}}'

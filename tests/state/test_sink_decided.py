@@ -9,10 +9,11 @@ from dataclasses import replace
 
 import pytest
 
+from twophase.contract.committable import Committable
 from twophase.ids import Attempt, Subtask, TransactionId
-from twophase.protocol.committable import Committable
-from twophase.state import codec
-from twophase.state.entries import (
+from twophase.state.files import codec
+from twophase.state.files.json_values import to_json
+from twophase.state.journal.entries import (
     AcceptedLoss,
     Adoption,
     CommittedRecord,
@@ -24,8 +25,7 @@ from twophase.state.entries import (
     Rewinding,
     SinkDecision,
 )
-from twophase.state.history import History, SubsumedRecord, record_from_json, record_to_json
-from twophase.state.json_values import to_json
+from twophase.state.journal.history import History, SubsumedRecord, record_from_json, record_to_json
 
 TEXT = (
     '{"decision":{"attempt":{"counter":3,"generation":1},"checkpoint":1,"end":["{\\"p\\":2}"],'

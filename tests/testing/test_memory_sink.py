@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from twophase.contract.outcome import Committed
+from twophase.contract.sink import CommitRequest, SinkContext
 from twophase.ids import Subtask
-from twophase.protocol.outcome import Committed
-from twophase.protocol.sink import CommitRequest, SinkContext
 from twophase.testing.contract import ArrowSinkContract, NamesPiecesContract, RewindContract
 from twophase.testing.harness import FIRST, JOB, SINK, Row, SinkHarness, transaction_id
 from twophase.testing.memory import MemorySink, MemoryTarget

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from twophase.errors import ServiceError
-from twophase.startup.cache import cached
+from twophase.spark.startup.cache import cached
 from twophase.testing.services import mariadb
 from twophase.testing.services.__main__ import main
 from twophase.testing.services.maven import check_pins
@@ -20,7 +20,7 @@ from twophase.testing.services.maven import check_pins
 BUILD_SLOWLY = """
 import time
 from pathlib import Path
-from twophase.startup.cache import cached
+from twophase.spark.startup.cache import cached
 def build(folder):
     with open("built", "a") as log: log.write("x")
     time.sleep(0.5)

@@ -12,8 +12,8 @@ import pytest
 
 from tests.sources.kafka.memory_cluster import Log, MemoryCluster
 from tests.sources.kafka.test_source import KafkaHarness
+from twophase.contract.source import SourceLeg
 from twophase.errors import ConfigError, SourceLossError
-from twophase.protocol.source import SourceLeg
 from twophase.sources.kafka import KafkaSource, cluster
 from twophase.sources.kafka.engines import close_clusters, cluster_of
 from twophase.sources.kafka.offsets import OffsetRange, SourceOffset

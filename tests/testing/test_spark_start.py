@@ -9,8 +9,8 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from twophase.startup.class_archive import ClassArchive, takes_archives
-from twophase.startup.java import java_version
+from twophase.spark.startup.class_archive import ClassArchive, takes_archives
+from twophase.spark.startup.java import java_version
 from twophase.testing.services.delta import delta_jars
 from twophase.testing.spark_start import spark_environment
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from twophase.protocol.source import Source
+from twophase.contract.source import Source
 from twophase.testing.contract import SourceContract, SourceHarness
 from twophase.testing.contract import source as suite
 

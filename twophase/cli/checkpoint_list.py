@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from twophase.contract.source_entry_points import owner_of
 from twophase.errors import CheckpointMissingError, ConfigError, NewerFormatError, StopJobError
-from twophase.runtime.source_entry_points import owner_of
-from twophase.state.checkpoint import CompletedCheckpoint
-from twophase.state.entries import Decision
-from twophase.state.history import History
-from twophase.state.log import FOLDER as LOG_FOLDER
-from twophase.state.log import JobLog, job_of
-from twophase.state.stats import CheckpointStats
-from twophase.state.storage import ReadOnlyStorage
-from twophase.state.store import FOLDER as BODY_FOLDER
-from twophase.state.store import CompletedCheckpointStore
+from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
+from twophase.state.checkpoints.store import FOLDER as BODY_FOLDER
+from twophase.state.checkpoints.store import CompletedCheckpointStore
+from twophase.state.files.storage import ReadOnlyStorage
+from twophase.state.journal.entries import Decision
+from twophase.state.journal.history import History
+from twophase.state.journal.log import FOLDER as LOG_FOLDER
+from twophase.state.journal.log import JobLog, job_of
+from twophase.state.journal.stats import CheckpointStats
 
 _TRIES = 10
 T = TypeVar("T")

@@ -17,8 +17,8 @@ from rich.text import Text
 from twophase.cli.checkpoint_list import CheckpointList, Entry, offsets_of, read_checkpoints
 from twophase.cli.display.text import clean, count, duration, local_time, size
 from twophase.cli.options import verbose_option
-from twophase.state.entries import AcceptedLoss, Adoption, Repair, Rewrite, SinkDecision
-from twophase.state.stats import CheckpointStats
+from twophase.state.journal.entries import AcceptedLoss, Adoption, Repair, Rewrite, SinkDecision
+from twophase.state.journal.stats import CheckpointStats
 
 _WIDTH_ELSEWHERE = 200  # not a terminal: a row stays on one line
 _LINEAGE_CHARS = 8

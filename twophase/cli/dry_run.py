@@ -13,10 +13,10 @@ from twophase.cli.display.text import clean, count
 from twophase.cli.jobfile.connections import check_connections
 from twophase.cli.jobfile.job_file import JobFile
 from twophase.cli.repair_setup import open_sinks
-from twophase.config import JobOptions
-from twophase.protocol.committable import Committable
-from twophase.protocol.sink import Sink
-from twophase.runtime.restore_preview import RestorePreview, preview_restore
+from twophase.contract.committable import Committable
+from twophase.contract.sink import Sink
+from twophase.operations.savepoint.preview import RestorePreview, preview_restore
+from twophase.options.job_options import JobOptions
 
 
 def show_restore(job: JobFile, sinks: Mapping[str, Sink], *, verbose: bool) -> None:

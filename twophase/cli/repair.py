@@ -20,24 +20,24 @@ from twophase.cli.options import verbose_option
 from twophase.cli.repair_beginning import starting_offsets
 from twophase.cli.repair_display import adoption_lines, loss_lines, offset_lines, rewrite_lines
 from twophase.cli.repair_setup import repair_context, rewrite_context
-from twophase.config import JobOptions
-from twophase.coordinator.accept_loss import LossRepair
-from twophase.coordinator.adopt import AdoptionRepair
-from twophase.coordinator.adoption_plan import AdoptionPlan
-from twophase.coordinator.clock import SystemClock
-from twophase.coordinator.context import JobContext
-from twophase.coordinator.rewrite import RewriteRepair
-from twophase.runtime.adopted_offsets import frozen_in
-from twophase.runtime.plugin.adopted_query import (
+from twophase.coordinator.commit.context import JobContext
+from twophase.internals.clock import SystemClock
+from twophase.operations.repair.accept_loss import LossRepair
+from twophase.operations.repair.adopt import AdoptionRepair
+from twophase.operations.repair.adoption_plan import AdoptionPlan
+from twophase.operations.repair.rewrite import RewriteRepair
+from twophase.options.job_options import JobOptions
+from twophase.spark.folder.adopted_offsets import frozen_in
+from twophase.spark.plugin.adopted_query import (
     check_beginning,
     frozen_around,
     is_unlaid,
     lay,
     query_folder,
 )
-from twophase.runtime.plugin.description import log_folder
-from twophase.state.entries import Note
-from twophase.state.storage import LocalStorage
+from twophase.spark.plugin.description import log_folder
+from twophase.state.files.storage import LocalStorage
+from twophase.state.journal.entries import Note
 
 _WIDTH_ELSEWHERE = 200  # not a terminal: a row stays on one line
 

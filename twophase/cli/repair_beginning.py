@@ -5,9 +5,9 @@ from __future__ import annotations
 from twophase.cli.display.text import count
 from twophase.cli.jobfile.job_file import JobFile
 from twophase.cli.repair_display import lineages_text
-from twophase.coordinator.adoption_plan import AdoptionPlan
+from twophase.contract.source_entry_points import source_of
 from twophase.errors import ConfigError
-from twophase.runtime.source_entry_points import source_of
+from twophase.operations.repair.adoption_plan import AdoptionPlan
 
 _BEGAN = (
     "set startingOffsets of every source to where the job began, and run the command again with "

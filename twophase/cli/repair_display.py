@@ -8,11 +8,11 @@ from rich.table import Table
 from rich.text import Text
 
 from twophase.cli.display.text import clean, count
-from twophase.coordinator.accept_loss import LossPlan
-from twophase.coordinator.adoption_plan import AdoptionPlan
-from twophase.coordinator.context import JobContext
-from twophase.coordinator.rewrite import RewritePlan
-from twophase.protocol.committable import Committable
+from twophase.contract.committable import Committable
+from twophase.coordinator.commit.context import JobContext
+from twophase.operations.repair.accept_loss import LossPlan
+from twophase.operations.repair.adoption_plan import AdoptionPlan
+from twophase.operations.repair.rewrite import RewritePlan
 
 _ADOPTION_COLUMNS = (
     "sink",

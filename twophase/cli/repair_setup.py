@@ -18,18 +18,18 @@ from twophase.cli.jobfile.job_file import JobFile, load_job_file
 from twophase.cli.jobfile.pipeline import describe
 from twophase.cli.jobfile.sink_types import make_sinks, modules_of_workers, spark_conf
 from twophase.cli.spark import Start, spark_session
-from twophase.config import JobOptions
-from twophase.coordinator.clock import SystemClock
-from twophase.coordinator.context import JobContext
+from twophase.contract.sink import OpenSink, Sink, SinkContext
+from twophase.coordinator.commit.context import JobContext
 from twophase.errors import ConfigError
 from twophase.events import Observers
-from twophase.protocol.sink import OpenSink, Sink, SinkContext
-from twophase.runtime.logging_observer import log_event
-from twophase.runtime.plugin.adopted_query import check_root
-from twophase.runtime.rewrite import PlanReread
-from twophase.startup.quick_start import is_switched_off
-from twophase.state.log import job_of
-from twophase.state.storage import LocalStorage
+from twophase.internals.clock import SystemClock
+from twophase.internals.logging_observer import log_event
+from twophase.options.job_options import JobOptions
+from twophase.spark.batch.reread import PlanReread
+from twophase.spark.plugin.adopted_query import check_root
+from twophase.spark.startup.quick_start import is_switched_off
+from twophase.state.files.storage import LocalStorage
+from twophase.state.journal.log import job_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,19 +24,19 @@ from twophase.cli.jobfile.sink_types import make_sinks, modules_of_workers, spar
 from twophase.cli.options import verbose_option
 from twophase.cli.signals import stop_on_signals
 from twophase.cli.spark import Start, spark_session
-from twophase.config import SinkAhead
+from twophase.contract.sink import Sink
 from twophase.events import CheckpointCommitted, Event
-from twophase.protocol.sink import Sink
-from twophase.startup.class_archive import ClassArchive
-from twophase.startup.first_processes import start_workers
-from twophase.startup.packages import JARS, PACKAGES
-from twophase.startup.quick_start import is_switched_off
-from twophase.startup.recording import record_in_background
+from twophase.options.job_options import SinkAhead
+from twophase.spark.startup.class_archive import ClassArchive
+from twophase.spark.startup.first_processes import start_workers
+from twophase.spark.startup.packages import JARS, PACKAGES
+from twophase.spark.startup.quick_start import is_switched_off
+from twophase.spark.startup.recording import record_in_background
 
 if TYPE_CHECKING:
-    from twophase.runtime.job import Job
+    from twophase.spark.job.job import Job
 
-_log = logging.getLogger("twophase.startup")
+_log = logging.getLogger("twophase.spark.startup")
 
 
 @click.command()

@@ -21,24 +21,25 @@ from twophase.cli.jobfile.job_file import load_job_file
 from twophase.cli.options import verbose_option
 from twophase.cli.repair_setup import repair_context
 from twophase.cli.spark import Start, spark_session
-from twophase.config import JobOptions, parse_duration_s
-from twophase.coordinator.clock import SystemClock
-from twophase.coordinator.savepoint_finish import finish_savepoint
 from twophase.errors import TwoPhaseError
-from twophase.runtime.rescale import Rescaler, repartition_with
-from twophase.runtime.savepoint_restore import verified
-from twophase.runtime.savepoints import (
+from twophase.internals.clock import SystemClock
+from twophase.operations.savepoint.finish import finish_savepoint
+from twophase.operations.savepoint.format import Savepoint
+from twophase.operations.savepoint.format import dispose as dispose_of
+from twophase.operations.savepoint.make import (
     OPTION,
     SavepointMaker,
     list_savepoints,
     open_savepoint,
     savepoint_path,
 )
-from twophase.startup.quick_start import is_switched_off
-from twophase.state.checkpoint import CompletedCheckpoint
-from twophase.state.savepoint import Savepoint
-from twophase.state.savepoint import dispose as dispose_of
-from twophase.state.storage import LocalStorage, ReadOnlyStorage
+from twophase.operations.savepoint.rescale import Rescaler, repartition_with
+from twophase.operations.savepoint.savepoint_restore import verified
+from twophase.options.job_options import JobOptions
+from twophase.options.parsing import parse_duration_s
+from twophase.spark.startup.quick_start import is_switched_off
+from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
+from twophase.state.files.storage import LocalStorage, ReadOnlyStorage
 
 _WIDTH_ELSEWHERE = 200  # not a terminal: a row stays on one line
 

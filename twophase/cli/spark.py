@@ -19,12 +19,12 @@ from twophase.cli.display.output import SparkOutput
 from twophase.cli.display.text import clean
 from twophase.cli.gateway import slow_down_optimiser, start_jvm
 from twophase.errors import PreflightError
-from twophase.failpoints import DRIVER_VARIABLE
-from twophase.startup import jar_notes, packages
-from twophase.startup.class_archive import ClassArchive
-from twophase.startup.daemon import MODULE
-from twophase.startup.first_processes import skip_lookup
-from twophase.startup.quick_start import (
+from twophase.internals.failpoints import DRIVER_VARIABLE
+from twophase.spark.startup import jar_notes, packages
+from twophase.spark.startup.class_archive import ClassArchive
+from twophase.spark.startup.daemon import MODULE
+from twophase.spark.startup.first_processes import skip_lookup
+from twophase.spark.startup.quick_start import (
     DAEMON_KEY,
     DRIVER_PYTHON_VARIABLE,
     PYTHON_VARIABLE,

@@ -19,13 +19,13 @@ from twophase.cli.checkpoint_list import Entry, read_checkpoints
 from twophase.cli.display.text import clean, count
 from twophase.cli.options import verbose_option
 from twophase.errors import ConfigError
-from twophase.protocol.operator_state import Redistribution
-from twophase.protocol.serializer import ArrowSerializer
-from twophase.runtime.savepoint_restore import is_savepoint
-from twophase.runtime.savepoints import open_savepoint
-from twophase.state.checkpoint import CompletedCheckpoint
-from twophase.state.function_state import FunctionState
-from twophase.state.store import FOLDER
+from twophase.functions.operator_state import Redistribution
+from twophase.functions.serializer import ArrowSerializer
+from twophase.operations.savepoint.make import open_savepoint
+from twophase.operations.savepoint.savepoint_restore import is_savepoint
+from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
+from twophase.state.checkpoints.function_state import FunctionState
+from twophase.state.checkpoints.store import FOLDER
 
 _WIDTH_ELSEWHERE = 200  # not a terminal: a row stays on one line
 _VALUE_CHARS = 100

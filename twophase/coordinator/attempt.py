@@ -5,8 +5,8 @@
     3. decide       the body, then the record DECIDED(n) in the log. This is the decision
 
 `TriggerGate` keeps an attempt from beginning: after a stop, in the minimum pause, and if the folder
-cannot be read. The state machine says what follows each step (`coordinator.state_machine`): the
-attempt signals what has happened, and does what the answer is.
+cannot be read. The state machine says what follows each step (`coordinator.commit.state_machine`):
+the attempt signals what has happened, and does what the answer is.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from twophase.coordinator.clock import Stopwatch
-from twophase.coordinator.context import JobContext
-from twophase.coordinator.pending import PendingCheckpoint
-from twophase.coordinator.state_machine import Action, Signal
+from twophase.coordinator.commit.context import JobContext
+from twophase.coordinator.commit.pending import PendingCheckpoint
+from twophase.coordinator.commit.state_machine import Action, Signal
 from twophase.errors import CheckpointExpiredError, DeclinedError, FencedError, InDoubtError
 from twophase.events import CheckpointDecided, CheckpointNotTriggered
-from twophase.failpoints import failpoint
 from twophase.failure_reason import CheckpointFailureReason
-from twophase.redaction import shown
-from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
-from twophase.state.stats import CheckpointStats, DeclinedAttempt
-from twophase.state.storage import AlreadyExistsError, UnclearOutcomeError
+from twophase.internals.clock import Stopwatch
+from twophase.internals.failpoints import failpoint
+from twophase.internals.redaction import shown
+from twophase.state.checkpoints.checkpoint import CompletedCheckpoint, FrozenOffsets
+from twophase.state.files.storage import AlreadyExistsError, UnclearOutcomeError
+from twophase.state.journal.stats import CheckpointStats, DeclinedAttempt
 
 Snapshot = Callable[[int, FrozenOffsets], Mapping[str, Any]]
 """Returns the operator states for a checkpoint; an exception declines the attempt.

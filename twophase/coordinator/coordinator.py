@@ -1,18 +1,18 @@
 """The checkpoint coordinator: trigger, acknowledge, decide, commit, subsume, notify.
 
     1. to 3.          trigger, pre-commit, decide: `coordinator.attempt`
-    4. to 6.          commit, subsume, notify: `coordinator.checkpoint_completion`
+    4. to 6.          commit, subsume, notify: `coordinator.commit.checkpoint_completion`
 
 A failure before the decision declines the attempt: its pieces are aborted, its attempt is closed in
 every sink, and it is retried whole while `checkpoint.tolerable_failures` allows. A failure after
 the decision aborts nothing.
 
-A sink may commit ahead of the others (`coordinator.sink_decisions`). It keeps what it has when an
-attempt is declined, and the retry does not ask it again.
+A sink may commit ahead of the others (`coordinator.commit.sink_decisions`). It keeps what it has
+when an attempt is declined, and the retry does not ask it again.
 
 With `checkpoint.max_concurrent` above 1 a thread takes steps 4 to 6 while the next checkpoints take
-1 to 3 (`coordinator.commit_queue`). An attempt is only closed when nothing is left to commit: its
-fence would wait for what is.
+1 to 3 (`coordinator.commit.commit_queue`). An attempt is only closed when nothing is left to
+commit: its fence would wait for what is.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from twophase.config import CheckpointMode
+from twophase.contract.committable import Committable
 from twophase.coordinator.attempt import CheckpointAttempt, Snapshot, TriggerGate
-from twophase.coordinator.commit_queue import CommitQueue, Spawn, plain_thread
-from twophase.coordinator.context import JobContext
-from twophase.coordinator.pending import PendingCheckpoint
-from twophase.coordinator.proofs import has_moved
-from twophase.coordinator.recovery import AttemptCloser, DriverRecovery
-from twophase.coordinator.recovery_steps import Restore, commit_in_order
-from twophase.coordinator.state_machine import Action, Signal
-from twophase.coordinator.validation import SinkValidation
+from twophase.coordinator.commit.commit_queue import CommitQueue, Spawn, plain_thread
+from twophase.coordinator.commit.context import JobContext
+from twophase.coordinator.commit.pending import PendingCheckpoint
+from twophase.coordinator.commit.proofs import has_moved
+from twophase.coordinator.commit.state_machine import Action, Signal
+from twophase.coordinator.recovery.recovery import AttemptCloser, DriverRecovery
+from twophase.coordinator.recovery.recovery_steps import Restore, commit_in_order
+from twophase.coordinator.recovery.validation import SinkValidation
 from twophase.errors import (
     CheckpointMissingError,
     DeclinedError,
@@ -43,13 +43,13 @@ from twophase.events import (
     CheckpointTriggered,
     TolerableFailuresExceeded,
 )
-from twophase.failpoints import failpoint
 from twophase.failure_reason import CheckpointFailureReason
 from twophase.ids import Attempt, AttemptSequence
-from twophase.protocol.committable import Committable
-from twophase.state.checkpoint import FrozenOffsets
-from twophase.state.entries import Decision, Lineage
-from twophase.state.stats import DeclinedAttempt
+from twophase.internals.failpoints import failpoint
+from twophase.options.job_options import CheckpointMode
+from twophase.state.checkpoints.checkpoint import FrozenOffsets
+from twophase.state.journal.entries import Decision, Lineage
+from twophase.state.journal.stats import DeclinedAttempt
 
 _CAUSE_CHARS = 500
 _CAUSED_BY_STOP = frozenset(
@@ -149,7 +149,8 @@ class CheckpointCoordinator:
     def recover(
         self, previous_generation: int | None = None, restore: Restore | None = None
     ) -> None:
-        """Take the job over, and finish what older drivers left, as `coordinator.recovery` does.
+        """Take the job over, and finish what older drivers left, as `coordinator.recovery.recovery`
+        does.
 
         Args:
             previous_generation: the generation of this very driver before a restart; it is fenced

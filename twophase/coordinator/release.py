@@ -2,7 +2,7 @@
 
     1. close      nothing undecided is left in a sink: no later start would look for it
     2. record     RELEASED: from here on no start goes on from them (I6)
-    3. delete     their bodies. Spark's folders are the runtime's
+    3. delete     their bodies. Spark's folders are the engine's host's
 
 A death before step 2 leaves the job as it was. What a death after it leaves is deleted by the next
 lineage.
@@ -10,12 +10,12 @@ lineage.
 
 from __future__ import annotations
 
-from twophase.coordinator.context import JobContext
-from twophase.coordinator.recovery import AttemptCloser
+from twophase.coordinator.commit.context import JobContext
+from twophase.coordinator.recovery.recovery import AttemptCloser
 from twophase.events import CheckpointsReleased
-from twophase.failpoints import failpoint
 from twophase.ids import Attempt, AttemptSequence
-from twophase.state.entries import Released
+from twophase.internals.failpoints import failpoint
+from twophase.state.journal.entries import Released
 
 
 def release_checkpoints(

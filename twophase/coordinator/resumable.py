@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from twophase.contract.committable import Committable
+from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.coordinator.coordinator import CheckpointCoordinator, Replay, Write
-from twophase.coordinator.pending import PendingCheckpoint
-from twophase.coordinator.recovery_steps import take_over
+from twophase.coordinator.recovery.recovery_steps import take_over
 from twophase.errors import FencedError
 from twophase.ids import Attempt
-from twophase.protocol.committable import Committable
-from twophase.state.checkpoint import FrozenOffsets
-from twophase.state.history import History
+from twophase.state.checkpoints.checkpoint import FrozenOffsets
+from twophase.state.journal.history import History
 
 
 class ResumableCoordinator:

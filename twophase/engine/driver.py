@@ -1,6 +1,6 @@
 """A driver: takes a job over, and handles its micro-batches.
 
-3. recover    fence, commit decided checkpoints, abort orphans (coordinator/recovery.py)
+3. recover    fence, commit decided checkpoints, abort orphans (coordinator/recovery/recovery.py)
 4. lineage    the current one, or a new one: a fresh start or a restore
 5. folder     the host's folder of the lineage is written, or validated against the log
 
@@ -13,9 +13,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from twophase.coordinator.context import JobContext
+from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.coordinator import CheckpointCoordinator, Replay
-from twophase.coordinator.recovery_steps import Restore
+from twophase.coordinator.recovery.recovery_steps import Restore
 from twophase.engine.batch_gate import BatchGate
 from twophase.engine.host import Beginning, Host, LineageFolder, MicroBatch, Plan
 from twophase.errors import InDoubtError, TwoPhaseError

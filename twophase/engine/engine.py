@@ -16,19 +16,19 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from twophase.config import JobOptions
-from twophase.coordinator.context import JobContext
-from twophase.coordinator.failure_manager import FailureManager
-from twophase.coordinator.fan_out import FanOut, SideBySide
+from twophase.contract.listener import CheckpointListener
+from twophase.contract.sink import OpenSink, Sink, SinkContext
+from twophase.coordinator.commit.context import JobContext
+from twophase.coordinator.commit.failure_manager import FailureManager
+from twophase.coordinator.commit.fan_out import FanOut, SideBySide
 from twophase.engine import retention
 from twophase.engine.host import QueryHost
 from twophase.engine.restart import restart_policy
 from twophase.engine.run import Run
 from twophase.errors import ConfigError, StopJobError, TwoPhaseError
 from twophase.events import JobRestarting, JobStopped, Observers
-from twophase.protocol.listener import CheckpointListener
-from twophase.protocol.sink import OpenSink, Sink, SinkContext
-from twophase.state.storage import LocalStorage
+from twophase.options.job_options import JobOptions
+from twophase.state.files.storage import LocalStorage
 
 _claimed: dict[str, str] = {}
 _claims_lock = threading.Lock()

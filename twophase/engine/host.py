@@ -3,8 +3,8 @@
 The engine (`twophase.engine.engine`) knows no Spark. It claims, opens, recovers, begins lineages,
 watches, restarts and stops. A `Host` runs the micro-batches in between:
 
-    Spark       `twophase.runtime.spark_host`, for `write_stream`
-    plugin      `twophase.runtime.plugin.job`, where Spark itself is the loop
+    Spark       `twophase.spark.job.spark_host`, for `write_stream`
+    plugin      `twophase.spark.plugin.job`, where Spark itself is the loop
     plain       `twophase.testing.plain_host`: forked workers, for authors of sinks
     simulated   `verification.simulation`, where time and failures are the seed's
 
@@ -19,16 +19,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from twophase.coordinator.clock import Clock
-    from twophase.coordinator.commit_queue import Thread
-    from twophase.coordinator.context import JobContext
+    from twophase.contract.sink import SinkContext
+    from twophase.coordinator.commit.commit_queue import Thread
+    from twophase.coordinator.commit.context import JobContext
+    from twophase.coordinator.commit.pending import PendingCheckpoint
     from twophase.coordinator.coordinator import CheckpointCoordinator
-    from twophase.coordinator.pending import PendingCheckpoint
-    from twophase.coordinator.recovery_steps import Restore
-    from twophase.protocol.sink import SinkContext
-    from twophase.state.checkpoint import FrozenOffsets
-    from twophase.state.entries import Decision, Lineage
-    from twophase.state.history import History
+    from twophase.coordinator.recovery.recovery_steps import Restore
+    from twophase.internals.clock import Clock
+    from twophase.state.checkpoints.checkpoint import FrozenOffsets
+    from twophase.state.journal.entries import Decision, Lineage
+    from twophase.state.journal.history import History
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import assert_never
 
-from twophase.config import JobOptions, RestartStrategy
+from twophase.options.job_options import JobOptions, RestartStrategy
 
 RestartPolicy = Callable[[float], float | None]
 """Called with the time of the failure, in monotonic seconds."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 
-from twophase.config import ExternalizedRetention
 from twophase.coordinator.release import release_checkpoints
 from twophase.engine.run import Run
 from twophase.errors import SparkLostError, StopJobError
+from twophase.options.job_options import ExternalizedRetention
 
 _log = logging.getLogger("twophase")
 

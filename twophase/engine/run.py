@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from twophase.coordinator.context import JobContext
+from twophase.coordinator.commit.context import JobContext
 from twophase.engine.driver import Driver
 from twophase.engine.host import Query, QueryHost
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from twophase.contract.source import Source, SourceLeg
 from twophase.errors import CorruptRecordError, SourceLossError
-from twophase.protocol.source import Source, SourceLeg
 
 _KEY = "logOffset"
 _VERSION = "v1"

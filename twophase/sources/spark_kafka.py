@@ -15,8 +15,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from twophase.contract.source import RereadsRanges, SourceLeg, option
 from twophase.errors import ConfigError, CorruptRecordError, StopJobError
-from twophase.protocol.source import RereadsRanges, SourceLeg, option
 from twophase.sources.kafka.engines import check_range, cluster_of, planner_of
 from twophase.sources.kafka.group import GroupOffsets
 from twophase.sources.kafka.offsets import OffsetRange, Partition, PartitionOffset, SourceOffset

@@ -22,13 +22,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from twophase.errors import FencedError, TargetChangedError
-from twophase.failpoints import failpoint
-from twophase.ids import Attempt, Subtask, TransactionId
-from twophase.protocol.committable import Committable
-from twophase.protocol.fencing import driver_is_fenced
-from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost
-from twophase.protocol.sink import (
+from twophase.contract.committable import Committable
+from twophase.contract.fencing import driver_is_fenced
+from twophase.contract.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost
+from twophase.contract.sink import (
     ArrowSink,
     CommitRequest,
     OpenArrowSink,
@@ -37,7 +34,10 @@ from twophase.protocol.sink import (
     SinkHistory,
     predecessor_missing,
 )
-from twophase.protocol.writer import SinkWriter
+from twophase.contract.writer import SinkWriter
+from twophase.errors import FencedError, TargetChangedError
+from twophase.ids import Attempt, Subtask, TransactionId
+from twophase.internals.failpoints import failpoint
 
 
 class FolderTarget:

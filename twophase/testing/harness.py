@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from twophase.contract.committable import Committable
+from twophase.contract.sink import OpenArrowSink, OpenSink, Sink, WriterFactory
+from twophase.contract.writer import SinkWriter
 from twophase.ids import Attempt, Subtask, TransactionId, new_lineage_id
-from twophase.protocol.committable import Committable
-from twophase.protocol.sink import OpenArrowSink, OpenSink, Sink, WriterFactory
-from twophase.protocol.writer import SinkWriter
 
 Row = dict[str, Any]
 Identity = tuple[str, str, str, int, Attempt, Subtask]

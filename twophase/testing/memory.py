@@ -16,13 +16,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from twophase.errors import FencedError, RestoreRefusedError, TargetChangedError
-from twophase.failpoints import failpoint
-from twophase.ids import Attempt, Subtask, TransactionId
-from twophase.protocol.committable import Committable
-from twophase.protocol.fencing import driver_is_fenced
-from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost
-from twophase.protocol.sink import (
+from twophase.contract.committable import Committable
+from twophase.contract.fencing import driver_is_fenced
+from twophase.contract.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost
+from twophase.contract.sink import (
     ArrowSink,
     CommitRequest,
     OpenArrowSink,
@@ -31,7 +28,10 @@ from twophase.protocol.sink import (
     SinkHistory,
     predecessor_missing,
 )
-from twophase.protocol.writer import SinkWriter
+from twophase.contract.writer import SinkWriter
+from twophase.errors import FencedError, RestoreRefusedError, TargetChangedError
+from twophase.ids import Attempt, Subtask, TransactionId
+from twophase.internals.failpoints import failpoint
 
 Row = dict[str, Any]
 Key = tuple[str, str, str, int, Attempt, Subtask]

@@ -13,12 +13,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.coordinator.coordinator import CheckpointCoordinator, Replay
-from twophase.coordinator.pending import PendingCheckpoint
-from twophase.failpoints import DRIVER_VARIABLE, LOG_VARIABLE
 from twophase.ids import new_lineage_id
-from twophase.state.checkpoint import FrozenOffsets
-from twophase.state.entries import Lineage
+from twophase.internals.failpoints import DRIVER_VARIABLE, LOG_VARIABLE
+from twophase.state.checkpoints.checkpoint import FrozenOffsets
+from twophase.state.journal.entries import Lineage
 
 
 def be_the_driver(failpoints_log: Path) -> None:

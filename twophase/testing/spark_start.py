@@ -1,7 +1,7 @@
 """Starts Spark with less processor time, for tests and demos that start a driver again and again.
 
-It does what `twophase run` does for its own Spark (`twophase/startup`), but records before the
-first start rather than after it, and tunes the JVM for a life of seconds.
+It does what `twophase run` does for its own Spark (`twophase/spark/startup`), but records before
+the first start rather than after it, and tunes the JVM for a life of seconds.
 
     os.environ.update(spark_environment())     # before the first SparkSession
 """
@@ -13,12 +13,16 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from twophase.startup.class_archive import SUBMIT_OPTIONS_VARIABLE, ClassArchive, takes_archives
-from twophase.startup.daemon import MODULE
-from twophase.startup.java import SHORT_LIVED, java_version
-from twophase.startup.progress import show_progress
-from twophase.startup.quick_start import DAEMON_KEY, PYTHON_VARIABLE, jvm_environment
-from twophase.startup.worker_python import worker_python
+from twophase.spark.startup.class_archive import (
+    SUBMIT_OPTIONS_VARIABLE,
+    ClassArchive,
+    takes_archives,
+)
+from twophase.spark.startup.daemon import MODULE
+from twophase.spark.startup.java import SHORT_LIVED, java_version
+from twophase.spark.startup.progress import show_progress
+from twophase.spark.startup.quick_start import DAEMON_KEY, PYTHON_VARIABLE, jvm_environment
+from twophase.spark.startup.worker_python import worker_python
 from twophase.testing.services.delta import delta_jars, delta_settings
 
 _SINKS, _DELTA = "twophase.sinks", "delta"

@@ -11,10 +11,10 @@ How to read it
     lamport          two specifications whose numbers of states are known: 34 and 288
     pieces, state    what a state is made of
     steps, protocol  where a driver can stand; everything that can happen next
-    log              append, check and fold (`twophase.state.log`)
-    recovery         look, take over, restore (`twophase.coordinator.recovery`,
-                     `twophase.runtime.restore`)
-    closing          scan, fence, scan (`twophase.coordinator.orphans`,
+    log              append, check and fold (`twophase.state.journal.log`)
+    recovery         look, take over, restore (`twophase.coordinator.recovery.recovery`,
+                     `twophase.operations.savepoint.restore`)
+    closing          scan, fence, scan (`twophase.coordinator.commit.orphans`,
                      `twophase.sinks.mysql.fence`)
     checkpoint       trigger to subsume (`twophase.coordinator.coordinator`, `.commit`)
     sinks            tasks, sessions and what servers answer (`twophase.testing.memory`,
@@ -22,11 +22,12 @@ How to read it
     faults           what goes wrong, what operators do
     release          a job that is stopped gives its checkpoints up
                      (`twophase.coordinator.release`)
-    ahead            sinks that commit ahead of the others (`twophase.coordinator.sink_decisions`)
+    ahead            sinks that commit ahead of the others
+                     (`twophase.coordinator.commit.sink_decisions`)
     savepoints       made, finished, moved, restored, rewound to, forked
-                     (`twophase.runtime.savepoints`, `.savepoint_restore`,
-                     `twophase.coordinator.savepoint_finish`)
-    repairs          how an operator leads the job out (`twophase.coordinator.accept_loss`,
+                     (`twophase.operations.savepoint.make`, `.savepoint_restore`,
+                     `twophase.operations.savepoint.finish`)
+    repairs          how an operator leads the job out (`twophase.operations.repair.accept_loss`,
                      `.rewrite`, `.adopt`)
     invariants       I1 to I8 and the goal: how each is expressed is in its docstring
     world, configurations, mutants    the worlds that are checked, and the deliberate mistakes

@@ -1,6 +1,6 @@
 """Sinks that commit a checkpoint ahead of the others.
 
-`twophase.coordinator.sink_decisions`:
+`twophase.coordinator.commit.sink_decisions`:
 
     1. a sink has acknowledged: SINK_DECIDED           in `checkpoint.running`
     2. its pieces are tried once                       AHEAD

@@ -1,6 +1,6 @@
 """Closing older attempts: afterwards nothing of them is left in a sink, and nothing can come.
 
-`twophase.coordinator.orphans` and `twophase.sinks.mysql.fence`, sink by sink:
+`twophase.coordinator.commit.orphans` and `twophase.sinks.mysql.fence`, sink by sink:
 
     1. scan, and abort the orphans          SCAN, ABORT
     2. end the sessions of all writers      END_SESSIONS

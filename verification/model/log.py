@@ -1,7 +1,8 @@
 """The job's log: create-if-absent at the number after the last one seen, a check
 afterwards, and folding.
 
-`twophase.state.log` and `.records`. The steps of an append, as far as the world takes them apart:
+`twophase.state.journal.log` and `.records`. The steps of an append, as far as the world takes them
+apart:
 
     1. create     the number is taken: fenced
     2. sync       the record becomes durable

@@ -1,7 +1,7 @@
 """A driver's start: what it looks at, how it takes over, and how it closes older attempts.
 
-`twophase.coordinator.recovery`, `.validation` and `.orphans`, `twophase.runtime.restore`,
-`twophase.sinks.mysql.fence`:
+`twophase.coordinator.recovery.recovery`, `.validation` and `twophase.coordinator.commit.orphans`,
+`twophase.operations.savepoint.restore`, `twophase.sinks.mysql.fence`:
 
     1. what the sinks remember is validated against what the log says     REMEMBER, READ
     2. FENCE(generation)                                             FENCE

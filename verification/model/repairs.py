@@ -1,8 +1,8 @@
 """What an operator does where the job has stopped by name: accepts a loss, has lost pieces written
 again, adopts from the targets.
 
-`twophase.coordinator.accept_loss`, `.rewrite`, `.adopt`. Each takes the job over as a driver does,
-and ends with its record:
+`twophase.operations.repair.accept_loss`, `.rewrite`, `.adopt`. Each takes the job over as a driver
+does, and ends with its record:
 
     accepts      the sink is asked for the piece: it has to be lost          REPAIR
     writes again the same, then the sink is closed, then the piece is REPAIR, SCAN to FINAL_ABORT,

@@ -1,7 +1,7 @@
 """Savepoints: made by reading, finished, carried elsewhere, restored; and what is done with one
 that a sink is ahead of: rewind and fork.
 
-`twophase.runtime.savepoints`, `.savepoint_restore`, `twophase.coordinator.savepoint_finish`:
+`twophase.operations.savepoint.make`, `.savepoint_restore`, `twophase.operations.savepoint.finish`:
 
     makes     anyone reads the log: the newest committed checkpoint of a job that runs, or the
               newest decided one, with all that is decided and not committed up to it

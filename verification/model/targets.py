@@ -1,9 +1,9 @@
 """What a target has to have proof of, targets that are restored or swapped, and a copy of the
 folder beside a live driver.
 
-`twophase.coordinator.proofs` and `.recovery`. Every checkpoint has pieces in every sink here, so
-the predecessor of a checkpoint is the one before it; that of a lineage's first is the last one of
-its newest ancestor.
+`twophase.coordinator.commit.proofs` and `twophase.coordinator.recovery.recovery`. Every checkpoint
+has pieces in every sink here, so the predecessor of a checkpoint is the one before it; that of a
+lineage's first is the last one of its newest ancestor.
 """
 
 from __future__ import annotations

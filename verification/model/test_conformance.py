@@ -24,11 +24,11 @@ from harness.interleaving import Crash, SteppingDriver
 from harness.memory_driver import JOB
 from harness.selection import first_of
 from twophase import events
-from twophase.coordinator.checkpoint_completion import _SUBSUME_SINKS_EVERY
-from twophase.coordinator.pending import PendingCheckpoint
+from twophase.contract.committable import Committable
+from twophase.coordinator.commit.checkpoint_completion import _SUBSUME_SINKS_EVERY
+from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.errors import TwoPhaseError
-from twophase.protocol.committable import Committable
-from twophase.state.store import _FOLD_AT
+from twophase.state.checkpoints.store import _FOLD_AT
 from twophase.testing.memory import MemoryTarget
 from verification.model.conformance import RejectedTraceError, accept
 from verification.model.event_map import Trace, TracedWorld
@@ -112,7 +112,7 @@ class ToldDriver(SteppingDriver):
         self.coordinator.context.observers.add(self._tell)
 
     def write(self, pending: PendingCheckpoint) -> None:
-        """As `twophase.runtime.batch` tells of it."""
+        """As `twophase.spark.batch.batch` tells of it."""
         with mock.patch.object(
             pending, "acknowledge", partial(self._acknowledge, pending, pending.acknowledge)
         ):

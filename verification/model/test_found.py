@@ -12,11 +12,11 @@ import pytest
 
 from harness.interleaving import Crash, SteppingDriver
 from harness.memory_driver import JOB, Driver, completed_of, restoring, visible
-from twophase.config import JobOptions
 from twophase.errors import FencedError, RestoreRefusedError
-from twophase.runtime.operator_states import OperatorStates
-from twophase.runtime.restore import load_restore
-from twophase.state.storage import LocalStorage
+from twophase.operations.savepoint.restore import load_restore
+from twophase.options.job_options import JobOptions
+from twophase.spark.plan.operator_states import OperatorStates
+from twophase.state.files.storage import LocalStorage
 from twophase.testing.memory import MemoryTarget
 
 Targets = dict[str, MemoryTarget]

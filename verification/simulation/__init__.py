@@ -12,10 +12,10 @@ whatever the machine, the load and the hash seed.
 
 **Real.** The coordinator with recovery, orphans and commit (`twophase/coordinator`); log, records,
 codec, store and `LocalStorage` (`twophase/state`); the restore and the restart strategy
-(`twophase/runtime/restore.py`, `restart.py`); the function that runs in each task
-(`twophase/runtime/writer_task.py`); the MySQL sink from `open` to `close`: preflight, metadata,
-writers, encoding, committer, orphans, fence, session locks, session exit, the driver's link,
-session settings (`sinks/mysql`).
+(`twophase/operations/savepoint/restore.py`, `twophase/engine/restart.py`); the function that runs
+in each task (`twophase/spark/batch/writer_task.py`); the MySQL sink from `open` to `close`:
+preflight, metadata, writers, encoding, committer, orphans, fence, session locks, session exit, the
+driver's link, session settings (`sinks/mysql`).
 
 **Simulated.**
 - The disk (`disk.py`, `files.py`, `paths.py`): below `LocalStorage`, so that the order of its syncs

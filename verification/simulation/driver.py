@@ -1,4 +1,4 @@
-"""One driver process: what `twophase.runtime.job` does, without Spark. The numbers are
+"""One driver process: what `twophase.spark.job.job` does, without Spark. The numbers are
 those of its docstring.
 
 Real: the coordinator, the store, the log, recovery, the restore, the sinks, the restart strategy.
@@ -12,30 +12,30 @@ from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from twophase.config import JobOptions
+from twophase.contract.committable import Committable
+from twophase.contract.outcome import AlreadyCommitted, CommitOutcome, Committed
+from twophase.contract.sink import CommitRequest, SinkContext, SinkHistory
 from twophase.coordinator import release
-from twophase.coordinator.context import JobContext
+from twophase.coordinator.commit.context import JobContext
+from twophase.coordinator.commit.fan_out import SideBySide, sequentially
 from twophase.coordinator.coordinator import CheckpointCoordinator
-from twophase.coordinator.fan_out import SideBySide, sequentially
-from twophase.coordinator.recovery_steps import Restore
+from twophase.coordinator.recovery.recovery_steps import Restore
 from twophase.engine.restart import restart_policy
 from twophase.errors import InDoubtError, StopJobError, TwoPhaseError
 from twophase.events import Observer, Observers
 from twophase.ids import Attempt
-from twophase.protocol.committable import Committable
-from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed
-from twophase.protocol.sink import CommitRequest, SinkContext, SinkHistory
-from twophase.runtime.abandoned_folders import delete_abandoned
-from twophase.runtime.lineage_start import LineageStart
-from twophase.runtime.operator_states import OperatorStates
-from twophase.runtime.restore import load_restore
-from twophase.runtime.savepoint_restore import Plan
-from twophase.runtime.savepoints import SavepointMaker
+from twophase.operations.savepoint.abandoned_folders import delete_abandoned
+from twophase.operations.savepoint.make import SavepointMaker
+from twophase.operations.savepoint.restore import load_restore
+from twophase.operations.savepoint.savepoint_restore import Plan
+from twophase.options.job_options import JobOptions
 from twophase.sinks.mysql.open_sink import OpenMySqlSink
 from twophase.sinks.mysql.sink import MySqlSink
-from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
-from twophase.state.entries import Lineage
-from twophase.state.storage import LocalStorage
+from twophase.spark.job.lineage_start import LineageStart
+from twophase.spark.plan.operator_states import OperatorStates
+from twophase.state.checkpoints.checkpoint import CompletedCheckpoint, FrozenOffsets
+from twophase.state.files.storage import LocalStorage
+from twophase.state.journal.entries import Lineage
 from twophase.testing.plain_driver import run_batch
 from verification.simulation.decisions import FORMAT_ID
 from verification.simulation.query_folder import QueryFolder
@@ -268,7 +268,7 @@ class Driver:
             opened.close()
 
     def _release(self, error: Exception | None) -> None:
-        """As `twophase.runtime.retention`: what cannot be given up is kept."""
+        """As `twophase.spark.job.retention`: what cannot be given up is kept."""
         coordinator = self._coordinator
         if coordinator is None or isinstance(error, StopJobError):
             return
@@ -330,7 +330,7 @@ class Driver:
     def _prepare_folder(
         self, coordinator: CheckpointCoordinator, storage: LocalStorage
     ) -> QueryFolder:
-        """As `twophase.runtime.query_run` does."""
+        """As `twophase.spark.job.query_run` does."""
         root = storage.root / "spark"
         lineage = coordinator.lineage
         folder = QueryFolder(self._world.disk, root / lineage.id, lineage)

@@ -68,7 +68,7 @@ class Faults:
         self._armed[process] = [mishap, mishap.count]
 
     def failpoint(self, name: str) -> None:
-        """Stands for `twophase.failpoints.failpoint`."""
+        """Stands for `twophase.internals.failpoints.failpoint`."""
         if name:
             self.points[name] += 1
             self._scheduler.step(name, 0.0)

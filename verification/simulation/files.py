@@ -1,5 +1,5 @@
-"""The file system calls that `twophase.state.storage`, the restore and the savepoints of
-`twophase.runtime` make, on a simulated disk.
+"""The file system calls that `twophase.state.files.storage`, the restore and the savepoints of
+`twophase.spark` make, on a simulated disk.
 
 `Files` stands for the module `os` there, `paths.SimulatedPath` for `pathlib.Path`. Each call that
 touches the disk is a step: the task may lose its turn or die before it, and it may fail. What is

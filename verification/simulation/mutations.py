@@ -18,45 +18,42 @@ from unittest import mock
 
 import pymysql
 
-from twophase.config import SinkAhead
-from twophase.coordinator import (
-    accept_loss,
-    coordinator,
-    recovery,
-    release,
-    rewind,
-    savepoint_finish,
-    validation,
-)
-from twophase.coordinator.adopt import AdoptionRepair
-from twophase.coordinator.adoption_plan import AdoptionPlanner
-from twophase.coordinator.checkpoint_completion import CheckpointCompleter
-from twophase.coordinator.commit_loop import CommitLoop
-from twophase.coordinator.commit_queue import CommitQueue
+from twophase.contract.outcome import AlreadyCommitted
+from twophase.coordinator import coordinator, release
+from twophase.coordinator.commit.checkpoint_completion import CheckpointCompleter
+from twophase.coordinator.commit.commit_loop import CommitLoop
+from twophase.coordinator.commit.commit_queue import CommitQueue
+from twophase.coordinator.commit.orphans import Orphans, PieceKey, pieces_of
+from twophase.coordinator.commit.sink_decisions import SinkDecisions
 from twophase.coordinator.coordinator import CheckpointCoordinator
-from twophase.coordinator.lineage_order import LineageOrder
-from twophase.coordinator.orphans import Orphans, PieceKey, pieces_of
-from twophase.coordinator.recovery import AttemptCloser, Closed, DriverRecovery
-from twophase.coordinator.sink_decisions import SinkDecisions
-from twophase.coordinator.validation import check_restore
+from twophase.coordinator.recovery import recovery, rewind, validation
+from twophase.coordinator.recovery.recovery import AttemptCloser, Closed, DriverRecovery
+from twophase.coordinator.recovery.validation import check_restore
 from twophase.errors import DeclinedError, FencedError, TargetUnreachableError
 from twophase.ids import Attempt, Subtask
-from twophase.protocol.outcome import AlreadyCommitted
-from twophase.runtime import abandoned_folders, lineage_start
-from twophase.runtime.savepoint_restore import load_savepoint
-from twophase.runtime.savepoints import SavepointMaker
+from twophase.operations.repair import accept_loss
+from twophase.operations.repair.adopt import AdoptionRepair
+from twophase.operations.repair.adoption_plan import AdoptionPlanner
+from twophase.operations.repair.lineage_order import LineageOrder
+from twophase.operations.savepoint import abandoned_folders
+from twophase.operations.savepoint import finish as savepoint_finish
+from twophase.operations.savepoint.make import SavepointMaker
+from twophase.operations.savepoint.savepoint_restore import load_savepoint
+from twophase.options.job_options import SinkAhead
 from twophase.sinks.mysql import committer, open_sink, orphans, writer, xid
 from twophase.sinks.mysql.client import session_exit, session_settings
 from twophase.sinks.mysql.fence import Fence
 from twophase.sinks.mysql.metadata_tables import MetadataTables
 from twophase.sinks.mysql.open_sink import OpenMySqlSink
-from twophase.state import storage, store
-from twophase.state.checkpoint import CompletedCheckpoint
-from twophase.state.entries import Released, Rewrite
-from twophase.state.history import History
-from twophase.state.log import JobLog
-from twophase.state.storage import LocalStorage
-from twophase.state.store import CompletedCheckpointStore
+from twophase.spark.job import lineage_start
+from twophase.state.checkpoints import store
+from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
+from twophase.state.checkpoints.store import CompletedCheckpointStore
+from twophase.state.files import storage
+from twophase.state.files.storage import LocalStorage
+from twophase.state.journal.entries import Released, Rewrite
+from twophase.state.journal.history import History
+from twophase.state.journal.log import JobLog
 from verification.simulation.options import Mishap, Options
 from verification.simulation.worlds import (
     AHEAD,

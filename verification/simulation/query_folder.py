@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from twophase.runtime.spark_folder import SparkFolder
-from twophase.state.checkpoint import FrozenOffsets
-from twophase.state.entries import Decision, Lineage
+from twophase.spark.folder.spark_folder import SparkFolder
+from twophase.state.checkpoints.checkpoint import FrozenOffsets
+from twophase.state.journal.entries import Decision, Lineage
 from verification.simulation.disk import Disk, File
 from verification.simulation.spark import offsets_of
 

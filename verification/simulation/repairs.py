@@ -14,17 +14,17 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from twophase.coordinator.accept_loss import LossRepair
-from twophase.coordinator.adopt import AdoptionRepair
-from twophase.coordinator.context import JobContext
-from twophase.coordinator.rewrite import Lost, RewriteRepair
+from twophase.contract.committable import Committable
+from twophase.contract.sink import OpenArrowSink, SinkContext
+from twophase.coordinator.commit.context import JobContext
 from twophase.errors import StopJobError
 from twophase.events import Observers
 from twophase.ids import TransactionId
-from twophase.protocol.committable import Committable
-from twophase.protocol.sink import OpenArrowSink, SinkContext
-from twophase.state.entries import Note
-from twophase.state.storage import LocalStorage
+from twophase.operations.repair.accept_loss import LossRepair
+from twophase.operations.repair.adopt import AdoptionRepair
+from twophase.operations.repair.rewrite import Lost, RewriteRepair
+from twophase.state.files.storage import LocalStorage
+from twophase.state.journal.entries import Note
 from verification.simulation.decisions import Piece
 from verification.simulation.driver import JOB, SimulatedClock, job_options, watched_sinks
 from verification.simulation.options import Mishap
@@ -251,7 +251,7 @@ class Operator:
 
 
 class _Reread:
-    """Stands for `twophase.runtime.rewrite.PlanReread`."""
+    """Stands for `twophase.spark.batch.reread.PlanReread`."""
 
     def __init__(
         self, executors: Executors, sinks: Mapping[str, OpenArrowSink], world: World

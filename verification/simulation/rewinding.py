@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pymysql
 
+from twophase.contract.fencing import driver_is_fenced
 from twophase.ids import Attempt
-from twophase.protocol.fencing import driver_is_fenced
 from verification.simulation.decisions import Piece
 
 if TYPE_CHECKING:

@@ -25,17 +25,17 @@ from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from twophase.coordinator.context import JobContext
+from twophase.contract.sink import SinkContext
+from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.coordinator import CheckpointCoordinator
-from twophase.coordinator.savepoint_finish import finish_savepoint
 from twophase.events import Observers
-from twophase.protocol.sink import SinkContext
-from twophase.runtime.lineage_start import LineageStart
-from twophase.runtime.savepoint_restore import Plan as Begins
-from twophase.runtime.savepoint_restore import verified
-from twophase.runtime.savepoints import SavepointMaker
-from twophase.state.savepoint import dispose
-from twophase.state.storage import LocalStorage, ReadOnlyStorage
+from twophase.operations.savepoint.finish import finish_savepoint
+from twophase.operations.savepoint.format import dispose
+from twophase.operations.savepoint.make import SavepointMaker
+from twophase.operations.savepoint.savepoint_restore import Plan as Begins
+from twophase.operations.savepoint.savepoint_restore import verified
+from twophase.spark.job.lineage_start import LineageStart
+from twophase.state.files.storage import LocalStorage, ReadOnlyStorage
 from verification.simulation.driver import (
     JOB,
     SimulatedClock,

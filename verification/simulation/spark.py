@@ -17,7 +17,9 @@ from typing import Any
 import pyarrow as pa
 import pymysql
 
-from twophase.coordinator.pending import PendingCheckpoint
+from twophase.contract.committable import Committable
+from twophase.contract.sink import OpenArrowSink
+from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.errors import (
     CheckpointExpiredError,
     DeclinedError,
@@ -27,11 +29,9 @@ from twophase.errors import (
 from twophase.events import Observer, SinkAcknowledged
 from twophase.failure_reason import CheckpointFailureReason
 from twophase.ids import TransactionId
-from twophase.protocol.committable import Committable
-from twophase.protocol.sink import OpenArrowSink
-from twophase.runtime.writer_task import WriterTask
-from twophase.state.checkpoint import FrozenOffsets
-from twophase.state.entries import Lineage
+from twophase.spark.batch.writer_task import WriterTask
+from twophase.state.checkpoints.checkpoint import FrozenOffsets
+from twophase.state.journal.entries import Lineage
 from verification.simulation.faults import Faults
 from verification.simulation.options import Mishap, Options
 from verification.simulation.scheduler import Process, Scheduler, Task
@@ -322,7 +322,7 @@ class _AcknowledgingJob(_SinkJob):
         self._tell = tell
 
     def acknowledge(self) -> None:
-        """As reported by `twophase.runtime.batch`."""
+        """As reported by `twophase.spark.batch.batch`."""
         super().acknowledge()
         pending, results = self._pending, [self.results[part] for part in sorted(self.results)]
         pieces = [piece for piece in results if piece is not None]

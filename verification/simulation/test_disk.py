@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from twophase.state import storage
-from twophase.state.storage import AlreadyExistsError, LocalStorage, UnclearOutcomeError
+from twophase.state.files import storage
+from twophase.state.files.storage import AlreadyExistsError, LocalStorage, UnclearOutcomeError
 from verification.simulation.disk import Disk, Folder
 from verification.simulation.files import DiskFault, Files
 from verification.simulation.paths import SimulatedPath

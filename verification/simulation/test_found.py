@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from harness.memory_driver import JOB, Driver, completed_of, restoring, visible
+from twophase.contract.sink import SinkHistory
 from twophase.errors import FencedError, RestoreRefusedError
-from twophase.protocol.sink import SinkHistory
-from twophase.state.entries import FenceRecord, Lineage
-from twophase.state.log import JobLog
-from twophase.state.storage import LocalStorage
+from twophase.state.files.storage import LocalStorage
+from twophase.state.journal.entries import FenceRecord, Lineage
+from twophase.state.journal.log import JobLog
 from twophase.testing.memory import MemoryTarget
 
 

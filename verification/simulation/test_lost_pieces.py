@@ -16,9 +16,9 @@ from unittest import mock
 
 import pytest
 
-from twophase.coordinator.commit_loop import CommitLoop
+from twophase.contract.outcome import AlreadyCommitted, Lost
+from twophase.coordinator.commit.commit_loop import CommitLoop
 from twophase.errors import LostCommittableError
-from twophase.protocol.outcome import AlreadyCommitted, Lost
 from twophase.sinks.mysql import committer
 from verification.simulation.options import Options
 from verification.simulation.supervisor import run

@@ -22,7 +22,7 @@ from twophase.errors import (
     TargetChangedError,
     TwoPhaseError,
 )
-from twophase.state.storage import AlreadyExistsError, UnclearOutcomeError
+from twophase.state.files.storage import AlreadyExistsError, UnclearOutcomeError
 from verification.simulation.decisions import FORMAT_ID, Piece
 from verification.simulation.disk import Folder
 from verification.simulation.oracle import Oracle

@@ -15,8 +15,8 @@ from uuid import UUID
 
 from twophase.sinks.mysql.client.identifiers import qualified
 from twophase.sinks.mysql.options import Endpoint
-from twophase.state.checkpoint import FrozenOffsets
-from twophase.state.entries import Lineage
+from twophase.state.checkpoints.checkpoint import FrozenOffsets
+from twophase.state.journal.entries import Lineage
 from verification.simulation.catalogue import Catalogue
 from verification.simulation.client import Line, SimulatedSession
 from verification.simulation.dialects import DIALECTS
@@ -45,25 +45,25 @@ _WITH_FAILPOINTS = (
     "twophase.sinks.mysql.committer",
     "twophase.sinks.mysql.orphans",
     "twophase.sinks.mysql.writer",
-    "twophase.coordinator.adopt",
+    "twophase.operations.repair.adopt",
     "twophase.coordinator.attempt",
-    "twophase.coordinator.checkpoint_completion",
+    "twophase.coordinator.commit.checkpoint_completion",
     "twophase.coordinator.coordinator",
-    "twophase.coordinator.recovery",
-    "twophase.coordinator.recovery_steps",
+    "twophase.coordinator.recovery.recovery",
+    "twophase.coordinator.recovery.recovery_steps",
     "twophase.coordinator.release",
-    "twophase.coordinator.accept_loss",
-    "twophase.coordinator.rewind",
-    "twophase.coordinator.rewrite",
-    "twophase.coordinator.savepoint_finish",
-    "twophase.coordinator.sink_decisions",
-    "twophase.runtime.lineage_start",
-    "twophase.runtime.savepoint_restore",
-    "twophase.runtime.writer_task",
-    "twophase.state.log",
-    "twophase.state.savepoint",
-    "twophase.state.storage",
-    "twophase.state.store",
+    "twophase.operations.repair.accept_loss",
+    "twophase.coordinator.recovery.rewind",
+    "twophase.operations.repair.rewrite",
+    "twophase.operations.savepoint.finish",
+    "twophase.coordinator.commit.sink_decisions",
+    "twophase.spark.job.lineage_start",
+    "twophase.operations.savepoint.savepoint_restore",
+    "twophase.spark.batch.writer_task",
+    "twophase.state.journal.log",
+    "twophase.operations.savepoint.format",
+    "twophase.state.files.storage",
+    "twophase.state.checkpoints.store",
 )
 _PART_BYTES = 400
 """Of a savepoint, so that it has several parts; 16 MiB in the product."""
@@ -182,24 +182,26 @@ class World:
         )
         clock = SimpleNamespace(monotonic=lambda: self.scheduler.now_s, sleep=self.scheduler.sleep)
         replaced: dict[str, Any] = {
-            "twophase.coordinator.commit_queue.threading": SimpleNamespace(
+            "twophase.coordinator.commit.commit_queue.threading": SimpleNamespace(
                 Condition=lambda: Condition(self.scheduler)
             ),
-            "twophase.state.log.threading": SimpleNamespace(RLock=lambda: Lock(self.scheduler)),
-            "twophase.state.storage.os": self.files,
-            "twophase.state.storage.Path": self._path,
-            "twophase.state.storage.secrets": secrets,
-            "twophase.state.log.secrets": secrets,
-            "twophase.state.store._FOLD_AT": self.options.fold_at,
+            "twophase.state.journal.log.threading": SimpleNamespace(
+                RLock=lambda: Lock(self.scheduler)
+            ),
+            "twophase.state.files.storage.os": self.files,
+            "twophase.state.files.storage.Path": self._path,
+            "twophase.state.files.storage.secrets": secrets,
+            "twophase.state.journal.log.secrets": secrets,
+            "twophase.state.checkpoints.store._FOLD_AT": self.options.fold_at,
             (
-                "twophase.coordinator.checkpoint_completion._SUBSUME_SINKS_EVERY"
+                "twophase.coordinator.commit.checkpoint_completion._SUBSUME_SINKS_EVERY"
             ): self.options.subsume_every,
             **self._of_savepoints(),
-            "twophase.runtime.restore.Path": self._path,
-            "twophase.coordinator.adopt.new_lineage_id": self.new_id,
-            "twophase.runtime.restore.new_lineage_id": self.new_id,
-            "twophase.runtime.writer_task.TaskContext": context_of(self.scheduler),
-            "twophase.runtime.writer_task.freeze_gc": lambda: None,
+            "twophase.operations.savepoint.restore.Path": self._path,
+            "twophase.operations.repair.adopt.new_lineage_id": self.new_id,
+            "twophase.operations.savepoint.restore.new_lineage_id": self.new_id,
+            "twophase.spark.batch.writer_task.TaskContext": context_of(self.scheduler),
+            "twophase.spark.batch.writer_task.freeze_gc": lambda: None,
             "twophase.sinks.mysql.metadata_tables.qualified": _qualified,
             "twophase.sinks.mysql.metadata_tables.uuid": SimpleNamespace(uuid4=self.new_id),
             "twophase.sinks.mysql.client.session.Session": self._connect,
@@ -224,16 +226,16 @@ class World:
             disk_usage=lambda _: SimpleNamespace(free=_FREE_BYTES),
         )
         return {
-            "twophase.runtime.abandoned_folders.os": self.files,
-            "twophase.runtime.abandoned_folders.shutil": trees,
-            "twophase.runtime.lineage_start.new_lineage_id": self.new_id,
-            "twophase.runtime.savepoint_restore.new_lineage_id": self.new_id,
-            "twophase.runtime.savepoint_restore.os": self.files,
-            "twophase.runtime.savepoint_restore.shutil": trees,
-            "twophase.runtime.savepoint_restore.sync_file_system": self.files.sync_all,
-            "twophase.runtime.savepoints.Path": self._path,
-            "twophase.runtime.spark_folder.os": self.files,
-            "twophase.state.savepoint.PART_BYTES": _PART_BYTES,
+            "twophase.operations.savepoint.abandoned_folders.os": self.files,
+            "twophase.operations.savepoint.abandoned_folders.shutil": trees,
+            "twophase.spark.job.lineage_start.new_lineage_id": self.new_id,
+            "twophase.operations.savepoint.savepoint_restore.new_lineage_id": self.new_id,
+            "twophase.operations.savepoint.savepoint_restore.os": self.files,
+            "twophase.operations.savepoint.savepoint_restore.shutil": trees,
+            "twophase.operations.savepoint.savepoint_restore.sync_file_system": self.files.sync_all,
+            "twophase.operations.savepoint.make.Path": self._path,
+            "twophase.spark.folder.spark_folder.os": self.files,
+            "twophase.operations.savepoint.format.PART_BYTES": _PART_BYTES,
         }
 
     def _path(self, text: object) -> SimulatedPath:

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from twophase.failpoints import failpoint
+from twophase.internals.failpoints import failpoint
 from twophase.sinks.common.staging.disk import rename_new
 from twophase.sinks.common.staging.manifest import FILE
 from twophase.sinks.common.staging.names import PieceName

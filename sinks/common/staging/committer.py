@@ -28,13 +28,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from twophase.contract.committable import Committable
+from twophase.contract.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
+from twophase.contract.sink import CommitRequest, another_target, predecessor_missing
 from twophase.errors import StopJobError
-from twophase.failpoints import failpoint
-from twophase.protocol.committable import Committable
-from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
-from twophase.protocol.record import DamagedRecordError
-from twophase.protocol.sink import CommitRequest, another_target, predecessor_missing
-from twophase.redaction import shown
+from twophase.internals.failpoints import failpoint
+from twophase.internals.record import DamagedRecordError
+from twophase.internals.redaction import shown
 from twophase.sinks.common.partition_names import Values, folders
 from twophase.sinks.common.staging.aborted import restage
 from twophase.sinks.common.staging.disk import digest, open_folder, rename_new, sync

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from twophase.failpoints import failpoint
+from twophase.internals.failpoints import failpoint
 
 HERE = -100
 """AT_FDCWD: names are relative to the working folder, or absolute."""

@@ -21,7 +21,7 @@ import pyarrow.csv
 import pyarrow.orc
 import pyarrow.parquet
 
-from twophase.redaction import shown
+from twophase.internals.redaction import shown
 from twophase.sinks.common.partition_names import RefusedValueError
 from twophase.sinks.common.staging.disk import NewFile
 

@@ -11,7 +11,7 @@ import pyarrow.orc
 import pyarrow.parquet
 
 from twophase.errors import ConfigError, PreflightError
-from twophase.redaction import shown
+from twophase.internals.redaction import shown
 from twophase.sinks.common.partition_names import escape
 from twophase.sinks.common.staging.formats import Format
 

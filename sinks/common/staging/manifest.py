@@ -15,9 +15,9 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from twophase.contract.committable import Committable
 from twophase.ids import Attempt, Subtask, TransactionId
-from twophase.protocol.committable import Committable
-from twophase.protocol.record import digest, frame, unframe
+from twophase.internals.record import digest, frame, unframe
 from twophase.sinks.common.partition_names import Values
 
 FILE = "manifest"

@@ -22,9 +22,9 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
+from twophase.contract.piece import ATTEMPT, UUID, PieceOwner, TaskPieceName
+from twophase.contract.sink import SinkContext
 from twophase.ids import Attempt, Subtask, TransactionId, check_name
-from twophase.protocol.piece import ATTEMPT, UUID, PieceOwner, TaskPieceName
-from twophase.protocol.sink import SinkContext
 
 _FILE = re.compile(r"(twophase-[0-9a-f]{12}-(.+)-)[0-9a-f]*-(\d{1,10})\.[a-z]+", re.ASCII)
 _MARK = re.compile(rf"({UUID})~(\d{{1,18}})", re.ASCII)

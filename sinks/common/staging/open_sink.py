@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from twophase.contract.committable import Committable
+from twophase.contract.outcome import CommitOutcome
+from twophase.contract.sink import CommitRequest, OpenArrowSink, SinkHistory, WriterFactory
 from twophase.ids import Attempt
-from twophase.protocol.committable import Committable
-from twophase.protocol.outcome import CommitOutcome
-from twophase.protocol.sink import CommitRequest, OpenArrowSink, SinkHistory, WriterFactory
 from twophase.sinks.common.staging import orphans, rewound
 from twophase.sinks.common.staging.committer import Committer
 from twophase.sinks.common.staging.manifest import Manifest

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from twophase.contract.committable import Committable
 from twophase.errors import StopJobError, TargetUnreachableError
-from twophase.failpoints import failpoint
-from twophase.protocol.committable import Committable
-from twophase.protocol.record import DamagedRecordError
-from twophase.redaction import shown
+from twophase.internals.failpoints import failpoint
+from twophase.internals.record import DamagedRecordError
+from twophase.internals.redaction import shown
 from twophase.sinks.common.partition_names import folders
 from twophase.sinks.common.staging.aborted import AbortedPieces, folders_of
 from twophase.sinks.common.staging.disk import sync

@@ -14,7 +14,7 @@ from string import Template
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from twophase.redaction import shown
+from twophase.internals.redaction import shown
 from twophase.sinks.common.partition_names import RefusedValueError, Values
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)

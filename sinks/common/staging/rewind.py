@@ -20,12 +20,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from twophase.contract.fencing import driver_is_fenced
 from twophase.errors import FencedError, RestoreRefusedError, TargetUnreachableError
-from twophase.failpoints import failpoint
 from twophase.ids import Attempt
-from twophase.protocol.fencing import driver_is_fenced
-from twophase.protocol.record import DamagedRecordError
-from twophase.redaction import shown
+from twophase.internals.failpoints import failpoint
+from twophase.internals.record import DamagedRecordError
+from twophase.internals.redaction import shown
 from twophase.sinks.common.partition_names import folders
 from twophase.sinks.common.rewind_point import RewindPoint
 from twophase.sinks.common.staging import rewound

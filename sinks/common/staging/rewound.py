@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from twophase.failpoints import failpoint
+from twophase.internals.failpoints import failpoint
 from twophase.sinks.common.rewind_point import RewindPoint
 from twophase.sinks.common.staging.disk import rename_new, sync
 from twophase.sinks.common.staging.names import PieceName, mark_name, parse_mark

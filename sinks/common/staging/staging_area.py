@@ -23,10 +23,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from twophase.contract.fencing import attempt_is_closed, driver_is_fenced
 from twophase.errors import DeclinedError, StopJobError, TargetChangedError, TargetUnreachableError
 from twophase.ids import Attempt
-from twophase.protocol.fencing import attempt_is_closed, driver_is_fenced
-from twophase.protocol.record import HEAD_BYTES, newer_version
+from twophase.internals.record import HEAD_BYTES, newer_version
 from twophase.sinks.common.staging.disk import rename_new, sync
 from twophase.sinks.common.staging.manifest import FILE, FORMAT
 from twophase.sinks.common.staging.names import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from twophase.redaction import shown
+from twophase.internals.redaction import shown
 from twophase.sinks.common.partition_names import RefusedValueError, Values, folders
 from twophase.sinks.common.staging.formats import Format
 from twophase.sinks.common.staging.partition_time import PartitionTime

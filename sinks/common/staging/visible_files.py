@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from twophase.contract.committable import Committable
 from twophase.errors import StopJobError
-from twophase.protocol.committable import Committable
-from twophase.redaction import shown
+from twophase.internals.redaction import shown
 from twophase.sinks.common.staging.disk import digest, rename_new, sync
 from twophase.sinks.common.staging.manifest import Manifest
 from twophase.sinks.common.staging.names import file_name, file_prefix

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from twophase.contract.committable import Committable
+from twophase.contract.writer import SinkWriter
 from twophase.errors import DeclinedError, RejectedRowsError
-from twophase.failpoints import failpoint
 from twophase.ids import Subtask, TransactionId
-from twophase.protocol.committable import Committable
-from twophase.protocol.writer import SinkWriter
+from twophase.internals.failpoints import failpoint
 from twophase.sinks.common.partition_names import RefusedValueError, Values
 from twophase.sinks.common.staging import formats
 from twophase.sinks.common.staging.disk import NewFile, sync, write_durably

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from twophase.arrow_values import scalar
 from twophase.errors import RejectedRowsError
-from twophase.redaction import shown
+from twophase.internals.arrow_values import scalar
+from twophase.internals.redaction import shown
 from twophase.sinks.mysql.rows.types import ColumnPlan, Encoding
 
 _HEX_PAIRS = np.array(

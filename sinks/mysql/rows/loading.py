@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from twophase.errors import RejectedRowsError
-from twophase.redaction import shown
+from twophase.internals.redaction import shown
 from twophase.sinks.mysql.client.codes import DUPLICATE_ENTRY
 from twophase.sinks.mysql.client.identifiers import quote
 from twophase.sinks.mysql.client.session import Done, Session

@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 
 from twophase.cli.jobfile.job_file import JobFile, load_job_file
 from twophase.cli.jobfile.pipeline import describe
+from twophase.contract.outcome import CommitOutcome
+from twophase.contract.sink import CommitRequest, Sink
 from twophase.errors import ConfigError
-from twophase.protocol.outcome import CommitOutcome
-from twophase.protocol.sink import CommitRequest, Sink
-from twophase.runtime.stream_writer import StreamWriter
+from twophase.spark.job.stream_writer import StreamWriter
 from twophase.testing.folder import FolderSink, FolderTarget, OpenFolderSink
 
 pytestmark = pytest.mark.spark

@@ -13,9 +13,9 @@ import yaml
 
 from twophase.cli.jobfile import sink_types
 from twophase.cli.jobfile.job_file import load_job_file
+from twophase.contract.sink import Sink
 from twophase.errors import ConfigError
-from twophase.protocol.sink import Sink
-from twophase.runtime import sink_entry_points
+from twophase.internals import sink_entry_points
 from twophase.testing.folder import FolderSink
 
 FOLDER = "twophase.testing.folder:FolderSink"

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from tests.sinks.delta.test_records import INTENT, LAYOUT, MANIFEST
+from twophase.contract.outcome import RetryLater
+from twophase.contract.sink import CommitRequest
 from twophase.errors import StopJobError
 from twophase.ids import Attempt
-from twophase.protocol.outcome import RetryLater
-from twophase.protocol.record import digest
-from twophase.protocol.sink import CommitRequest
+from twophase.internals.record import digest
 from twophase.sinks.delta.committer import Committer
 from twophase.sinks.delta.fence import Fence
 from twophase.sinks.delta.names import FOLDER, Owner, PieceName

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.state.conftest import bit_flips, truncations
 from twophase.errors import NewerFormatError
 from twophase.ids import Attempt, TransactionId, new_lineage_id
-from twophase.protocol.record import DamagedRecordError
+from twophase.internals.record import DamagedRecordError
 from twophase.sinks.delta.layout import TableLayout
 from twophase.sinks.delta.records import (
     DataFile,

@@ -34,7 +34,7 @@ from twophase.sinks.delta.table_lock import (
     python_lock,
     table_lock,
 )
-from twophase.startup.java import java, pyspark_jars
+from twophase.spark.startup.java import java, pyspark_jars
 
 HOLDER = """
 import sys

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from harness.staged_sink_harness import FileHarness, Interrupt, orders
-from twophase.failpoints import FailpointError
-from twophase.protocol.committable import Committable
+from twophase.contract.committable import Committable
+from twophase.internals.failpoints import FailpointError
 from twophase.sinks.common.staging import committer
 from twophase.sinks.common.staging.open_sink import OpenStagedSink
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from harness.staged_sink_harness import FileHarness, commit, orders
+from twophase.contract.outcome import Committed, RetryLater
 from twophase.errors import DeclinedError, PreflightError
-from twophase.protocol.outcome import Committed, RetryLater
 
 
 def _remount(folder: Path, how: str) -> None:

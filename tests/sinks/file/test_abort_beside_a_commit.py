@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from harness.staged_sink_harness import FileHarness, commit, final, orders
+from twophase.contract.committable import Committable
+from twophase.contract.outcome import Committed, Lost, RetryLater
 from twophase.errors import StopJobError
-from twophase.protocol.committable import Committable
-from twophase.protocol.outcome import Committed, Lost, RetryLater
 from twophase.sinks.common.staging import committer, disk, orphans
 from twophase.sinks.common.staging.aborted import AbortedPieces
 from twophase.sinks.common.staging.names import PieceName

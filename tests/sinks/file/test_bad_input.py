@@ -14,9 +14,9 @@ import pyarrow.parquet
 import pytest
 
 from harness.staged_sink_harness import FileHarness, commit, orders
+from twophase.contract.sink import SinkContext
 from twophase.errors import ConfigError, DeclinedError, PreflightError
 from twophase.ids import Subtask
-from twophase.protocol.sink import SinkContext
 from twophase.sinks.common.staging.open_sink import OpenStagedSink
 from twophase.sinks.file.sink import FileSink
 from twophase.testing.harness import SinkHarness, transaction_id

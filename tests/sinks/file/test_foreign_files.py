@@ -15,6 +15,9 @@ import pytest
 
 from harness.selection import representatives
 from harness.staged_sink_harness import FileHarness, Interrupt, commit, final, orders
+from twophase.contract.committable import Committable
+from twophase.contract.outcome import AlreadyCommitted, Committed, Lost, RetryLater
+from twophase.contract.sink import CommitRequest
 from twophase.errors import (
     FencedError,
     NewerFormatError,
@@ -22,12 +25,9 @@ from twophase.errors import (
     StopJobError,
     TargetChangedError,
 )
-from twophase.failpoints import FailpointError
 from twophase.ids import Attempt, Subtask
-from twophase.protocol.committable import Committable
-from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost, RetryLater
-from twophase.protocol.record import DamagedRecordError
-from twophase.protocol.sink import CommitRequest
+from twophase.internals.failpoints import FailpointError
+from twophase.internals.record import DamagedRecordError
 from twophase.sinks.common.staging import committer, disk
 from twophase.sinks.common.staging.disk import rename_new
 from twophase.sinks.common.staging.manifest import Manifest

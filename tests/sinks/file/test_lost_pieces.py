@@ -13,12 +13,12 @@ import pytest
 from harness.rights import permissions_checked
 from harness.selection import representatives
 from harness.staged_sink_harness import FileHarness, Interrupt, commit, final, orders
+from twophase.contract.committable import Committable
+from twophase.contract.outcome import AlreadyCommitted, Committed, Lost, RetryLater
+from twophase.contract.sink import CommitRequest, Predecessor
 from twophase.errors import StopJobError, TargetChangedError
-from twophase.failpoints import FailpointError
 from twophase.ids import Attempt
-from twophase.protocol.committable import Committable
-from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost, RetryLater
-from twophase.protocol.sink import CommitRequest, Predecessor
+from twophase.internals.failpoints import FailpointError
 from twophase.sinks.common.staging import committer, visible_files
 from twophase.sinks.common.staging.disk import rename_new
 from twophase.sinks.common.staging.manifest import Manifest

@@ -12,11 +12,11 @@ import pytest
 
 from harness.staged_sink_harness import FileHarness, commit, orders
 from tests.state.conftest import snapshot
+from twophase.contract.committable import Committable
+from twophase.contract.outcome import Lost
 from twophase.errors import NewerFormatError
 from twophase.ids import Attempt
-from twophase.protocol.committable import Committable
-from twophase.protocol.outcome import Lost
-from twophase.protocol.record import digest
+from twophase.internals.record import digest
 from twophase.sinks.common.staging.open_sink import OpenStagedSink
 from twophase.sinks.hive.pending import PendingPartitions
 from twophase.testing.harness import LINEAGE

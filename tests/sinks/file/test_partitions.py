@@ -15,9 +15,9 @@ import pytest
 
 from harness.hostile_values import READABLE, REFUSED, VALUES
 from harness.staged_sink_harness import FileHarness, commit
+from twophase.contract.outcome import Committed
 from twophase.errors import RejectedRowsError
 from twophase.ids import Subtask
-from twophase.protocol.outcome import Committed
 from twophase.sinks.common.partition_names import (
     MAX_NAME_BYTES,
     NULL_NAME,

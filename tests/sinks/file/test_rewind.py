@@ -12,11 +12,11 @@ import pytest
 from harness.rights import permissions_checked
 from harness.savepoint_world import killed
 from harness.staged_sink_harness import FileHarness, commit, orders
+from twophase.contract.outcome import Committed, Lost
+from twophase.contract.sink import CanRewind, CommitRequest, Predecessor
 from twophase.errors import FencedError, NewerFormatError, RestoreRefusedError, StopJobError
 from twophase.ids import Attempt, Subtask
-from twophase.protocol.outcome import Committed, Lost
-from twophase.protocol.record import frame
-from twophase.protocol.sink import CanRewind, CommitRequest, Predecessor
+from twophase.internals.record import frame
 from twophase.sinks.common.staging import disk, rewound
 from twophase.sinks.common.staging.manifest import FILE
 from twophase.sinks.common.staging.names import file_name

@@ -10,8 +10,8 @@ import pytest
 
 from harness.rights import permissions_checked
 from harness.staged_sink_harness import FileHarness, final
+from twophase.contract.committable import Committable
 from twophase.errors import StopJobError
-from twophase.protocol.committable import Committable
 from twophase.sinks.common.staging.open_sink import OpenStagedSink
 
 pytestmark = pytest.mark.part("files")

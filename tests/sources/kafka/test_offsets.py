@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twophase.contract.source_entry_points import first_line
 from twophase.errors import (
     CorruptRecordError,
     NewerFormatError,
     OffsetMismatchError,
     TopicRecreatedError,
 )
-from twophase.runtime.source_entry_points import first_line
 from twophase.sources.kafka.offsets import (
     Limits,
     LogEnd,

@@ -31,9 +31,9 @@ from twophase.sources.kafka.block import Block
 from twophase.sources.kafka.offsets import OffsetRange
 from twophase.sources.kafka.range_digest import RangeDigest, settle
 from twophase.sources.kafka.reader import KafkaPartition
-from twophase.state import replay_guard
-from twophase.state.entries import Decision
-from twophase.state.replay_guard import ReplayGuard
+from twophase.state.checkpoints import replay_guard
+from twophase.state.checkpoints.replay_guard import ReplayGuard
+from twophase.state.journal.entries import Decision
 
 ITEM = OffsetRange("kafka", "t", "id-1", 0, 10, 110, 3)
 OFFSETS = range(10, 110)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.sources.kafka.memory_cluster import Log, MemoryCluster
+from twophase.contract.source import SourceLeg
 from twophase.errors import ConfigError, PartitionVanishedError, TopicRecreatedError
-from twophase.protocol.source import SourceLeg
 from twophase.sources.kafka import KafkaSource, cluster
 from twophase.sources.kafka.engines import close_clusters, planner_of
 from twophase.sources.kafka.offsets import Limits, SourceOffset

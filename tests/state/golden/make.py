@@ -42,25 +42,29 @@ from typing import Any
 
 import pyarrow as pa
 
-from twophase.config import JobOptions
-from twophase.coordinator.clock import SystemClock
+from twophase.contract.committable import Committable
+from twophase.contract.listener import InitializationContext, SnapshotContext
+from twophase.contract.sink import CommitRequest, SinkContext
+from twophase.contract.source import SourceLeg
 from twophase.ids import Attempt, Subtask, TransactionId
-from twophase.protocol.committable import Committable
-from twophase.protocol.listener import InitializationContext, SnapshotContext
-from twophase.protocol.sink import CommitRequest, SinkContext
-from twophase.protocol.source import SourceLeg
-from twophase.runtime.operator_states import OperatorStates
-from twophase.runtime.savepoints import SavepointMaker
+from twophase.internals.clock import SystemClock
+from twophase.operations.savepoint import manifest as savepoint_manifest
+from twophase.operations.savepoint.format import KINDS, MANIFEST
+from twophase.operations.savepoint.make import SavepointMaker
+from twophase.options.job_options import JobOptions
 from twophase.sinks.delta.layout import TableLayout
 from twophase.sinks.delta.records import Intent, Manifest, encode_intent, encode_manifest
 from twophase.sinks.file.sink import FileSink
 from twophase.sinks.hive.pending import PendingPartitions
 from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
 from twophase.sources.kafka.range_digest import RangeDigest
-from twophase.state import codec
-from twophase.state import manifest as savepoint_manifest
-from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
-from twophase.state.entries import (
+from twophase.spark.plan.operator_states import OperatorStates
+from twophase.state.checkpoints.checkpoint import CompletedCheckpoint, FrozenOffsets
+from twophase.state.checkpoints.store import CompletedCheckpointStore
+from twophase.state.files import codec
+from twophase.state.files.json_values import to_json
+from twophase.state.files.storage import LocalStorage
+from twophase.state.journal.entries import (
     AcceptedLoss,
     Adoption,
     CommittedRecord,
@@ -74,12 +78,8 @@ from twophase.state.entries import (
     Rewrite,
     SinkDecision,
 )
-from twophase.state.json_values import to_json
-from twophase.state.log import JobLog
-from twophase.state.savepoint import KINDS, MANIFEST
-from twophase.state.stats import CheckpointStats, DeclinedAttempt
-from twophase.state.storage import LocalStorage
-from twophase.state.store import CompletedCheckpointStore
+from twophase.state.journal.log import JobLog
+from twophase.state.journal.stats import CheckpointStats, DeclinedAttempt
 
 JOB = "orders"
 A, B, C = (f"{letter * 8}-0000-4000-8000-000000000000" for letter in "abc")

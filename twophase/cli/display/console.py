@@ -12,7 +12,7 @@ from rich.text import Text
 
 from twophase.cli.display.text import clean
 from twophase.errors import carried
-from twophase.redaction import REDACTED, is_redacting, printable
+from twophase.internals.redaction import REDACTED, is_redacting, printable
 
 INTERRUPT_CHARS = len("^C") + 1
 """The columns that a terminal's echo of Ctrl-C takes, and the one after it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from twophase.protocol.sink import Sink
+from twophase.contract.sink import Sink
 
 
 def check_connections(sinks: Mapping[str, Sink]) -> None:

@@ -22,11 +22,12 @@ from typing import Any, TypeVar
 from pydantic import Field
 
 from twophase.cli.jobfile.yaml_file import read_yaml
-from twophase.config import JobOptions, Options
 from twophase.errors import ConfigError
-from twophase.flink_keys import with_our_keys
 from twophase.ids import check_name
-from twophase.runtime.trigger import check_trigger
+from twophase.options.flink_keys import with_our_keys
+from twophase.options.job_options import JobOptions
+from twophase.options.parsing import Options
+from twophase.options.trigger import check_trigger
 
 _DEFAULT_VIEW = "source"
 P = TypeVar("P", bound=Options)

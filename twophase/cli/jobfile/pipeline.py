@@ -11,10 +11,10 @@ from pyspark.errors import PySparkException
 
 from twophase.cli.display.text import clean
 from twophase.cli.jobfile.job_file import JobFile, SourceSection
+from twophase.contract.sink import Sink
 from twophase.errors import ConfigError, carried
-from twophase.protocol.sink import Sink
-from twophase.runtime.registration import register_formats
-from twophase.runtime.stream_writer import StreamWriter, write_stream
+from twophase.spark.job.stream_writer import StreamWriter, write_stream
+from twophase.spark.plugin.registration import register_formats
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

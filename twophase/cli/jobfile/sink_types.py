@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from twophase.cli.jobfile.job_file import JobFile, SinkSection
+from twophase.contract.sink import ArrowSink, Sink
 from twophase.errors import ConfigError
-from twophase.protocol.sink import ArrowSink, Sink
-from twophase.runtime.sink_entry_points import load_sink, make_sink
+from twophase.internals.sink_entry_points import load_sink, make_sink
 
 
 def make_sinks(job: JobFile) -> Mapping[str, Sink]:

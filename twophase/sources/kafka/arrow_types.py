@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from twophase.errors import ConfigError
-from twophase.redaction import shown
+from twophase.internals.redaction import shown
 from twophase.sources.kafka.offsets import WHERE
 
 

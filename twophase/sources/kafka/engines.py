@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from twophase.errors import PreflightError
+from twophase.internals.workers import freeze_gc
 from twophase.sources.kafka.block import Block, Wanted
 from twophase.sources.kafka.offsets import OffsetRange
 from twophase.sources.kafka.options import FetchEngine, KafkaOptions
-from twophase.workers import freeze_gc
 
 if TYPE_CHECKING:
     from twophase.sources.kafka.cluster import Cluster

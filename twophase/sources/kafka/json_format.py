@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from twophase.errors import BadRecordError, ConfigError
-from twophase.redaction import shown
+from twophase.internals.redaction import shown
 from twophase.sources.kafka import raw_format
 from twophase.sources.kafka.arrow_types import UnfitError, convert, has_decimals, read_type
 from twophase.sources.kafka.block import Block, Wanted

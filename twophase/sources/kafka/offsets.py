@@ -28,7 +28,7 @@ from twophase.errors import (
     OffsetMismatchError,
     TopicRecreatedError,
 )
-from twophase.protocol.record import newer_format
+from twophase.internals.record import newer_format
 
 VERSION = 1
 FORMAT = "twophase-kafka"

@@ -15,9 +15,9 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field
 
-from twophase.config import Duration, Options
 from twophase.errors import ConfigError
 from twophase.ids import check_name
+from twophase.options.parsing import Duration, Options
 from twophase.sources.kafka.offsets import WHERE
 from twophase.sources.kafka.starting import (
     Committed,

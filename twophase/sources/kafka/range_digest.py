@@ -1,6 +1,7 @@
 """The digest of the records of one range: a replay of others fails (H35).
 
-Where it is kept and when it is compared is the matter of the guard (`twophase.state.replay_guard`).
+Where it is kept and when it is compared is the matter of the guard
+(`twophase.state.checkpoints.replay_guard`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import asdict, dataclass
 from twophase.errors import RangeChangedError
 from twophase.sources.kafka.block import Block
 from twophase.sources.kafka.offsets import OffsetRange
-from twophase.state.replay_guard import ReplayGuard
+from twophase.state.checkpoints.replay_guard import ReplayGuard
 
 
 @dataclass

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from twophase.arrow_values import binaries, booleans, integers, scalar, texts
 from twophase.errors import ConfigError
+from twophase.internals.arrow_values import binaries, booleans, integers, scalar, texts
 from twophase.sources.kafka.block import Block, Wanted
 from twophase.sources.kafka.offsets import WHERE, OffsetRange
 

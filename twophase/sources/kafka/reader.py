@@ -23,14 +23,14 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from twophase.errors import SourceLossError
+from twophase.internals.workers import freeze_gc
 from twophase.sources.kafka.engines import cluster_of, planner_of, read_range
 from twophase.sources.kafka.json_format import JsonDecoder
 from twophase.sources.kafka.offsets import Limits, OffsetRange, SourceOffset, ranges
 from twophase.sources.kafka.options import KafkaOptions, ValueFormat
 from twophase.sources.kafka.range_digest import RangeDigest, settle
 from twophase.sources.kafka.raw_format import RawDecoder
-from twophase.state.replay_guard import ReplayGuard
-from twophase.workers import freeze_gc
+from twophase.state.checkpoints.replay_guard import ReplayGuard
 
 if TYPE_CHECKING:
     from twophase.sources.kafka.planner import OffsetPlanner

@@ -8,9 +8,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from twophase.contract.source import RereadsRanges, SourceLeg, option
 from twophase.errors import CorruptRecordError, NewerFormatError
-from twophase.protocol.operator_state import Redistribution
-from twophase.protocol.source import RereadsRanges, SourceLeg, option
+from twophase.functions.operator_state import Redistribution
 from twophase.sources.kafka.data_source import KafkaDataSource
 from twophase.sources.kafka.engines import check_range, planner_of
 from twophase.sources.kafka.group import GroupOffsets

@@ -9,11 +9,11 @@ from contextlib import suppress
 import pyarrow as pa
 import pytest
 
+from twophase.contract.outcome import Committed
+from twophase.contract.sink import OpenArrowSink, OpenSink
+from twophase.contract.writer import SinkWriter
 from twophase.errors import FencedError, TwoPhaseError
 from twophase.ids import Attempt, Subtask
-from twophase.protocol.outcome import Committed
-from twophase.protocol.sink import OpenArrowSink, OpenSink
-from twophase.protocol.writer import SinkWriter
 from twophase.testing.contract.base import CLOSED
 from twophase.testing.contract.sink import SinkContract
 from twophase.testing.contract.stepping import LINES_AT_MOST, Lines, spread

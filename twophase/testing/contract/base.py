@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 import pytest
 
+from twophase.contract.committable import Committable
+from twophase.contract.outcome import CommitOutcome, RetryLater
+from twophase.contract.sink import CommitRequest, OpenSink, Predecessor, SinkContext
 from twophase.errors import DeclinedError, FencedError
 from twophase.ids import Subtask, TransactionId
-from twophase.protocol.committable import Committable
-from twophase.protocol.outcome import CommitOutcome, RetryLater
-from twophase.protocol.sink import CommitRequest, OpenSink, Predecessor, SinkContext
 from twophase.testing.harness import FIRST, JOB, LINEAGE, SINK, SinkHarness, transaction_id
 
 CLOSED = (FencedError, DeclinedError)

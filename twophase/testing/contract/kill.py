@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from twophase.protocol.sink import ArrowSink
+from twophase.contract.sink import ArrowSink
 from twophase.testing.contract.base import ContractBase
 from twophase.testing.contract.kill_driver import FIRST_CHECKPOINT, Doom, Job, drive
 from twophase.testing.contract.stepping import LINES_AT_MOST, spread

@@ -25,20 +25,20 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from twophase.config import JobOptions
-from twophase.coordinator.checkpoint_completion import _SUBSUME_SINKS_EVERY
-from twophase.coordinator.clock import SystemClock
-from twophase.coordinator.context import JobContext
+from twophase.contract.committable import Committable
+from twophase.contract.sink import ArrowSink, CanRewind, OpenArrowSink, SinkContext, WriterFactory
+from twophase.coordinator.commit.checkpoint_completion import _SUBSUME_SINKS_EVERY
+from twophase.coordinator.commit.context import JobContext
+from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.coordinator.coordinator import CheckpointCoordinator
-from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import DeclinedError
 from twophase.events import Observers
-from twophase.failpoints import arm, failpoint
 from twophase.ids import Attempt, Subtask, TransactionId
-from twophase.protocol.committable import Committable
-from twophase.protocol.sink import ArrowSink, CanRewind, OpenArrowSink, SinkContext, WriterFactory
-from twophase.state.checkpoint import FrozenOffsets
-from twophase.state.storage import LocalStorage
+from twophase.internals.clock import SystemClock
+from twophase.internals.failpoints import arm, failpoint
+from twophase.options.job_options import JobOptions
+from twophase.state.checkpoints.checkpoint import FrozenOffsets
+from twophase.state.files.storage import LocalStorage
 from twophase.testing.contract.stepping import Lines
 from twophase.testing.harness import JOB, SINK, write_piece
 from twophase.testing.plain_driver import be_the_driver, begin_lineage, run_batch
@@ -52,7 +52,7 @@ class Doom:
     """The faults of one driver.
 
     Attributes:
-        failpoints: as `twophase.failpoints` reads them.
+        failpoints: as `twophase.internals.failpoints` reads them.
         method: a method of the sink; the driver is killed before one of its lines.
         line: the number of that line; 0 counts them and kills nobody.
         declines: the first attempt is declined after its pieces were pre-committed.

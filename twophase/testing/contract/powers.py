@@ -17,11 +17,9 @@ from typing import ClassVar
 
 import pytest
 
-from twophase.errors import FencedError, RestoreRefusedError
-from twophase.ids import Attempt, Subtask
-from twophase.protocol.committable import Committable
-from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost
-from twophase.protocol.sink import (
+from twophase.contract.committable import Committable
+from twophase.contract.outcome import AlreadyCommitted, Committed, Lost
+from twophase.contract.sink import (
     ArrowSink,
     CanRewind,
     NamesPieces,
@@ -30,6 +28,8 @@ from twophase.protocol.sink import (
     Predecessor,
     TellsUnfinished,
 )
+from twophase.errors import FencedError, RestoreRefusedError
+from twophase.ids import Attempt, Subtask
 from twophase.testing.contract.base import ContractBase
 from twophase.testing.contract.kill import run_driver
 from twophase.testing.contract.kill_driver import Rewind, pre_commit, rewind

@@ -5,7 +5,7 @@
         def harness(self, mysql) -> MySqlHarness:
             return MySqlHarness(mysql)
 
-The suite follows the order in which the coordinator calls a sink (`twophase.protocol.sink`): pieces
+The suite follows the order in which the coordinator calls a sink (`twophase.contract.sink`): pieces
 in doubt are committed or aborted before the fence is raised. One class a subject; the optional
 powers have suites of their own, in `powers`.
 """
@@ -21,11 +21,9 @@ from contextlib import suppress
 import pyarrow as pa
 import pytest
 
-from twophase.errors import FencedError, StopJobError, TargetChangedError
-from twophase.ids import Attempt, Subtask
-from twophase.protocol.committable import Committable
-from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost
-from twophase.protocol.sink import (
+from twophase.contract.committable import Committable
+from twophase.contract.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost
+from twophase.contract.sink import (
     CanRewind,
     NamesPieces,
     OpenSink,
@@ -34,6 +32,8 @@ from twophase.protocol.sink import (
     SinkHistory,
     TellsUnfinished,
 )
+from twophase.errors import FencedError, StopJobError, TargetChangedError
+from twophase.ids import Attempt, Subtask
 from twophase.testing.contract.base import CLOSED, ContractBase
 from twophase.testing.harness import (
     FIRST,

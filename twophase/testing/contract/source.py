@@ -20,9 +20,9 @@ from typing import Any
 
 import pytest
 
+from twophase.contract.source import RereadsRanges, Source, SourceLeg
 from twophase.errors import SourceLossError
-from twophase.protocol.operator_state import Redistribution
-from twophase.protocol.source import RereadsRanges, Source, SourceLeg
+from twophase.functions.operator_state import Redistribution
 
 FOREIGN_LINES = (
     "",

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from twophase.errors import TwoPhaseError
-from twophase.startup.cache import CACHE_VARIABLE, cache_root
+from twophase.spark.startup.cache import CACHE_VARIABLE, cache_root
 from twophase.testing.services import up as servers
 from twophase.testing.services.delta import fetch_delta
 from twophase.testing.services.kafka_program import fetch_kafka

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from twophase.errors import ServiceError
-from twophase.startup.cache import cached
-from twophase.startup.progress import Progress, show_progress
+from twophase.spark.startup.cache import cached
+from twophase.spark.startup.progress import Progress, show_progress
 
 _MISSING_LIBRARY = re.compile(r"^\s*(\S+) => not found", re.MULTILINE)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from twophase.startup.cache import cache_root, cached
-from twophase.startup.progress import show_progress
+from twophase.spark.startup.cache import cache_root, cached
+from twophase.spark.startup.progress import show_progress
 from twophase.testing.services.maven import fetch_jars
 from twophase.testing.services.pins import DELTA_COORDINATES, DELTA_PINS, DELTA_VERSION
 

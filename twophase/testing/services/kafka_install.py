@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from twophase.errors import ServiceError
-from twophase.startup.cache import cached
-from twophase.startup.java import java
-from twophase.startup.progress import show_progress
+from twophase.spark.startup.cache import cached
+from twophase.spark.startup.java import java
+from twophase.spark.startup.progress import show_progress
 from twophase.testing.services.maven import fetch_jars
 from twophase.testing.services.pins import KAFKA_COORDINATES, KAFKA_PINS, KAFKA_VERSION
 from twophase.testing.services.ports import LOOPBACK

@@ -11,9 +11,9 @@ from kafka import KafkaAdminClient
 from typing_extensions import override
 
 from twophase.errors import ServiceError
-from twophase.startup.cache import cached
-from twophase.startup.java import java
-from twophase.startup.progress import show_progress
+from twophase.spark.startup.cache import cached
+from twophase.spark.startup.java import java
+from twophase.spark.startup.progress import show_progress
 from twophase.testing.services.kafka_install import (
     HOME,
     java_command,

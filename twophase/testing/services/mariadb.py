@@ -12,8 +12,8 @@ from pathlib import Path
 from typing_extensions import override
 
 from twophase.errors import ServiceError
-from twophase.startup.cache import cached
-from twophase.startup.progress import show_progress
+from twophase.spark.startup.cache import cached
+from twophase.spark.startup.progress import show_progress
 from twophase.testing.services.access import USER
 from twophase.testing.services.debian import library_path, unpack_packages, with_dependencies
 from twophase.testing.services.pins import MARIADB_SERIES

@@ -13,8 +13,8 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from twophase.errors import ServiceError
-from twophase.startup.java import java, pyspark_jars
-from twophase.startup.progress import Progress
+from twophase.spark.startup.java import java, pyspark_jars
+from twophase.spark.startup.progress import Progress
 
 SETTINGS_VARIABLE = "TWOPHASE_IVY_SETTINGS"
 _PATTERN = "[artifact]-[revision](-[classifier]).[ext]"

@@ -14,8 +14,8 @@ import zipfile
 from pathlib import Path
 
 from twophase.errors import ServiceError
-from twophase.startup.cache import cached
-from twophase.startup.progress import show_progress
+from twophase.spark.startup.cache import cached
+from twophase.spark.startup.progress import show_progress
 from twophase.testing.services.debian import with_libraries
 from twophase.testing.services.maven import fetch_jars
 from twophase.testing.services.pins import MYSQL_COORDINATES, MYSQL_PINS, MYSQL_VERSION

@@ -1,0 +1,229 @@
+"""Keyed state under Flink's names, on a handle that keeps Spark's tuples in this process."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pyspark.sql.types import ArrayType, LongType, StructField, StructType
+
+from twophase.errors import ConfigError
+from twophase.functions.keyed_state import (
+    aggregating_state,
+    list_state,
+    map_state,
+    reducing_state,
+    value_state,
+)
+
+
+class Value:
+    """Spark's value, list and map state, for one key."""
+
+    def __init__(self) -> None:
+        self.found: Any = None
+        self.listed: list[tuple[Any, ...]] = []
+        self.mapped: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+
+    def get(self) -> Any:
+        return self.found
+
+    def update(self, value: tuple[Any, ...]) -> None:
+        assert isinstance(value, tuple)
+        self.found = value
+
+    def clear(self) -> None:
+        self.__init__()  # type: ignore[misc]
+
+
+class Listed(Value):
+    def get(self) -> Iterator[tuple[Any, ...]]:
+        return iter(self.listed)
+
+    def put(self, values: list[tuple[Any, ...]]) -> None:
+        assert values
+        self.listed = [*values]
+
+    def appendValue(self, value: tuple[Any, ...]) -> None:
+        self.listed.append(value)
+
+    def appendList(self, values: list[tuple[Any, ...]]) -> None:
+        assert values
+        self.listed += values
+
+
+class Mapped(Value):
+    def exists(self) -> bool:
+        return bool(self.mapped)
+
+    def getValue(self, key: tuple[Any, ...]) -> Any:
+        return self.mapped.get(key)
+
+    def containsKey(self, key: tuple[Any, ...]) -> bool:
+        return key in self.mapped
+
+    def updateValue(self, key: tuple[Any, ...], value: tuple[Any, ...]) -> None:
+        self.mapped[key] = value
+
+    def removeKey(self, key: tuple[Any, ...]) -> None:
+        self.mapped.pop(key, None)
+
+    def iterator(self) -> Any:
+        return iter(self.mapped.items())
+
+    def keys(self) -> Any:
+        return iter(self.mapped)
+
+    def values(self) -> Any:
+        return iter(self.mapped.values())
+
+
+class Handle:
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, ...]] = []
+
+    def getValueState(self, *asked: Any) -> Value:
+        self.asked.append(asked)
+        return Value()
+
+    def getListState(self, *asked: Any) -> Listed:
+        self.asked.append(asked)
+        return Listed()
+
+    def getMapState(self, *asked: Any) -> Mapped:
+        self.asked.append(asked)
+        return Mapped()
+
+
+@pytest.fixture
+def handle() -> Any:
+    return Handle()
+
+
+def test_a_value_of_one_type_is_plain_and_of_columns_a_tuple(handle: Any) -> None:
+    plain, columns = value_state(handle, "a", "long"), value_state(handle, "b", "n long, s string")
+    assert plain.value() is None
+    plain.update(7)
+    columns.update((7, "x"))
+    assert (plain.value(), columns.value()) == (7, (7, "x"))
+    plain.clear()
+    assert plain.value() is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "asked"),
+    [
+        ("long", "value long"),
+        (" decimal(10, 2) ", "value decimal(10, 2)"),
+        ("array<struct<a: long, b: string>>", "value array<struct<a: long, b: string>>"),
+        ("count long", "count long"),
+        ("a long, b map<string, long>", "a long, b map<string, long>"),
+        ("a: long", "a: long"),
+        ("`a b` long", "`a b` long"),
+        (LongType(), StructType([StructField("value", LongType())])),
+        (ArrayType(LongType()), StructType([StructField("value", ArrayType(LongType()))])),
+        (StructType([StructField("n", LongType())]), StructType([StructField("n", LongType())])),
+    ],
+)
+def test_a_schema_is_a_type_or_columns(handle: Any, schema: Any, asked: Any) -> None:
+    value_state(handle, "a", schema)
+    assert handle.asked == [("a", asked, None)]
+
+
+def test_a_list_is_added_to_and_replaced(handle: Any) -> None:
+    state = list_state(handle, "a", "long")
+    state.add(1)
+    state.add_all(number for number in (2, 3))
+    state.add_all([])
+    assert [*state.get()] == [1, 2, 3]
+    state.update([4])
+    assert [*state.get()] == [4]
+    state.update([])
+    assert [*state.get()] == []
+
+
+def test_a_map_has_entries(handle: Any) -> None:
+    state = map_state(handle, "a", "string", "n long, s string")
+    assert state.is_empty()
+    state.put("x", (1, "one"))
+    state.put_all([("y", (2, "two")), ("z", (3, "three"))])
+    state.remove("z")
+    assert (state.get("x"), state.get("z")) == ((1, "one"), None)
+    assert (state.contains("y"), state.contains("z"), state.is_empty()) == (True, False, False)
+    assert [*state.keys()] == ["x", "y"]
+    assert [*state.values()] == [(1, "one"), (2, "two")]
+    assert [*state.items()] == [("x", (1, "one")), ("y", (2, "two"))]
+    state.clear()
+    assert state.is_empty()
+
+
+def test_values_are_reduced_to_one_also_by_a_value_that_is_false(handle: Any) -> None:
+    state = reducing_state(handle, "a", "long", operator.add)
+    assert state.get() is None
+    for number in (0, 5, -5, 2):
+        state.add(number)
+    assert state.get() == 2
+    state.clear()
+    assert state.get() is None
+
+
+class Mean:
+    def create_accumulator(self) -> tuple[int, int]:
+        return 0, 0
+
+    def add(self, value: int, accumulator: tuple[int, int]) -> tuple[int, int]:
+        count, total = accumulator
+        return count + 1, total + value
+
+    def get_result(self, accumulator: tuple[int, int]) -> float:
+        count, total = accumulator
+        return total / count
+
+
+def test_values_are_aggregated_by_an_accumulator(handle: Any) -> None:
+    state = aggregating_state(handle, "a", "count long, total long", Mean())
+    assert state.get() is None
+    for number in (1, 2, 6):
+        state.add(number)
+    assert state.get() == 3.0
+    state.clear()
+    assert state.get() is None
+
+
+@pytest.mark.parametrize(
+    ("ttl", "ttl_ms"),
+    [("10 min", 600_000), (1.5, 1500), (2, 2000), (timedelta(hours=1), 3_600_000), ("1 ms", 1)],
+)
+def test_a_ttl_is_a_duration(handle: Any, ttl: Any, ttl_ms: int) -> None:
+    value_state(handle, "a", "long", ttl=ttl)
+    map_state(handle, "b", "long", "long", ttl=ttl)
+    assert handle.asked == [
+        ("a", "value long", ttl_ms),
+        ("b", "value long", "value long", ttl_ms),
+    ]
+
+
+@pytest.mark.parametrize("ttl", [0, -1, "soon", True, "0 s", timedelta(0), float("nan"), "0.1 ms"])
+def test_a_ttl_that_is_none_is_refused_by_name(handle: Any, ttl: Any) -> None:
+    with pytest.raises(ConfigError, match="state 'a' cannot have the ttl"):
+        list_state(handle, "a", "long", ttl=ttl)
+
+
+def test_two_states_of_one_name_are_refused_within_a_processor(handle: Any) -> None:
+    value_state(handle, "a", "long")
+    for declare in (value_state, list_state):
+        with pytest.raises(ConfigError, match="two states named 'a'"):
+            declare(handle, "a", "long")
+    with pytest.raises(ConfigError, match="two states named 'a'"):
+        reducing_state(handle, "a", "long", operator.add)
+    other: Any = Handle()
+    value_state(other, "a", "long")
+
+
+@pytest.mark.parametrize("name", ["", "$timers"])
+def test_a_name_of_spark_s_is_refused(handle: Any, name: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be named"):
+        value_state(handle, name, "long")

@@ -1,0 +1,180 @@
+"""Flink's keys: accepted for ours, older names with a warning, and refused with what to do where
+they mean nothing here.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from twophase.cli.jobfile.job_file import load_job_file
+from twophase.errors import ConfigError
+from twophase.options.flink_keys import INSTEAD, KEYS, FlinkKey
+from twophase.options.job_options import JobOptions
+
+LOCATION = {"checkpointLocation": "/chk/orders"}
+# For each option, a value as Flink has it, and what it is here.
+VALUES: dict[str, tuple[Any, Any]] = {
+    "checkpointLocation": ("file:///chk/flink", "file:///chk/flink"),
+    "checkpoint.interval": ("10 min", 600.0),
+    "checkpoint.mode": ("EXACTLY_ONCE", "exactly_once"),
+    "checkpoint.timeout": ("30s", 30.0),
+    "checkpoint.max_concurrent": ("2", 2),
+    "checkpoint.min_pause": ("500 ms", 0.5),
+    "checkpoint.tolerable_failures": ("3", 3),
+    "checkpoint.num_retained": ("4", 4),
+    "state.backend": ("HASHMAP", "hashmap"),
+    "state.backend.incremental": ("true", True),
+    "checkpoint.memory_threshold": ("64kb", 65_536),
+    "checkpoint.externalized_retention": ("DELETE_ON_CANCELLATION", "delete_on_cancellation"),
+    "restart.strategy": ("fixed-delay", "fixed"),
+    "restart.attempts": ("5", 5),
+    "restart.delay": ("2 m", 120.0),
+    "restart.delay_max": ("1 d", 86_400.0),
+    "restart.window": ("1 h", 3600.0),
+    "restore.path": ("/chk/orders/chk/a-1-1.1", "/chk/orders/chk/a-1-1.1"),
+    "restore.allow_non_restored_state": ("true", True),
+    "restore.claim_mode": ("CLAIM", "claim"),
+    "savepoint.dir": ("file:///savepoints", "file:///savepoints"),
+}
+NAMES = [(name, key) for key in KEYS for name in (key.name, *key.deprecated)]
+
+
+def parse(**options: Any) -> JobOptions:
+    return JobOptions.parse({**LOCATION, **options}, "job 'orders'")
+
+
+def refuses(**options: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        parse(**options)
+    return str(caught.value)
+
+
+def field_of(options: JobOptions, key: str) -> Any:
+    name = next(name for name, field in JobOptions.model_fields.items() if field.alias == key)
+    return getattr(options, name)
+
+
+@pytest.mark.parametrize(("name", "key"), NAMES, ids=[name for name, _ in NAMES])
+def test_a_key_of_flinks_sets_the_option_that_it_is_an_alias_of(name: str, key: FlinkKey) -> None:
+    given, expected = VALUES[key.ours]
+    strategy = {"restart.strategy": key.strategy} if key.strategy else {}
+    location = {} if key.ours == "checkpointLocation" else LOCATION
+    options = JobOptions.parse({**location, **strategy, name: given}, "job 'orders'")
+    assert field_of(options, key.ours) == expected
+
+
+@pytest.mark.parametrize(("name", "key"), NAMES, ids=[name for name, _ in NAMES])
+def test_only_an_older_name_warns_and_names_the_current_one(
+    name: str, key: FlinkKey, caplog: pytest.LogCaptureFixture
+) -> None:
+    strategy = {"restart.strategy": key.strategy} if key.strategy else {}
+    location = {} if key.ours == "checkpointLocation" else LOCATION
+    with caplog.at_level(logging.WARNING, logger="twophase"):
+        JobOptions.parse({**location, **strategy, name: VALUES[key.ours][0]}, "job 'orders'")
+    warned = [record.getMessage() for record in caplog.records]
+    if name == key.name:
+        assert warned == []
+    else:
+        assert warned == [
+            f"job 'orders': Flink's key {name} is deprecated: write {key.name} or {key.ours}"
+        ]
+
+
+@pytest.mark.parametrize(("name", "key"), NAMES, ids=[name for name, _ in NAMES])
+def test_an_option_that_is_given_by_both_names_is_refused_with_both(
+    name: str, key: FlinkKey
+) -> None:
+    message = refuses(**{key.ours: VALUES[key.ours][1], name: VALUES[key.ours][0]})
+    assert f"{key.ours!r} and {name!r} set the same option" in message
+
+
+def test_an_older_and_a_current_name_together_are_refused_with_both() -> None:
+    names = {"state.checkpoints.num-retained": 2, "execution.checkpointing.num-retained": 2}
+    assert "'state.checkpoints.num-retained' and 'execution.checkpointing.num-retained'" in refuses(
+        **names
+    )
+
+
+@pytest.mark.parametrize("name", INSTEAD)
+def test_a_key_that_means_nothing_here_is_refused_with_what_to_do(name: str) -> None:
+    message = refuses(**{name: "true"})
+    assert f"Flink's key {name!r} has no counterpart here" in message
+    assert INSTEAD[name] in message
+
+
+@pytest.mark.parametrize("given", [60_000, 60_000.0, "60000", " 60000 ", "60000.0"])
+def test_a_duration_without_a_unit_is_milliseconds_under_flinks_key_and_seconds_under_ours(
+    given: Any,
+) -> None:
+    assert parse(**{"execution.checkpointing.timeout": given}).timeout_s == 60
+    assert parse(**{"checkpoint.timeout": given}).timeout_s == 60_000
+
+
+@pytest.mark.parametrize(
+    ("given", "strategy"),
+    [
+        ("none", "none"),
+        ("off", "none"),
+        (False, "none"),  # `off` in YAML
+        ("disable", "none"),
+        ("FixedDelay", "fixed"),
+        ("failure-rate", "failure_rate"),
+        ("exponential-delay", "exponential"),
+    ],
+)
+def test_the_restart_strategies_have_flinks_names_under_flinks_key(
+    given: Any, strategy: str
+) -> None:
+    assert parse(**{"restart-strategy.type": given}).restart_strategy == strategy
+
+
+def test_an_empty_strategy_is_refused_and_switches_nothing_off() -> None:
+    assert "restart.strategy" in refuses(**{"restart-strategy.type": None})
+
+
+def test_a_key_of_another_restart_strategy_is_refused() -> None:
+    message = refuses(**{"restart-strategy.fixed-delay.delay": "1 s"})
+    assert (
+        "'restart-strategy.fixed-delay.delay' does not apply to the job's restart "
+        "strategy 'exponential'"
+    ) in message
+    assert "set restart.strategy to 'fixed'" in message
+
+
+def test_a_mistyped_key_of_flinks_is_refused_with_the_nearest_one() -> None:
+    assert "did you mean 'execution.checkpointing.timeout'?" in refuses(
+        **{"execution.checkpointing.timeut": "1 s"}
+    )
+
+
+def job_file(folder: Path, option: str) -> Path:
+    path = folder / "job.yaml"
+    path.write_text(
+        "name: orders\n"
+        "source: {format: rate}\n"
+        "sinks: {facts: {type: mysql, options: {url: 'mysql://app@db/shop', table: orders}}}\n"
+        f"options:\n  checkpointLocation: /chk/orders\n  {option}\n"
+    )
+    return path
+
+
+def test_a_job_file_may_have_flinks_keys(tmp_path: Path) -> None:
+    job = load_job_file(job_file(tmp_path, "restart-strategy.type: off"), {})
+    assert job.options == {**LOCATION, "restart.strategy": "none"}
+
+
+def test_the_command_line_wins_over_flinks_key_in_the_job_file(tmp_path: Path) -> None:
+    path = job_file(tmp_path, "execution.state-recovery.path: /chk/a")
+    assert load_job_file(path, {"restore.path": "/chk/b"}).options["restore.path"] == "/chk/b"
+
+
+def test_a_key_that_means_nothing_here_is_refused_in_a_job_file_too(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError,
+        match=r"job.yaml: options: Flink's key 'state.checkpoint-storage' has no counterpart here",
+    ):
+        load_job_file(job_file(tmp_path, "state.checkpoint-storage: jobmanager"), {})

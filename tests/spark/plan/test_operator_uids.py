@@ -1,0 +1,115 @@
+"""Sources keep their offsets by uid when the plan around them changes, and two with one uid are
+refused where a lineage begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from twophase.contract.source import SourceLeg
+from twophase.errors import ConfigError
+from twophase.ids import Attempt
+from twophase.options.job_options import JobOptions
+from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
+from twophase.spark.plan.operator_states import OperatorStates
+from twophase.state.checkpoints.checkpoint import CompletedCheckpoint, FrozenOffsets
+
+LINEAGE = "11111111-2222-3333-4444-555555555555"
+
+
+def kafka(uid: str | None, topic: str, key: str = "uid") -> SourceLeg:
+    return SourceLeg("twophase-kafka", {"subscribe": topic} | ({key: uid} if uid else {}))
+
+
+def line(uid: str, topic: str) -> str:
+    return SourceOffset(uid, (PartitionOffset(topic, "id-1", 0, 7, 3),)).to_line()
+
+
+A, B, RATE = kafka("a", "orders"), kafka("b", "payments"), SourceLeg("rate", {})
+LINES = {"a": line("a", "orders"), "b": line("b", "payments"), "rate": '{"value":3}'}
+
+
+def taken(legs: Sequence[SourceLeg], *lines: str) -> CompletedCheckpoint:
+    """A checkpoint of a job with these sources."""
+    offsets = FrozenOffsets((None,) * len(lines), lines)
+    states = OperatorStates(legs, {}).snapshot(3, offsets)
+    return CompletedCheckpoint("orders", LINEAGE, 3, Attempt(1, 4), 0, offsets, states)
+
+
+def restored(checkpoint: CompletedCheckpoint, *legs: SourceLeg, **options: Any) -> Any:
+    parsed = JobOptions.parse({"checkpointLocation": "/chk/orders", **options}, "job")
+    return OperatorStates(legs, {}).start_offsets(checkpoint, parsed)
+
+
+BOTH = taken([A, RATE, B], LINES["a"], LINES["rate"], LINES["b"])
+
+
+@pytest.mark.parametrize("legs", [[A, RATE, B], [B, A, RATE], [RATE, B, A]])
+def test_sources_in_another_order_keep_their_offsets(legs: list[SourceLeg]) -> None:
+    by_leg = [(A, LINES["a"]), (B, LINES["b"]), (RATE, LINES["rate"])]
+    assert restored(BOTH, *legs) == tuple(
+        text for leg in legs for one, text in by_leg if one is leg
+    )
+
+
+def test_a_source_that_is_new_begins_at_its_start() -> None:
+    new = kafka("c", "returns")
+    assert restored(BOTH, new, A, RATE, B) == (None, LINES["a"], LINES["rate"], LINES["b"])
+
+
+def test_a_source_that_is_gone_or_renamed_is_refused_by_its_uid() -> None:
+    with pytest.raises(ConfigError, match="has no place for: source 'b' of twophase-kafka"):
+        restored(BOTH, A, RATE)
+    with pytest.raises(ConfigError, match="source 'b' of twophase-kafka"):
+        restored(BOTH, A, RATE, kafka("renamed", "payments"))
+    with pytest.raises(ConfigError, match="a source of rate"):
+        restored(BOTH, A, B)
+
+
+def test_it_is_dropped_where_it_may_be_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    found = restored(BOTH, A, RATE, **{"restore.allow_non_restored_state": True})
+    assert found == (LINES["a"], LINES["rate"])
+    assert "source 'b' of twophase-kafka" in caplog.text
+
+
+def test_the_default_uid_and_its_case_are_those_of_the_options() -> None:
+    checkpoint = taken([kafka(None, "orders")], line("kafka", "orders"))
+    assert restored(checkpoint, kafka("kafka", "orders", key="UID")) == (line("kafka", "orders"),)
+
+
+def test_sources_of_a_format_without_uids_are_taken_in_order() -> None:
+    checkpoint = taken([RATE, RATE], '{"value":1}', '{"value":2}')
+    assert restored(checkpoint, A, RATE, RATE) == (None, '{"value":1}', '{"value":2}')
+
+
+def test_two_sources_with_one_uid_are_refused_where_a_lineage_begins() -> None:
+    legs = [kafka("a", "orders"), kafka("a", "payments")]
+    with pytest.raises(ConfigError, match="2 sources twophase-kafka of the job have the uid 'a'"):
+        OperatorStates(legs, {}).check_uids()
+    with pytest.raises(ConfigError, match="have the uid 'a'"):
+        restored(taken([A], LINES["a"]), *legs)
+
+
+def test_two_that_were_there_before_the_check_are_restored_in_order() -> None:
+    legs = [kafka("a", "orders"), kafka("a", "payments")]
+    lines = line("a", "orders"), line("a", "payments")
+    assert restored(taken(legs, *lines), *legs) == lines
+
+
+@pytest.mark.parametrize(
+    ("legs", "same"),
+    [([A, RATE, B], True), ([B, RATE, A], False), ([A, RATE], False), ([A, B, RATE], False)],
+)
+def test_spark_s_folder_goes_on_with_the_same_sources_in_the_same_order_only(
+    legs: list[SourceLeg], same: bool
+) -> None:
+    """Its log has no uids: it would give a source the offsets of another."""
+    assert OperatorStates(legs, {}).reads_same_sources(BOTH) is same
+
+
+def test_a_source_that_is_read_twice_is_no_collision() -> None:
+    OperatorStates([A, A], {}).check_uids()
+    assert restored(taken([A, A], LINES["a"], LINES["a"]), A, A) == (LINES["a"], LINES["a"])

@@ -1,0 +1,293 @@
+"""The plugin form on real Spark, with a file source and the file sink: what Spark calls, when, and
+what it carries out.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+import yaml
+from click.testing import CliRunner
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from twophase import errors
+from twophase.cli.main import main
+from twophase.errors import (
+    CheckpointMissingError,
+    ConfigError,
+    FencedError,
+    OffsetMismatchError,
+    RejectedRowsError,
+    TwoPhaseError,
+)
+from twophase.spark.plugin.registration import register
+from twophase.state.files.storage import LocalStorage
+from twophase.state.journal.history import History
+from twophase.state.journal.log import JobLog
+
+pytestmark = [pytest.mark.spark, pytest.mark.part("plugin")]
+
+_TIMEOUT_S = 300
+
+
+class Query:
+    """Input files, and queries on one checkpoint folder that write them to one table."""
+
+    def __init__(self, spark: SparkSession, root: Path) -> None:
+        register(spark)
+        self.spark = spark
+        self.input, self.table, self.folder = root / "input", root / "table", root / "chk"
+        self.input.mkdir()
+        self.files = 0
+
+    def add(self) -> None:
+        text = "".join(json.dumps({"id": 10 * self.files + step}) + "\n" for step in range(10))
+        (self.input / f".{self.files}").write_text(text)
+        (self.input / f".{self.files}").rename(self.input / f"{self.files:05d}.json")
+        self.files += 1
+
+    def frame(self) -> DataFrame:
+        return (
+            self.spark.readStream.schema("id long")
+            .option("maxFilesPerTrigger", 1)
+            .json(str(self.input))
+        )
+
+    def start(
+        self,
+        frame: DataFrame | None = None,
+        form: str = "twophase-file",
+        mode: str = "append",
+        **options: Any,
+    ) -> StreamingQuery:
+        """Begin a run over what is there."""
+        return self.writer(
+            frame if frame is not None else self.frame(), form, mode, **options
+        ).start()
+
+    def writer(
+        self, frame: DataFrame, form: str = "twophase-file", mode: str = "append", **options: Any
+    ) -> DataStreamWriter:
+        """A run over what is there."""
+        given = {
+            "name": "orders",
+            "checkpointLocation": str(self.folder),
+            "path": str(self.table),
+            **options,
+        }
+        writer = frame.writeStream.format(form).outputMode(mode)
+        return writer.options(**given).trigger(availableNow=True)
+
+    def run(self, *args: Any, **options: Any) -> None:
+        """A run to its end."""
+        assert self.start(*args, **options).awaitTermination(_TIMEOUT_S)
+
+    def fails(self, *args: Any, **options: Any) -> TwoPhaseError:
+        """A run that fails; the twophase error that its text carries."""
+        with pytest.raises(StreamingQueryException) as raised:
+            self.run(*args, **options)
+        error = errors.carried(raised.value)
+        assert error is not None, str(raised.value)
+        return error
+
+    def ids(self) -> list[int]:
+        return sorted(
+            number
+            for path in self.table.glob("*.parquet")
+            for number in pyarrow.parquet.read_table(path)["id"].to_pylist()
+        )
+
+    def history(self) -> History:
+        return JobLog(LocalStorage(self.folder / "twophase"), "orders").read()
+
+
+@pytest.fixture
+def query(spark: SparkSession, tmp_path: Path) -> Query:
+    return Query(spark, tmp_path)
+
+
+def test_every_row_arrives_once_over_several_runs_however_the_folder_is_spelled(
+    query: Query,
+) -> None:
+    for form in ("{}", "file://{}"):
+        query.add()
+        query.add()
+        query.run(checkpointLocation=form.format(query.folder))
+    query.run(checkpointLocation=f"file:{query.folder}")
+    assert query.ids() == list(range(40))
+    assert query.history().generation == 1  # clean starts in one application
+    assert query.history().uncommitted() == []
+
+
+def test_a_decided_micro_batch_that_spark_runs_again_is_executed_and_writes_nothing(
+    query: Query,
+) -> None:
+    query.add()
+    query.run()
+    for path in (query.folder / "commits").glob("*0*"):
+        path.unlink()
+    query.add()
+    query.run()
+    assert query.ids() == list(range(20))
+    assert [found.checkpoint for found in query.history().decisions] == [0, 1]
+
+
+def test_a_committed_micro_batch_that_spark_has_not_noted_is_not_run_again_and_a_query_may_have_a_name(  # noqa: E501
+    query: Query,
+) -> None:
+    def run() -> None:
+        query.add()
+        named = query.writer(query.frame()).queryName("orders of today").start()
+        assert named.awaitTermination(_TIMEOUT_S)
+        assert named.name == "orders of today"
+
+    run()
+    for path in (query.folder / "commits").glob("*0*"):
+        path.unlink()
+    (query.input / "00000.json").unlink()
+    run()
+    assert query.ids() == list(range(20))
+
+
+def test_what_a_failed_task_says_reaches_the_user_and_nothing_of_the_micro_batch_is_left(
+    query: Query,
+) -> None:
+    query.add()
+    query.add()
+    poisoned = query.frame().selectExpr("id", "if(id = 15, repeat('x', 300), 'good') as part")
+    assert isinstance(query.fails(poisoned, partition_by="part"), RejectedRowsError)
+    assert not [
+        path
+        for path in query.table.rglob("*.parquet")
+        if "1" in path.name and "staged" in path.parts
+    ]
+    query.run(query.frame().selectExpr("id", "'good' as part"), partition_by="part")
+    found = [
+        number
+        for path in query.table.glob("part=good/*")
+        for number in pyarrow.parquet.read_table(path)["id"].to_pylist()
+    ]
+    assert sorted(found) == list(range(20))
+    assert query.history().generation > 1
+
+
+@pytest.mark.proof
+def test_a_query_that_keeps_state_goes_on_after_its_decided_micro_batch_is_run_again(
+    query: Query,
+) -> None:
+    query.add()
+
+    def distinct() -> DataFrame:
+        return query.frame().dropDuplicates(["id"])
+
+    query.run(distinct())
+    for path in (query.folder / "commits").glob("*0*"):
+        path.unlink()
+    query.add()
+    query.run(distinct())
+    assert query.ids() == list(range(20))
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize(
+    ("settings", "kind", "said"),
+    [
+        ({"restore.path": "/somewhere"}, ConfigError, "restore.path"),
+        ({"form": "twophase-delta"}, ConfigError, "commits on the driver"),
+        ({"form": "twophase-hive", "table": "orders"}, ConfigError, "through a Spark session"),
+        ({"surprise": "1"}, ConfigError, "surprise"),
+    ],
+)
+def test_what_cannot_work_is_refused_by_name(
+    query: Query, settings: dict[str, str], kind: type[TwoPhaseError], said: str
+) -> None:
+    query.add()
+    error = query.fails(**settings)
+    assert isinstance(error, kind)
+    assert said in str(error)
+
+
+@pytest.mark.proof
+def test_the_mode_complete_is_refused_by_name_and_update_by_spark(query: Query) -> None:
+    query.add()
+    counts = query.frame().groupBy("id").count()
+    assert "complete" in str(query.fails(counts, mode="complete"))
+    with pytest.raises(StreamingQueryException, match="does not support Update mode"):
+        query.run(counts, mode="update", checkpointLocation=str(query.folder) + "-2")
+
+
+def test_an_old_spark_folder_restored_from_a_backup_is_a_named_error(query: Query) -> None:
+    for _ in range(3):
+        query.add()
+    query.run()
+    for log in ("offsets", "commits"):
+        for path in (*(query.folder / log).glob("*1*"), *(query.folder / log).glob("*2*")):
+            path.unlink()
+    assert isinstance(query.fails(), OffsetMismatchError)
+    assert query.ids() == list(range(30))
+
+
+def test_a_query_goes_on_after_an_adoption_where_the_newest_checkpoint_ended_or_where_the_operator_says(  # noqa: E501
+    query: Query,
+) -> None:
+    job_file = query.input.parent / "job.yaml"
+    file = {"type": "file", "options": {"path": str(query.table)}}
+    source = {
+        "format": "twophase-kafka",
+        "schema": "id long",
+        "options": {"startingOffsets": '{"numbers":{"0":20}}'},
+    }
+    options = {"checkpointLocation": f"{query.folder}/twophase"}
+    job = {"name": "orders", "source": source, "sinks": {"file": file}, "options": options}
+    job_file.write_text(yaml.safe_dump(job))
+
+    def frame(first: int = 0) -> DataFrame:
+        """Each run reads ten numbers more, of a new folder from `first` on."""
+        rate = query.spark.readStream.format("rate-micro-batch").options(
+            rowsPerBatch=10, numPartitions=1
+        )
+        return rate.load().selectExpr(f"value + {first} as id")
+
+    def adopt(*flags: str) -> None:
+        command = [
+            "repair",
+            "adopt-from-target",
+            str(job_file),
+            *flags,
+            "--yes",
+            "--reason",
+            "it is gone",
+        ]
+        result = CliRunner().invoke(main, command)
+        assert (result.exit_code, "Start the query." in result.output) == (0, True), result.output
+
+    def is_refused(lost: Path) -> None:
+        """The application that has written the log takes whoever has emptied it for
+        another driver, once.
+
+        Its processes have made the folders of the log, and do not make them
+        again: they stay, empty.
+        """
+        shutil.rmtree(lost)
+        for name in ("log", "chk"):
+            (query.folder / "twophase" / name).mkdir(parents=True, exist_ok=True)
+        assert isinstance(query.fails(frame()), FencedError)
+        assert isinstance(query.fails(frame()), CheckpointMissingError)
+
+    query.run(frame())
+    is_refused(query.folder / "twophase" / "log")
+    adopt()
+    query.run(frame())
+    assert query.ids() == list(range(20))
+    is_refused(query.folder)
+    adopt("--from-starting-offsets")
+    query.run(frame(first=20))
+    assert query.ids() == list(range(30))

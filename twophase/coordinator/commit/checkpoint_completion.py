@@ -1,0 +1,260 @@
+"""Steps 4 to 6 of a checkpoint: what follows its decision.
+
+4. commit     repeated until every sink has proven it, then COMMITTED(n)
+5. subsume    superseded task attempts are aborted, older checkpoints deleted, proofs in
+              the sinks folded
+6. notify     listeners are notified, last: one that always fails must not let anything
+              grow (hazard H68)
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+
+from twophase.contract.committable import Committable
+from twophase.contract.listener import CheckpointListener
+from twophase.contract.sink import OpenSink
+from twophase.coordinator.commit.commit_loop import CommitLoop
+from twophase.coordinator.commit.orphans import Orphans, PieceKey, key_of, pieces_of
+from twophase.errors import CheckpointMissingError, FencedError
+from twophase.events import CheckpointCommitted, CheckpointSubsumed, Observers
+from twophase.ids import Attempt
+from twophase.internals.clock import Stopwatch
+from twophase.internals.failpoints import failpoint
+from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
+from twophase.state.checkpoints.store import CompletedCheckpointStore
+from twophase.state.journal.entries import CommittedRecord, Decision, Lineage
+from twophase.state.journal.log import JobLog
+from twophase.state.journal.stats import CheckpointStats
+
+_SUBSUME_SINKS_EVERY = 16
+
+
+class Listeners:
+    """The listeners of a job, notified of one thing at a time.
+
+    Args:
+        listeners: in the order in which they are notified.
+
+    Attributes:
+        lock: held while they are notified; hold it while their state is snapshotted.
+    """
+
+    def __init__(self, listeners: Sequence[CheckpointListener]) -> None:
+        self.lock = threading.RLock()
+        self._listeners = listeners
+
+    def complete(self, checkpoint: int) -> None:
+        """The checkpoint is decided and committed."""
+        with self.lock:
+            for listener in self._listeners:
+                listener.notify_checkpoint_complete(checkpoint)
+
+    def aborted(self, checkpoint: int) -> None:
+        """An attempt at the checkpoint was declined."""
+        with self.lock:
+            for listener in self._listeners:
+                listener.notify_checkpoint_aborted(checkpoint)
+
+    def subsumed(self, checkpoint: int) -> None:
+        """The checkpoint is not kept any more."""
+        with self.lock:
+            for listener in self._listeners:
+                listener.notify_checkpoint_subsumed(checkpoint)
+
+
+class CheckpointCompleter:
+    """Completes decided checkpoints, oldest first. For one thread at a time.
+
+    Args:
+        job: the job's name.
+        sinks: by name.
+        commit_loop: of these sinks.
+        log: the job's log.
+        store: the job's checkpoints.
+        listeners: notified of completed and subsumed checkpoints.
+        observers: receive every event.
+    """
+
+    def __init__(
+        self,
+        job: str,
+        sinks: Mapping[str, OpenSink],
+        commit_loop: CommitLoop,
+        log: JobLog,
+        store: CompletedCheckpointStore,
+        listeners: Listeners,
+        observers: Observers,
+    ) -> None:
+        self._job = job
+        self._sinks = sinks
+        self._commit_loop = commit_loop
+        self._log = log
+        self._store = store
+        self._listeners = listeners
+        self._observers = observers
+
+    def commit(self, completed: CompletedCheckpoint, stopwatch: Stopwatch) -> bool:
+        """Step 4, for a checkpoint that this driver has decided.
+
+        Returns:
+            Whether every sink has proven it committed; False if the job is stopping before that.
+
+        Raises:
+            LostCommittableError: a piece is proven absent.
+            FencedError: a sink reports its pieces as committed, and a newer driver
+                has raised its fence.
+            StopJobError: the job must not go on.
+        """
+        failpoint("C11")
+        with stopwatch.elsewhere():
+            return self._commit_loop.commit(completed, lambda sink: check_fence(completed, sink))
+
+    def complete(
+        self, completed: CompletedCheckpoint, stopwatch: Stopwatch, stats: CheckpointStats
+    ) -> None:
+        """Record that the checkpoint is committed, then steps 5 and 6.
+
+        Raises:
+            FencedError: a newer driver has taken the job over.
+            StopJobError: the job must not go on.
+        """
+        self._log.append(CommittedRecord(completed.lineage, completed.checkpoint, stats))
+        with stopwatch.elsewhere():
+            # before the bodies go, which tell pieces of a restored target from superseded ones
+            self.abort_superseded_attempts(completed.attempt)
+        gone = self._store.subsume()
+        with stopwatch.elsewhere():
+            self._subsume_sinks(completed.lineage, completed.checkpoint)
+            self._notify(completed.checkpoint, gone)
+        failpoint("C16")
+        self._observers(
+            CheckpointCommitted(
+                completed.job,
+                completed.checkpoint,
+                completed.rows,
+                tuple(line or "" for line in completed.offsets.end),
+                stopwatch.total_s,
+                stopwatch.protocol_s,
+                completed.rows_by_sink,
+                stats.pre_commit_ms / 1000,
+                stats.decide_ms / 1000,
+                stats.commit_ms / 1000,
+                stats.size_bytes,
+                tuple(one.reason for one in stats.declined),
+            )
+        )
+
+    def commit_decided(self, decision: Decision) -> bool:
+        """Commit a decided checkpoint of any driver; sinks answer from proof what is committed.
+
+        Returns:
+            Whether it is committed; False if the job is stopping before that.
+        """
+        done = self._commit_loop.commit(self._store.read(decision))
+        if done and not decision.committed:
+            self._log.append(CommittedRecord(decision.lineage, decision.checkpoint))
+        return done
+
+    def pieces_to_commit(self) -> frozenset[PieceKey]:
+        """The pieces that no scan for orphans may touch (I2)."""
+        history = self._log.history
+        ahead = (key_of(piece) for one in history.sink_decisions for piece in one.pieces)
+        return pieces_of(map(self._store.read, history.uncommitted())).union(ahead)
+
+    def abort_superseded_attempts(self, attempt: Attempt) -> None:
+        """Abort pre-committed task attempts that another attempt of their task superseded.
+
+        Args:
+            attempt: the newest attempt; superseded task attempts up to it are aborted.
+        """
+        below, kept = Attempt(attempt.generation, attempt.counter + 1), self.pieces_to_commit()
+        for name, sink in self._sinks.items():
+            Orphans(self._job, name, sink, self._observers, self.commit_restored).abort(below, kept)
+
+    def commit_restored(self, found: Sequence[Committable]) -> Sequence[Committable]:
+        """Commit the pieces of committed checkpoints that a restored target prepared again (I2).
+
+        Args:
+            found: what is in doubt in one sink.
+
+        Returns:
+            The pieces that are in no committed decision whose body is kept: they may be aborted.
+
+        Raises:
+            TargetChangedError: the target lacks more than that.
+        """
+        # Not by attempt: after a rewrite pieces of a checkpoint have several.
+        checkpoints = {(piece.transaction.lineage, piece.transaction.checkpoint) for piece in found}
+        for decision in self._log.history.decisions:
+            if not decision.committed or (decision.lineage, decision.checkpoint) not in checkpoints:
+                continue
+            try:
+                mine = pieces_of([self._store.read(decision)])
+            except CheckpointMissingError:  # subsumed
+                continue
+            if any(key_of(piece) in mine for piece in found):
+                self.commit_decided(decision)
+                found = [piece for piece in found if key_of(piece) not in mine]
+        return found
+
+    def catch_up(self, newest: Decision | None) -> None:
+        """Fold the proofs that a dead driver did not get to fold; all decisions are committed.
+
+        Args:
+            newest: of the current lineage, what was committed already when recovery began;
+                None before the first.
+        """
+        current = self._log.history.lineage
+        mine = [
+            one.checkpoint
+            for one in self._log.history.decisions
+            if current and one.lineage == current.id
+        ]
+        if current and mine:
+            self._subsume_ancestors(current)
+            for checkpoint in mine:
+                if not newest or checkpoint >= newest.checkpoint:
+                    self._subsume_sinks(current.id, checkpoint)
+
+    def _subsume_sinks(self, lineage: str, checkpoint: int) -> None:
+        """Let the sinks fold their proofs if that is due: the ancestors' first.
+
+        Only the checkpoint's number tells when: a process may live for one checkpoint only. All
+        before it are committed too. No lineage has a mark alone while an ancestor still has more:
+        `LineageOrder` tells by that which is the older one. Its first checkpoint sees to that, and
+        `catch_up` after a driver that died there.
+        """
+        [current] = [known for known in self._log.history.lineages if known.id == lineage]
+        if checkpoint == current.first_checkpoint:
+            self._subsume_ancestors(current)
+        if (checkpoint + 1) % _SUBSUME_SINKS_EVERY == 0:
+            for sink in self._sinks.values():
+                sink.subsume(lineage, checkpoint)
+
+    def _subsume_ancestors(self, lineage: Lineage) -> None:
+        for ancestor, last in lineage.ancestors.items():
+            for sink in self._sinks.values():
+                sink.subsume(ancestor, last)
+
+    def _notify(self, checkpoint: int, gone: Sequence[Decision]) -> None:
+        for decision in gone:
+            self._observers(CheckpointSubsumed(self._job, decision.checkpoint))
+        self._listeners.complete(checkpoint)
+        for decision in gone:
+            self._listeners.subsumed(decision.checkpoint)
+
+
+def check_fence(completed: CompletedCheckpoint, sink: OpenSink) -> None:
+    """Check the fence: another driver, over a copy of the folder, may have raised the mark."""
+    seen, own = sink.history().generation, completed.attempt.generation
+    if seen > own:
+        raise FencedError(
+            f"Job {completed.job!r}: a driver of generation {seen} has raised the fence in "
+            f"{sink.target()} above {own}, and what the target says of checkpoint "
+            f"{completed.checkpoint} may be of that driver's. "
+            "No data is lost: it writes what is missing.",
+            remedy="leave this driver stopped; find out why two were started, "
+            "over this folder or over a copy of it.",
+        )

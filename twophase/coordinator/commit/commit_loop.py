@@ -1,0 +1,308 @@
+"""Phase 2: commits a decided checkpoint in every sink, until each piece is proven committed.
+
+A decided checkpoint is never aborted (I2). A sink that cannot commit blocks the job: the others
+commit, this one is retried with back-off, and every retry is an event (hazards H15, H37). Even when
+a sink's error stops the job, the other sinks commit first.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from twophase.contract.committable import Committable
+from twophase.contract.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
+from twophase.contract.sink import CommitRequest, OpenSink, Predecessor, predecessor_missing
+from twophase.coordinator.commit.proofs import knows
+from twophase.errors import (
+    ConfigError,
+    LostCommittableError,
+    PreflightError,
+    StopJobError,
+    TargetChangedError,
+    TargetUnreachableError,
+    TwoPhaseError,
+)
+from twophase.events import CommitRetried, Observers, PieceCommitted
+from twophase.internals.clock import Clock
+from twophase.internals.redaction import shown
+from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
+
+Explain = Callable[[CompletedCheckpoint, OpenSink, str, TargetChangedError], TargetChangedError]
+
+Check = Callable[[OpenSink], None]
+
+
+@dataclass(frozen=True)
+class _Try:
+    """The pieces of a sink that one try did not commit.
+
+    Attributes:
+        left: the pieces to retry.
+        reason: why.
+        lost: the pieces proven lost.
+    """
+
+    left: Sequence[Committable] = ()
+    reason: str = ""
+    lost: Sequence[tuple[Committable, Lost]] = ()
+
+
+class CommitLoop:
+    """Commits decided checkpoints.
+
+    Args:
+        sinks: all sinks of the job, by name; they commit in this order.
+        observers: receive every commit of a piece and every retry.
+        clock: for the back-off.
+        stopping: when set, an unfinished commit is left to the next recovery.
+        backoff_s: the first wait; it doubles up to `backoff_max_s`.
+        backoff_max_s: the longest wait.
+        explain: adds what the log knows to the error of a sink whose target has changed.
+    """
+
+    def __init__(
+        self,
+        sinks: Mapping[str, OpenSink],
+        observers: Observers,
+        clock: Clock,
+        stopping: threading.Event,
+        backoff_s: float,
+        backoff_max_s: float,
+        explain: Explain | None = None,
+    ) -> None:
+        self._sinks = sinks
+        self._observers = observers
+        self._clock = clock
+        self._stopping = stopping
+        self._backoff_s = backoff_s
+        self._backoff_max_s = backoff_max_s
+        self._explain = explain
+
+    def over(self, sinks: Mapping[str, OpenSink]) -> CommitLoop:
+        """Return a loop like this one, over other sinks."""
+        other = copy(self)
+        other._sinks = sinks
+        return other
+
+    def commit(self, checkpoint: CompletedCheckpoint, check: Check | None = None) -> bool:
+        """Commit every piece, sink by sink in the order of the job.
+
+        Args:
+            checkpoint: a decided one.
+            check: validates a sink that calls a piece already committed, before it is trusted.
+
+        Returns:
+            True once all pieces are proven committed; False if the job stops before that.
+
+        Raises:
+            LostCommittableError: a piece is proven absent.
+            StopJobError: a sink stops the job, or a sink of the checkpoint is not part of the job.
+        """
+        left = self._pieces(checkpoint)
+        retries, delay_s, began_s = 0, self._backoff_s, self._clock.monotonic_s()
+        while True:
+            left, reasons = self._try_sinks(checkpoint, left, retries, check)
+            if not left:
+                return True
+            retries += 1
+            for sink, reason in reasons.items():
+                waiting_s = self._clock.monotonic_s() - began_s
+                where = (checkpoint.job, checkpoint.checkpoint, sink)
+                self._observers(CommitRetried(*where, reason, retries, waiting_s, delay_s))
+            if self._clock.wait(self._stopping, delay_s):
+                return False
+            delay_s = min(delay_s * 2, self._backoff_max_s)
+
+    def try_once(self, checkpoint: CompletedCheckpoint, check: Check | None = None) -> bool:
+        """Try every piece once; see `commit`. Return whether all of them are proven committed."""
+        left, reasons = self._try_sinks(checkpoint, self._pieces(checkpoint), 0, check)
+        for sink, reason in reasons.items():
+            where = (checkpoint.job, checkpoint.checkpoint, sink)
+            self._observers(CommitRetried(*where, reason, 1, 0.0, 0.0))
+        return not left
+
+    def _pieces(self, checkpoint: CompletedCheckpoint) -> dict[str, Sequence[Committable]]:
+        """Return the pieces to commit, in the order of the job: the checkpoint has that of the
+        acknowledgements.
+        """
+        self._check_sinks(checkpoint)
+        pieces = checkpoint.committables
+        return {sink: pieces[sink] for sink in self._sinks if pieces.get(sink)}
+
+    def _try_sinks(
+        self,
+        checkpoint: CompletedCheckpoint,
+        pieces: Mapping[str, Sequence[Committable]],
+        retries: int,
+        check: Check | None,
+    ) -> tuple[dict[str, Sequence[Committable]], dict[str, str]]:
+        """Try each sink once; return what is left of its pieces, and why.
+
+        An error that stops the job is raised when all sinks have been tried.
+        """
+        tries: dict[str, _Try] = {}
+        stops: list[StopJobError] = []
+        for sink, mine in pieces.items():
+            try:
+                tries[sink] = done = self._commit_sink(checkpoint, sink, mine, retries, check)
+            except StopJobError as error:
+                stops.append(error)
+            else:
+                stops += [self._lost(checkpoint, done.lost)] if done.lost else []
+        if stops:
+            raise stops[0]
+        left = {sink: done.left for sink, done in tries.items() if done.left}
+        return left, {sink: tries[sink].reason for sink in left}
+
+    def lost(self, checkpoint: CompletedCheckpoint, sink: str) -> Sequence[tuple[Committable, str]]:
+        """Try once to commit the pieces of one sink; return those proven lost, with the evidence.
+
+        Raises:
+            TargetUnreachableError: the sink could not tell for all of them.
+            StopJobError: nothing may be committed to the sink.
+        """
+        pieces = checkpoint.committables.get(sink, ())
+        done = self._commit_sink(checkpoint, sink, pieces, 0) if pieces else _Try()
+        if done.left:
+            raise TargetUnreachableError(
+                f"Job {checkpoint.job!r}: sink {sink!r} cannot tell yet which pieces of checkpoint "
+                f"{checkpoint.checkpoint} are lost: {done.reason}. Nothing was given up.",
+                remedy="bring the target back, then run the command again.",
+            )
+        return [(piece, why.evidence) for piece, why in done.lost]
+
+    def _check_sinks(self, checkpoint: CompletedCheckpoint) -> None:
+        """A sink with pending pieces may not leave the job (hazard H52)."""
+        with_pieces = [name for name, pieces in checkpoint.committables.items() if pieces]
+        missing = [name for name in with_pieces if name not in self._sinks]
+        if missing:
+            raise StopJobError(
+                f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} is decided and "
+                f"has pieces to commit in {', '.join(missing)}, which the job no longer has. No "
+                "data is lost: they stay pre-committed.",
+                remedy="put the sink back under its old name until the checkpoint is committed.",
+            )
+
+    def _commit_sink(
+        self,
+        checkpoint: CompletedCheckpoint,
+        name: str,
+        pieces: Sequence[Committable],
+        retries: int,
+        check: Check | None = None,
+    ) -> _Try:
+        """Try the pieces of one sink once."""
+        sink, before = self._sinks[name], checkpoint.predecessor(name)
+        requests = [CommitRequest(piece, retries, before) for piece in pieces]
+        try:
+            _check_others(checkpoint, name, sink, requests)
+            outcomes = sink.commit(requests)
+            if check is not None and any(isinstance(one, AlreadyCommitted) for one in outcomes):
+                check(sink)
+        except TargetChangedError as error:
+            explain = self._explain
+            raise explain(checkpoint, sink, name, error) if explain else error from error
+        except StopJobError:
+            raise
+        except (ConfigError, PreflightError) as error:
+            raise _cannot_commit(checkpoint, name, error) from error
+        except Exception as error:  # noqa: BLE001 decided stays decided: the sink is retried
+            text = str(error) if isinstance(error, TwoPhaseError) else shown(str(error))
+            return _Try(pieces, f"{type(error).__name__}: {text}")
+        if len(outcomes) != len(pieces):
+            answer = f"{len(outcomes)} outcomes to {len(pieces)} requests"
+            return _Try(pieces, f"the sink answered {answer}")
+        return self._sort(checkpoint, pieces, outcomes)
+
+    def _sort(
+        self,
+        checkpoint: CompletedCheckpoint,
+        pieces: Sequence[Committable],
+        outcomes: Sequence[CommitOutcome],
+    ) -> _Try:
+        """Report the pieces that are committed; return the others."""
+        again: list[Committable] = []
+        reasons: list[str] = []
+        lost: list[tuple[Committable, Lost]] = []
+        for piece, outcome in zip(pieces, outcomes, strict=True):
+            match outcome:
+                case Committed():
+                    self._note(checkpoint, piece, proof="")
+                case AlreadyCommitted(proof):
+                    self._note(checkpoint, piece, proof)
+                case RetryLater(reason):
+                    again.append(piece)
+                    reasons.append(reason)
+                case Lost():
+                    lost.append((piece, outcome))
+                case other:
+                    assert_never(other)
+        return _Try(again, reasons[0] if reasons else "", lost)
+
+    def _note(self, checkpoint: CompletedCheckpoint, piece: Committable, proof: str) -> None:
+        name = f"{piece.transaction}/{piece.subtask}"
+        self._observers(
+            PieceCommitted(
+                checkpoint.job, checkpoint.checkpoint, piece.transaction.sink, name, proof
+            )
+        )
+
+    @staticmethod
+    def _lost(
+        checkpoint: CompletedCheckpoint, lost: Sequence[tuple[Committable, Lost]]
+    ) -> LostCommittableError:
+        pieces = "; ".join(
+            f"{piece.transaction}/{piece.subtask} ({piece.rows} rows): {why.evidence}"
+            for piece, why in lost
+        )
+        rows = sum(piece.rows for piece, _ in lost)
+        return LostCommittableError(
+            f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} is decided, but "
+            f"{len(lost)} of its pieces are neither prepared nor committed: {pieces}. {rows} rows "
+            "are lost until they are written again.",
+            remedy="find out who removed them (an XA ROLLBACK by hand, a failover, deleted files), "
+            "and restore the target if it can be. If they are gone for good: twophase repair "
+            "rewrite reads their records again, if Kafka still has them and the plan keeps no "
+            "state; otherwise let the job go on without them: "
+            f"twophase repair accept-loss JOB.yaml --checkpoint {checkpoint.checkpoint} --sink "
+            f"{lost[0][0].transaction.sink}",
+        )
+
+
+def _cannot_commit(
+    checkpoint: CompletedCheckpoint, sink: str, error: ConfigError | PreflightError
+) -> StopJobError:
+    return StopJobError(
+        f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} is decided, and sink "
+        f"{sink!r} cannot commit its pieces, now or later: {error.what} No data is lost: "
+        "they stay pre-committed.",
+        remedy=error.remedy
+        or "restore the target to its previous state, then start the job again.",
+    )
+
+
+def _check_others(
+    checkpoint: CompletedCheckpoint, name: str, sink: OpenSink, requests: Sequence[CommitRequest]
+) -> None:
+    """Check the other predecessors, if an adoption has left several for a sink.
+
+    Committing this checkpoint hides them. A request names only one. Until a lineage's first commit
+    in this sink it has them all, so this check runs once.
+
+    Raises:
+        TargetChangedError: the target lacks one of them.
+    """
+    others = checkpoint.predecessors_in(name)[1:]
+    if not others:
+        return
+    history = sink.history()
+    if history.committed.get(checkpoint.lineage, -1) >= checkpoint.checkpoint:
+        return  # what is proven needs no predecessor any more
+    for proof in others:
+        if not knows(history, proof):
+            before = Predecessor(proof.lineage, proof.checkpoint)
+            raise predecessor_missing(replace(requests[0], predecessor=before), sink.target())

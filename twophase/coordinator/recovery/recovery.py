@@ -1,0 +1,233 @@
+"""Recovery: a new driver takes the job over and finishes what older drivers left, in this order.
+
+    1. fence      append FENCE(generation) to the log; every older driver is fenced from here on
+    2. commit     every decided checkpoint without COMMITTED, oldest first, of all
+                  lineages (hazard H48); then the sinks that are ahead of the newest one
+    3. close      in each sink: abort orphans, raise its fence, abort again; sinks without
+                  orphans in parallel
+    4. rewind     if a restore asks for it: `coordinator.recovery.rewind`
+
+Before step 1 nothing is written, and the histories of the sinks are validated against the store
+(I6): if a sink knows more, the store is outdated; if it knows less, its target is.
+
+A driver over a copy of the folder does not see the decisions of the original, and no log fences the
+two from each other. So all sinks are asked again before anything is aborted in one of them, and
+each once more behind its fence. From then on the other driver can pre-commit nothing there, and
+each piece that it decided before is either in that sink by now, or lost with an error that names
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from twophase.contract.committable import Committable
+from twophase.contract.sink import SinkHistory
+from twophase.coordinator.commit.context import JobContext
+from twophase.coordinator.commit.orphans import Orphans
+from twophase.coordinator.recovery.recovery_steps import Restore, commit_in_order, take_over
+from twophase.coordinator.recovery.rewind import rewind
+from twophase.coordinator.recovery.validation import SinkValidation
+from twophase.errors import FencedError, StopJobError
+from twophase.events import Observers, RecoveryFinished, RecoveryStarted
+from twophase.ids import Attempt, AttemptSequence
+from twophase.internals.failpoints import failpoint
+from twophase.options.job_options import SinkAhead
+from twophase.state.journal.entries import Decision
+from twophase.state.journal.history import History
+
+
+@dataclass(frozen=True)
+class Closed:
+    """The result of closing attempts.
+
+    Attributes:
+        aborted: how many orphans were aborted.
+        histories: what each sink without orphans remembered once it was closed, if asked for. It
+            stays true: what was not committed there by then never will be.
+    """
+
+    aborted: int
+    histories: Mapping[str, SinkHistory]
+
+
+class AttemptCloser:
+    """Closes attempts for good: nothing of them is left in a sink, and nothing more can arrive.
+
+    Args:
+        context: the job.
+        validation: validates the sinks before anything is aborted.
+    """
+
+    def __init__(self, context: JobContext, validation: SinkValidation) -> None:
+        self._context = context
+        self._validation = validation
+
+    def close_below(
+        self, below: Attempt, restore: Restore | None = None, *, ask: bool = False
+    ) -> Closed:
+        """Close all attempts below `below`. Pieces that wait for their commit stay.
+
+        The sinks are validated before anything is aborted, after a declined attempt too: in a
+        target that was restored from a backup, a committed piece may be prepared again.
+
+        Args:
+            below: the first attempt that stays open.
+            restore: the restore whose lineage is about to begin, if any.
+            ask: each sink without orphans is asked for its history when it is closed, while others
+                are being closed.
+        """
+        context = self._context
+        kept = context.completer.pieces_to_commit()
+
+        def may_abort(found: Sequence[Committable]) -> Sequence[Committable]:
+            self._validation.check_again(restore)
+            return context.completer.commit_restored(found)
+
+        orphans = {
+            name: Orphans(context.job, name, sink, context.observers, may_abort)
+            for name, sink in context.sinks.items()
+        }
+        histories: dict[str, SinkHistory] = {}
+
+        def close(name: str, _: Observers) -> bool:
+            closed = orphans[name].close_if_none(below, kept)
+            if closed and ask:
+                histories[name] = context.sinks[name].history()
+            return closed
+
+        closed = context.fan_out(
+            {name: partial(close, name) for name in orphans}, context.observers
+        )
+        # In the order of the commits, with a check before each abort: if another driver has
+        # committed in one sink, that is noticed before the rest of that checkpoint is aborted in
+        # the next.
+        left = [orphans[name] for name, is_closed in closed.items() if not is_closed]
+        return Closed(sum(one.close(below, kept) for one in left), histories)
+
+
+class DriverRecovery:
+    """Recovers a job for one driver.
+
+    Args:
+        context: the job.
+        attempts: gets the new generation.
+        validation: of the sinks against the log.
+        closer: closes the attempts of older drivers.
+
+    Attributes:
+        recommitted: lineage and number of the checkpoint that the last recovery committed last;
+            None if there was none.
+    """
+
+    def __init__(
+        self,
+        context: JobContext,
+        attempts: AttemptSequence,
+        validation: SinkValidation,
+        closer: AttemptCloser,
+    ) -> None:
+        self.recommitted: tuple[str, int] | None = None
+        self._context = context
+        self._attempts = attempts
+        self._validation = validation
+        self._closer = closer
+
+    def run(self, previous_generation: int | None, restore: Restore | None) -> None:
+        """Recover.
+
+        Args:
+            previous_generation: the generation of this very driver before a restart; it is fenced
+                if the log has a newer one.
+            restore: the restore whose lineage is about to begin, if any.
+
+        Raises:
+            StopJobError: the job must not go on.
+        """
+        context = self._context
+        began_s = context.clock.monotonic_s()
+        self._take_over(previous_generation, restore)
+        generation = self._attempts.generation
+        context.observers(RecoveryStarted(context.job, generation))
+        failpoint("C18")
+        # the log does not grow, whatever this recovery or the drivers before it die of
+        context.store.fold()
+        context.log.sweep()
+        newest = self._newest_committed()
+        recommitted = self._commit_decided(restore)
+        if context.stopping.is_set():
+            return
+        failpoint("C22")
+        aborted = self._close(restore)
+        if restore is not None and restore.sink_ahead is SinkAhead.REWIND:
+            # no body goes before its lineage begins: the restored one may be needed again
+            rewind(context, restore, Attempt(generation, 0))
+        else:
+            # not before: a body says which pieces in doubt were committed once, in a restored
+            # target
+            context.store.subsume()
+        context.store.sweep()
+        context.completer.catch_up(newest)
+        duration_s = context.clock.monotonic_s() - began_s
+        outcome = (generation, recommitted, aborted, duration_s)
+        context.observers(RecoveryFinished(context.job, *outcome))
+
+    def _take_over(self, previous_generation: int | None, restore: Restore | None) -> None:
+        """Step 1, with the sinks validated before the fence is appended."""
+        context = self._context
+        remembered = self._validation.histories()
+
+        def check(history: History) -> None:
+            if previous_generation is not None and history.generation != previous_generation:
+                raise FencedError(
+                    f"Job {context.job!r}: a driver of generation "
+                    f"{history.generation} has taken over from {previous_generation}.",
+                    remedy="leave this driver stopped.",
+                )
+            self._validation.check(history, remembered, restore)
+
+        self._attempts.generation = take_over(context.log, remembered, check)
+
+    def _commit_decided(self, restore: Restore | None) -> int:
+        """Step 2; returns how many checkpoints were committed."""
+        context = self._context
+        recommitted = commit_in_order(context.log.history, self._commit_one)
+        if not context.log.history.uncommitted():
+            context.sink_decisions.commit()
+        if restore is not None:
+            loop = context.commit_loop
+            loop = loop.over(restore.original) if restore.original else loop
+            recommitted += sum(map(loop.commit, restore.adopting))
+        return recommitted
+
+    def _commit_one(self, decision: Decision) -> bool:
+        """Commit a decision; Spark's replay then asks no sink again for the newest one."""
+        done = self._context.completer.commit_decided(decision)
+        if done:
+            self.recommitted = (decision.lineage, decision.checkpoint)
+        return done
+
+    def _close(self, restore: Restore | None) -> int:
+        """Step 3; returns how many orphans were aborted."""
+        try:
+            below = Attempt(self._attempts.generation, 0)
+            closed = self._closer.close_below(below, restore, ask=True)
+            self._validation.check_again(restore, closed.histories)
+        except StopJobError:
+            # What could not be aborted may be what another driver has committed: then that is the
+            # error. If a sink does not answer, that is: the next start asks, and until then nobody
+            # is advised to remove rows that are decided.
+            self._validation.check_again(restore)
+            raise
+        except Exception:
+            # a newer driver's progress looks like loss to the driver that it has overtaken
+            self._context.log.check_fence()
+            raise
+        return closed.aborted
+
+    def _newest_committed(self) -> Decision | None:
+        """The newest committed checkpoint of the current lineage."""
+        history = self._context.log.history
+        return history.newest_committed(history.lineage.id) if history.lineage else None

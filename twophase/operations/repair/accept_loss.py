@@ -1,0 +1,237 @@
+"""A repair: an operator accepts a loss, so that a job that cannot continue by itself goes on.
+
+The loss is pieces of a decided checkpoint, or everything that a target restored
+from a backup lacks.
+
+    1. take over   append a fence to the log, like every driver: a driver that still runs is
+                   fenced from here on
+    2. commit      earlier decisions, then the pieces of the sink. The outcomes are the only proof
+                   that a piece is lost. A restored target has lost whatever it has no proof of;
+                   nothing is committed there
+    3. show        the plan: what is lost; the operator confirms
+    4. record      REPAIRED, one record in the log: this is the repair
+    5. finish      the checkpoint commits without the lost pieces
+
+A crash before step 4 has the same effect as a failed start: nothing is given up, and the command
+can be run again. After step 4, every start does step 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from twophase.contract.committable import Committable
+from twophase.contract.sink import SinkHistory
+from twophase.coordinator.commit.context import JobContext
+from twophase.coordinator.commit.proofs import check_targets, knows
+from twophase.coordinator.recovery.recovery_steps import commit_in_order, take_over
+from twophase.coordinator.recovery.validation import check_histories, piece_names
+from twophase.errors import ConfigError, StopJobError
+from twophase.internals.failpoints import failpoint
+from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
+from twophase.state.journal.entries import AcceptedLoss, Decision, Note, Proof
+from twophase.state.journal.history import History
+
+
+@dataclass(frozen=True)
+class LossPlan:
+    """The loss to be given up.
+
+    Attributes:
+        lineage: the lineage of the checkpoint.
+        number: the number of the checkpoint.
+        sink: the sink's name.
+        lost: the pieces that the target proved lost, each with the evidence.
+        kept: the pieces that are not lost; all of them are committed.
+        start: the offset lines where the loss begins; empty if not known.
+        end: where it ends, likewise.
+        before: the newest earlier checkpoint with pieces that the target has; several if an
+            adoption left several.
+        lacks: this checkpoint, and for a restored target also the newest that it lacks of
+            each earlier lineage.
+        gap: for a restored target, a description of what it lacks; empty otherwise.
+    """
+
+    lineage: str
+    number: int
+    sink: str
+    lost: Sequence[tuple[Committable, str]]
+    kept: Sequence[Committable]
+    start: tuple[str | None, ...]
+    end: tuple[str | None, ...]
+    before: Sequence[Proof]
+    lacks: Sequence[Proof]
+    gap: str = ""
+
+    @property
+    def rows(self) -> int:
+        """Rows in the lost pieces."""
+        return sum(piece.rows for piece, _ in self.lost)
+
+
+class LossRepair:
+    """Accepts the loss of pieces.
+
+    Args:
+        context: the job's.
+    """
+
+    def __init__(self, context: JobContext) -> None:
+        self._context = context
+
+    def plan(self, checkpoint: int, sink: str) -> LossPlan:
+        """Steps 1 and 2: take over the job, and find out what is lost.
+
+        Raises:
+            ConfigError: there is no such decided checkpoint or sink. Nothing was touched.
+            StopJobError: nothing is lost, or the job must not go on for another reason.
+        """
+        context = self._context
+        if sink not in context.sinks:
+            raise ConfigError(
+                f"Job {context.job!r} has no sink {sink!r}.",
+                remedy=f"name one of {', '.join(context.sinks)}.",
+            )
+        context.log.read()
+        remembered = {name: one.history() for name, one in context.sinks.items()}
+        if self._gap(checkpoint, sink, remembered[sink]) is None:
+            self._check_decided(checkpoint, sink)
+
+        def check(history: History) -> None:
+            check_histories(context.job, history, remembered, piece_names(context.sinks))
+            gap = self._gap(checkpoint, sink, remembered[sink])
+            # Gaps of other targets restored with this one are accepted next; until then
+            # every start stops.
+            expected = context.proofs.committed() if gap is None else ()
+            check_targets(context.proofs, expected, context.sinks, remembered, may_move=False)
+
+        take_over(context.log, remembered, check)
+        failpoint("R01")
+        if (gap := self._gap(checkpoint, sink, remembered[sink])) is not None:
+            return self._plan_of_gap(gap)
+        return self._plan_of_pieces(checkpoint, sink)
+
+    def accept(self, plan: LossPlan, note: Note) -> None:
+        """Steps 4 and 5.
+
+        Raises:
+            FencedError: a driver has taken over the job since the plan was made;
+                nothing was given up.
+            StopJobError: the loss is accepted, but the checkpoint cannot commit for another reason,
+                such as a loss in another sink.
+        """
+        context = self._context
+        loss = AcceptedLoss(
+            note=note,
+            lineage=plan.lineage,
+            checkpoint=plan.number,
+            sink=plan.sink,
+            pieces=tuple(str(piece.subtask) for piece, _ in plan.lost),
+            rows=plan.rows,
+            start=plan.start,
+            end=plan.end,
+            emptied=not plan.kept,
+            before=() if plan.kept else tuple(plan.before),
+            lacks=() if plan.kept else tuple(plan.lacks),
+        )
+        failpoint("R02")
+        context.log.append(loss)
+        failpoint("R03")
+        commit_in_order(context.log.history, context.completer.commit_decided)
+        context.sink_decisions.commit()
+
+    def _plan_of_pieces(self, checkpoint: int, sink: str) -> LossPlan:
+        context = self._context
+        body = self._decided(checkpoint, sink)
+        lost = context.commit_loop.lost(body, sink)
+        if not lost:
+            raise StopJobError(
+                f"Job {context.job!r}: nothing of checkpoint {checkpoint} is lost in sink "
+                f"{sink!r}; there is nothing to repair.",
+                remedy="start the job: it goes on by itself.",
+            )
+        gone = {piece.subtask for piece, _ in lost}
+        kept = [piece for piece in body.committables[sink] if piece.subtask not in gone]
+        before = body.predecessors_in(sink)
+        lacks = [Proof(sink, body.lineage, checkpoint, lost[0][0].target)]
+        return LossPlan(
+            body.lineage,
+            checkpoint,
+            sink,
+            lost,
+            kept,
+            body.offsets.start,
+            body.offsets.end,
+            before,
+            lacks,
+        )
+
+    def _decided(self, checkpoint: int, sink: str) -> CompletedCheckpoint:
+        """Return the checkpoint, or the decided part of it, when all earlier ones are committed."""
+        context, history = self._context, self._context.log.history
+        if ahead := self._ahead(checkpoint, sink):
+            commit_in_order(history, context.completer.commit_decided)
+            return ahead
+        decision = self._decision(history, checkpoint)
+        older = history.decisions[: history.decisions.index(decision)]
+        commit_in_order(replace(history, decisions=older), context.completer.commit_decided)
+        return context.store.read(decision)
+
+    def _ahead(self, checkpoint: int, sink: str) -> CompletedCheckpoint | None:
+        """Return what the sink commits of a checkpoint ahead of the others, if it does."""
+        for body in self._context.sink_decisions.bodies():
+            if body.checkpoint == checkpoint and sink in body.committables:
+                return body
+        return None
+
+    def _check_decided(self, checkpoint: int, sink: str) -> None:
+        if self._ahead(checkpoint, sink) is None:
+            self._decision(self._context.log.history, checkpoint)
+
+    def _gap(self, checkpoint: int, sink: str, remembered: SinkHistory) -> Proof | None:
+        """Return the proof of this checkpoint if the target must have it and lacks it."""
+        context = self._context
+        for expected in [proof for proof in context.proofs.committed() if proof.sink == sink]:
+            if expected.checkpoint != checkpoint or expected.target != context.sinks[sink].target():
+                continue
+            # The log was read after the target was asked: a driver may have committed in between.
+            if not knows(remembered, expected) and not knows(
+                context.sinks[sink].history(), expected
+            ):
+                return expected
+        return None
+
+    def _plan_of_gap(self, gap: Proof) -> LossPlan:
+        context = self._context
+        remembered = context.sinks[gap.sink].history()
+        lacks, before = context.proofs.missing(gap, remembered)
+        error = context.proofs.changed(gap, context.sinks[gap.sink], remembered)
+        body = context.proofs.body_of(gap)
+        last = context.proofs.body_of(before[0]) if len(before) == 1 else None
+        since = last.offsets.end if last else ()
+        evidence = "the target was restored from a backup"
+        lost = [(piece, evidence) for piece in body.committables.get(gap.sink, ())] if body else []
+        end = body.offsets.end if body else ()
+        return LossPlan(
+            gap.lineage, gap.checkpoint, gap.sink, lost, (), since, end, before, lacks, error.what
+        )
+
+    def _decision(self, history: History, checkpoint: int) -> Decision:
+        """Return the uncommitted decision with this number, or else the newest one with it."""
+        named = [decision for decision in history.decisions if decision.checkpoint == checkpoint]
+        if not named:
+            raise ConfigError(
+                f"Job {self._context.job!r}: checkpoint {checkpoint} is not decided, "
+                "or no longer kept. Nothing was "
+                "written.",
+                remedy="`twophase checkpoints FOLDER` lists the decided checkpoints.",
+            )
+        found = next((decision for decision in named if not decision.committed), named[-1])
+        if found.committed and found != history.newest(found.lineage):
+            raise ConfigError(
+                f"Job {self._context.job!r}: checkpoint {checkpoint} is committed, "
+                "and so are later ones: none of it can be given up. Nothing was written.",
+                remedy="pass the checkpoint that the job's error names.",
+            )
+        return found

@@ -1,0 +1,63 @@
+"""Commits the checkpoint of a savepoint that the job was stopped with.
+
+1. recover   like every start: fence, commit decided checkpoints, close
+2. check     the log says that every checkpoint of the savepoint is committed
+3. record    `_finished`, in the savepoint
+"""
+
+from __future__ import annotations
+
+from twophase.coordinator.commit.context import JobContext
+from twophase.coordinator.coordinator import CheckpointCoordinator
+from twophase.errors import ConfigError, TargetUnreachableError
+from twophase.internals.failpoints import failpoint
+from twophase.operations.savepoint.format import Savepoint
+from twophase.state.files.storage import Storage
+from twophase.state.journal.history import History
+
+
+def finish_savepoint(context: JobContext, savepoint: Savepoint, storage: Storage) -> None:
+    """Commit what a savepoint holds as pending. Call it again after an interruption.
+
+    Args:
+        context: the job, in the folder that the savepoint was made of.
+        savepoint: of this job, verified.
+        storage: its folder, writable.
+
+    Raises:
+        ConfigError: the folder is another one; nothing was written.
+        TargetUnreachableError: a sink could not commit it.
+        StopJobError: the job must not go on.
+        SavepointError: it is committed, but that could not be recorded.
+    """
+    manifest = savepoint.manifest
+    history = context.log.read()
+    if manifest.lineage not in {known.id for known in history.lineages}:
+        raise ConfigError(
+            f"Job {context.job!r}: its folder does not know lineage {manifest.lineage} of the "
+            f"savepoint {savepoint.where}. Nothing was written.",
+            remedy="name the folder that it was made of with --checkpoint-location; if that is "
+            f"gone, restore it, which commits too: twophase run JOB.yaml --restore "
+            f"{savepoint.where}",
+        )
+    if not _is_committed(history, savepoint):
+        CheckpointCoordinator(context, snapshot=lambda _, __: {}).recover()
+        if not _is_committed(context.log.history, savepoint):
+            raise TargetUnreachableError(
+                f"Job {context.job!r}: checkpoint {manifest.checkpoint} of the savepoint "
+                f"{savepoint.where} is still not committed in every sink.",
+                remedy="try again when they can be reached.",
+            )
+    failpoint("S08")
+    savepoint.finish(storage)
+
+
+def _is_committed(history: History, savepoint: Savepoint) -> bool:
+    """Return whether the log has nothing of it left to commit; a checkpoint that it lacks is older
+    than a committed one.
+    """
+    manifest = savepoint.manifest
+    return not any(
+        decision.lineage == manifest.lineage and decision.checkpoint <= manifest.checkpoint
+        for decision in history.uncommitted()
+    )

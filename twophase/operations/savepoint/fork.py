@@ -1,0 +1,79 @@
+"""A fork: a job begins with the savepoint of a job of another name, which may go on beside it.
+
+What the savepoint holds as pending is committed under the identity that it was written with (H30),
+through sinks that are opened in the name of that job. They only commit: nothing of that job is
+aborted, fenced or subsumed. The new lineage has no ancestors and no proofs, which belong to the
+other job in every target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from twophase.contract.sink import OpenSink, Sink, SinkContext
+from twophase.errors import RestoreRefusedError
+from twophase.operations.savepoint.format import Savepoint
+
+
+def open_original(
+    job: str, savepoint: Savepoint, declared: Mapping[str, Sink], sinks: Mapping[str, OpenSink]
+) -> dict[str, OpenSink]:
+    """Open each sink that has pieces to commit once more, in the name of the savepoint's job.
+
+    Args:
+        job: the job that begins.
+        savepoint: of another job, verified.
+        declared: the sinks of the job that begins.
+        sinks: the same, open.
+
+    Returns:
+        Sinks to close after the commit; empty if nothing is pending.
+
+    Raises:
+        RestoreRefusedError: the job does not have the target of such a piece.
+        Exception: a sink could not be opened; those that were are closed.
+    """
+    opened: dict[str, OpenSink] = {}
+    try:
+        for name in check_original(job, savepoint, sinks):
+            context = SinkContext(savepoint.manifest.job, name, None, parallelism=0)
+            opened[name] = declared[name].open(context)
+    except BaseException:
+        close_all(opened)
+        raise
+    return opened
+
+
+def check_original(job: str, savepoint: Savepoint, sinks: Mapping[str, OpenSink]) -> list[str]:
+    """Return the names of the sinks with pieces to commit, when each has their target.
+
+    Raises:
+        RestoreRefusedError: as `open_original`.
+    """
+    targets = {
+        (name, piece.target)
+        for checkpoint in savepoint.pending()
+        for name, pieces in checkpoint.committables.items()
+        for piece in pieces
+    }
+    for name, target in sorted(targets):
+        if name not in sinks or sinks[name].target() != target:
+            raise _elsewhere(job, savepoint, name, target)
+    return [*dict.fromkeys(name for name, _ in sorted(targets))]
+
+
+def close_all(sinks: Mapping[str, OpenSink]) -> None:
+    """Close sinks that `open_original` has opened."""
+    for sink in sinks.values():
+        sink.close()
+
+
+def _elsewhere(job: str, savepoint: Savepoint, sink: str, target: str) -> RestoreRefusedError:
+    original = savepoint.manifest.job
+    return RestoreRefusedError(
+        f"Job {job!r}: cannot fork from {savepoint.where}: its checkpoint "
+        f"{savepoint.manifest.checkpoint} is decided and not committed in every sink, and sink "
+        f"{sink!r} with the target {target} is not one of this job. Nothing was written.",
+        remedy=f"commit it there first, with the job file of {original!r}: "
+        f"twophase savepoint finish {original}.yaml {savepoint.where}",
+    )

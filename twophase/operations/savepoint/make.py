@@ -1,0 +1,243 @@
+"""Makes savepoints: a copy of one cut of a job, while the job runs or when it has stopped.
+
+1. choose   the newest checkpoint of the current lineage in the job's log, and read its body
+2. wait     until Spark has noted its micro-batch as finished: the note has the watermark
+3. copy     the bodies, then Spark's files of that cut; all of them are written once and kept
+4. seal     the manifest, written last
+
+Nothing is written to the job's folder, so a driver that is running is not disturbed.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from twophase.errors import (
+    CheckpointMissingError,
+    ConfigError,
+    FencedError,
+    SavepointError,
+    TwoPhaseError,
+)
+from twophase.internals.clock import Clock
+from twophase.operations.savepoint.format import (
+    BEGUN,
+    MANIFEST,
+    Savepoint,
+    SavepointWriter,
+    check_empty,
+)
+from twophase.operations.savepoint.manifest import Manifest
+from twophase.options.job_options import JobOptions
+from twophase.spark.folder.spark_cut import files_of_cut
+from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
+from twophase.state.checkpoints.copies import readable_copies
+from twophase.state.checkpoints.state_files import inlined
+from twophase.state.checkpoints.store import CompletedCheckpointStore, encode_body
+from twophase.state.files.storage import LocalStorage, ReadOnlyStorage, local_path
+from twophase.state.journal.entries import Decision
+from twophase.state.journal.history import History
+from twophase.state.journal.log import FOLDER as LOG_FOLDER
+from twophase.state.journal.log import JobLog
+
+OPTION = "savepoint path"
+_TRIES = 10
+_POLL_S = 0.02
+
+StillWaiting = Callable[[], bool]
+"""Asked while Spark has not noted the micro-batch as finished; False ends the wait."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What a savepoint is made of.
+
+    Attributes:
+        checkpoint: the newest checkpoint.
+        pending: the bodies up to it that are decided and not committed, oldest first.
+        history: of the log in which it is decided.
+    """
+
+    checkpoint: CompletedCheckpoint
+    pending: tuple[CompletedCheckpoint, ...]
+    history: History
+
+
+class SavepointMaker:
+    """Makes savepoints of one job.
+
+    Args:
+        job: the job's name.
+        root: the job's folder.
+        clock: the time.
+        copies: the option `checkpoint.copies`.
+    """
+
+    def __init__(self, job: str, root: Path, clock: Clock, copies: Sequence[str] = ()) -> None:
+        self._job = job
+        self._root = root
+        self._clock = clock
+        self._copies = copies
+
+    def make(
+        self, path: str, *, committed_only: bool = False, still_waiting: StillWaiting
+    ) -> Manifest:
+        """Make a savepoint.
+
+        Args:
+            path: its folder, new or empty, outside the job's.
+            committed_only: take the newest committed checkpoint, not one that is only decided.
+            still_waiting: says how long to wait for Spark.
+
+        Raises:
+            ConfigError: the path is not right.
+            SavepointError: there is nothing to save, or it could not be written.
+            CorruptRecordError: the job's folder is damaged.
+        """
+        where = self._where(path)
+        cut = self._choose(committed_only=committed_only)
+        number, lineage = cut.checkpoint.checkpoint, cut.checkpoint.lineage
+        folder = self._root / "spark" / lineage
+        note = self._note(folder, number, still_waiting)
+        writer = SavepointWriter(LocalStorage(where, OPTION), where)
+        with writer.begun(self._job):
+            for checkpoint in (*cut.pending[:-1], cut.checkpoint):
+                writer.add(_path_of(checkpoint), [encode_body(checkpoint)])
+            for file in files_of_cut(folder, number, note):
+                writer.add(f"spark/{file.path}", file.content())
+            [continued] = [known for known in cut.history.lineages if known.id == lineage]
+            return writer.complete(
+                cut.checkpoint,
+                body=_path_of(cut.checkpoint),
+                pending=tuple(map(_path_of, cut.pending)),
+                ancestors=continued.ancestors,
+                created_ms=self._clock.unix_ms(),
+            )
+
+    def check(self, path: str) -> None:
+        """Check a path before the job is stopped for a savepoint there.
+
+        Raises:
+            ConfigError: it is not right.
+            SavepointError: something is there already.
+        """
+        where = self._where(path)
+        if Path(where).exists():
+            check_empty(ReadOnlyStorage(where, OPTION), where)
+
+    def _where(self, path: str) -> str:
+        where, root = local_path(path, OPTION), self._root.resolve()
+        if where.resolve().is_relative_to(root) or root.is_relative_to(where.resolve()):
+            raise ConfigError(
+                f"Job {self._job!r}: savepoint {where} would be inside the job's own folder "
+                f"{self._root}, or contain it. Nothing was written.",
+                remedy="name a folder elsewhere: a savepoint outlives the job's folder.",
+            )
+        return str(where)
+
+    def _choose(self, *, committed_only: bool) -> Cut:
+        """Step 1; again if the driver replaces the body by a newer one meanwhile."""
+        storage = ReadOnlyStorage(self._root)
+        for _ in range(_TRIES - 1):
+            before = storage.names(LOG_FOLDER)
+            try:
+                return self._read_cut(storage, committed_only=committed_only)
+            except (FencedError, CheckpointMissingError, FileNotFoundError):
+                if storage.names(LOG_FOLDER) == before:
+                    raise
+        return self._read_cut(storage, committed_only=committed_only)
+
+    def _read_cut(self, storage: ReadOnlyStorage, *, committed_only: bool) -> Cut:
+        log = JobLog(storage, self._job)
+        history = log.read()
+        lineage = history.lineage.id if history.lineage else ""
+        newest = history.newest_committed(lineage) if committed_only else history.newest(lineage)
+        if newest is None:
+            raise SavepointError(
+                f"Job {self._job!r}: there is no checkpoint of the current lineage in {self._root} "
+                "yet. Nothing was written.",
+                remedy="let the job complete its first checkpoint, then try again.",
+            )
+        files = readable_copies(storage, self._copies)
+        store = CompletedCheckpointStore(files, log, num_retained=1)
+        left: list[Decision] = [] if newest.committed else history.uncommitted()
+        pending = tuple(store.read(decision) for decision in left)
+        return Cut(inlined(store.read_with_states(newest)), pending, history)
+
+    def _note(self, folder: Path, number: int, still_waiting: StillWaiting) -> str | None:
+        """Step 2. Return the note that is ours to write; None if Spark has written it.
+
+        Only a plan without state can do without Spark's own: nothing depends on its watermark.
+        """
+        commit = folder / "commits" / str(number)
+        has_state = any((folder / "state").glob("*"))
+        while has_state and not commit.exists() and still_waiting():
+            time.sleep(_POLL_S)
+        if commit.exists():
+            return None
+        if has_state:
+            raise SavepointError(
+                f"Job {self._job!r}: Spark has not finished micro-batch {number}, whose checkpoint "
+                "is decided, so the state of the plan may be incomplete. Nothing was written.",
+                remedy="if the job is running, wait longer: twophase savepoint create "
+                "--wait 1min. If it has stopped, start it, so that it finishes the micro-batch, "
+                "then stop it with a savepoint.",
+            )
+        try:
+            header = (folder / "offsets" / str(number)).read_text().split("\n")[1]
+            watermark_ms = int(json.loads(header)["batchWatermarkMs"])
+        except (OSError, ValueError, KeyError, IndexError, TypeError):
+            watermark_ms = 0
+        return "v1\n" + json.dumps({"nextBatchWatermarkMs": watermark_ms})
+
+
+def savepoint_path(job: str, path: str | None, options: JobOptions) -> str:
+    """Return where a savepoint is made: the given path, or a new name in `savepoint.dir`.
+
+    Raises:
+        ConfigError: neither is given.
+    """
+    if path is not None:
+        return path
+    if options.savepoint_dir is None:
+        raise ConfigError(
+            f"Job {job!r}: the savepoint has no path. Nothing was written.",
+            remedy="give a path, or set savepoint.dir.",
+        )
+    return str(local_path(options.savepoint_dir, "savepoint.dir") / f"{job}-{secrets.token_hex(6)}")
+
+
+def open_savepoint(path: str) -> Savepoint:
+    """Open the savepoint at a path, read-only.
+
+    Raises:
+        ConfigError: there is none, or it is not whole.
+        CorruptRecordError: its manifest is damaged.
+        NewerFormatError: a newer version of twophase has written it.
+    """
+    where = local_path(path, OPTION)
+    if not where.exists() and not where.is_symlink():
+        raise ConfigError(f"There is no savepoint at {where}.", remedy="correct the path.")
+    return Savepoint(ReadOnlyStorage(where, OPTION), str(where))
+
+
+def list_savepoints(path: str) -> Iterator[tuple[str, Savepoint | TwoPhaseError]]:
+    """Yield the savepoints in a folder, by name, with the error of each that is not usable."""
+    root = ReadOnlyStorage(path, OPTION).root
+    for name in sorted(one.name for one in root.iterdir() if one.is_dir()):
+        found = root / name
+        if any((found / mark).exists() for mark in (MANIFEST, BEGUN)):
+            try:
+                yield str(found), open_savepoint(str(found))
+            except TwoPhaseError as error:
+                yield str(found), error
+
+
+def _path_of(checkpoint: CompletedCheckpoint) -> str:
+    folder = f"{checkpoint.lineage}-{checkpoint.checkpoint}-{checkpoint.attempt}"
+    return f"checkpoints/{folder}/_metadata"

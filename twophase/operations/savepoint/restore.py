@@ -1,0 +1,284 @@
+"""An explicit restore: a new lineage that begins with the operator state of a completed checkpoint.
+
+`restore.path` names the checkpoint's folder, `<job's folder>/chk/<lineage>-<n>-<attempt>`, in this
+job's folder or in a copy of it. The log beside it shows that the checkpoint is decided: a body
+alone decides nothing. It may also name a savepoint (operations/savepoint/savepoint_restore.py).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from twophase.coordinator.recovery.recovery_steps import Restore
+from twophase.errors import (
+    CheckpointMissingError,
+    ConfigError,
+    FencedError,
+    RestoreRefusedError,
+    TwoPhaseError,
+)
+from twophase.ids import new_lineage_id
+from twophase.operations.savepoint.make import open_savepoint
+from twophase.operations.savepoint.rewound_sources import check_sources
+from twophase.operations.savepoint.savepoint_restore import is_savepoint, verified
+from twophase.options.job_options import ClaimMode, JobOptions, SinkAhead
+from twophase.spark.plan.operator_states import OperatorStates
+from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
+from twophase.state.checkpoints.copies import readable_copies
+from twophase.state.checkpoints.store import CompletedCheckpointStore
+from twophase.state.files.storage import LocalStorage
+from twophase.state.journal.entries import Decision, Lineage
+from twophase.state.journal.history import History
+from twophase.state.journal.log import JobLog
+
+_log = logging.getLogger("twophase")
+
+
+def load_restore(
+    job: str, path: str, storage: LocalStorage, states: OperatorStates, options: JobOptions
+) -> Restore | None:
+    """Read the checkpoint that `restore.path` names.
+
+    Args:
+        job: the job's name; a checkpoint of another job is refused.
+        path: `restore.path`.
+        storage: the folder of the job that is starting.
+        states: the job's operator states.
+        options: the job's options.
+
+    Returns:
+        None if this job's folder already has the lineage that was restored from there: the
+        option may stay set.
+
+    Raises:
+        ConfigError: there is no such decided checkpoint, or its state does not fit the job.
+        RestoreRefusedError: the log that it was decided in has a later checkpoint that is decided
+            and not committed (I2).
+        SourceLossError: a source cannot read again what a rewind would take back.
+        CheckpointMissingError: it was deleted when the job ended.
+        CorruptRecordError: it is damaged.
+    """
+    if was_restored_from(job, storage, path):
+        return None
+    folder = _folder(path)
+    _check_claim(folder, storage, options)
+    checkpoint, adopting, ancestors = read_checkpoint(job, folder, options, storage.root)
+    start = states.start_offsets(checkpoint, options)
+    check_sources(job, path, storage, states, start, options)
+    lineage = Lineage(
+        id=new_lineage_id(),
+        restored_from=str(folder),
+        first_checkpoint=1,
+        start=start,
+        ancestors=ancestors,
+        proofs=checkpoint.proofs,
+    )
+    return Restore(checkpoint, lineage, adopting, options.sink_ahead)
+
+
+def _check_claim(folder: Path, storage: LocalStorage, options: JobOptions) -> None:
+    """Raise ConfigError for a claim of a checkpoint that another folder's log still names."""
+    if options.claim_mode is ClaimMode.CLAIM and not folder.is_relative_to(storage.root):
+        raise ConfigError(
+            f"restore.claim_mode is claim, and {folder} is a checkpoint in the folder of another "
+            "job, whose log names it. Nothing was started or written.",
+            remedy="leave restore.claim_mode out, or restore from a savepoint.",
+        )
+
+
+def was_restored_from(job: str, storage: LocalStorage, path: str) -> bool:
+    """Return whether the current lineage began with the checkpoint or savepoint at a path."""
+    begun = JobLog(storage, job).read().lineage
+    return begun is not None and begun.restored_from == str(_folder(path))
+
+
+def _folder(path: str) -> Path:
+    return Path(path.removeprefix("file://")).absolute()
+
+
+def restored_checkpoint(
+    job: str, lineage: Lineage, options: JobOptions
+) -> CompletedCheckpoint | None:
+    """Return the checkpoint that a lineage without one of its own was restored from.
+
+    The restore has already happened: checkpoints that the restored job has decided since are no
+    reason to refuse it.
+
+    Returns:
+        None if the lineage was not restored, or if its state may be dropped and is gone.
+
+    Raises:
+        CheckpointMissingError: it is gone, or no longer kept.
+        CorruptRecordError: it is damaged.
+        ConfigError: the folder that it is in must not be trusted.
+    """
+    if not lineage.restored_from:
+        return None
+    found = _read_restored(job, lineage, options)
+    if isinstance(found, CompletedCheckpoint):
+        return found
+    if options.allow_non_restored_state:
+        _log.warning(
+            "job %s: the functions of lineage %s begin without the state of %s, which is gone: %s",
+            *(job, lineage.id, Path(lineage.restored_from), found.what),
+        )
+        return None
+    raise _beginning_gone(job, lineage, found) from found
+
+
+def laid_checkpoint(job: str, lineage: Lineage) -> CompletedCheckpoint | None:
+    """Return the checkpoint of the savepoint whose copy of Spark's folder a lineage began with.
+
+    The copy was verified before it was laid, and is whole whatever has become of the savepoint.
+
+    Returns:
+        None if it began without one, or if the savepoint is gone or damaged.
+    """
+    if lineage.start or not lineage.restored_from or not is_savepoint(lineage.restored_from):
+        return None
+    try:
+        return open_savepoint(lineage.restored_from).checkpoint()
+    except TwoPhaseError as error:
+        _log.warning(
+            "job %s: what Spark's state is of cannot be compared with the plan: %s", job, error
+        )
+        return None
+
+
+def _beginning_gone(job: str, lineage: Lineage, found: TwoPhaseError) -> CheckpointMissingError:
+    return CheckpointMissingError(
+        f"Job {job!r}: its lineage {lineage.id} has no checkpoint of its own yet, and the one that "
+        f"it began with is gone from {Path(lineage.restored_from)}: {found.what} The job's "
+        "functions would begin without their state. No rows were written.",
+        remedy="restore that folder, or set restore.allow_non_restored_state to begin without it.",
+    )
+
+
+def _read_restored(
+    job: str, lineage: Lineage, options: JobOptions
+) -> CompletedCheckpoint | TwoPhaseError:
+    """Return the checkpoint that a lineage began with, or the error that says why it is gone."""
+    folder = Path(lineage.restored_from)
+    if is_savepoint(str(folder)):
+        policy = SinkAhead.REFUSE if lineage.ancestors else SinkAhead.FORK
+        return verified(job, str(folder), policy).checkpoint()
+    found = _find(job, folder, options)
+    if isinstance(found, TwoPhaseError):
+        return found
+    try:
+        return found.store.read_with_states(
+            found.decision, may_drop=options.allow_non_restored_state
+        )
+    except (CheckpointMissingError, FencedError) as error:
+        # fenced: a driver of the restored job just deleted it
+        return error
+
+
+def read_checkpoint(
+    job: str, folder: Path, options: JobOptions, root: Path
+) -> tuple[CompletedCheckpoint, tuple[CompletedCheckpoint, ...], Mapping[str, int]]:
+    """Return the checkpoint in a folder, the uncommitted ones up to it, and what is continued.
+
+    Args:
+        job: the job's name.
+        folder: the checkpoint's folder.
+        options: the job's options.
+        root: the folder of the job that is starting. Its recovery commits later checkpoints of its
+            own log before a rewind takes them back.
+
+    Raises:
+        TwoPhaseError: as `load_restore`.
+    """
+    _check_no_fork(job, folder, options)
+    found = _find(job, folder, options)
+    if isinstance(found, TwoPhaseError):
+        raise found
+    decisions = found.history.decisions
+    place = decisions.index(found.decision)
+    rewinds_own = options.sink_ahead is SinkAhead.REWIND and folder.parent.parent == root
+    if not rewinds_own:
+        _check_later(job, folder, decisions[place + 1 :])
+        _check_none_ahead(job, folder, found.history, found.decision)
+    uncommitted = [decision for decision in decisions[: place + 1] if not decision.committed]
+    restored = found.store.read_with_states(
+        found.decision, may_drop=options.allow_non_restored_state
+    )
+    [continued] = [one for one in found.history.lineages if one.id == restored.lineage]
+    ancestors = {**continued.ancestors, restored.lineage: restored.checkpoint}
+    return restored, tuple(map(found.store.read, uncommitted)), ancestors
+
+
+def _check_no_fork(job: str, folder: Path, options: JobOptions) -> None:
+    if options.sink_ahead is SinkAhead.FORK:
+        raise ConfigError(
+            f"Job {job!r}: restore.sink_ahead=fork begins with a savepoint, and {folder} is none. "
+            "Nothing was written.",
+            remedy="make a savepoint of the other job: twophase savepoint create JOB.yaml PATH",
+        )
+
+
+def _check_later(job: str, folder: Path, later: Sequence[Decision]) -> None:
+    """Check that no later checkpoint waits for its commit: it would be aborted (I2)."""
+    waiting = [decision for decision in later if not decision.committed]
+    if waiting:
+        raise RestoreRefusedError(
+            f"Job {job!r}: cannot restore from {folder}: checkpoint {waiting[-1].checkpoint} was "
+            "decided after it and must still be committed; it would be aborted. "
+            "Nothing was written.",
+            remedy=f"restore from {folder.parent.parent / waiting[-1].folder}.",
+        )
+
+
+def _check_none_ahead(job: str, folder: Path, history: History, decision: Decision) -> None:
+    """Check that no sink must still commit what its log has decided after a checkpoint."""
+    for ahead in history.ahead_of({decision.lineage: decision.checkpoint}):
+        raise RestoreRefusedError(
+            f"Job {job!r}: cannot restore from {folder}: sink {ahead.sink!r} commits checkpoint "
+            f"{ahead.checkpoint} after it, ahead of the others; it would be aborted, or its rows "
+            "written twice. Nothing was written.",
+            remedy="start the job in that folder without restore.path to go on from it; or take "
+            "the rows back there, with restore.sink_ahead=rewind.",
+        )
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A decided checkpoint, with the log beside its folder."""
+
+    history: History
+    store: CompletedCheckpointStore
+    decision: Decision
+
+
+def _find(job: str, folder: Path, options: JobOptions) -> _Found | TwoPhaseError:
+    """Return the decision on the checkpoint in `folder`, or the error if it is none or not kept."""
+    root = folder.parent.parent
+    if folder.parent.name != "chk" or not (root / "log").is_dir():
+        return ConfigError(
+            f"restore.path {str(folder)!r} is no checkpoint.",
+            remedy="name a folder <checkpointLocation>/chk/<lineage>-<n>-<attempt>; "
+            "`twophase checkpoints FOLDER` lists "
+            "them.",
+        )
+    storage = LocalStorage(root)
+    log = JobLog(storage, job)
+    history = log.read()
+    named = [
+        decision for decision in history.decisions if Path(decision.folder).name == folder.name
+    ]
+    if not named and history.released is not None:
+        return CheckpointMissingError(
+            f"restore.path {str(folder)!r} was deleted when job {job!r} ended, as "
+            "checkpoint.externalized_retention said.",
+            remedy="name a copy of it that has the log beside it.",
+        )
+    if not named:
+        return ConfigError(
+            f"restore.path {str(folder)!r} is not decided, or no longer kept, in job {job!r}.",
+            remedy="`twophase checkpoints FOLDER` lists the decided checkpoints.",
+        )
+    files = readable_copies(storage, options.copies)
+    return _Found(history, CompletedCheckpointStore(files, log, num_retained=1), named[0])

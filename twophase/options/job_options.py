@@ -1,0 +1,286 @@
+"""The options of a job.
+
+Flink's keys are accepted too: `twophase.options.flink_keys`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Self
+
+from pydantic import (
+    Field,
+    ValidationInfo,
+    field_validator,
+)
+
+from twophase.options.flink_keys import KEYS, with_our_keys
+from twophase.options.parsing import Duration, Names, Options, Size
+
+
+class CheckpointMode(StrEnum):
+    """Delivery guarantee: of all sinks together, or of each sink alone."""
+
+    EXACTLY_ONCE = "exactly_once"
+    AT_LEAST_ONCE = "at_least_once"
+
+
+class ExternalizedRetention(StrEnum):
+    """Retention of the checkpoints of a job that ended before its input did."""
+
+    RETAIN_ON_CANCELLATION = "retain_on_cancellation"
+    DELETE_ON_CANCELLATION = "delete_on_cancellation"
+    NO_EXTERNALIZED_CHECKPOINTS = "no_externalized_checkpoints"
+
+
+class ClaimMode(StrEnum):
+    """Who a restored savepoint belongs to."""
+
+    NO_CLAIM = "no_claim"
+    CLAIM = "claim"
+
+
+class SinkAhead(StrEnum):
+    """What a restore does if a sink has committed checkpoints after the restored one."""
+
+    REFUSE = "refuse"
+    REWIND = "rewind"
+    FORK = "fork"
+
+
+class StateBackend(StrEnum):
+    """Spark's state store for keyed state, under Flink's names."""
+
+    ROCKSDB = "rocksdb"
+    HASHMAP = "hashmap"
+
+
+class RestartStrategy(StrEnum):
+    """Restart strategy of the job after a restartable error."""
+
+    EXPONENTIAL = "exponential"
+    FIXED = "fixed"
+    FAILURE_RATE = "failure_rate"
+    NONE = "none"
+
+
+class JobOptions(Options):
+    """Options of a job. Flink's keys are accepted too: `twophase.options.flink_keys`."""
+
+    checkpoint_location: str = Field(
+        alias="checkpointLocation",
+        min_length=1,
+        description="the job's folder, on a local file system; made for its user only (0700), "
+        "refused if it, or a folder above it without the sticky bit, is writable by everyone, or "
+        "if it is writable by a group with other accounts in it",
+    )
+    interval_s: Duration | None = Field(
+        default=None,
+        alias="checkpoint.interval",
+        description="time from one trigger to the next; without it and without a trigger, the next "
+        "begins when the last is done; a `.trigger(...)` wins over it, "
+        "a job file with both is refused",
+    )
+    mode: CheckpointMode = Field(
+        default=CheckpointMode.EXACTLY_ONCE,
+        alias="checkpoint.mode",
+        description="the delivery guarantee: `exactly_once` for all sinks together; with "
+        "`at_least_once` a sink commits as soon as it has acknowledged, before the others "
+        "([architecture](architecture.md#sinks-that-commit-ahead)); "
+        "not with `checkpoint.max_concurrent` above 1",
+    )
+    timeout_s: Duration = Field(
+        default=600.0,
+        alias="checkpoint.timeout",
+        gt=0,
+        description="an attempt that has not been decided by then is declined",
+    )
+    max_concurrent: int = Field(
+        default=1,
+        alias="checkpoint.max_concurrent",
+        ge=1,
+        le=100,
+        description="how many checkpoints may be in progress: above 1, a checkpoint is committed "
+        "behind the next micro-batches "
+        "([architecture](architecture.md#commits-behind-the-next-micro-batch)); "
+        "not with `checkpoint.min_pause`",
+    )
+    min_pause_s: Duration = Field(
+        default=0.0,
+        alias="checkpoint.min_pause",
+        description="least time between a commit and the next trigger",
+    )
+    tolerable_failures: int = Field(
+        default=0,
+        alias="checkpoint.tolerable_failures",
+        ge=0,
+        le=1000,
+        description="consecutive declined attempts of a micro-batch that are retried in "
+        "place before the query fails",
+    )
+    num_retained: int = Field(
+        default=1,
+        alias="checkpoint.num_retained",
+        ge=1,
+        le=10_000,
+        description="committed checkpoints that keep their body, and can be restored; the newest "
+        "with rows of each sink keeps it too",
+    )
+    copies: Names = Field(
+        default=(),
+        alias="checkpoint.copies",
+        description="more folders for the bodies and state files of checkpoints, best on other "
+        "disks, each for this job only; a file that is damaged or missing in the job's folder is "
+        "read from the first copy that is intact ([operations](operations.md#copies))",
+    )
+    savepoint_dir: str | None = Field(
+        default=None,
+        alias="savepoint.dir",
+        description="the folder for savepoints that are made without a path, each under a name of "
+        "its own; outside the job's",
+    )
+    memory_threshold: Size = Field(
+        default=20 * 1024,
+        alias="checkpoint.memory_threshold",
+        ge=0,
+        le=1024 * 1024,
+        description="a state of a function that is larger gets a file of its own, beside the "
+        "checkpoint's body ([functions with state](howto/functions-with-state.md))",
+    )
+    externalized_retention: ExternalizedRetention = Field(
+        default=ExternalizedRetention.RETAIN_ON_CANCELLATION,
+        alias="checkpoint.externalized_retention",
+        description="retention of the checkpoints of a stopped job: kept, or deleted "
+        "with Spark's folder, and the job does not start again from here; "
+        "`no_externalized_checkpoints` deletes them after a failure too that no restart follows",
+    )
+    commit_backoff_s: Duration = Field(
+        default=0.1,
+        alias="commit.backoff",
+        gt=0,
+        description="first pause before a decided checkpoint is committed again; it doubles",
+    )
+    commit_backoff_max_s: Duration = Field(
+        default=30.0,
+        alias="commit.backoff_max",
+        gt=0,
+        description="longest such pause; a decided checkpoint is tried until it is committed",
+    )
+    restart_strategy: RestartStrategy = Field(
+        default=RestartStrategy.EXPONENTIAL,
+        alias="restart.strategy",
+        description="how a failed query is restarted",
+    )
+    restart_attempts: int = Field(
+        default=10,
+        alias="restart.attempts",
+        ge=0,
+        description="fixed: restarts in all; failure_rate: failures within the window",
+    )
+    restart_delay_s: Duration = Field(
+        default=1.0,
+        alias="restart.delay",
+        description="pause before a restart; exponential: the first one, and it doubles",
+    )
+    restart_delay_max_s: Duration = Field(
+        default=60.0,
+        alias="restart.delay_max",
+        description="exponential: the longest pause",
+    )
+    restart_window_s: Duration = Field(
+        default=600.0,
+        alias="restart.window",
+        gt=0,
+        description="failure_rate: what failures are counted over; exponential: time without "
+        "failure after which the pause is "
+        "reset",
+    )
+    state_backend: StateBackend | None = Field(
+        default=None,
+        alias="state.backend",
+        description="where Spark keeps keyed state: `rocksdb` (on disk, for large state and "
+        "`transformWithState`) or `hashmap` (in the executors' memory); without it, what "
+        "`spark.sql.streaming.stateStore.providerClass` says",
+    )
+    state_backend_incremental: bool | None = Field(
+        default=None,
+        alias="state.backend.incremental",
+        description="only with RocksDB: write the changes of a micro-batch instead of whole tables "
+        "(changelog checkpointing); without it, `true` with `state.backend` `rocksdb`, unless "
+        "`spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled` is set",
+    )
+    allow_changed_plan: bool = Field(
+        default=False,
+        alias="state.allow_changed_plan",
+        description="continue, with a warning, although the plan now keeps state of other "
+        "expressions: set it if they mean the same or the state fits them; otherwise such a plan "
+        "is refused",
+    )
+    restore_path: str | None = Field(
+        default=None,
+        alias="restore.path",
+        description="begin a new lineage with the state of this checkpoint or savepoint; may stay "
+        "set",
+    )
+    claim_mode: ClaimMode = Field(
+        default=ClaimMode.NO_CLAIM,
+        alias="restore.claim_mode",
+        description="`no_claim`: the savepoint stays, and is the user's to delete; `claim`: it "
+        "belongs to the job, which deletes it when `checkpoint.num_retained` newer checkpoints are "
+        "committed; not for a checkpoint in another folder",
+    )
+    sink_ahead: SinkAhead = Field(
+        default=SinkAhead.REFUSE,
+        alias="restore.sink_ahead",
+        description="what a restore does if a sink has committed checkpoints after the restored "
+        "one: `refuse` it; `rewind` takes their rows back out of the targets; `fork` begins a job "
+        "of another name with a savepoint, beside the original "
+        "([savepoints](howto/savepoints.md#an-older-savepoint))",
+    )
+    allow_non_restored_state: bool = Field(
+        default=False,
+        alias="restore.allow_non_restored_state",
+        description="drop state that the job has no operator for, or whose file is missing or "
+        "damaged; let a sink have another name; "
+        "restore a plan that looks stateful to twophase and is not",
+    )
+    error_if_no_checkpoint: bool = Field(
+        default=False,
+        alias="restore.error_if_no_checkpoint",
+        description="refuse a fresh start",
+    )
+
+    @classmethod
+    def parse(cls, options: Mapping[str, Any], where: str) -> Self:
+        """Parse and validate `options`, under our keys or Flink's; see `Options.parse`."""
+        return super().parse(with_our_keys(options, where), where)
+
+    @classmethod
+    def other_keys(cls) -> list[str]:
+        """Return Flink's keys."""
+        return [key.name for key in KEYS]
+
+    @field_validator("max_concurrent")
+    @classmethod
+    def _ahead_alone(cls, max_concurrent: int, info: ValidationInfo) -> int:
+        """A sink is ahead in the one checkpoint that follows the newest decided one."""
+        if max_concurrent > 1 and info.data.get("mode") is CheckpointMode.AT_LEAST_ONCE:
+            raise ValueError("checkpoint.mode at_least_once requires checkpoint.max_concurrent = 1")
+        return max_concurrent
+
+    @field_validator("min_pause_s")
+    @classmethod
+    def _pause_alone(cls, pause_s: float, info: ValidationInfo) -> float:
+        """Flink's rule: with a pause after each commit, no commit can overlap a checkpoint."""
+        if pause_s and info.data.get("max_concurrent", 1) > 1:
+            raise ValueError("checkpoint.min_pause requires checkpoint.max_concurrent = 1")
+        return pause_s
+
+    @field_validator("state_backend_incremental")
+    @classmethod
+    def _incremental_rocksdb(cls, incremental: bool | None, info: ValidationInfo) -> bool | None:
+        """The other backend has one way to write its files, which has no name."""
+        if incremental is not None and info.data.get("state_backend") == StateBackend.HASHMAP:
+            raise ValueError("it applies to RocksDB only: leave it out with state.backend hashmap")
+        return incremental

@@ -1,0 +1,132 @@
+"""Options: parsed once at the edge, frozen, checked before any write.
+
+Every group of options is a subclass of `Options`. Values may be strings, as Spark passes them, or
+typed. Unknown keys and bad values become one `ConfigError` that names the key, the value, what is
+allowed and what to do.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+)
+
+from twophase.errors import ConfigError
+
+_UNITS_S = {
+    "ms": 0.001, "millisecond": 0.001, "milliseconds": 0.001,
+    "s": 1.0, "sec": 1.0, "second": 1.0, "seconds": 1.0,
+    "min": 60.0, "minute": 60.0, "minutes": 60.0,
+    "h": 3600.0, "hour": 3600.0, "hours": 3600.0,
+    # These are Flink's.
+    "ns": 1e-9, "nano": 1e-9, "nanos": 1e-9, "nanosecond": 1e-9, "nanoseconds": 1e-9,
+    "µs": 1e-6, "micro": 1e-6, "micros": 1e-6, "microsecond": 1e-6, "microseconds": 1e-6,
+    "milli": 0.001, "millis": 0.001, "secs": 1.0, "m": 60.0, "d": 86_400.0, "day": 86_400.0,
+    "days": 86_400.0,
+}  # fmt: skip
+
+_UNITS_BYTES = {
+    "": 1, "b": 1, "bytes": 1,
+    "k": 1024, "kb": 1024, "kibibytes": 1024,
+    "m": 1024**2, "mb": 1024**2, "mebibytes": 1024**2,
+}  # fmt: skip
+
+
+def parse_duration_s(value: object) -> object:
+    """Turn '10 seconds', '500 ms' or '10 min' into seconds; leave the rest to the type check."""
+    if isinstance(value, bool):
+        raise ValueError("a duration is a number with a unit, not true or false")
+    if not isinstance(value, str):
+        return value
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zµ]*)\s*", value.lower())
+    if match is None or (match[2] and match[2] not in _UNITS_S):
+        raise ValueError("give a number with a unit: ms, s, min, h or d, such as '10 s'")
+    return float(match[1]) * _UNITS_S.get(match[2], 1.0)
+
+
+Duration = Annotated[float, BeforeValidator(parse_duration_s), Field(ge=0, allow_inf_nan=False)]
+"""Seconds, zero or more."""
+
+
+def parse_bytes(value: object) -> object:
+    """Turn '20 kb' or '1 mb' into bytes, as Flink does; leave the rest to the type check."""
+    if isinstance(value, bool):
+        raise ValueError("a size is a number with a unit, not true or false")
+    if not isinstance(value, str):
+        return value
+    match = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", value.lower())
+    if match is None or match[2] not in _UNITS_BYTES:
+        raise ValueError("give a whole number with a unit: b, kb or mb, such as '20 kb'")
+    return int(match[1]) * _UNITS_BYTES[match[2]]
+
+
+Size = Annotated[int, BeforeValidator(parse_bytes), Field(ge=0)]
+"""Bytes, zero or more."""
+
+
+def parse_names(value: object) -> object:
+    """Split 'a, b', as Spark passes options, into names; leave the rest to the type check."""
+    return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(parse_names)]
+"""Names, as a list or separated by commas."""
+
+
+class Options(BaseModel):
+    """A frozen group of options. Unknown keys are rejected."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    @classmethod
+    def parse(cls, options: Mapping[str, Any], where: str) -> Self:
+        """Parse and validate `options`.
+
+        Args:
+            options: keys as the user wrote them.
+            where: what the options belong to, for the error, such as "sink 'facts'".
+
+        Raises:
+            ConfigError: a key is unknown or missing, or its value is not allowed.
+        """
+        try:
+            return cls.model_validate(dict(options))
+        except ValidationError as error:
+            raise ConfigError(_explain(cls, error, where)) from None
+
+    @classmethod
+    def keys(cls) -> list[str]:
+        """Return the keys that a user may set, as documented."""
+        return [field.alias or name for name, field in cls.model_fields.items()]
+
+    @classmethod
+    def other_keys(cls) -> list[str]:
+        """Return keys that are accepted for the same options; for the hint at an unknown one."""
+        return []
+
+
+def _explain(cls: type[Options], error: ValidationError, where: str) -> str:
+    problems = []
+    for detail in error.errors(include_url=False, include_context=False):
+        key = ".".join(str(part) for part in detail["loc"]) or "options"
+        match detail["type"]:
+            case "extra_forbidden":
+                near = difflib.get_close_matches(key, [*cls.keys(), *cls.other_keys()], n=1)
+                known = ", ".join(sorted(cls.keys()))
+                hint = f"did you mean {near[0]!r}?" if near else f"known options: {known}."
+                problems.append(f"{where}: unknown option {key!r}; {hint}")
+            case "missing":
+                problems.append(f"{where}: option {key!r} is required.")
+            case _:
+                message = detail["msg"].removeprefix("Value error, ")
+                problems.append(f"{where}: option {key!r} is {detail['input']!r}: {message}.")
+    return " ".join(problems)

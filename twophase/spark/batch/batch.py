@@ -1,0 +1,399 @@
+"""A micro-batch on Spark: what `foreachBatch` is given, and how Spark is told the outcome.
+
+3. pre-commit   all sinks write concurrently, on rows computed once; then what Spark wrote for the
+                batch is made durable. A micro-batch without partitions is decided like any other
+                (hazard rule HD6), without asking any sink. A sink that is ahead, from an earlier
+                attempt, is not asked either
+
+Spark takes a normal return of the function for success (hazards H54, H56): `ForeachBatch` raises
+unless the micro-batch is decided, even while the query is being stopped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from threading import TIMEOUT_MAX
+from typing import TYPE_CHECKING, Any
+
+from twophase.contract.committable import Committable
+from twophase.contract.sink import Sink
+from twophase.coordinator.commit.pending import PendingCheckpoint
+from twophase.coordinator.coordinator import CheckpointCoordinator
+from twophase.engine.batch_gate import GateClosedError
+from twophase.engine.host import Handle, Plan
+from twophase.errors import (
+    OffsetOutOfRangeError,
+    RangeChangedError,
+    ReplayLostError,
+    SourceLossError,
+    StopJobError,
+    TwoPhaseError,
+)
+from twophase.events import Observers, SinkAcknowledged
+from twophase.failure_reason import CheckpointFailureReason
+from twophase.ids import TransactionId
+from twophase.options.job_options import CheckpointMode
+from twophase.spark.batch.lost_replay_remedy import begin_afresh
+from twophase.spark.batch.shared_folder import SharedFolder
+from twophase.spark.batch.spark_errors import as_declined, declined, failure
+from twophase.spark.batch.spark_jobs import SparkJobs
+from twophase.spark.batch.writer_task import pre_commit
+from twophase.spark.folder.spark_folder import SparkFolder
+from twophase.spark.plan import logical_plan
+from twophase.state.checkpoints import replay_guard
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from twophase.state.journal.entries import Decision
+
+_ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_ARROW_ROWS_DEFAULT = "10000"
+_ARROW_ROWS_OURS = "50000"
+
+# Spark stops a query cleanly when it finds this text in an error. Any other error would fail the
+# query, and that of a cancelled job can overflow the stack in the regular expression that
+# Spark runs over it.
+_STOPPED = (
+    "py4j.protocol.Py4JJavaError: An error occurred while calling o1.run: "
+    "java.lang.InterruptedException: stopped"
+)
+
+
+@dataclass(frozen=True)
+class JobSink:
+    """A sink as a job uses it.
+
+    Attributes:
+        sink: the declared sink.
+        transform: makes this sink's rows from the job's rows; None passes them as they are.
+    """
+
+    sink: Sink
+    transform: Callable[[DataFrame], DataFrame] | None = None
+
+    def rows(self, frame: DataFrame) -> DataFrame:
+        """Return the rows for this sink."""
+        return self.transform(frame) if self.transform else frame
+
+
+class ForeachBatch:
+    """The function that Spark calls for each micro-batch.
+
+    Args:
+        coordinator: recovered.
+        sinks: by name.
+        folder: Spark's folder of the lineage.
+        shared: the folder around it, which the executors must share.
+        handle: the engine's.
+        plan: of the job.
+        observers: notified of acknowledgements.
+
+    Attributes:
+        error: the failure of the last micro-batch; Spark keeps only its text.
+    """
+
+    def __init__(
+        self,
+        coordinator: CheckpointCoordinator,
+        sinks: Mapping[str, JobSink],
+        folder: SparkFolder,
+        shared: SharedFolder,
+        handle: Handle,
+        plan: Plan,
+        observers: Observers,
+    ) -> None:
+        self.error: Exception | None = None
+        self._coordinator = coordinator
+        self._sinks = sinks
+        self._folder = folder
+        self._shared = shared
+        self._handle = handle
+        self._plan = plan
+        self._observers = observers
+
+    def __call__(self, frame: DataFrame, number: int) -> None:
+        """Called by Spark on the driver, for each micro-batch and again after a failure."""
+        batch = SparkBatch(
+            frame,
+            number,
+            self._coordinator,
+            self._sinks,
+            self._folder,
+            self._shared,
+            self._plan,
+            self._observers,
+        )
+        try:
+            self._handle(number, batch)
+        except GateClosedError:
+            raise RuntimeError(_STOPPED) from None
+        except BaseException as error:  # noqa: BLE001 Spark gets each as an exception
+            self.error = failure(error)
+            if self._coordinator.context.stopping.is_set():
+                raise RuntimeError(_STOPPED) from None
+            raise self.error from self.error.__cause__
+        finally:
+            batch.close()
+
+
+class SparkQuery:
+    """Spark's query. See `twophase.engine.host.Query`.
+
+    Args:
+        query: of Spark.
+        handler: called for its micro-batches.
+        job: the job's name.
+
+    """
+
+    def __init__(self, query: StreamingQuery, handler: ForeachBatch, job: str) -> None:
+        self._query = query
+        self._handler = handler
+        self._job = job
+
+    @property
+    def is_active(self) -> bool:
+        """See `Query.is_active`."""
+        return self._query.isActive
+
+    def wait(self) -> None:
+        """See `Query.wait`."""
+        try:
+            self._query.awaitTermination()
+        except Exception as error:
+            query = f"The query of job {self._job!r}"
+            raise self._handler.error or declined(error, query) from error
+        if isinstance(self._handler.error, StopJobError):
+            raise self._handler.error  # found while the query was being stopped: it ended cleanly
+
+    def stop(self) -> None:
+        """See `Query.stop`."""
+        self._query.stop()
+
+
+class SparkBatch:
+    """One micro-batch of Spark. See `twophase.engine.host.MicroBatch`.
+
+    Args:
+        frame: as Spark passes it.
+        number: n.
+        coordinator: recovered.
+        sinks: by name.
+        folder: Spark's folder of the lineage.
+        shared: the folder around it, which the executors must share.
+        plan: of the job.
+        observers: notified of acknowledgements.
+    """
+
+    def __init__(
+        self,
+        frame: DataFrame,
+        number: int,
+        coordinator: CheckpointCoordinator,
+        sinks: Mapping[str, JobSink],
+        folder: SparkFolder,
+        shared: SharedFolder,
+        plan: Plan,
+        observers: Observers,
+    ) -> None:
+        self._number = number
+        self._coordinator = coordinator
+        self._sinks = sinks
+        self._folder = folder
+        self._shared = shared
+        self._plan = plan
+        self._observers = observers
+        self._rows = _Rows(frame, sinks, stateful=plan.stateful)
+
+    def begin(self, decided: Decision | None) -> None:
+        """See `MicroBatch.begin`: have the source note or compare digests, if state needs that."""
+        if not self._plan.keeps_state:
+            return
+        path, generation = self._folder.path, self._coordinator.generation
+        if decided is None and self._coordinator.decided_sinks(self._number):
+            digests = replay_guard.begin_again(path, self._number, generation)
+        else:
+            digests = replay_guard.begin(path, self._number, generation, decided)
+        digests.share(self._rows.frame.sparkSession.sparkContext)
+
+    def execute(self) -> None:
+        """See `MicroBatch.execute`.
+
+        Raises:
+            ReplayLostError: its records are gone or have changed; it is noted as finished.
+            SourceLossError: its records are gone or have changed, and Spark needs the original
+                ones; or the topic itself is gone or recreated, so that the job cannot go on either.
+        """
+        frame, number = self._rows.frame, self._number
+        jobs = SparkJobs(frame.sparkSession.sparkContext, f"Checkpoint {number}, run again,")
+        try:  # once it has raised, no task runs that could overwrite state which a note relies on
+            jobs.run(
+                {"replay": frame.write.format("noop").mode("overwrite").save},
+                TIMEOUT_MAX,
+                lambda _, __: None,
+            )
+        except SourceLossError as error:
+            raise self._without_records(error) from error.__cause__
+
+    def pre_commit(self, pending: PendingCheckpoint) -> None:
+        """See `MicroBatch.pre_commit`."""
+        began_s, rows = time.monotonic(), self._rows
+        asked, timeout_s = pending.missing(), self._coordinator.context.options.timeout_s
+        if pending.decided:
+            self.begin(None)
+        jobs = SparkJobs(
+            rows.frame.sparkSession.sparkContext,
+            f"Checkpoint {pending.checkpoint} ({pending.attempt})",
+        )
+        try:
+            deadline_s = began_s + timeout_s
+            self._materialise(jobs, timeout_s)
+            for name in rows.without.intersection(asked):
+                self._acknowledge(pending, began_s, name, [])
+            jobs.run(
+                {
+                    name: partial(self._write, rows.frame, name, pending.transaction(name))
+                    for name in asked
+                    if name not in rows.without
+                },
+                deadline_s - time.monotonic(),
+                partial(self._acknowledge, pending, began_s),
+            )
+            self._folder.sync(pending.checkpoint)
+        except TwoPhaseError:
+            rows.forget()
+            raise
+        except Exception as error:
+            rows.forget()
+            what = f"Checkpoint {pending.checkpoint} ({pending.attempt})"
+            raise as_declined(error, what) from error
+
+    def close(self) -> None:
+        """Release the rows."""
+        self._rows.release()
+
+    def _without_records(self, loss: SourceLossError) -> TwoPhaseError:
+        number = self._number
+        committed = f"Checkpoint {number} is committed in every sink, and none of its rows is lost."
+        noted = self._folder.finish(self._coordinator.newest())
+        # the job stops, whatever is noted
+        if not isinstance(loss, OffsetOutOfRangeError | RangeChangedError):
+            return type(loss)(f"{committed} {loss.what}", remedy=loss.remedy)
+        if noted:
+            return ReplayLostError(
+                f"{committed} Spark ran it once more for the watermark, without the same records: "
+                f"{loss.what} It is noted as finished, with the watermark that it ran with.",
+                remedy="start the job again, if its restart strategy does not: "
+                "it goes on with the next micro-batch.",
+            )
+        rebuild = f"{loss.remedy.rstrip('.')}; or " if isinstance(loss, RangeChangedError) else ""
+        return type(loss)(
+            f"{committed} But its plan keeps state, and Spark needs its records once more to "
+            f"rebuild that. {loss.what}",
+            remedy=rebuild + begin_afresh(number, self._folder.offsets(number)),
+        )
+
+    def _write(self, frame: DataFrame, name: str, transaction: TransactionId) -> list[Committable]:
+        rows = _planned(frame, self._sinks[name], transaction)
+        return pre_commit(rows, self._coordinator.context.sinks[name], transaction)
+
+    def _materialise(self, jobs: SparkJobs, timeout_s: float) -> None:
+        if self._rows.materialise:
+            jobs.run({"materialise": self._rows.compute}, timeout_s, lambda _, __: None)
+            if self._folder.has_state:  # its tasks have run, and no sink has any rows yet
+                self._shared.check()
+
+    def _acknowledge(
+        self, pending: PendingCheckpoint, began_s: float, sink: str, pieces: list[Committable]
+    ) -> None:
+        mode = self._coordinator.context.options.mode
+        if mode is CheckpointMode.AT_LEAST_ONCE and len(pending.missing()) > 1:
+            self._folder.sync(pending.checkpoint)  # the decision on the sink relies on the offsets
+        pending.acknowledge(sink, pieces)
+        self._observers(
+            SinkAcknowledged(
+                pending.job,
+                pending.checkpoint,
+                pending.attempt,
+                sink,
+                len(pieces),
+                sum(piece.rows for piece in pieces),
+                time.monotonic() - began_s,
+            )
+        )
+
+
+class _Rows:
+    """The rows of a micro-batch, computed once if several sinks or a stateful plan need that.
+
+    Materialised by `localCheckpoint`: a lost block then fails the attempt instead of computing
+    other rows for the second sink (hazard H53).
+
+    Args:
+        batch: as Spark passes it.
+        sinks: by name.
+        stateful: whether the plan keeps state or a watermark.
+    """
+
+    def __init__(self, batch: DataFrame, sinks: Mapping[str, JobSink], *, stateful: bool) -> None:
+        self._sinks = sinks
+        self._stateful = stateful
+        self._batch = batch
+        self._materialised: DataFrame | None = None
+        session = batch.sparkSession
+        if session.conf.get(_ARROW_ROWS, _ARROW_ROWS_DEFAULT) == _ARROW_ROWS_DEFAULT:
+            session.conf.set(_ARROW_ROWS, _ARROW_ROWS_OURS)
+
+    @property
+    def frame(self) -> DataFrame:
+        return self._materialised if self._materialised is not None else self._batch
+
+    @cached_property
+    def materialise(self) -> bool:
+        """True if the rows are computed before any sink writes."""
+        return (self._stateful or len(self._sinks) > 1) and not logical_plan.is_empty(self._batch)
+
+    @cached_property
+    def without(self) -> frozenset[str]:
+        """The sinks that acknowledge without a job: their micro-batch has no partitions.
+
+        The Kafka source's first micro-batch is one if the topics are empty: it makes the source's
+        start durable (H55).
+        """
+        if not logical_plan.is_empty(self._batch):
+            return frozenset()
+        return frozenset(
+            name
+            for name, sink in self._sinks.items()
+            if logical_plan.is_empty(sink.rows(self._batch))
+        )
+
+    def compute(self) -> None:
+        if self._materialised is None:
+            self._materialised = self._batch.localCheckpoint(eager=True)
+
+    def forget(self) -> None:
+        """Drop the materialised rows after a failure: the next attempt computes them again."""
+        self.release()
+        self._materialised = None
+
+    def release(self) -> None:
+        if self._materialised is not None:
+            logical: Any = self._materialised._jdf.queryExecution().logical()
+            logical.rdd().unpersist(False)
+
+
+def _planned(frame: DataFrame, sink: JobSink, transaction: TransactionId) -> DataFrame:
+    """Return the rows for a sink, by the job's own function, which runs before any task does."""
+    try:
+        return sink.rows(frame)
+    except TwoPhaseError:
+        raise
+    except Exception as error:
+        what = f"{transaction}: planning its rows"
+        raise declined(error, what, CheckpointFailureReason.EXCEPTION) from error

@@ -1,0 +1,135 @@
+"""A running job of `write_stream`: the engine over Spark, and its savepoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from twophase.contract.sink import OpenSink
+from twophase.engine.engine import Engine
+from twophase.events import Observers
+from twophase.internals.logging_observer import log_event
+from twophase.operations.savepoint.claimed_savepoint import ClaimedSavepoint
+from twophase.spark.job.job_savepoints import JobSavepoints
+from twophase.spark.job.spark_host import JobDescription, SparkHost
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+class Job:
+    """A job that was started with `StreamWriter.start`. Safe to use from several threads.
+
+    Attributes:
+        description: what it was made from.
+    """
+
+    def __init__(self, description: JobDescription) -> None:
+        self.description = description
+        options, observers = description.options, Observers(log_event, *description.observers)
+        self._host = host = SparkHost(description, observers)
+        sinks = {name: entry.sink for name, entry in description.sinks.items()}
+        self._engine = Engine(
+            host,
+            description.name,
+            sinks,
+            options,
+            observers,
+            listeners=(
+                host.notifications,
+                *host.states.listeners(),
+                *description.listeners,
+                ClaimedSavepoint(description.name, host.storage, options),
+            ),
+        )
+        self._savepoints = JobSavepoints(self._engine)
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self.description.name
+
+    @property
+    def is_active(self) -> bool:
+        """True while the job runs or waits for a restart."""
+        return self._engine.is_active
+
+    @property
+    def query(self) -> StreamingQuery | None:
+        """Spark's query; another one after each restart."""
+        return self._host.query
+
+    def exception(self) -> BaseException | None:
+        """The error that ended the job; None while it runs and after a clean stop."""
+        return self._engine.error
+
+    def await_termination(self, timeout_s: float | None = None) -> bool:
+        """Wait until the job has ended.
+
+        Args:
+            timeout_s: seconds to wait; None waits for ever.
+
+        Returns:
+            Whether it has ended.
+
+        Raises:
+            BaseException: what ended the job, unless it was stopped cleanly.
+        """
+        return self._engine.await_termination(timeout_s)
+
+    def stop(self, timeout: float | None = None) -> bool:
+        """Stop the job. Undecided checkpoints are aborted; decided checkpoints are committed.
+
+        Args:
+            timeout: seconds to wait for its end; None waits for ever. A job that has not ended by
+                then goes on stopping: a sink that does not answer may keep it.
+
+        Returns:
+            Whether it has ended.
+        """
+        return self._engine.stop(timeout)
+
+    def savepoint(self, path: str | None = None) -> str:
+        """Make a savepoint of the newest committed checkpoint, while the job runs on.
+
+        Args:
+            path: a folder, new or empty, outside the job's own; a new one in `savepoint.dir` if
+                it is left out.
+
+        Returns:
+            The path, as `restore.path` takes it.
+
+        Raises:
+            ConfigError: the path is not right.
+            SavepointError: there is no checkpoint yet, another savepoint is under way, or it could
+                not be written. Nothing of it is left then.
+        """
+        return self._savepoints.make(path)
+
+    def stop_with_savepoint(self, path: str | None = None, *, drain: bool = False) -> str:
+        """Stop the job and make a savepoint of its newest checkpoint.
+
+        The micro-batch under way is decided and committed, and no other one begins.
+
+        Args:
+            path: as for `savepoint`.
+            drain: refused: Spark cannot move a query's watermark to its end.
+
+        Returns:
+            The path, as `restore.path` takes it.
+
+        Raises:
+            ConfigError: the path is not right, or `drain` is set; the job runs on.
+            SavepointUnfinishedError: it is saved, but a sink has not committed its checkpoint.
+            SavepointError: as for `savepoint`. If it could not be written, the job is stopped.
+            TwoPhaseError: the job has ended with this error, and no savepoint was made.
+        """
+        return self._savepoints.stop(path, drain=drain)
+
+    def start(self) -> None:
+        """Start the job; called once by `StreamWriter.start`."""
+        self._engine.start()
+
+    def open_sinks(self) -> Mapping[str, OpenSink]:
+        """Open the sinks only, and return them. Called by a repair, which starts no query."""
+        return self._engine.open_sinks()

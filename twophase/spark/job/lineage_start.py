@@ -1,0 +1,189 @@
+"""The beginning of a lineage: a fresh start, or the restore that the options ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from twophase.contract.sink import Sink
+from twophase.coordinator.commit.context import JobContext
+from twophase.coordinator.coordinator import CheckpointCoordinator
+from twophase.coordinator.recovery.recovery_steps import Restore
+from twophase.engine.host import Plan
+from twophase.errors import ConfigError
+from twophase.ids import new_lineage_id
+from twophase.internals.failpoints import failpoint
+from twophase.operations.savepoint.fork import close_all, open_original
+from twophase.operations.savepoint.restore import (
+    laid_checkpoint,
+    load_restore,
+    restored_checkpoint,
+    was_restored_from,
+)
+from twophase.operations.savepoint.savepoint_restore import (
+    SavepointRestore,
+    is_savepoint,
+    load_savepoint,
+)
+from twophase.options.job_options import SinkAhead
+from twophase.spark.folder.adopted_offsets import begins_without_state
+from twophase.spark.folder.noted_settings import newest_header
+from twophase.spark.plan.operator_states import OperatorStates
+from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
+from twophase.state.files.storage import LocalStorage
+from twophase.state.journal.entries import Lineage
+from twophase.state.journal.log import JobLog
+
+
+class LineageStart:
+    """Begins the lineage of one run of a job, unless the job's folder has begun it already.
+
+    Args:
+        context: the job.
+        storage: its folder.
+        states: the operator states.
+        plan: what is known of the job's plan.
+        declared: the sinks by name, not open.
+        check: called after recovery, before anything of the lineage is written; may raise.
+
+    Raises:
+        ConfigError: the job cannot go on from what `restore.path` names.
+    """
+
+    def __init__(
+        self,
+        context: JobContext,
+        storage: LocalStorage,
+        states: OperatorStates,
+        plan: Plan,
+        declared: Mapping[str, Sink],
+        check: Callable[[], None] | None = None,
+    ) -> None:
+        self._check = check
+        self._context = context
+        self._storage = storage
+        self._states = states
+        self._declared = declared
+        self._stateful = plan.stateful
+        self._savepoint = self._load_savepoint(plan)
+        self.restore = self._savepoint.restore if self._savepoint else self._load()
+
+    def close(self) -> None:
+        """Close the sinks that recovery has committed the pieces of another job with."""
+        if self.restore is not None:
+            close_all(self.restore.original)
+
+    def noted_header(self) -> str:
+        """What Spark noted with the offsets that the run continues from; empty if with none."""
+        if self._savepoint is not None:
+            return self._savepoint.noted_header()
+        if self.restore is not None:
+            return ""
+        storage = self._storage
+        lineage = JobLog(storage, self._context.job).read().lineage
+        return newest_header(storage.root / "spark" / lineage.id) if lineage else ""
+
+    def begin(self, coordinator: CheckpointCoordinator) -> None:
+        """Begin the restored lineage, or a fresh one if the job has none.
+
+        Raises:
+            ConfigError: the options rule out a fresh start, or a start without Spark's state.
+        """
+        if self._check is not None:
+            self._check()
+        name, log = self._context.job, self._context.log
+        options = self._context.options
+        if self.restore is not None:
+            if self._savepoint is not None:
+                self._savepoint.lay(self._storage.root, log.history.generation)
+            coordinator.begin_lineage(self.restore.lineage)
+            failpoint("S07")
+        elif log.history.lineage is None:
+            if options.error_if_no_checkpoint:
+                raise ConfigError(
+                    f"Job {name!r}: {self._storage.root} has no checkpoint, and "
+                    "restore.error_if_no_checkpoint is set.",
+                    remedy="set restore.path, or unset restore.error_if_no_checkpoint for a fresh "
+                    "start.",
+                )
+            self._states.check_uids()
+            coordinator.begin_lineage(Lineage(new_lineage_id()))
+        may_drop = not self._stateful or options.allow_non_restored_state
+        if not may_drop and begins_without_state(log.history):
+            raise ConfigError(
+                f"Job {name!r}: its log was adopted from the targets, which hold nothing of the "
+                "state that the plan keeps in Spark, or may. Nothing was written.",
+                remedy="if the plan keeps none (a join with a static table, say), set "
+                "restore.allow_non_restored_state.",
+            )
+
+    def initialize_states(self, coordinator: CheckpointCoordinator) -> None:
+        """Give the functions their state, and check that Spark's state is one of this plan.
+
+        Raises:
+            ConfigError: it is one of another plan, or the functions' does not fit the job.
+            CheckpointMissingError: that of the functions is gone.
+            CorruptRecordError: that of the functions is damaged.
+        """
+        states, options = self._states, self._context.options
+        checkpoint = self._checkpoint(coordinator)
+        of_spark = checkpoint if coordinator.newest() else self._laid(coordinator)
+        if of_spark is not None:
+            states.check_plan(of_spark, options)
+        states.initialize(checkpoint, options)
+
+    def _laid(self, coordinator: CheckpointCoordinator) -> CompletedCheckpoint | None:
+        """Return the checkpoint of the savepoint that an older driver has laid for the lineage."""
+        if self.restore is not None:
+            return None  # its savepoint was compared before anything was laid
+        return laid_checkpoint(self._context.job, coordinator.lineage)
+
+    def _checkpoint(self, coordinator: CheckpointCoordinator) -> CompletedCheckpoint | None:
+        """Return the checkpoint whose operator states the run begins with; None if it has none.
+
+        A lineage may have been begun by a driver that died before its first checkpoint.
+        """
+        options = self._context.options
+        may_drop = options.allow_non_restored_state
+        if newest := coordinator.newest():
+            return self._context.store.read_with_states(newest, may_drop=may_drop)
+        if self.restore is not None:
+            return self.restore.checkpoint
+        if not self._states.has_functions:
+            return None
+        return restored_checkpoint(self._context.job, coordinator.lineage, options)
+
+    def _load_savepoint(self, plan: Plan) -> SavepointRestore | None:
+        context, options = self._context, self._context.options
+        path = options.restore_path
+        if path is None or was_restored_from(context.job, self._storage, path):
+            return None
+        if not is_savepoint(path):
+            return None
+        return self._forked(
+            load_savepoint(context.job, path, self._storage, self._states, options, plan)
+        )
+
+    def _forked(self, found: SavepointRestore) -> SavepointRestore:
+        """Open the sinks in which a fork has to commit what the savepoint holds as pending."""
+        if found.restore.sink_ahead is not SinkAhead.FORK:
+            return found
+        context = self._context
+        original = open_original(context.job, found.savepoint, self._declared, context.sinks)
+        return replace(found, restore=replace(found.restore, original=original))
+
+    def _load(self) -> Restore | None:
+        name, options = self._context.job, self._context.options
+        if options.restore_path is None:
+            return None
+        restore = load_restore(name, options.restore_path, self._storage, self._states, options)
+        if restore is not None and self._stateful and not options.allow_non_restored_state:
+            raise ConfigError(
+                f"Job {name!r}: the plan keeps state in Spark, or may, "
+                f"and {options.restore_path} holds none of it. "
+                "Nothing was written.",
+                remedy="if the plan keeps none (a join with a static table, say), set "
+                "restore.allow_non_restored_state; a stateful job goes on in its own folder, or "
+                "from a savepoint.",
+            )
+        return restore

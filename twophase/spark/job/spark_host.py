@@ -1,0 +1,190 @@
+"""Spark as the host of a job: what `write_stream` describes, run by `foreachBatch`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark import InheritableThread
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from twophase.contract.listener import CheckpointedFunction, CheckpointListener
+from twophase.contract.sink import SinkContext
+from twophase.coordinator.commit.context import JobContext
+from twophase.coordinator.coordinator import CheckpointCoordinator
+from twophase.engine.host import Handle, Plan
+from twophase.errors import ConfigError, SparkLostError, carried
+from twophase.events import Observer, Observers
+from twophase.internals.clock import SystemClock
+from twophase.operations.savepoint.abandoned_folders import delete_abandoned, delete_released
+from twophase.options.job_options import JobOptions
+from twophase.spark.batch.batch import ForeachBatch, JobSink, SparkQuery
+from twophase.spark.batch.shared_folder import SharedFolder
+from twophase.spark.batch.spark_errors import failure
+from twophase.spark.batch.spark_jobs import thread_like_this
+from twophase.spark.folder import state_backend
+from twophase.spark.folder.noted_settings import noted_conf
+from twophase.spark.folder.spark_folder import SparkFolder
+from twophase.spark.job.lineage_start import LineageStart
+from twophase.spark.job.source_notifications import SourceNotifications
+from twophase.spark.plan import logical_plan, shuffles, state_plan
+from twophase.spark.plan.operator_states import OperatorStates
+from twophase.spark.startup.worker_interpreter import restore_worker_python
+from twophase.state.checkpoints.checkpoint import FrozenOffsets
+from twophase.state.files.storage import LocalStorage
+from twophase.state.journal.entries import Lineage
+from twophase.state.journal.history import History
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+@dataclass(frozen=True)
+class JobDescription:
+    """Everything a job is made of. See `StreamWriter` for the fields."""
+
+    name: str
+    frame: DataFrame
+    sinks: Mapping[str, JobSink]
+    options: JobOptions
+    trigger: Mapping[str, Any]
+    listeners: tuple[CheckpointListener, ...]
+    functions: Mapping[str, CheckpointedFunction]
+    observers: tuple[Observer, ...]
+
+
+class SparkHost:
+    """See `twophase.engine.host.QueryHost`.
+
+    Args:
+        description: of the job.
+        observers: receive every event.
+
+    Attributes:
+        clock: the machine's.
+        states: the operator states.
+        notifications: tells the sources of complete checkpoints.
+        storage: the job's folder.
+        query: Spark's query, once it has started; another one after each restart.
+    """
+
+    def __init__(self, description: JobDescription, observers: Observers) -> None:
+        self.clock = SystemClock()
+        legs = logical_plan.sources(description.frame)
+        self.states = OperatorStates(
+            legs, description.functions, state_plan.describe(description.frame)
+        )
+        self.notifications = SourceNotifications(description.name, legs, observers)
+        self._description = description
+        self._declared = {name: entry.sink for name, entry in description.sinks.items()}
+        self._observers = observers
+        self._spark = description.frame.sparkSession
+        self.storage = LocalStorage(description.options.checkpoint_location)
+        self.query: StreamingQuery | None = None
+        self._root = self.storage.root / "spark"
+        self._shared = SharedFolder(description.name, self._spark.sparkContext, self._root)
+        self._conf: Mapping[str, str] = {}
+        self._plan: Plan
+
+    def thread(self, name: str, run: Callable[[], None]) -> InheritableThread:
+        """See `Host.thread`: with Spark's local properties, such as the scheduler pool."""
+        return thread_like_this(self._spark, name, run)
+
+    def plan(self) -> Plan:
+        """See `Host.plan`."""
+        restore_worker_python(self._spark.sparkContext)
+        job, frame = self._description, self._description.frame
+        rows = (entry.rows(frame) for entry in job.sinks.values())
+        shuffles.check(job.name, self._spark, rows)
+        self._conf = state_backend.wanted_settings(job.name, job.options, self._spark)
+        analyzed = logical_plan.analyzed(frame)
+        return Plan(
+            logical_plan.is_stateful(frame),
+            logical_plan.keeps_state(analyzed),
+            logical_plan.has_watermark(analyzed),
+        )
+
+    def sink_context(self, sink: str) -> SinkContext:
+        """See `Host.sink_context`. A transform that needs a plain DataFrame fails here."""
+        job, context = self._description, self._spark.sparkContext
+        try:
+            zone = self._spark.conf.get("spark.sql.session.timeZone")
+            schema = to_arrow_schema(job.sinks[sink].rows(job.frame).schema, timezone=zone)
+        except Exception as error:
+            raise ConfigError(
+                f"Job {job.name!r}: the columns for sink {sink!r} cannot be known: {error}."
+            ) from error
+        return SinkContext(
+            job.name,
+            sink,
+            schema,
+            context.defaultParallelism,
+            context.getConf().get("spark.speculation", "false") == "true",
+            job.options.max_concurrent,
+        )
+
+    def beginning(self, context: JobContext, plan: Plan) -> LineageStart:
+        """See `Host.beginning`."""
+        self._plan = plan
+        check_shared = self._shared.check if plan.keeps_state else None
+        beginning = LineageStart(
+            context, self.storage, self.states, plan, self._declared, check_shared
+        )
+        if plan.stateful and self._conf:
+            options = self._description.options
+            state_backend.check_noted(context.job, options, beginning.noted_header())
+        return beginning
+
+    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
+        """See `Host.snapshot`."""
+        self.notifications.remember(checkpoint, offsets.end)
+        return self.states.snapshot(checkpoint, offsets)
+
+    def folder(self, lineage: Lineage) -> SparkFolder:
+        """See `Host.folder`."""
+        return SparkFolder(self._root / lineage.id, lineage, conf=noted_conf(self._spark))
+
+    def delete_folders(self, history: History) -> None:
+        """See `Host.delete_folders`."""
+        if history.released is not None:
+            delete_released(self._root, history)
+            return
+        delete_abandoned(self._root, history, self._description.options.num_retained)
+        self._shared.delete_abandoned()
+
+    def start(
+        self, coordinator: CheckpointCoordinator, folder: SparkFolder, handle: Handle
+    ) -> SparkQuery:
+        """See `QueryHost.start`."""
+        job = self._description
+        handler = ForeachBatch(
+            coordinator, job.sinks, folder, self._shared, handle, self._plan, self._observers
+        )
+        writer = job.frame.writeStream.queryName(job.name).foreachBatch(handler)
+        writer = writer.option("checkpointLocation", folder.uri)
+        if job.trigger:
+            writer = writer.trigger(**job.trigger)
+        with state_backend.applied(self._spark, self._conf):
+            self.query = writer.start()
+        return SparkQuery(self.query, handler, job.name)
+
+    def failed(self, error: BaseException) -> BaseException:
+        """See `QueryHost.failed`."""
+        if self._is_lost():
+            return SparkLostError(
+                f"Job {self._description.name!r}: its Spark application has ended: {error}.",
+                remedy="start the job again.",
+            )
+        return carried(error) or failure(error)
+
+    def close(self) -> None:
+        """See `QueryHost.close`."""
+        self.notifications.close()
+
+    def _is_lost(self) -> bool:
+        try:
+            return bool(self._spark.sparkContext._jsc.sc().isStopped())
+        except Exception:  # noqa: BLE001 whatever the gateway says, no JVM answers
+            return True

@@ -1,0 +1,187 @@
+"""Inspects the logical plan of a DataFrame: sources, state, watermark, shuffles, emptiness."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from twophase.contract.source import SourceLeg
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# Everything else may keep state or a watermark. Running a stateless plan once more on a replay is
+# harmless, so a node that is missing here costs time only.
+_STATELESS = frozenset(
+    {
+        "ArrowEvalPython",
+        "BatchEvalPython",
+        "Expand",
+        "Filter",
+        "Generate",
+        "LocalRelation",
+        "MapInArrow",
+        "MapInPandas",
+        "Project",
+        "Repartition",
+        "RepartitionByExpression",
+        "ResolvedHint",
+        "StreamingRelation",
+        "StreamingRelationV2",
+        "SubqueryAlias",
+        "TypedFilter",
+        "Union",
+        "View",
+    }
+)
+
+_ROW_BY_ROW = frozenset(
+    {
+        "ArrowEvalPython",
+        "BatchEvalPython",
+        "Expand",
+        "Filter",
+        "Generate",
+        "MapInArrow",
+        "MapInPandas",
+        "Project",
+        "SubqueryAlias",
+        "TypedFilter",
+        "Union",
+    }
+)
+"""Nodes that output one partition for each input partition, and rows only for input rows."""
+
+_LEAVES = frozenset({"ResolvedHint", "StreamingRelation", "StreamingRelationV2", "View"})
+
+_KEEPS_STATE = frozenset(
+    {
+        "Aggregate",
+        "Deduplicate",
+        "DeduplicateWithinWatermark",
+        "Distinct",
+        "Except",
+        "FlatMapGroupsInPandasWithState",
+        "FlatMapGroupsWithState",
+        "GlobalLimit",
+        "Intersect",
+        "TransformWithState",
+        "TransformWithStateInPySpark",
+    }
+)
+"""Nodes that keep state in Spark if their rows are streaming. A join does if
+both of its sides are.
+"""
+
+_SHUFFLING = frozenset({"Repartition", "RepartitionByExpression"})
+
+
+def sources(frame: DataFrame) -> list[SourceLeg]:
+    """Return the streaming sources of the plan, in plan order."""
+    return [
+        _leg(node)
+        for node in nodes(analyzed(frame))
+        if node.nodeName().startswith("StreamingRelation")
+    ]
+
+
+def is_stateful(frame: DataFrame) -> bool:
+    """Return whether the plan may keep state or a watermark; True if in doubt."""
+    return any(node.nodeName() not in _STATELESS for node in nodes(analyzed(frame)))
+
+
+def has_watermark(logical: Any) -> bool:
+    """Return whether the plan has a watermark, which records move.
+
+    Args:
+        logical: an analyzed plan, as `analyzed` gives it.
+    """
+    return any("Watermark" in node.nodeName() for node in nodes(logical))
+
+
+def keeps_state(logical: Any) -> bool:
+    """Return whether the plan is known to keep state in Spark; False if in doubt.
+
+    Args:
+        logical: as for `has_watermark`.
+    """
+    return any(True for _ in stateful_nodes(logical))
+
+
+def stateful_nodes(logical: Any) -> Iterator[Any]:
+    """Yield the operators that are known to keep state in Spark, in plan order.
+
+    Args:
+        logical: as for `has_watermark`.
+    """
+    return (node for node in nodes(logical) if _keeps_state(node))
+
+
+def may_shuffle(frame: DataFrame) -> bool:
+    """Return whether the plan shuffles rows; True if in doubt."""
+    return any(_may_shuffle(node) for node in nodes(analyzed(frame)))
+
+
+def is_row_by_row(frame: DataFrame) -> bool:
+    """Return whether partition i of the rows comes from partition i of the sources.
+
+    The sources are taken in turn. False if in doubt.
+    """
+    return all(node.nodeName() in _ROW_BY_ROW | _LEAVES for node in nodes(analyzed(frame)))
+
+
+def is_deterministic(frame: DataFrame) -> bool:
+    """Return whether the same records give the same rows, as far as Spark knows."""
+    return bool(analyzed(frame).deterministic())
+
+
+def is_empty(frame: DataFrame) -> bool:
+    """Return whether a batch DataFrame is known to have no rows: no task would run to compute it.
+
+    Spark passes a micro-batch as a set of partitions. If there are none, nothing keeps state,
+    counts or moves a watermark either, and nodes that work row by row have nothing to do.
+    False if in doubt.
+    """
+    return all(_runs_no_task(node) for node in nodes(analyzed(frame)))
+
+
+def _runs_no_task(node: Any) -> bool:
+    if node.nodeName() == "LogicalRDD":
+        return int(node.rdd().getNumPartitions()) == 0
+    return node.nodeName() in _ROW_BY_ROW
+
+
+def _keeps_state(node: Any) -> bool:
+    if node.nodeName() == "Join":
+        return bool(node.left().isStreaming() and node.right().isStreaming())
+    return node.nodeName() in _KEEPS_STATE and bool(node.isStreaming())
+
+
+def _may_shuffle(node: Any) -> bool:
+    if node.nodeName() == "Repartition":
+        return bool(node.shuffle())  # False for coalesce
+    return node.nodeName() not in _STATELESS - _SHUFFLING
+
+
+def analyzed(frame: DataFrame) -> Any:
+    """Return the analyzed logical plan, a node in Spark's JVM."""
+    return frame._jdf.queryExecution().analyzed()
+
+
+def nodes(node: Any) -> Iterator[Any]:
+    """Yield a node of a plan or of an expression, and all that are below it."""
+    yield node
+    for child in items(node.children()):
+        yield from nodes(child)
+
+
+def items(sequence: Any) -> Sequence[Any]:
+    """Return the elements of a Scala sequence."""
+    return [sequence.apply(index) for index in range(sequence.size())]
+
+
+def _leg(node: Any) -> SourceLeg:
+    if node.nodeName() != "StreamingRelationV2":
+        pairs = items(node.dataSource().options().toSeq())
+        return SourceLeg(node.sourceName(), {pair._1(): pair._2() for pair in pairs})
+    return SourceLeg(node.sourceName(), dict(node.extraOptions().asCaseSensitiveMap()))

@@ -1,0 +1,286 @@
+"""The operator state of a job: of its sources and checkpointed functions, in every checkpoint.
+
+A source's state is built from its line in Spark's offset log, for any Spark source: list state, one
+entry per partition for `twophase-kafka`, a single entry for others. Within a lineage Spark's offset
+log is the truth and the state a copy; across lineages the state is the truth.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from twophase.contract.listener import (
+    CheckpointedFunction,
+    CheckpointListener,
+    InitializationContext,
+    SnapshotContext,
+)
+from twophase.contract.source import SourceLeg
+from twophase.contract.source_entry_points import source_of
+from twophase.errors import ConfigError
+from twophase.functions.operator_state import OperatorStateStore, Redistribution, SerializedState
+from twophase.options.job_options import JobOptions
+from twophase.spark.plan import state_plan
+from twophase.state.checkpoints.checkpoint import CompletedCheckpoint, FrozenOffsets
+from twophase.state.checkpoints.function_state import FunctionState
+
+_log = logging.getLogger("twophase")
+_RAW = ""
+"""The name of raw state in a checkpoint; no named state has it."""
+_SourceKey = tuple[str, str]
+
+
+class OperatorStates:
+    """Snapshots and restores the operator states of one job.
+
+    Args:
+        legs: the sources of the plan, in plan order.
+        functions: by name.
+        plan: what Spark keeps state of, as `state_plan.describe` says.
+    """
+
+    def __init__(
+        self,
+        legs: Sequence[SourceLeg],
+        functions: Mapping[str, CheckpointedFunction],
+        plan: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        self._legs = legs
+        self._functions = functions
+        self._plan = plan
+        self._stores: dict[str, OperatorStateStore] = {}
+
+    @property
+    def has_functions(self) -> bool:
+        """True if the job has functions with state."""
+        return bool(self._functions)
+
+    def listeners(self) -> list[CheckpointListener]:
+        """Return the functions that also listen to checkpoints."""
+        return [
+            function
+            for function in self._functions.values()
+            if isinstance(function, CheckpointListener)
+        ]
+
+    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
+        """Return the states for a checkpoint, as `coordinator.attempt.Snapshot` does."""
+        returned, function_states = {}, {}
+        for uid, function in self._functions.items():
+            context = SnapshotContext(checkpoint)
+            value = function.snapshot_state(context)
+            returned[uid] = {} if value is None else value
+            if states := self._states_of(uid, context):
+                function_states[uid] = states
+        return {
+            "sources": [
+                _source_state(leg, line) for leg, line in zip(self._legs, offsets.end, strict=True)
+            ],
+            "functions": returned,
+            "function_states": function_states,
+            **({state_plan.KEY: self._plan} if self._plan else {}),
+        }
+
+    def _states_of(self, uid: str, context: SnapshotContext) -> tuple[FunctionState, ...]:
+        states = self._stores[uid].snapshot() if uid in self._stores else []
+        if partitions := context.raw_operator_state_output.partitions:
+            entries = tuple(bytes(partition) for partition in partitions)
+            states.append(SerializedState(_RAW, Redistribution.SPLIT, ("bytes",), entries))
+        return tuple(FunctionState.of(state) for state in states)
+
+    def initialize(self, checkpoint: CompletedCheckpoint | None, options: JobOptions) -> None:
+        """Give every function its state from the newest decided checkpoint.
+
+        Args:
+            checkpoint: with the data of its states; None for a fresh start.
+            options: the job's options.
+
+        Raises:
+            ConfigError: the checkpoint has state of a function that the job does not have, and
+                the options do not allow that; or a function asks for a state in another way
+                than the checkpoint has it.
+        """
+        returned = checkpoint.operator_states.get("functions", {}) if checkpoint else {}
+        if checkpoint:
+            self.check_functions(checkpoint, options)
+        self._stores = {}
+        for uid, function in self._functions.items():
+            listed = checkpoint.function_states.get(uid, ()) if checkpoint else ()
+            states = [state.serialized() for state in listed]
+            store = OperatorStateStore(uid, (state for state in states if state.name != _RAW))
+            raw = [entry for state in states if state.name == _RAW for entry in state.entries]
+            self._stores[uid] = store
+            function.initialize_state(
+                InitializationContext(
+                    returned.get(uid, {}),
+                    is_restored=uid in returned,
+                    operator_state_store=store,
+                    raw_operator_state_inputs=raw,
+                )
+            )
+
+    def reads_same_sources(self, checkpoint: CompletedCheckpoint) -> bool:
+        """Return whether a checkpoint has the state of the job's sources, in the same order."""
+        sources = checkpoint.operator_states.get("sources", [])
+        return len(sources) == len(self._legs) and all(
+            _key_in(state) == _key_of(leg) if state["entries"] else state["format"] == leg.name
+            for state, leg in zip(sources, self._legs, strict=True)
+        )
+
+    def check_functions(self, checkpoint: CompletedCheckpoint, options: JobOptions) -> None:
+        """Check that the job has a place for the state of every function.
+
+        Raises:
+            ConfigError: it has none, and the options do not allow that.
+        """
+        _check_place(checkpoint, self._surplus_functions(checkpoint), options)
+
+    def check_plan(self, checkpoint: CompletedCheckpoint, options: JobOptions) -> None:
+        """Check that the plan keeps state of what that of a checkpoint has kept it of.
+
+        Raises:
+            ConfigError: it does not, and the options do not allow that.
+        """
+        state_plan.check(checkpoint.operator_states.get(state_plan.KEY, {}), self._plan, options)
+
+    def _surplus_functions(self, checkpoint: CompletedCheckpoint) -> list[str]:
+        functions = checkpoint.operator_states.get("functions", {})
+        return [f"function {uid!r}" for uid in functions if uid not in self._functions]
+
+    def start_offsets(
+        self, checkpoint: CompletedCheckpoint, options: JobOptions
+    ) -> tuple[str | None, ...]:
+        """Return the offset line that each source of a new lineage begins with.
+
+        A source is recognised by its format and uid, not by its place in the plan; several of one
+        format without uids by their order.
+
+        Raises:
+            ConfigError: the state has a source or function that the job does not have, and the
+                options do not allow that; or a source can only go on in its own folder.
+        """
+        for leg in self._legs:
+            if reason := source_of(leg.name).bound_to_folder():
+                raise ConfigError(
+                    f"{leg.name} cannot be restored: {reason}. Nothing was written.",
+                    remedy="leave restore.path out and let the job go on in its own folder.",
+                )
+        waiting: dict[_SourceKey, list[Mapping[str, Any]]] = {}
+        for state in checkpoint.operator_states.get("sources", []):
+            if state["entries"]:
+                waiting.setdefault(_key_in(state), []).append(state)
+        self.check_uids({key: len(listed) for key, listed in waiting.items()})
+        lines = [
+            _source_line(found.pop(0)) if (found := waiting.get(_key_of(leg))) else None
+            for leg in self._legs
+        ]
+        surplus = [*_surplus_sources(waiting), *self._surplus_functions(checkpoint)]
+        _check_place(checkpoint, surplus, options)
+        return tuple(lines)
+
+    def check_readable(self, lines: Sequence[str | None], spark: Path | None) -> None:
+        """Check that what each source has read after an offset can be read again.
+
+        Args:
+            lines: for each source, where it is to begin.
+            spark: Spark's folder of the lineage that has read it; None if there is none.
+
+        Raises:
+            SourceLossError: it cannot.
+            SourceUnavailableError: the source does not answer.
+        """
+        places: dict[str, int] = {}  # Spark numbers sources, and one that the plan reads twice once
+        for leg, line in zip(self._legs, lines, strict=True):
+            place = places.setdefault(f"{leg.name} {sorted(leg.options.items())}", len(places))
+            log = None if spark is None else spark / "sources" / str(place)
+            if line is not None and not source_of(leg.name).check_readable(leg, line, log):
+                _log.warning("%s: cannot be asked whether %s can be read again", leg.name, line)
+
+    def check_uids(self, known: Mapping[_SourceKey, int] = MappingProxyType({})) -> None:
+        """Check that no two sources have one uid, where a lineage begins.
+
+        One source that the plan reads twice, as in a union with itself, is no collision. Sources
+        without a uid are distinguished by their order.
+
+        Args:
+            known: how many sources of a key the restored checkpoint has: as many may go on.
+
+        Raises:
+            ConfigError: two have.
+        """
+        for key in {key for leg in self._legs if (key := _key_of(leg))[1]}:
+            mine = [leg.options for leg in self._legs if _key_of(leg) == key]
+            if any(options != mine[0] for options in mine) and known.get(key, 0) < len(mine):
+                raise ConfigError(
+                    f"{len(mine)} sources {key[0]} of the job have the uid {key[1]!r}: a later "
+                    "restore could not distinguish them. No rows were written.",
+                    remedy='give each its own, with .option("uid", ...), and keep it.',
+                )
+
+
+def _key_of(leg: SourceLeg) -> _SourceKey:
+    """Return the format of a source and its uid; empty for a format without uids."""
+    return leg.name, source_of(leg.name).uid(leg)
+
+
+def _key_in(state: Mapping[str, Any]) -> _SourceKey:
+    """Return the key of a source that has begun, as `_key_of` does."""
+    return state["format"], state.get("source", "")
+
+
+def _source_state(leg: SourceLeg, line: str | None) -> dict[str, Any]:
+    state: dict[str, Any] = {
+        "format": leg.name,
+        "scheme": Redistribution.UNION.value,
+        "entries": [],
+    }
+    if line is None:
+        return state
+    source = source_of(leg.name)
+    state |= {"scheme": source.redistribution.value, "entries": source.entries(line)}
+    return state | ({"source": uid} if (uid := source.uid_in(line)) else {})
+
+
+def _surplus_sources(waiting: Mapping[_SourceKey, Sequence[Any]]) -> list[str]:
+    """Return the name of each source that the state has and the plan does not."""
+    return [
+        f"source {uid!r} of {name}" if uid else f"a source of {name}"
+        for (name, uid), left in waiting.items()
+        for _ in left
+    ]
+
+
+def _source_line(state: Mapping[str, Any]) -> str | None:
+    if not state["entries"]:
+        return None
+    return source_of(state["format"]).start_line(state.get("source", ""), state["entries"])
+
+
+def _check_place(
+    checkpoint: CompletedCheckpoint, surplus: Sequence[str], options: JobOptions
+) -> None:
+    """Refuse state that the job has no place for, or say that it is dropped.
+
+    Raises:
+        ConfigError: there is some, and the options do not allow that.
+    """
+    if not surplus:
+        return
+    if options.allow_non_restored_state:
+        _log.warning(
+            "job %s: the state of %s in checkpoint %d of lineage %s is dropped: "
+            "the job has no place for it",
+            *(checkpoint.job, ", ".join(surplus), checkpoint.checkpoint, checkpoint.lineage),
+        )
+        return
+    raise ConfigError(
+        f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} of lineage "
+        f"{checkpoint.lineage} has state that the job has no place for: {', '.join(surplus)}. "
+        "No rows were written.",
+        remedy="add the source or function again, under its old name, or set "
+        "restore.allow_non_restored_state to drop its state.",
+    )

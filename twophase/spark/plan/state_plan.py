@@ -1,0 +1,184 @@
+"""Describes what the stateful operators of a plan keep state of, so that none gets another's.
+
+Spark compares operators and types. Without a word it would go on with the state of one key,
+condition or aggregate for another one of the same type. So each checkpoint holds the expressions
+that an operator's state depends on, and those that define their columns below it, as SQL
+(docs/decisions/0056).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from twophase.errors import ConfigError
+from twophase.options.job_options import JobOptions
+from twophase.spark.plan import logical_plan
+from twophase.spark.plan.column_definitions import Definition, column_definitions, id_of
+from twophase.spark.plan.logical_plan import items
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_log = logging.getLogger("twophase")
+
+KEY = "state_plan"
+"""Under which a checkpoint's operator states have the description."""
+_GROUPED = ("FlatMapGroupsInPandasWithState", "FlatMapGroupsWithState", "TransformWithState")
+_AGGREGATES = ("AggregateExpression", "PythonUDAF")
+
+_UUID = r"[0-9a-f]{8}[-_]?(?:[0-9a-f]{4}[-_]?){3}[0-9a-f]{12}"
+_DIFFERENT_IN_EACH_START = (
+    (re.compile(rf"`?\w*{_UUID}\w*`?\."), ""),  # a view, such as that of spark.sql(..., df=frame)
+    (re.compile(r"\b(randn?)\(-?\d+\)"), r"\1()"),  # the seed, where a name holds it too
+    (re.compile(r"\b(uniform|randstr|shuffle|uuid)\(([^()]*?)(, )?-?\d{9,}L?\)"), r"\1(\2)"),
+    (re.compile(r"\b(_gen_alias_|lambda \w+?_)\d+"), r"\1"),
+    (re.compile(r"#\d+L?"), ""),  # the id of an expression, below a Python UDF
+    (re.compile(r", Some\([\w/+:-]+\)"), ""),  # the session's time zone, below a Python UDF
+    # A time is written in that time zone, and both are often those of the start.
+    (re.compile(r"[+-]?\d{4,}-\d\d-\d\d( \d\d:\d\d:\d\d(\.\d+)?)?"), "?"),
+)
+"""What Spark puts into SQL that another start of the same program would not repeat."""
+_SEED = re.compile(r"-?\d{9,}L?")
+
+
+def describe(frame: DataFrame) -> dict[str, Any]:
+    """Return a description of a plan's stateful operators, as JSON values; empty without any."""
+    logical = logical_plan.analyzed(frame)
+    stateful = [*logical_plan.stateful_nodes(logical)]
+    defined = column_definitions(logical) if stateful else {}
+    operators = [
+        {"operator": str(node.nodeName()), "of": _described(node, defined)} for node in stateful
+    ]
+    # Another version of Spark may write an expression in another way.
+    return {"spark": frame.sparkSession.version, "operators": operators} if operators else {}
+
+
+def check(known: Mapping[str, Any], plan: Mapping[str, Any], options: JobOptions) -> None:
+    """Check that a plan keeps state of what a checkpoint's plan has kept it of.
+
+    Args:
+        known: the description in the checkpoint; empty if its plan kept no state.
+        plan: that of the plan.
+        options: the job's options.
+
+    Raises:
+        ConfigError: it keeps state of something else, and the options do not allow that.
+    """
+    problem = _change(known, plan)
+    if problem and options.allow_changed_plan:
+        _log.warning("%s. The job goes on: state.allow_changed_plan is set.", problem)
+    elif problem:
+        raise ConfigError(
+            f"{problem}. Spark would use the old state as if it belonged to the new plan. "
+            "No rows were written.",
+            remedy="restore the old expressions, names included; or start without the state in a "
+            "new checkpointLocation; or set state.allow_changed_plan if the state fits the plan.",
+        )
+
+
+def _change(known: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
+    """Return how two plans differ; empty if they do not, or if that cannot be told."""
+    if not known or not plan or known["spark"] != plan["spark"]:
+        return ""
+    for old, new in zip(known["operators"], plan["operators"], strict=False):
+        # Spark itself refuses another operator, and more or fewer of them.
+        if old["operator"] == new["operator"] and old["of"] != new["of"]:
+            return (
+                f"The job's state belongs to another plan: {old['operator']} kept state of "
+                f"{_only_in(old, new)}, and would now keep state of {_only_in(new, old)}"
+            )
+    return ""
+
+
+def _only_in(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    texts = [text for text in one["of"] if text not in other["of"]]
+    return ", ".join(texts or one["of"]) or "nothing"
+
+
+def _described(node: Any, defined: Mapping[int, Definition]) -> list[str]:
+    """Return the expressions in their order, then the definitions of their columns."""
+    expressions = list(_expressions(node))
+    kinds = [str(node.joinType().sql())] if node.nodeName() == "Join" else []
+    texts = [*kinds, *map(_sql, expressions)]
+    return [*dict.fromkeys(texts), *sorted({*_definitions(expressions, defined)})]
+
+
+def _expressions(node: Any) -> Iterator[Any]:
+    """Yield the expressions that an operator's state depends on."""
+    name = node.nodeName()
+    if name == "Aggregate":
+        yield from items(node.groupingExpressions())
+        for result in items(node.aggregateExpressions()):
+            yield from _aggregates(result)
+    elif name.startswith("Deduplicate"):
+        yield from items(node.keys())
+    elif name == "Distinct":
+        yield from items(node.output())
+    elif name == "Join":
+        yield from items(node.condition().toList())
+    elif name == "TransformWithStateInPySpark":
+        yield from items(node.leftAttributes())
+    elif name in _GROUPED:
+        yield from items(node.groupingAttributes())
+
+
+def _aggregates(result: Any) -> Iterator[Any]:
+    """Yield the aggregates in a result, without what is made of them."""
+    if result.nodeName() in _AGGREGATES:
+        yield result
+    else:
+        for part in items(result.children()):
+            yield from _aggregates(part)
+
+
+def _definitions(expressions: Sequence[Any], defined: Mapping[int, Definition]) -> Iterator[str]:
+    """Yield how the columns of expressions are defined, down to the sources; each column once."""
+    waiting, seen = list(expressions), set()
+    while waiting:
+        for column in items(waiting.pop().references().toSeq()):
+            number = id_of(column)
+            if number in seen or number not in defined:
+                continue
+            seen.add(number)
+            waiting += defined[number].expressions
+            name, text = _stable(column.name()), _text_of(defined[number])
+            if text != name:
+                yield f"{name} = {text}"
+
+
+def _text_of(definition: Definition) -> str:
+    text = " or ".join(dict.fromkeys(map(_sql, definition.expressions)))
+    return f"{text}, of {definition.of}" if definition.of > 1 else text
+
+
+def _sql(expression: Any) -> str:
+    """Return an expression as SQL that is the same in each start of the same program."""
+    text = _stable(expression.sql())
+    if " IN (" in text:
+        text = _with_sorted_lists(expression, text)
+    return text if expression.deterministic() else _SEED.sub("", text)
+
+
+def _with_sorted_lists(expression: Any, text: str) -> str:
+    """Sort the values of each IN: Python gives those of a set in another order in each start."""
+    for node in reversed([*logical_plan.nodes(expression)]):  # what is within it comes first
+        if node.nodeName() == "In":
+            for render in (_to_sql, str):  # the second one below a Python UDF
+                value, *listed = [_stable(render(part)) for part in items(node.children())]
+                text = text.replace(
+                    _stable(render(node)), f"{value} IN ({', '.join(sorted(listed))})"
+                )
+    return text
+
+
+def _to_sql(expression: Any) -> str:
+    return str(expression.sql())
+
+
+def _stable(text: str) -> str:
+    for pattern, replacement in _DIFFERENT_IN_EACH_START:
+        text = pattern.sub(replacement, text)
+    return text

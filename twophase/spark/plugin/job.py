@@ -1,0 +1,225 @@
+"""The driver's side of a plugin query, in whatever process Spark calls it.
+
+Spark has no driver process for a Python sink. For each micro-batch it calls, one after the other
+and mostly in different Python processes on the driver's machine (docs/decisions/0016):
+
+    1. plan      before any task: a run's first one recovers; n is classified, and gets its attempt
+    2. write     in the tasks: phase 1 (spark/plugin/writer.py)
+    3. commit    the acknowledged pieces are decided and committed
+       abort     or the run has failed: it is fenced out, and its pieces are aborted
+
+What the processes have in common is the job's log, and a note on the micro-batch under way. What a
+process keeps in memory (the open sink, the log as last read) only saves time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from twophase.contract.committable import Committable
+from twophase.contract.sink import WriterFactory
+from twophase.coordinator.commit.context import JobContext
+from twophase.coordinator.coordinator import Replay
+from twophase.coordinator.resumable import ResumableCoordinator
+from twophase.engine.driver import Driver
+from twophase.errors import FencedError, PreflightError, StopJobError
+from twophase.events import Observers
+from twophase.ids import Attempt, TransactionId
+from twophase.internals.logging_observer import log_event
+from twophase.spark.plugin.description import PluginDescription
+from twophase.spark.plugin.host import PluginHost, open_sink
+from twophase.spark.plugin.run_note import RunNote, RunNotes
+from twophase.state.checkpoints import replay_guard
+from twophase.state.files.storage import LocalStorage
+from twophase.state.journal.entries import Decision, Lineage
+
+_jobs: dict[Path, PluginJob] = {}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The work of a micro-batch's tasks.
+
+    Attributes:
+        checkpoint: the number of the micro-batch.
+        attempt: what they write for.
+        transaction: whose pieces they pre-commit; None if the micro-batch is decided already, and
+            they write nothing.
+        writers: creates the writers of the tasks.
+    """
+
+    checkpoint: int
+    attempt: Attempt
+    transaction: TransactionId | None
+    writers: WriterFactory
+
+
+@dataclass(frozen=True)
+class Acknowledged:
+    """The report of one task.
+
+    Attributes:
+        attempt: what it wrote for.
+        committable: its piece; None if it had no rows.
+    """
+
+    attempt: Attempt
+    committable: Committable | None
+
+
+def job_of(description: PluginDescription) -> PluginJob:
+    """The job, opened; the one of the last call in this process if it was described the same.
+
+    Raises:
+        ConfigError: an option of the sink is not right, or the sink cannot be written in this form.
+        PreflightError: the target cannot keep the protocol's promises.
+    """
+    folder = description.spark_folder
+    known = _jobs.pop(folder, None)
+    if known is None or known.description != description:
+        if known is not None:
+            known.close()
+        known = PluginJob(description)
+    _jobs[folder] = known
+    return known
+
+
+class PluginJob:
+    """One job in one process.
+
+    Args:
+        description: of the query.
+    """
+
+    def __init__(self, description: PluginDescription) -> None:
+        self.description = description
+        path = description.spark_folder
+        if not (path / "metadata").exists():
+            raise PreflightError(
+                f"Job {description.job!r}: Spark's folder of the query is not at {path}.",
+                remedy="give checkpointLocation as the absolute path of a folder on "
+                "the driver's file system.",
+            )
+        self._host = host = PluginHost(description)
+        self._sink = open_sink(description, host.sink_context(description.sink))
+        self._notes = RunNotes(path, description.fingerprint)
+        storage = LocalStorage(description.options.checkpoint_location)
+        context = JobContext(
+            description.job,
+            storage,
+            {description.sink: self._sink},
+            description.options,
+            Observers(log_event),
+            host.clock,
+        )
+        self._driver = Driver(host, context)
+        self._coordinator = self._driver.coordinator
+        self._resumable = ResumableCoordinator(self._coordinator)
+
+    def close(self) -> None:
+        """Release the sink's connections."""
+        self._sink.close()
+
+    def plan(self) -> Plan:
+        """Step 1: recover if this is a new run; give the planned micro-batch its attempt.
+
+        Raises:
+            StopJobError: the job must not go on.
+        """
+        number = self._host.folder(Lineage("")).planned()
+        note = self._notes.read()
+        # From here to the new note, whatever happens ends the run: nothing else may take one of our
+        # fences for a rival's.
+        self._notes.delete()
+        coordinator = self._coordinator
+        if note is None or note.checkpoint == number:
+            self._driver.generation = note.generation if note else None
+            self._driver.take_over()
+            last = Attempt(coordinator.generation, 0)
+        else:
+            last = note.attempt
+            self._resumable.join(last)
+        attempt = Attempt(last.generation, last.counter + 1)
+        offsets = self._host.folder(coordinator.lineage).offsets(number)
+        found = coordinator.classify(number, offsets)
+        replay = isinstance(found, Replay)
+        self._plan_digests(number, attempt, found.decision if isinstance(found, Replay) else None)
+        planned_ms = coordinator.context.clock.unix_ms()
+        self._notes.write(RunNote(number, attempt.generation, attempt.counter, replay, planned_ms))
+        job, sink, lineage = self.description.job, self.description.sink, coordinator.lineage.id
+        transaction = TransactionId(job, lineage, number, attempt, sink, offsets.hash)
+        return Plan(number, attempt, None if replay else transaction, self._sink.writers())
+
+    def _plan_digests(self, number: int, attempt: Attempt, decided: Decision | None) -> None:
+        if replay_guard.are_planned(folder := self.description.spark_folder):
+            replay_guard.begin(folder, number, attempt.generation, decided).plan(number)
+
+    def commit(self, number: int, acknowledged: Sequence[Acknowledged]) -> None:
+        """Step 3: decide and commit. Returns only when the checkpoint is committed.
+
+        Args:
+            number: the micro-batch, as Spark names it.
+            acknowledged: from every task.
+
+        Raises:
+            DeclinedError: it was not decided; nothing of it is visible.
+            StopJobError: the job must stop.
+        """
+        note = self._notes.read()
+        attempts = {task.attempt for task in acknowledged}
+        if note is None or note.checkpoint != number or attempts - {note.attempt}:
+            raise FencedError(
+                f"Job {self.description.job!r}: micro-batch {number} was not planned by the run "
+                f"that is going on here ({note}).",
+                remedy="leave this run stopped.",
+            )
+        pieces = [task.committable for task in acknowledged if task.committable is not None]
+        try:
+            if note.replay:
+                self._replay(number, note)
+            else:
+                self._acknowledge(number, note, pieces)
+        except FencedError:
+            self._notes.delete()
+            raise
+
+    def abort(self) -> None:
+        """Step 3, other case: the run has failed, what it has not decided is aborted.
+
+        Raises:
+            FencedError: another driver has taken the job over.
+            Exception: of the sink; the next run aborts what is left.
+        """
+        note = self._notes.read()
+        if note is None:
+            return
+        self._notes.delete()
+        self._resumable.abandon(note.generation)
+
+    # -- parts -------------------------------------------------------------------------------------
+
+    def _acknowledge(self, number: int, note: RunNote, pieces: Sequence[Committable]) -> None:
+        coordinator = self._coordinator
+        coordinator.context.log.refresh()
+        folder = self._host.folder(coordinator.lineage)
+        offsets = folder.offsets(number)
+        folder.sync(number)
+        self._resumable.acknowledged(
+            number, offsets, note.attempt, self.description.sink, pieces, note.planned_ms
+        )
+
+    def _replay(self, number: int, note: RunNote) -> None:
+        """Its tasks wrote nothing: it must be decided."""
+        coordinator = self._coordinator
+        self._resumable.join(note.attempt)
+        offsets = self._host.folder(coordinator.lineage).offsets(number)
+        found = coordinator.classify(number, offsets)
+        if not isinstance(found, Replay):
+            raise StopJobError(
+                f"Job {self.description.job!r}: micro-batch {number} was decided when it was "
+                "planned, and is not any more.",
+                remedy="find out who changed the job's folder, and restore it from a backup.",
+            )
+        coordinator.replay(found.decision, None)

@@ -1,0 +1,54 @@
+"""Registers the data sources of twophase in a Spark session."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from twophase.contract.source_entry_points import installed_sources
+from twophase.errors import ConfigError
+from twophase.internals.redaction import SETTING, share_redaction
+from twophase.internals.sink_entry_points import sink_names
+from twophase.seal import share_key
+from twophase.spark.plugin.query_start import listen
+from twophase.spark.plugin.source import data_source
+from twophase.spark.startup.worker_interpreter import use_this_python
+
+
+def register(spark: SparkSession) -> None:
+    """Register the formats of twophase in this session.
+
+    In local mode Spark's workers are made to run this same Python, unless
+    `PYSPARK_PYTHON` names another.
+
+    `twophase-kafka`, and what other installed sources name, is read with `readStream`;
+    `twophase-<sink>`, for each installed sink, is written with `writeStream`.
+
+    Raises:
+        ConfigError: the session is a Spark Connect session.
+        PreflightError: `PYSPARK_PYTHON` names a Python that has no twophase.
+    """
+    if not isinstance(spark, SparkSession):
+        raise ConfigError(
+            "The session is of Spark Connect: the formats are registered in the process "
+            "that Spark's driver is in.",
+            remedy="call twophase.register there, in a session of spark.master, "
+            "without spark.remote.",
+        )
+    register_formats(spark)
+    listen(spark)
+
+
+def register_formats(spark: SparkSession) -> None:
+    """Register only the formats, for a session that will not run queries of the plugin form.
+
+    Raises:
+        PreflightError: `PYSPARK_PYTHON` names a Python that has no twophase.
+    """
+    use_this_python(spark.sparkContext)
+    share_key(spark.sparkContext.environment)
+    share_redaction(spark.conf.get(SETTING, "false") or "false", spark.sparkContext.environment)
+    for source in installed_sources().values():
+        if (read := source.data_source()) is not None:
+            spark.dataSource.register(read)
+    for name in sink_names():
+        spark.dataSource.register(data_source(name, spark))

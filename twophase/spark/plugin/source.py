@@ -1,0 +1,82 @@
+"""The formats `twophase-<sink>`: one Spark data source for each installed sink."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+from pyspark.sql.datasource import DataSource
+
+from twophase.errors import ConfigError
+from twophase.spark.plan.shuffles import find_fault
+from twophase.spark.plugin.description import Environment, describe
+from twophase.spark.plugin.job import job_of
+from twophase.spark.plugin.writer import PluginWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+PREFIX = "twophase-"
+
+
+class SinkDataSource(DataSource):
+    """A sink as a format of `writeStream`. `data_source` creates the class that is registered.
+
+    Spark creates one object to plan each micro-batch, and one more, which it
+    pickles, to commit them.
+    """
+
+    sink_type: ClassVar[str]
+    environment: ClassVar[Environment]
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return f"{PREFIX}{cls.sink_type}"
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(dict(options))
+        self._planning = True
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_planning": False}
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> PluginWriter:
+        """Plan a micro-batch, or create the writer that commits it.
+
+        Raises:
+            TwoPhaseError: the job must not go on; the query fails with the error in its
+                exception (`errors.carried`).
+        """
+        if overwrite:
+            raise ConfigError(
+                f"Format {self.name()!r} supports append only: output mode 'complete' would have "
+                "to replace the rows of the target.",
+                remedy="use outputMode('append').",
+            )
+        description = describe(self.name(), self.sink_type, self.options, schema, self.environment)
+        return PluginWriter(description, job_of(description).plan() if self._planning else None)
+
+    # the signature is Spark's
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002
+        """Refuse a batch write."""
+        raise ConfigError(
+            f"Format {self.name()!r} supports streaming writes only.",
+            remedy="use df.writeStream, or another format for a batch write.",
+        )
+
+
+def data_source(sink_type: str, spark: SparkSession) -> type[SinkDataSource]:
+    """Return the class of one format for one session; Spark's workers get it by value."""
+    context = spark.sparkContext
+    environment = Environment(
+        parallelism=context.defaultParallelism,
+        speculation=context.getConf().get("spark.speculation", "false") == "true",
+        timezone=str(spark.conf.get("spark.sql.session.timeZone")),
+        fault=find_fault(spark),
+    )
+    return type(
+        f"{sink_type.title()}DataSource",
+        (SinkDataSource,),
+        {"sink_type": sink_type, "environment": environment},
+    )

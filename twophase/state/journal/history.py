@@ -1,0 +1,321 @@
+"""The history that the records of a job's log fold into, and the records' JSON values.
+
+`History` is a pure function of the records: what a driver knows of a job, it knows from here. A
+`SUBSUMED` record carries the history of all records before it, so that they can be deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from twophase.errors import NewerFormatError
+from twophase.internals.record import NEWER_REMEDY
+from twophase.state.files.json_values import OMITTED, from_json, other_version, to_json
+from twophase.state.journal.entries import (
+    AcceptedLoss,
+    Adoption,
+    CommittedRecord,
+    Decision,
+    FenceRecord,
+    Lineage,
+    Proof,
+    Released,
+    Repair,
+    Rewinding,
+    Rewrite,
+    SinkDecision,
+)
+from twophase.state.journal.stats import CheckpointStats
+
+
+@dataclass(frozen=True)
+class History:
+    """The state of a job according to its log.
+
+    Attributes:
+        generation: the newest fence; 0 before the first.
+        lineages: all lineages, oldest first; the last is the current one.
+        decisions: the decided checkpoints whose bodies are retained, oldest first.
+        repairs: the repairs made by operators, oldest first; kept for ever.
+        stats: of its decisions, as far as they are known.
+        released: what was given up, if the current lineage has ended like that. Then there are no
+            decisions, and only a new lineage goes on.
+        rewinding: the rewind that was begun, until its lineage begins.
+        sink_decisions: of the checkpoint after the newest decided one, those sinks that commit
+            ahead of it; until it is decided, or a lineage begins.
+    """
+
+    generation: int = 0
+    lineages: tuple[Lineage, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+    repairs: tuple[Repair, ...] = ()
+    stats: tuple[CheckpointStats, ...] = field(default=(), metadata=OMITTED)
+    released: Released | None = field(default=None, metadata=OMITTED)
+    rewinding: Rewinding | None = field(default=None, metadata=OMITTED)
+    sink_decisions: tuple[SinkDecision, ...] = field(default=(), metadata=OMITTED)
+
+    @property
+    def lineage(self) -> Lineage | None:
+        """The current lineage."""
+        return self.lineages[-1] if self.lineages else None
+
+    def newest(self, lineage: str) -> Decision | None:
+        """Return the newest decided checkpoint of a lineage."""
+        return next((found for found in reversed(self.decisions) if found.lineage == lineage), None)
+
+    def newest_committed(self, lineage: str) -> Decision | None:
+        """Return the newest committed checkpoint of a lineage."""
+        return next(
+            (
+                found
+                for found in reversed(self.decisions)
+                if found.lineage == lineage and found.committed
+            ),
+            None,
+        )
+
+    def decided_proofs(self) -> tuple[Proof, ...]:
+        """Return the newest decided checkpoint with pieces of each sink."""
+        if self.lineage is None:
+            return ()
+        return (self.newest(self.lineage.id) or self.lineage).proofs
+
+    def committed_proofs(self) -> tuple[Proof, ...]:
+        """Return the newest committed checkpoint with pieces of each sink."""
+        if self.lineage is None:
+            return ()
+        return (self.newest_committed(self.lineage.id) or self.lineage).proofs
+
+    def stats_of(self, decision: Decision) -> CheckpointStats | None:
+        """Return what was measured of a checkpoint; None if that is not known."""
+        of = (decision.lineage, decision.checkpoint)
+        return next((one for one in self.stats if (one.lineage, one.checkpoint) == of), None)
+
+    def retaining(self, decisions: Sequence[Decision]) -> History:
+        """Return the history with these of its decisions only."""
+        stats = tuple(one for one in map(self.stats_of, decisions) if one is not None)
+        return replace(self, decisions=tuple(decisions), stats=stats)
+
+    def uncommitted(self) -> list[Decision]:
+        """Return the decided checkpoints that are not known to be committed, oldest first."""
+        return [decision for decision in self.decisions if not decision.committed]
+
+    def ahead_of(self, keep: Mapping[str, int]) -> list[SinkDecision]:
+        """Return the decisions of sinks after the last checkpoint of each lineage in `keep`."""
+        return [one for one in self.sink_decisions if one.checkpoint > keep.get(one.lineage, -1)]
+
+    def apply(self, record: Record) -> History:
+        """Return the history after one more record.
+
+        Raises:
+            ValueError: the record contradicts the history.
+        """
+        match record:
+            case FenceRecord(generation):
+                _check(generation > self.generation, f"fence {generation} after {self.generation}")
+                return replace(self, generation=generation)
+            case Lineage():
+                _check(
+                    all(known.id != record.id for known in self.lineages),
+                    f"lineage {record.id} begins twice",
+                )
+                return self._rewound(record.ancestors)._begun(record)
+            case Decision():
+                self._check_next(record)
+                return replace(self, decisions=(*self.decisions, record), sink_decisions=())
+            case SinkDecision():
+                self._check_next(record)
+                self._check_sink(record)
+                return replace(self, sink_decisions=(*self.sink_decisions, record))
+            case CommittedRecord(lineage, checkpoint, stats):
+                decisions = tuple(self._committed(lineage, checkpoint))
+                measured = (*self.stats, stats) if stats else self.stats
+                return replace(self, decisions=decisions, stats=measured)
+            case AcceptedLoss() | Adoption() | Rewrite():
+                return self._repaired(record)
+            case Released():
+                self._check_released(record)
+                return replace(self, decisions=(), stats=(), released=record)
+            case Rewinding():
+                return replace(self, rewinding=record, sink_decisions=self._kept(record))
+            case SubsumedRecord(history):
+                return history
+
+    def _kept(self, rewinding: Rewinding) -> tuple[SinkDecision, ...]:
+        """Return the decisions of sinks that a rewind keeps. The others are committed by now, and
+        their pieces may be gone from here on.
+        """
+        gone = self.ahead_of(rewinding.keep)
+        return tuple(one for one in self.sink_decisions if one not in gone)
+
+    def _begun(self, lineage: Lineage) -> History:
+        """Return the history with a lineage that begins. Each sink that is ahead is behind it."""
+        ahead = self.ahead_of(lineage.ancestors)
+        _check(not ahead, f"a lineage begins before what sink {ahead[0].sink} has" if ahead else "")
+        lineages = (*self.lineages, lineage)
+        return replace(self, lineages=lineages, released=None, sink_decisions=())
+
+    def _rewound(self, keep: Mapping[str, int]) -> History:
+        """Return the history without the decisions that a rewind has removed, if one was begun."""
+        if self.rewinding is None:
+            return self
+        _check(self.rewinding.is_finished_by(keep), "a lineage begins before the rewind is done")
+        kept = [one for one in self.decisions if one.checkpoint <= keep.get(one.lineage, -1)]
+        return replace(self.retaining(kept), rewinding=None)
+
+    def _check_released(self, released: Released) -> None:
+        newest = self.newest(released.lineage)
+        known = newest is not None and newest.checkpoint == released.checkpoint
+        left = self.uncommitted() or self.sink_decisions
+        _check(known and not left, f"release of checkpoint {released.checkpoint}")
+
+    def _repaired(self, repair: Repair) -> History:
+        repairs = (*self.repairs, repair)
+        match repair:
+            case AcceptedLoss():
+                return replace(self._amended(repair), repairs=repairs)
+            case Adoption(lineage=lineage):
+                given_up = replace(self, decisions=(), stats=(), sink_decisions=())
+                begun = given_up.apply(lineage)
+                return replace(begun, repairs=repairs)
+            case Rewrite():
+                return replace(self._rewritten(repair), repairs=repairs)
+
+    def _amended(self, loss: AcceptedLoss) -> History:
+        """Return the history without the proofs that an accepted loss makes void."""
+        known = {one.id for one in self.lineages}
+        known |= {name for one in self.lineages for name in one.ancestors}
+        _check(loss.lineage in known, f"loss in lineage {loss.lineage}")
+        decisions = tuple(
+            replace(one, proofs=loss.amend_checkpoint(one.lineage, one.checkpoint, one.proofs))
+            for one in self.decisions
+        )
+        lineages = tuple(replace(one, proofs=loss.amend(one.proofs)) for one in self.lineages)
+        ahead = tuple(one.without(loss) for one in self.sink_decisions)
+        return replace(self, lineages=lineages, decisions=decisions, sink_decisions=ahead)
+
+    def _rewritten(self, rewrite: Rewrite) -> History:
+        """Return the history with the new decision in place of the replaced one."""
+        new, old = rewrite.decision, replace(rewrite.decision, attempt=rewrite.replaced)
+        replaced = [one for one in self.decisions if one.folder == old.folder and not one.committed]
+        known = len(replaced) == 1
+        _check(known, f"checkpoint {new.checkpoint} written again without a decision")
+        generation = new.attempt.generation
+        _check(generation == self.generation, f"rewrite of generation {generation}")
+        decisions = tuple(new if one in replaced else one for one in self.decisions)
+        return replace(self, decisions=decisions)
+
+    def _check_next(self, decision: Decision | SinkDecision) -> None:
+        """Check a decision on the next checkpoint, of all its sinks or of one."""
+        lineage, newest = self.lineage, self.newest(decision.lineage)
+        _check(self.released is None, f"checkpoint {decision.checkpoint} after a release")
+        _check(self.rewinding is None, f"checkpoint {decision.checkpoint} in a rewind")
+        _check(
+            lineage is not None and lineage.id == decision.lineage,
+            f"decision in lineage {decision.lineage}",
+        )
+        _check(
+            decision.attempt.generation == self.generation,
+            f"decision of generation {decision.attempt.generation}",
+        )
+        if newest is not None:
+            _check(
+                decision.checkpoint == newest.checkpoint + 1,
+                f"checkpoint {decision.checkpoint} out of order",
+            )
+        for ahead in self.sink_decisions:
+            _check(
+                ahead.is_of(decision.lineage, decision.checkpoint)
+                and ahead.offsets_hash == decision.offsets_hash,
+                f"checkpoint {decision.checkpoint} is not the one that sink {ahead.sink} has",
+            )
+
+    def _check_sink(self, decision: SinkDecision) -> None:
+        _check(
+            all(one.sink != decision.sink for one in self.sink_decisions),
+            f"sink {decision.sink} decided twice",
+        )
+
+    def _committed(self, lineage: str, checkpoint: int) -> list[Decision]:
+        found = [
+            entry
+            for entry in self.decisions
+            if (entry.lineage, entry.checkpoint) == (lineage, checkpoint)
+        ]
+        _check(len(found) == 1, f"checkpoint {checkpoint} committed without a decision")
+        return [
+            replace(entry, committed=True) if entry is found[0] else entry
+            for entry in self.decisions
+        ]
+
+
+@dataclass(frozen=True)
+class SubsumedRecord:
+    """The history of all records before this one, which may be deleted."""
+
+    history: History
+
+    @property
+    def kind(self) -> str:
+        """Its kind in the log; one of its own if sinks are ahead (docs/decisions/0055)."""
+        return "SUBSUMED_AHEAD" if self.history.sink_decisions else "SUBSUMED"
+
+
+Record = (
+    FenceRecord
+    | Lineage
+    | Decision
+    | SinkDecision
+    | CommittedRecord
+    | Repair
+    | Released
+    | Rewinding
+    | SubsumedRecord
+)
+_KINDS: Mapping[str, tuple[Any, str]] = {
+    "FENCE": (FenceRecord, ""),
+    "LINEAGE": (Lineage, "lineage"),
+    "DECIDED": (Decision, "decision"),
+    "SINK_DECIDED": (SinkDecision, "decision"),
+    "COMMITTED": (CommittedRecord, ""),
+    "REPAIRED": (Repair, "repair"),
+    "RELEASED": (Released, "released"),
+    "REWINDING": (Rewinding, "rewinding"),
+    "SUBSUMED": (SubsumedRecord, ""),
+    "SUBSUMED_AHEAD": (SubsumedRecord, ""),
+}
+"""The type of each kind of record, and the name that its JSON values have in the file, if any."""
+
+
+def record_to_json(record: Record) -> dict[str, Any]:
+    """Return the JSON values of a record; its kind is stored separately."""
+    name = _KINDS[record.kind][1]
+    value: dict[str, Any] = to_json(record)
+    return {name: value} if name else value
+
+
+def record_from_json(kind: str, value: Any, where: str) -> Record:
+    """Build a record from JSON values, the inverse of `record_to_json`.
+
+    Raises:
+        NewerFormatError: this version does not know the kind, or the fields, of an intact record.
+    """
+    if kind not in _KINDS:
+        raise NewerFormatError(
+            f"The log record {where} is of the unknown kind {kind!r}: a newer twophase wrote it.",
+            remedy=NEWER_REMEDY,
+        )
+    form, name = _KINDS[kind]
+    what = f"The log record {where} ({kind})"
+    named = value if name else {name: value}
+    if not isinstance(named, dict) or [*named] != [name]:
+        raise other_version(what, f"it is not one {name}")
+    record: Record = from_json(form, named[name], what)
+    return record
+
+
+def _check(condition: bool, what: str) -> None:
+    if not condition:
+        raise ValueError(what)

@@ -1,0 +1,323 @@
+"""The job's log: fences and decisions in one totally ordered sequence of create-if-absent files.
+
+This makes one driver the only writer (invariant I7): a driver appends at the number after the last
+record it has seen. If another driver has written that number first, this one is fenced. The append
+itself is the check; no clock and no generation file is trusted (hazard H43).
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+
+from twophase.errors import CorruptRecordError, FencedError, InDoubtError, NewerFormatError
+from twophase.internals.failpoints import failpoint
+from twophase.internals.record import HEAD_BYTES
+from twophase.state.files import codec
+from twophase.state.files.storage import (
+    DECISION_CRASH_POINTS,
+    NO_CRASH_POINTS,
+    AlreadyExistsError,
+    Storage,
+    UnclearOutcomeError,
+)
+from twophase.state.journal.entries import Decision
+from twophase.state.journal.history import (
+    History,
+    Record,
+    SubsumedRecord,
+    record_from_json,
+    record_to_json,
+)
+
+FOLDER = "log"
+_RECORD = re.compile(r"(?!0{10})[0-9]{10}")
+_READ_TRIES = 5
+
+
+@dataclass(frozen=True)
+class LogEntry:
+    """One record and its sequence number."""
+
+    sequence: int
+    record: Record
+    nonce: str
+
+
+def job_of(storage: Storage) -> str | None:
+    """Return the job that the log in a folder belongs to; None if there is no record.
+
+    Raises:
+        CorruptRecordError: the newest record is damaged.
+        NewerFormatError: a newer version of twophase has written it.
+    """
+    names = storage.names(FOLDER)
+    if not names:
+        return None
+    name = f"{FOLDER}/{names[-1]}"
+    data = storage.read(name)
+    return str(codec.decode(codec.kind_of(data), data, name).get("job"))
+
+
+class JobLog:
+    """The log of one job, as one driver sees it. Safe to use from several threads.
+
+    Args:
+        storage: the job's folder.
+        job: the job's name; the log of another job is rejected.
+
+    Attributes:
+        history: the fold of all records seen so far.
+        lock: held by every append; hold it while building a record from the history, so that no
+            append intervenes.
+    """
+
+    def __init__(self, storage: Storage, job: str) -> None:
+        self._storage = storage
+        self._job = job
+        self._first = 1
+        self._last = 0
+        self._last_nonce = ""
+        self._over: FencedError | InDoubtError | None = None
+        self.history = History()
+        self.lock = threading.RLock()
+
+    def read(self) -> History:
+        """Read the whole log again, durably: the records are synced before they are returned.
+
+        Raises:
+            CorruptRecordError: a record is damaged, missing between others, or
+                belongs to another job.
+            NewerFormatError: a newer version of twophase has written a record.
+        """
+        entries = self._read_entries()
+        self._storage.sync(FOLDER)
+        history = History()
+        for entry in entries:
+            try:
+                history = history.apply(entry.record)
+            except (TypeError, ValueError) as error:
+                raise self._corrupt(
+                    entry.sequence, f"it contradicts the records before it: {error}"
+                ) from None
+        self.history = history
+        self._first = entries[0].sequence if entries else 1
+        self._last = entries[-1].sequence if entries else 0
+        self._last_nonce = entries[-1].nonce if entries else ""
+        self._over = None
+        return history
+
+    def refresh(self) -> History:
+        """Read the log again if it has records that this object has not seen.
+
+        Raises:
+            CorruptRecordError: as `read`.
+        """
+        if self._last and self._over is None and max(self._sequences(), default=0) == self._last:
+            return self.history
+        return self.read()
+
+    def length(self) -> int:
+        """Return the number of records that this object has seen; a folded log begins with one."""
+        return self._last - self._first + 1
+
+    def append(self, record: Record) -> None:
+        """Append durably, as the only writer.
+
+        Raises:
+            FencedError: another driver has appended since this one read the log.
+            InDoubtError: the outcome is unknown; neither act on the record nor undo what it
+                records. After either error, no thread appends anything until the log is read again.
+            OSError: the record was certainly not written.
+            ValueError: the record contradicts the history; nothing was written.
+        """
+        with self.lock:
+            if self._over is not None:
+                raise self._over
+            history = self.history.apply(record)
+            sequence = self._last + 1
+            nonce = secrets.token_hex(16)
+            try:
+                self._create(sequence, record, nonce)
+                self._check_predecessor(sequence)
+            except (FencedError, InDoubtError) as error:
+                self._over = error
+                raise
+            self._last, self._last_nonce = sequence, nonce
+            self.history = history
+
+    def check_fence(self) -> None:
+        """Check whether this driver is fenced, without appending.
+
+        To a driver that was overtaken, whatever the newer one has subsumed or advanced looks lost.
+
+        Raises:
+            FencedError: another driver has appended since this one read the log.
+        """
+        with self.lock:
+            if (newest := max(self._sequences(), default=0)) > self._last:
+                raise self._fenced(f"record {newest} of its log was written by another driver")
+
+    def fold(self, history: History) -> None:
+        """Write `history` as the new beginning of the log and delete the records before it."""
+        with self.lock:
+            self.append(SubsumedRecord(history))
+            self._first = self._last
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Delete the records before the log's first one, and what interrupted appends left.
+
+        No reader looks at them and no append begins there, whether they come from an interrupted
+        fold or from a fenced driver. Leftovers for numbers after our last may belong to a newer
+        driver, and stay. So do records of a newer version of twophase, wherever they are.
+        """
+        with self.lock:
+            first, last = self._first, self._last
+        for sequence in self._sequences():
+            if sequence < first and not self._storage.is_newer(_name(sequence)):
+                self._storage.delete(_name(sequence))
+                failpoint("C17")
+        self._storage.delete_temporary(
+            FOLDER, lambda name: _RECORD.fullmatch(name) is not None and int(name) <= last
+        )
+
+    def _create(self, sequence: int, record: Record, nonce: str) -> None:
+        points = DECISION_CRASH_POINTS if isinstance(record, Decision) else NO_CRASH_POINTS
+        body = {
+            "job": self._job,
+            "sequence": sequence,
+            "nonce": nonce,
+            "record": record_to_json(record),
+        }
+        try:
+            self._storage.create(_name(sequence), codec.encode(record.kind, body), points)
+        except AlreadyExistsError:
+            if self._nonce_of(sequence) != nonce:
+                raise self._fenced(
+                    f"record {sequence} of its log was written by another driver"
+                ) from None
+        except FileNotFoundError:
+            # a newer driver takes our temporary name for a leftover and deletes it
+            self.check_fence()
+            raise
+        except UnclearOutcomeError as error:
+            raise self._in_doubt(sequence, error) from error
+
+    def _check_predecessor(self, sequence: int) -> None:
+        """Check that our record is the log's last: a name that a fold deletes can be created again.
+
+        If the predecessor is not the record we know, a newer driver has folded the log in the
+        meantime; another fenced driver may have created that name again. Sometimes the predecessor
+        proves nothing, because the first record has none or because a fold died before deleting it.
+        Then a folded log shows in the records after ours, of which at least one always exists.
+        """
+        if sequence > 1 and self._nonce_of(sequence - 1) != self._last_nonce:
+            raise self._fenced(f"record {sequence - 1} of its log was folded by another driver")
+        if (newest := self._newest_beside(sequence)) != sequence:
+            ended = "was empty" if sequence == 1 else f"ended at {sequence - 1}"
+            raise self._fenced(
+                f"its log {ended} when it was read, and now has a record {newest} of another driver"
+            )
+
+    def _newest_beside(self, sequence: int) -> int:
+        """Return the newest existing record. An error leaves record `sequence` in doubt."""
+        try:
+            return max(self._sequences(), default=0)
+        except OSError as error:
+            raise self._in_doubt(sequence, error) from error
+
+    def _nonce_of(self, sequence: int) -> str | None:
+        """Return the nonce of a record. An error leaves the record after it in doubt.
+
+        Returns:
+            None if it was folded, or if a newer version of twophase has written it, which
+            is another driver.
+        """
+        try:
+            return self._read_entry(sequence).nonce
+        except (FileNotFoundError, NewerFormatError):
+            return None
+        except OSError as error:
+            raise self._in_doubt(sequence, error) from error
+
+    def _read_entries(self) -> list[LogEntry]:
+        """Return the current records, read again if another driver changes the log meanwhile."""
+        for _ in range(_READ_TRIES):
+            sequences = self._sequences()
+            try:
+                return self._read_suffix(sequences)
+            except (FileNotFoundError, CorruptRecordError):
+                if self._sequences() == sequences:
+                    raise
+        return self._read_suffix(self._sequences())
+
+    def _read_suffix(self, sequences: list[int]) -> list[LogEntry]:
+        """Return the newest `SUBSUMED` record and all after it, or the whole log."""
+        entries: list[LogEntry] = []
+        for sequence in reversed(sequences):
+            if entries and entries[-1].sequence != sequence + 1:
+                raise self._corrupt(sequence + 1, "it is missing")
+            entries.append(self._read_entry(sequence))
+            if isinstance(entries[-1].record, SubsumedRecord):
+                break
+        else:
+            if entries and entries[-1].sequence != 1:
+                raise self._corrupt(entries[-1].sequence - 1, "it is missing")
+        return entries[::-1]
+
+    def _sequences(self) -> list[int]:
+        sequences = []
+        for name in self._storage.names(FOLDER):
+            if not _RECORD.fullmatch(name):
+                self._check_foreign(f"{FOLDER}/{name}")
+                raise CorruptRecordError(
+                    f"The log of job {self._job!r} contains {name!r}, which is not a record.",
+                    remedy="find out what wrote it, and remove it.",
+                )
+            sequences.append(int(name))
+        return sequences
+
+    def _check_foreign(self, name: str) -> None:
+        """Check that no newer version of twophase has written a file that is not a record."""
+        with suppress(OSError, CorruptRecordError):
+            codec.check_readable(self._storage.head(name, HEAD_BYTES), name)
+
+    def _read_entry(self, sequence: int) -> LogEntry:
+        name = _name(sequence)
+        data = self._storage.read(name)
+        kind = codec.kind_of(data)
+        body = codec.decode(kind, data, name)
+        if body.get("job") != self._job or body.get("sequence") != sequence:
+            raise self._corrupt(
+                sequence, f"it is record {body.get('sequence')} of job {body.get('job')!r}"
+            )
+        return LogEntry(
+            sequence, record_from_json(kind, body.get("record"), name), str(body.get("nonce"))
+        )
+
+    def _corrupt(self, sequence: int, reason: str) -> CorruptRecordError:
+        return CorruptRecordError(
+            f"Job {self._job!r}: log record {_name(sequence)} cannot be used: {reason}. "
+            "Nothing was written or deleted.",
+            remedy="restore the job's folder from a backup. If there is none, move its folder log "
+            "away (mv log log.damaged), then: twophase repair adopt-from-target JOB.yaml",
+        )
+
+    def _in_doubt(self, sequence: int, error: Exception) -> InDoubtError:
+        return InDoubtError(
+            f"Job {self._job!r}: the outcome of writing log record {sequence} is unknown: {error}.",
+            remedy="check the disk of the job's folder, then start the job again.",
+        )
+
+    def _fenced(self, reason: str) -> FencedError:
+        return FencedError(
+            f"Job {self._job!r}: this driver is fenced out: {reason}.", remedy="leave it stopped."
+        )
+
+
+def _name(sequence: int) -> str:
+    return f"{FOLDER}/{sequence:010d}"

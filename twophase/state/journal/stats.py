@@ -1,0 +1,59 @@
+"""The history of a checkpoint: how long its parts took, how large it is, what failed before it.
+
+For people, never for decisions: the log keeps it in its records, and a reader passes over what a
+newer version has added to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from twophase.ids import Attempt
+from twophase.state.files.json_values import instance
+
+
+@dataclass(frozen=True)
+class DeclinedAttempt:
+    """An attempt that failed before the checkpoint was decided.
+
+    Attributes:
+        attempt: its generation and counter.
+        reason: the name of a `CheckpointFailureReason`.
+        cause: the root cause, if the query failed with it; empty if it was retried in place.
+    """
+
+    attempt: Attempt
+    reason: str
+    cause: str = ""
+
+
+@dataclass(frozen=True)
+class CheckpointStats:
+    """What a driver has measured of a checkpoint that it took from its trigger to its commit.
+
+    Attributes:
+        lineage: of the checkpoint.
+        checkpoint: its number.
+        pre_commit_ms: the synchronous part: from the trigger until every sink has acknowledged.
+        decide_ms: from there until the decision is durable.
+        commit_ms: from the decision until every sink has proven it.
+        size_bytes: of its body.
+        declined: the attempts before it since the last decided checkpoint, oldest first.
+    """
+
+    lineage: str
+    checkpoint: int
+    pre_commit_ms: int
+    decide_ms: int
+    commit_ms: int
+    size_bytes: int
+    declined: tuple[DeclinedAttempt, ...] = ()
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> CheckpointStats:
+        """Build from JSON values; pass over what a newer version has added."""
+        known = {name: value[name] for name in cls.__dataclass_fields__}
+        stats: CheckpointStats = instance(cls, known)
+        return stats
