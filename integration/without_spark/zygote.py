@@ -28,8 +28,8 @@ from harness.processes import adopt_orphans
 from integration.without_spark import mutants, source
 from integration.without_spark.driver import run_job
 from integration.without_spark.workers import Workers
+from twophase.failpoints import be_the_driver
 from twophase.testing.parent_death import die_with_parent
-from twophase.testing.plain_driver import be_the_driver
 from twophase.workers import freeze_gc
 
 

@@ -17,6 +17,7 @@ from twophase.events import Observers
 from twophase.protocol.listener import CheckpointListener
 from twophase.protocol.sink import OpenSink
 from twophase.state.copies import with_copies
+from twophase.state.history import History
 from twophase.state.log import JobLog
 from twophase.state.storage import Storage
 from twophase.state.store import CompletedCheckpointStore
@@ -91,3 +92,8 @@ class JobContext:
         self.completer = CheckpointCompleter(
             job, sinks, self.commit_loop, self.log, self.store, self.listeners, observers
         )
+
+    @property
+    def history(self) -> History:
+        """What the job's log says, as of its last read or append."""
+        return self.log.history

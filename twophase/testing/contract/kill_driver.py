@@ -1,24 +1,16 @@
-"""A driver to kill: the coordinator, rows in memory, and the writers in forked workers.
-
-    1. open the sink, recover, handle the newest checkpoint again as Spark would
-    2. take the checkpoints that are left; each has one worker for each of its batches
+"""A driver to kill: the plain host over rows in memory, with faults in one checkpoint.
 
 Armed failpoints act in checkpoint `ARMED_IN`: one is committed by then, another follows, and the
 sinks subsume in it.
-
-`integration/without_spark` has its own driver, which tests the coordinator: several sinks, Spark's
-folder, restarts, cancelled tasks. This one tests a sink: it waits for every worker, so that they
-leave the same state each time, and counts lines.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -27,21 +19,27 @@ import pyarrow as pa
 
 from twophase.config import JobOptions
 from twophase.coordinator.checkpoint_completion import _SUBSUME_SINKS_EVERY
-from twophase.coordinator.clock import SystemClock
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.coordinator import CheckpointCoordinator
-from twophase.coordinator.pending import PendingCheckpoint
+from twophase.engine.engine import Engine
+from twophase.engine.host import Handle, MicroBatch, Plan
 from twophase.errors import DeclinedError
 from twophase.events import Observers
-from twophase.failpoints import arm, failpoint
+from twophase.failpoints import arm, be_the_driver
 from twophase.ids import Attempt, Subtask, TransactionId
-from twophase.protocol.committable import Committable
-from twophase.protocol.sink import ArrowSink, CanRewind, OpenArrowSink, SinkContext, WriterFactory
-from twophase.state.checkpoint import FrozenOffsets
-from twophase.state.storage import LocalStorage
+from twophase.protocol.sink import ArrowSink, CanRewind, SinkContext, WriterFactory
 from twophase.testing.contract.stepping import Lines
-from twophase.testing.harness import JOB, SINK, write_piece
-from twophase.testing.plain_driver import be_the_driver, begin_lineage, run_batch
+from twophase.testing.harness import JOB, SINK
+from twophase.testing.plain_host import (
+    Done,
+    ForkedWorkers,
+    FreshStart,
+    ListedRows,
+    PlainHost,
+    PlainQuery,
+    Task,
+    WritableFolder,
+)
 
 ARMED_IN = _SUBSUME_SINKS_EVERY - 1
 FIRST_CHECKPOINT = ARMED_IN - 1
@@ -91,7 +89,7 @@ def drive(job: Job, doom: Doom, reports: Connection) -> None:
     os.environ.update(job.environment)
     be_the_driver(job.failpoints_log)
     try:
-        reports.send(_Driver(job, doom).run())
+        reports.send(_run(job, doom))
     except BaseException:
         reports.send(traceback.format_exc())
         raise
@@ -177,106 +175,66 @@ def pre_commit(
         raise
 
 
-class _Driver:
-    def __init__(self, job: Job, doom: Doom) -> None:
-        self._job = job
+class _Workers(ForkedWorkers):
+    """Declines an attempt after its pieces were pre-committed, if it is to.
+
+    Attributes:
+        declines: whether the next attempt is to be declined.
+    """
+
+    declines = False
+
+    def run(self, tasks: Sequence[Task], timeout_s: float, done: Done) -> None:
+        declines, self.declines = self.declines, False
+        super().run(tasks, timeout_s, (lambda *_: None) if declines else done)
+        if declines:
+            raise DeclinedError("This attempt was to be declined.")
+
+
+class _Host(PlainHost):
+    """The plain host, with the faults of one driver in checkpoint `ARMED_IN`.
+
+    Attributes:
+        lines: how many lines of the method were counted.
+    """
+
+    def __init__(self, job: Job, doom: Doom, options: JobOptions) -> None:
+        self._faulty = _Workers()
+        super().__init__(JOB, options, ListedRows(job.batches), self._faulty)
+        self.lines = 0
         self._doom = doom
-        self._declines = doom.declines
-        self._tasks = 0
-        self._sink = job.sink.open(
-            SinkContext(JOB, SINK, job.batches[0][0].schema, parallelism=len(job.batches[0]))
-        )
-        settings = {"checkpointLocation": str(job.folder), "checkpoint.tolerable_failures": 3}
-        options = JobOptions.parse(settings, "kill test")
-        context = JobContext(
-            JOB, LocalStorage(job.folder), {SINK: self._sink}, options, Observers(), SystemClock()
-        )
-        self._coordinator = CheckpointCoordinator(
-            context, snapshot=lambda _, frozen: {"sources": [{"entries": list(frozen.end)}]}
-        )
 
-    def run(self) -> int:
-        """Return how many lines were counted."""
-        coordinator, lines = self._coordinator, 0
-        coordinator.recover()
-        begin_lineage(coordinator, FIRST_CHECKPOINT)
-        newest = coordinator.newest()
-        first = newest.checkpoint if newest else FIRST_CHECKPOINT
-        for number in range(first, FIRST_CHECKPOINT + len(self._job.batches)):
-            lines += self._armed(number) if number == ARMED_IN else self._checkpoint(number)
-        coordinator.close()
-        self._sink.close()
-        return lines
+    def beginning(self, context: JobContext, plan: Plan) -> FreshStart:
+        return FreshStart(FIRST_CHECKPOINT)
 
-    def _armed(self, number: int) -> int:
-        arm(self._doom.failpoints)
-        if not self._doom.method:
-            return self._checkpoint(number)
-        with Lines(self._sink, self._doom.method, self._die_at) as lines:
-            self._checkpoint(number)
-        return lines.count
+    def start(
+        self, coordinator: CheckpointCoordinator, folder: WritableFolder, handle: Handle
+    ) -> PlainQuery:
+        def armed(number: int, batch: MicroBatch) -> None:
+            if number != ARMED_IN:
+                handle(number, batch)
+                return
+            arm(self._doom.failpoints)
+            self._faulty.declines = self._doom.declines
+            method = self._doom.method
+            counted = Lines(coordinator.sinks[SINK], method, self._die_at) if method else None
+            with counted or nullcontext():
+                handle(number, batch)
+            self.lines = counted.count if counted else 0
+
+        return super().start(coordinator, folder, armed)
 
     def _die_at(self, line: int) -> None:
         if line == self._doom.line:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def _checkpoint(self, number: int) -> int:
-        frozen = FrozenOffsets(
-            (f'{{"next":{number}}}',) if number > FIRST_CHECKPOINT else (None,),
-            (f'{{"next":{number + 1}}}',),
-        )
-        run_batch(self._coordinator, number, frozen, self._pre_commit)
-        return 0
 
-    def _pre_commit(self, pending: PendingCheckpoint) -> None:
-        transaction, workers = pending.transaction(SINK), []
-        for index, batch in enumerate(self._job.batches[pending.checkpoint - FIRST_CHECKPOINT]):
-            self._tasks += 1
-            workers.append(
-                _start_worker(self._sink, transaction, Subtask(index, self._tasks), batch)
-            )
-        answers = [_wait_for(*worker) for worker in workers]
-        if not all(answers):
-            raise DeclinedError(f"Of {len(answers)} workers {answers.count(b'')} died.")
-        if self._declines and pending.checkpoint == ARMED_IN:
-            self._declines = False
-            raise DeclinedError("This attempt was to be declined.")
-        pending.acknowledge(SINK, [Committable.from_json(json.loads(answer)) for answer in answers])
-
-
-def _start_worker(
-    sink: OpenArrowSink, transaction: TransactionId, subtask: Subtask, batch: pa.RecordBatch
-) -> tuple[int, int]:
-    """Fork a worker; return its process id and the descriptor that its answer is read from."""
-    answer, ours = os.pipe()
-    process = os.fork()
-    if process:
-        os.close(ours)
-        return process, answer
-    code = 1
-    try:
-        sys.settrace(None)
-        piece = _write(sink, transaction, subtask, batch)
-        os.write(ours, json.dumps(piece.to_json()).encode())
-        code = 0
-    except BaseException:  # noqa: BLE001 - a worker ends here, whatever happens
-        traceback.print_exc()
-    finally:
-        os._exit(code)
-
-
-def _write(
-    sink: OpenArrowSink, transaction: TransactionId, subtask: Subtask, batch: pa.RecordBatch
-) -> Committable:
-    piece = write_piece(sink, transaction, subtask, batch)
-    failpoint("C03")
-    assert piece is not None
-    return piece
-
-
-def _wait_for(process: int, answer: int) -> bytes:
-    """Return a worker's answer; nothing if it died."""
-    with open(answer, "rb") as stream:
-        found = stream.read()
-    os.waitpid(process, 0)
-    return found
+def _run(job: Job, doom: Doom) -> int:
+    """Run the job to its end; return how many lines were counted."""
+    settings = {"checkpoint.tolerable_failures": 3, "restart.strategy": "none"}
+    options = JobOptions.parse({"checkpointLocation": str(job.folder), **settings}, "kill test")
+    host = _Host(job, doom, options)
+    engine = Engine(host, JOB, {SINK: job.sink}, options, Observers())
+    engine.start()
+    engine.await_termination()
+    return host.lines
