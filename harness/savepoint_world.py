@@ -19,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from harness.folder_sink import FolderSink, FolderTarget
 from harness.memory_driver import (
     JOB,
     SCHEMA,
@@ -48,7 +49,6 @@ from twophase.state.entries import Decision, Lineage
 from twophase.state.history import History
 from twophase.state.log import JobLog
 from twophase.state.storage import LocalStorage
-from twophase.testing.folder import FolderSink, FolderTarget
 from twophase.testing.plain_host import ListedRows
 
 STEP = 10

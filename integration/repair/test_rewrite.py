@@ -13,6 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import twophase
+from harness.folder_sink import FolderSink, FolderTarget
 from harness.memory_driver import NOTE
 from harness.selection import representatives
 from integration.kafka.topics import Topics, numbers
@@ -32,7 +33,6 @@ from twophase.runtime.registration import register
 from twophase.runtime.rewrite import PlanReread
 from twophase.runtime.stream_writer import StreamWriter
 from twophase.state.storage import LocalStorage
-from twophase.testing.folder import FolderSink, FolderTarget
 
 pytestmark = pytest.mark.part("repair")
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
+from harness.folder_sink import FolderTarget
 from twophase import failpoints
 from twophase.ids import Subtask
 from twophase.protocol.committable import Committable
@@ -25,13 +26,12 @@ from twophase.runtime.plugin.job import Acknowledged, Plan, PluginJob, job_of
 from twophase.state.history import History
 from twophase.state.log import JobLog
 from twophase.state.storage import LocalStorage
-from twophase.testing.folder import FolderTarget
 
 SCHEMA = StructType().add("id", "long")
 ENVIRONMENT = Environment(parallelism=2, speculation=False, timezone="UTC")
 TASKS = 2
 ENTRIES = [
-    EntryPoint("folder", "twophase.testing.folder:FolderSink", sink_entry_points.GROUP),
+    EntryPoint("folder", "harness.folder_sink:FolderSink", sink_entry_points.GROUP),
     EntryPoint("whole", "tests.runtime.plugin_world:WholeFrames", sink_entry_points.GROUP),
 ]
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from harness.folder_sink import FolderSink, FolderTarget, OpenFolderSink
 from twophase.errors import DeclinedError
 from twophase.events import CheckpointDeclined, Event, JobRestarting, SinkDecided
 from twophase.ids import Subtask, TransactionId
@@ -21,7 +22,6 @@ from twophase.protocol.committable import Committable
 from twophase.protocol.sink import WriterFactory
 from twophase.protocol.writer import SinkWriter
 from twophase.runtime.stream_writer import write_stream
-from twophase.testing.folder import FolderSink, FolderTarget, OpenFolderSink
 
 pytestmark = pytest.mark.spark
 

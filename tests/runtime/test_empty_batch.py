@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from harness.folder_sink import FolderSink, FolderTarget
 from twophase.events import CheckpointDecided, Event
 from twophase.runtime import logical_plan
 from twophase.runtime.stream_writer import write_stream
-from twophase.testing.folder import FolderSink, FolderTarget
 
 pytestmark = pytest.mark.spark
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from harness.folder_sink import FolderSink, FolderTarget, OpenFolderSink
 from twophase.errors import DeclinedError
 from twophase.events import (
     CheckpointDeclined,
@@ -27,7 +28,6 @@ from twophase.protocol.writer import SinkWriter
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.runtime.stream_writer import StreamWriter, write_stream
 from twophase.state.checkpoint import FrozenOffsets
-from twophase.testing.folder import FolderSink, FolderTarget, OpenFolderSink
 
 pytestmark = pytest.mark.spark
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from harness.folder_sink import FolderSink, FolderTarget, OpenFolderSink
 from tests.runtime.sync_tape import SyncTape
 from twophase.errors import (
     CheckpointExpiredError,
@@ -46,7 +47,6 @@ from twophase.state import codec
 from twophase.state.entries import Decision, FenceRecord
 from twophase.state.log import JobLog
 from twophase.state.storage import LocalStorage, UnclearOutcomeError
-from twophase.testing.folder import FolderSink, FolderTarget, OpenFolderSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.part("runtime")]
 

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from harness.folder_sink import FolderSink, OpenFolderSink
 from harness.selection import representatives
 from tests.runtime.test_job import Pipeline
 from twophase.errors import SavepointUnfinishedError, TwoPhaseError
@@ -23,7 +24,6 @@ from twophase.protocol.sink import CommitRequest, SinkContext
 from twophase.runtime.job import Job
 from twophase.runtime.savepoints import open_savepoint
 from twophase.runtime.stream_writer import StreamWriter, write_stream
-from twophase.testing.folder import FolderSink, OpenFolderSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.part("runtime")]
 

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from harness.folder_sink import FolderSink, OpenFolderSink
 from twophase import redaction, seal
 from twophase.errors import (
     BadRecordError,
@@ -37,7 +38,6 @@ from twophase.runtime.spark_errors import declined
 from twophase.runtime.spark_jobs import SparkJobs
 from twophase.runtime.writer_task import pre_commit
 from twophase.seal import share_key
-from twophase.testing.folder import FolderSink, OpenFolderSink
 from twophase.testing.harness import FIRST, JOB, SINK, transaction_id
 
 pytestmark = pytest.mark.spark

@@ -19,6 +19,7 @@ from unittest import mock
 import pytest
 from pyspark.sql import DataFrame, SparkSession, functions
 
+from harness.folder_sink import FolderSink
 from harness.rights import permissions_checked
 from twophase.config import JobOptions
 from twophase.engine.host import MicroBatch, Plan
@@ -28,7 +29,6 @@ from twophase.runtime.shared_folder import SharedFolder, _write
 from twophase.runtime.stream_writer import write_stream
 from twophase.state.log import JobLog
 from twophase.state.storage import LocalStorage
-from twophase.testing.folder import FolderSink
 
 
 @pytest.mark.parametrize("master", ["local", "local[2]", "local[*]", "local[2,4]"])

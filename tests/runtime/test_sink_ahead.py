@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from harness.folder_sink import FolderSink, FolderTarget, OpenFolderSink
 from harness.memory_driver import JOB, offsets
 from harness.savepoint_world import World, killed, older, restoring
 from harness.selection import representatives
@@ -29,7 +30,6 @@ from twophase.runtime import source_entry_points
 from twophase.runtime.restore_preview import preview_restore
 from twophase.runtime.savepoints import open_savepoint
 from twophase.state import savepoint as format_module
-from twophase.testing.folder import FolderSink, FolderTarget, OpenFolderSink
 
 pytestmark = pytest.mark.part("runtime")
 
