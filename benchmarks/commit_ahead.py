@@ -32,7 +32,7 @@ from twophase.engine.host import Handle
 from twophase.events import CheckpointTriggered, Event, Observers, PieceCommitted
 from twophase.sinks.file.sink import FileSink
 from twophase.state.log import FOLDER
-from twophase.testing.plain_host import Done, ListedRows, PlainQuery, Task, WritableFolder
+from twophase.testing.plain_host import Done, ListedRows, PlainFolder, PlainQuery, Task
 
 _JOB, _FASTER, _SLOWER = "commit-ahead", "faster", "slower"
 _SCHEMA = pa.schema([("id", pa.int64())])
@@ -139,7 +139,7 @@ class _Host(MemoryHost):
     begun: Callable[[], None]
 
     def start(
-        self, coordinator: CheckpointCoordinator, folder: WritableFolder, handle: Handle
+        self, coordinator: CheckpointCoordinator, folder: PlainFolder, handle: Handle
     ) -> PlainQuery:
         """See `QueryHost.start`."""
         self.begun()

@@ -16,7 +16,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pytest
 
-from harness.memory_host import MemoryHost
+from harness.memory_host import NO_ROWS, MemoryHost
 from twophase import failpoints
 from twophase.config import JobOptions
 from twophase.coordinator.context import JobContext
@@ -39,7 +39,7 @@ from twophase.state.log import JobLog
 from twophase.state.storage import LocalStorage, Storage
 from twophase.state.store import CompletedCheckpointStore
 from twophase.testing.memory import MemoryTarget, OpenMemorySink
-from twophase.testing.plain_host import FreshStart, ListedRows, PlainHost
+from twophase.testing.plain_host import FreshStart, PlainHost
 
 JOB = "orders"
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -88,7 +88,7 @@ class _Host(MemoryHost):
     """A host that starts no query."""
 
     def __init__(self, context: JobContext, states: OperatorStates) -> None:
-        super().__init__(context.job, context.options, ListedRows([]))
+        super().__init__(context.job, context.options, NO_ROWS)
         self._states = states
 
     def beginning(self, context: JobContext, plan: Plan) -> _Beginning:

@@ -5,10 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from twophase.config import JobOptions
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.entries import Decision, Lineage
-from twophase.testing.plain_host import Done, PlainHost, Rows, Task, Workers
+from twophase.testing.plain_host import (
+    Done,
+    ListedRows,
+    PlainFolder,
+    PlainHost,
+    Rows,
+    Task,
+    Workers,
+)
+
+NO_ROWS = ListedRows([[pa.RecordBatch.from_pydict({"id": pa.array([], pa.int64())})]])
+"""For a host that starts no query."""
 
 
 class InThisProcess:
@@ -23,8 +36,8 @@ class InThisProcess:
         """See `Workers.cancel`: a task ends by itself."""
 
 
-class MemoryFolder:
-    """See `twophase.testing.plain_host.WritableFolder`.
+class MemoryFolder(PlainFolder):
+    """See `twophase.testing.plain_host.PlainFolder`.
 
     Args:
         lineage: the lineage it belongs to.

@@ -7,10 +7,11 @@ from pathlib import Path
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.state.entries import Lineage
 from twophase.state.storage import LocalStorage
+from twophase.testing.plain_host import PlainFolder
 
 
-class QueryFolder(SparkFolder):
-    """See `twophase.testing.plain_host.WritableFolder`. A plan has one source.
+class QueryFolder(SparkFolder, PlainFolder):
+    """See `twophase.testing.plain_host.PlainFolder`. A plan has one source.
 
     Args:
         path: the folder.

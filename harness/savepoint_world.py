@@ -27,7 +27,7 @@ from harness.memory_driver import (
     ManualClock,
     open_sinks,
 )
-from harness.memory_host import MemoryHost
+from harness.memory_host import NO_ROWS, MemoryHost
 from harness.query_folder import QueryFolder
 from twophase import failpoints
 from twophase.config import JobOptions
@@ -49,7 +49,6 @@ from twophase.state.entries import Decision, Lineage
 from twophase.state.history import History
 from twophase.state.log import JobLog
 from twophase.state.storage import LocalStorage
-from twophase.testing.plain_host import ListedRows
 
 STEP = 10
 
@@ -199,7 +198,7 @@ class _Host(MemoryHost):
     def __init__(
         self, declared: Mapping[str, ArrowSink], context: JobContext, states: OperatorStates
     ) -> None:
-        super().__init__(context.job, context.options, ListedRows([]))
+        super().__init__(context.job, context.options, NO_ROWS)
         self._declared = declared
         self._states = states
         self._storage = LocalStorage(context.options.checkpoint_location)

@@ -41,8 +41,8 @@ ALLOWED = {
         "yaml.load"
     ],  # with a loader of its own, a SafeLoader that refuses repeated keys
     # A test suite: sends a sink through pickle as Spark does.
-    "twophase/testing/contract/arrow.py": ["pickle"],
-    "twophase/testing/contract/kill_driver.py": ["pickle"],
+    "twophase/testing/contract/sink.py": ["pickle"],
+    "twophase/testing/harness.py": ["pickle"],
 }
 
 

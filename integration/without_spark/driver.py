@@ -35,7 +35,7 @@ from twophase.protocol.sink import ArrowSink
 from twophase.sinks.file.sink import FileSink
 from twophase.sinks.mysql.sink import MySqlSink
 from twophase.state.entries import Lineage
-from twophase.testing.plain_host import PlainHost, PlainQuery, WritableFolder
+from twophase.testing.plain_host import PlainFolder, PlainHost, PlainQuery
 
 CONTROL = "CONTROL"
 _SINKS: dict[str, type[ArrowSink]] = {"mysql": MySqlSink, "file": FileSink}
@@ -94,7 +94,7 @@ class Host(PlainHost):
         return QueryFolder(Path(self._settings["location"], "spark", lineage.id), lineage)
 
     def start(
-        self, coordinator: CheckpointCoordinator, folder: WritableFolder, handle: Handle
+        self, coordinator: CheckpointCoordinator, folder: PlainFolder, handle: Handle
     ) -> PlainQuery:
         """See `QueryHost.start`."""
 
@@ -113,7 +113,7 @@ class Host(PlainHost):
         self._of_processes.armed = self._settings.get("arm", "")
         failpoints.arm(self._of_processes.armed)
 
-    def _control(self, folder: WritableFolder, number: int) -> None:
+    def _control(self, folder: PlainFolder, number: int) -> None:
         """The same pipeline without the protocol."""
         settings, offsets = self._settings, folder.offsets(number)
         starts, ends = (source.offsets_of(lines[0]) for lines in (offsets.start, offsets.end))

@@ -27,7 +27,6 @@ from twophase.errors import (
     TopicRecreatedError,
     TwoPhaseError,
 )
-from twophase.events import Observers
 from twophase.runtime import spark_jobs
 from twophase.runtime.batch import SparkBatch
 from twophase.runtime.spark_folder import SparkFolder
@@ -82,16 +81,9 @@ class Replay:
         newest = history.newest(history.lineage.id)
         coordinator: Any = SimpleNamespace(newest=lambda: newest)
         shared: Any = None
-        return SparkBatch(
-            frame,
-            0,
-            coordinator,
-            {},
-            SparkFolder(self._world.folder, history.lineage),
-            shared,
-            Plan(stateful=True, keeps_state=True),
-            Observers(lambda _: None),
-        )
+        folder = SparkFolder(self._world.folder, history.lineage)
+        plan = Plan(stateful=True, keeps_state=True)
+        return SparkBatch(coordinator, {}, folder, shared, plan, frame, 0)
 
     def fails_for(self, loss: SourceLossError) -> TwoPhaseError:
         return self.batch_of(mock.MagicMock())._without_records(loss)

@@ -256,10 +256,8 @@ class Micro:
         patch.setattr(logical_plan, "is_empty", lambda _: False)
         coordinator: Any = SimpleNamespace(
             generation=2,
-            context=SimpleNamespace(
-                stopping=threading.Event(),
-                options=JobOptions.parse({"checkpointLocation": str(path)}, "job"),
-            ),
+            context=SimpleNamespace(observers=mock.MagicMock()),
+            options=JobOptions.parse({"checkpointLocation": str(path)}, "job"),
             decided_sinks=lambda _: {},
         )
         folder: Any = SimpleNamespace(
@@ -268,15 +266,10 @@ class Micro:
             offsets=lambda _: None,
             sync=lambda _: self.done.append("synced"),
         )
-        self._handler = batch.ForeachBatch(
-            coordinator,
-            {name: mock.MagicMock() for name in ("facts", "lake")},
-            folder,
-            shared,
-            _written,
-            Plan(stateful=True, keeps_state=keeps_state),
-            mock.MagicMock(),
-        )
+        sinks: Any = {name: mock.MagicMock() for name in ("facts", "lake")}
+        plan = Plan(stateful=True, keeps_state=keeps_state)
+        new_batch = partial(batch.SparkBatch, coordinator, sinks, folder, shared, plan)
+        self._handler = batch.ForeachBatch(new_batch, _written, threading.Event())
 
     def run(self) -> None:
         self._handler(mock.MagicMock(), 5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark import InheritableThread
@@ -20,7 +21,7 @@ from twophase.protocol.listener import CheckpointedFunction, CheckpointListener
 from twophase.protocol.sink import SinkContext
 from twophase.runtime import logical_plan, shuffles, state_backend, state_plan
 from twophase.runtime.abandoned_folders import delete_abandoned, delete_released
-from twophase.runtime.batch import ForeachBatch, JobSink, SparkQuery
+from twophase.runtime.batch import ForeachBatch, JobSink, SparkBatch, SparkQuery
 from twophase.runtime.lineage_start import LineageStart
 from twophase.runtime.noted_settings import noted_conf
 from twophase.runtime.operator_states import OperatorStates
@@ -78,7 +79,6 @@ class SparkHost:
         self.notifications = SourceNotifications(description.name, legs, observers)
         self._description = description
         self._declared = {name: entry.sink for name, entry in description.sinks.items()}
-        self._observers = observers
         self._spark = description.frame.sparkSession
         self.storage = LocalStorage(description.options.checkpoint_location)
         self.query: StreamingQuery | None = None
@@ -158,9 +158,8 @@ class SparkHost:
     ) -> SparkQuery:
         """See `QueryHost.start`."""
         job = self._description
-        handler = ForeachBatch(
-            coordinator, job.sinks, folder, self._shared, handle, self._plan, self._observers
-        )
+        new_batch = partial(SparkBatch, coordinator, job.sinks, folder, self._shared, self._plan)
+        handler = ForeachBatch(new_batch, handle, coordinator.context.stopping)
         writer = job.frame.writeStream.queryName(job.name).foreachBatch(handler)
         writer = writer.option("checkpointLocation", folder.uri)
         if job.trigger:

@@ -41,7 +41,7 @@ from twophase.coordinator.context import JobContext
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.coordinator.recovery_steps import Restore
-from twophase.engine.host import Beginning, Handle, LineageFolder, Plan
+from twophase.engine.host import Beginning, Handle, Plan
 from twophase.errors import CheckpointExpiredError, ConfigError, DeclinedError, StopJobError
 from twophase.failpoints import failpoint
 from twophase.ids import Subtask, TransactionId, new_lineage_id
@@ -60,15 +60,15 @@ TaskRows = Callable[[], Iterable[pa.RecordBatch]]
 
 
 class Rows(Protocol):
-    """The input of a job. An offset is a line of JSON; None stands before the first row."""
+    """The input of a job. An offset is a line of JSON; None stands before the first row.
 
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns."""
+    Attributes:
+        schema: the columns.
+        parallelism: the maximum number of tasks of a micro-batch.
+    """
 
-    @property
-    def parallelism(self) -> int:
-        """The maximum number of tasks of a micro-batch."""
+    schema: pa.Schema
+    parallelism: int
 
     def end_after(self, start: str | None) -> str | None:
         """Return where a micro-batch ends that begins at `start`; None without new rows."""
@@ -77,34 +77,26 @@ class Rows(Protocol):
         """Return the rows of each task, of which there is at least one."""
 
 
-@dataclass(frozen=True)
 class ListedRows:
     """Rows in memory.
 
-    Attributes:
+    Args:
         batches: of each micro-batch, what each of its tasks writes.
     """
 
-    batches: Sequence[Sequence[pa.RecordBatch]]
-
-    @property
-    def schema(self) -> pa.Schema:
-        """See `Rows`."""
-        return self.batches[0][0].schema
-
-    @property
-    def parallelism(self) -> int:
-        """See `Rows`."""
-        return max(map(len, self.batches))
+    def __init__(self, batches: Sequence[Sequence[pa.RecordBatch]]) -> None:
+        self.schema = batches[0][0].schema
+        self.parallelism = max(map(len, batches))
+        self._batches = batches
 
     def end_after(self, start: str | None) -> str | None:
-        """See `Rows`."""
+        """See `Rows.end_after`."""
         number = _next(start)
-        return json.dumps({"next": number + 1}) if number < len(self.batches) else None
+        return json.dumps({"next": number + 1}) if number < len(self._batches) else None
 
     def tasks(self, start: str | None, end: str | None) -> Sequence[TaskRows]:  # noqa: ARG002
-        """See `Rows`."""
-        return [lambda batch=batch: [batch] for batch in self.batches[_next(start)]]
+        """See `Rows.tasks`."""
+        return [lambda batch=batch: [batch] for batch in self._batches[_next(start)]]
 
 
 def _next(offset: str | None) -> int:
@@ -231,7 +223,7 @@ def _work(task: Task, answer: int) -> NoReturn:
 
 
 class PlainFolder:
-    """The folder of one lineage. See `twophase.engine.host.LineageFolder`.
+    """What a query keeps of one lineage. See `twophase.engine.host.LineageFolder`.
 
     Args:
         path: the folder.
@@ -287,22 +279,6 @@ class PlainFolder:
     def _newest(self, folder: str) -> int:
         names = map(int, self._storage.names(folder))
         return max(names, default=self._lineage.first_checkpoint - 1)
-
-
-class WritableFolder(LineageFolder, Protocol):
-    """What a `PlainQuery` needs of the folder of its lineage. See `PlainFolder`."""
-
-    def planned(self) -> int:
-        """See `PlainFolder.planned`."""
-
-    def plan(self, end: str) -> int:
-        """See `PlainFolder.plan`."""
-
-    def note_finished(self, batch: int) -> None:
-        """See `PlainFolder.note_finished`."""
-
-    def end(self) -> str | None:
-        """See `PlainFolder.end`."""
 
 
 class FreshStart:
@@ -392,7 +368,7 @@ class PlainQuery:
         self,
         host: PlainHost,
         coordinator: CheckpointCoordinator,
-        folder: WritableFolder,
+        folder: PlainFolder,
         handle: Handle,
     ) -> None:
         self.is_active = True
@@ -491,7 +467,7 @@ class PlainHost:
         """See `Host.beginning`."""
         return FreshStart()
 
-    def folder(self, lineage: Lineage) -> WritableFolder:
+    def folder(self, lineage: Lineage) -> PlainFolder:
         """See `Host.folder`."""
         return PlainFolder(self._root / lineage.id, lineage)
 
@@ -505,7 +481,7 @@ class PlainHost:
         return {}
 
     def start(
-        self, coordinator: CheckpointCoordinator, folder: WritableFolder, handle: Handle
+        self, coordinator: CheckpointCoordinator, folder: PlainFolder, handle: Handle
     ) -> PlainQuery:
         """See `QueryHost.start`."""
         return PlainQuery(self, coordinator, folder, handle)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import signal
 import traceback
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -35,10 +35,10 @@ from twophase.testing.plain_host import (
     ForkedWorkers,
     FreshStart,
     ListedRows,
+    PlainFolder,
     PlainHost,
     PlainQuery,
     Task,
-    WritableFolder,
 )
 
 ARMED_IN = _SUBSUME_SINKS_EVERY - 1
@@ -86,13 +86,9 @@ class Job:
 
 def drive(job: Job, doom: Doom, reports: Connection) -> None:
     """Run to the end, or be killed. Send errors and the number of lines counted to `reports`."""
-    os.environ.update(job.environment)
-    be_the_driver(job.failpoints_log)
-    try:
+    with _reporting(job.environment, reports):
+        be_the_driver(job.failpoints_log)
         reports.send(_run(job, doom))
-    except BaseException:
-        reports.send(traceback.format_exc())
-        raise
 
 
 @dataclass(frozen=True)
@@ -118,24 +114,15 @@ class Rewind:
 
 def rewind(given: Rewind, reports: Connection) -> None:
     """Rewind as recovery does, or be killed. Send errors and the number of lines to `reports`."""
-    os.environ.update(given.environment)
-
-    def die_at(line: int) -> None:
-        if line == given.line:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    try:
+    with _reporting(given.environment, reports):
         sink = given.sink.open(SinkContext(JOB, SINK, given.schema, parallelism=1))
         assert isinstance(sink, CanRewind)
         sink.check_rewind(given.keep)
         sink.fence(given.attempt)
-        with Lines(sink, "rewind", die_at) as lines:
+        with Lines(sink, "rewind", _die_before(given.line)) as lines:
             sink.rewind(given.keep, given.attempt)
         sink.close()
         reports.send(lines.count)
-    except BaseException:
-        reports.send(traceback.format_exc())
-        raise
 
 
 def pre_commit(
@@ -158,21 +145,32 @@ def pre_commit(
         environment: as that of a job.
         reports: gets the number of lines, or the error.
     """
-    os.environ.update(environment)
-
-    def die_at(number: int) -> None:
-        if number == line:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    try:
+    with _reporting(environment, reports):
         writer = writers(transaction, subtask)
         writer.write(batch)
-        with Lines(writer, "pre_commit", die_at) as lines:
+        with Lines(writer, "pre_commit", _die_before(line)) as lines:
             writer.pre_commit()
         reports.send(lines.count)
+
+
+@contextmanager
+def _reporting(environment: Mapping[str, str], reports: Connection) -> Iterator[None]:
+    os.environ.update(environment)
+    try:
+        yield
     except BaseException:
         reports.send(traceback.format_exc())
         raise
+
+
+def _die_before(line: int) -> Callable[[int], None]:
+    """Return what kills this process when it is called with the number of the line."""
+
+    def at_line(number: int) -> None:
+        if number == line:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return at_line
 
 
 class _Workers(ForkedWorkers):
@@ -208,7 +206,7 @@ class _Host(PlainHost):
         return FreshStart(FIRST_CHECKPOINT)
 
     def start(
-        self, coordinator: CheckpointCoordinator, folder: WritableFolder, handle: Handle
+        self, coordinator: CheckpointCoordinator, folder: PlainFolder, handle: Handle
     ) -> PlainQuery:
         def armed(number: int, batch: MicroBatch) -> None:
             if number != ARMED_IN:
@@ -216,17 +214,14 @@ class _Host(PlainHost):
                 return
             arm(self._doom.failpoints)
             self._faulty.declines = self._doom.declines
-            method = self._doom.method
-            counted = Lines(coordinator.sinks[SINK], method, self._die_at) if method else None
-            with counted or nullcontext():
+            if not (method := self._doom.method):
                 handle(number, batch)
-            self.lines = counted.count if counted else 0
+                return
+            with Lines(coordinator.sinks[SINK], method, _die_before(self._doom.line)) as lines:
+                handle(number, batch)
+            self.lines = lines.count
 
         return super().start(coordinator, folder, armed)
-
-    def _die_at(self, line: int) -> None:
-        if line == self._doom.line:
-            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _run(job: Job, doom: Doom) -> int:
