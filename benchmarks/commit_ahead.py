@@ -14,7 +14,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,19 +24,15 @@ import click
 import pyarrow as pa
 
 from benchmarks.report import console, milliseconds, table
-from twophase.contract.sink import OpenSink, SinkContext
-from twophase.coordinator.commit.context import JobContext
-from twophase.coordinator.commit.pending import PendingCheckpoint
+from harness.memory_host import InThisProcess, MemoryHost
 from twophase.coordinator.coordinator import CheckpointCoordinator
+from twophase.engine.engine import Engine
+from twophase.engine.host import Handle
 from twophase.events import CheckpointTriggered, Event, Observers, PieceCommitted
-from twophase.ids import Subtask, new_lineage_id
-from twophase.internals.clock import SystemClock
 from twophase.options.job_options import JobOptions
 from twophase.sinks.file.sink import FileSink
-from twophase.state.checkpoints.checkpoint import FrozenOffsets
-from twophase.state.files.storage import LocalStorage
-from twophase.state.journal.entries import Lineage
 from twophase.state.journal.log import FOLDER
+from twophase.testing.plain_host import Done, ListedRows, PlainFolder, PlainQuery, Task
 
 _JOB, _FASTER, _SLOWER = "commit-ahead", "faster", "slower"
 _SCHEMA = pa.schema([("id", pa.int64())])
@@ -109,66 +105,78 @@ def _each(measured: Measured, what: str) -> float:
 
 def _take(folder: Path, mode: str, measured: Measured, checkpoints: int, slower_s: float) -> None:
     """Take the checkpoints of one round."""
-    sinks = {
-        name: FileSink(path=str(folder / name), format="json").open(
-            SinkContext(_JOB, name, _SCHEMA, 1)
-        )
-        for name in (_FASTER, _SLOWER)
+    declared = {
+        name: FileSink(path=str(folder / name), format="json") for name in (_FASTER, _SLOWER)
     }
-    coordinator = _coordinator(folder / "job", mode, sinks, measured)
+    ids = (range(number * _ROWS, (number + 1) * _ROWS) for number in range(checkpoints))
+    rows = [[pa.RecordBatch.from_pydict({"id": [*found]}, schema=_SCHEMA)] for found in ids]
+    job = folder / "job"
+    given = {"checkpointLocation": str(job), "checkpoint.mode": mode}
+    options = JobOptions.parse(given, f"job {_JOB!r}")
+    with _counted() as fsyncs:
 
-    def write(pending: PendingCheckpoint) -> None:
-        for name in pending.missing():
-            if name == _SLOWER:
-                time.sleep(slower_s)  # the work that it has more
-            rows = range(pending.checkpoint * _ROWS, (pending.checkpoint + 1) * _ROWS)
-            subtask = Subtask(0, pending.attempt.counter)
-            writer = sinks[name].writers()(pending.transaction(name), subtask)
-            writer.write(pa.RecordBatch.from_pydict({"id": [*rows]}, schema=_SCHEMA))
-            piece = writer.pre_commit()
-            pending.acknowledge(name, [piece] if piece else [])
+        def begun() -> None:  # recovery is not counted
+            measured.records -= _newest(job)
+            measured.fsyncs -= len(fsyncs)
 
-    before = _newest(folder / "job")
-    with _counted(measured):
-        for number in range(checkpoints):
-            offsets = _offsets(number)
-            coordinator.classify(number, offsets)
-            coordinator.checkpoint(number, offsets, write)
-    measured.records += _newest(folder / "job") - before
+        host = _Host(_JOB, options, ListedRows(rows), _Workers(slower_s))
+        host.begun = begun
+        engine = Engine(host, _JOB, declared, options, Observers(measured.observe))
+        engine.start()
+        engine.await_termination()
+    measured.records += _newest(job)
+    measured.fsyncs += len(fsyncs)
     measured.checkpoints += checkpoints
 
 
+class _Host(MemoryHost):
+    """Tells when the query starts.
+
+    Attributes:
+        begun: called then.
+    """
+
+    begun: Callable[[], None]
+
+    def start(
+        self, coordinator: CheckpointCoordinator, folder: PlainFolder, handle: Handle
+    ) -> PlainQuery:
+        """See `QueryHost.start`."""
+        self.begun()
+        return super().start(coordinator, folder, handle)
+
+
+class _Workers(InThisProcess):
+    """Pre-commits to one sink later than to the other.
+
+    Args:
+        slower_s: how much later.
+    """
+
+    def __init__(self, slower_s: float) -> None:
+        self._slower_s = slower_s
+
+    def run(self, tasks: Sequence[Task], timeout_s: float, done: Done) -> None:
+        """See `Workers.run`."""
+        for task in tasks:
+            if task.sink == _SLOWER:
+                time.sleep(self._slower_s)  # the work that it has more
+            super().run([task], timeout_s, done)
+
+
 @contextmanager
-def _counted(measured: Measured) -> Iterator[None]:
-    real = os.fsync
+def _counted() -> Iterator[list[int]]:
+    """Note the descriptor of each call of `os.fsync`."""
+    real, calls = os.fsync, list[int]()
 
     def fsync(descriptor: int) -> None:
-        measured.fsyncs += 1
+        calls.append(descriptor)
         real(descriptor)
 
     with mock.patch.object(os, "fsync", fsync):
-        yield
-
-
-def _coordinator(
-    folder: Path, mode: str, sinks: Mapping[str, OpenSink], measured: Measured
-) -> CheckpointCoordinator:
-    given = {"checkpointLocation": str(folder), "checkpoint.mode": mode}
-    context = JobContext(
-        *(_JOB, LocalStorage(folder), sinks, JobOptions.parse(given, f"job {_JOB!r}")),
-        *(Observers(measured.observe), SystemClock()),
-    )
-    coordinator = CheckpointCoordinator(context, snapshot=lambda _, __: {})
-    coordinator.recover()
-    coordinator.begin_lineage(Lineage(new_lineage_id()))
-    return coordinator
+        yield calls
 
 
 def _newest(folder: Path) -> int:
     """The number of the newest record of a log; no fold sets it back."""
     return max(int(path.name) for path in (folder / FOLDER).iterdir() if path.name.isdigit())
-
-
-def _offsets(number: int) -> FrozenOffsets:
-    start = (f'{{"next":{number}}}',) if number else (None,)
-    return FrozenOffsets(start, (f'{{"next":{number + 1}}}',))

@@ -22,17 +22,14 @@ import pyarrow as pa
 from benchmarks.launch import Run, Services, new_kafka, new_mysql, run
 from benchmarks.orders import count_and_drop, create_table, produce
 from benchmarks.report import console, foot, histogram, milliseconds, table
-from twophase.coordinator.commit.context import JobContext
-from twophase.coordinator.commit.pending import PendingCheckpoint
-from twophase.coordinator.coordinator import CheckpointCoordinator
+from harness.memory_host import MemoryHost
+from twophase.coordinator.commit.fan_out import sequentially
+from twophase.engine.engine import Engine
 from twophase.events import CheckpointCommitted, Event, Observers
-from twophase.ids import Subtask, new_lineage_id
-from twophase.internals.clock import SystemClock
 from twophase.options.job_options import JobOptions
 from twophase.state.checkpoints.checkpoint import FrozenOffsets
-from twophase.state.files.storage import LocalStorage
-from twophase.state.journal.entries import Lineage
-from twophase.testing.memory import MemoryTarget, OpenMemorySink
+from twophase.testing.memory import MemorySink, MemoryTarget
+from twophase.testing.plain_host import ListedRows
 
 _GOAL_MS = 30
 _JOB = "protocol-cost"
@@ -91,42 +88,26 @@ def without_spark(folder: Path, checkpoints: int, sinks: int) -> list[float]:
         if isinstance(event, CheckpointCommitted):
             costs.append(event.protocol_s)
 
-    names = [f"sink-{index}" for index in range(sinks)]
-    targets = {name: OpenMemorySink(MemoryTarget(name), _JOB, name) for name in names}
-    coordinator = _coordinator(folder, targets, Observers(observe))
-    coordinator.recover()
-    coordinator.begin_lineage(Lineage(new_lineage_id()))
-
-    def write(pending: PendingCheckpoint) -> None:
-        for name, sink in targets.items():
-            rows = [{"id": pending.checkpoint * _ROWS + step} for step in range(_ROWS)]
-            piece = sink.write_direct(
-                pending.transaction(name), Subtask(0, pending.attempt.counter), rows
-            )
-            pending.acknowledge(name, [piece] if piece else [])
-
-    for number in range(checkpoints):
-        offsets = _offsets(number)
-        coordinator.classify(number, offsets)
-        coordinator.checkpoint(number, offsets, write)
+    ids = (range(number * _ROWS, (number + 1) * _ROWS) for number in range(checkpoints))
+    rows = [[pa.RecordBatch.from_pydict({"id": [*found]}, schema=_SCHEMA)] for found in ids]
+    declared = {
+        name: MemorySink(MemoryTarget(name)) for name in map("sink-{}".format, range(sinks))
+    }
+    options = JobOptions.parse({"checkpointLocation": str(folder)}, f"job {_JOB!r}")
+    host = _Host(_JOB, options, ListedRows(rows))
+    engine = Engine(host, _JOB, declared, options, Observers(observe), fan_out=sequentially)
+    engine.start()
+    engine.await_termination()
     return costs
 
 
-def _coordinator(
-    folder: Path, sinks: Mapping[str, OpenMemorySink], observers: Observers
-) -> CheckpointCoordinator:
-    def snapshot(number: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
-        del number
+class _Host(MemoryHost):
+    """Has the state of one source, as a real job has."""
+
+    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
+        """See `Host.snapshot`."""
+        del checkpoint
         return {"sources": [{"entries": list(offsets.end)}]}
-
-    options = JobOptions.parse({"checkpointLocation": str(folder)}, f"job {_JOB!r}")
-    context = JobContext(_JOB, LocalStorage(folder), sinks, options, observers, SystemClock())
-    return CheckpointCoordinator(context, snapshot=snapshot)
-
-
-def _offsets(number: int) -> FrozenOffsets:
-    start = (f'{{"next":{number * _ROWS}}}',) if number else (None,)
-    return FrozenOffsets(start, (f'{{"next":{(number + 1) * _ROWS}}}',))
 
 
 def _real_job(checkpoints: int, batch_records: int) -> Run:

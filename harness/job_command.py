@@ -14,8 +14,8 @@ from typing import Any
 import yaml
 from click.testing import CliRunner
 
+from harness.folder_sink import FolderTarget
 from twophase.cli.main import main
-from twophase.testing.folder import FolderTarget
 
 TIMEOUT_S = 240
 CONF = {
@@ -38,7 +38,7 @@ class Command:
         self.root = root
         self.left = left
         sink = {
-            "type": "twophase.testing.folder:FolderSink",
+            "type": "harness.folder_sink:FolderSink",
             "options": {"path": str(root / "facts")},
         }
         content = {

@@ -1,5 +1,8 @@
-"""A coordinator without Spark: memory sinks, a local folder, and a clock that only
-the test advances.
+"""A driver of the coordinator itself, for tests below the engine's loop: memory sinks, a local
+folder, and a clock that only the test advances.
+
+It takes the job over with the engine's `Driver`, and then calls the coordinator for the checkpoints
+that the test names.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pytest
 
+from harness.memory_host import NO_ROWS, MemoryHost
 from twophase.contract.listener import CheckpointedFunction
 from twophase.contract.sink import Sink, SinkContext
 from twophase.contract.source import SourceLeg
@@ -21,6 +25,8 @@ from twophase.coordinator.commit.fan_out import FanOut, sequentially
 from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.recovery.recovery_steps import Restore
+from twophase.engine.driver import Driver as EngineDriver
+from twophase.engine.host import Plan
 from twophase.events import Event, Observers
 from twophase.ids import Subtask, new_lineage_id
 from twophase.internals import failpoints
@@ -33,6 +39,7 @@ from twophase.state.files.storage import LocalStorage, Storage
 from twophase.state.journal.entries import Lineage, Note
 from twophase.state.journal.log import JobLog
 from twophase.testing.memory import MemoryTarget, OpenMemorySink
+from twophase.testing.plain_host import FreshStart, PlainHost
 
 JOB = "orders"
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -77,6 +84,36 @@ def open_sinks(
     return {name: sink.open(SinkContext(job, name, schema, 2)) for name, sink in declared.items()}
 
 
+class _Host(MemoryHost):
+    """A host that starts no query."""
+
+    def __init__(self, context: JobContext, states: OperatorStates) -> None:
+        super().__init__(context.job, context.options, NO_ROWS)
+        self._states = states
+
+    def beginning(self, context: JobContext, plan: Plan) -> _Beginning:
+        return _Beginning(self._states)
+
+    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
+        return self._states.snapshot(checkpoint, offsets)
+
+
+class _Beginning(FreshStart):
+    """Reads a checkpoint only if a function needs its state."""
+
+    def __init__(self, states: OperatorStates) -> None:
+        super().__init__()
+        self._states = states
+
+    def initialize_states(self, coordinator: CheckpointCoordinator) -> None:
+        context, newest, found = coordinator.context, coordinator.newest(), None
+        options = coordinator.options
+        if newest and self._states.has_functions:
+            may_drop = options.allow_non_restored_state
+            found = context.store.read_with_states(newest, may_drop=may_drop)
+        self._states.initialize(found, options)
+
+
 @dataclass
 class Driver:
     """One driver of the job, with targets and a folder that outlive it."""
@@ -93,33 +130,29 @@ class Driver:
     functions: Mapping[str, CheckpointedFunction] = field(default_factory=dict)
     job: str = JOB
     schema: pa.Schema = SCHEMA
+    source: str = "memory"
+    new_host: Callable[[JobContext, OperatorStates], PlainHost] | None = None
 
     def __post_init__(self) -> None:
         for name, target in self.targets.items():
             self.sinks.setdefault(name, OpenMemorySink(target, self.job, name))
+        self.states = OperatorStates([SourceLeg(self.source, {})], self.functions)
+        parsed = JobOptions.parse({"checkpointLocation": str(self.folder), **self.options}, "job")
         context = JobContext(
             self.job,
             self.storage or LocalStorage(self.folder),
             self.sinks,
-            JobOptions.parse({"checkpointLocation": str(self.folder), **self.options}, "job"),
+            parsed,
             Observers(self.events.append),
             self.clock,
             listeners=self.listeners,
             fan_out=self.fan_out,
         )
-        self.states = OperatorStates([SourceLeg("memory", {})], self.functions)
-        self.coordinator = CheckpointCoordinator(context, snapshot=self.states.snapshot)
+        self.driver = EngineDriver((self.new_host or _Host)(context, self.states), context)
+        self.coordinator = self.driver.coordinator
 
     def recover(self) -> Self:
-        self.coordinator.recover()
-        if self.coordinator.context.log.history.lineage is None:
-            self.coordinator.begin_lineage(Lineage(new_lineage_id()))
-        context, newest = self.coordinator.context, self.coordinator.newest()
-        may_drop, store = context.options.allow_non_restored_state, context.store
-        found = None
-        if self.functions and newest:
-            found = store.read_with_states(newest, may_drop=may_drop)
-        self.states.initialize(found, context.options)
+        self.driver.take_over()
         return self
 
     def write(self, pending: PendingCheckpoint) -> None:

@@ -1,6 +1,7 @@
 """A job without Spark that keeps state, for savepoints: its folder, its target, processes that die.
 
-Real: coordinator, log, store, recovery, `LineageStart`, `SparkFolder`, and a sink on a folder.
+Real: the engine's driver, log, store, recovery, `LineageStart`, `SparkFolder`, and a sink on a
+folder.
 Each checkpoint reads ten numbers; the state is the sum of all read so far, kept as Spark keeps
 versions: after micro-batch n in `state/0/0/<n + 1>.delta`.
 """
@@ -12,11 +13,13 @@ import os
 import signal
 import traceback
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from harness.folder_sink import FolderSink, FolderTarget
 from harness.memory_driver import (
     JOB,
     SCHEMA,
@@ -24,10 +27,11 @@ from harness.memory_driver import (
     ManualClock,
     open_sinks,
 )
+from harness.memory_host import NO_ROWS, MemoryHost
+from harness.query_folder import QueryFolder
 from twophase.contract.sink import ArrowSink
-from twophase.contract.source import SourceLeg
+from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.commit.pending import PendingCheckpoint
-from twophase.coordinator.coordinator import Replay
 from twophase.engine.host import Plan
 from twophase.events import Event
 from twophase.internals import failpoints
@@ -38,16 +42,15 @@ from twophase.operations.savepoint.finish import finish_savepoint
 from twophase.operations.savepoint.make import SavepointMaker
 from twophase.operations.savepoint.savepoint_restore import verified
 from twophase.options.job_options import JobOptions
-from twophase.spark.folder.spark_folder import SparkFolder
 from twophase.spark.job.lineage_start import LineageStart
 from twophase.spark.plan.operator_states import OperatorStates
+from twophase.state.checkpoints.checkpoint import FrozenOffsets
 from twophase.state.files.storage import LocalStorage
+from twophase.state.journal.entries import Decision, Lineage
 from twophase.state.journal.history import History
 from twophase.state.journal.log import JobLog
-from twophase.testing.folder import FolderSink, FolderTarget
 
 STEP = 10
-_SOURCE = "Numbers"
 
 
 class World:
@@ -111,33 +114,14 @@ class World:
 
     def drive(self, until: int, folder: str = "job", job: str = JOB, **options: Any) -> None:
         """Run a driver until so many micro-batches have been read."""
-        given = {"commit.backoff": "1 ms", **options}
-        driver = self._driver(folder, given, job)
-        coordinator = driver.coordinator
-        states = OperatorStates([SourceLeg(_SOURCE, {})], {})
-        coordinator._snapshot = states.snapshot
-        start = LineageStart(
-            coordinator.context,
-            LocalStorage(self.root / folder),
-            states,
-            Plan(stateful=True, keeps_state=True),
-            {name: self.sink(name) for name in self.sinks},
-        )
-        try:
-            coordinator.recover(None, start.restore)
-        finally:
-            start.close()
-        start.begin(coordinator)
-        spark = SparkFolder(self.spark(folder, job), coordinator.lineage)
-        spark.prepare(coordinator.newest())
-        delete_abandoned(spark.path.parent, coordinator.context.log.history, 1)
+        driver = self._driver(folder, {"commit.backoff": "1 ms", **options}, job).recover()
+        spark = driver.driver.folder
+        assert isinstance(spark, QueryFolder)
         if spark.planned() > spark.finished():
             self._batch(driver, spark, spark.planned())
         while (read := next_of(spark.path, spark.planned())) < STEP * until:
-            number = spark.planned() + 1
-            line = json.dumps({"next": read + STEP})
-            header = self.header(spark.path)
-            self.note(spark.path / "offsets" / str(number), f"v1\n{header}\n{line}")
+            spark.header = self.header(spark.path)
+            number = spark.plan(json.dumps({"next": read + STEP}))
             self._batch(driver, spark, number)
             self.finished(number)
 
@@ -154,18 +138,20 @@ class World:
         finish_savepoint(context, verified(JOB, str(path)), LocalStorage(path))
 
     def _driver(self, folder: str, options: Mapping[str, Any], job: str = JOB) -> Driver:
-        sinks = open_sinks({name: self.sink(name) for name in self.sinks}, job, self.schema)
         location = {"checkpointLocation": str(self.root / folder)}
         parsed = JobOptions.parse({**location, **options}, job)
         claimed = ClaimedSavepoint(job, LocalStorage(self.root / folder), parsed)
+        declared = {name: self.sink(name) for name in self.sinks}
         driver = self.driver(
             self.root / folder,
             {},
             options,
-            sinks=sinks,
+            sinks=open_sinks(declared, job, self.schema),
             listeners=(claimed,),
             job=job,
             schema=self.schema,
+            source="Numbers",
+            new_host=partial(_Host, declared),
         )
         self.events = driver.events
         return driver
@@ -174,19 +160,9 @@ class World:
         """A sink of a name, as a job declares it."""
         return FolderSink(self.root / name)
 
-    def _batch(self, driver: Driver, spark: SparkFolder, number: int) -> None:
-        offsets = spark.offsets(number)
-        found = driver.coordinator.classify(number, offsets)
-        if isinstance(found, Replay):
-            driver.coordinator.replay(found.decision, lambda: self.keep(spark.path, number))
-        else:
-
-            def pre_commit(pending: PendingCheckpoint) -> None:
-                self.keep(spark.path, number)
-                driver.write_rows(pending, next_of(spark.path, number - 1))
-
-            driver.coordinator.checkpoint(number, offsets, pre_commit)
-        self.note(spark.path / "commits" / str(number), 'v1\n{"nextBatchWatermarkMs":0}')
+    def _batch(self, driver: Driver, spark: QueryFolder, number: int) -> None:
+        driver.driver.handle(number, _Batch(driver, spark, number))
+        spark.note_finished(number)
 
     @staticmethod
     def keep(spark: Path, number: int) -> None:
@@ -214,6 +190,53 @@ class World:
         """Make a savepoint of the stopped job."""
         self.maker(folder).make(str(self.root / name), still_waiting=lambda: False)
         return self.root / name
+
+
+class _Host(MemoryHost):
+    """A plan that keeps state, over Spark's folder."""
+
+    def __init__(
+        self, declared: Mapping[str, ArrowSink], context: JobContext, states: OperatorStates
+    ) -> None:
+        super().__init__(context.job, context.options, NO_ROWS)
+        self._declared = declared
+        self._states = states
+        self._storage = LocalStorage(context.options.checkpoint_location)
+        self._spark = self._storage.root / "spark"
+
+    def plan(self) -> Plan:
+        return Plan(stateful=True, keeps_state=True, has_watermark=True)
+
+    def beginning(self, context: JobContext, plan: Plan) -> LineageStart:
+        return LineageStart(context, self._storage, self._states, plan, self._declared)
+
+    def folder(self, lineage: Lineage) -> QueryFolder:
+        return QueryFolder(self._spark / lineage.id, lineage)
+
+    def delete_folders(self, history: History) -> None:
+        delete_abandoned(self._spark, history, 1)
+
+    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
+        return self._states.snapshot(checkpoint, offsets)
+
+
+class _Batch:
+    """A micro-batch: its task writes its version of the state, then each sink its rows."""
+
+    def __init__(self, driver: Driver, spark: QueryFolder, number: int) -> None:
+        self._driver = driver
+        self._spark = spark.path
+        self._number = number
+
+    def begin(self, decided: Decision | None) -> None:
+        """Nothing is read yet."""
+
+    def execute(self) -> None:
+        World.keep(self._spark, self._number)
+
+    def pre_commit(self, pending: PendingCheckpoint) -> None:
+        self.execute()
+        self._driver.write_rows(pending, next_of(self._spark, self._number - 1))
 
 
 def next_of(spark: Path, number: int) -> int:

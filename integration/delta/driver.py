@@ -20,7 +20,6 @@ before it is written.
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -39,7 +38,7 @@ from harness import delta_lake, workload
 from harness.held_jobs import acted, armed, run_jobs, wait_until
 from harness.without_protocol import write_in_halves
 from integration.mysql.driver import session
-from twophase.internals.failpoints import DRIVER_VARIABLE, failpoint
+from twophase.internals.failpoints import be_the_driver, failpoint
 from twophase.sinks.delta.sink import DeltaSink
 from twophase.testing.parent_death import die_with_parent
 
@@ -50,7 +49,7 @@ _CHECKPOINT_INTERVAL = 2
 
 def main(settings: dict[str, Any]) -> None:
     """Run every job until its input is used up."""
-    os.environ[DRIVER_VARIABLE] = str(os.getpid())
+    be_the_driver()
     die_with_parent()
     # Tasks that are held keep their slot. A task gets a second attempt.
     spark = session("local[4,2]")

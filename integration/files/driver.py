@@ -31,7 +31,7 @@ import twophase
 from harness import workload
 from harness.without_protocol import write_in_halves
 from integration.mysql.driver import session
-from twophase.internals.failpoints import DRIVER_VARIABLE
+from twophase.internals.failpoints import be_the_driver
 from twophase.sinks.file.sink import FileSink
 from twophase.sinks.hive.sink import HiveSink
 from twophase.testing.parent_death import die_with_parent
@@ -42,7 +42,7 @@ SINKS = {"file": FileSink, "hive": HiveSink}
 
 def main(settings: dict[str, Any]) -> None:
     """Run every job until its input is used up."""
-    os.environ[DRIVER_VARIABLE] = str(os.getpid())
+    be_the_driver()
     die_with_parent()
     spark = session(settings["master"])
     spark.conf.set("spark.sql.files.openCostInBytes", "128MB")  # a task for each file

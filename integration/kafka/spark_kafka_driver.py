@@ -13,11 +13,11 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import twophase
+from harness.folder_sink import FolderSink, FolderTarget
 from integration.kafka.topics import Topics
 from integration.repair.test_rewrite import ALL, Job
 from twophase.errors import StopJobError
 from twophase.spark.job.stream_writer import StreamWriter
-from twophase.testing.folder import FolderSink, FolderTarget
 
 
 class SparkKafkaJob(Job):

@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 
 import twophase
 from harness import checker
+from harness.folder_sink import FolderSink, FolderTarget
 from harness.nemesis import held_at
 from harness.order_files import orders
 from harness.selection import first_of
@@ -43,7 +44,6 @@ from twophase.errors import (
     TwoPhaseError,
 )
 from twophase.spark.plugin.registration import register
-from twophase.testing.folder import FolderSink, FolderTarget
 from twophase.testing.services import KafkaService, MySqlService
 
 pytestmark = pytest.mark.part("kafka")

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import secrets
 import sys
 from collections.abc import Iterable, Iterator
@@ -36,7 +35,7 @@ import twophase
 from harness import workload
 from harness.without_protocol import insert, write_in_halves
 from twophase.errors import TwoPhaseError
-from twophase.internals.failpoints import DRIVER_VARIABLE, failpoint
+from twophase.internals.failpoints import be_the_driver, failpoint
 from twophase.sinks.mysql.sink import MySqlSink
 from twophase.spark.plan import shuffles
 from twophase.testing.parent_death import die_with_parent
@@ -46,7 +45,7 @@ SHUFFLED = "SHUFFLED"
 
 def main(settings: dict[str, Any]) -> int:
     """Run until the input is used up, or for ever."""
-    os.environ[DRIVER_VARIABLE] = str(os.getpid())
+    be_the_driver()
     die_with_parent()
     spark = session(settings.get("master", "local[2]"))
     spark.sparkContext.setLogLevel(settings.get("log_level", "OFF"))

@@ -33,7 +33,7 @@ from pyspark.sql.types import StructType
 
 from integration.mysql.driver import read, session
 from twophase import errors
-from twophase.internals.failpoints import DRIVER_VARIABLE, failpoint
+from twophase.internals.failpoints import be_the_driver, failpoint
 from twophase.testing.parent_death import die_with_parent
 
 CONTROL = "control"
@@ -95,7 +95,7 @@ class ControlDataSource(DataSource):
 
 def main(settings: dict[str, Any]) -> int:
     """Run every query until its input is used up, or for ever; the first that fails ends all."""
-    os.environ[DRIVER_VARIABLE] = str(os.getpid())
+    be_the_driver()
     die_with_parent()
     spark = session(settings.get("master", "local[2]"))
     spark.dataSource.register(ControlDataSource)

@@ -13,6 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import twophase
+from harness.folder_sink import FolderSink, FolderTarget
 from harness.memory_driver import NOTE
 from harness.selection import representatives
 from integration.kafka.topics import Topics, numbers
@@ -32,7 +33,6 @@ from twophase.spark.batch.reread import PlanReread
 from twophase.spark.job.stream_writer import StreamWriter
 from twophase.spark.plugin.registration import register
 from twophase.state.files.storage import LocalStorage
-from twophase.testing.folder import FolderSink, FolderTarget
 
 pytestmark = pytest.mark.part("repair")
 

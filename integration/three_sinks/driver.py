@@ -23,7 +23,6 @@ it; `losses` before.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -42,7 +41,7 @@ from integration.delta import driver as delta_driver
 from integration.files import driver as files_driver
 from integration.mysql.driver import session
 from twophase.events import Event, RecoveryFinished
-from twophase.internals.failpoints import DRIVER_VARIABLE, failpoint
+from twophase.internals.failpoints import be_the_driver, failpoint
 from twophase.sinks.delta.sink import DeltaSink
 from twophase.sinks.hive.sink import HiveSink
 from twophase.sinks.mysql.sink import MySqlSink
@@ -55,7 +54,7 @@ IN_DELTA_TASK = "DELTA"
 
 def main(settings: dict[str, Any]) -> None:
     """Run every job until its input is used up, or for ever."""
-    os.environ[DRIVER_VARIABLE] = str(os.getpid())
+    be_the_driver()
     die_with_parent()
     spark = session(settings["master"])
     spark.conf.set("spark.sql.files.openCostInBytes", "128MB")  # a task for each file

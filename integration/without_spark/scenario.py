@@ -10,6 +10,7 @@ from typing import Any
 
 from harness import checker, order_files
 from harness.nemesis import Ended
+from harness.query_folder import last_number
 from integration.without_spark import source
 from integration.without_spark.process import PlainDriver, Zygote
 from integration.without_spark.targets import FolderTarget, Pieces, SqlTarget, Target
@@ -147,7 +148,7 @@ class Scenario:
             default=-1,
         )
         folder = self.location / "spark" / str(lineage)
-        logs = [source.newest(folder / log) + 1 for log in ("offsets", "commits")]
+        logs = [last_number(folder / log) + 1 for log in ("offsets", "commits")]
         pieces = tuple(target.pieces(lineage) for target in self.targets.values())
         return State(decided + 1, committed + 1, logs[0], logs[1], pieces)
 

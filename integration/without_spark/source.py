@@ -1,26 +1,22 @@
-"""The input of a plain job, and what Spark keeps of reading it.
+"""The input of a plain job: a counter that plays Kafka.
 
-The input is a counter that plays Kafka: a file says how many orders there are, and order i is
-record i // PARTITIONS of partition i % PARTITIONS, the same whenever it is read. `QueryLog` is
-Spark's folder of the lineage, in Spark's own format and checked by the product's own `SparkFolder`:
-a micro-batch has its offsets frozen before it runs, and is noted as finished only after
-`foreachBatch` has returned.
+A file says how many orders there are, and order i is record i // PARTITIONS of partition
+i % PARTITIONS, the same whenever it is read.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import secrets
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 
 from harness import workload
-from twophase.spark.folder.spark_folder import SparkFolder
+from twophase.testing.plain_host import TaskRows
 
 PARTITIONS = 2
 SCHEMA = pa.schema(
@@ -32,7 +28,6 @@ SCHEMA = pa.schema(
         ("kafka_offset", pa.int64()),
     ]
 )
-_HEADER = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}}
 
 
 def produce(path: Path, count: int) -> None:
@@ -105,60 +100,29 @@ def offsets_of(line: str | None) -> list[int]:
     return [0] * PARTITIONS if line is None else list(json.loads(line)["next"])
 
 
-class QueryLog:
-    """Spark's offset log and commit log of one lineage.
+class Orders:
+    """The orders that are produced so far. See `twophase.testing.plain_host.Rows`.
 
     Args:
-        folder: prepared.
+        path: says how many there are.
+        batch: how many a micro-batch has at most.
+        parallelism: how many tasks a micro-batch has.
     """
 
-    def __init__(self, folder: SparkFolder) -> None:
-        self._folder = folder
+    schema = SCHEMA
 
-    def planned(self) -> int:
-        """The newest micro-batch with frozen offsets; -1 before the first."""
-        return newest(self._folder.path / "offsets")
+    def __init__(self, path: Path, batch: int, parallelism: int) -> None:
+        self._path = path
+        self._batch = batch
+        self.parallelism = parallelism
 
-    def finished(self) -> int:
-        """The newest micro-batch that has returned; -1 before the first."""
-        return newest(self._folder.path / "commits")
+    def end_after(self, start: str | None) -> str | None:
+        """See `Rows`."""
+        read = sum(offsets_of(start))
+        count = min(read + self._batch, produced(self._path))
+        return json.dumps({"next": offsets_after(count)}) if count > read else None
 
-    def read_up_to(self) -> int:
-        """How many orders the planned micro-batches read."""
-        planned = self.planned()
-        return sum(offsets_of(self._folder.offsets(planned).end[0])) if planned >= 0 else 0
-
-    def plan(self, batch: int, count: int) -> None:
-        """Freeze the offsets of a micro-batch that ends after `count` orders."""
-        line = json.dumps({"next": offsets_after(count)})
-        _add(
-            self._folder.path / "offsets" / str(batch), "\n".join(["v1", json.dumps(_HEADER), line])
-        )
-
-    def finish(self, batch: int) -> None:
-        """Note that a micro-batch has returned."""
-        _add(
-            self._folder.path / "commits" / str(batch),
-            "\n".join(["v1", json.dumps({"nextBatchWatermarkMs": 0})]),
-        )
-
-
-def newest(log: Path) -> int:
-    """The newest entry of one of Spark's logs; -1 if it has none."""
-    names = os.listdir(log) if log.exists() else []
-    return max((int(name) for name in names if name.isdecimal()), default=-1)
-
-
-def _add(path: Path, text: str) -> None:
-    """As Spark's logs do: whole, durable, and an error if another driver was faster."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    with temporary.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        raise RuntimeError(f"Multiple streaming queries are concurrently using {path}") from None
-    finally:
-        temporary.unlink()
+    def tasks(self, start: str | None, end: str | None) -> Sequence[TaskRows]:
+        """See `Rows`."""
+        parts = split(offsets_of(start), offsets_of(end), self.parallelism)
+        return [partial(read_all, ranges) for ranges in parts]

@@ -19,41 +19,25 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import NoReturn
 
 from pyspark import cloudpickle
 
-from integration.without_spark import source
 from twophase.contract.committable import Committable
 from twophase.errors import CheckpointExpiredError
-from twophase.ids import Subtask
 from twophase.internals import failpoints
+from twophase.spark.batch.spark_errors import declined
 from twophase.spark.batch.writer_task import WriterTask
 from twophase.testing.parent_death import die_with_parent
+from twophase.testing.plain_host import Done, Task
 
 
 class WorkerError(Exception):
     """What failed in a worker, as text: more does not travel from Spark's workers either."""
-
-
-@dataclass(frozen=True)
-class Task:
-    """One task of one sink.
-
-    Attributes:
-        sink: the sink's name.
-        index: among the tasks of its sink.
-        ranges: of the input.
-        writer: writes the rows.
-    """
-
-    sink: str
-    index: int
-    ranges: tuple[source.Range, ...]
-    writer: WriterTask
 
 
 @dataclass
@@ -63,11 +47,15 @@ class _Running:
 
 
 class Workers:
-    """Runs tasks. Make it while the process has a single thread."""
+    """Runs tasks. Make it while the process has a single thread.
+
+    Attributes:
+        armed: the failpoints of the workers.
+    """
 
     def __init__(self) -> None:
         self.armed = ""
-        self._attempts = 0
+        self._running: dict[Connection, _Running] = {}
         self._control, theirs = socket.socketpair()
         sys.stdout.flush()
         self._daemon = os.fork()
@@ -76,24 +64,15 @@ class Workers:
             _serve(theirs)
         theirs.close()
 
-    def run(
-        self,
-        tasks: Sequence[Task],
-        timeout_s: float,
-        done: Callable[[Task, Subtask, Committable | None], None],
-    ) -> None:
+    def run(self, tasks: Sequence[Task], timeout_s: float, done: Done) -> None:
         """Run all tasks side by side, and `done` as each ends; raise the first failure when no
         task runs any more.
         """
-        running: dict[Connection, _Running] = {}
-        attempts: dict[Connection, Subtask] = {}
+        running = self._running = {}
         deadline_s = time.monotonic() + timeout_s
         try:
             for task in tasks:
-                self._attempts += 1
-                subtask = Subtask(task.index, self._attempts)
-                connection = self._start(task, subtask)
-                attempts[connection] = subtask
+                connection = self._start(task)
                 running[connection] = _Running(task, _first_word(connection))
             while running:
                 ended = wait([*running], max(0.0, deadline_s - time.monotonic()))
@@ -102,22 +81,32 @@ class Workers:
                 for one in ended:
                     assert isinstance(one, Connection)
                     committable = _result(one)
-                    done(running.pop(one).task, attempts[one], committable)
+                    done(running.pop(one).task, committable)
                     one.close()
-        except BaseException:
+        except BaseException as error:
             _cancel(running)
+            if isinstance(error, WorkerError):
+                transaction = tasks[0].transaction
+                what = f"Checkpoint {transaction.checkpoint} ({transaction.attempt})"
+                raise declined(error, what) from error
             raise
+
+    def cancel(self) -> None:
+        """See `twophase.testing.plain_host.Workers`."""
+        for worker in [*self._running.values()]:
+            with suppress(ProcessLookupError):
+                os.kill(worker.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """End the daemon, which has no task any more."""
         self._control.close()
         os.waitpid(self._daemon, 0)
 
-    def _start(self, task: Task, subtask: Subtask) -> Connection:
+    def _start(self, task: Task) -> Connection:
         ours, theirs = Pipe()
         socket.send_fds(self._control, [b"t"], [theirs.fileno()])
         theirs.close()
-        ours.send_bytes(cloudpickle.dumps((self.armed, task, subtask)))
+        ours.send_bytes(cloudpickle.dumps((self.armed, task)))
         return ours
 
 
@@ -139,10 +128,11 @@ def _work(connection: Connection) -> NoReturn:
     die_with_parent()
     try:
         connection.send_bytes(str(os.getpid()).encode())
-        armed, task, subtask = pickle.loads(connection.recv_bytes())
+        armed, task = pickle.loads(connection.recv_bytes())
         failpoints.arm(armed)
         try:
-            committable = task.writer.write(source.read_all(task.ranges), subtask)
+            writer = WriterTask(task.writers, task.transaction)
+            committable = writer.write(iter(task.rows()), task.subtask)
             result = {"committable": json.dumps(committable.to_json()) if committable else None}
         except Exception:  # noqa: BLE001 carried to the driver, which raises it
             result = {"error": traceback.format_exc()}

@@ -28,9 +28,9 @@ from harness.processes import adopt_orphans
 from integration.without_spark import mutants, source
 from integration.without_spark.driver import run_job
 from integration.without_spark.workers import Workers
+from twophase.internals.failpoints import be_the_driver
 from twophase.internals.workers import freeze_gc
 from twophase.testing.parent_death import die_with_parent
-from twophase.testing.plain_driver import be_the_driver
 
 
 def main(requests: socket.socket) -> None:

@@ -98,9 +98,9 @@ class Committer:
         self, request: CommitRequest, piece: Piece, named: InLog, transaction: Transaction
     ) -> AlreadyCommitted | Lost:
         """Step 2. A high-water mark proves every checkpoint below it: commits are in order."""
-        committable = request.committable
+        committable, proven = request.committable, transaction.snapshot.transactions
         app_id = self._app_id(committable)
-        highest = transaction.snapshot.transactions.get(app_id, -1)
+        highest = proven.get(app_id, -1)
         if highest >= committable.transaction.checkpoint:
             return AlreadyCommitted(f"version {highest} of {app_id}")
         self._check_target(request, transaction)
@@ -141,7 +141,8 @@ class Committer:
         return _files_lost(missing, len(manifest.actions)) if missing else None
 
     def _highest(self, committable: Committable, transaction: Transaction) -> int:
-        return transaction.snapshot.checksum_transactions.get(self._app_id(committable), -1)
+        snapshot = transaction.snapshot
+        return snapshot.checksum_transactions.get(self._app_id(committable), -1)
 
     @staticmethod
     def _was_restored(manifest: Manifest, highest: int, transaction: Transaction) -> bool:

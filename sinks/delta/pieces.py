@@ -189,8 +189,9 @@ class Pieces:
         """
         if piece.intent is None:
             return InLog.ABSENT
-        start = f"{piece.name.data_files(self.owner)}{piece.intent.transaction.offsets_hash[:12]}-"
-        for version in range(piece.intent.base + 1, self._log.snapshot().version + 1):
+        intent = piece.intent
+        start = f"{piece.name.data_files(self.owner)}{intent.transaction.offsets_hash[:12]}-"
+        for version in range(intent.base + 1, self._log.snapshot().version + 1):
             text = self._log.commit_text(version)
             if text is None:
                 return InLog.UNKNOWN

@@ -71,7 +71,8 @@ class Staging:
         """See `OpenBatchSink.pre_commit`."""
         jvm = Jvm(batch.sparkSession)
         with jvm.active():
-            log = Log(jvm, self._table.log.storage.root)
+            storage = self._table.log.storage
+            log = Log(jvm, storage.root)
             rows = self._fitted(batch, log)
             begun = Transactions(log).begin()
             self._table.check_unchanged(begun.snapshot)

@@ -133,9 +133,8 @@ def _repair(repair: Repair) -> str:
                 rows = f"at least {rows}"
             what = f"{rows} of checkpoint {repair.checkpoint} given up in sink {repair.sink}"
         case Adoption():
-            adopted = ", ".join(
-                f"{lineage[:8]} up to {last}" for lineage, last in repair.lineage.ancestors.items()
-            )
+            ends = repair.lineage.ancestors
+            adopted = ", ".join(f"{lineage[:8]} up to {last}" for lineage, last in ends.items())
             what = f"adopted from the targets: {adopted}"
         case Rewrite(decision=decision):
             rows = count(repair.rows, "row")

@@ -76,9 +76,10 @@ def _rewinds(found: RestorePreview) -> list[str]:
 
 
 def _sources(found: RestorePreview) -> list[str]:
-    end = found.checkpoint.offsets.end
+    checkpoint = found.checkpoint
+    end = checkpoint.offsets.end
     now = found.position if len(found.position) == len(end) else (None,) * len(end)
-    formats = [name for name, _ in offsets_of(found.checkpoint)] or ["source"] * len(end)
+    formats = [name for name, _ in offsets_of(checkpoint)] or ["source"] * len(end)
     return [
         f"{name} would go from {before or 'its beginning'} to {after or 'its beginning'}."
         for name, before, after in zip(formats, now, end, strict=False)

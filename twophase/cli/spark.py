@@ -19,7 +19,7 @@ from twophase.cli.display.output import SparkOutput
 from twophase.cli.display.text import clean
 from twophase.cli.gateway import slow_down_optimiser, start_jvm
 from twophase.errors import PreflightError
-from twophase.internals.failpoints import DRIVER_VARIABLE
+from twophase.internals.failpoints import be_the_driver
 from twophase.spark.startup import jar_notes, packages
 from twophase.spark.startup.class_archive import ClassArchive
 from twophase.spark.startup.daemon import MODULE
@@ -89,7 +89,7 @@ def spark_session(
         PreflightError: Spark does not start.
         Exception: what `meanwhile` raises; there is no Spark then.
     """
-    os.environ[DRIVER_VARIABLE] = str(os.getpid())
+    be_the_driver()
     conf, jars = _with_known_jars(start.conf)
     archive = find_archive(jars or (), conf) if start.quick else None
     configuration = _configuration(start, conf)

@@ -49,6 +49,7 @@ from twophase.internals.failpoints import failpoint
 from twophase.options.job_options import CheckpointMode
 from twophase.state.checkpoints.checkpoint import FrozenOffsets
 from twophase.state.journal.entries import Decision, Lineage
+from twophase.state.journal.history import History
 from twophase.state.journal.stats import DeclinedAttempt
 
 _CAUSE_CHARS = 500
@@ -89,6 +90,9 @@ class CheckpointCoordinator:
 
     Attributes:
         context: as given.
+        job: the job's name.
+        sinks: the job's, by name.
+        options: the job's.
         attempts: numbers its attempts.
         closer: closes older attempts in the sinks.
     """
@@ -102,6 +106,7 @@ class CheckpointCoordinator:
         on_failure: Callable[[], None] = lambda: None,
     ) -> None:
         self.context = context
+        self.job, self.sinks, self.options = context.job, context.sinks, context.options
         self.attempts = AttemptSequence()
         validation = SinkValidation(context)
         self.closer = AttemptCloser(context, validation)
@@ -109,6 +114,11 @@ class CheckpointCoordinator:
         self._snapshot = snapshot
         self._gate = TriggerGate(context)
         self._commit_queue = CommitQueue(spawn, on_failure)
+
+    @property
+    def history(self) -> History:
+        """What the job's log says, as of its last read or append."""
+        return self.context.history
 
     @property
     def generation(self) -> int:
@@ -122,13 +132,13 @@ class CheckpointCoordinator:
         Raises:
             CheckpointMissingError: none has begun.
         """
-        if self.context.log.history.lineage is None:
-            raise CheckpointMissingError(f"Job {self.context.job!r} has no lineage yet.")
-        return self.context.log.history.lineage
+        if self.history.lineage is None:
+            raise CheckpointMissingError(f"Job {self.job!r} has no lineage yet.")
+        return self.history.lineage
 
     def newest(self) -> Decision | None:
         """The newest decided checkpoint of the current lineage."""
-        return self.context.log.history.newest(self.lineage.id)
+        return self.history.newest(self.lineage.id)
 
     @property
     def failure(self) -> BaseException | None:
@@ -164,9 +174,8 @@ class CheckpointCoordinator:
 
     def begin_lineage(self, lineage: Lineage) -> None:
         """Begin a new lineage, after `recover`. A sink with a new target begins without proofs."""
-        sinks = self.context.sinks
         kept = tuple(
-            proof for proof in lineage.proofs if not has_moved(proof, sinks.get(proof.sink))
+            proof for proof in lineage.proofs if not has_moved(proof, self.sinks.get(proof.sink))
         )
         self.context.log.append(replace(lineage, proofs=kept))
 
@@ -201,7 +210,7 @@ class CheckpointCoordinator:
 
     def _check_ahead(self, checkpoint: int, offsets: FrozenOffsets) -> None:
         """Check that a sink that is ahead has the rows of these offsets."""
-        for ahead in self.context.log.history.sink_decisions:
+        for ahead in self.history.sink_decisions:
             if ahead.checkpoint == checkpoint and ahead.offsets_hash != offsets.hash:
                 raise self._mismatch(
                     checkpoint, f"sink {ahead.sink!r} has committed it with other offsets"
@@ -219,13 +228,13 @@ class CheckpointCoordinator:
         """
         self._commit_queue.wait(0)
         if not decision.committed:
-            commit_in_order(self.context.log.history, self.context.completer.commit_decided)
+            commit_in_order(self.history, self.context.completer.commit_decided)
         elif (decision.lineage, decision.checkpoint) != self._recovery.recommitted:
             self.context.completer.commit_decided(decision)
         if execute is not None:
             execute()
         self.context.observers(
-            CheckpointReplayed(self.context.job, decision.checkpoint, execute is not None)
+            CheckpointReplayed(self.job, decision.checkpoint, execute is not None)
         )
 
     def cannot_trigger(self, number: int, error: OSError) -> DeclinedError:
@@ -273,12 +282,12 @@ class CheckpointCoordinator:
 
     def _make_room(self, number: int) -> None:
         """Commit decided checkpoints, except those that may be under way, before the next (HD4)."""
-        at_most = self.context.options.max_concurrent - 1
+        at_most = self.options.max_concurrent - 1
         if at_most:
             self._commit_queue.wait(at_most)
         else:
-            commit_in_order(self.context.log.history, self.context.completer.commit_decided)
-        left = self.context.log.history.uncommitted()
+            commit_in_order(self.history, self.context.completer.commit_decided)
+        left = self.history.uncommitted()
         if len(left) > at_most:  # only a stop leaves something over
             raise self._gate.stopped(
                 number, f"checkpoint {left[0].checkpoint} is decided but not committed yet, and "
@@ -288,17 +297,17 @@ class CheckpointCoordinator:
         self, number: int, offsets: FrozenOffsets, triggered_ms: int | None
     ) -> CheckpointAttempt:
         """Step 1."""
-        ahead, mode = self.context.sink_decisions, self.context.options.mode
+        ahead, mode = self.context.sink_decisions, self.options.mode
         attempt, now_ms = self.attempts.next(), self.context.clock.unix_ms()
         trigger_time_ms = now_ms if triggered_ms is None else min(triggered_ms, now_ms)
-        self.context.observers(CheckpointTriggered(self.context.job, number, attempt))
+        self.context.observers(CheckpointTriggered(self.job, number, attempt))
         pending = PendingCheckpoint(
-            job=self.context.job,
+            job=self.job,
             lineage=self.lineage.id,
             checkpoint=number,
             attempt=attempt,
             offsets=offsets,
-            sinks=tuple(self.context.sinks),
+            sinks=tuple(self.sinks),
             trigger_time_ms=trigger_time_ms,
             decided=self.decided_sinks(number),
             decide_sink=ahead.decide if mode is CheckpointMode.AT_LEAST_ONCE else None,
@@ -312,11 +321,11 @@ class CheckpointCoordinator:
         A sink whose pieces were all given up may have left the job.
         """
         found = self.context.sink_decisions.pieces_of(self.lineage.id, number)
-        return {sink: pieces for sink, pieces in found.items() if sink in self.context.sinks}
+        return {sink: pieces for sink, pieces in found.items() if sink in self.sinks}
 
     def _complete(self, attempt: CheckpointAttempt, declined: Sequence[DeclinedAttempt]) -> None:
-        """Run steps 4 to 6, now or behind the next batch."""
-        if self.context.options.max_concurrent == 1:
+        """Run steps 6 to 9, now or behind the next batch."""
+        if self.options.max_concurrent == 1:
             self._complete_now(attempt, declined)
             return
         queued = ExitStack()
@@ -374,7 +383,7 @@ class CheckpointCoordinator:
         reason, cause = error.reason.name, str(error)
         kept = "" if will_retry else cause[:_CAUSE_CHARS]
         self.context.failures.remember(DeclinedAttempt(pending.attempt, reason, kept))
-        where = (self.context.job, pending.checkpoint, pending.attempt)
+        where = (self.job, pending.checkpoint, pending.attempt)
         self.context.observers(CheckpointDeclined(*where, reason, cause, will_retry))
 
     def _tolerates(self, number: int, error: DeclinedError) -> bool:
@@ -382,17 +391,17 @@ class CheckpointCoordinator:
         failures = self.context.failures
         tolerated = failures.tolerates(error.reason)
         if error.reason.counts and not tolerated:
-            limit = self.context.options.tolerable_failures
+            limit = self.options.tolerable_failures
             self.context.observers(
                 TolerableFailuresExceeded(
-                    self.context.job, number, limit + 1, error.reason.name, str(error)
+                    self.job, number, limit + 1, error.reason.name, str(error)
                 )
             )
         return error.restartable and tolerated
 
     def _mismatch(self, checkpoint: int, reason: str) -> OffsetMismatchError:
         return OffsetMismatchError(
-            f"Job {self.context.job!r}: Spark runs micro-batch {checkpoint}, but {reason}. "
+            f"Job {self.job!r}: Spark runs micro-batch {checkpoint}, but {reason}. "
             "Nothing was written.",
             remedy="Spark's folder inside the job's folder was changed, or replaced by an old "
             "copy: restore both from one backup, or start a new lineage with restore.path (in the "

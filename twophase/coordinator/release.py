@@ -37,7 +37,7 @@ def release_checkpoints(
         InDoubtError: they may be released or not; nothing was deleted.
         Exception: of a sink that could not be cleaned, or of the storage; they are kept.
     """
-    history = context.log.history
+    history = context.history
     newest = history.newest(history.lineage.id) if history.lineage else None
     if newest is None or history.uncommitted() or history.sink_decisions:
         return False

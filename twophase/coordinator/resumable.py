@@ -38,8 +38,8 @@ class ResumableCoordinator:
         Raises:
             FencedError: another driver has taken the job over.
         """
-        self._check_generation(self._coordinator.context.log.refresh(), attempt.generation)
-        attempts = self._coordinator.attempts
+        log, attempts = self._coordinator.context.log, self._coordinator.attempts
+        self._check_generation(log.refresh(), attempt.generation)
         attempts.generation, attempts.counter = attempt.generation, attempt.counter
 
     def acknowledged(
@@ -79,7 +79,8 @@ class ResumableCoordinator:
                 coordinator.checkpoint(number, offsets, acknowledge, triggered_ms)
             case Replay(decision):
                 coordinator.replay(decision, None)
-                coordinator.context.completer.abort_superseded_attempts(attempt)
+                completer = coordinator.context.completer
+                completer.abort_superseded_attempts(attempt)
 
     def abandon(self, generation: int) -> None:
         """End this driver's run after a failure: abort what is undecided, decide nothing more.
@@ -94,19 +95,19 @@ class ResumableCoordinator:
             FencedError: another driver has taken the job over, and the rest is up to it.
             Exception: of a sink; pieces may be left, for the next recovery.
         """
-        coordinator = self._coordinator
+        coordinator, context = self._coordinator, self._coordinator.context
         coordinator.attempts.generation = take_over(
-            coordinator.context.log, {}, lambda history: self._check_generation(history, generation)
+            context.log, {}, lambda history: self._check_generation(history, generation)
         )
-        if coordinator.context.log.history.uncommitted():
+        if coordinator.history.uncommitted():
             return
         coordinator.closer.close_below(Attempt(coordinator.generation, 0))
-        coordinator.context.store.sweep()
+        context.store.sweep()
 
     def _check_generation(self, history: History, generation: int) -> None:
         if history.generation != generation:
             raise FencedError(
-                f"Job {self._coordinator.context.job!r}: a driver of generation "
+                f"Job {self._coordinator.job!r}: a driver of generation "
                 f"{history.generation} has taken over from {generation}.",
                 remedy="leave this driver stopped.",
             )

@@ -19,6 +19,7 @@ from twophase.coordinator.recovery.recovery_steps import Restore
 from twophase.engine.batch_gate import BatchGate
 from twophase.engine.host import Beginning, Host, LineageFolder, MicroBatch, Plan
 from twophase.errors import InDoubtError, TwoPhaseError
+from twophase.state.journal.history import History
 
 
 class Driver:
@@ -59,6 +60,11 @@ class Driver:
         self.folder: LineageFolder
         self._host = host
         self._plan: Plan
+
+    @property
+    def history(self) -> History:
+        """What the job's log says, as of its last read or append."""
+        return self.context.history
 
     def take_over(self) -> bool:
         """Steps 3 to 5; return whether micro-batches may begin: not if the job is stopping.
@@ -126,5 +132,5 @@ class Driver:
         except TwoPhaseError:
             self.context.log.check_fence()
             raise
-        self._host.delete_folders(self.context.log.history)
+        self._host.delete_folders(self.history)
         beginning.initialize_states(self.coordinator)

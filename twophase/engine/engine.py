@@ -242,7 +242,7 @@ class Engine:
             and retention.is_due(policy, self.error, stopped=stopped)
         ):
             retention.release(self._run)
-            if (history := self._run.context.log.history).released is not None:
+            if (history := self._run.history).released is not None:
                 self._host.delete_folders(history)
 
     def _close(self) -> None:

@@ -43,6 +43,6 @@ def release(run: Run) -> None:
     except Exception as error:  # noqa: BLE001 the job has ended; what it has is kept
         _log.warning("Job %r: its checkpoints are not deleted: %s", context.job, error)
         return
-    history = context.log.history
+    history = run.history
     if not released and (history.uncommitted() or history.sink_decisions):
         _log.warning("Job %r: its checkpoints are kept: one is not committed yet.", context.job)

@@ -70,6 +70,7 @@ import signal
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from twophase.errors import ConfigError
 
@@ -116,6 +117,17 @@ def _malformed(entry: str, what: str) -> ConfigError:
 _rules = _parse(os.environ.get(VARIABLE, ""))
 _hits: dict[str, int] = {}
 _lock = threading.Lock()
+
+
+def be_the_driver(log: Path | None = None) -> None:
+    """Make this process the one that `kill_driver` kills, for itself and all its children.
+
+    Args:
+        log: receives a line for each failpoint that acts.
+    """
+    os.environ[DRIVER_VARIABLE] = str(os.getpid())
+    if log is not None:
+        os.environ[LOG_VARIABLE] = str(log)
 
 
 def arm(text: str) -> None:

@@ -75,28 +75,39 @@ class SinkHarness(ABC):
     ) -> list[Committable]:
         """Take the rows of one task through phase 1; override this for an `OpenBatchSink`."""
         assert isinstance(sink, OpenArrowSink)
-        committable = write_piece(sink, transaction, subtask, batch)
+        committable = write_piece(sink.writers(), transaction, subtask, [batch])
         return [committable] if committable else []
 
 
 def new_writer(sink: OpenArrowSink, transaction: TransactionId, subtask: Subtask) -> SinkWriter:
     """Return a writer of what the executors get: a copy of `writers`, pickled and read back."""
-    # our own bytes, as Spark would send them
-    writers: WriterFactory = pickle.loads(pickle.dumps(sink.writers()))  # noqa: S301
-    return writers(transaction, subtask)
+    return _unpickled(sink.writers())(transaction, subtask)
 
 
 def write_piece(
-    sink: OpenArrowSink, transaction: TransactionId, subtask: Subtask, batch: pa.RecordBatch
+    writers: WriterFactory,
+    transaction: TransactionId,
+    subtask: Subtask,
+    batches: Iterable[pa.RecordBatch],
 ) -> Committable | None:
     """Pre-commit the rows of one task attempt; abort its writer on failure. Return its result."""
-    writer = new_writer(sink, transaction, subtask)
+    writer: SinkWriter | None = None
     try:
-        writer.write(batch)
-        return writer.pre_commit()
+        for batch in batches:
+            if batch.num_rows:
+                writer = writer or _unpickled(writers)(transaction, subtask)
+                writer.write(batch)
+        return writer.pre_commit() if writer else None
     except BaseException:
-        writer.abort()
+        if writer:
+            writer.abort()
         raise
+
+
+def _unpickled(writers: WriterFactory) -> WriterFactory:
+    # our own bytes, as Spark would send them
+    found: WriterFactory = pickle.loads(pickle.dumps(writers))  # noqa: S301
+    return found
 
 
 def transaction_id(

@@ -90,8 +90,9 @@ class Committer:
         try:
             outcomes = self._commit([request.committable for request in requests], pieces)
         except OSError as error:
-            if not self._table.area.path.exists():
-                raise self._table.area.missing() from error
+            area = self._table.area
+            if not area.path.exists():
+                raise area.missing() from error
             # The next call finds what was done so far.
             later = RetryLater(_reason(error))
             outcomes = [piece if isinstance(piece, AlreadyCommitted) else later for piece in pieces]

@@ -123,8 +123,9 @@ def _check_not_moved(table: Table, name: PieceName, folder: Path) -> None:
         manifest = Manifest.read(folder)
     except (FileNotFoundError, DamagedRecordError):
         return
+    root = table.area.root
     for file in manifest.files:
-        partition = table.area.root.joinpath(*folders(table.partition_by, file.partition))
+        partition = root.joinpath(*folders(table.partition_by, file.partition))
         final = file_name(manifest.transaction, manifest.subtask, file.number, table.format.suffix)
         if (partition / final).exists():
             raise StopJobError(

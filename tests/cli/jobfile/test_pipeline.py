@@ -11,13 +11,13 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
+from harness.folder_sink import FolderSink, FolderTarget, OpenFolderSink
 from twophase.cli.jobfile.job_file import JobFile, load_job_file
 from twophase.cli.jobfile.pipeline import describe
 from twophase.contract.outcome import CommitOutcome
 from twophase.contract.sink import CommitRequest, Sink
 from twophase.errors import ConfigError
 from twophase.spark.job.stream_writer import StreamWriter
-from twophase.testing.folder import FolderSink, FolderTarget, OpenFolderSink
 
 pytestmark = pytest.mark.spark
 

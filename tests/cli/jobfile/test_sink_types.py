@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import yaml
 
+from harness.folder_sink import FolderSink
 from twophase.cli.jobfile import sink_types
 from twophase.cli.jobfile.job_file import load_job_file
 from twophase.contract.sink import Sink
 from twophase.errors import ConfigError
 from twophase.internals import sink_entry_points
-from twophase.testing.folder import FolderSink
 
-FOLDER = "twophase.testing.folder:FolderSink"
+FOLDER = "harness.folder_sink:FolderSink"
 ENTRIES = [
     EntryPoint("folder", FOLDER, sink_entry_points.GROUP),
     EntryPoint("absent", "module_of_an_extra:Sink", sink_entry_points.GROUP),
@@ -61,7 +61,7 @@ def test_a_class_of_an_installed_module_serves(tmp_path: Path) -> None:
 
 def test_a_module_beside_the_job_file_serves_driver_and_workers(tmp_path: Path) -> None:
     (tmp_path / "sinks_of_mine.py").write_text(
-        "from twophase.testing.folder import FolderSink\n\nclass MySink(FolderSink):\n    pass\n"
+        "from harness.folder_sink import FolderSink\n\nclass MySink(FolderSink):\n    pass\n"
     )
     assert (
         type(make(tmp_path, "sinks_of_mine:MySink", path=str(tmp_path / "t"))).__name__ == "MySink"
@@ -84,7 +84,7 @@ BAD = [
         "pip install 'twophase[absent]'",
     ),
     ("no.such:Sink", {}, "'no.such:Sink' cannot be loaded", "module:Class"),
-    ("twophase.testing.folder:Nothing", {}, "cannot be loaded", "module:Class"),
+    ("harness.folder_sink:Nothing", {}, "cannot be loaded", "module:Class"),
     (":Sink", {}, "cannot be loaded", "module:Class"),
     ("folder", {"paht": "x"}, "FolderSink does not take these options", "job.yaml"),
     ("pathlib:Path", {}, "pathlib:Path is not a sink", "ArrowSink"),
@@ -103,7 +103,7 @@ def test_an_error_names_the_sink_and_what_to_do(
 
 
 NEEDY = """
-from twophase.testing.folder import FolderSink
+from harness.folder_sink import FolderSink
 
 
 class One(FolderSink):

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from harness.folder_sink import FolderSink, OpenFolderSink
 from harness.selection import representatives
 from tests.spark.job.test_job import Pipeline
 from twophase.contract.outcome import CommitOutcome, RetryLater
@@ -23,7 +24,6 @@ from twophase.errors import SavepointUnfinishedError, TwoPhaseError
 from twophase.operations.savepoint.make import open_savepoint
 from twophase.spark.job.job import Job
 from twophase.spark.job.stream_writer import StreamWriter, write_stream
-from twophase.testing.folder import FolderSink, OpenFolderSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.part("runtime")]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from harness.folder_sink import FolderSink, FolderTarget, OpenFolderSink
 from harness.memory_driver import JOB, offsets
 from harness.savepoint_world import World, killed, older, restoring
 from harness.selection import representatives
@@ -17,19 +18,13 @@ from twophase.cli.dry_run import _lines
 from twophase.contract import source_entry_points
 from twophase.contract.sink import ArrowSink
 from twophase.contract.source import Source, SourceLeg
-from twophase.errors import (
-    ConfigError,
-    OffsetOutOfRangeError,
-    RestoreRefusedError,
-    StopJobError,
-)
+from twophase.errors import ConfigError, OffsetOutOfRangeError, RestoreRefusedError, StopJobError
 from twophase.events import SinkRewound
 from twophase.ids import Attempt
 from twophase.operations.savepoint import format as format_module
 from twophase.operations.savepoint.make import open_savepoint
 from twophase.operations.savepoint.preview import preview_restore
 from twophase.options.job_options import JobOptions
-from twophase.testing.folder import FolderSink, FolderTarget, OpenFolderSink
 
 pytestmark = pytest.mark.part("runtime")
 

@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from harness.folder_sink import FolderSink, FolderTarget
 from twophase.events import CheckpointDecided, Event
 from twophase.spark.job.stream_writer import write_stream
 from twophase.spark.plan import logical_plan
-from twophase.testing.folder import FolderSink, FolderTarget
 
 pytestmark = pytest.mark.spark
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from harness.folder_sink import FolderSink, FolderTarget, OpenFolderSink
 from twophase.contract.committable import Committable
 from twophase.contract.sink import WriterFactory
 from twophase.contract.writer import SinkWriter
@@ -27,7 +28,6 @@ from twophase.ids import Subtask, TransactionId
 from twophase.spark.folder.spark_folder import SparkFolder
 from twophase.spark.job.stream_writer import StreamWriter, write_stream
 from twophase.state.checkpoints.checkpoint import FrozenOffsets
-from twophase.testing.folder import FolderSink, FolderTarget, OpenFolderSink
 
 pytestmark = pytest.mark.spark
 

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from harness.folder_sink import FolderSink, OpenFolderSink
 from twophase import seal
 from twophase.contract.committable import Committable
 from twophase.contract.sink import SinkContext
@@ -38,7 +39,6 @@ from twophase.seal import share_key
 from twophase.spark.batch.spark_errors import declined
 from twophase.spark.batch.spark_jobs import SparkJobs
 from twophase.spark.batch.writer_task import pre_commit
-from twophase.testing.folder import FolderSink, OpenFolderSink
 from twophase.testing.harness import FIRST, JOB, SINK, transaction_id
 
 pytestmark = pytest.mark.spark

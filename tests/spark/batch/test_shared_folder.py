@@ -19,6 +19,7 @@ from unittest import mock
 import pytest
 from pyspark.sql import DataFrame, SparkSession, functions
 
+from harness.folder_sink import FolderSink
 from harness.rights import permissions_checked
 from twophase.engine.host import MicroBatch, Plan
 from twophase.errors import PreflightError
@@ -29,7 +30,6 @@ from twophase.spark.job.stream_writer import write_stream
 from twophase.spark.plan import logical_plan
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.log import JobLog
-from twophase.testing.folder import FolderSink
 
 
 @pytest.mark.parametrize("master", ["local", "local[2]", "local[*]", "local[2,4]"])
@@ -257,10 +257,8 @@ class Micro:
         patch.setattr(logical_plan, "is_empty", lambda _: False)
         coordinator: Any = SimpleNamespace(
             generation=2,
-            context=SimpleNamespace(
-                stopping=threading.Event(),
-                options=JobOptions.parse({"checkpointLocation": str(path)}, "job"),
-            ),
+            context=SimpleNamespace(observers=mock.MagicMock()),
+            options=JobOptions.parse({"checkpointLocation": str(path)}, "job"),
             decided_sinks=lambda _: {},
         )
         folder: Any = SimpleNamespace(
@@ -269,15 +267,10 @@ class Micro:
             offsets=lambda _: None,
             sync=lambda _: self.done.append("synced"),
         )
-        self._handler = batch.ForeachBatch(
-            coordinator,
-            {name: mock.MagicMock() for name in ("facts", "lake")},
-            folder,
-            shared,
-            _written,
-            Plan(stateful=True, keeps_state=keeps_state),
-            mock.MagicMock(),
-        )
+        sinks: Any = {name: mock.MagicMock() for name in ("facts", "lake")}
+        plan = Plan(stateful=True, keeps_state=keeps_state)
+        new_batch = partial(batch.SparkBatch, coordinator, sinks, folder, shared, plan)
+        self._handler = batch.ForeachBatch(new_batch, _written, threading.Event())
 
     def run(self) -> None:
         self._handler(mock.MagicMock(), 5)

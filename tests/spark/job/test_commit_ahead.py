@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from harness.folder_sink import FolderSink, FolderTarget, OpenFolderSink
 from twophase.contract.committable import Committable
 from twophase.contract.sink import WriterFactory
 from twophase.contract.writer import SinkWriter
@@ -21,7 +22,6 @@ from twophase.errors import DeclinedError
 from twophase.events import CheckpointDeclined, Event, JobRestarting, SinkDecided
 from twophase.ids import Subtask, TransactionId
 from twophase.spark.job.stream_writer import write_stream
-from twophase.testing.folder import FolderSink, FolderTarget, OpenFolderSink
 
 pytestmark = pytest.mark.spark
 

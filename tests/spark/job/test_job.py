@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from harness.folder_sink import FolderSink, FolderTarget, OpenFolderSink
 from tests.spark.sync_tape import SyncTape
 from twophase.contract.listener import InitializationContext, SnapshotContext
 from twophase.contract.sink import SinkContext, WriterFactory
@@ -46,7 +47,6 @@ from twophase.state.files import codec
 from twophase.state.files.storage import LocalStorage, UnclearOutcomeError
 from twophase.state.journal.entries import Decision, FenceRecord
 from twophase.state.journal.log import JobLog
-from twophase.testing.folder import FolderSink, FolderTarget, OpenFolderSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.part("runtime")]
 

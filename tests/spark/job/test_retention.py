@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from harness.folder_sink import FolderSink, FolderTarget
 from twophase.engine.retention import is_due
 from twophase.errors import (
     CheckpointMissingError,
@@ -20,7 +21,6 @@ from twophase.errors import (
 from twophase.events import CheckpointCommitted, Event
 from twophase.options.job_options import ExternalizedRetention as Retention
 from twophase.spark.job.stream_writer import StreamWriter, write_stream
-from twophase.testing.folder import FolderSink, FolderTarget
 
 KEEP, DELETE, NONE = Retention
 FAILED, FENCED = DeclinedError("no"), FencedError("other")

@@ -13,11 +13,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from harness.folder_sink import FolderSink, FolderTarget
 from harness.spark_settings import changed
 from twophase.errors import PreflightError
 from twophase.spark.job.stream_writer import StreamWriter, write_stream
 from twophase.spark.plan import logical_plan, shuffles
-from twophase.testing.folder import FolderSink, FolderTarget
 
 pytestmark = pytest.mark.spark
 

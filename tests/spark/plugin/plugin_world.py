@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
+from harness.folder_sink import FolderTarget
 from twophase.contract.committable import Committable
 from twophase.ids import Subtask
 from twophase.internals import failpoints, sink_entry_points
@@ -24,13 +25,12 @@ from twophase.spark.plugin.job import Acknowledged, Plan, PluginJob, job_of
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.history import History
 from twophase.state.journal.log import JobLog
-from twophase.testing.folder import FolderTarget
 
 SCHEMA = StructType().add("id", "long")
 ENVIRONMENT = Environment(parallelism=2, speculation=False, timezone="UTC")
 TASKS = 2
 ENTRIES = [
-    EntryPoint("folder", "twophase.testing.folder:FolderSink", sink_entry_points.GROUP),
+    EntryPoint("folder", "harness.folder_sink:FolderSink", sink_entry_points.GROUP),
     EntryPoint("whole", "tests.spark.plugin.plugin_world:WholeFrames", sink_entry_points.GROUP),
 ]
 

@@ -27,7 +27,6 @@ from twophase.errors import (
     TopicRecreatedError,
     TwoPhaseError,
 )
-from twophase.events import Observers
 from twophase.sources.kafka.loss import Topic, check_topic
 from twophase.sources.kafka.offsets import PartitionOffset
 from twophase.spark.batch import spark_jobs
@@ -82,16 +81,9 @@ class Replay:
         newest = history.newest(history.lineage.id)
         coordinator: Any = SimpleNamespace(newest=lambda: newest)
         shared: Any = None
-        return SparkBatch(
-            frame,
-            0,
-            coordinator,
-            {},
-            SparkFolder(self._world.folder, history.lineage),
-            shared,
-            Plan(stateful=True, keeps_state=True),
-            Observers(lambda _: None),
-        )
+        folder = SparkFolder(self._world.folder, history.lineage)
+        plan = Plan(stateful=True, keeps_state=True)
+        return SparkBatch(coordinator, {}, folder, shared, plan, frame, 0)
 
     def fails_for(self, loss: SourceLossError) -> TwoPhaseError:
         return self.batch_of(mock.MagicMock())._without_records(loss)

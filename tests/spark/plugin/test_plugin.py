@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from harness.folder_sink import FolderTarget
 from tests.spark.plugin.plugin_world import Killed, World
 from twophase.errors import CheckpointMissingError, DeclinedError, FencedError, TargetChangedError
 from twophase.ids import Attempt
 from twophase.internals.clock import SystemClock
 from twophase.spark.plugin.job import Acknowledged
 from twophase.state.checkpoints.store import _FOLD_AT, decode_body
-from twophase.testing.folder import FolderTarget
 
 IN_COMMIT = [
     "C01",

@@ -19,6 +19,7 @@ from twophase.options.job_options import JobOptions
 from twophase.state.checkpoints.copies import with_copies
 from twophase.state.checkpoints.store import CompletedCheckpointStore
 from twophase.state.files.storage import Storage
+from twophase.state.journal.history import History
 from twophase.state.journal.log import JobLog
 
 
@@ -91,3 +92,8 @@ class JobContext:
         self.completer = CheckpointCompleter(
             job, sinks, self.commit_loop, self.log, self.store, self.listeners, observers
         )
+
+    @property
+    def history(self) -> History:
+        """What the job's log says, as of its last read or append."""
+        return self.log.history

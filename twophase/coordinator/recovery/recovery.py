@@ -193,8 +193,8 @@ class DriverRecovery:
     def _commit_decided(self, restore: Restore | None) -> int:
         """Step 2; returns how many checkpoints were committed."""
         context = self._context
-        recommitted = commit_in_order(context.log.history, self._commit_one)
-        if not context.log.history.uncommitted():
+        recommitted = commit_in_order(context.history, self._commit_one)
+        if not context.history.uncommitted():
             context.sink_decisions.commit()
         if restore is not None:
             loop = context.commit_loop
@@ -229,5 +229,5 @@ class DriverRecovery:
 
     def _newest_committed(self) -> Decision | None:
         """The newest committed checkpoint of the current lineage."""
-        history = self._context.log.history
+        history = self._context.history
         return history.newest_committed(history.lineage.id) if history.lineage else None

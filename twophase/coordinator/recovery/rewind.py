@@ -68,7 +68,7 @@ def rewind(context: JobContext, restore: Restore, attempt: Attempt) -> None:
         FencedError: a newer driver has taken the job over.
         Exception: of a sink. The next start with the same options calls it again.
     """
-    keep, sinks, history = restore.keep, context.sinks, context.log.history
+    keep, sinks, history = restore.keep, context.sinks, context.history
     ahead = [*ahead_of(keep, _histories(sinks))]
     later = [one for one in history.decisions if one.checkpoint > keep.get(one.lineage, -1)]
     bound = later or history.ahead_of(keep)

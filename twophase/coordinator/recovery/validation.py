@@ -93,7 +93,7 @@ class SinkValidation:
                 of its work by now.
             StopJobError: the job must not go on.
         """
-        remembered, history = self.histories(known), self._context.log.history
+        remembered, history = self.histories(known), self._context.history
         self._context.log.check_fence()
         self.check(history, remembered, restore)
 

@@ -138,7 +138,7 @@ class LossRepair:
         failpoint("R02")
         context.log.append(loss)
         failpoint("R03")
-        commit_in_order(context.log.history, context.completer.commit_decided)
+        commit_in_order(context.history, context.completer.commit_decided)
         context.sink_decisions.commit()
 
     def _plan_of_pieces(self, checkpoint: int, sink: str) -> LossPlan:
@@ -169,7 +169,7 @@ class LossRepair:
 
     def _decided(self, checkpoint: int, sink: str) -> CompletedCheckpoint:
         """Return the checkpoint, or the decided part of it, when all earlier ones are committed."""
-        context, history = self._context, self._context.log.history
+        context, history = self._context, self._context.history
         if ahead := self._ahead(checkpoint, sink):
             commit_in_order(history, context.completer.commit_decided)
             return ahead
@@ -187,7 +187,7 @@ class LossRepair:
 
     def _check_decided(self, checkpoint: int, sink: str) -> None:
         if self._ahead(checkpoint, sink) is None:
-            self._decision(self._context.log.history, checkpoint)
+            self._decision(self._context.history, checkpoint)
 
     def _gap(self, checkpoint: int, sink: str, remembered: SinkHistory) -> Proof | None:
         """Return the proof of this checkpoint if the target must have it and lacks it."""

@@ -106,14 +106,14 @@ class AdoptionRepair:
     def _commit(self, plan: AdoptionPlan) -> None:
         """Step 3, oldest first."""
         context = self._context
-        for decision in context.log.history.uncommitted():
+        for decision in context.history.uncommitted():
             if decision.folder not in plan.gave_up:
                 # no COMMITTED: an earlier one may lack a body
                 context.commit_loop.commit(context.store.read(decision))
             else:
                 self._commit_pieces(plan, (decision.lineage, decision.checkpoint))
         # by the log alone, as within each sink
-        order = LineageOrder(context.log.history, {}, {}, {})
+        order = LineageOrder(context.history, {}, {}, {})
         waiting = sorted(
             (one for sink in plan.sinks.values() for one in sink.commits), key=oldest_first(order)
         )
@@ -147,7 +147,7 @@ class AdoptionRepair:
     def _proofs(self, plan: AdoptionPlan) -> tuple[Proof, ...]:
         """Return the proofs that targets must keep: of each lineage that may be the newest."""
         remembered, sinks = self._remembered(), self._context.sinks
-        order = LineageOrder(self._context.log.history, remembered, sinks, {})
+        order = LineageOrder(self._context.history, remembered, sinks, {})
         proofs = []
         for name, memory in remembered.items():
             is_known = plan.lineage in memory.committed

@@ -101,8 +101,8 @@ class LineageOrder:
                 self._followed |= {(mark, one) for mark in pieces.keys() - named for one in named}
                 for one in named:
                     self._note(one, (int(piece.partition(".")[0]) for piece in pieces[one]))
-        for piece in (piece for found in in_doubt.values() for piece in found):
-            self._note(piece.transaction.lineage, [piece.transaction.attempt.generation])
+        for transaction in (piece.transaction for found in in_doubt.values() for piece in found):
+            self._note(transaction.lineage, [transaction.attempt.generation])
 
     def _note(self, lineage: str, generations: Iterable[int]) -> None:
         self._generations[lineage] = max([self._generations.get(lineage, 0), *generations])

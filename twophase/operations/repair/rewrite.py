@@ -146,7 +146,7 @@ class RewriteRepair:
         """
         context, lost, sink = self._context, plan.lost, plan.loss.sink
         failpoint("R02")
-        attempt = Attempt(context.log.history.generation, 1)
+        attempt = Attempt(context.history.generation, 1)
         body, old = lost.checkpoint, self._decision(plan.loss)
         pieces = self._write(plan, attempt)
         failpoint("R04")
@@ -159,7 +159,7 @@ class RewriteRepair:
         rewritten = Rewrite(note, new, old.attempt, sink, names, plan.loss.rows)
         context.log.append(rewritten)
         failpoint("R03")
-        commit_in_order(context.log.history, context.completer.commit_decided)
+        commit_in_order(context.history, context.completer.commit_decided)
 
     def _write(self, plan: RewritePlan, attempt: Attempt) -> Mapping[int, Sequence[Committable]]:
         """Close the attempts below `attempt`, and write the pieces in it. An error leaves none."""
@@ -181,7 +181,7 @@ class RewriteRepair:
         return pieces
 
     def _decision(self, loss: LossPlan) -> Decision:
-        decisions = self._context.log.history.decisions
+        decisions = self._context.history.decisions
         return next(
             one for one in decisions if (one.lineage, one.checkpoint) == (loss.lineage, loss.number)
         )
@@ -208,7 +208,7 @@ class RewriteRepair:
         Raises:
             StopJobError: they have some.
         """
-        context, decisions = self._context, self._context.log.history.decisions
+        context, decisions = self._context, self._context.history.decisions
         for later in decisions[decisions.index(decision) + 1 :]:
             if context.store.read(later).committables.get(sink):
                 raise StopJobError(
@@ -224,13 +224,13 @@ class RewriteRepair:
         return any(
             isinstance(repair, AcceptedLoss)
             and (repair.lineage, repair.checkpoint, repair.sink) == mine
-            for repair in self._context.log.history.repairs
+            for repair in self._context.history.repairs
         )
 
     def _rewritten(self, loss: LossPlan) -> frozenset[Attempt]:
         return frozenset(
             repair.decision.attempt
-            for repair in self._context.log.history.repairs
+            for repair in self._context.history.repairs
             if isinstance(repair, Rewrite)
             and repair.sink == loss.sink
             and repair.is_of(loss.lineage, loss.number)
@@ -238,9 +238,7 @@ class RewriteRepair:
 
     def _gone(self, loss: LossPlan) -> frozenset[int]:
         repairs = [
-            one
-            for one in self._context.log.history.repairs
-            if isinstance(one, AcceptedLoss | Rewrite)
+            one for one in self._context.history.repairs if isinstance(one, AcceptedLoss | Rewrite)
         ]
         return frozenset().union(
             *(one.tasks_of(loss.sink, loss.lineage, loss.number) for one in repairs)
@@ -260,7 +258,7 @@ class RewriteRepair:
         context = self._context
         remembered = {name: sink.history() for name, sink in context.sinks.items()}
         context.log.check_fence()
-        check_histories(context.job, context.log.history, remembered, piece_names(context.sinks))
+        check_histories(context.job, context.history, remembered, piece_names(context.sinks))
         check_targets(
             context.proofs, context.proofs.committed(), context.sinks, remembered, may_move=False
         )

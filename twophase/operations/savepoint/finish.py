@@ -42,7 +42,7 @@ def finish_savepoint(context: JobContext, savepoint: Savepoint, storage: Storage
         )
     if not _is_committed(history, savepoint):
         CheckpointCoordinator(context, snapshot=lambda _, __: {}).recover()
-        if not _is_committed(context.log.history, savepoint):
+        if not _is_committed(context.history, savepoint):
             raise TargetUnreachableError(
                 f"Job {context.job!r}: checkpoint {manifest.checkpoint} of the savepoint "
                 f"{savepoint.where} is still not committed in every sink.",

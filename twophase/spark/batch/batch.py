@@ -11,6 +11,7 @@ unless the micro-batch is decided, even while the query is being stopped.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ from twophase.errors import (
     StopJobError,
     TwoPhaseError,
 )
-from twophase.events import Observers, SinkAcknowledged
+from twophase.events import SinkAcknowledged
 from twophase.failure_reason import CheckpointFailureReason
 from twophase.ids import TransactionId
 from twophase.options.job_options import CheckpointMode
@@ -85,13 +86,9 @@ class ForeachBatch:
     """The function that Spark calls for each micro-batch.
 
     Args:
-        coordinator: recovered.
-        sinks: by name.
-        folder: Spark's folder of the lineage.
-        shared: the folder around it, which the executors must share.
+        new_batch: makes a micro-batch of what Spark passes.
         handle: the engine's.
-        plan: of the job.
-        observers: notified of acknowledgements.
+        stopping: set when the job is to stop.
 
     Attributes:
         error: the failure of the last micro-batch; Spark keeps only its text.
@@ -99,42 +96,25 @@ class ForeachBatch:
 
     def __init__(
         self,
-        coordinator: CheckpointCoordinator,
-        sinks: Mapping[str, JobSink],
-        folder: SparkFolder,
-        shared: SharedFolder,
+        new_batch: Callable[[DataFrame, int], SparkBatch],
         handle: Handle,
-        plan: Plan,
-        observers: Observers,
+        stopping: threading.Event,
     ) -> None:
         self.error: Exception | None = None
-        self._coordinator = coordinator
-        self._sinks = sinks
-        self._folder = folder
-        self._shared = shared
+        self._new_batch = new_batch
         self._handle = handle
-        self._plan = plan
-        self._observers = observers
+        self._stopping = stopping
 
     def __call__(self, frame: DataFrame, number: int) -> None:
         """Called by Spark on the driver, for each micro-batch and again after a failure."""
-        batch = SparkBatch(
-            frame,
-            number,
-            self._coordinator,
-            self._sinks,
-            self._folder,
-            self._shared,
-            self._plan,
-            self._observers,
-        )
+        batch = self._new_batch(frame, number)
         try:
             self._handle(number, batch)
         except GateClosedError:
             raise RuntimeError(_STOPPED) from None
         except BaseException as error:  # noqa: BLE001 Spark gets each as an exception
             self.error = failure(error)
-            if self._coordinator.context.stopping.is_set():
+            if self._stopping.is_set():
                 raise RuntimeError(_STOPPED) from None
             raise self.error from self.error.__cause__
         finally:
@@ -180,26 +160,24 @@ class SparkBatch:
     """One micro-batch of Spark. See `twophase.engine.host.MicroBatch`.
 
     Args:
-        frame: as Spark passes it.
-        number: n.
         coordinator: recovered.
         sinks: by name.
         folder: Spark's folder of the lineage.
         shared: the folder around it, which the executors must share.
         plan: of the job.
-        observers: notified of acknowledgements.
+        frame: as Spark passes it.
+        number: n.
     """
 
     def __init__(
         self,
-        frame: DataFrame,
-        number: int,
         coordinator: CheckpointCoordinator,
         sinks: Mapping[str, JobSink],
         folder: SparkFolder,
         shared: SharedFolder,
         plan: Plan,
-        observers: Observers,
+        frame: DataFrame,
+        number: int,
     ) -> None:
         self._number = number
         self._coordinator = coordinator
@@ -207,7 +185,6 @@ class SparkBatch:
         self._folder = folder
         self._shared = shared
         self._plan = plan
-        self._observers = observers
         self._rows = _Rows(frame, sinks, stateful=plan.stateful)
 
     def begin(self, decided: Decision | None) -> None:
@@ -243,7 +220,7 @@ class SparkBatch:
     def pre_commit(self, pending: PendingCheckpoint) -> None:
         """See `MicroBatch.pre_commit`."""
         began_s, rows = time.monotonic(), self._rows
-        asked, timeout_s = pending.missing(), self._coordinator.context.options.timeout_s
+        asked, timeout_s = pending.missing(), self._coordinator.options.timeout_s
         if pending.decided:
             self.begin(None)
         jobs = SparkJobs(
@@ -300,7 +277,7 @@ class SparkBatch:
 
     def _write(self, frame: DataFrame, name: str, transaction: TransactionId) -> list[Committable]:
         rows = _planned(frame, self._sinks[name], transaction)
-        return pre_commit(rows, self._coordinator.context.sinks[name], transaction)
+        return pre_commit(rows, self._coordinator.sinks[name], transaction)
 
     def _materialise(self, jobs: SparkJobs, timeout_s: float) -> None:
         if self._rows.materialise:
@@ -311,11 +288,11 @@ class SparkBatch:
     def _acknowledge(
         self, pending: PendingCheckpoint, began_s: float, sink: str, pieces: list[Committable]
     ) -> None:
-        mode = self._coordinator.context.options.mode
+        mode = self._coordinator.options.mode
         if mode is CheckpointMode.AT_LEAST_ONCE and len(pending.missing()) > 1:
             self._folder.sync(pending.checkpoint)  # the decision on the sink relies on the offsets
         pending.acknowledge(sink, pieces)
-        self._observers(
+        self._coordinator.context.observers(
             SinkAcknowledged(
                 pending.job,
                 pending.checkpoint,

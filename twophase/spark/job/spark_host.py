@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark import InheritableThread
@@ -19,7 +20,7 @@ from twophase.events import Observer, Observers
 from twophase.internals.clock import SystemClock
 from twophase.operations.savepoint.abandoned_folders import delete_abandoned, delete_released
 from twophase.options.job_options import JobOptions
-from twophase.spark.batch.batch import ForeachBatch, JobSink, SparkQuery
+from twophase.spark.batch.batch import ForeachBatch, JobSink, SparkBatch, SparkQuery
 from twophase.spark.batch.shared_folder import SharedFolder
 from twophase.spark.batch.spark_errors import failure
 from twophase.spark.batch.spark_jobs import thread_like_this
@@ -79,7 +80,6 @@ class SparkHost:
         self.notifications = SourceNotifications(description.name, legs, observers)
         self._description = description
         self._declared = {name: entry.sink for name, entry in description.sinks.items()}
-        self._observers = observers
         self._spark = description.frame.sparkSession
         self.storage = LocalStorage(description.options.checkpoint_location)
         self.query: StreamingQuery | None = None
@@ -159,9 +159,8 @@ class SparkHost:
     ) -> SparkQuery:
         """See `QueryHost.start`."""
         job = self._description
-        handler = ForeachBatch(
-            coordinator, job.sinks, folder, self._shared, handle, self._plan, self._observers
-        )
+        new_batch = partial(SparkBatch, coordinator, job.sinks, folder, self._shared, self._plan)
+        handler = ForeachBatch(new_batch, handle, coordinator.context.stopping)
         writer = job.frame.writeStream.queryName(job.name).foreachBatch(handler)
         writer = writer.option("checkpointLocation", folder.uri)
         if job.trigger:

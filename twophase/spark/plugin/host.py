@@ -69,7 +69,7 @@ class QueryBeginning:
 
     def begin(self, coordinator: CheckpointCoordinator) -> None:
         """See `Beginning.begin`."""
-        history = coordinator.context.log.history
+        history = coordinator.history
         if history.lineage is None:
             lineage = Lineage(query_id(self._description.spark_folder))
             QueryFolder(self._description, lineage).check(None)

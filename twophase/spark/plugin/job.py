@@ -146,7 +146,7 @@ class PluginJob:
         found = coordinator.classify(number, offsets)
         replay = isinstance(found, Replay)
         self._plan_digests(number, attempt, found.decision if isinstance(found, Replay) else None)
-        planned_ms = coordinator.context.clock.unix_ms()
+        planned_ms = self._host.clock.unix_ms()
         self._notes.write(RunNote(number, attempt.generation, attempt.counter, replay, planned_ms))
         job, sink, lineage = self.description.job, self.description.sink, coordinator.lineage.id
         transaction = TransactionId(job, lineage, number, attempt, sink, offsets.hash)
@@ -201,8 +201,8 @@ class PluginJob:
     # -- parts -------------------------------------------------------------------------------------
 
     def _acknowledge(self, number: int, note: RunNote, pieces: Sequence[Committable]) -> None:
-        coordinator = self._coordinator
-        coordinator.context.log.refresh()
+        coordinator, context = self._coordinator, self._coordinator.context
+        context.log.refresh()
         folder = self._host.folder(coordinator.lineage)
         offsets = folder.offsets(number)
         folder.sync(number)

@@ -1,47 +1,45 @@
-"""A driver to kill: the coordinator, rows in memory, and the writers in forked workers.
-
-    1. open the sink, recover, handle the newest checkpoint again as Spark would
-    2. take the checkpoints that are left; each has one worker for each of its batches
+"""A driver to kill: the plain host over rows in memory, with faults in one checkpoint.
 
 Armed failpoints act in checkpoint `ARMED_IN`: one is committed by then, another follows, and the
 sinks subsume in it.
-
-`integration/without_spark` has its own driver, which tests the coordinator: several sinks, Spark's
-folder, restarts, cancelled tasks. This one tests a sink: it waits for every worker, so that they
-leave the same state each time, and counts lines.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pyarrow as pa
 
-from twophase.contract.committable import Committable
-from twophase.contract.sink import ArrowSink, CanRewind, OpenArrowSink, SinkContext, WriterFactory
+from twophase.contract.sink import ArrowSink, CanRewind, SinkContext, WriterFactory
 from twophase.coordinator.commit.checkpoint_completion import _SUBSUME_SINKS_EVERY
 from twophase.coordinator.commit.context import JobContext
-from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.coordinator.coordinator import CheckpointCoordinator
+from twophase.engine.engine import Engine
+from twophase.engine.host import Handle, MicroBatch, Plan
 from twophase.errors import DeclinedError
 from twophase.events import Observers
 from twophase.ids import Attempt, Subtask, TransactionId
-from twophase.internals.clock import SystemClock
-from twophase.internals.failpoints import arm, failpoint
+from twophase.internals.failpoints import arm, be_the_driver
 from twophase.options.job_options import JobOptions
-from twophase.state.checkpoints.checkpoint import FrozenOffsets
-from twophase.state.files.storage import LocalStorage
 from twophase.testing.contract.stepping import Lines
-from twophase.testing.harness import JOB, SINK, write_piece
-from twophase.testing.plain_driver import be_the_driver, begin_lineage, run_batch
+from twophase.testing.harness import JOB, SINK
+from twophase.testing.plain_host import (
+    Done,
+    ForkedWorkers,
+    FreshStart,
+    ListedRows,
+    PlainFolder,
+    PlainHost,
+    PlainQuery,
+    Task,
+)
 
 ARMED_IN = _SUBSUME_SINKS_EVERY - 1
 FIRST_CHECKPOINT = ARMED_IN - 1
@@ -88,13 +86,9 @@ class Job:
 
 def drive(job: Job, doom: Doom, reports: Connection) -> None:
     """Run to the end, or be killed. Send errors and the number of lines counted to `reports`."""
-    os.environ.update(job.environment)
-    be_the_driver(job.failpoints_log)
-    try:
-        reports.send(_Driver(job, doom).run())
-    except BaseException:
-        reports.send(traceback.format_exc())
-        raise
+    with _reporting(job.environment, reports):
+        be_the_driver(job.failpoints_log)
+        reports.send(_run(job, doom))
 
 
 @dataclass(frozen=True)
@@ -120,24 +114,15 @@ class Rewind:
 
 def rewind(given: Rewind, reports: Connection) -> None:
     """Rewind as recovery does, or be killed. Send errors and the number of lines to `reports`."""
-    os.environ.update(given.environment)
-
-    def die_at(line: int) -> None:
-        if line == given.line:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    try:
+    with _reporting(given.environment, reports):
         sink = given.sink.open(SinkContext(JOB, SINK, given.schema, parallelism=1))
         assert isinstance(sink, CanRewind)
         sink.check_rewind(given.keep)
         sink.fence(given.attempt)
-        with Lines(sink, "rewind", die_at) as lines:
+        with Lines(sink, "rewind", _die_before(given.line)) as lines:
             sink.rewind(given.keep, given.attempt)
         sink.close()
         reports.send(lines.count)
-    except BaseException:
-        reports.send(traceback.format_exc())
-        raise
 
 
 def pre_commit(
@@ -160,123 +145,91 @@ def pre_commit(
         environment: as that of a job.
         reports: gets the number of lines, or the error.
     """
-    os.environ.update(environment)
-
-    def die_at(number: int) -> None:
-        if number == line:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    try:
+    with _reporting(environment, reports):
         writer = writers(transaction, subtask)
         writer.write(batch)
-        with Lines(writer, "pre_commit", die_at) as lines:
+        with Lines(writer, "pre_commit", _die_before(line)) as lines:
             writer.pre_commit()
         reports.send(lines.count)
+
+
+@contextmanager
+def _reporting(environment: Mapping[str, str], reports: Connection) -> Iterator[None]:
+    os.environ.update(environment)
+    try:
+        yield
     except BaseException:
         reports.send(traceback.format_exc())
         raise
 
 
-class _Driver:
-    def __init__(self, job: Job, doom: Doom) -> None:
-        self._job = job
-        self._doom = doom
-        self._declines = doom.declines
-        self._tasks = 0
-        self._sink = job.sink.open(
-            SinkContext(JOB, SINK, job.batches[0][0].schema, parallelism=len(job.batches[0]))
-        )
-        settings = {"checkpointLocation": str(job.folder), "checkpoint.tolerable_failures": 3}
-        options = JobOptions.parse(settings, "kill test")
-        context = JobContext(
-            JOB, LocalStorage(job.folder), {SINK: self._sink}, options, Observers(), SystemClock()
-        )
-        self._coordinator = CheckpointCoordinator(
-            context, snapshot=lambda _, frozen: {"sources": [{"entries": list(frozen.end)}]}
-        )
+def _die_before(line: int) -> Callable[[int], None]:
+    """Return what kills this process when it is called with the number of the line."""
 
-    def run(self) -> int:
-        """Return how many lines were counted."""
-        coordinator, lines = self._coordinator, 0
-        coordinator.recover()
-        begin_lineage(coordinator, FIRST_CHECKPOINT)
-        newest = coordinator.newest()
-        first = newest.checkpoint if newest else FIRST_CHECKPOINT
-        for number in range(first, FIRST_CHECKPOINT + len(self._job.batches)):
-            lines += self._armed(number) if number == ARMED_IN else self._checkpoint(number)
-        coordinator.close()
-        self._sink.close()
-        return lines
-
-    def _armed(self, number: int) -> int:
-        arm(self._doom.failpoints)
-        if not self._doom.method:
-            return self._checkpoint(number)
-        with Lines(self._sink, self._doom.method, self._die_at) as lines:
-            self._checkpoint(number)
-        return lines.count
-
-    def _die_at(self, line: int) -> None:
-        if line == self._doom.line:
+    def at_line(number: int) -> None:
+        if number == line:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def _checkpoint(self, number: int) -> int:
-        frozen = FrozenOffsets(
-            (f'{{"next":{number}}}',) if number > FIRST_CHECKPOINT else (None,),
-            (f'{{"next":{number + 1}}}',),
-        )
-        run_batch(self._coordinator, number, frozen, self._pre_commit)
-        return 0
+    return at_line
 
-    def _pre_commit(self, pending: PendingCheckpoint) -> None:
-        transaction, workers = pending.transaction(SINK), []
-        for index, batch in enumerate(self._job.batches[pending.checkpoint - FIRST_CHECKPOINT]):
-            self._tasks += 1
-            workers.append(
-                _start_worker(self._sink, transaction, Subtask(index, self._tasks), batch)
-            )
-        answers = [_wait_for(*worker) for worker in workers]
-        if not all(answers):
-            raise DeclinedError(f"Of {len(answers)} workers {answers.count(b'')} died.")
-        if self._declines and pending.checkpoint == ARMED_IN:
-            self._declines = False
+
+class _Workers(ForkedWorkers):
+    """Declines an attempt after its pieces were pre-committed, if it is to.
+
+    Attributes:
+        declines: whether the next attempt is to be declined.
+    """
+
+    declines = False
+
+    def run(self, tasks: Sequence[Task], timeout_s: float, done: Done) -> None:
+        declines, self.declines = self.declines, False
+        super().run(tasks, timeout_s, (lambda *_: None) if declines else done)
+        if declines:
             raise DeclinedError("This attempt was to be declined.")
-        pending.acknowledge(SINK, [Committable.from_json(json.loads(answer)) for answer in answers])
 
 
-def _start_worker(
-    sink: OpenArrowSink, transaction: TransactionId, subtask: Subtask, batch: pa.RecordBatch
-) -> tuple[int, int]:
-    """Fork a worker; return its process id and the descriptor that its answer is read from."""
-    answer, ours = os.pipe()
-    process = os.fork()
-    if process:
-        os.close(ours)
-        return process, answer
-    code = 1
-    try:
-        sys.settrace(None)
-        piece = _write(sink, transaction, subtask, batch)
-        os.write(ours, json.dumps(piece.to_json()).encode())
-        code = 0
-    except BaseException:  # noqa: BLE001 - a worker ends here, whatever happens
-        traceback.print_exc()
-    finally:
-        os._exit(code)
+class _Host(PlainHost):
+    """The plain host, with the faults of one driver in checkpoint `ARMED_IN`.
+
+    Attributes:
+        lines: how many lines of the method were counted.
+    """
+
+    def __init__(self, job: Job, doom: Doom, options: JobOptions) -> None:
+        self._faulty = _Workers()
+        super().__init__(JOB, options, ListedRows(job.batches), self._faulty)
+        self.lines = 0
+        self._doom = doom
+
+    def beginning(self, context: JobContext, plan: Plan) -> FreshStart:
+        return FreshStart(FIRST_CHECKPOINT)
+
+    def start(
+        self, coordinator: CheckpointCoordinator, folder: PlainFolder, handle: Handle
+    ) -> PlainQuery:
+        def armed(number: int, batch: MicroBatch) -> None:
+            if number != ARMED_IN:
+                handle(number, batch)
+                return
+            arm(self._doom.failpoints)
+            self._faulty.declines = self._doom.declines
+            if not (method := self._doom.method):
+                handle(number, batch)
+                return
+            with Lines(coordinator.sinks[SINK], method, _die_before(self._doom.line)) as lines:
+                handle(number, batch)
+            self.lines = lines.count
+
+        return super().start(coordinator, folder, armed)
 
 
-def _write(
-    sink: OpenArrowSink, transaction: TransactionId, subtask: Subtask, batch: pa.RecordBatch
-) -> Committable:
-    piece = write_piece(sink, transaction, subtask, batch)
-    failpoint("C03")
-    assert piece is not None
-    return piece
-
-
-def _wait_for(process: int, answer: int) -> bytes:
-    """Return a worker's answer; nothing if it died."""
-    with open(answer, "rb") as stream:
-        found = stream.read()
-    os.waitpid(process, 0)
-    return found
+def _run(job: Job, doom: Doom) -> int:
+    """Run the job to its end; return how many lines were counted."""
+    settings = {"checkpoint.tolerable_failures": 3, "restart.strategy": "none"}
+    options = JobOptions.parse({"checkpointLocation": str(job.folder), **settings}, "kill test")
+    host = _Host(job, doom, options)
+    engine = Engine(host, JOB, {SINK: job.sink}, options, Observers())
+    engine.start()
+    engine.await_termination()
+    return host.lines

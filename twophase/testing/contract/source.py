@@ -85,7 +85,8 @@ class SourceContract(SourceContractBase):
     """The contract of every source: subclass it, and provide the fixture `harness` only."""
 
     def test_the_entry_point_of_its_format_names_it(self, harness: SourceHarness) -> None:
-        name = harness.leg.name.partition("[")[0]
+        leg = harness.leg
+        name = leg.name.partition("[")[0]
         [found] = entry_points(group="twophase.sources", name=name)
         assert found.load() is type(harness.source)
 

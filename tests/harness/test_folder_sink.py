@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.folder_sink import FolderSink, FolderTarget
 from harness.selection import representatives
 from twophase.testing.contract import (
     ArrowSinkContract,
@@ -13,7 +14,6 @@ from twophase.testing.contract import (
     RewindKillContract,
     SinkKillContract,
 )
-from twophase.testing.folder import FolderSink, FolderTarget
 from twophase.testing.harness import Row, SinkHarness, fresh_name
 
 pytestmark = pytest.mark.part("contract")
