@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from harness.delta_settings import delta_settings
 from harness.hive_settings import hive_settings
 from twophase.internals import redaction
-from twophase.testing.spark_start import spark_environment
+from twophase.testing.services.spark_start import spark_environment
 
 pytest_plugins = [
     "harness.distribution",

@@ -36,7 +36,7 @@ from twophase.spark.startup.progress import show_progress
 from twophase.testing.harness import fresh_name
 from twophase.testing.services import MySqlService
 from twophase.testing.services.delta import fetch_delta
-from twophase.testing.spark_start import spark_environment
+from twophase.testing.services.spark_start import spark_environment
 
 _ROOT = Path(__file__).parent.parent
 _DRIVER = Path(__file__).with_name("recovery_driver.py")

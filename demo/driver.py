@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from twophase.testing.journal import Entry, JournalReader
+from twophase.testing.services.spark_start import spark_environment
 from twophase.testing.sessions import kill, session_of
-from twophase.testing.spark_start import spark_environment
 
 _ROOT = Path(__file__).parents[1]
 _END_TIMEOUT_S = 30

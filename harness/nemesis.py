@@ -17,8 +17,8 @@ from typing import Any
 import psutil
 
 from twophase.internals import failpoints
+from twophase.testing.services.spark_start import spark_environment
 from twophase.testing.sessions import is_gone, kill, session_of
-from twophase.testing.spark_start import spark_environment
 
 ROOT = Path(__file__).parent.parent
 TIMEOUT_S = 180

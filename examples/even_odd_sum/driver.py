@@ -9,8 +9,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from twophase.testing.services.spark_start import spark_environment
 from twophase.testing.sessions import kill, session_of
-from twophase.testing.spark_start import spark_environment
 
 _ROOT = Path(__file__).parents[2]
 _TIMEOUT_S = 300

@@ -16,8 +16,8 @@ import pyspark
 from twophase.testing.services.deadline import Deadline
 from twophase.testing.services.ports import LOOPBACK, free_ports
 from twophase.testing.services.process import Launch, ServerProcess
+from twophase.testing.services.spark_start import spark_environment
 from twophase.testing.sessions import kill, session_of
-from twophase.testing.spark_start import spark_environment
 
 SPARK_HOME = Path(pyspark.__file__).parent
 _START_TIMEOUT_S = 120

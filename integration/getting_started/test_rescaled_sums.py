@@ -18,7 +18,7 @@ from examples.even_odd_sum.target import Target
 from harness.nemesis import ROOT, DriverProcess
 from twophase.operations.savepoint.make import open_savepoint
 from twophase.testing.services import KafkaService, MySqlService
-from twophase.testing.spark_start import spark_environment
+from twophase.testing.services.spark_start import spark_environment
 
 pytestmark = [pytest.mark.part("stateful"), pytest.mark.proof, pytest.mark.timeout(1800)]
 

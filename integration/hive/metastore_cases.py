@@ -30,7 +30,7 @@ from twophase.events import (
     JobRestarting,
 )
 from twophase.testing.services.local_server import LocalServer
-from twophase.testing.spark_start import spark_environment
+from twophase.testing.services.spark_start import spark_environment
 
 
 def main(folder: Path) -> None:

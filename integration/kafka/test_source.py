@@ -40,7 +40,7 @@ from twophase.sources.kafka import GroupOffsets, KafkaDataSource, KafkaSource
 from twophase.sources.kafka.offsets import Partition, SourceOffset
 from twophase.sources.kafka.reader import KafkaPartition, KafkaStreamReader
 from twophase.testing.services import KafkaService
-from twophase.testing.spark_start import spark_environment
+from twophase.testing.services.spark_start import spark_environment
 
 pytestmark = pytest.mark.part("kafka")
 

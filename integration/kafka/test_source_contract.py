@@ -29,7 +29,7 @@ from twophase.testing.contract import (
     SourceContract,
     SourceHarness,
 )
-from twophase.testing.spark_start import spark_environment
+from twophase.testing.services.spark_start import spark_environment
 
 pytestmark = pytest.mark.part("kafka")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from twophase.spark.startup.class_archive import ClassArchive, takes_archives
 from twophase.spark.startup.java import java_version
 from twophase.testing.services.delta import delta_jars
-from twophase.testing.spark_start import spark_environment
+from twophase.testing.services.spark_start import spark_environment
 
 ZIPS = "/spark/python/lib/pyspark.zip:/spark/python/lib/py4j-0.10.9.9-src.zip"
 

@@ -29,8 +29,8 @@ from twophase.operations.savepoint.rescale import Rescaler, repartition_with
 from twophase.spark.folder import state_stores
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.log import JobLog
+from twophase.testing.services.spark_start import spark_environment
 from twophase.testing.sessions import kill, session_of
-from twophase.testing.spark_start import spark_environment
 
 pytestmark = [pytest.mark.spark, pytest.mark.part("runtime")]
 

@@ -23,7 +23,7 @@ from twophase.testing.services.pins import (
     MARIADB_SERIES,
     MYSQL_VERSION,
 )
-from twophase.testing.spark_start import spark_environment
+from twophase.testing.services.spark_start import spark_environment
 
 _FETCHERS: dict[str, Callable[[], object]] = {
     "kafka": fetch_kafka,
