@@ -24,7 +24,6 @@ from twophase.coordinator import (
     attempt_closing,
     coordinator,
     recovery,
-    release,
     rewind,
     savepoint_finish,
     validation,
@@ -41,6 +40,7 @@ from twophase.coordinator.orphans import Orphans, PieceKey, pieces_of
 from twophase.coordinator.recovery import DriverRecovery
 from twophase.coordinator.sink_decisions import SinkDecisions
 from twophase.coordinator.validation import check_restore
+from twophase.engine import retention
 from twophase.errors import DeclinedError, FencedError, TargetUnreachableError
 from twophase.ids import Attempt, Subtask
 from twophase.protocol.outcome import AlreadyCommitted
@@ -48,11 +48,11 @@ from twophase.runtime import abandoned_folders, lineage_start
 from twophase.runtime.savepoint_restore import load_savepoint
 from twophase.runtime.savepoints import SavepointMaker
 from twophase.sinks.mysql import committer, orphans, writer, xid
-from twophase.sinks.mysql import sink as mysql_sink
+from twophase.sinks.mysql import open_sink as mysql_sink
 from twophase.sinks.mysql.client import session_exit, session_settings
 from twophase.sinks.mysql.fence import Fence
 from twophase.sinks.mysql.metadata_tables import MetadataTables
-from twophase.sinks.mysql.sink import MySqlSink
+from twophase.sinks.mysql.open_sink import OpenMySqlSink
 from twophase.state import log, storage, store
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import Released, Rewrite
@@ -135,8 +135,8 @@ def _prepare_without_reply(self: writer.MySqlWriter, open_session: Any, branch: 
 def _prepare_with_ledger_elsewhere(
     self: writer.MySqlWriter, open_session: Any, branch: Any
 ) -> None:
-    other = session_settings.open_driver_session(self._bound_sink.endpoint)
-    self._bound_sink.metadata.write_ledger(
+    other = session_settings.open_driver_session(self._shared.endpoint)
+    self._shared.metadata.write_ledger(
         other, self._transaction, self._subtask, self._loaded_rows
     )
     other.end()
@@ -158,12 +158,11 @@ def _xid_without_task_attempt(
     return _real_of(owner, transaction, Subtask(subtask.index, 0), number)
 
 
-def _collapse_first(self: MySqlSink, lineage: str, checkpoint: int) -> None:
-    bound = self._bound()
-    mine = (bound.owner.job, bound.owner.sink, lineage, checkpoint)
-    with self._linked().session() as open_session:
-        bound.metadata.collapse_ledger(open_session, *mine)
-        bound.metadata.raise_high_water(open_session, *mine)
+def _collapse_first(self: OpenMySqlSink, lineage: str, checkpoint: int) -> None:
+    mine = (self._owner.job, self._owner.sink, lineage, checkpoint)
+    with self._link.session() as open_session:
+        self._metadata.collapse_ledger(open_session, *mine)
+        self._metadata.raise_high_water(open_session, *mine)
 
 
 _real_of = xid.Xid.of
@@ -263,11 +262,10 @@ def _orphans_without_asking(job: str, name: str, sink: Any, observers: Any, _: A
     return Orphans(job, name, sink, observers, lambda found: found)
 
 
-def _raise_mark_unproven(self: MySqlSink, lineage: str, checkpoint: int) -> None:
-    bound = self._bound()
-    with self._linked().session() as open_session:
-        bound.metadata.raise_high_water(
-            open_session, bound.owner.job, bound.owner.sink, lineage, checkpoint
+def _raise_mark_unproven(self: OpenMySqlSink, lineage: str, checkpoint: int) -> None:
+    with self._link.session() as open_session:
+        self._metadata.raise_high_water(
+            open_session, self._owner.job, self._owner.sink, lineage, checkpoint
         )
 
 
@@ -327,7 +325,7 @@ def _check_histories_without_release(job: str, history: History, *rest: Any) -> 
     _check_histories(job, replace(history, released=None), *rest)
 
 
-_release_checkpoints = release.release_checkpoints
+_release_checkpoints = retention.release_checkpoints
 _check_histories = validation.check_histories
 
 
@@ -397,7 +395,7 @@ _RULED_OUT: dict[str, Sequence[Any]] = {
         (writer.MySqlWriter, "_prepare", _prepare_with_ledger_elsewhere)
     ],
     "the ledger is read without a lock": [(MetadataTables, "has_ledger", _read_ledger_plainly)],
-    "the ledger is collapsed before the mark is raised": [(MySqlSink, "subsume", _collapse_first)],
+    "the ledger is collapsed before the mark is raised": [(OpenMySqlSink, "subsume", _collapse_first)],
     "neither a lock nor a fence keeps old writers out": [
         (Fence, "_end_sessions", lambda *_: set()),
         (MetadataTables, "read_fence", _read_fence_unlocked),
@@ -517,7 +515,7 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
     ),
     "the mark is raised to what a target lacks": (
         RESTORED_TARGET,
-        [(MySqlSink, "subsume", _raise_mark_unproven)],
+        [(OpenMySqlSink, "subsume", _raise_mark_unproven)],
     ),
     "a table is known by its name alone": (
         SWAPPED,
@@ -543,11 +541,11 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
     "an adoption leaves the pieces that wait": (REPAIRED, [(AdoptionRepair, "_commit", _nothing)]),
     "checkpoints are given up before they are committed": (
         RELEASED,
-        [(release, "release_checkpoints", _release_uncommitted)],
+        [(retention, "release_checkpoints", _release_uncommitted)],
     ),
     "checkpoints are given up and attempts left open": (
         RELEASED,
-        [(release, "release_checkpoints", _release_without_closing)],
+        [(retention, "release_checkpoints", _release_without_closing)],
     ),
     "a start does not look whether the checkpoints were given up": (
         RELEASED,
