@@ -32,85 +32,87 @@ CHOSEN := $(if $(PART),--part $(PART)) $(if $(SHARE),--share $(SHARE)) $(if $(RE
 .PHONY: help demo test proof unit quick ledger integration soak simulate model lint types layers docs format services bench constraints clean check
 .PHONY: coverage package
 
-help:  ## List the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+# `## text` after a target: what a change needs. `##+ text`: proof and release.
+help:
+	@show() { printf '\033[1m%s\033[0m\n' "$$1"; awk -F":.*$$2 " "/^[a-z-]+:.*$$2 /"'{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST); }; \
+	  show 'For a change' '##'; echo; show 'Proof and release' '##[+]'
 
-demo: $(READY)  ## Kafka to MySQL, Delta and Hive, 1,000,000 orders, the driver killed on the way: count what arrived
+demo: $(READY)  ## A million orders from Kafka to MySQL, Delta and Hive while drivers are killed; counts what arrived
 	@$(BIN)/python -m twophase.testing.services fetch kafka mysql spark delta
 	@$(BIN)/python -m demo
 
-test: services  ## What has to pass before a change goes in, no Docker; starts its own Kafka, MySQL and MariaDB
+test: services  ## Every test that a change has to pass; starts its own Kafka, MySQL and MariaDB, without Docker
 	@$(PYTEST) --ignore integration/containers $(TESTS)
 
-proof: services  ## Every kill, an hour or two: make proof PART=delta, make proof SHARE=3/10, make proof PART=servers KILLS=100
+proof: services  ##+ Every kill, an hour or two: make proof PART=delta, make proof SHARE=3/10, make proof PART=servers KILLS=100
 	@$(PYTEST) --ignore integration/containers --proof $(CHOSEN) $(TESTS)
 
 unit: $(READY)  ## The tests that start neither Spark nor a server
 	@$(PYTEST) $(UNIT)
 
-quick: $(READY)  ## Those of them that cost least: for the habit of saving and running
+quick: $(READY)  ## The cheapest tests, in about a minute: run them after each edit
 	@$(PYTEST) --quick tests verification
 
-coverage: $(READY)  ## Lines and branches of the product that `make unit` runs, in one process
+coverage: $(READY)  ##+ Lines and branches of the product that `make unit` runs, in one process
 	@$(BIN)/python -m coverage run -m pytest $(UNIT)
 	@$(BIN)/python -m coverage report --skip-covered --sort=cover
 
-ledger: services  ## Write down what each file of tests costs, in CPU seconds: on an idle machine
+ledger: services  ##+ Record what each file of tests costs, in CPU seconds; on an idle machine
 	@$(PYTEST:--ledger=--write-ledger) --ignore integration/containers $(TESTS)
 	@$(PYTEST:--ledger=--write-ledger) --ignore integration/containers --proof $(CHOSEN) $(TESTS)
 
-integration: $(READY)  ## Kafka, MySQL and MariaDB in containers, if a Docker engine answers; IMAGES=local builds the images
+integration: $(READY)  ##+ Kafka, MySQL and MariaDB in containers, if a Docker engine answers; IMAGES=local builds the images
 	@$(if $(filter local,$(IMAGES)),images="$$($(BIN)/python -m integration.images)"; export $$images;) \
 	  $(BIN)/python -m pytest integration/containers
 
-soak: services  ## Kill everything while records flow, with a reader watching: make soak MINUTES=30
+soak: services  ##+ Kill everything while records flow and a reader watches: make soak MINUTES=30
 	@$(BIN)/python -m integration.soak --minutes $(MINUTES)
 
-simulate: $(READY)  ## The real protocol over simulated disks and servers: make simulate SEEDS=100000
+simulate: $(READY)  ##+ The real protocol over simulated disks and servers: make simulate SEEDS=100000
 	@$(BIN)/python -m verification.simulation --seeds $(SEEDS)
 
-model: $(READY)  ## Every state of a model of the protocol, the large worlds too
+model: $(READY)  ##+ Every state of a model of the protocol, including the large worlds
 	@$(BIN)/python -m verification.model
 
-lint: $(READY)  ## Style
+lint: $(READY)  ##+ Style: ruff, and mdformat for Markdown
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mdformat --check $(MARKDOWN)
 
-types: $(READY)  ## Types of every tree, strict for what is no test
+types: $(READY)  ##+ mypy over every tree, strict except for tests
 	@$(BIN)/mypy
 
-layers: $(READY)  ## Who may know whom
+layers: $(READY)  ##+ import-linter: which package may import which
 	@$(BIN)/lint-imports --no-logo
 
-docs: $(READY)  ## The documentation site, strictly: broken links fail
+docs: $(READY)  ##+ The documentation site, in site; broken links fail
 	@$(BIN)/python docs/generate.py --check
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict -d site
 
-check: lint types layers test  ## Style, types, layers, and every test that needs no Docker
+check: lint types layers test  ## Style, types, layers and tests: run it before you open a pull request
 
-format: $(READY)  ## Bring the style in order, and write the generated pages
+format: $(READY)  ## Fix the style, and write the generated pages
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 	@$(BIN)/python docs/generate.py
 	@$(BIN)/mdformat $(MARKDOWN)
 
-bench: services  ## All benchmarks in turn, which takes hours; `.venv/bin/python -m benchmarks` lists them
+bench: services  ##+ All benchmarks in turn, which takes hours; `.venv/bin/python -m benchmarks` lists them
 	@$(BIN)/python -m benchmarks all
 
-services: $(READY)  ## Fetch Kafka, MySQL, MariaDB and Delta into the cache
+services: $(READY)  ##+ Fetch Kafka, MySQL, MariaDB and Delta into the cache
 	@$(BIN)/python -m twophase.testing.services fetch
 
-package: $(READY)  ## Build the wheel and the sdist into dist/, and check what is in them
+package: $(READY)  ##+ Build the wheel and the sdist into dist/, and check what is in them
 	@rm -rf build dist *.egg-info
 	@$(BIN)/python -m build --no-isolation
 	@$(BIN)/python -m harness.package dist
 
-constraints: $(READY)  ## Write down the versions in use
+constraints: $(READY)  ##+ Record the versions in use
 	@{ echo "# The versions that are tested together. Made by: make constraints"; \
 	   $(BIN)/pip freeze --exclude-editable; } > constraints.txt
 
-clean:  ## Remove the environment and caches of this folder
+clean:  ##+ Remove the environment and caches of this folder
 	rm -rf $(VENV) build dist .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 
 $(READY): setup.cfg pyproject.toml constraints.txt

@@ -31,7 +31,10 @@ from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.events import CheckpointTriggered, Event, Observers, PieceCommitted
 from twophase.ids import Subtask, new_lineage_id
-from twophase.protocol.sink import SinkContext
+from twophase.protocol.sink import (
+    OpenSink,
+    SinkContext,
+)
 from twophase.sinks.file.sink import FileSink
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.entries import Lineage
@@ -109,7 +112,12 @@ def _each(measured: Measured, what: str) -> float:
 
 def _take(folder: Path, mode: str, measured: Measured, checkpoints: int, slower_s: float) -> None:
     """Take the checkpoints of one round."""
-    sinks = {name: FileSink(path=str(folder / name), format="json") for name in (_FASTER, _SLOWER)}
+    sinks = {
+        name: FileSink(path=str(folder / name), format="json").open(
+            SinkContext(_JOB, name, _SCHEMA, 1)
+        )
+        for name in (_FASTER, _SLOWER)
+    }
     coordinator = _coordinator(folder / "job", mode, sinks, measured)
 
     def write(pending: PendingCheckpoint) -> None:
@@ -117,9 +125,8 @@ def _take(folder: Path, mode: str, measured: Measured, checkpoints: int, slower_
             if name == _SLOWER:
                 time.sleep(slower_s)  # the work that it has more
             rows = range(pending.checkpoint * _ROWS, (pending.checkpoint + 1) * _ROWS)
-            writer = sinks[name].writer(
-                pending.transaction(name), Subtask(0, pending.attempt.counter)
-            )
+            subtask = Subtask(0, pending.attempt.counter)
+            writer = sinks[name].writers()(pending.transaction(name), subtask)
             writer.write(pa.RecordBatch.from_pydict({"id": [*rows]}, schema=_SCHEMA))
             piece = writer.pre_commit()
             pending.acknowledge(name, [piece] if piece else [])
@@ -147,10 +154,8 @@ def _counted(measured: Measured) -> Iterator[None]:
 
 
 def _coordinator(
-    folder: Path, mode: str, sinks: Mapping[str, FileSink], measured: Measured
+    folder: Path, mode: str, sinks: Mapping[str, OpenSink], measured: Measured
 ) -> CheckpointCoordinator:
-    for name, sink in sinks.items():
-        sink.open(SinkContext(_JOB, name, _SCHEMA, 1))
     given = {"checkpointLocation": str(folder), "checkpoint.mode": mode}
     context = JobContext(
         *(_JOB, LocalStorage(folder), sinks, JobOptions.parse(given, f"job {_JOB!r}")),

@@ -26,8 +26,12 @@ from benchmarks.report import console, table
 from twophase.ids import Attempt, Subtask, TransactionId, new_lineage_id
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import Committed
-from twophase.protocol.sink import CommitRequest, SinkContext
-from twophase.sinks.common.staging.sink import StagedSink
+from twophase.protocol.sink import (
+    ArrowSink,
+    CommitRequest,
+    OpenArrowSink,
+    SinkContext,
+)
 from twophase.sinks.file.sink import FileSink
 from twophase.sinks.hive.sink import HiveSink
 
@@ -35,7 +39,7 @@ _SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string())])
 _GOAL_S = 2.0
 _FIRST = Attempt(1, 1)
 
-NewSink = Callable[[str], tuple[StagedSink, Path]]
+NewSink = Callable[[str], tuple[ArrowSink, Path]]
 """Makes the sink of a new table with that name, and returns its folder."""
 
 
@@ -139,8 +143,8 @@ def _sizes(files: int, partitions: int) -> list[int]:
 
 
 def _commit(new: NewSink, name: str, tasks: int, partitions: int) -> float:
-    sink, folder = new(name)
-    sink.open(SinkContext("bench", "files", _SCHEMA, parallelism=tasks))
+    declared, folder = new(name)
+    sink = declared.open(SinkContext("bench", "files", _SCHEMA, parallelism=tasks))
     sink.fence(_FIRST)
     transaction = TransactionId("bench", new_lineage_id(), 0, _FIRST, "files", "0" * 64)
     pieces = [_write(sink, transaction, Subtask(task, task), partitions) for task in range(tasks)]
@@ -156,9 +160,9 @@ def _commit(new: NewSink, name: str, tasks: int, partitions: int) -> float:
 
 
 def _write(
-    sink: StagedSink, transaction: TransactionId, subtask: Subtask, partitions: int
+    sink: OpenArrowSink, transaction: TransactionId, subtask: Subtask, partitions: int
 ) -> Committable:
-    writer = sink.writer(transaction, subtask)
+    writer = sink.writers()(transaction, subtask)
     rows = [{"id": number, "part": f"p{number:03d}"} for number in range(partitions)]
     writer.write(pa.RecordBatch.from_pylist(rows, schema=_SCHEMA))
     piece = writer.pre_commit()

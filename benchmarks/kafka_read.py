@@ -23,12 +23,14 @@ from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 from pyspark.sql.types import StructType, _parse_datatype_json_string
 
-from twophase.sources.kafka import KafkaDataSource, range_digest
+from twophase.sources.kafka import KafkaDataSource, reader
 from twophase.sources.kafka.engines import cluster_of
 from twophase.sources.kafka.offsets import OffsetRange
 from twophase.sources.kafka.options import KafkaOptions
-from twophase.sources.kafka.range_digest import RangeDigest, RangeDigests
+from twophase.sources.kafka.range_digest import RangeDigest
 from twophase.sources.kafka.reader import KafkaPartition
+from twophase.state import replay_guard
+from twophase.state.replay_guard import ReplayGuard
 from twophase.testing.services import KafkaService
 
 _TOPIC = "read"
@@ -138,9 +140,9 @@ class _TimedDigests(contextlib.ExitStack):
     def __enter__(self) -> Self:
         self.spent_s = 0.0
         folder = self.enter_context(tempfile.TemporaryDirectory())
-        kept = range_digest.begin(Path(folder), 1, 1, None)
-        self.enter_context(mock.patch.object(RangeDigests, "of_task", return_value=kept))
-        for owner, name in ((RangeDigest, "take"), (RangeDigests, "settle")):
+        kept = replay_guard.begin(Path(folder), 1, 1, None)
+        self.enter_context(mock.patch.object(ReplayGuard, "of_task", return_value=kept))
+        for owner, name in ((RangeDigest, "take"), (reader, "settle")):
             self.enter_context(mock.patch.object(owner, name, self._timed(getattr(owner, name))))
         return self
 

@@ -59,7 +59,7 @@ def batches(start: int, rows: int, size: int) -> list[pa.RecordBatch]:
 
 
 def work(
-    sink: bytes,
+    writers: bytes,
     transaction: TransactionId,
     index: int,
     rows: int,
@@ -69,7 +69,7 @@ def work(
 ) -> None:
     made = batches(index * rows, rows, size)
     before = resource.getrusage(resource.RUSAGE_SELF)
-    writer = pickle.loads(sink).writer(transaction, Subtask(index, index))
+    writer = pickle.loads(writers)(transaction, Subtask(index, index))
     gate.wait()
     started = time.perf_counter()
     for batch in made:
@@ -117,21 +117,21 @@ def run(server: SqlService, arguments: argparse.Namespace) -> None:
         cursor.execute("SELECT CONCAT(@@datadir, @@socket)")
         [[socket]] = cursor.fetchall()
     options = {"unix_socket": socket} if arguments.socket else {}
-    sink = MySqlSink(
+    declared = MySqlSink(
         url=server.url(database), table="orders", password_env="BENCH_PASSWORD",
         load=arguments.load, load_rows=arguments.load_rows, load_bytes=arguments.load_bytes,
         **options,
     )  # fmt: skip
-    sink.open(SinkContext("bench", "orders", SCHEMA, arguments.writers))
+    sink = declared.open(SinkContext("bench", "orders", SCHEMA, arguments.writers))
     sink.fence(Attempt(1, 1))
     transaction = TransactionId("bench", new_lineage_id(), 0, Attempt(1, 1), "orders", "0" * 64)
     context = multiprocessing.get_context("fork")
     gate, results = context.Barrier(arguments.writers + 1), context.Queue()
-    share = arguments.rows // arguments.writers
+    share, writers = arguments.rows // arguments.writers, pickle.dumps(sink.writers())
     workers = [
         context.Process(
             target=work,
-            args=(pickle.dumps(sink), transaction, index, share, arguments.batch, gate, results),
+            args=(writers, transaction, index, share, arguments.batch, gate, results),
         )
         for index in range(arguments.writers)
     ]

@@ -1,7 +1,7 @@
 """`python docs/generate.py`: the pages that are made from other files.
 
 docs/errors.md         the errors, from twophase/errors.py and the tables of docs/operations.md
-docs/index.md          README.md, with links that lead from docs/
+docs/quickstart.md     two sections of README.md, with links that lead from docs/
 docs/sinks/index.md    sinks/README.md, likewise
 tables of options      between `<!-- options: ... -->` and `<!-- end -->` on any page
                        (docs/option_tables.py)
@@ -26,7 +26,7 @@ from option_tables import filled
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-# Pages that are made from files outside docs/.
+# Files outside docs/, and the pages to which links to them lead.
 COPIES = {"README.md": "index.md", "sinks/README.md": "sinks/index.md"}
 
 
@@ -48,8 +48,10 @@ def main(arguments: list[str]) -> int:
 def pages() -> dict[str, str]:
     """Text of each page that is generated, whole or in part, by its name in docs/."""
     sys.path.insert(0, str(ROOT))  # this tree, whatever is installed
-    whole = {"errors.md": formatted(errors_page())} | {
-        page: formatted(copied(source, page)) for source, page in COPIES.items()
+    whole = {
+        "errors.md": formatted(errors_page()),
+        "quickstart.md": formatted(quick_start()),
+        "sinks/index.md": formatted(copied("sinks/README.md", "sinks/index.md")),
     }
     written = {
         path.relative_to(DOCS).as_posix(): path.read_text() for path in sorted(DOCS.rglob("*.md"))
@@ -61,6 +63,17 @@ def formatted(text: str) -> str:
     """Markdown in the style of .mdformat.toml."""
     style = tomllib.loads((ROOT / ".mdformat.toml").read_text())
     return mdformat.text(text, options=style, extensions=style["extensions"])
+
+
+def quick_start() -> str:
+    """Sections of README.md as a page: how to install, and the first program."""
+    text = copied("README.md", "quickstart.md")
+    parts = dict(re.findall(r"^## ([^\n]+)\n\n(.+?)(?=^## )", text, flags=re.MULTILINE | re.DOTALL))
+    made_from = text.partition("\n")[0]
+    return (
+        f"{made_from}\n\n# Quick start\n\n## Install\n\n{parts['Install']}"
+        f"## The first program\n\n{parts['Quick start']}"
+    )
 
 
 def copied(source: str, page: str) -> str:

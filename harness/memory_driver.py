@@ -24,8 +24,8 @@ from twophase.events import Event, Observers
 from twophase.failpoints import FailpointError
 from twophase.ids import Subtask, new_lineage_id
 from twophase.protocol.listener import CheckpointedFunction
-from twophase.protocol.sink import OpenArrowSink
-from twophase.runtime.logical_plan import SourceLeg
+from twophase.protocol.sink import Sink, SinkContext
+from twophase.protocol.source import SourceLeg
 from twophase.runtime.operator_states import OperatorStates
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.entries import Lineage, Note
@@ -70,6 +70,13 @@ def offsets(number: int) -> FrozenOffsets:
     return FrozenOffsets(start, (f'{{"next":{number * 10 + 10}}}',))
 
 
+def open_sinks(
+    declared: Mapping[str, Sink], job: str = JOB, schema: pa.Schema = SCHEMA
+) -> dict[str, Any]:
+    """Open sinks of other kinds than the memory sink, for a `Driver`."""
+    return {name: sink.open(SinkContext(job, name, schema, 2)) for name, sink in declared.items()}
+
+
 @dataclass
 class Driver:
     """One driver of the job, with targets and a folder that outlive it."""
@@ -77,7 +84,7 @@ class Driver:
     folder: Path
     targets: dict[str, MemoryTarget]
     options: Mapping[str, Any] = field(default_factory=dict)
-    sinks: dict[str, OpenArrowSink] = field(default_factory=dict)
+    sinks: dict[str, OpenMemorySink] = field(default_factory=dict)
     listeners: Sequence[Any] = ()
     events: list[Event] = field(default_factory=list)
     clock: ManualClock = field(default_factory=ManualClock)

@@ -17,7 +17,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from harness.memory_driver import JOB, SCHEMA, Driver, ManualClock
+from harness.memory_driver import (
+    JOB,
+    SCHEMA,
+    Driver,
+    ManualClock,
+    open_sinks,
+)
 from twophase import failpoints
 from twophase.config import JobOptions
 from twophase.coordinator.coordinator import Replay
@@ -26,10 +32,10 @@ from twophase.coordinator.savepoint_finish import finish_savepoint
 from twophase.engine.host import Plan
 from twophase.events import Event
 from twophase.protocol.sink import ArrowSink
+from twophase.protocol.source import SourceLeg
 from twophase.runtime.abandoned_folders import delete_abandoned
 from twophase.runtime.claimed_savepoint import ClaimedSavepoint
 from twophase.runtime.lineage_start import LineageStart
-from twophase.runtime.logical_plan import SourceLeg
 from twophase.runtime.operator_states import OperatorStates
 from twophase.runtime.savepoint_restore import verified
 from twophase.runtime.savepoints import SavepointMaker
@@ -148,7 +154,7 @@ class World:
         finish_savepoint(context, verified(JOB, str(path)), LocalStorage(path))
 
     def _driver(self, folder: str, options: Mapping[str, Any], job: str = JOB) -> Driver:
-        sinks: Any = {name: self.sink(name) for name in self.sinks}
+        sinks = open_sinks({name: self.sink(name) for name in self.sinks}, job, self.schema)
         location = {"checkpointLocation": str(self.root / folder)}
         parsed = JobOptions.parse({**location, **options}, job)
         claimed = ClaimedSavepoint(job, LocalStorage(self.root / folder), parsed)
@@ -165,7 +171,7 @@ class World:
         return driver
 
     def sink(self, name: str) -> ArrowSink:
-        """A new sink of a name."""
+        """A sink of a name, as a job declares it."""
         return FolderSink(self.root / name)
 
     def _batch(self, driver: Driver, spark: SparkFolder, number: int) -> None:

@@ -57,11 +57,10 @@ for text_format in (LOAD_DATA, INSERT_VALUES):
     assert encode(batch, plans, text_format).rows == 2
 
 with tempfile.TemporaryDirectory() as folder:
-    sink = FileSink(path=folder + "/table", partition_by=["name"])
-    sink.open(SinkContext("job", "sink", schema, 1))
+    sink = FileSink(path=folder + "/table", partition_by=["name"]).open(SinkContext("job", "sink", schema, 1))
     transaction = TransactionId("job", "0f0e0d0c-0b0a-4908-8706-050403020100", 0, Attempt(1, 1), "sink", "0" * 64)
     sink.fence(Attempt(1, 1))
-    [result] = WriterTask(sink, transaction)(iter([batch]))
+    [result] = WriterTask(sink.writers(), transaction)(iter([batch]))
     assert result.num_rows == 1 and result.column(1)[0].is_valid
 print("pandas" in sys.modules)
 """  # noqa: E501

@@ -126,10 +126,10 @@ def test_checkpoints_may_be_under_way_at_once_unless_each_is_to_be_followed_by_a
     assert parse().max_concurrent == 1
     assert parse(**{"checkpoint.max_concurrent": "3"}).max_concurrent == 3
     said = refuses(**{"checkpoint.max_concurrent": 2, "checkpoint.mode": "at_least_once"})
-    assert "checkpoint.mode at_least_once needs checkpoint.max_concurrent = 1" in said
+    assert "checkpoint.mode at_least_once requires checkpoint.max_concurrent = 1" in said
     said = refuses(**{"checkpoint.max_concurrent": 2, "checkpoint.min_pause": "1 s"})
     assert (
-        "option 'checkpoint.min_pause' is '1 s': a pause after each commit needs "
+        "option 'checkpoint.min_pause' is '1 s': checkpoint.min_pause requires "
         "checkpoint.max_concurrent = 1"
     ) in said
     assert "option 'checkpoint.max_concurrent'" in refuses(**{"checkpoint.max_concurrent": 0})
@@ -240,4 +240,4 @@ def test_only_rocksdb_is_incremental_or_not(incremental: str) -> None:
     given = {"state.backend.incremental": incremental}
     parsed = parse(**given, **{"state.backend": "rocksdb"})
     assert parsed.state_backend_incremental is (incremental == "true")
-    assert "an option of RocksDB" in refuses(**given, **{"state.backend": "hashmap"})
+    assert "it applies to RocksDB only" in refuses(**given, **{"state.backend": "hashmap"})

@@ -80,7 +80,7 @@ def test_an_error_is_the_same_after_pickling_and_copying(kind: type[TwoPhaseErro
 
 def test_a_message_says_what_happened_whether_data_is_lost_and_what_to_do_next() -> None:
     assert str(FencedError("Job 'orders': out.", remedy="leave it stopped.")) == (
-        "Job 'orders': out. No data is lost: the newer driver goes on with the job. "
+        "Job 'orders': out. No data is lost: the newer driver continues the job. "
         "Next: leave it stopped."
     )
     assert str(DeclinedError("No.")) == "No. No data is lost: nothing of this attempt is visible."

@@ -89,7 +89,7 @@ def test_an_option_that_is_given_by_both_names_is_refused_with_both(
     name: str, key: FlinkKey
 ) -> None:
     message = refuses(**{key.ours: VALUES[key.ours][1], name: VALUES[key.ours][0]})
-    assert f"{key.ours!r} and {name!r} are the same option" in message
+    assert f"{key.ours!r} and {name!r} set the same option" in message
 
 
 def test_an_older_and_a_current_name_together_are_refused_with_both() -> None:
@@ -102,7 +102,7 @@ def test_an_older_and_a_current_name_together_are_refused_with_both() -> None:
 @pytest.mark.parametrize("name", INSTEAD)
 def test_a_key_that_means_nothing_here_is_refused_with_what_to_do(name: str) -> None:
     message = refuses(**{name: "true"})
-    assert f"Flink's key {name!r} has no option here" in message
+    assert f"Flink's key {name!r} has no counterpart here" in message
     assert INSTEAD[name] in message
 
 
@@ -139,8 +139,8 @@ def test_an_empty_strategy_is_refused_and_switches_nothing_off() -> None:
 def test_a_key_of_another_restart_strategy_is_refused() -> None:
     message = refuses(**{"restart-strategy.fixed-delay.delay": "1 s"})
     assert (
-        "'restart-strategy.fixed-delay.delay' belongs to another restart "
-        "strategy than 'exponential'"
+        "'restart-strategy.fixed-delay.delay' does not apply to the job's restart "
+        "strategy 'exponential'"
     ) in message
     assert "set restart.strategy to 'fixed'" in message
 
@@ -175,6 +175,6 @@ def test_the_command_line_wins_over_flinks_key_in_the_job_file(tmp_path: Path) -
 def test_a_key_that_means_nothing_here_is_refused_in_a_job_file_too(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError,
-        match=r"job.yaml: options: Flink's key 'state.checkpoint-storage' has no option here",
+        match=r"job.yaml: options: Flink's key 'state.checkpoint-storage' has no counterpart here",
     ):
         load_job_file(job_file(tmp_path, "state.checkpoint-storage: jobmanager"), {})

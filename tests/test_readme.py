@@ -162,12 +162,60 @@ def test_every_hazard_and_every_condition_of_loss_names_its_test() -> None:
     assert not [row for row in found.values() if "::test_" not in row]
 
 
+def section(page: str, head: str) -> str:
+    return page.partition(f"\n## {head}\n")[2].partition("\n## ")[0]
+
+
 def test_the_conditions_of_loss_in_the_readme_are_those_of_the_whole_list() -> None:
-    short = conditions(README[README.index("## Loss is never silent") :].partition("\n## ")[0])
-    whole = conditions((ROOT / "docs" / "loss.md").read_text())
-    assert len(short) > 8  # those that are detected, and those that cannot be
-    assert len(whole) > 45
-    assert not {*short.values()} - {*whole.values()}
+    """Each is a row of docs/loss.md, with the same error and with a test."""
+    short = section(README, "Loss is never silent")
+    loss = (ROOT / "docs" / "loss.md").read_text()
+    detected, undetected = (
+        conditions(section(loss, head)) for head in ("Detected", "Not detected")
+    )
+    errors_of = {
+        condition: row.split(" | ")[1].removesuffix(" |")
+        for condition, row in conditions(short).items()
+    }
+    listed = [f"| {one}" for one in re.findall(r"^- (.+)$", short, flags=re.MULTILINE)]
+    assert len(errors_of) > 5
+    assert len(listed) > 2
+    assert len(detected) + len(undetected) > 45
+    assert not {*listed} - {*undetected}
+    assert (
+        errors_of.items()
+        <= {condition: row.split(" | ")[1] for condition, row in detected.items()}.items()
+    )
+
+
+def test_each_guarantee_of_the_readme_names_the_promises_that_prove_it() -> None:
+    """By their names on the page that has their tests, or the page of losses."""
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in section(README, "Guarantees").splitlines()
+        if line.startswith("|")
+    ][2:]
+    page = (ROOT / "docs" / "reliability.md").read_text()
+    promises = {row.removeprefix("| ") for row in conditions(section(page, "Promises"))}
+    assert len(rows) > 6
+    for guarantee, _, proven in rows:
+        links = re.findall(r"\[([^]]+)\]\(([^)]+)\)", proven)
+        assert links, guarantee
+        for name, target in links:
+            assert target == "docs/loss.md" or (
+                target == "docs/reliability.md#promises" and name in promises
+            ), f"{guarantee}: {name}"
+
+
+def test_the_readme_names_no_test() -> None:
+    assert not re.findall(r"\btest_\w+", README)
+
+
+def test_the_last_screen_of_the_demo_in_the_readme_is_that_of_its_page() -> None:
+    blocks = re.findall(r"```\n(.*?)```", section(README, "See it work"), flags=re.DOTALL)
+    assert len(blocks) == 1
+    assert "lost                0          0          0" in blocks[0]
+    assert blocks[0] in (ROOT / "docs" / "demo.md").read_text()
 
 
 def test_every_make_target_that_is_named_exists() -> None:
@@ -205,7 +253,15 @@ def test_operations_knows_every_error_with_its_exit_code(kind: type[TwoPhaseErro
     assert f"| `{kind.__name__}` ({restarts}{kind.exit_code}) |" in page
 
 
-def test_every_decision_is_in_the_list() -> None:
+def test_every_decision_is_in_the_list_once_under_its_title() -> None:
     folder = ROOT / "docs" / "decisions"
-    listed = re.findall(r"\]\((\d{4}-[\w.-]+\.md)\)", (folder / "README.md").read_text())
-    assert listed == sorted(path.name for path in folder.glob("0*.md"))
+    listed = re.findall(
+        r"^\| \[(\d{4})\]\((\1-[\w.-]+\.md)\) \| (.+) \|$",
+        (folder / "README.md").read_text(),
+        flags=re.MULTILINE,
+    )
+    titles = [
+        (path.name[:4], path.name, path.read_text().partition("\n")[0].removeprefix("# ")[6:])
+        for path in sorted(folder.glob("0*.md"))
+    ]
+    assert sorted(listed) == titles

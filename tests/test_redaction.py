@@ -20,7 +20,7 @@ from py4j.protocol import Py4JError
 from rich.console import Console
 
 from twophase import errors, redaction
-from twophase.cli.display.failures import show_error
+from twophase.cli.display.console import show_error
 from twophase.errors import ConfigError, RejectedRowsError, TargetUnreachableError, TwoPhaseError
 from twophase.events import CommitRetried
 from twophase.redaction import LIMIT, REDACTED, SETTING, VARIABLE, printable, share_redaction, shown

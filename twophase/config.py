@@ -144,7 +144,7 @@ class CheckpointMode(StrEnum):
 
 
 class ExternalizedRetention(StrEnum):
-    """What becomes of the checkpoints of a job that has ended before its input did."""
+    """Retention of the checkpoints of a job that ended before its input did."""
 
     RETAIN_ON_CANCELLATION = "retain_on_cancellation"
     DELETE_ON_CANCELLATION = "delete_on_cancellation"
@@ -218,7 +218,7 @@ class JobOptions(Options):
         alias="checkpoint.max_concurrent",
         ge=1,
         le=100,
-        description="how many checkpoints may be under way: above 1, a checkpoint is committed "
+        description="how many checkpoints may be in progress: above 1, a checkpoint is committed "
         "behind the next micro-batches "
         "([architecture](architecture.md#commits-behind-the-next-micro-batch)); "
         "not with `checkpoint.min_pause`",
@@ -248,8 +248,8 @@ class JobOptions(Options):
         default=(),
         alias="checkpoint.copies",
         description="more folders for the bodies and state files of checkpoints, best on other "
-        "disks, each for this job only; a file that is damaged or gone in the job's folder is read "
-        "from the first of them that has it intact ([operations](operations.md#copies))",
+        "disks, each for this job only; a file that is damaged or missing in the job's folder is "
+        "read from the first copy that is intact ([operations](operations.md#copies))",
     )
     savepoint_dir: str | None = Field(
         default=None,
@@ -268,7 +268,7 @@ class JobOptions(Options):
     externalized_retention: ExternalizedRetention = Field(
         default=ExternalizedRetention.RETAIN_ON_CANCELLATION,
         alias="checkpoint.externalized_retention",
-        description="what becomes of the checkpoints of a job that is stopped: kept, or deleted "
+        description="retention of the checkpoints of a stopped job: kept, or deleted "
         "with Spark's folder, and the job does not start again from here; "
         "`no_externalized_checkpoints` deletes them after a failure too that no restart follows",
     )
@@ -287,7 +287,7 @@ class JobOptions(Options):
     restart_strategy: RestartStrategy = Field(
         default=RestartStrategy.EXPONENTIAL,
         alias="restart.strategy",
-        description="how a failed query is started again",
+        description="how a failed query is restarted",
     )
     restart_attempts: int = Field(
         default=10,
@@ -330,8 +330,9 @@ class JobOptions(Options):
     allow_changed_plan: bool = Field(
         default=False,
         alias="state.allow_changed_plan",
-        description="go on, with a warning, although the plan keeps state of other expressions "
-        "than it did: they mean the same, or the state fits them; otherwise such a plan is refused",
+        description="continue, with a warning, although the plan now keeps state of other "
+        "expressions: set it if they mean the same or the state fits them; otherwise such a plan "
+        "is refused",
     )
     restore_path: str | None = Field(
         default=None,
@@ -357,8 +358,8 @@ class JobOptions(Options):
     allow_non_restored_state: bool = Field(
         default=False,
         alias="restore.allow_non_restored_state",
-        description="drop state that the job has no place for, or whose file is gone or damaged; "
-        "let a sink have another name; "
+        description="drop state that the job has no operator for, or whose file is missing or "
+        "damaged; let a sink have another name; "
         "restore a plan that looks stateful to twophase and is not",
     )
     error_if_no_checkpoint: bool = Field(
@@ -382,7 +383,7 @@ class JobOptions(Options):
     def _ahead_alone(cls, max_concurrent: int, info: ValidationInfo) -> int:
         """A sink is ahead in the one checkpoint that follows the newest decided one."""
         if max_concurrent > 1 and info.data.get("mode") is CheckpointMode.AT_LEAST_ONCE:
-            raise ValueError("checkpoint.mode at_least_once needs checkpoint.max_concurrent = 1")
+            raise ValueError("checkpoint.mode at_least_once requires checkpoint.max_concurrent = 1")
         return max_concurrent
 
     @field_validator("min_pause_s")
@@ -390,7 +391,7 @@ class JobOptions(Options):
     def _pause_alone(cls, pause_s: float, info: ValidationInfo) -> float:
         """Flink's rule: with a pause after each commit, no commit can overlap a checkpoint."""
         if pause_s and info.data.get("max_concurrent", 1) > 1:
-            raise ValueError("a pause after each commit needs checkpoint.max_concurrent = 1")
+            raise ValueError("checkpoint.min_pause requires checkpoint.max_concurrent = 1")
         return pause_s
 
     @field_validator("state_backend_incremental")
@@ -398,5 +399,5 @@ class JobOptions(Options):
     def _incremental_rocksdb(cls, incremental: bool | None, info: ValidationInfo) -> bool | None:
         """The other backend has one way to write its files, which has no name."""
         if incremental is not None and info.data.get("state_backend") == StateBackend.HASHMAP:
-            raise ValueError("it is an option of RocksDB: leave it out with state.backend hashmap")
+            raise ValueError("it applies to RocksDB only: leave it out with state.backend hashmap")
         return incremental

@@ -3,41 +3,41 @@
     TwoPhaseError
     |-- ConfigError                an option is unknown, of the wrong type or out of range
     |-- TargetUnreachableError     a target does not answer
-    |-- PreflightError             the environment or a target cannot give what the protocol needs
+    |-- PreflightError             the environment or a target does not meet a requirement of the
+    |                              protocol
     |-- ServiceError               a local test service could not be fetched or started
-    |-- SparkLostError             the Spark application under the job is gone
-    |-- ReplayLostError            a committed micro-batch has lost or changed records; the next
-    |                              start continues without them
-    |-- SavepointError             a savepoint cannot be made, or is not whole; nothing was started
-    |   `-- SavepointUnfinishedError  it is saved, and its last checkpoint is not committed yet
+    |-- SparkLostError             the job's Spark application has ended
+    |-- ReplayLostError            records of a committed micro-batch are gone or have changed; the
+    |                              next start continues without them
+    |-- SavepointError             a savepoint cannot be made, or is incomplete; nothing was started
+    |   `-- SavepointUnfinishedError  it is complete, but its last checkpoint is not committed yet
     |-- DeclinedError              an attempt at a checkpoint failed before its decision;
     |                              nothing is visible
-    |   |-- RejectedRowsError      the target rejected rows: the data is at fault, a retry
-    |   |                          would fail the same way
-    |   |-- BadRecordError         a source record does not fit the schema; a retry
-    |   |                          would fail the same way
-    |   |-- SourceUnavailableError the source did not answer, or a read of it stalled
+    |   |-- RejectedRowsError      the target rejected rows: a retry would fail the same way
+    |   |-- BadRecordError         a source record does not match the schema: a retry would fail
+    |   |                          the same way
+    |   |-- SourceUnavailableError the source did not answer, or a read from it stalled
     |   `-- CheckpointExpiredError the attempt took longer than checkpoint.timeout
     `-- StopJobError               the job stops and does not restart by itself, except
                                    after InDoubtError
         |-- FencedError            another driver has taken over the job
-        |-- InDoubtError           the outcome of writing the decision is unknown;
-        |                          recovery finds out
-        |-- LostCommittableError   a decided piece is proven absent from its target
+        |-- InDoubtError           whether the decision was written is unknown; recovery finds
+        |                          out
+        |-- LostCommittableError   a decided piece is proven to be missing from its target
         |-- CheckpointMissingError the store has no history, but a sink or Spark's folder has
-        |-- RestoreRefusedError    the restored checkpoint is older than what the sinks have,
-        |                          or are bound to get
+        |-- RestoreRefusedError    the restored checkpoint is older than what the sinks have or
+        |                          will get
         |-- CorruptRecordError     a durable file is damaged
-        |-- NewerFormatError       a newer twophase has written a durable file; this one
-        |                          leaves it as it is
+        |-- NewerFormatError       a newer version of twophase wrote a durable file; this version
+        |                          leaves it unchanged
         |-- OffsetMismatchError    Spark's offset log and the checkpoint store disagree
-        |-- TargetChangedError     a committable names another target than the one connected
-        `-- SourceLossError        records that the job has not read are gone from the source
+        |-- TargetChangedError     a committable belongs to another target than the connected one
+        `-- SourceLossError        the source has lost records that the job has not read
             |-- OffsetOutOfRangeError
             |-- TopicRecreatedError
             |-- PartitionVanishedError
-            `-- RangeChangedError    a decided micro-batch that Spark reruns for its state
-                                     has different records
+            `-- RangeChangedError    Spark reruns a decided micro-batch for its state, and the
+                                     records have changed
 
 Every message says what happened, whether data is lost, and what to do next.
 """
@@ -108,7 +108,7 @@ class ConfigError(TwoPhaseError):
 
 
 class PreflightError(TwoPhaseError):
-    """The environment or a target cannot give what the protocol needs. Raised before a sink
+    """The environment or a target does not meet a requirement of the protocol. Raised before a sink
     has undecided rows.
     """
 
@@ -116,8 +116,8 @@ class PreflightError(TwoPhaseError):
 
 
 class TargetUnreachableError(TwoPhaseError):
-    """A target does not answer. Decided checkpoints stay decided and are committed
-    once it answers again.
+    """A target does not answer. Decided checkpoints stay decided, and are committed once it answers
+    again.
     """
 
     restartable = True
@@ -128,30 +128,30 @@ class ServiceError(TwoPhaseError):
 
 
 class SparkLostError(TwoPhaseError):
-    """The job's Spark application has stopped, or its JVM is gone: restarting the
-    query cannot help.
+    """The job's Spark application has ended, or its JVM has died: restarting the query cannot
+    help.
     """
 
     data_lost = "No data is lost: the next start of the job recovers."
 
 
 class ReplayLostError(TwoPhaseError):
-    """A committed micro-batch, rerun for Spark's watermark, has lost its records. It
-    will not run again.
+    """Spark reran a committed micro-batch for its watermark, and the records were gone or had
+    changed. It will not run again.
     """
 
     restartable = True
-    data_lost = "No data is lost: every sink has its rows, and Spark their state."
+    data_lost = "No data is lost: every sink has its rows, and Spark has their state."
 
 
 class SavepointError(TwoPhaseError):
-    """A savepoint cannot be made, or is not whole. Nothing was started, and no savepoint is left
-    half made.
+    """A savepoint cannot be made, or is incomplete. Nothing was started, and no partial savepoint
+    is left.
     """
 
 
 class SavepointUnfinishedError(SavepointError):
-    """The savepoint is saved, but a sink has not committed its last checkpoint yet. `twophase
+    """The savepoint is complete, but a sink has not committed its last checkpoint yet. `twophase
     savepoint finish` commits it, and so does a restore.
     """
 
@@ -194,16 +194,14 @@ class RejectedRowsError(DeclinedError):
 
 
 class BadRecordError(DeclinedError):
-    """A source record cannot be read with the schema. A retry would read it
-    again, so the job stops.
-    """
+    """A source record does not match the schema. A retry would read it again, so the job stops."""
 
     restartable = False
     exit_code = 3
 
 
 class SourceUnavailableError(DeclinedError):
-    """The source did not answer in time, or a read of it stalled."""
+    """The source did not answer in time, or a read from it stalled."""
 
 
 class CheckpointExpiredError(DeclinedError):
@@ -213,23 +211,23 @@ class CheckpointExpiredError(DeclinedError):
 
 
 class StopJobError(TwoPhaseError):
-    """A condition that no restart resolves, except for `InDoubtError`: an operator has to look."""
+    """A condition that no restart resolves, except for `InDoubtError`: it needs an operator."""
 
     exit_code = 3
 
 
 class FencedError(StopJobError):
-    """Another driver has taken over the job; this one no longer decides, commits
-    or aborts anything.
+    """Another driver has taken over the job; this one no longer decides, commits or aborts
+    anything.
     """
 
     exit_code = 4
-    data_lost = "No data is lost: the newer driver goes on with the job."
+    data_lost = "No data is lost: the newer driver continues the job."
 
 
 class InDoubtError(StopJobError):
-    """Writing the decision had an unclear outcome. Neither commit nor abort is right before
-    recovery has looked.
+    """Whether the decision was written is unknown. Until recovery has found out, neither a commit
+    nor an abort is right.
     """
 
     restartable = True
@@ -239,7 +237,7 @@ class InDoubtError(StopJobError):
 
 
 class LostCommittableError(StopJobError):
-    """A decided piece is neither prepared nor committed in its target."""
+    """A decided piece is neither pre-committed nor committed in its target."""
 
 
 class CheckpointMissingError(StopJobError):
@@ -247,21 +245,21 @@ class CheckpointMissingError(StopJobError):
 
 
 class RestoreRefusedError(StopJobError):
-    """A restore would rewrite rows that a sink has or is bound to get. No data is missing: start
-    without it to continue.
+    """A restore would write rows a second time that a sink has or will get. No data is missing:
+    start the job without the restore to continue.
     """
 
 
 class CorruptRecordError(StopJobError):
-    """A durable file under a final name is damaged, or is not the one that belongs there."""
+    """A durable file is damaged, or is not the file that belongs under its name."""
 
 
 class NewerFormatError(StopJobError):
-    """A durable file is in a format that only a newer version of twophase reads. It is
-    never taken for damage.
+    """A durable file has a format that only a newer version of twophase reads. It is never mistaken
+    for damage.
     """
 
-    data_lost = "No data is lost: it was left as it is."
+    data_lost = "No data is lost: the file was left unchanged."
 
 
 class OffsetMismatchError(StopJobError):
@@ -269,20 +267,20 @@ class OffsetMismatchError(StopJobError):
 
 
 class TargetChangedError(StopJobError):
-    """A committable names another target than the one the sink is connected to."""
+    """A committable belongs to another target than the one the sink is connected to."""
 
 
 class SourceLossError(StopJobError):
-    """Records that the job has not read are gone from the source."""
+    """The source has lost records that the job has not read."""
 
 
 class OffsetOutOfRangeError(SourceLossError):
-    """The next offset of a partition is no longer, or not yet, in the log of the broker."""
+    """The next offset of a partition is no longer, or not yet, in the broker's log."""
 
 
 class TopicRecreatedError(SourceLossError):
-    """A topic was deleted and created again under the same name: its offsets mean
-    other records now.
+    """A topic was deleted and created again under the same name: its offsets now mean other
+    records.
     """
 
 
@@ -291,25 +289,46 @@ class PartitionVanishedError(SourceLossError):
 
 
 class RangeChangedError(SourceLossError):
-    """An offset range of a decided checkpoint has different records when Spark reads it
-    again for its state.
+    """Spark read an offset range of a decided checkpoint again for its state, and the records have
+    changed.
     """
 
 
-def from_text(text: str) -> TwoPhaseError | None:
-    """Rebuild the error whose text Spark carried out of a worker.
+def carried(error: BaseException, tag: str | None = None) -> TwoPhaseError | None:
+    """Return our error that an exception is, or that Spark carries in it; None if neither.
 
-    Spark keeps only the traceback of an exception raised in a Python worker or in a Python data
-    source. The traceback of a `TwoPhaseError` holds a sealed line (`twophase.seal`). Nothing else
-    is trusted: a row value can name any error.
+    Whatever calls Spark finds our errors with this function, and passes on what it returns.
+
+    Args:
+        error: as Spark raised it: for a failed task, a failed query, or a source that it planned.
+        tag: of the Spark job that failed, if it is known (`twophase.seal`).
+
+    Returns:
+        The error; if Spark carried it, Spark's exception is its cause.
+    """
+    if isinstance(error, TwoPhaseError):
+        return error
+    found = from_text(str(error), tag)
+    if found is not None:
+        found.__cause__ = error
+    return found
+
+
+def from_text(text: str, tag: str | None = None) -> TwoPhaseError | None:
+    """Rebuild the error whose text Spark carried out of a Python process.
+
+    Of an exception raised in a Python worker or in a Python data source, Spark keeps only the
+    traceback, and quotes it in exceptions of its own. The traceback of a `TwoPhaseError` holds a
+    sealed line (`twophase.seal`). Nothing else is trusted: a row value can name any error.
 
     Args:
         text: any text with a Python traceback in it.
+        tag: as for `carried`.
 
     Returns:
         The last sealed error in it, or None.
     """
-    found = last_sealed(text)
+    found = last_sealed(text, tag)
     if found is None:
         return None
     known = {_name(kind): kind for kind in _tree(TwoPhaseError)}

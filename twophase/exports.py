@@ -1,28 +1,33 @@
 """Exports that a package imports when they are first used (PEP 562).
 
 Spark's Python workers import submodules, and with each of them its package: the package must not
-import the rest of itself.
+import the rest of itself. A package states its names in one table, and once more as imports that
+only a type checker reads: `from module import Name as Name`.
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
 
-def lazy_exports(
-    package: str, modules: Mapping[str, str]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` for a package; `modules` has each name's module."""
+def export(package: str, names: Mapping[str, Sequence[str]]) -> None:
+    """Give a package its `__all__`, and the functions that import a name of it on first use.
+
+    Args:
+        package: its `__name__`.
+        names: by the module that has them.
+    """
+    namespace = vars(sys.modules[package])
+    homes = {name: module for module, own in names.items() for name in own}
 
     def get(name: str) -> Any:
-        if name not in modules:
+        if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        found = getattr(import_module(modules[name]), name)
-        setattr(sys.modules[package], name, found)
+        namespace[name] = found = getattr(import_module(homes[name]), name)
         return found
 
-    def names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *modules})
+    def listed() -> list[str]:
+        return sorted({*namespace, *homes})
 
-    return get, names
+    namespace.update(__all__=sorted(homes), __getattr__=get, __dir__=listed)

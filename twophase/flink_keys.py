@@ -166,12 +166,12 @@ INSTEAD = {
     f"{_CHECKPOINTING}checkpoints-after-tasks-finish.enabled": _LAST_ROWS,
     f"{_CHECKPOINTING}storage": _STORAGE,
     "state.checkpoint-storage": _STORAGE,
-    f"{_RECOVERY}from-local": "Spark's executors keep their part of the state by themselves",
+    f"{_RECOVERY}from-local": "Spark's executors keep their part of the state on their own",
     f"{_RESTART}exponential-delay.backoff-multiplier": _DOUBLES,
     f"{_RESTART}exponential-delay.jitter-factor": _DOUBLES,
     f"{_RESTART}exponential-delay.attempts-before-reset-backoff": _DOUBLES,
 }
-"""What to do instead of each key of Flink's that has no option here."""
+"""What to do instead of each of Flink's keys that has no counterpart here."""
 
 _BY_NAME = {name: key for key in KEYS for name in (key.name, *key.deprecated)}
 
@@ -189,22 +189,22 @@ def with_our_keys(options: Mapping[str, Any], where: str) -> dict[str, Any]:
         where: what the options belong to, for errors and warnings.
 
     Raises:
-        ConfigError: an option is given twice, by two names; a key of Flink's has no option here, or
-            belongs to another restart strategy than the job's.
+        ConfigError: two keys set the same option; or one of Flink's has no counterpart here, or
+            does not apply to the job's restart strategy.
     """
     found: dict[str, Any] = {}
     names: dict[str, str] = {}
     for name, given in options.items():
         if name in INSTEAD:
             raise ConfigError(
-                f"{where}: Flink's key {name!r} has no option here.",
+                f"{where}: Flink's key {name!r} has no counterpart here.",
                 remedy=f"leave it out: {INSTEAD[name]}.",
             )
         key = _BY_NAME.get(name)
         ours = key.ours if key else name
         if ours in found:
             raise ConfigError(
-                f"{where}: {names[ours]!r} and {name!r} are the same option.",
+                f"{where}: {names[ours]!r} and {name!r} set the same option.",
                 remedy="keep one of the two.",
             )
         names[ours] = name
@@ -219,8 +219,8 @@ def _check_strategies(names: Any, strategy: Any, where: str) -> None:
         key = _BY_NAME.get(name)
         if key and key.strategy and key.strategy != str(strategy):
             raise ConfigError(
-                f"{where}: {name!r} belongs to another restart strategy than {str(strategy)!r}, "
-                "the job's.",
+                f"{where}: {name!r} does not apply to the job's restart strategy "
+                f"{str(strategy)!r}.",
                 remedy=f"set {_STRATEGY} to {key.strategy!r}, or leave it out.",
             )
 

@@ -65,6 +65,24 @@ class Attempt:
         return fence is None or fence.generation != self.generation or fence > self
 
 
+class AttemptSequence:
+    """Numbers the attempts of a driver; no number is used twice (I5).
+
+    Attributes:
+        generation: the generation with which this driver took the job over; 0 before.
+        counter: the counter of its last attempt.
+    """
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self.counter = 0
+
+    def next(self) -> Attempt:
+        """Return a new attempt."""
+        self.counter += 1
+        return Attempt(self.generation, self.counter)
+
+
 @dataclass(frozen=True)
 class TransactionId:
     """Identifier of what one sink pre-commits in one attempt at one checkpoint.

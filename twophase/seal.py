@@ -6,6 +6,10 @@ errors with a key that the driver sets in the worker's environment, and the driv
 trusts only the seal.
 
     twophase-error/1 <HMAC-SHA256 of the payload, hex> <payload: JSON in base64>
+
+Spark logs what it carries, and a job may read that log. The payload therefore has the tags of the
+Spark job that the task belongs to, and of its own jobs the driver takes only what has their tag: a
+line from an earlier one is a value.
 """
 
 from __future__ import annotations
@@ -17,11 +21,13 @@ import json
 import os
 import re
 import secrets
+import sys
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 VARIABLE = "TWOPHASE_SEAL_KEY"
 _MARK = "twophase-error/1"
+_TAGS = "spark.job.tags"
 _SEALED = re.compile(rf"{_MARK} ([0-9a-f]{{64}}) ([A-Za-z0-9_=-]+)")
 
 _keys: set[str] = set()
@@ -41,17 +47,32 @@ def seal(value: Mapping[str, Any]) -> str | None:
     key = os.environ.get(VARIABLE)
     if not key:
         return None
-    payload = base64.urlsafe_b64encode(json.dumps(value).encode()).decode()
+    text = json.dumps({**value, "tags": _job_tags()})
+    payload = base64.urlsafe_b64encode(text.encode()).decode()
     return f"{_MARK} {_sign(key, payload)} {payload}"
 
 
-def last_sealed(text: str) -> dict[str, Any] | None:
-    """Return the value of the last sealed line in `text`; None if no seal is valid."""
+def last_sealed(text: str, tag: str | None = None) -> dict[str, Any] | None:
+    """Return the value of the last sealed line in `text`; None if there is none to trust.
+
+    Args:
+        text: any text.
+        tag: of the Spark job whose task has sealed it; None takes that of any process.
+    """
     keys = _keys | {os.environ.get(VARIABLE, "")} - {""}
     for signature, payload in reversed(_SEALED.findall(text)):
         if any(hmac.compare_digest(signature, _sign(key, payload)) for key in keys):
-            return dict(json.loads(base64.urlsafe_b64decode(payload)))
+            value = dict(json.loads(base64.urlsafe_b64decode(payload)))
+            if tag is None or tag in value["tags"]:
+                return value
     return None
+
+
+def _job_tags() -> list[str]:
+    """Return the tags of the Spark job whose task this process runs; none outside a task."""
+    module = sys.modules.get("pyspark.taskcontext")  # imported by every worker, before its task
+    context = module.TaskContext.get() if module is not None else None
+    return (context.getLocalProperty(_TAGS) or "").split(",") if context is not None else []
 
 
 def _sign(key: str, payload: str) -> str:

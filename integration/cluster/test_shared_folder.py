@@ -99,7 +99,7 @@ def job(tmp_path: Path, cluster: Cluster) -> Job:
 
 def check_refusal(job: Job, output: str) -> None:
     assert f"{PreflightError.__name__}: Job 'orders': its plan keeps state" in output
-    assert f"below {job.location}/spark itself" in output
+    assert f"below {job.location}/spark, but not every executor" in output
     assert "(127.0.0.3: FileNotFoundError: No such file or directory)" in output
 
 

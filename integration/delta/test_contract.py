@@ -8,8 +8,21 @@ import pytest
 from pyspark.sql import SparkSession
 
 from integration.delta.sink_harness import DeltaHarness
-from twophase.testing.contract import PhasesContract, RewindContract, SinkContract
-from twophase.testing.harness import Row
+from twophase import failpoints
+from twophase.failpoints import FailpointError
+from twophase.protocol.outcome import Committed
+from twophase.protocol.sink import OpenSink, TellsUnfinished
+from twophase.testing.contract import (
+    PhasesContract,
+    RewindContract,
+    SinkContract,
+    TellsUnfinishedContract,
+)
+from twophase.testing.contract.sink import DeclaredContract
+from twophase.testing.harness import Row, SinkHarness, transaction_id
+
+IN_PHASE_1 = {"C04": False, "C05": False, "F01": False, "F02": True}
+"""Crash points, and whether a piece can be committed from there on."""
 
 pytestmark = pytest.mark.part("delta")
 
@@ -27,10 +40,31 @@ class OnDelta:
         return PlainlyRead(delta_spark, tmp_path / "orders")
 
 
-class TestDeltaSinkInShort(OnDelta, PhasesContract):
+class Unfinished(TellsUnfinishedContract):
+    """Phase 1 runs on the driver, so that dies instead of a writer."""
+
+    def test_a_piece_of_a_killed_writer_has_a_handle_or_is_unfinished(
+        self, harness: SinkHarness, sink: OpenSink
+    ) -> None:
+        assert isinstance(sink, TellsUnfinished)
+        for number, point in enumerate(IN_PHASE_1):
+            failpoints.arm(f"{point}=raise")
+            try:
+                with pytest.raises(FailpointError):
+                    self.prepare(harness, sink, [number], transaction_id(number))
+            finally:
+                failpoints.arm("")
+        found = sorted(sink.in_doubt(), key=lambda piece: piece.transaction.checkpoint)
+        assert [bool(piece.handle) for piece in found] == [*IN_PHASE_1.values()]
+        assert list(sink.unfinished(found)) == [piece for piece in found if not piece.handle]
+        finished = [piece for piece in found if piece.handle]
+        assert self.commit(sink, finished) == [Committed()] * len(finished)
+
+
+class TestDeltaSinkInShort(OnDelta, PhasesContract, DeclaredContract):
     """What stands for the contract in `make test`."""
 
 
 @pytest.mark.proof
-class TestDeltaSink(OnDelta, SinkContract, RewindContract):
+class TestDeltaSink(OnDelta, SinkContract, RewindContract, Unfinished):
     """All of it."""

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from harness.spark_settings import changed
 from integration.delta.sink_harness import DeltaHarness, commit
 from twophase.protocol.outcome import Committed
-from twophase.sinks.delta import log as log_module
+from twophase.sinks.delta import transaction as transaction_module
 from twophase.sinks.delta.jvm import Jvm, items
 from twophase.sinks.delta.log import Log, Snapshot
 from twophase.sinks.delta.log_segment import UnreadableLogError
@@ -282,7 +282,7 @@ def test_of_a_table_that_forgets(
 ) -> None:
     table = make()
     monkeypatch.setattr(
-        log_module, "time", SimpleNamespace(time=lambda: time.time() - 31 * 24 * 3600)
+        transaction_module, "time", SimpleNamespace(time=lambda: time.time() - 31 * 24 * 3600)
     )
     table.fill(3)
     monkeypatch.undo()

@@ -176,7 +176,7 @@ def test_two_drivers_do_not_replace_each_other_s_commits(
     )
     assert ended.code == 0, ended.output
     assert isinstance(outcome, RetryLater)
-    assert f"{table.folder / table_lock.NAME} could not be had within" in outcome.reason
+    assert f"{table.folder / table_lock.NAME} could not be locked within" in outcome.reason
 
 
 @LINUX_ONLY
@@ -200,7 +200,7 @@ def test_the_lock_is_held_as_long_as_the_jvm_that_writes(
         [outcome] = commit(ours, piece)
         holders = pids_with_a_lock(table.folder / table_lock.JVM_NAME)
         with (
-            pytest.raises(TargetUnreachableError, match="could not be had within")
+            pytest.raises(TargetUnreachableError, match="could not be locked within")
             if holders
             else nullcontext()
         ):
@@ -224,7 +224,7 @@ def test_the_lock_is_held_as_long_as_the_jvm_that_writes(
     commit(again, *again.in_doubt())
     assert table.ids() == [*range(3), *IDS]
     assert isinstance(outcome, RetryLater)
-    assert f"{table.folder / table_lock.JVM_NAME} could not be had within" in outcome.reason
+    assert f"{table.folder / table_lock.JVM_NAME} could not be locked within" in outcome.reason
     assert holders == {java.pid}
 
 
@@ -273,12 +273,12 @@ def test_every_commit_waits_for_the_one_of_another_job(
     before = table.commits()
     with table_lock.python_lock(table.folder, time.monotonic()):
         assert isinstance(commit(sink, piece)[0], RetryLater)
-        with pytest.raises(TargetUnreachableError, match="could not be had within"):
+        with pytest.raises(TargetUnreachableError, match="could not be locked within"):
             sink.fence(NEXT)
         with pytest.raises(TimeoutError):
             add_columns(sink.table.log, [StructField("note", StringType())])
         other = table.new_sink().open(table.context(job="other"))
-        with pytest.raises(TargetUnreachableError, match="could not be had within"):
+        with pytest.raises(TargetUnreachableError, match="could not be locked within"):
             other.fence(FIRST)
         assert table.commits() == before
     assert commit(sink, piece) == [Committed()]

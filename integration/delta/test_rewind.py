@@ -21,7 +21,7 @@ from twophase.errors import FencedError, RestoreRefusedError
 from twophase.failpoints import FailpointError
 from twophase.ids import Attempt
 from twophase.protocol.outcome import Committed
-from twophase.sinks.delta import log_search, rewind
+from twophase.sinks.delta import rewind
 from twophase.sinks.delta.sink import OpenDeltaSink
 from twophase.testing.harness import LINEAGE, OTHER_LINEAGE, transaction_id
 
@@ -229,7 +229,7 @@ def test_a_log_that_was_cleaned_before_the_checkpoints_is_enough(table: DeltaHar
 def test_the_search_ends_at_a_version_from_before_the_checkpoints(
     table: DeltaHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_search, "_FIRST_LOOK", 1)
+    monkeypatch.setattr(rewind, "_FIRST_LOOK", 1)
     rewound(table)
     sink = table.opened(Attempt(2, 1))
     [piece] = sink.pre_commit(

@@ -179,7 +179,7 @@ def test_a_table_of_the_catalog_in_another_format_is_refused(
     )
     try:
         for create in (False, True):
-            with pytest.raises(ConfigError, match="no Delta table but 'parquet'"):
+            with pytest.raises(ConfigError, match="not a Delta table but 'parquet'"):
                 sink_for(delta_spark, table=name, create=create)
     finally:
         delta_spark.sql(f"DROP TABLE {name}")
@@ -233,7 +233,7 @@ def test_where_nothing_can_be_written_no_table_is_made(
     finally:
         tmp_path.chmod(0o755)
     (tmp_path / "file").write_text("theirs")
-    with pytest.raises(PreflightError, match=r"could not be made|cannot be written"):
+    with pytest.raises(PreflightError, match=r"Could not create table|cannot be written"):
         sink_for(delta_spark, path=str(tmp_path / "file" / "orders"), create=True)
     assert [path.name for path in tmp_path.rglob("*")] == ["file"]
 
@@ -299,8 +299,8 @@ def test_what_is_no_table_is_refused_and_left_alone(
     (tmp_path / "link").symlink_to(outer)
     inside.mkdir()
     cases: list[tuple[type[TwoPhaseError], str, dict[str, Any]]] = [
-        (ConfigError, "no Delta table", {"path": str(parquet)}),
-        (ConfigError, "no Delta table", {"path": str(parquet), "create": True}),
+        (ConfigError, "not a Delta table", {"path": str(parquet)}),
+        (ConfigError, "not a Delta table", {"path": str(parquet), "create": True}),
         (ConfigError, "no Delta table", {"path": str(tmp_path / "nothing")}),
         (
             ConfigError,
@@ -318,13 +318,13 @@ def test_what_is_no_table_is_refused_and_left_alone(
             "not inside the option 'root'",
             {"path": str(tmp_path / "link"), "root": str(tmp_path / "lin")},
         ),
-        (ConfigError, "not there", {"table": "no_such_table"}),
+        (ConfigError, "does not exist", {"table": "no_such_table"}),
         (
             ConfigError,
             "no Delta table",
             {"path": str(tmp_path / "nothing"), "create": True, "schema": None},
         ),
-        (ConfigError, "not there", {"table": "no_such_table", "create": True, "schema": None}),
+        (ConfigError, "does not exist", {"table": "no_such_table", "create": True, "schema": None}),
         (ConfigError, "cannot be used", {"path": "nosuchscheme://bucket/orders"}),
     ]
     before = sorted(tmp_path.rglob("*"))
@@ -353,7 +353,7 @@ def test_what_is_hidden_in_a_log_without_a_commit_is_refused_and_left_alone(
     log = tmp_path / "orders" / "_delta_log"
     log.mkdir(parents=True)
     (log / ".theirs").write_text("theirs")
-    with pytest.raises(ConfigError, match="no Delta table"):
+    with pytest.raises(ConfigError, match="not a Delta table"):
         sink_for(delta_spark, path=str(tmp_path / "orders"), create=True)
     assert sorted(path.name for path in log.iterdir()) == [".theirs"]
 

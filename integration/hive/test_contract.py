@@ -6,7 +6,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from integration.hive.sink_harness import HiveHarness
-from twophase.testing.contract import ArrowSinkContract, PhasesContract, RewindContract
+from twophase.testing.contract import (
+    ArrowSinkContract,
+    NamesPiecesContract,
+    PhasesContract,
+    RewindContract,
+    TellsUnfinishedContract,
+)
+from twophase.testing.contract.sink import DeclaredContract
 
 pytestmark = pytest.mark.part("hive")
 
@@ -17,10 +24,12 @@ class OnHive:
         return HiveHarness(hive_spark, create=True, partition_by=["name"])
 
 
-class TestHiveSinkInShort(OnHive, PhasesContract):
+class TestHiveSinkInShort(OnHive, PhasesContract, DeclaredContract):
     """What stands for the contract in `make test`."""
 
 
 @pytest.mark.proof
-class TestHiveSink(OnHive, ArrowSinkContract, RewindContract):
+class TestHiveSink(
+    OnHive, ArrowSinkContract, RewindContract, NamesPiecesContract, TellsUnfinishedContract
+):
     """All of it."""

@@ -99,7 +99,7 @@ def test_a_partition_that_is_elsewhere_is_refused(table: HiveHarness, folded: bo
     elsewhere = table.path.with_name(f"{table.path.name}_elsewhere")
     (table.path / "dt=b").rename(elsewhere)
     table.sql(f"ALTER TABLE {{table}} PARTITION (dt='b') SET LOCATION '{elsewhere}'")
-    message = "'dt=b' is at" if folded else "is not in the table any more"
+    message = "'dt=b' is at" if folded else "is no longer in the table"
     sink = table.opened(RESTORING)
     for call in (lambda: sink.check_rewind(KEEP), lambda: sink.rewind(KEEP, RESTORING)):
         with pytest.raises(RestoreRefusedError, match=message):
@@ -115,7 +115,7 @@ def test_rows_that_others_have_inserted_stay(table: HiveHarness) -> None:
 
 def test_a_partition_that_was_overwritten_is_refused(table: HiveHarness) -> None:
     table.sql("INSERT OVERWRITE {table} PARTITION (dt='b') VALUES (2, 'compacted', 1.5)")
-    with pytest.raises(RestoreRefusedError, match="is not in the table any more"):
+    with pytest.raises(RestoreRefusedError, match="is no longer in the table"):
         rewind(table)
 
 

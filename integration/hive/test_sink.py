@@ -208,7 +208,7 @@ MISFITS: list[tuple[str, dict[str, Any], str]] = [
         "the rows have int64, the table has int32",
     ),
     (SERDE + "ORC", {}, "'dt' is not in the rows"),
-    (SERDE + "ORC", {"partition": {"day": "1"}}, "'day' is no partition column"),
+    (SERDE + "ORC", {"partition": {"day": "1"}}, "'day' is not a partition column"),
     (SERDE + "ORC", {"partition": {"dt": ""}}, "would read back as null"),
     (
         SERDE + "ORC",
@@ -220,7 +220,7 @@ MISFITS: list[tuple[str, dict[str, Any], str]] = [
         {},
         "'amount': double does not read back",
     ),
-    (created("({columns}) USING parquet"), {"root": "/lake"}, "where it is allowed to be"),
+    (created("({columns}) USING parquet"), {"root": "/lake"}, "where it has to be"),
 ]
 
 
@@ -245,14 +245,14 @@ def test_a_table_that_does_not_fit_is_refused_by_name(
     first_of(
         2,
         [
-            ({"root": "/lake"}, ConfigError, "where it is allowed to be"),
+            ({"root": "/lake"}, ConfigError, "where it has to be"),
             ({"partition_by": ["day"]}, ConfigError, "partition column 'day' is not in the rows"),
             ({"partition_by": ["DT"]}, ConfigError, "partition column 'DT' is not in the rows"),
             ({"partition_by": ["amount"]}, ConfigError, "'amount': double does not read back"),
             (
                 {"partition_by": ["id", "name", "amount", "dt"]},
                 ConfigError,
-                "no column beside the partition columns",
+                "there are only partition columns",
             ),
             (
                 {"partition_by": ["dt"], "partition": {"dt": "a"}},
@@ -262,12 +262,12 @@ def test_a_table_that_does_not_fit_is_refused_by_name(
             (
                 {"partition_by": ["dt"], "partition": {"day": "a"}},
                 ConfigError,
-                "'day' is no partition column",
+                "'day' is not a partition column",
             ),
             (
                 HOURLY | {"partition_by": ["dt"], "partition_time": "$dt"},
                 ConfigError,
-                "no column 'at' with the event time",
+                "no event time column 'at'",
             ),
             (
                 HOURLY | {"partition_by": ["dt"], "partition_time": "$d", "event_time": "id"},
@@ -294,9 +294,9 @@ def test_what_is_refused_leaves_no_new_table_behind(
         1,
         [
             (("at", pa.timestamp("us")), "orc", "pyarrow and Spark disagree"),
-            (("at", pa.uint32()), "parquet", "has no place in parquet"),
+            (("at", pa.uint32()), "parquet", "does not read back unchanged from parquet"),
             (("ID", pa.int64()), "parquet", "'id' appears twice"),
-            (("deep", pa.struct([("a b", pa.int32())])), "parquet", "could not make table"),
+            (("deep", pa.struct([("a b", pa.int32())])), "parquet", "could not create table"),
         ],
     ),
 )
@@ -574,13 +574,16 @@ def test_a_partition_is_committed_when_the_watermark_has_passed_its_time_and_the
     first_of(
         2,
         [
-            ({"event_time": "when"}, "no column 'when'"),
-            ({"event_time": "id"}, "'id' with the event time is no timestamp"),
+            ({"event_time": "when"}, "no event time column 'when'"),
+            ({"event_time": "id"}, "event time column 'id' is not a timestamp"),
             ({"partition_time": "$day"}, "has to name partition columns"),
             ({"partition_time": "2026-08-01"}, "has to name partition columns"),
-            ({"partition_time": None}, "go with partition_commit_trigger"),
-            ({"partition_commit_trigger": "checkpoint"}, "go with partition_commit_trigger"),
-            ({"create": False}, "partition_by goes with create"),
+            ({"partition_time": None}, "if partition_commit_trigger is partition_time"),
+            (
+                {"partition_commit_trigger": "checkpoint"},
+                "if partition_commit_trigger is partition_time",
+            ),
+            ({"create": False}, "partition_by requires create"),
             ({"format": "csv"}, "parquet or orc"),
         ],
     ),

@@ -200,7 +200,7 @@ class Query(Job):
     def error(self) -> TwoPhaseError:
         with pytest.raises(StreamingQueryException) as raised:
             self.run()
-        error = errors.from_text(str(raised.value))
+        error = errors.carried(raised.value)
         assert error is not None, str(raised.value)
         return error
 

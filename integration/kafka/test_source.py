@@ -33,10 +33,10 @@ from twophase.errors import (
     SourceUnavailableError,
     TopicRecreatedError,
     TwoPhaseError,
-    from_text,
+    carried,
 )
 from twophase.redaction import REDACTED
-from twophase.sources.kafka import GroupOffsets, KafkaDataSource, to_entries
+from twophase.sources.kafka import GroupOffsets, KafkaDataSource, KafkaSource
 from twophase.sources.kafka.offsets import Partition, SourceOffset
 from twophase.sources.kafka.reader import KafkaPartition, KafkaStreamReader
 from twophase.testing.services import KafkaService
@@ -140,7 +140,7 @@ def failure(frame: DataFrame, folder: Path) -> TwoPhaseError:
     """Run a query that must fail; the error found in Spark's text."""
     with pytest.raises(StreamingQueryException) as caught:
         collect(frame, folder)
-    error = from_text(str(caught.value))
+    error = carried(caught.value)
     assert error is not None, str(caught.value)
     return error
 
@@ -179,7 +179,7 @@ def test_json_through_spark_in_limited_batches(
         int(path.name) for path in (tmp_path / "spark" / "offsets").iterdir() if path.name.isdigit()
     )
     lines = [(tmp_path / "spark" / "offsets" / str(n)).read_text().splitlines()[2] for n in logged]
-    ends = [sum(entry["offset"] for entry in to_entries(line)) for line in lines]
+    ends = [sum(entry["offset"] for entry in KafkaSource().entries(line)) for line in lines]
     assert ends == [300, 600, 900, 1000]
 
 
@@ -292,7 +292,7 @@ def test_wrong_options_are_named_when_the_stream_is_loaded(
 ) -> None:
     with pytest.raises(Exception, match="did you mean 'subscribe'") as caught:
         stream(spark, topics, "t", subscrib="x").load()
-    assert isinstance(from_text(str(caught.value)), ConfigError)
+    assert isinstance(carried(caught.value), ConfigError)
 
 
 MODES = {

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ConsumedPartition
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
-from kafka.errors import CoordinatorNotAvailableError, NodeNotReadyError, NoError
+from kafka.errors import CoordinatorNotAvailableError, KafkaError, NodeNotReadyError, NoError
 from kafka.structs import OffsetAndMetadata
 
 _names = itertools.count()
@@ -183,6 +183,18 @@ class Topics:
             if errors == {NoError}:
                 return
             assert time.monotonic() < deadline, errors
+            time.sleep(0.1)
+
+    def committed(self, group: str) -> dict[int, int]:
+        """What a group has committed, by partition."""
+        deadline = time.monotonic() + _TIMEOUT_S
+        while True:
+            try:
+                found = self.admin.list_group_offsets({group: None})[group]
+                return {key.partition: at.offset for key, at in found.items()}
+            except KafkaError as error:  # as in `group`
+                if not error.retriable or time.monotonic() >= deadline:
+                    raise
             time.sleep(0.1)
 
 

@@ -16,6 +16,7 @@ from twophase.ids import Attempt, Subtask
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome
 from twophase.protocol.sink import CommitRequest, SinkContext
+from twophase.sinks.mysql.open_sink import OpenMySqlSink
 from twophase.sinks.mysql.sink import MySqlSink
 from twophase.sinks.mysql.writer import MySqlWriter
 from twophase.testing.harness import FIRST, JOB, SINK, Row, SinkHarness, fresh_name, transaction_id
@@ -71,10 +72,9 @@ class MySqlHarness(SinkHarness):
     def elsewhere(self) -> MySqlHarness:
         return MySqlHarness(self.server, self._ddl, self.fields, **self.options)
 
-    def opened(self, **options: Any) -> MySqlSink:
+    def opened(self, **options: Any) -> OpenMySqlSink:
         """A sink that is open and fenced for the first attempt."""
-        sink = self.new_sink(**options)
-        sink.open(self.context())
+        sink = self.new_sink(**options).open(self.context())
         sink.fence(FIRST)
         return sink
 
@@ -106,14 +106,14 @@ class MySqlHarness(SinkHarness):
 
     def write(
         self,
-        sink: MySqlSink,
+        sink: OpenMySqlSink,
         rows: Sequence[Row],
         checkpoint: int = 0,
         attempt: Attempt = FIRST,
         subtask: Subtask = TASK,
     ) -> Committable:
         """Pre-commit rows as one task."""
-        writer = sink.writer(transaction_id(checkpoint, attempt), subtask)
+        writer = sink.writers()(transaction_id(checkpoint, attempt), subtask)
         try:
             writer.write(self.batch(rows))
             committable = writer.pre_commit()
@@ -123,15 +123,19 @@ class MySqlHarness(SinkHarness):
         assert committable is not None
         return committable
 
-    def begun(self, sink: MySqlSink, ids: Iterable[int], subtask: Subtask = TASK) -> MySqlWriter:
+    def begun(
+        self, sink: OpenMySqlSink, ids: Iterable[int], subtask: Subtask = TASK
+    ) -> MySqlWriter:
         """A writer with rows in its open branch."""
-        writer = sink.writer(transaction_id(), subtask)
+        writer = sink.writers()(transaction_id(), subtask)
         writer.write(self.batch(self.rows(ids)))
         writer._flush()
         return writer
 
 
-def commit(sink: MySqlSink, *committables: Committable, retries: int = 0) -> list[CommitOutcome]:
+def commit(
+    sink: OpenMySqlSink, *committables: Committable, retries: int = 0
+) -> list[CommitOutcome]:
     return list(sink.commit([CommitRequest(committable, retries) for committable in committables]))
 
 

@@ -21,7 +21,7 @@ import pymysql
 import pytest
 
 from harness.branches import branches, roll_back_branches
-from harness.memory_driver import JOB, Driver, completed_of, decided
+from harness.memory_driver import JOB, Driver, completed_of, decided, open_sinks
 from harness.selection import first_of
 from harness.tcp_proxy import Switchboard
 from integration.mysql.sink_harness import Server, xid_sql
@@ -30,9 +30,9 @@ from twophase.errors import LostCommittableError, StopJobError, TargetChangedErr
 from twophase.events import PieceCommitted
 from twophase.protocol.committable import Committable
 from twophase.sinks.mysql.sink import MySqlSink
-from twophase.state.entries import Decision
+from twophase.state.entries import CommittedRecord, Decision
+from twophase.state.history import Record
 from twophase.state.log import JobLog
-from twophase.state.records import CommittedRecord, Record
 from twophase.state.storage import LocalStorage
 from twophase.testing.services import MySqlService
 from twophase.testing.services.access import SqlAccess
@@ -97,8 +97,9 @@ class World:
         url = f"mysql://{USER}@127.0.0.1:{self.address.port}/{self.database}"
         options: dict[str, Any] = {"lock_wait_timeout": "1 s", "fence_timeout": "10 s"}
         sink = MySqlSink(url=url, table="target", password_file=str(self._password_file), **options)
-        self._left.callback(sink.close)
-        return Driver(self.folder, {}, sinks={"facts": sink})  # type: ignore[dict-item]
+        sinks = open_sinks({"facts": sink})
+        self._left.callback(sinks["facts"].close)
+        return Driver(self.folder, {}, sinks=sinks)
 
     def dump(self) -> None:
         """Let B have what A shows now, and nothing else."""

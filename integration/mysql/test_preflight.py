@@ -117,9 +117,7 @@ class TestTheTable:
 
     def test_without_a_unique_key_takes_speculation(self, sql_server_in_proof):
         harness = MySqlHarness(sql_server_in_proof, "id BIGINT, name TEXT, amount DOUBLE")
-        sink = harness.new_sink()
-        sink.open(harness.context(speculation=True))
-        sink.close()
+        harness.new_sink().open(harness.context(speculation=True)).close()
 
     def test_h51_with_a_unique_key_and_commits_behind_the_next_batch(self, harness):
         refuse(harness, PreflightError, "has a unique key", {"max_concurrent": 2})
@@ -132,9 +130,7 @@ class TestTheTable:
 
     def test_without_keys_takes_commits_behind_the_next_batch(self, sql_server_in_proof):
         harness = MySqlHarness(sql_server_in_proof, "id BIGINT, name TEXT, amount DOUBLE")
-        sink = harness.new_sink()
-        sink.open(harness.context(max_concurrent=2))
-        sink.close()
+        harness.new_sink().open(harness.context(max_concurrent=2)).close()
 
 
 class TestTheServersSettings:
@@ -289,7 +285,7 @@ class TestRights:
         sink = app.opened()
         piece = app.write(sink, app.rows(range(3)))
         shown = (
-            f"{sink!r} {sink._bound_sink!r} {piece!r} {piece.to_json()} {caplog.text} "
+            f"{sink!r} {sink.writers()!r} {piece!r} {piece.to_json()} {caplog.text} "
             f"{app.sql('SHOW FULL PROCESSLIST')}"
         )
         assert PASSWORD not in shown
@@ -306,9 +302,10 @@ def test_books_may_be_kept_in_another_schema(harness):
 
 def test_the_target_is_the_same_for_every_sink_on_the_table_and_no_other(harness):
     harness.sql("CREATE TABLE other LIKE target")
-    one, two, other = harness.new_sink(), harness.new_sink(), harness.new_sink(table="other")
-    for name, sink in (("a", one), ("b", two), ("c", other)):
-        sink.open(harness.context(sink=name))
+    one, two, other = (
+        harness.new_sink(table=table).open(harness.context(sink=name))
+        for name, table in (("a", "target"), ("b", "target"), ("c", "other"))
+    )
     assert one.target() == two.target() != other.target()
     assert harness.database in one.target()
 
@@ -324,8 +321,7 @@ class TestItsOwnTables:
             cursor.execute("INSERT INTO twophase_schema (one, id) VALUES (1, 'of the other job')")
             done = threading.Timer(2.5, maker.commit)
             done.start()
-            sink = harness.new_sink()
-            sink.open(harness.context())
+            sink = harness.new_sink().open(harness.context())
             done.join()
             sink.close()
         assert harness.sql("SELECT id FROM twophase_schema") == [("of the other job",)]

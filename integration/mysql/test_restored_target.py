@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.memory_driver import SCHEMA, Driver, completed_of, restoring
+from harness.memory_driver import SCHEMA, Driver, completed_of, open_sinks, restoring
 from harness.selection import representatives
 from integration.mysql.sink_harness import TABLES, MySqlHarness, Server, created, remade
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import TargetChangedError
-from twophase.sinks.mysql.sink import MySqlSink
 from twophase.testing.services import MySqlService
 
 pytestmark = pytest.mark.part("mysql")
@@ -42,15 +41,14 @@ def target(sql_server_in_proof: Server) -> Target:
 
 @pytest.fixture
 def new_driver(target: Target, tmp_path: Path) -> Iterator[Callable[[], Driver]]:
-    sinks: list[MySqlSink] = []
+    with ExitStack() as left:
 
-    def make() -> Driver:
-        sinks.append(target.new_sink())
-        return Driver(tmp_path / "job", {}, sinks={"facts": sinks[-1]})  # type: ignore[dict-item]
+        def make() -> Driver:
+            sinks = open_sinks({"facts": target.new_sink()})
+            left.callback(sinks["facts"].close)
+            return Driver(tmp_path / "job", {}, sinks=sinks)
 
-    yield make
-    for sink in sinks:
-        sink.close()
+        yield make
 
 
 def no_rows(pending: PendingCheckpoint) -> None:
@@ -132,12 +130,12 @@ def test_another_table_over_the_old_folder_stops_the_start(
 ) -> None:
     new_driver().recover().run(0)
     target.sql("CREATE TABLE other (id BIGINT PRIMARY KEY) ENGINE = InnoDB")
-    sink = target.new_sink(table="other")
+    sinks = open_sinks({"facts": target.new_sink(table="other")})
     try:
         with pytest.raises(TargetChangedError, match="is another table"):
-            Driver(tmp_path / "job", {}, sinks={"facts": sink}).recover()  # type: ignore[dict-item]
+            Driver(tmp_path / "job", {}, sinks=sinks).recover()
     finally:
-        sink.close()
+        sinks["facts"].close()
 
 
 def test_a_restore_says_that_another_table_is_meant(
@@ -244,14 +242,14 @@ def test_a_table_that_was_renamed_is_the_same_on_mysql_and_refused_on_mariadb(
     before = created(target)
     target.sql("RENAME TABLE target TO renamed")
     target.sql("CREATE TABLE unrelated LIKE renamed")
-    sink = target.new_sink(table="renamed")
+    sinks = open_sinks({"facts": target.new_sink(table="renamed")})
     keeps_its_time = before == target.sql(
         "SELECT CREATE_TIME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s "
         "AND TABLE_NAME = 'renamed'",
         target.database,
     )
     try:
-        driver = Driver(tmp_path / "job", {}, sinks={"facts": sink})  # type: ignore[dict-item]
+        driver = Driver(tmp_path / "job", {}, sinks=sinks)
         if keeps_its_time:
             driver.recover().run(1)
             assert [row[0] for row in target.sql("SELECT id FROM renamed ORDER BY id")] == list(
@@ -261,7 +259,7 @@ def test_a_table_that_was_renamed_is_the_same_on_mysql_and_refused_on_mariadb(
             with pytest.raises(TargetChangedError, match="is another table"):
                 driver.recover()
     finally:
-        sink.close()
+        sinks["facts"].close()
 
 
 def test_the_books_of_an_older_version_are_completed(
@@ -291,8 +289,9 @@ def test_an_account_that_may_not_complete_them_goes_on_without(
 
         def run(number: int) -> None:
             sink = target.new_sink(url=f"mysql://{name}@127.0.0.1:{target.server.port}/{name}")
-            left.callback(sink.close)
-            Driver(tmp_path / "job", {}, sinks={"facts": sink}).recover().run(number)  # type: ignore[dict-item]
+            sinks = open_sinks({"facts": sink})
+            left.callback(sinks["facts"].close)
+            Driver(tmp_path / "job", {}, sinks=sinks).recover().run(number)
 
         run(1)
         assert "may not make" in caplog.text

@@ -14,7 +14,7 @@ import pytest
 from integration.mysql.sink_harness import DDL, MySqlHarness, Server, commit
 from twophase.errors import ConfigError, RestoreRefusedError
 from twophase.ids import Attempt
-from twophase.sinks.mysql.sink import MySqlSink
+from twophase.sinks.mysql.open_sink import OpenMySqlSink
 from twophase.testing.contract import RewindContract, RewindKillContract
 from twophase.testing.harness import LINEAGE, SinkHarness
 
@@ -59,7 +59,7 @@ def harness(sql_server_in_proof: Server) -> MySqlHarness:
 
 
 @pytest.fixture
-def sink(harness: MySqlHarness) -> Iterator[MySqlSink]:
+def sink(harness: MySqlHarness) -> Iterator[OpenMySqlSink]:
     """Checkpoints 0 to 3 have two rows each."""
     sink = harness.opened()
     for number in range(4):
@@ -69,7 +69,7 @@ def sink(harness: MySqlHarness) -> Iterator[MySqlSink]:
     sink.close()
 
 
-def refused(sink: MySqlSink, keep: int, match: str) -> RestoreRefusedError:
+def refused(sink: OpenMySqlSink, keep: int, match: str) -> RestoreRefusedError:
     with pytest.raises(RestoreRefusedError, match=match) as caught:
         sink.check_rewind({LINEAGE: keep})
     assert "Nothing was removed" in caught.value.what
@@ -97,7 +97,7 @@ def test_without_the_column_it_is_refused_and_the_option_named(
     ids=["deleted", "added"],
 )
 def test_rows_that_others_have_changed_are_noticed_before_anything_is_removed(
-    harness: MySqlHarness, sink: MySqlSink, change: str
+    harness: MySqlHarness, sink: OpenMySqlSink, change: str
 ) -> None:
     harness.sql(change)
     before = harness.ids()
@@ -109,7 +109,9 @@ def test_rows_that_others_have_changed_are_noticed_before_anything_is_removed(
     assert sink.history().committed == {LINEAGE: 3}
 
 
-def test_rows_of_others_without_a_checkpoint_stay(harness: MySqlHarness, sink: MySqlSink) -> None:
+def test_rows_of_others_without_a_checkpoint_stay(
+    harness: MySqlHarness, sink: OpenMySqlSink
+) -> None:
     harness.sql("INSERT INTO target (id) VALUES (100)")
     sink.check_rewind({LINEAGE: 1})
     sink.fence(RESTORING)
@@ -120,8 +122,7 @@ def test_rows_of_others_without_a_checkpoint_stay(harness: MySqlHarness, sink: M
 def test_checkpoints_written_before_the_option_was_set_are_not_taken_back(
     harness: MySqlHarness,
 ) -> None:
-    plain = harness.new_sink(checkpoint_column=None)
-    plain.open(harness.context())
+    plain = harness.new_sink(checkpoint_column=None).open(harness.context())
     plain.fence(Attempt(1, 1))
     for number in range(2):
         commit(plain, harness.write(plain, harness.rows([number]), number))
@@ -141,9 +142,8 @@ def test_checkpoints_written_before_the_option_was_set_are_not_taken_back(
     sink.close()
 
 
-def test_a_driver_without_the_option_ends_it(harness: MySqlHarness, sink: MySqlSink) -> None:
-    plain = harness.new_sink(checkpoint_column=None)
-    plain.open(harness.context())
+def test_a_driver_without_the_option_ends_it(harness: MySqlHarness, sink: OpenMySqlSink) -> None:
+    plain = harness.new_sink(checkpoint_column=None).open(harness.context())
     second = Attempt(2, 1)
     plain.fence(second)
     commit(plain, harness.write(plain, harness.rows([8]), 4, second))
@@ -182,7 +182,7 @@ def test_rows_that_have_the_column_themselves_are_refused_at_open(harness: MySql
 
 
 def test_a_newer_driver_waits_for_a_rewind_or_is_noticed_by_it(
-    harness: MySqlHarness, sink: MySqlSink
+    harness: MySqlHarness, sink: OpenMySqlSink
 ) -> None:
     sink.fence(RESTORING)
     with harness.server.connect(harness.database) as other, other.cursor() as cursor:

@@ -332,7 +332,7 @@ class TestSizes:
     def test_batches_are_cut_and_joined_and_nothing_is_lost(self, sql_server_in_proof, load):
         harness = MySqlHarness(sql_server_in_proof, load=load, load_rows=700, load_bytes=20_000)
         sink = harness.opened()
-        writer = sink.writer(transaction_id(), Subtask(0, 0))
+        writer = sink.writers()(transaction_id(), Subtask(0, 0))
         for start, stop in ((0, 1), (1, 10), (10, 2_000), (2_000, 2_001), (2_001, 6_000)):
             writer.write(harness.batch(harness.rows(range(start, stop))))
         piece = writer.pre_commit()
@@ -356,7 +356,7 @@ class TestSizes:
 
     def test_waiting_rows_are_bounded(self, sql_server_in_proof):
         harness = MySqlHarness(sql_server_in_proof, load_rows=100_000, load_bytes=100_000)
-        writer = harness.opened().writer(transaction_id(), Subtask(0, 0))
+        writer = harness.opened().writers()(transaction_id(), Subtask(0, 0))
         for start in range(0, 20_000, 2_000):
             writer.write(harness.batch(harness.rows(range(start, start + 2_000))))
             assert sum(batch.nbytes for batch in writer._waiting) < 200_000

@@ -25,11 +25,13 @@ from twophase.errors import (
 )
 from twophase.ids import Attempt, Subtask
 from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost, RetryLater
-from twophase.sinks.mysql.sink import MySqlSink
+from twophase.sinks.mysql.open_sink import OpenMySqlSink
 from twophase.testing.contract import (
     ArrowSinkContract,
     FenceContract,
+    NamesPiecesContract,
     PhasesContract,
+    RewindRefusedContract,
     SinkKillContract,
 )
 from twophase.testing.harness import JOB, LINEAGE, SINK, transaction_id
@@ -52,7 +54,7 @@ class TestMySqlSinkInShort(OnMySql, PhasesContract, FenceContract):
 
 
 @pytest.mark.proof
-class TestMySqlSink(OnMySql, ArrowSinkContract):
+class TestMySqlSink(OnMySql, ArrowSinkContract, NamesPiecesContract, RewindRefusedContract):
     """All of it."""
 
 
@@ -96,7 +98,7 @@ def dead(server: Server) -> Iterator[None]:
         server.restart()
 
 
-def test_every_piece_of_a_checkpoint_is_named(harness: MySqlHarness, sink: MySqlSink) -> None:
+def test_every_piece_of_a_checkpoint_is_named(harness: MySqlHarness, sink: OpenMySqlSink) -> None:
     """A repair tells by them which task has another piece committed: one that is left out would
     be committed twice.
     """
@@ -249,8 +251,7 @@ class TestServerTrouble:
         sink.fence(Attempt(4, 1))
         with dead(harness.server):
             pass
-        again = harness.new_sink()
-        again.open(harness.context())
+        again = harness.new_sink().open(harness.context())
         assert again.history().generation == 4
 
 
@@ -284,10 +285,9 @@ class TestFence:
         assert lingering
 
     def test_a_fenced_driver_does_not_end_the_sessions_of_the_newer_one(self, harness, sink):
-        newer = harness.new_sink()
-        newer.open(harness.context())
+        newer = harness.new_sink().open(harness.context())
         newer.fence(Attempt(2, 1))
-        writer = newer.writer(transaction_id(0, Attempt(2, 1)), Subtask(0, 0))
+        writer = newer.writers()(transaction_id(0, Attempt(2, 1)), Subtask(0, 0))
         writer.write(harness.batch(harness.rows(range(3))))
         writer._flush()
         with pytest.raises(FencedError):
@@ -304,8 +304,7 @@ class TestFence:
         blocker = harness.server.connect(harness.database)
         blocker.begin()
         blocker.cursor().execute("SELECT * FROM twophase_fence FOR UPDATE")
-        piece = harness.new_sink(fence_timeout="1 s")
-        piece.open(harness.context())
+        piece = harness.new_sink(fence_timeout="1 s").open(harness.context())
         with pytest.raises(TargetUnreachableError, match=r"could not be raised to 1\.2"):
             piece.fence(SECOND)
         blocker.close()
@@ -378,17 +377,15 @@ def test_a_thousand_ledger_rows_and_more_collapse(harness, sink):
 
 
 def test_a_name_that_leads_to_another_server_in_the_meantime_gets_no_rows(
-    sink: MySqlSink, harness: MySqlHarness
+    sink: OpenMySqlSink, harness: MySqlHarness
 ) -> None:
-    bound = sink._bound_sink
-    assert bound is not None
+    writers = sink.writers()
     if isinstance(harness.server, MariaDbService):
         # MariaDB has no id that lasts; the next start finds out
-        assert bound.endpoint.server_uuid is None
+        assert writers.endpoint.server_uuid is None
         return
-    sink._bound_sink = dataclasses.replace(
-        bound, endpoint=dataclasses.replace(bound.endpoint, server_uuid="of the one that failed")
-    )
+    endpoint = dataclasses.replace(writers.endpoint, server_uuid="of the one that failed")
+    sink._writers = dataclasses.replace(writers, endpoint=endpoint)
     with pytest.raises(TargetChangedError, match="was the server of the one that failed"):
         harness.begun(sink, range(3))
     assert harness.rows_visible() == []

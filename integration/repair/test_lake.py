@@ -7,6 +7,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -22,6 +23,7 @@ from harness.memory_driver import (
     frozen,
     nothing,
     offsets,
+    open_sinks,
     remove_body,
 )
 from integration.hive.sink_harness import warehouse_of
@@ -39,7 +41,7 @@ from twophase.errors import (
 )
 from twophase.events import Observers
 from twophase.ids import Subtask
-from twophase.protocol.sink import CommitRequest, SinkContext
+from twophase.protocol.sink import CommitRequest
 from twophase.sinks.delta.sink import DeltaSink
 from twophase.sinks.hive.sink import HiveSink
 from twophase.state.checkpoint import FrozenOffsets
@@ -68,9 +70,8 @@ class LakeDriver(Driver):
         pieces = []
         for index in (0, 1):
             rows = [{"id": one} for one in ids[5 * index : 5 * index + 5]]
-            writer = hive.writer(
-                pending.transaction(HIVE), Subtask(index, pending.attempt.counter * 100 + index)
-            )
+            subtask = Subtask(index, pending.attempt.counter * 100 + index)
+            writer = hive.writers()(pending.transaction(HIVE), subtask)
             writer.write(pa.RecordBatch.from_pylist(rows, schema=SCHEMA))
             pieces.append(writer.pre_commit())
         pending.acknowledge(HIVE, [piece for piece in pieces if piece is not None])
@@ -86,16 +87,15 @@ class World:
         spark.sql(f"CREATE TABLE {self.table} (id BIGINT) STORED AS PARQUET")
         self.warehouse = warehouse_of(spark) / self.table
 
-    def sinks(self) -> dict[str, DeltaSink | HiveSink]:
-        return {LAKE: DeltaSink(path=str(self.lake)), HIVE: HiveSink(table=self.table)}
+    def sinks(self) -> dict[str, Any]:
+        declared = {LAKE: DeltaSink(path=str(self.lake)), HIVE: HiveSink(table=self.table)}
+        return open_sinks(declared, schema=SCHEMA)
 
     def driver(self) -> LakeDriver:
-        return LakeDriver(self.folder, {}, sinks=self.sinks())  # type: ignore[arg-type]
+        return LakeDriver(self.folder, {}, sinks=self.sinks())
 
     def context(self) -> JobContext:
         sinks = self.sinks()
-        for name, sink in sinks.items():
-            sink.open(SinkContext(JOB, name, SCHEMA, 1))
         options = JobOptions.parse({"checkpointLocation": str(self.folder)}, "job")
         return JobContext(
             JOB, LocalStorage(self.folder), sinks, options, Observers(), ManualClock()

@@ -29,7 +29,7 @@ from twophase.errors import (
 )
 from twophase.events import Observers
 from twophase.runtime.registration import register
-from twophase.runtime.rewrite import KafkaReread
+from twophase.runtime.rewrite import PlanReread
 from twophase.runtime.stream_writer import StreamWriter
 from twophase.state.storage import LocalStorage
 from twophase.testing.folder import FolderSink, FolderTarget
@@ -45,10 +45,12 @@ class Job:
     that writes them to two folders.
     """
 
-    def __init__(self, spark: SparkSession, topics: Topics, root: Path) -> None:
+    def __init__(
+        self, spark: SparkSession, topics: Topics, root: Path, topic: str | None = None
+    ) -> None:
         register(spark)
         self.root = root
-        self.topic = topics.create(2)
+        self.topic = topic or topics.create(2)
         self.read_tasks = 1
         self.plan: Plan = lambda rows: rows
         self.facts_only: Plan = lambda rows: rows
@@ -83,7 +85,7 @@ class Job:
         self.describe().start().await_termination(_TIMEOUT_S)
 
     def decide(self) -> None:
-        """The driver dies when checkpoint 0 is decided and committed nowhere."""
+        """The driver dies when the next checkpoint is decided and committed nowhere."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(failpoints, "_rules", failpoints._parse("C11=raise"))
             patch.setattr(failpoints, "_hits", {})
@@ -99,19 +101,17 @@ class Job:
     @contextmanager
     def repairing(self) -> Iterator[RewriteRepair]:
         job = self.describe().build()
-        job.open_sinks()
-        described = job.description
-        sinks = {name: entry.sink for name, entry in described.sinks.items()}
+        sinks, described = job.open_sinks(), job.description
         storage = LocalStorage(self.root / "job")
-        reread = KafkaReread(job.name, described.frame, described.sinks, storage)
+        reread = PlanReread(job.name, described.frame, described.sinks, sinks, storage)
         yield RewriteRepair(
             JobContext(job.name, storage, sinks, described.options, Observers(), SystemClock()),
             reread,
         )
 
-    def rewrite(self) -> RewritePlan:
+    def rewrite(self, checkpoint: int = 0) -> RewritePlan:
         with self.repairing() as repairing:
-            plan = repairing.plan(0, "facts")
+            plan = repairing.plan(checkpoint, "facts")
             repairing.rewrite(plan, NOTE)
         return plan
 
@@ -192,7 +192,7 @@ def test_records_that_have_expired_cannot_be_written_again(job: Job) -> None:
     job.lose(1)
     job.topics.cut(job.topic, 1, 1)
     with pytest.raises(
-        OffsetOutOfRangeError, match="their records are not in Kafka any more"
+        OffsetOutOfRangeError, match="their records are gone from the source"
     ) as caught:
         job.rewrite()
     assert "twophase repair accept-loss" in caught.value.remedy

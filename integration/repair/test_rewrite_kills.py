@@ -118,7 +118,7 @@ def test_the_command_shows_what_it_would_write_and_writes_it(world: World) -> No
     assert f"- {world.topic}-" in out
     assert "[0, 50) (source kafka)" in out
     code, out, err = world.rewrite()
-    assert (code, "They are written again and committed." in out) == (0, True), err
+    assert (code, "The rows are written again and committed." in out) == (0, True), err
     world.exact()
     code, _, err = world.rewrite()
     assert code in (2, 3), "where the job goes on by itself, nothing is written"

@@ -15,7 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.memory_driver import Driver, completed_of, restoring
+from harness.memory_driver import (
+    Driver,
+    completed_of,
+    open_sinks,
+    restoring,
+)
 from harness.selection import representatives
 from integration.mysql.sink_harness import remade, xid_sql
 from integration.repair.world import World
@@ -84,11 +89,11 @@ def start_with_table(name: str) -> Step:
 
     def start(world: World) -> None:
         with ExitStack() as left:
-            sink = world.table.new_sink(table=name)
-            left.callback(sink.close)
             lake = FileSink(path=str(world.lake), format="json")
-            left.callback(lake.close)
-            Driver(world.folder, {}, sinks={"facts": sink, "lake": lake}).recover()  # type: ignore[dict-item]
+            sinks = open_sinks({"facts": world.table.new_sink(table=name), "lake": lake})
+            for sink in sinks.values():
+                left.callback(sink.close)
+            Driver(world.folder, {}, sinks=sinks).recover()
 
     return start
 
@@ -96,9 +101,9 @@ def start_with_table(name: str) -> Step:
 def start_without_the_table(world: World) -> None:
     """A start of the job with only the sink of the files."""
     with ExitStack() as left:
-        lake = FileSink(path=str(world.lake), format="json")
-        left.callback(lake.close)
-        Driver(world.folder, {}, sinks={"lake": lake}).recover()  # type: ignore[dict-item]
+        sinks = open_sinks({"lake": FileSink(path=str(world.lake), format="json")})
+        left.callback(sinks["lake"].close)
+        Driver(world.folder, {}, sinks=sinks).recover()
 
 
 def drop_and_create(world: World) -> None:

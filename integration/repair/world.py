@@ -16,7 +16,14 @@ import yaml
 from click.testing import CliRunner, Result
 
 from harness import order_files
-from harness.memory_driver import JOB, SCHEMA, Driver, completed_of, offsets
+from harness.memory_driver import (
+    JOB,
+    SCHEMA,
+    Driver,
+    completed_of,
+    offsets,
+    open_sinks,
+)
 from integration.mysql.sink_harness import TABLES, MySqlHarness, Server, xid_sql
 from twophase import failpoints
 from twophase.cli.main import main
@@ -26,7 +33,6 @@ from twophase.failpoints import FailpointError
 from twophase.ids import Subtask
 from twophase.protocol.sink import CommitRequest
 from twophase.sinks.file.sink import FileSink
-from twophase.sinks.mysql.sink import MySqlSink
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.history import History
 from twophase.state.log import JobLog
@@ -78,13 +84,11 @@ class World:
 
     def driver(self) -> Driver:
         """A driver that has not recovered."""
-        sinks: dict[str, MySqlSink | FileSink] = {
-            "facts": self.table.new_sink(),
-            "lake": FileSink(path=str(self.lake), format="json"),
-        }
+        lake = FileSink(path=str(self.lake), format="json")
+        sinks = open_sinks({"facts": self.table.new_sink(), "lake": lake})
         for sink in sinks.values():
             self._left.callback(sink.close)
-        return Driver(self.folder, {}, sinks=sinks)  # type: ignore[arg-type]
+        return Driver(self.folder, {}, sinks=sinks)
 
     def dies(self, number: int, point: str, driver: Driver | None = None) -> Driver:
         """A driver dies in a checkpoint, at a crash point."""
@@ -218,9 +222,8 @@ class World:
 
         def pre_commit(pending: PendingCheckpoint) -> None:
             for index, (name, sink) in enumerate(driver.sinks.items()):
-                writer = sink.writer(
-                    pending.transaction(name), Subtask(0, pending.attempt.counter * 100 + index)
-                )
+                subtask = Subtask(0, pending.attempt.counter * 100 + index)
+                writer = sink.writers()(pending.transaction(name), subtask)
                 writer.write(
                     pa.RecordBatch.from_pylist([{"id": one} for one in ids], schema=SCHEMA)
                 )

@@ -161,7 +161,7 @@ def test_without_the_disk_of_the_hive_table_the_job_stops_after_the_decision_and
     ended = driver.wait()
     away.rename(tables.hive)
     assert ended.code == StopJobError.exit_code, ended.output
-    assert "is gone, with all that is pre-committed" in ended.output
+    assert "is gone, with all pre-committed rows" in ended.output
     assert (aborted(scenario), retried(scenario, HIVE)) == (before, [])
     assert tables.rows() == everywhere(scenario.produced) | {HIVE: scenario.produced - BATCH}
     scenario.finish(options=OPTIONS)

@@ -37,12 +37,16 @@ from twophase.coordinator.clock import SystemClock
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.pending import PendingCheckpoint
+from twophase.engine.restart import restart_policy
 from twophase.errors import InDoubtError, TwoPhaseError
 from twophase.events import Event, JobRestarting, Observers, SinkAcknowledged
 from twophase.ids import Subtask
 from twophase.protocol.committable import Committable
-from twophase.protocol.sink import ArrowSink, SinkContext
-from twophase.engine.restart import restart_policy
+from twophase.protocol.sink import (
+    ArrowSink,
+    OpenArrowSink,
+    SinkContext,
+)
 from twophase.runtime.spark_errors import declined
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.runtime.writer_task import WriterTask
@@ -86,12 +90,13 @@ class Driver:
         )
         self._storage = LocalStorage(settings["location"])
         self._observers = Observers(_tell)
-        self._sinks = {
+        self._declared: dict[str, ArrowSink] = {
             name: _SINKS[options["type"]](
                 **{key: value for key, value in options.items() if key != "type"}
             )
             for name, options in settings["sinks"].items()
         }
+        self._sinks: dict[str, OpenArrowSink] = {}
         self._generation: int | None = None
         self._arm_from = settings.get("arm_from")
         if self._arm_from is None:
@@ -99,8 +104,8 @@ class Driver:
 
     def run(self) -> None:
         """Steps 2 to 7; a failure of the first start ends the process, as in the real job."""
-        for name, sink in self._sinks.items():
-            sink.open(
+        for name, sink in self._declared.items():
+            self._sinks[name] = sink.open(
                 SinkContext(
                     self._job,
                     name,
@@ -123,8 +128,8 @@ class Driver:
             self._observers(JobRestarting(self._job, str(error), restarts, delay_s))
             time.sleep(delay_s)
             query = None
-        for sink in self._sinks.values():
-            sink.close()
+        for opened in self._sinks.values():
+            opened.close()
 
     def _error_of(self, query: Query | None) -> Exception | None:
         try:
@@ -185,7 +190,7 @@ class Driver:
         return self._options
 
     @property
-    def sinks(self) -> Mapping[str, ArrowSink]:
+    def sinks(self) -> Mapping[str, OpenArrowSink]:
         """By name."""
         return self._sinks
 
@@ -262,7 +267,7 @@ class Query:
         )
         parts = source.split(starts, ends, self._driver.settings.get("tasks", source.PARTITIONS))
         tasks = [
-            Task(name, index, ranges, WriterTask(sink, pending.transaction(name)))
+            Task(name, index, ranges, WriterTask(sink.writers(), pending.transaction(name)))
             for name, sink in self._driver.sinks.items()
             if name not in pending.decided
             for index, ranges in enumerate(parts)

@@ -17,7 +17,7 @@ from twophase.coordinator.checkpoint_completion import CheckpointCompleter
 from twophase.coordinator.orphans import Orphans, key_of
 from twophase.protocol.sink import CommitRequest
 from twophase.state.checkpoint import CompletedCheckpoint
-from twophase.state.records import CommittedRecord
+from twophase.state.entries import CommittedRecord
 from verification.simulation import mutations
 
 DUPLICATES = "recovery commits orphans instead of aborting them"
@@ -56,8 +56,8 @@ _BLIND: list[tuple[object, str, Any]] = [
 _OWN: dict[str, list[tuple[object, str, Any]]] = {
     DUPLICATES: [(Orphans, "abort", _commit_orphans), *_BLIND],
     LOSES: [
-        (CheckpointCompleter, "recommit", _call_committed),
-        (CheckpointCompleter, "commit_again", _keep_nothing),
+        (CheckpointCompleter, "commit_decided", _call_committed),
+        (CheckpointCompleter, "commit_restored", _keep_nothing),
         *_BLIND,
     ],
 }

@@ -97,7 +97,7 @@ def ends_with(error: type[TwoPhaseError], said: str) -> str:
 # A driver that cannot go on ends soon instead of trying for ever.
 FEW_RESTARTS = {"restart.strategy": "fixed", "restart.attempts": 3}
 LEFT = "a trace was left"
-BODY_GONE = r"The body of the decided checkpoint 0 \(.*\) is gone"
+BODY_GONE = r"The body of the decided checkpoint 0 \(.*\) is missing"
 SHOWN = {
     DUPLICATES: Shown(killed_at("C06"), r"duplicated=20"),
     LOSES: Shown(killed_at("C11"), r"lost=20"),

@@ -51,8 +51,7 @@ class SqlWorld(World):
         return self.tables[name].ids()
 
     def waiting(self, name: str) -> int:
-        sink = self.sink(name)
-        sink.open(SinkContext(JOB, name, SCHEMA, 2))
+        sink = self.sink(name).open(SinkContext(JOB, name, SCHEMA, 2))
         found = sink.in_doubt()
         sink.close()
         return len(found)

@@ -47,11 +47,11 @@ def folder_name(column: str, value: str | None) -> str:
         name = f"{escape(column)}={NULL_NAME if value is None else escape(value)}"
         length = len(name.encode())
     except UnicodeEncodeError as error:
-        raise RefusedValueError(f"{column} = {shown(value)} is no valid text") from error
+        raise RefusedValueError(f"{column} = {shown(value)} is not valid text") from error
     if length > MAX_NAME_BYTES:
         raise RefusedValueError(
-            f"{column} = {shown(value, 40)} makes a folder name of {length} bytes, and "
-            f"{MAX_NAME_BYTES} is the limit"
+            f"{column} = {shown(value, 40)} makes a folder name of {length} bytes; "
+            f"the limit is {MAX_NAME_BYTES}"
         )
     return name
 

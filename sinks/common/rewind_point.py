@@ -1,4 +1,4 @@
-"""The checkpoints that a rewind keeps (`CanRewind`)."""
+"""The point that a rewind goes back to (`CanRewind`)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RewindPoint:
-    """The checkpoints that stay; all others of the job and sink are taken back.
+    """The last checkpoint of each lineage that stays; a rewind removes all others of job and sink.
 
     Attributes:
-        last: for each lineage that keeps some, the last one.
+        last: by lineage; a lineage that is missing is removed whole.
     """
 
     last: Mapping[str, int]
@@ -25,7 +25,7 @@ class RewindPoint:
         return checkpoint <= self.last_of(lineage)
 
     def ahead(self, committed: Mapping[str, int]) -> dict[str, int]:
-        """Return those lineages, with their highest checkpoint, of which some are taken back."""
+        """Return the lineages, with their highest checkpoint, that go beyond this point."""
         return {
             lineage: checkpoint
             for lineage, checkpoint in committed.items()

@@ -2,18 +2,16 @@
 
 from typing import TYPE_CHECKING
 
-from twophase.exports import lazy_exports
+from twophase.exports import export
 
 if TYPE_CHECKING:
-    from twophase.sinks.delta.sink import DeltaSink
-    from twophase.sinks.delta.table_lock import JvmLockedError
+    from twophase.sinks.delta.sink import DeltaSink as DeltaSink
+    from twophase.sinks.delta.table_lock import JvmLockedError as JvmLockedError
 
-__all__ = ["DeltaSink", "JvmLockedError"]
-
-__getattr__, __dir__ = lazy_exports(
+export(
     __name__,
     {
-        "DeltaSink": "twophase.sinks.delta.sink",
-        "JvmLockedError": "twophase.sinks.delta.table_lock",
+        "twophase.sinks.delta.sink": ["DeltaSink"],
+        "twophase.sinks.delta.table_lock": ["JvmLockedError"],
     },
 )

@@ -141,7 +141,7 @@ class Committer:
         return _files_lost(missing, len(manifest.actions)) if missing else None
 
     def _highest(self, committable: Committable, transaction: Transaction) -> int:
-        return transaction.snapshot.noted_transactions.get(self._app_id(committable), -1)
+        return transaction.snapshot.checksum_transactions.get(self._app_id(committable), -1)
 
     @staticmethod
     def _was_restored(manifest: Manifest, highest: int, transaction: Transaction) -> bool:
@@ -205,9 +205,9 @@ class Committer:
 
 def _files_lost(missing: Sequence[str], total: int) -> Lost:
     return Lost(
-        f"{len(missing)} of {total} data files are gone or of another length, such as "
-        f"{missing[:_SHOWN]}: deleted by hand, or by a VACUUM that keeps less than the time since "
-        "then"
+        f"{len(missing)} of {total} data files are missing or have another length, such as "
+        f"{missing[:_SHOWN]}: deleted by hand, or by a VACUUM whose retention is shorter than the "
+        "time since the pre-commit"
     )
 
 

@@ -43,13 +43,13 @@ def create_at_path(jvm: Jvm, folder: str, rows: StructType, partition_by: Sequen
     _check_rights(jvm, files, missing[-1].getParent() if missing else path)
     _tidy(jvm, files, path, missing)  # to Spark, a log without a commit is an existing table
     try:
-        make_table(jvm, by_path(folder), rows, partition_by)
+        create_table(jvm, by_path(folder), rows, partition_by)
     except PreflightError:
         _tidy(jvm, files, path, missing)
         raise
 
 
-def make_table(jvm: Jvm, table: str, rows: StructType, partition_by: Sequence[str]) -> None:
+def create_table(jvm: Jvm, table: str, rows: StructType, partition_by: Sequence[str]) -> None:
     """Create a table, unless it exists.
 
     Args:
@@ -64,17 +64,16 @@ def make_table(jvm: Jvm, table: str, rows: StructType, partition_by: Sequence[st
     """
     _check_columns(table, rows, partition_by)
     try:
-        create_table(jvm, table, rows, partition_by)
+        _create_table(jvm, table, rows, partition_by)
     except AnalysisException as error:
         raise ConfigError(
-            f"The table {table} cannot be made: {first_line(error)} Nothing was written.",
+            f"Cannot create table {table}: {first_line(error)} Nothing was written.",
             remedy="change the rows, for example with select and cast, or the sink's options.",
         ) from error
     except (Py4JJavaError, PySparkException) as error:
         raise PreflightError(
-            f"The table {table} could not be made: {_cause(error)}.",
-            remedy="see that there is room, and give the driver's account "
-            "the right to write there.",
+            f"Could not create table {table}: {_cause(error)}.",
+            remedy="check that there is space, and that the driver's account may write there.",
         ) from error
 
 
@@ -84,8 +83,8 @@ def _check_columns(table: str, rows: StructType, partition_by: Sequence[str]) ->
     unknown = [name for name in partition_by if name not in rows.names]
     if unknown:
         raise ConfigError(
-            f"The table {table} cannot be made: the partition columns {unknown} are not in the "
-            "rows. Nothing was written.",
+            f"Cannot create table {table}: the partition columns {unknown} are not in the rows. "
+            "Nothing was written.",
             remedy="correct partition_by, or the rows.",
         )
 
@@ -128,7 +127,7 @@ def _check_rights(jvm: Jvm, files: Any, folder: Any) -> None:
     if refused:
         raise PreflightError(
             f"The folder {folder.toString()} cannot be written: {refused}. Nothing was written.",
-            remedy="give the driver's account the right.",
+            remedy="give the driver's account write permission.",
         )
 
 
@@ -145,7 +144,7 @@ def _tidy(jvm: Jvm, files: Any, path: Any, missing: Sequence[Any]) -> None:
 
 
 def is_vacant(jvm: Jvm, files: Any, path: Any) -> bool:
-    """Return whether a folder is empty but for what a creator left who died before its commit.
+    """Return whether a folder has nothing but the leftovers of a creation that died.
 
     Args:
         jvm: the JVM of Spark.
@@ -193,12 +192,12 @@ def by_path(folder: str) -> str:
 
 
 def by_name(jvm: Jvm, table: str) -> str:
-    """Return a table's name with each part quoted. Raises Spark's own error if it is no name."""
+    """Return a table's name with each part quoted. Raises Spark's own error if it is not a name."""
     parts = jvm.java_session.sessionState().sqlParser().parseMultipartIdentifier(table)
     return ".".join(quoted(parts.apply(number)) for number in range(parts.size()))
 
 
-def create_table(jvm: Jvm, table: str, rows: StructType, partition_by: Sequence[str]) -> None:
+def _create_table(jvm: Jvm, table: str, rows: StructType, partition_by: Sequence[str]) -> None:
     """Create a table for rows, with every column nullable, unless it exists. `table` is quoted."""
     columns = StructType([StructField(field.name, field.dataType) for field in rows.fields])
     partitioned = (

@@ -33,14 +33,14 @@ _CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
 
 
 def refusals(layout: TableLayout) -> list[str]:
-    """Return why this sink does not write to a table of that shape; empty if it does."""
+    """Return why this sink does not write to a table with that layout; empty if it does."""
     found = [
         f"table feature {name!r} is not supported"
         for name in layout.features
         if name not in SUPPORTED
     ]
     found += [
-        f"column {name!r} is an identity column: its numbers are given out in the "
+        f"column {name!r} is an identity column: its numbers are assigned in the "
         "transaction that writes the files, and this sink commits them in another"
         for name in layout.identity_columns()
     ]

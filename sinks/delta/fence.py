@@ -45,7 +45,7 @@ class Fence:
         return None if version is None else fence_attempt(version)
 
     def check(self, snapshot: Snapshot, attempt: Attempt) -> None:
-        """Check that an attempt is open, by the table's notes.
+        """Check that an attempt is open, by the checksum file of the newest version.
 
         A piece that passes wrongly is found in doubt.
 
@@ -54,7 +54,7 @@ class Fence:
             DeclinedError: there is no fence: the table has forgotten its application id. The next
                 attempt raises it again.
         """
-        fence = self._fence_in(snapshot.noted_transactions)
+        fence = self._fence_in(snapshot.checksum_transactions)
         if fence is None:
             raise DeclinedError(
                 f"The table has no fence of sink {self._owner.sink!r} of job {self._owner.job!r}, "
@@ -110,7 +110,7 @@ class Fence:
         raise TargetUnreachableError(
             f"The fence of sink {owner.sink!r} of job {owner.job!r} could not be {what} in "
             f"{tries} tries: {failure}.",
-            remedy="see whether the table's folder can be written, then start the job again.",
+            remedy="check whether the table's folder is writable, then start the job again.",
         )
 
     def _commit(self, transaction: Transaction, attempt: Attempt) -> bool:

@@ -1,14 +1,14 @@
-"""High-water marks beside a table that forgets application ids.
+"""High-water marks next to a table that forgets application ids.
 
 The version of a lineage's application id proves its highest committed checkpoint. A table may be
 set to drop it after a while (`delta.setTransactionRetentionDuration`); then an older copy of the
 table, or an empty table, looks the same as one that has forgotten. So each commit to such a table
-also leaves an empty file in the folder of the records:
+also creates an empty file in the folder of the records:
 
     <lineage>-<checkpoint>.<version of the table>.<id of the table>.proof
 
 It is written after the commit, never before, and is valid only in the table with that id, at that
-version or later: an older copy of the table's log proves nothing, whatever is beside it.
+version or later: an older copy of the table's log proves nothing, whatever is next to it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class HighWaterMarks:
         return highest
 
     def raise_to(self, lineage: str, checkpoint: int, snapshot: Snapshot) -> None:
-        """Leave a mark for what `snapshot` proves, then remove the marks that it replaces."""
+        """Write a mark for what `snapshot` proves, then remove the marks that it replaces."""
         if self.highest(snapshot).get(lineage, -1) < checkpoint:
             name = f"{lineage}-{checkpoint}.{snapshot.version}.{snapshot.table}.proof"
             self._storage.create(self._path(name), b"")
@@ -63,7 +63,7 @@ class HighWaterMarks:
         self._storage.delete([self._path(name) for name in old])
 
     def remove_after(self, point: RewindPoint, snapshot: Snapshot) -> None:
-        """Remove the marks of checkpoints that a rewind has taken back from the current table."""
+        """Remove the marks of checkpoints that a rewind has removed from the current table."""
         gone = [
             found.string
             for found in self._found()

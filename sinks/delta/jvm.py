@@ -190,7 +190,7 @@ class Jvm:
 
 
 def keep_alive(thing: Any) -> None:
-    """Keep a Java object alive in the JVM until `drop`, even when Python has ended."""
+    """Keep a Java object alive in the JVM until `release`, even after Python has ended."""
     client = thing._gateway_client
     ThreadSafeFinalizer.remove_finalizer(f"{client.address}{client.port}{thing._target_id}")
 

@@ -1,7 +1,7 @@
-"""The shape of a table: what of its metadata and protocol decides whether a data file fits.
+"""The layout of a table: what in its metadata and protocol decides whether a data file fits.
 
-Between the two phases anybody may alter the table. The commit compares the shape of phase 1 with
-the shape of the latest snapshot. Equal, or wider by nullable columns: the files read as if written
+Between the two phases others may alter the table. The commit compares the layout of phase 1 with
+the layout of the latest snapshot. Equal, or wider by nullable columns: the files read as if written
 now. Anything else: the job stops (H26).
 """
 
@@ -24,7 +24,7 @@ Field = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class TableLayout:
-    """The shape of a table.
+    """The layout of a table.
 
     Attributes:
         fields: its columns as Spark writes them in JSON: name, type, nullable, metadata.
@@ -41,7 +41,7 @@ class TableLayout:
 
     @classmethod
     def read(cls, protocol: str, metadata: str) -> Self:
-        """Return the shape in the two actions that Delta writes in JSON."""
+        """Return the layout in the two actions that Delta writes in JSON."""
         named = json.loads(protocol)["protocol"]
         table = json.loads(metadata)["metaData"]
         features = {*named.get("readerFeatures", ()), *named.get("writerFeatures", ())}
@@ -58,12 +58,12 @@ class TableLayout:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the shape as JSON values."""
+        """Return the layout as JSON values."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Return the shape in JSON values; the reverse of `to_json`."""
+        """Return the layout in JSON values; the reverse of `to_json`."""
         return cls(
             fields=tuple(value["fields"]),
             partition_columns=tuple(value["partition_columns"]),
@@ -81,7 +81,7 @@ class TableLayout:
 
 
 def differences(written: TableLayout, now: TableLayout) -> list[str]:
-    """Return why files written for one shape do not fit another; empty if they do."""
+    """Return why files written for one layout do not fit another; empty if they do."""
     found = [*_field_differences(written, now)]
     if written.partition_columns != now.partition_columns:
         found.append(

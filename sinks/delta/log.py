@@ -42,7 +42,7 @@ class Snapshot:
 
     @cached_property
     def layout(self) -> TableLayout:
-        """The shape that a data file has to fit."""
+        """The layout that a data file has to fit."""
         return TableLayout.read(self._java.protocol().json(), self._java.metadata().json())
 
     @cached_property
@@ -60,7 +60,7 @@ class Snapshot:
 
     @property
     def is_append_only(self) -> bool:
-        """True if Delta lets nobody remove a file with its rows."""
+        """True if Delta refuses to remove a file with its rows."""
         return bool(
             self._jvm.delta("DeltaConfigs").IS_APPEND_ONLY().fromMetaData(self._java.metadata())
         )
@@ -121,10 +121,10 @@ class Snapshot:
         )
 
     @cached_property
-    def noted_transactions(self) -> dict[str, int]:
-        """The same from the note that Delta leaves beside a commit, if there is one; no job.
+    def checksum_transactions(self) -> dict[str, int]:
+        """The same from the checksum file of the version, if there is one; no job.
 
-        Every writer of commits writes that note, so it is no proof by itself; `transactions` is.
+        Every writer of commits writes that file, so it proves nothing; `transactions` does.
         """
         checksum = self._java.checksumOpt()
         noted = checksum.get().setTransactions() if checksum.isDefined() else self._jvm.option()

@@ -3,7 +3,7 @@
     twophase/<job>/<sink>/<lineage>                        application id: its version is the
                                                            highest committed checkpoint
     twophase-fence/<job>/<sink>                            application id: its version is the fence
-    _twophase/<job>/<sink>/<piece>.intent, .manifest,      beside the table's data, where Delta and
+    _twophase/<job>/<sink>/<piece>.intent, .manifest,      next to the table's data, where Delta and
                                    .aborted                VACUUM do not look
     twophase-<owner>-<piece>-<offsets>-part-00000-<uuid>.c000.snappy.parquet         a data file
 
@@ -87,7 +87,7 @@ def fence_version(attempt: Attempt) -> int:
             attempts of one driver.
     """
     if not (0 <= attempt.generation < 1 << 31 and 0 <= attempt.counter < 1 << _COUNTER_BITS):
-        raise ValueError(f"attempt {attempt} cannot be kept in a fence")
+        raise ValueError(f"attempt {attempt} does not fit in a fence")
     return attempt.generation << _COUNTER_BITS | attempt.counter
 
 

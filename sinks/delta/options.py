@@ -27,24 +27,23 @@ class DeltaOptions(Options):
     root: str | None = Field(
         default=None,
         min_length=1,
-        description="`path` has to be this folder or inside it, also behind links",
+        description="`path` has to be this folder or inside it, even after links are followed",
     )
     create: bool = Field(
-        default=False, description="make the table from the rows' columns if it is not there"
+        default=False, description="create the table from the rows' columns if it does not exist"
     )
     partition_by: Names = Field(
         default=(),
-        description="partition columns of a table that is made; "
-        "an existing one must have exactly these",
+        description="partition columns of a new table; an existing one must have exactly these",
     )
     merge_schema: bool = Field(
         default=False,
-        description="add columns that the table has not, as nullable ones, "
+        description="add columns that the table lacks, as nullable columns, "
         "in a commit before the rows",
     )
     allow_single_driver_log_store: bool = Field(
         default=False,
-        description="accept a storage on which Delta keeps commits apart within one process only",
+        description="accept a storage where Delta separates commits within one process only",
     )
 
     @field_validator("path", "root")
@@ -53,10 +52,10 @@ class DeltaOptions(Options):
         if value is not None and not value.startswith("/") and ":/" not in value:
             raise ValueError(
                 "give an absolute path or a URI: the driver's working "
-                "folder is no place for a table"
+                "folder is not a place for a table"
             )
         if value is not None and "\0" in value:
-            raise ValueError("a path holds no NUL")
+            raise ValueError("a path cannot contain NUL")
         return value
 
     @field_validator("partition_by")
@@ -71,7 +70,7 @@ class DeltaOptions(Options):
         if (self.path is None) == (self.table is None):
             raise ValueError("give either path or table")
         if self.root is not None and self.path is None:
-            raise ValueError("root goes with path: the catalog decides where a named table is")
+            raise ValueError("root requires path: the catalog decides where a named table is")
         return self
 
     @property

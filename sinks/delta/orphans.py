@@ -90,7 +90,7 @@ class Orphans:
         if isinstance(named, int):
             self._pieces.refuse_abort(piece.name)
             raise StopJobError(
-                f"{committable.transaction} was to be aborted, and commit {named} of the table "
+                f"{committable.transaction} was to be aborted, but commit {named} of the table "
                 "names its files: its rows are visible.",
                 remedy="find out who committed it; then remove its rows by hand, "
                 "or restore the table.",

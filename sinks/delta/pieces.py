@@ -1,4 +1,4 @@
-"""The pieces of one job and sink, as the records beside the table show them.
+"""The pieces of one job and sink, as the records next to the table show them.
 
 Every driver finds pre-committed pieces here, never in memory. A piece is in doubt from its intent
 on: a driver that dies while Spark writes leaves data files that no list names, and only the intent
@@ -153,11 +153,11 @@ class Pieces:
         """
         begun_before = self.is_being_aborted(name)
         if not begun_before:
-            self._storage.leave(self._record(name, _ABORTED))
+            self._storage.create_empty(self._record(name, _ABORTED))
         return begun_before or self.has_manifest(name)
 
     def refuse_abort(self, name: PieceName) -> None:
-        """Take back `begin_abort`: the piece is committed."""
+        """Undo `begin_abort`: the piece is committed."""
         self._storage.delete([self._record(name, _ABORTED)])
 
     def missing_files(self, manifest: Manifest) -> list[str]:

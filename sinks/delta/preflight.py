@@ -1,4 +1,4 @@
-"""Checks before any row: of the session, the table's place, and whether it is safe to write."""
+"""Checks the session, the table's location, and whether it can be written, before the first row."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from twophase.errors import ConfigError, PreflightError
-from twophase.sinks.delta.ddl import by_name, create_at_path, first_line, is_vacant, make_table
+from twophase.sinks.delta.ddl import by_name, create_at_path, create_table, first_line, is_vacant
 from twophase.sinks.delta.features import refusals
 from twophase.sinks.delta.jvm import SPARK_CONF, Jvm
 from twophase.sinks.delta.log import Log, Snapshot
@@ -54,7 +54,7 @@ def find_session() -> Jvm:
     if session.conf.get(_STATISTICS, "true") != "true":
         raise PreflightError(
             f"{_STATISTICS} is off: the row counts of data files come from their statistics.",
-            remedy="leave it on.",
+            remedy="turn it on.",
         )
     jvm.check_delta()
     return jvm
@@ -98,16 +98,16 @@ def _folder(jvm: Jvm, options: DeltaOptions, rows: StructType | None) -> str:
     try:
         name = by_name(jvm, options.table)
         if rows is not None and options.create and not jvm.session.catalog.tableExists(name):
-            make_table(jvm, name, rows, options.partition_by)
+            create_table(jvm, name, rows, options.partition_by)
         detail = jvm.session.sql(f"DESCRIBE DETAIL {name}").select("format", "location").first()
     except PySparkException as error:
         raise ConfigError(
-            f"The table {options.table!r} is not there, or is no Delta table: {first_line(error)}",
+            f"Table {options.table!r} does not exist, or is not a Delta table: {first_line(error)}",
             remedy="create it, or set create=True.",
         ) from None
     if detail is None or detail["format"] != "delta":
         raise ConfigError(
-            f"The table {options.table!r} is no Delta table but {detail and detail['format']!r}."
+            f"Table {options.table!r} is not a Delta table but {detail and detail['format']!r}."
         )
     return _qualified(jvm, detail["location"])
 
@@ -146,7 +146,7 @@ def _check_vacant(jvm: Jvm, folder: str) -> None:
     path = jvm.hadoop("Path")(folder)
     files = path.getFileSystem(_configuration(jvm))
     if not is_vacant(jvm, files, path):
-        raise ConfigError(f"{folder} holds something that is no Delta table. Nothing was written.")
+        raise ConfigError(f"{folder} is not empty, and is not a Delta table. Nothing was written.")
 
 
 def _check_table(
@@ -185,8 +185,8 @@ def _check_exactly_once(log: Log, snapshot: Snapshot) -> None:
     if retention_ms is not None and retention_ms < _RETENTION_DAYS * _DAY_MS:
         problems.append(
             f"delta.setTransactionRetentionDuration is {retention_ms / _DAY_MS:g} days: "
-            "the table would forget within an outage which checkpoints it has; it has to be "
-            f"{_RETENTION_DAYS} days at least, or not set"
+            "the table could forget during an outage which checkpoints it has; set at least "
+            f"{_RETENTION_DAYS} days, or unset it"
         )
     if problems:
         raise PreflightError(
@@ -198,8 +198,9 @@ def _check_exactly_once(log: Log, snapshot: Snapshot) -> None:
 def _check_store(log: Log, options: DeltaOptions) -> None:
     if log.store.rpartition(".")[2] in _SINGLE_DRIVER and not options.allow_single_driver_log_store:
         raise PreflightError(
-            f"The table in {log.storage.root} cannot be written exactly once: {log.store} keeps "
-            "commits apart within one process only, so two drivers could overwrite each other's.",
+            f"The table in {log.storage.root} cannot be written exactly once: {log.store} "
+            "separates commits within one process only, so two drivers could overwrite each "
+            "other's commits.",
             remedy="configure S3DynamoDBLogStore, or set allow_single_driver_log_store=True if "
             "nothing else ever writes.",
         )
@@ -211,5 +212,5 @@ def _check_rights(log: Log) -> None:
     if refused:
         raise PreflightError(
             f"The folder {log.storage.root} cannot be written: {refused}.",
-            remedy="give the driver's account the right.",
+            remedy="give the driver's account write permission.",
         )

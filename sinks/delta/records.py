@@ -1,4 +1,4 @@
-"""The two records of a piece beside the table, each with version, kind, length and SHA-256 (I9).
+"""The two records of a piece next to the table, each with version, kind, length and SHA-256 (I9).
 
     intent      written before the first data file: their transaction, and the table's
                 version before them
@@ -57,7 +57,7 @@ class Manifest:
 
     Attributes:
         intent: the announcement.
-        shape: the table's shape that the files were written for.
+        layout: the table's layout that the files were written for.
         actions: one per data file, each the JSON text that Delta made.
     """
 
@@ -106,16 +106,16 @@ def data_file(action: str) -> DataFile:
     """
     content = json.loads(action)
     if set(content) != {"add"}:
-        raise ValueError(f"phase 1 of an append gave the action {sorted(content)}")
+        raise ValueError(f"phase 1 of an append returned the action {sorted(content)}")
     add = content["add"]
     rows = json.loads(add.get("stats") or "{}").get("numRecords")
     if not isinstance(rows, int):
-        raise ValueError(f"the file {add['path']} has no count of its rows")
+        raise ValueError(f"the file {add['path']} has no row count")
     return DataFile(add["path"], add["size"], rows)
 
 
 def encode_intent(intent: Intent) -> bytes:
-    """As durable bytes."""
+    """Return an intent as durable bytes."""
     return _frame("intent", [_json(asdict(intent))])
 
 
@@ -135,7 +135,7 @@ def decode_intent(data: bytes, where: str = "") -> Intent:
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """As durable bytes."""
+    """Return a manifest as durable bytes."""
     head = {"intent": asdict(manifest.intent), "shape": manifest.layout.to_json()}
     return _frame("manifest", [_json(head), *(action.encode() for action in manifest.actions)])
 

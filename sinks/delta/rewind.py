@@ -1,20 +1,20 @@
-"""Takes committed checkpoints back: one commit removes their files and lowers the marks (H28).
+"""Rewinds a table: one commit removes files of checkpoints and lowers the marks (H28).
 
     1. search the log       for the files that the checkpoints have added; refused if one is not in
                             the table any more as it was added, or the log was cleaned since
     2. commit               the removal of exactly these files, and for each lineage the version of
                             its application id, lowered to what stays of it; behind the fence
-    3. clean up             the records and marks beside the table
+    3. clean up             the records and marks next to the table
 
-The transaction watches the fence and the application ids, and Delta lets it fail if anybody else
-has removed one of the files meanwhile: then all of it is done again from 1. Rows that others have
+The transaction watches the fence and the application ids, and Delta lets it fail if another writer
+has removed one of the files meanwhile: then all of it is repeated from 1. Rows that others have
 appended stay.
 
 The log is read backwards from the newest version, to one at which none of the checkpoints was
 committed. So all commits that may name one of the files are read, and the first of them that does
-is the last that was made: it tells whether the file is still in the table as it was added.
+is the latest: it tells whether the file is still in the table as it was added.
 
-A mark beside the table goes after the commit, so that `history` shows the sink
+A mark next to the table goes after the commit, so that `history` shows the sink
 ahead until then.
 """
 
@@ -53,7 +53,7 @@ since that reads the log from its last checkpoint on.
 
 
 class Rewind:
-    """Takes back what `keep` does not keep.
+    """Rewinds a table to what `keep` keeps.
 
     Args:
         table: the table of the job's sink.
@@ -104,7 +104,7 @@ class Rewind:
                 failure = error
         raise TargetUnreachableError(
             f"{self._cannot()} in {_TRIES} tries: {failure}.",
-            remedy="see whether the table's folder can be written, then start the job again.",
+            remedy="check whether the table's folder is writable, then start the job again.",
         )
 
     def _begin(self, attempt: Attempt) -> Transaction:
@@ -133,7 +133,7 @@ class Rewind:
         }
 
     def _is_above(self, snapshot: Snapshot) -> bool:
-        """Return whether the log itself shows a lineage ahead, not only a mark beside the table."""
+        """Return whether the log itself shows a lineage ahead, not only a mark next to it."""
         return any(
             not self._point.keeps(lineage, version)
             for app_id, version in snapshot.transactions.items()
@@ -170,7 +170,7 @@ class Rewind:
             Orphans(self._table).forget_committed(lineage, checkpoint)
 
     def _remove_marks(self, snapshot: Snapshot) -> None:
-        """Step 3. Only what that snapshot proves to be taken back: a newer driver may go on."""
+        """Step 3. Only what that snapshot proves to be removed: a newer driver may go on."""
         HighWaterMarks(self._owner, self._table.log.storage).remove_after(self._point, snapshot)
         for lineage in self._point.last:
             self._table.save_high_water_mark(lineage, snapshot)
@@ -180,8 +180,8 @@ class Rewind:
 
     def _cannot(self) -> str:
         return (
-            f"Sink {self._owner.sink!r} of job {self._owner.job!r} cannot take its checkpoints "
-            f"back from {self._table.target}"
+            f"Sink {self._owner.sink!r} of job {self._owner.job!r} cannot rewind "
+            f"{self._table.target}"
         )
 
     def _refused(self, why: str) -> RestoreRefusedError:
@@ -204,7 +204,7 @@ class _Change:
         operation: what Delta calls the commit.
         line: the file's action, as JSON text.
         action: its content.
-        by_rewind: a rewind of this job and sink has made the commit.
+        by_rewind: a rewind of this job and sink made the commit.
     """
 
     version: int
@@ -216,12 +216,12 @@ class _Change:
 
 @dataclass
 class LogSearch:
-    """One search.
+    """A search of the log for the files to remove.
 
     Attributes:
         owner: job and sink.
         log: the table's log.
-        keep: what is not taken back.
+        point: the point to rewind to.
     """
 
     owner: Owner
@@ -234,7 +234,7 @@ class LogSearch:
 
         Args:
             snapshot: of the newest version.
-            ahead: the lineages, with their highest checkpoint, of which some are taken back.
+            ahead: the lineages beyond the point, with their highest checkpoint.
 
         Raises:
             UnprovenError: a file was removed or changed, or the log does not go back far enough.

@@ -1,8 +1,8 @@
 """Checks that rows fit a table, before any is written.
 
-Delta's `writeFiles` accepts any column types, so the check that `df.write` makes before it is made
-here. A column may be widened without loss (int to bigint, float to double, more digits); everything
-else is an error that names the column.
+Delta's `writeFiles` accepts any column types: `df.write` checks them before that. So does this
+module. A column may be widened without loss (int to bigint, float to double, more digits);
+everything else is an error that names the column.
 
 Delta stores a partition value as text: in its log, and in the name of a folder unless the table's
 folders have random names. An empty text reads back as null, and so does Hive's name for null; bytes

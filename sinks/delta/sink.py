@@ -85,7 +85,7 @@ class DeltaSink(BatchSink):
 
 
 class OpenDeltaSink(OpenBatchSink):
-    """Appends to a table of Delta.
+    """Appends to one Delta table.
 
     Args:
         table: the table.

@@ -89,13 +89,13 @@ class Staging:
 
     def _announce(self, snapshot: Snapshot, transaction: TransactionId) -> Intent:
         """Step 1."""
-        committed = snapshot.noted_transactions.get(
+        committed = snapshot.checksum_transactions.get(
             self._table.owner.app_id(transaction.lineage), -1
         )
         if committed >= transaction.checkpoint:
             raise StopJobError(
-                f"{transaction} is to be written, and the table has checkpoint "
-                f"{committed} of its lineage already.",
+                f"{transaction} is to be written, but the table already has checkpoint "
+                f"{committed} of its lineage.",
                 remedy="restore the job's folder (checkpointLocation) as it was.",
             )
         intent = Intent(transaction, snapshot.table, snapshot.version, committed)
@@ -147,7 +147,7 @@ class Staging:
         if refused or found.problems or missing:
             raise StopJobError(
                 f"Sink {self._table.owner.sink!r}: the table was altered and the rows "
-                f"do not fit it any more: {'; '.join([*refused, *found.problems, *missing])}. "
+                f"no longer fit it: {'; '.join([*refused, *found.problems, *missing])}. "
                 "Nothing was written.",
                 remedy="undo the change, or change the rows, then start the job again.",
             )
@@ -177,7 +177,7 @@ def _check_name(action: str, prefix: str) -> None:
         ) from None
     if not named:
         raise PreflightError(
-            f"This version of Delta does not put {prefix!r} before the names of data files: "
+            f"This version of Delta does not prefix the names of data files with {prefix!r}: "
             f"{action[:200]}.",
             remedy="use the version of delta-spark that this sink is tested with.",
         )

@@ -56,7 +56,7 @@ class Storage:
     def create_folder(self, name: str) -> None:
         """Create a folder and those above it."""
         if not self._fs.mkdirs(self._at(name)):
-            raise OSError(f"the folder {self.absolute(name)} could not be made")
+            raise OSError(f"could not create the folder {self.absolute(name)}")
 
     def names(self, folder: str) -> list[str]:
         """Return the names of the files in a folder; none if it does not exist."""
@@ -109,8 +109,8 @@ class Storage:
         """Return whether there is a file of this name."""
         return bool(self._fs.exists(self._at(name)))
 
-    def leave(self, name: str) -> None:
-        """Make an empty file, unless it exists; two processes may do so at once.
+    def create_empty(self, name: str) -> None:
+        """Create an empty file, unless it exists; two processes may do so at once.
 
         It is not synced to a local disk: after a power failure it may be missing.
         """

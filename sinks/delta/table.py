@@ -20,7 +20,7 @@ class DeltaTable:
     Attributes:
         owner: job and sink.
         transactions: the table's, in its log.
-        pieces: the records beside the table.
+        pieces: the records next to the table.
         id: the table's id.
         merge_schema: columns that the table lacks are added.
         speculation: Spark may run a task twice at the same time.
@@ -55,8 +55,8 @@ class DeltaTable:
         """
         if snapshot.version >= 0 and snapshot.table == self.id:
             return
-        other = f"it has the id {snapshot.table}"
-        found = other if snapshot.version >= 0 else "there is no table any more"
+        other = f"now it has the id {snapshot.table}"
+        found = other if snapshot.version >= 0 else "now there is no table"
         raise TargetChangedError(
             f"Sink {self.owner.sink!r} of job {self.owner.job!r}: the table in "
             f"{self.log.storage.root} had the id {self.id} when it was opened; {found}. "
@@ -70,7 +70,7 @@ class DeltaTable:
         if snapshot.retention_ms is not None:
             highest |= HighWaterMarks(self.owner, self.log.storage).highest(snapshot)
         for app_id, version in snapshot.transactions.items():
-            # a version below 0 is that of a lineage that a rewind has taken back whole
+            # below 0: a rewind has removed the whole lineage
             if (lineage := self.owner.lineage_of(app_id)) is not None and version >= 0:
                 highest[lineage] = max(highest.get(lineage, -1), version)
         return highest

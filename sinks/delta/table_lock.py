@@ -221,8 +221,8 @@ def _wait(locks: Callable[[], bool], path: Path, deadline_s: float) -> None:
     while not locks():
         if time.monotonic() > deadline_s:
             raise TimeoutError(
-                f"{path} could not be had within {_TIMEOUT_S:g} s: another driver commits to this "
-                "table, or is paused in a commit (lslocks shows its process)"
+                f"{path} could not be locked within {_TIMEOUT_S:g} s: another driver is committing "
+                "to this table, or is paused in a commit (lslocks shows its process)"
             )
         time.sleep(_POLL_S)
 
@@ -230,6 +230,6 @@ def _wait(locks: Callable[[], bool], path: Path, deadline_s: float) -> None:
 def _unwritable(path: Path, locker: str) -> PermissionError:
     return PermissionError(
         errno.EACCES,
-        f"{locker} locks only what may be written: let the accounts of all jobs "
+        f"{locker} can lock a file only if it may write it: let the accounts of all jobs "
         f"write {path} (chmod, chgrp)",
     )

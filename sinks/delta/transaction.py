@@ -106,7 +106,7 @@ class Transaction:
 
     @cached_property
     def _counted(self) -> int | None:
-        """How much of the log Delta reads within the commit, to count files; None: nothing."""
+        """The bytes of the log that Delta reads within the commit to count files; None: none."""
         return self.snapshot.counted_bytes()
 
     def watch(self, app_id: str) -> None:
@@ -219,7 +219,7 @@ class Transaction:
         return outcome.result()
 
     def _session(self) -> AbstractContextManager[None]:
-        """The session in which it commits: another one than the job's, if Delta counts files."""
+        """Return the session to commit in: not the job's if Delta counts files."""
         counted = self._counted
         return (
             nullcontext() if counted is None else self._transactions.commit_session.active(counted)

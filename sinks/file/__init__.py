@@ -2,11 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from twophase.exports import lazy_exports
+from twophase.exports import export
 
 if TYPE_CHECKING:
-    from twophase.sinks.file.sink import FileSink
+    from twophase.sinks.file.sink import FileSink as FileSink
 
-__all__ = ["FileSink"]
-
-__getattr__, __dir__ = lazy_exports(__name__, {"FileSink": "twophase.sinks.file.sink"})
+export(
+    __name__,
+    {
+        "twophase.sinks.file.sink": ["FileSink"],
+    },
+)

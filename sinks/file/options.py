@@ -21,7 +21,7 @@ class FileOptions(Options):
     root: str | None = Field(
         default=None,
         min_length=1,
-        description="`path` has to be this folder or inside it, also behind links",
+        description="`path` has to be this folder or inside it, even after links are followed",
     )
 
     @field_validator("partition_by")

@@ -2,11 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from twophase.exports import lazy_exports
+from twophase.exports import export
 
 if TYPE_CHECKING:
-    from twophase.sinks.hive.sink import HiveSink
+    from twophase.sinks.hive.sink import HiveSink as HiveSink
 
-__all__ = ["HiveSink"]
-
-__getattr__, __dir__ = lazy_exports(__name__, {"HiveSink": "twophase.sinks.hive.sink"})
+export(
+    __name__,
+    {
+        "twophase.sinks.hive.sink": ["HiveSink"],
+    },
+)

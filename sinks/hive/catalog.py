@@ -142,7 +142,7 @@ class Catalog:
             ConfigError: Spark does not accept this name, or its database does not exist.
             TargetUnreachableError: the metastore does not answer.
         """
-        with self._answering(f"make table {name}"):
+        with self._answering(f"create table {name}"):
             location = self._path(
                 self._java.sessionState().catalog().defaultTablePath(self._identifier(name))
             )
@@ -170,7 +170,7 @@ class Catalog:
             for field in from_arrow_schema(fields)
         )
         by = ", ".join(map(_quoted, planned.partition_columns))
-        with self._answering(f"make table {planned.name}"):
+        with self._answering(f"create table {planned.name}"):
             parser = self._java.sessionState().sqlParser()
             quoted = ".".join(
                 _quoted(part) for part in self._items(parser.parseMultipartIdentifier(planned.name))
@@ -239,11 +239,11 @@ class Catalog:
             paths = {values: "/".join(folders(names, values)) for values in partitions}
             listed = [values for values, path in paths.items() if path in there]
             known = self._descriptors(table, found, listed)
-            places = {paths[values]: place for values, place in known.items()}
+            descriptors = {paths[values]: one for values, one in known.items()}
             expected = {
                 path: StorageDescriptor(str(root / path), table.format) for path in paths.values()
             }
-            check_storage(table.name, places, expected)
+            check_storage(table.name, descriptors, expected)
             storage = found.storage()
             new = [one for one in paths.items() if one[0] not in known]
             parts = [self._partition(table, values, path, storage) for values, path in new]
@@ -290,22 +290,22 @@ class Catalog:
     def _descriptors(
         self, table: HiveTable, found: Any, partitions: Sequence[Values]
     ) -> dict[Values, StorageDescriptor]:
-        """Return the places of those partitions that exist."""
+        """Return the storage of those partitions that exist."""
         if not partitions:
             return {}
         # Spark's metastore client: the catalog would look up database and table again
         # for each partition.
         client = self._java.sessionState().catalog().externalCatalog().unwrapped().client()
         raw = client.getRawHiveTable(found.database(), found.identifier().table())
-        places = {}
+        found_storage = {}
         for values in partitions:
             spec = self._spec(map(str.lower, table.partition_columns), values)
             if (partition := client.getPartitionOption(raw, spec)).isDefined():
-                places[values] = self._descriptor(partition.get().storage(), table, found)
-        return places
+                found_storage[values] = self._descriptor(partition.get().storage(), table, found)
+        return found_storage
 
     def _descriptor(self, storage: Any, table: HiveTable, found: Any) -> StorageDescriptor:
-        """Return the place of a partition. Its serde counts in a table of Hive's own only."""
+        """Return the storage of a partition. Its serde counts only in a table of Hive's own."""
         location, serde = storage.locationUri(), storage.serde()
         path = self._path(location.get()) if location.isDefined() else ""
         if found.provider().isDefined() and found.provider().get() == "hive":
@@ -350,7 +350,7 @@ class Catalog:
         return self._java.sessionState().sqlParser().parseTableIdentifier(name)
 
     def _check(self, name: str, found: Any) -> None:
-        """Check that the table is a folder of plain files: only such takes files by a rename."""
+        """Check that the table is a folder of plain files, which alone takes files by a rename."""
         problems = []
         if (kind := found.tableType().name()) not in ("MANAGED", "EXTERNAL"):
             problems.append(f"it is a {kind}")
@@ -373,8 +373,8 @@ class Catalog:
             problems.append("its files are neither parquet nor orc")
         if problems:
             raise ConfigError(
-                f"Table {name!r} cannot get files: {'; '.join(problems)}.",
-                remedy="name another table.",
+                f"Files cannot be added to table {name!r}: {'; '.join(problems)}.",
+                remedy="choose another table.",
             )
 
     @contextmanager

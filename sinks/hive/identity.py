@@ -2,8 +2,8 @@
 
     fence-<...>/table/<n>   the table's creation time in the metastore, in milliseconds since 1970
 
-A table that is dropped and recreated over the same folder keeps its files and the proofs beside
-them. Without partition columns its rows are there; with them, no reader finds a row, because the
+A table that is dropped and recreated over the same folder keeps its files and the proofs next
+to them. Without partition columns its rows are there; with them, no reader finds a row, because the
 partitions are gone.
 """
 

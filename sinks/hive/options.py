@@ -27,16 +27,16 @@ class HiveOptions(Options):
         min_length=1, description="its name in Spark's catalog, such as `shop.orders`"
     )
     create: bool = Field(
-        default=False, description="make the table from the rows' columns if it is not there"
+        default=False, description="create the table from the rows' columns if it does not exist"
     )
     format: Format = Field(
         default=Format.PARQUET,
-        description="of a table that is made; an existing one keeps its own",
+        description="of a new table; an existing one keeps its own",
         json_schema_extra={"type": "`parquet`, `orc`"},
     )
     partition_by: Names = Field(
         default=(),
-        description="partition columns of a table that is made; an existing one keeps its own",
+        description="partition columns of a new table; an existing one keeps its own",
     )
     partition: Mapping[str, str] = Field(
         default_factory=dict,
@@ -74,7 +74,7 @@ class HiveOptions(Options):
     @classmethod
     def _known_to_hive(cls, value: Format) -> Format:
         if value not in (Format.PARQUET, Format.ORC):
-            raise ValueError("a table is made as parquet or orc")
+            raise ValueError("a new table is parquet or orc")
         return value
 
     @model_validator(mode="after")
@@ -82,8 +82,9 @@ class HiveOptions(Options):
         timed = self.partition_commit_trigger is Trigger.PARTITION_TIME
         if timed != (self.partition_time is not None) or timed != (self.event_time is not None):
             raise ValueError(
-                "partition_time and event_time go with partition_commit_trigger = partition_time"
+                "set partition_time and event_time if partition_commit_trigger is partition_time, "
+                "and only then"
             )
         if self.partition_by and not self.create:
-            raise ValueError("partition_by goes with create: an existing table has its own")
+            raise ValueError("partition_by requires create: an existing table keeps its own")
         return self

@@ -90,7 +90,7 @@ class Policies:
         """
         if reason := why_replaced(self.table, created, has_partitions, stage):
             raise TargetChangedError(
-                f"No partition is added any more: {reason}.",
+                f"Partitions can no longer be added: {reason}.",
                 remedy="do that, then start the job again.",
             )
         record(created, stage)

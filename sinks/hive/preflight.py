@@ -61,7 +61,7 @@ def _create(catalog: Catalog, options: HiveOptions, rows: pa.Schema) -> HiveTabl
     found = catalog.table(options.table)
     if found is None:
         raise ConfigError(
-            f"Table {options.table!r} was created and has disappeared.",
+            f"Table {options.table!r} was created and then disappeared.",
             remedy="find out who dropped it.",
         )
     return found
@@ -156,13 +156,13 @@ def _static_problems(table: HiveTable, static: Mapping[str, str]) -> list[str]:
     problems = []
     for name, value in static.items():
         if name not in kinds:
-            problems.append(f"static partition column {name!r} is no partition column")
+            problems.append(f"static partition column {name!r} is not a partition column")
             continue
         try:
             folder_name(name, value)
             if pa.scalar(value).cast(kinds[name]).cast(pa.string()).as_py() != value:
                 problems.append(
-                    f"static partition {name} = {value!r} is not how a {kinds[name]} is written"
+                    f"static partition {name} = {value!r} is not the text of a {kinds[name]}"
                 )
         except (RefusedValueError, pa.ArrowInvalid) as error:
             problems.append(f"static partition {name} = {value!r}: {error}")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from twophase.errors import ConfigError, RestoreRefusedError
 from twophase.ids import Attempt
@@ -32,6 +32,8 @@ class HiveSink(ArrowSink):
     Args:
         options: `table`, and any other option by its name.
     """
+
+    needs_spark: ClassVar[bool] = True
 
     def __init__(self, **options: Any) -> None:
         self._options = HiveOptions.parse(options, "HiveSink")
@@ -78,7 +80,7 @@ class HiveSink(ArrowSink):
 
 
 class OpenHiveSink(OpenStagedSink):
-    """Appends to a table of the metastore.
+    """Appends to one table of the metastore.
 
     Args:
         table: the table's folder.
@@ -140,9 +142,9 @@ class OpenHiveSink(OpenStagedSink):
         table = self._current_table()
         if problem := self._catalog.storage_problem(table, self.table.area.root):
             raise RestoreRefusedError(
-                f"No checkpoint is taken back from table {table.name}: it has changed in the "
-                f"metastore: {problem}. Nothing was removed.",
-                remedy="set location and format back (ALTER TABLE ... SET LOCATION), or restore "
+                f"Cannot rewind table {table.name}: it has changed in the metastore: {problem}. "
+                "Nothing was removed.",
+                remedy="reset location and format (ALTER TABLE ... SET LOCATION), or restore "
                 "a newer checkpoint.",
             )
 

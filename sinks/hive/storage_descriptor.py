@@ -46,11 +46,9 @@ def check_storage(
     if problem := storage_problem(known, expected):
         raise StopJobError(
             f"Table {table} has changed in the metastore: {problem}. "
-            "Readers would not see these files. Decided checkpoints wait, "
-            "nothing of them is lost.",
-            remedy="move the files of the other folder to where the new files are, set location "
-            "(ALTER TABLE ... SET LOCATION) "
-            "and format back, then start the job again.",
+            "Readers would not see the new files. Decided checkpoints wait; nothing is lost.",
+            remedy="move the files in the other folder to where the new files are, reset location "
+            "(ALTER TABLE ... SET LOCATION) and format, then start the job again.",
         )
 
 
@@ -64,7 +62,7 @@ def storage_problem(
         expected: likewise.
     """
     problems = [
-        text for name, place in known.items() if (text := _problem(name, place, expected[name]))
+        text for name, one in known.items() if (text := _problem(name, one, expected[name]))
     ]
     more = f"; and {len(problems) - _NAMED} more" if len(problems) > _NAMED else ""
     return f"{'; '.join(problems[:_NAMED])}{more}"
@@ -73,9 +71,7 @@ def storage_problem(
 def _problem(name: str, known: StorageDescriptor, expected: StorageDescriptor) -> str:
     what = f"partition {shown(name)}" if name else "the table"
     if not _is_at(known.location, Path(expected.location)):
-        there, here = (
-            shown(place.location) if name else place.location for place in (known, expected)
-        )
+        there, here = (shown(one.location) if name else one.location for one in (known, expected))
         return (
             f"{what} is at {there if known.location else 'no folder'}, its new files are in {here}"
         )

@@ -2,11 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from twophase.exports import lazy_exports
+from twophase.exports import export
 
 if TYPE_CHECKING:
-    from twophase.sinks.mysql.sink import MySqlSink
+    from twophase.sinks.mysql.sink import MySqlSink as MySqlSink
 
-__all__ = ["MySqlSink"]
-
-__getattr__, __dir__ = lazy_exports(__name__, {"MySqlSink": "twophase.sinks.mysql.sink"})
+export(
+    __name__,
+    {
+        "twophase.sinks.mysql.sink": ["MySqlSink"],
+    },
+)

@@ -67,6 +67,7 @@ class Rewind:
 
     def run(self, session: Session, attempt: Attempt) -> None:
         """See `CanRewind.rewind`."""
+        column = self._column()
         session.begin()
         metadata = self._metadata
         fence = metadata.read_fence(session, *self._owner, locked=True)
@@ -74,7 +75,7 @@ class Rewind:
             raise driver_is_fenced(*self._owner, fence or Attempt(0, 0), attempt)
         self._check_marked(session)
         for value, rows in self._counted(session).items():
-            done = session.run(f"DELETE FROM {self._table} WHERE {self._column()} = %s", (value,))
+            done = session.run(f"DELETE FROM {self._table} WHERE {column} = %s", (value,))
             if done.affected != rows:
                 raise self._changed([f"{value}: {done.affected} rows, {rows} were counted"])
         for lineage in metadata.committed(session, *self._owner):

@@ -9,9 +9,8 @@ import pytest
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
-from twophase.state.entries import Lineage
+from twophase.state.entries import CommittedRecord, FenceRecord, Lineage
 from twophase.state.log import JobLog
-from twophase.state.records import CommittedRecord, FenceRecord, LineageRecord
 from twophase.state.storage import LocalStorage
 from twophase.state.store import CompletedCheckpointStore
 
@@ -27,7 +26,7 @@ class JobFolder:
         self.log = JobLog(self.storage, "orders")
         self.store = CompletedCheckpointStore(self.storage, self.log, num_retained=1)
         self.log.append(FenceRecord(1))
-        self.log.append(LineageRecord(Lineage(LINEAGE)))
+        self.log.append(Lineage(LINEAGE))
 
     def decide(self, number: int) -> None:
         self.store.decide(self.store.prepare(self.checkpoint(number)))

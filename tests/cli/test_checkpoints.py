@@ -21,18 +21,13 @@ from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.entries import (
     AcceptedLoss,
     Adoption,
+    CommittedRecord,
     Decision,
     Lineage,
     Note,
     Released,
     Rewrite,
     SinkDecision,
-)
-from twophase.state.records import (
-    CommittedRecord,
-    ReleasedRecord,
-    RepairedRecord,
-    SinkDecidedRecord,
 )
 from twophase.state.stats import CheckpointStats, DeclinedAttempt
 from twophase.state.storage import ReadOnlyStorage
@@ -58,7 +53,7 @@ def test_repairs_are_listed_with_who_and_why(job_folder: JobFolder) -> None:
     loss = AcceptedLoss(
         note, LINEAGE, 0, "facts", ("0.0",), 10, (None,), ("e",), emptied=False, before=()
     )
-    job_folder.log.append(RepairedRecord(loss))
+    job_folder.log.append(loss)
     adopted = Lineage("22222222-2222-3333-4444-555555555555", ancestors={LINEAGE: 0})
     head, *_ = lines = show(job_folder.root).stdout.splitlines()
     assert head.startswith("Job orders")
@@ -68,7 +63,7 @@ def test_repairs_are_listed_with_who_and_why(job_folder: JobFolder) -> None:
     )
     (entry,) = shown(job_folder.root)
     assert entry["rows"] == 20, "what is given up is not counted"
-    job_folder.log.append(RepairedRecord(Adoption(note, adopted)))
+    job_folder.log.append(Adoption(note, adopted))
     assert "adopted from the targets: 11111111 up to 0, by ann@host" in show(job_folder.root).stdout
     repairs = json.loads(show(job_folder.root, "--json").stdout)["repairs"]
     assert [repair["action"] for repair in repairs] == ["accept-loss", "adopt-from-target"]
@@ -77,7 +72,7 @@ def test_repairs_are_listed_with_who_and_why(job_folder: JobFolder) -> None:
 def test_a_job_that_has_given_up_its_checkpoints_says_so(job_folder: JobFolder) -> None:
     job_folder.commit(0)
     released = Released(LINEAGE, 0, 1_700_000_000_000)
-    job_folder.log.append(ReleasedRecord(released))
+    job_folder.log.append(released)
     lines = show(job_folder.root).stdout.splitlines()
     (line,) = [line for line in lines if line.startswith("released: ")]
     assert line.endswith("its checkpoints, up to 0, were deleted when the job ended")
@@ -91,11 +86,9 @@ def test_a_sink_that_is_ahead_is_named(job_folder: JobFolder) -> None:
     body = job_folder.checkpoint(1)
     offsets, pieces = body.offsets, tuple(body.committables["facts"])
     job_folder.log.append(
-        SinkDecidedRecord(
-            SinkDecision(
-                *(LINEAGE, 1, "facts", body.attempt, offsets.hash),
-                *(offsets.start, offsets.end, pieces),
-            )
+        SinkDecision(
+            *(LINEAGE, 1, "facts", body.attempt, offsets.hash),
+            *(offsets.start, offsets.end, pieces),
         )
     )
     (line,) = [
@@ -114,7 +107,7 @@ def test_what_was_written_again_is_listed(job_folder: JobFolder) -> None:
     note = Note("ann@host", 1_700_000_000_000, "rolled back by hand")
     (old,) = job_folder.log.history.decisions
     new = job_folder.store.prepare(replace(job_folder.checkpoint(0), attempt=Attempt(1, 7)))
-    job_folder.log.append(RepairedRecord(Rewrite(note, new, old.attempt, "facts", ("1.201",), 15)))
+    job_folder.log.append(Rewrite(note, new, old.attempt, "facts", ("1.201",), 15))
     (line,) = [
         line for line in show(job_folder.root).stdout.splitlines() if line.startswith("repaired: ")
     ]

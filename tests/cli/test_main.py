@@ -70,7 +70,7 @@ def test_an_error_says_what_became_of_the_data(error: list[Exception]) -> None:
     error.append(FencedError("Job 'orders' is fenced out.", remedy="leave it stopped."))
     assert run("fail").stderr.splitlines() == [
         "Error: Job 'orders' is fenced out. [FencedError]",
-        "Data: No data is lost: the newer driver goes on with the job.",
+        "Data: No data is lost: the newer driver continues the job.",
         "Next: leave it stopped.",
     ]
 
@@ -137,6 +137,5 @@ def test_a_missing_job_file_is_a_twophase_error() -> None:
     result = run("run", "/no/such/job.yaml")
     assert result.exit_code == 2
     assert (
-        "/no/such/job.yaml cannot be read: No such file or directory. [ConfigError]"
-        in result.stderr
+        "Cannot read /no/such/job.yaml: No such file or directory. [ConfigError]" in result.stderr
     )

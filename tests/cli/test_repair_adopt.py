@@ -16,7 +16,16 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from harness.memory_driver import JOB, SCHEMA, Driver, completed_of, decided, offsets, restoring
+from harness.memory_driver import (
+    JOB,
+    SCHEMA,
+    Driver,
+    completed_of,
+    decided,
+    offsets,
+    open_sinks,
+    restoring,
+)
 from tests.state.conftest import snapshot
 from twophase.cli.main import main
 from twophase.coordinator.pending import PendingCheckpoint
@@ -37,12 +46,13 @@ class Files:
         return self.root / "job"
 
     def driver(self) -> Driver:
-        sinks = {
-            name: FileSink(path=str(self.root / name), format="json") for name in ("facts", "lake")
-        }
+        names = ("facts", "lake")
+        sinks = open_sinks(
+            {name: FileSink(path=str(self.root / name), format="json") for name in names}
+        )
         for sink in sinks.values():
             self.left.callback(sink.close)
-        return Driver(self.folder, {}, sinks=sinks)  # type: ignore[arg-type]
+        return Driver(self.folder, {}, sinks=sinks)
 
     def restored(self) -> Driver:
         """After checkpoint 0, a driver that goes on in a lineage of its own."""
@@ -118,7 +128,7 @@ def test_a_job_that_was_restored_and_whose_log_is_damaged_goes_on_without_a_flag
     [end] = offsets(1).end
     assert end is not None
     assert end in output
-    assert "has nothing of checkpoint" not in output
+    assert "has no rows of checkpoint" not in output
     assert (files.rows("facts"), files.rows("lake")) == (20, 20)
     assert files.driver().recover().coordinator.lineage.start == offsets(1).end
 
@@ -147,7 +157,7 @@ def test_what_a_newer_version_has_written_is_not_given_up(
         "was written by a newer twophase (format 2; this one reads up to 1). [NewerFormatError]"
         in output
     )
-    assert "No data is lost: it was left as it is." in output
+    assert "No data is lost: the file was left unchanged." in output
     assert "Next: start the newer version again." in output
     after = snapshot(files.root)
     left = {name for name in before if name not in after}
@@ -163,7 +173,7 @@ def test_a_sink_that_has_nothing_of_the_newest_checkpoint_is_named(files: Files)
     lake = driver.sinks["lake"]
     lake.abort(lake.in_doubt())
     code, output = files.adopt()
-    assert (code, "Sink lake has nothing of checkpoint 1" in output) == (0, True), output
+    assert (code, "Sink lake has no rows of checkpoint 1" in output) == (0, True), output
 
 
 def test_pieces_of_several_lineages_are_shown_with_theirs(files: Files) -> None:
@@ -171,9 +181,8 @@ def test_pieces_of_several_lineages_are_shown_with_theirs(files: Files) -> None:
     lake, lineage = driver.sinks["lake"], driver.coordinator.lineage
     [old] = lineage.ancestors
     attempt = Attempt(driver.coordinator.generation, 99)
-    writer = lake.writer(
-        TransactionId(JOB, old, 7, attempt, "lake", offsets(7).hash), Subtask(0, 900)
-    )
+    transaction = TransactionId(JOB, old, 7, attempt, "lake", offsets(7).hash)
+    writer = lake.writers()(transaction, Subtask(0, 900))
     writer.write(pa.RecordBatch.from_pylist([{"id": 70}], schema=SCHEMA))
     writer.pre_commit()
     code, output = files.adopt()
@@ -200,9 +209,10 @@ def test_lineages_whose_order_nothing_tells_are_all_named(files: Files) -> None:
         True,
     )
     code, adopted = files.adopt("--from-starting-offsets", startingOffsets='{"orders":{"0":20}}')
-    assert (code, "Nothing tells which of these lineages is the newest" in adopted) == (0, True), (
-        adopted
-    )
+    assert (code, "The targets do not show which of these lineages is the newest" in adopted) == (
+        0,
+        True,
+    ), adopted
     for output in (refused, adopted):
         for lineage, newest in ((old, 0), (driver.coordinator.lineage.id, 1)):
             assert f"lineage {lineage} up to checkpoint {newest}" in output
@@ -222,7 +232,7 @@ def pre_commit(files: Files) -> None:
 @pytest.mark.parametrize(
     ("before", "code", "says"),
     [
-        (fence, 0, "none has rows of the job"),
+        (fence, 0, "none of them has rows of the job"),
         (
             pre_commit,
             2,

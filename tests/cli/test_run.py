@@ -199,7 +199,7 @@ def test_a_folder_of_a_newer_version_is_refused_and_left_as_it_is(files: Command
         "log/0000000001 was written by a newer twophase (format 2; this one reads up to 1). "
         "[NewerFormatError]"
     ) in err
-    assert "No data is lost: it was left as it is." in err
+    assert "No data is lost: the file was left unchanged." in err
     assert "Next: start the newer version again." in err
     assert "Traceback" not in err
     assert [path.name for path in log.iterdir()] == ["0000000001"]
@@ -236,5 +236,5 @@ def test_spark_that_does_not_start_is_a_twophase_error(files: Command) -> None:
     (files.root / "job.yaml").write_text(yaml.safe_dump(job))
     code, _, err = files.run()
     assert code == 2
-    assert "Error: Spark does not start: " in err
+    assert "Error: Spark failed to start: " in err
     assert "[PreflightError]" in err

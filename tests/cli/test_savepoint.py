@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -71,7 +72,7 @@ def test_one_is_made_listed_shown_verified_and_disposed_of(world: Files) -> None
     fields = json.loads(command("savepoint", "show", path, "--json").stdout)
     assert fields["offsets"] == [["Numbers", [{"next": 30}]]]
     assert {"path": "spark/commits/2", "bytes": 29} in fields["files"]
-    assert f"{path} is whole: 8 files" in command("savepoint", "verify", path).stdout
+    assert f"{path} is intact: 8 files" in command("savepoint", "verify", path).stdout
     command("savepoint", "dispose", path)
     assert not path.exists()
 
@@ -85,6 +86,57 @@ def test_one_without_a_path_is_made_in_savepoint_dir(world: Files) -> None:
     made = command("savepoint", "create", path).stdout
     [found] = (world.root / "all").iterdir()
     assert f"Savepoint {found} of job orders" in made
+
+
+NOTE = 'v1\n{"nextBatchWatermarkMs":0}'
+
+
+@pytest.fixture
+def decided(world: Files) -> Path:
+    """The note that Spark has not written yet, of a micro-batch with state that is decided."""
+    world.drive(2)
+    assert killed("C16", lambda: world.drive(3))
+    return world.spark() / "commits" / "2"
+
+
+def test_one_waits_until_spark_has_finished_the_micro_batch(
+    world: Files, decided: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: decided.write_text(NOTE))
+    command("savepoint", "create", job_file(world), world.root / "saved", "--wait", "10min")
+    assert (
+        json.loads(command("savepoint", "show", world.root / "saved", "--json").stdout)[
+            "checkpoint"
+        ]
+        == 2
+    )
+
+
+@pytest.mark.parametrize(("wait", "looks"), [("0s", 0), ("50 ms", 1)])
+def test_the_wait_is_bounded_and_the_error_says_how_to_wait_longer(
+    world: Files, decided: Path, monkeypatch: pytest.MonkeyPatch, wait: str, looks: int
+) -> None:
+    looked: list[float] = []
+    sleep = time.sleep
+
+    def look(seconds: float) -> None:
+        looked.append(seconds)
+        sleep(seconds)
+
+    monkeypatch.setattr(time, "sleep", look)
+    asked = ("savepoint", "create", job_file(world), world.root / "saved")
+    result = command(*asked, "--wait", wait, code=1)
+    assert "Spark has not finished micro-batch 2" in result.stderr
+    assert "--wait 1min" in result.stderr
+    assert min(len(looked), 1) == looks
+    assert not (world.root / "saved").exists()
+    decided.write_text(NOTE)
+    command(*asked, "--wait", "1min")  # as the error says
+
+
+def test_a_wait_that_is_no_duration_is_refused(world: Files) -> None:
+    asked = ("savepoint", "create", job_file(world), "--wait", "5 secnds")
+    assert "'5 secnds': give a number with a unit" in command(*asked, code=2).stderr
 
 
 def test_a_damaged_one_ends_the_command_with_3_and_says_what_to_do(world: Files) -> None:
@@ -104,7 +156,7 @@ def test_a_list_ends_with_the_error_of_one_that_is_not_usable(world: Files) -> N
     result = command("savepoint", "list", world.root / "saved", code=2)
     assert "not usable" in result.stdout
     assert "committed" in result.stdout
-    assert "is not whole" in result.stderr
+    assert "is incomplete" in result.stderr
 
 
 @pytest.mark.parametrize("name", ["show", "verify", "dispose", "list"])

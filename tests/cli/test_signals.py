@@ -79,6 +79,6 @@ def test_a_stop_that_hangs_ends_the_process_and_says_so(start: Start, argument: 
     lines = process.communicate(timeout=60)[0].splitlines()
     assert lines[:2] == ["asked", "stopping"]
     assert lines[2].startswith(
-        "The job did not stop within 0.2 s, and is ended at once. No data is lost"
+        "The job did not stop within 0.2 s: ending the process now. No data is lost"
     )
     assert process.returncode == 1

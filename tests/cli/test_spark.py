@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from twophase.cli import spark
-from twophase.cli.display.spark_output import SparkOutput
+from twophase.cli.display.output import SparkOutput
 from twophase.cli.spark import Start, spark_session
 from twophase.errors import PreflightError
 from twophase.failpoints import DRIVER_VARIABLE
@@ -18,7 +18,7 @@ from twophase.startup.jar_notes import note_jars
 from twophase.startup.packages import PACKAGES
 
 CONF = {PACKAGES: "org:one:1"}
-LOOKS = "Spark looks for org:one:1, and fetches it if this is the first time"
+LOOKS = "Spark resolves org:one:1; the first start downloads it"
 
 
 @pytest.fixture(autouse=True)

@@ -37,10 +37,8 @@ from twophase.errors import (
 from twophase.events import Observers
 from twophase.ids import Subtask
 from twophase.protocol.sink import SinkHistory
-from twophase.state.entries import AcceptedLoss
-from twophase.state.history import History
+from twophase.state.entries import AcceptedLoss, FenceRecord
 from twophase.state.log import JobLog
-from twophase.state.records import FenceRecord
 from twophase.state.storage import LocalStorage
 from twophase.testing.memory import MemoryTarget, OpenMemorySink
 
@@ -323,19 +321,14 @@ def test_what_was_given_up_does_not_return_with_the_branches_of_the_backup(
     )
 
 
-@pytest.mark.parametrize("by", ["this version", "an older version"])
 def test_rows_of_long_ago_are_given_up_too(
     driver: Driver,
     targets: Targets,
     another: Another,
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
-    by: str,
 ) -> None:
-    """An older version kept neither the decision nor the body of the checkpoint."""
     monkeypatch.setattr("twophase.state.store._FOLD_AT", 3)
-    if by == "an older version":
-        monkeypatch.setattr(History, "committed_proofs", lambda _: ())
     empty = backup(targets["facts"])
     driver.run(0)
     for number in range(1, 5):
@@ -345,11 +338,8 @@ def test_rows_of_long_ago_are_given_up_too(
         another().recover()
     repairing = repair(folder, targets)
     plan = repairing.plan(0, "facts")
-    if by == "an older version":
-        assert (plan.lost, plan.start, plan.end, plan.before) == ([], (), (), [])
-    else:
-        assert sum(piece.rows for piece, _ in plan.lost) == 10
-        assert plan.end == offsets(0).end
+    assert sum(piece.rows for piece, _ in plan.lost) == 10
+    assert plan.end == offsets(0).end
     repairing.accept(plan, NOTE)
     another().recover().run(5)
     assert visible(targets["facts"]) == list(range(50, 60))

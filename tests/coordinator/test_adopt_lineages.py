@@ -37,7 +37,6 @@ from twophase.protocol.outcome import CommitOutcome
 from twophase.protocol.sink import CommitRequest
 from twophase.state.entries import AcceptedLoss, Lineage
 from twophase.state.log import JobLog
-from twophase.state.records import LineageRecord
 from twophase.state.storage import LocalStorage
 from twophase.testing.memory import MemoryTarget, OpenMemorySink
 
@@ -244,7 +243,7 @@ def test_what_a_body_that_is_gone_had_decided_before_a_restore_is_committed(
     commit_in(old, "facts")
     history = JobLog(LocalStorage(folder), JOB)
     history.read()
-    history.append(LineageRecord(Lineage(NEW, first_checkpoint=1, ancestors={OLD: 1})))
+    history.append(Lineage(NEW, first_checkpoint=1, ancestors={OLD: 1}))
     (
         folder
         / next(one for one in history.history.decisions if one.checkpoint == 1).folder

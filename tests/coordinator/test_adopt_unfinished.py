@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -31,7 +32,7 @@ from twophase.coordinator.context import JobContext
 from twophase.errors import StopJobError
 from twophase.events import Observers
 from twophase.ids import Subtask, TransactionId
-from twophase.protocol.sink import CommitRequest, SinkContext
+from twophase.protocol.sink import CommitRequest, OpenArrowSink, SinkContext
 from twophase.sinks.file.sink import FileSink
 from twophase.state.storage import LocalStorage
 from twophase.testing.memory import MemoryTarget, OpenMemorySink
@@ -46,7 +47,7 @@ class World:
         self.folder = folder / "job"
         self.table = folder / "lake"
         self.facts = MemoryTarget()
-        self.lake = FileSink(path=str(self.table))
+        self.lake: OpenArrowSink
         self.driver = self.start()
         self.driver.run(0)
         decided(self.driver, 1)
@@ -55,12 +56,8 @@ class World:
     def start(self) -> Driver:
         """A driver of the job."""
         self.lake = self.open_lake()
-        driver = Driver(
-            self.folder,
-            {"facts": self.facts},
-            sinks={"facts": OpenMemorySink(self.facts, JOB, "facts"), "lake": self.lake},
-        )
-        return driver.recover()
+        sinks: Any = {"facts": OpenMemorySink(self.facts, JOB, "facts"), "lake": self.lake}
+        return Driver(self.folder, {"facts": self.facts}, sinks=sinks).recover()
 
     def open_lake(self) -> OpenArrowSink:
         return FileSink(path=str(self.table)).open(SinkContext(JOB, "lake", SCHEMA, 2))

@@ -27,7 +27,6 @@ from twophase.ids import Attempt
 from twophase.protocol.outcome import CommitOutcome, RetryLater
 from twophase.protocol.sink import CommitRequest
 from twophase.state.log import JobLog
-from twophase.state.records import SubsumedRecord
 from twophase.state.storage import NO_CRASH_POINTS, CrashPoints, LocalStorage, UnclearOutcomeError
 from twophase.testing.memory import MemoryTarget, OpenMemorySink
 
@@ -377,7 +376,7 @@ class Held(LocalStorage):
 def test_a_fold_keeps_a_decision_that_comes_in_between(
     tmp_path: Path, another: Another, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    storage = Held(tmp_path / "job", SubsumedRecord.kind.encode())
+    storage = Held(tmp_path / "job", b"SUBSUMED")
     driver = another(storage=storage, options={"checkpoint.max_concurrent": 2}).recover()
     store = driver.coordinator.context.store
     for number in range(3):

@@ -16,7 +16,7 @@ import pytest
 from harness.memory_driver import JOB, Driver, completed_of, restoring, visible
 from harness.memory_driver import decided as dies_decided
 from twophase.coordinator.pending import PendingCheckpoint
-from twophase.coordinator.recovery_steps import commit_decided, take_over
+from twophase.coordinator.recovery_steps import commit_in_order, take_over
 from twophase.errors import (
     CheckpointMissingError,
     DeclinedError,
@@ -40,10 +40,9 @@ from twophase.ids import Attempt, Subtask
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome, RetryLater
 from twophase.protocol.sink import CommitRequest
-from twophase.state.entries import Decision, Lineage
+from twophase.state.entries import Decision, FenceRecord, Lineage
 from twophase.state.history import History
 from twophase.state.log import JobLog
-from twophase.state.records import FenceRecord
 from twophase.state.storage import LocalStorage
 from twophase.testing.memory import MemoryTarget, OpenMemorySink
 
@@ -86,7 +85,7 @@ def die(*_: object) -> None:
 
 
 def dies_after_deciding(driver: Driver, number: int) -> None:
-    driver.coordinator._finish = die  # type: ignore[method-assign, assignment]
+    driver.coordinator._complete = die  # type: ignore[method-assign, assignment]
     with pytest.raises(Crash):
         driver.run(number)
 
@@ -214,7 +213,7 @@ def test_i2_no_checkpoint_begins_before_the_one_that_waits_is_committed(
 ) -> None:
     with pytest.raises(
         DeclinedError,
-        match="checkpoint 1 was not begun: checkpoint 0 is decided but not committed yet",
+        match="checkpoint 1 did not begin: checkpoint 0 is decided but not committed yet",
     ):
         stopping.run(1)
     assert decided(stopping.folder) == [0]
@@ -293,7 +292,7 @@ def test_i4_a_checkpoint_that_cannot_be_committed_holds_all_after_it() -> None:
         tried.append(decision.checkpoint)
         return decision.checkpoint != 1
 
-    assert commit_decided(History(1, (Lineage("a"),), decisions), commit) == 1
+    assert commit_in_order(History(1, (Lineage("a"),), decisions), commit) == 1
     assert tried == [0, 1]
 
 

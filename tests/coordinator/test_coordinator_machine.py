@@ -321,7 +321,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         """Checkpoints are decided, and the driver dies before it commits any of them (H48)."""
         coordinator = self.driver.coordinator
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(coordinator, "_finish", lambda *rest: None)
+            patch.setattr(coordinator, "_complete", lambda *rest: None)
             patch.setattr(coordinator, "_make_room", lambda number: None)
             self.run_next(self.driver, times=times)
 
@@ -345,7 +345,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         down.refusals = 2 if goes_on else 1
         self.run_next(self.driver)
         if goes_on and self.driver.coordinator.context.log.history.uncommitted():
-            with pytest.raises(DeclinedError, match="was not begun"):
+            with pytest.raises(DeclinedError, match="did not begin"):
                 self.run_next(self.driver)
         down.refusals = 0
         if goes_on:

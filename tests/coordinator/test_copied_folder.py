@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from harness.memory_driver import JOB, Driver, completed_of, restoring, visible
+from twophase.coordinator.clock import Stopwatch
 from twophase.coordinator.fan_out import FanOut, SideBySide, sequentially
 from twophase.coordinator.recovery_steps import Restore
-from twophase.coordinator.stopwatch import Stopwatch
 from twophase.errors import (
     CheckpointMissingError,
     FencedError,
@@ -94,7 +94,7 @@ class Original:
         for sink in self.sinks.values():
             sink.up = True
         self.driver.coordinator.context.stopping.clear()
-        return self.driver.coordinator.context.completer.recommit(
+        return self.driver.coordinator.context.completer.commit_decided(
             self.driver.coordinator.context.log.history.uncommitted()[0]
         )
 
@@ -158,7 +158,7 @@ def test_what_is_committed_in_one_sink_while_it_is_closed_is_not_aborted_in_the_
         original.sinks["facts"].up = True
         original.driver.coordinator.context.stopping.clear()
         decision = original.driver.coordinator.context.log.history.uncommitted()[0]
-        assert not original.driver.coordinator.context.completer.recommit(decision)
+        assert not original.driver.coordinator.context.completer.commit_decided(decision)
 
     sinks = {"facts": Interrupted(targets["facts"], "abort", commits_facts_only)}
     copy = Driver(tmp_path / "copy", targets, sinks={**sinks}, fan_out=fan_out)

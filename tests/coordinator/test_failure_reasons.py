@@ -239,7 +239,7 @@ def test_a_stop_within_the_minimum_pause_begins_no_attempt(
     driver = another(options={"checkpoint.min_pause": "5 s"}).recover()
     driver.run(0)
     driver.coordinator.context.stopping.set()
-    with pytest.raises(DeclinedError, match="was not begun: the job is stopping"):
+    with pytest.raises(DeclinedError, match="did not begin: the job is stopping"):
         driver.run(1)
     assert not_triggered(driver) == [
         "MINIMUM_TIME_BETWEEN_CHECKPOINTS",
@@ -254,7 +254,7 @@ def test_a_stop_before_everything_is_committed_begins_no_attempt(driver: Driver)
         RetryLater("down") for _ in requests
     ]
     driver.run(0)
-    with pytest.raises(DeclinedError, match="was not begun") as caught:
+    with pytest.raises(DeclinedError, match="did not begin") as caught:
         driver.run(1)
     assert caught.value.reason is Reason.PERIODIC_SCHEDULER_SHUTDOWN
     assert not_triggered(driver) == ["PERIODIC_SCHEDULER_SHUTDOWN"]

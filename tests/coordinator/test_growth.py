@@ -182,9 +182,7 @@ def test_what_a_lineage_leaves_in_the_ledger_is_collapsed_by_the_one_that_contin
         assert restored.sinks[name].history().committed == {**before[name], restore.lineage.id: 1}
 
 
-@pytest.mark.parametrize(
-    "number", [1, 3, 16], ids=["at once", "before a mark", "after the mark of an older version"]
-)
+@pytest.mark.parametrize("number", [1, 3, 16], ids=["at once", "before a mark", "after a mark"])
 def test_what_a_lineage_left_behind_is_collapsed_by_the_next_start(
     driver: Driver,
     another: Another,

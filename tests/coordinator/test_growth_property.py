@@ -31,6 +31,8 @@ from harness.interleaving import (
 from harness.memory_driver import JOB, SCHEMA, offsets, restoring
 from twophase.coordinator.checkpoint_completion import _SUBSUME_SINKS_EVERY
 from twophase.coordinator.pending import PendingCheckpoint
+from twophase.protocol.sink import SinkContext
+from twophase.sinks.common.staging.open_sink import OpenStagedSink
 from twophase.sinks.file.sink import FileSink
 from twophase.state.storage import NO_CRASH_POINTS, CrashPoints
 from twophase.state.store import _FOLD_AT
@@ -86,19 +88,21 @@ def _die(*_: object) -> None:
     raise Crash
 
 
-class MortalFileSink(FileSink):
+class MortalFileSink(OpenStagedSink):
     """Its driver may die before and after each call."""
 
     def __init__(self, path: Path, steps: Steps) -> None:
-        super().__init__(path=str(path))
+        super().__init__(
+            FileSink(path=str(path)).open(SinkContext(JOB, FILES, SCHEMA, parallelism=2)).table
+        )
         self._steps = steps
 
-    history = between_steps(FileSink.history)
-    fence = between_steps(FileSink.fence)
-    commit = between_steps(FileSink.commit)
-    abort = between_steps(FileSink.abort)
-    in_doubt = between_steps(FileSink.in_doubt)
-    subsume = between_steps(FileSink.subsume)
+    history = between_steps(OpenStagedSink.history)
+    fence = between_steps(OpenStagedSink.fence)
+    commit = between_steps(OpenStagedSink.commit)
+    abort = between_steps(OpenStagedSink.abort)
+    in_doubt = between_steps(OpenStagedSink.in_doubt)
+    subsume = between_steps(OpenStagedSink.subsume)
 
 
 class Listener:
@@ -175,7 +179,7 @@ class MortalDriver(SteppingDriver):
         """The same rows, as numbers."""
         pieces = []
         for index in range(PIECES):
-            writer = self.sinks[FILES].writer(
+            writer = self.sinks[FILES].writers()(
                 pending.transaction(FILES), self.subtask(index, pending.attempt)
             )
             writer.write(pa.RecordBatch.from_pylist([{"id": PIECES * rows + index}], schema=SCHEMA))
@@ -301,7 +305,7 @@ def test_whatever_drivers_die_of_everything_stays_small(
     checkpoints: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-    life = Life(tmp_path, Random(checkpoints), monkeypatch)
+    life = Life(tmp_path, Random(checkpoints + 1), monkeypatch)
     while life.done < checkpoints:
         life.go_on(checkpoints)
     assert life.deaths > checkpoints / 20

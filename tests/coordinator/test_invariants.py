@@ -74,7 +74,7 @@ def test_i1_nothing_is_visible_before_the_decision(
 def test_i2_after_the_decision_recovery_commits(
     driver: Driver, targets: Targets, another: Another, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    crash_at(driver, monkeypatch, "_finish", 0)
+    crash_at(driver, monkeypatch, "_complete", 0)
     assert visible(targets["facts"]) == []
     another().recover()
     assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(10))
@@ -164,7 +164,7 @@ def test_i4_commit_again_is_recognised_by_proof(
 def test_i4_a_piece_that_vanished_after_the_decision_stops_the_job(
     driver: Driver, targets: Targets, another: Another, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    crash_at(driver, monkeypatch, "_finish", 0)
+    crash_at(driver, monkeypatch, "_complete", 0)
     targets["facts"].prepared.popitem()
     with pytest.raises(LostCommittableError, match="5 rows are lost"):
         another().recover()
@@ -260,7 +260,7 @@ def test_i6_a_lineage_that_went_on_elsewhere_stops_the_store_that_continued_it(
         ] = 1
     with pytest.raises(
         CheckpointMissingError,
-        match=r"has committed checkpoint 1 of lineage .* this job goes on from 0",
+        match=r"has committed checkpoint 1 of lineage .* this job continues from 0",
     ):
         Driver(tmp_path / "moved", targets).recover()
 
@@ -377,7 +377,7 @@ def test_i8_a_decision_that_was_certainly_not_written_is_aborted_and_retried(
 def test_i10_committing_against_another_target_stops(
     driver: Driver, targets: Targets, another: Another, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    crash_at(driver, monkeypatch, "_finish", 0)
+    crash_at(driver, monkeypatch, "_complete", 0)
     elsewhere = MemoryTarget()
     elsewhere.fences.update(targets["facts"].fences)
     with pytest.raises(TargetChangedError):
@@ -420,8 +420,8 @@ def test_h48_all_decided_checkpoints_are_committed_oldest_first(
 ) -> None:
     # as commits behind the next batch do
     monkeypatch.setattr(driver.coordinator, "_make_room", lambda number: None)
-    crash_at(driver, monkeypatch, "_finish", 0)
-    crash_at(driver, monkeypatch, "_finish", 1)
+    crash_at(driver, monkeypatch, "_complete", 0)
+    crash_at(driver, monkeypatch, "_complete", 1)
     assert [found.checkpoint for found in driver.coordinator.context.log.history.uncommitted()] == [
         0,
         1,

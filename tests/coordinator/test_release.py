@@ -26,10 +26,9 @@ from twophase.coordinator.pending import PendingCheckpoint
 from twophase.coordinator.release import release_checkpoints
 from twophase.errors import CheckpointMissingError, FencedError, RestoreRefusedError
 from twophase.events import CheckpointsReleased
-from twophase.state.entries import Released
+from twophase.state.entries import FenceRecord, Released
 from twophase.state.history import History
 from twophase.state.log import JobLog
-from twophase.state.records import FenceRecord
 from twophase.state.storage import LocalStorage
 from twophase.testing.memory import MemoryTarget
 

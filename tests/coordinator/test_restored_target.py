@@ -15,13 +15,10 @@ from harness.memory_driver import JOB, Driver, completed_of, dying, restoring, v
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import DeclinedError, TargetChangedError, TargetUnreachableError
 from twophase.ids import Attempt
-from twophase.protocol import record
 from twophase.protocol.outcome import CommitOutcome
-from twophase.protocol.sink import CommitRequest, Sink, SinkHistory
-from twophase.state import codec
-from twophase.state.log import JobLog
-from twophase.state.records import CommittedRecord, Record
-from twophase.state.storage import LocalStorage
+from twophase.protocol.sink import CommitRequest, OpenSink, SinkHistory
+from twophase.state.entries import CommittedRecord
+from twophase.state.history import Record
 from twophase.testing.memory import MemoryTarget, OpenMemorySink
 
 Targets = dict[str, MemoryTarget]
@@ -322,43 +319,6 @@ def test_the_predecessor_of_a_restored_lineage_is_in_the_one_that_it_continues(
     assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(30))
 
 
-def test_the_folder_of_an_older_version_goes_on_and_knows_from_its_newest_body(
-    driver: Driver, targets: Targets, another: Another, tmp_path: Path
-) -> None:
-    driver.run(0)
-    write_as_before(tmp_path / "job")
-    old = backup(targets["facts"])
-    restore_target(targets["facts"], MemoryTarget())
-    with pytest.raises(TargetChangedError, match="checkpoint 0 "):
-        another().recover()
-    restore_target(targets["facts"], old)
-    another().recover().run(1)
-    decision = JobLog(LocalStorage(tmp_path / "job"), JOB).read().decisions[-1]
-    assert decision.proofs is not None
-    assert [(proof.sink, proof.checkpoint) for proof in decision.proofs] == [
-        ("facts", 1),
-        ("lake", 1),
-    ]
-
-
-def write_as_before(folder: Path) -> None:
-    """Take out of a folder what older versions did not write."""
-    [body] = folder.glob("chk/*/_metadata")
-    value = codec.decode("CHECKPOINT", body.read_bytes(), "here")
-    del value["predecessors"]
-    body.write_bytes(codec.encode("CHECKPOINT", value))
-    for path in sorted((folder / "log").iterdir()):
-        data = path.read_bytes()
-        kind = codec.kind_of(data)
-        value = codec.decode(kind, data, "here")
-        if kind == "DECIDED":
-            del value["record"]["decision"]["proofs"]
-            value["record"]["decision"]["body_digest"] = record.digest(body.read_bytes())
-        if kind == "LINEAGE":
-            del value["record"]["lineage"]["proofs"]
-        path.write_bytes(codec.encode(kind, value))
-
-
 class Replaced(OpenMemorySink):
     """Its proofs are there, and the rows that they are of are in another table, which the next
     fence makes its own.
@@ -457,7 +417,7 @@ def test_a_restore_may_go_to_another_target_but_not_to_one_restored_from_a_backu
         Driver(tmp_path / "new", targets).coordinator.recover(restore=restore)
 
 
-def restore_target_in_commit(sink: Sink, target: MemoryTarget) -> None:
+def restore_target_in_commit(sink: OpenSink, target: MemoryTarget) -> None:
     """Somebody puts the target back between two pieces of the sink's next commit: the first
     is prepared again.
     """
@@ -487,7 +447,7 @@ def test_a_piece_that_is_prepared_again_while_its_checkpoint_commits_is_committe
     assert (visible(target), target.prepared) == (list(range(10)), {})
 
 
-def snapshot_in_commit(sink: Sink, target: MemoryTarget) -> MemoryTarget:
+def snapshot_in_commit(sink: OpenSink, target: MemoryTarget) -> MemoryTarget:
     """Return what a snapshot of the server between two pieces of the sink's next commit has."""
     commit, image = sink.commit, MemoryTarget()
 

@@ -76,9 +76,9 @@ def test_a_death_anywhere_is_made_good_by_the_same_restore(
     first = another(options=KEPT)
     dying(point, lambda: rewind(first, to(folder, 1)))
     if first.coordinator.context.log.history.rewinding is not None:
-        with pytest.raises(RestoreRefusedError, match="begun and not finished"):
+        with pytest.raises(RestoreRefusedError, match="started and not finished"):
             another(options=KEPT).recover()
-        with pytest.raises(RestoreRefusedError, match="begun and not finished"):
+        with pytest.raises(RestoreRefusedError, match="started and not finished"):
             rewind(another(options=KEPT), to(folder, 3))
     rewind(another(options=KEPT), to(folder, 1))
     assert [visible(target) for target in targets.values()] == [[*range(20)]] * 2

@@ -54,9 +54,9 @@ from twophase.protocol.outcome import CommitOutcome, RetryLater
 from twophase.protocol.sink import CommitRequest
 from twophase.runtime.restore import read_checkpoint
 from twophase.state.checkpoint import FrozenOffsets
+from twophase.state.entries import FenceRecord
 from twophase.state.history import History
 from twophase.state.log import JobLog
-from twophase.state.records import FenceRecord
 from twophase.state.storage import LocalStorage, UnclearOutcomeError
 from twophase.testing.memory import MemoryTarget, OpenMemorySink
 

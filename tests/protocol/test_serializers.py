@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +21,8 @@ from twophase.protocol.serializer import (
     register_serializer,
     serializer_of,
 )
-from twophase.state.function_state import FunctionState, states_from_json, states_to_json
+from twophase.state.function_state import FunctionState
+from twophase.state.json_values import from_json, to_json
 
 JSON = st.recursive(
     st.none()
@@ -174,7 +176,7 @@ def test_states_come_back_from_the_values_of_a_body(
     states: dict[str, tuple[SerializedState, ...]],
 ) -> None:
     made = {uid: tuple(FunctionState.of(one) for one in listed) for uid, listed in states.items()}
-    back = states_from_json(states_to_json(made))
+    back = from_json(Mapping[str, tuple[FunctionState, ...]], to_json(made), "here")
     assert back == made
     assert {
         uid: tuple(one.serialized() for one in listed) for uid, listed in back.items()

@@ -55,7 +55,7 @@ class World:
         self._patch = monkeypatch
         self._tasks = 0
         monkeypatch.setattr(
-            sink_entry_points, "entry_points", lambda group: ENTRIES if group else []
+            sink_entry_points, "offered", lambda _: {entry.name: entry for entry in ENTRIES}
         )
         for name in ("offsets", "commits"):
             (self.folder / name).mkdir(parents=True)
@@ -120,7 +120,7 @@ class World:
         if plan.transaction is None:
             return None
         self._tasks += 1
-        writer = plan.sink.writer(plan.transaction, Subtask(task, self._tasks))
+        writer = plan.writers(plan.transaction, Subtask(task, self._tasks))
         ids = [10 * number + step for step in range(10) if step % TASKS == task]
         writer.write(pa.RecordBatch.from_pydict({"id": ids}))
         return writer.pre_commit()

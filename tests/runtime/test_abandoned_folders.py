@@ -12,9 +12,8 @@ import pytest
 
 from twophase.ids import Attempt
 from twophase.runtime.abandoned_folders import delete_abandoned
-from twophase.state.entries import Decision, Lineage, Proof
+from twophase.state.entries import CommittedRecord, Decision, FenceRecord, Lineage, Proof
 from twophase.state.history import History
-from twophase.state.records import CommittedRecord, DecidedRecord, FenceRecord, LineageRecord
 
 
 def restored(history: History, root: Path, number: int) -> History:
@@ -24,7 +23,7 @@ def restored(history: History, root: Path, number: int) -> History:
     (root / lineage / "state" / "0" / "1.delta").write_bytes(b"state")
     proofs = history.decisions[-1].proofs if history.decisions else ()
     history = history.apply(FenceRecord(history.generation + 1))
-    return history.apply(LineageRecord(Lineage(lineage, first_checkpoint=1, proofs=proofs)))
+    return history.apply(Lineage(lineage, first_checkpoint=1, proofs=proofs))
 
 
 def committed(history: History, *sinks: str) -> History:
@@ -37,7 +36,7 @@ def committed(history: History, *sinks: str) -> History:
     decision = Decision(
         lineage.id, number, Attempt(history.generation, 1), "", "", proofs=tuple(proofs.values())
     )
-    return history.apply(DecidedRecord(decision)).apply(CommittedRecord(lineage.id, number))
+    return history.apply(decision).apply(CommittedRecord(lineage.id, number))
 
 
 def names(root: Path) -> list[int]:

@@ -10,9 +10,8 @@ from twophase.errors import ConfigError
 from twophase.ids import Attempt
 from twophase.runtime.adopted_offsets import begins_without_state, frozen_in
 from twophase.state.checkpoint import FrozenOffsets
-from twophase.state.entries import Adoption, Decision, Lineage, Note
+from twophase.state.entries import Adoption, Decision, FenceRecord, Lineage, Note
 from twophase.state.history import History
-from twophase.state.records import DecidedRecord, FenceRecord, LineageRecord, RepairedRecord
 from twophase.state.storage import LocalStorage
 
 LINEAGE = "11111111-2222-3333-4444-555555555555"
@@ -51,10 +50,10 @@ def test_a_lineage_with_state_is_refused(spark: Path, tmp_path: Path) -> None:
 
 
 def test_a_stateful_plan_finds_no_state_until_the_adopted_lineage_has_a_checkpoint() -> None:
-    history = History().apply(FenceRecord(1)).apply(LineageRecord(Lineage("a")))
+    history = History().apply(FenceRecord(1)).apply(Lineage("a"))
     assert not begins_without_state(History())
     assert not begins_without_state(history)
-    history = history.apply(RepairedRecord(Adoption(Note("ann", 1, "why"), Lineage("b"))))
+    history = history.apply(Adoption(Note("ann", 1, "why"), Lineage("b")))
     assert begins_without_state(history)
-    decided = history.apply(DecidedRecord(Decision("b", 0, Attempt(1, 1), "hash", "digest")))
+    decided = history.apply(Decision("b", 0, Attempt(1, 1), "hash", "digest"))
     assert not begins_without_state(decided)

@@ -12,7 +12,7 @@ from harness.memory_driver import JOB
 from harness.savepoint_world import World, killed
 from twophase.config import ClaimMode, JobOptions
 from twophase.errors import ConfigError
-from twophase.runtime.logical_plan import SourceLeg
+from twophase.protocol.source import SourceLeg
 from twophase.runtime.operator_states import OperatorStates
 from twophase.runtime.restore import load_restore
 from twophase.state.storage import LocalStorage

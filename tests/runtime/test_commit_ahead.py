@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from twophase.errors import DeclinedError
 from twophase.events import CheckpointDeclined, Event, JobRestarting, SinkDecided
 from twophase.ids import Subtask, TransactionId
 from twophase.protocol.committable import Committable
+from twophase.protocol.sink import WriterFactory
 from twophase.protocol.writer import SinkWriter
 from twophase.runtime.stream_writer import write_stream
-from twophase.testing.folder import FolderSink, FolderTarget
+from twophase.testing.folder import FolderSink, FolderTarget, OpenFolderSink
 
 pytestmark = pytest.mark.spark
 
@@ -51,14 +53,23 @@ class WaitingWriter(SinkWriter):
         self._writer.abort()
 
 
-class WaitingSink(FolderSink):
-    def __init__(self, root: Path, *, declines: bool) -> None:
-        super().__init__(root / "slow")
-        self._root, self._declines = root, declines
+@dataclass(frozen=True)
+class WaitingWriters:
+    writers: WriterFactory
+    root: Path
+    declines: bool
 
-    def writer(self, transaction: TransactionId, subtask: Subtask) -> Any:
-        writer = super().writer(transaction, subtask)
-        return WaitingWriter(writer, self._root, declines=self._declines)
+    def __call__(self, transaction: TransactionId, subtask: Subtask) -> WaitingWriter:
+        writer = self.writers(transaction, subtask)
+        return WaitingWriter(writer, self.root, declines=self.declines)
+
+
+def waiting_sink(root: Path, *, declines: bool) -> FolderSink:
+    class WaitingSink(OpenFolderSink):
+        def writers(self) -> Any:
+            return WaitingWriters(super().writers(), root, declines)
+
+    return FolderSink(root / "slow", WaitingSink)
 
 
 def run(spark: SparkSession, root: Path, *, declines: bool = False) -> list[Event]:
@@ -69,7 +80,7 @@ def run(spark: SparkSession, root: Path, *, declines: bool = False) -> list[Even
     frame = spark.readStream.schema("id long").json(str(root / "input"))
     events: list[Event] = []
     writer = write_stream(frame, name="orders").sink("fast", FolderSink(root / "fast"))
-    writer = writer.sink("slow", WaitingSink(root, declines=declines)).observer(events.append)
+    writer = writer.sink("slow", waiting_sink(root, declines=declines)).observer(events.append)
     writer = writer.options(
         **{
             "checkpointLocation": str(root / "job"),

@@ -25,7 +25,7 @@ class Remote:
 
 
 def test_write_stream_points_to_the_plugin_form() -> None:
-    with pytest.raises(ConfigError, match="the DataFrame is of Spark Connect") as refused:
+    with pytest.raises(ConfigError, match="belongs to a Spark Connect session") as refused:
         write_stream(Remote(), name="orders")  # type: ignore[arg-type]
     assert "use the plugin form" in refused.value.remedy
 

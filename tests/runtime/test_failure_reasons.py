@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,12 @@ from twophase.events import (
 )
 from twophase.ids import Subtask, TransactionId
 from twophase.protocol.committable import Committable
+from twophase.protocol.sink import WriterFactory
 from twophase.protocol.writer import SinkWriter
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.runtime.stream_writer import StreamWriter, write_stream
 from twophase.state.checkpoint import FrozenOffsets
-from twophase.testing.folder import FolderSink, FolderTarget
+from twophase.testing.folder import FolderSink, FolderTarget, OpenFolderSink
 
 pytestmark = pytest.mark.spark
 
@@ -99,15 +101,23 @@ class BrokenWriter(SinkWriter):
         self._writer.abort()
 
 
-class BrokenSink(FolderSink):
-    def __init__(self, case: Case, *, declines: bool) -> None:
-        super().__init__(case.root / "facts")
-        self._fails, self._declines = case.path, declines
+@dataclass(frozen=True)
+class BrokenWriters:
+    writers: WriterFactory
+    fails: Path
+    declines: bool
 
-    def writer(self, transaction: TransactionId, subtask: Subtask) -> Any:
-        return BrokenWriter(
-            super().writer(transaction, subtask), self._fails, declines=self._declines
-        )
+    def __call__(self, transaction: TransactionId, subtask: Subtask) -> BrokenWriter:
+        writer = self.writers(transaction, subtask)
+        return BrokenWriter(writer, self.fails, declines=self.declines)
+
+
+def broken_sink(case: Case, *, declines: bool) -> FolderSink:
+    class BrokenSink(OpenFolderSink):
+        def writers(self) -> Any:
+            return BrokenWriters(super().writers(), case.path, declines)
+
+    return FolderSink(case.root / "facts", BrokenSink)
 
 
 def by_a_function(case: Case) -> StreamWriter:
@@ -153,11 +163,11 @@ def by_an_expression(case: Case) -> StreamWriter:
 
 
 def by_a_writer(case: Case) -> StreamWriter:
-    return case.writer(case.frame(), BrokenSink(case, declines=False))
+    return case.writer(case.frame(), broken_sink(case, declines=False))
 
 
 def by_a_writer_that_declines(case: Case) -> StreamWriter:
-    return case.writer(case.frame(), BrokenSink(case, declines=True))
+    return case.writer(case.frame(), broken_sink(case, declines=True))
 
 
 def by_a_transform(case: Case) -> StreamWriter:

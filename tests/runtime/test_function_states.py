@@ -30,9 +30,10 @@ from twophase.protocol.listener import (
     InitializationContext,
     SnapshotContext,
 )
-from twophase.runtime.logical_plan import SourceLeg
+from twophase.protocol.source import SourceLeg
 from twophase.runtime.operator_states import OperatorStates
 from twophase.runtime.restore import load_restore
+from twophase.state.json_values import to_json
 from twophase.state.log import JobLog
 from twophase.state.storage import LocalStorage
 from twophase.testing.memory import MemoryTarget
@@ -189,7 +190,7 @@ class Returns:
 
 def test_a_function_that_returns_its_state_has_it_as_before(start: Start, tmp_path: Path) -> None:
     start({"counter": Returns({"count": 7})}).run(0)
-    assert "function_states" not in completed_of(tmp_path / "job", 0).to_json()
+    assert "function_states" not in to_json(completed_of(tmp_path / "job", 0))
     again = Returns({})
     start({"counter": again})
     assert again.context is not None

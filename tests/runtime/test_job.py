@@ -8,6 +8,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,17 +36,17 @@ from twophase.events import (
 )
 from twophase.ids import Subtask, TransactionId
 from twophase.protocol.listener import InitializationContext, SnapshotContext
-from twophase.protocol.sink import SinkContext
+from twophase.protocol.sink import SinkContext, WriterFactory
+from twophase.protocol.writer import SinkWriter
 from twophase.runtime import spark_folder as folder_module
 from twophase.runtime.job import Job
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.runtime.stream_writer import StreamWriter, write_stream
 from twophase.state import codec
-from twophase.state.entries import Decision
+from twophase.state.entries import Decision, FenceRecord
 from twophase.state.log import JobLog
-from twophase.state.records import FenceRecord
 from twophase.state.storage import LocalStorage, UnclearOutcomeError
-from twophase.testing.folder import FolderSink, FolderTarget, FolderWriter
+from twophase.testing.folder import FolderSink, FolderTarget, OpenFolderSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.part("runtime")]
 
@@ -175,18 +176,23 @@ def fail_if(path: Path) -> Callable[[Any], Any]:
 
 
 def test_a_declined_attempt_is_retried_in_place(pipeline: Pipeline) -> None:
-    class Declining(FolderSink):
-        def writer(self, transaction: TransactionId, subtask: Subtask) -> FolderWriter:
-            if fails.exists():
-                fails.unlink()
-                raise DeclinedError("It declines.")
-            return super().writer(transaction, subtask)
+    def declining(
+        writers: WriterFactory, transaction: TransactionId, subtask: Subtask
+    ) -> SinkWriter:
+        if fails.exists():
+            fails.unlink()
+            raise DeclinedError("It declines.")
+        return writers(transaction, subtask)
+
+    class Declining(OpenFolderSink):
+        def writers(self) -> Any:
+            return partial(declining, super().writers())
 
     pipeline.add()
     fails = pipeline.root / "fail"
     fails.touch()
     writer = pipeline.writer(sinks=("lake",), options={"checkpoint.tolerable_failures": 1})
-    pipeline.run(writer.sink("facts", Declining(pipeline.root / "facts")))
+    pipeline.run(writer.sink("facts", FolderSink(pipeline.root / "facts", Declining)))
     assert pipeline.ids("facts") == pipeline.ids("lake") == list(range(10))
     assert [event.will_retry for event in pipeline.of(CheckpointDeclined)] == [True]
     assert pipeline.of(JobRestarting) == []
@@ -383,9 +389,9 @@ def test_sinks_are_opened_side_by_side(pipeline: Pipeline, monkeypatch: pytest.M
     """Each waits in `open` until the other is there as well."""
     meeting, open_alone = threading.Barrier(2, timeout=30), FolderSink.open
 
-    def meet(sink: FolderSink, context: SinkContext) -> None:
+    def meet(sink: FolderSink, context: SinkContext) -> OpenFolderSink:
         meeting.wait()
-        open_alone(sink, context)
+        return open_alone(sink, context)
 
     monkeypatch.setattr(FolderSink, "open", meet)
     pipeline.add()
@@ -415,7 +421,7 @@ def test_spark_s_folder_deleted_is_noticed(pipeline: Pipeline) -> None:
     pipeline.add()
     pipeline.run()
     shutil.rmtree(spark_folder(pipeline))
-    with pytest.raises(CheckpointMissingError, match="is gone, but checkpoint 0"):
+    with pytest.raises(CheckpointMissingError, match="is missing, but checkpoint 0"):
         pipeline.run()
 
 
@@ -601,7 +607,7 @@ def test_an_exit_in_spark_s_callback_is_a_failure_that_ends_the_job(pipeline: Pi
             raise SystemExit(1)
 
     pipeline.add()
-    with pytest.raises(RuntimeError, match="SystemExit was raised in the job's own thread: '1'"):
+    with pytest.raises(RuntimeError, match="SystemExit was raised in the job's thread: '1'"):
         pipeline.run(pipeline.writer().observer(leave))
     pipeline.run()
     assert pipeline.ids() == list(range(10))
@@ -744,7 +750,7 @@ def test_stop_ends_a_commit_that_cannot_succeed_and_the_next_start_commits(
 
     pipeline.add()
     with monkeypatch.context() as patch:
-        patch.setattr(FolderSink, "commit", refuse)
+        patch.setattr(OpenFolderSink, "commit", refuse)
         job: Job = pipeline.writer().start()
         assert tried.wait(60)
         job.stop()

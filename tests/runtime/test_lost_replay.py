@@ -7,12 +7,14 @@ from __future__ import annotations
 import json
 import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import pytest
+from pyspark import TaskContext
 
 from tests.runtime.plugin_world import World
 from twophase.engine.host import Plan
@@ -140,10 +142,22 @@ def test_a_topic_that_is_gone_stops_the_job_and_no_offset_of_it_is_advised(
     assert replay.note.exists() is state_exists
 
 
+@contextmanager
+def in_task_of(tag: str) -> Iterator[None]:
+    """This process runs a task of the Spark job with a tag."""
+    context: Any = TaskContext()
+    context._localProperties = {"spark.job.tags": f"another,{tag}"}
+    TaskContext._setTaskContext(context)
+    try:
+        yield
+    finally:
+        TaskContext._taskContext = None
+
+
 class Tasks:
     """Spark, in which a task of the replay goes on for a while after the first has failed."""
 
-    def __init__(self, replay: Replay, loss: SourceLossError) -> None:
+    def __init__(self, replay: Replay, loss: type[SourceLossError]) -> None:
         self._loss = loss
         self._active = self._late(replay)
         self.cancelled: list[str] = []
@@ -175,7 +189,10 @@ class Tasks:
     mode = format
 
     def save(self) -> None:
-        raise RuntimeError("".join(traceback.format_exception(self._loss)))
+        [tag] = self.cancelled
+        with in_task_of(tag):
+            loss = self._loss("gone.")
+        raise RuntimeError("".join(traceback.format_exception(loss)))
 
 
 @pytest.mark.usefixtures("worker")
@@ -184,7 +201,7 @@ def test_it_is_noted_when_none_of_its_tasks_runs_any_more(
 ) -> None:
     """A late task would write over state that the note relies on, and nobody would sync it."""
     monkeypatch.setattr(spark_jobs, "_POLL_S", 0)
-    tasks: Any = Tasks(replay, OffsetOutOfRangeError("gone."))
+    tasks: Any = Tasks(replay, OffsetOutOfRangeError)
     with pytest.raises(ReplayLostError):
         replay.batch_of(tasks).execute()
     assert len(tasks.cancelled) == 2

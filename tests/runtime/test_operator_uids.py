@@ -12,7 +12,7 @@ import pytest
 from twophase.config import JobOptions
 from twophase.errors import ConfigError
 from twophase.ids import Attempt
-from twophase.runtime.logical_plan import SourceLeg
+from twophase.protocol.source import SourceLeg
 from twophase.runtime.operator_states import OperatorStates
 from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets

@@ -67,18 +67,6 @@ def test_a_checkpoint_began_when_it_was_planned(
     assert stats.pre_commit_ms >= 1500
 
 
-def test_a_note_of_an_older_version_is_read(world: World) -> None:
-    """It has no time: then the checkpoint began when it was committed."""
-    world.freeze(0)
-    plan = world.job().plan()
-    [note] = (world.root / "blockmgr-first").glob("twophase-*")
-    fields = json.loads(note.read_text())
-    del fields["planned_ms"]
-    note.write_text(json.dumps(fields))
-    world.job().commit(0, world.write(plan, 0))
-    assert world.ids() == world.expected(1)
-
-
 def test_a_note_without_a_query_is_nobodys(world: World) -> None:
     world.freeze(0)
     plan = world.job().plan()

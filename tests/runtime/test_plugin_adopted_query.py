@@ -134,7 +134,7 @@ class Query:
         if plan.transaction is None:
             return None
         self._tasks += 1
-        writer = plan.sink.writer(plan.transaction, Subtask(0, self._tasks))
+        writer = plan.writers(plan.transaction, Subtask(0, self._tasks))
         writer.write(pa.RecordBatch.from_pydict({"id": list(ids)}))
         return writer.pre_commit()
 
@@ -279,7 +279,7 @@ def test_where_all_is_gone_the_query_begins_at_the_offsets_that_the_operator_giv
     result = query.repair("--from-starting-offsets", startingOffsets='{"orders":{"0":20}}')
     assert (
         result.exit_code,
-        "Set the same startingOffsets in the query itself." in result.output,
+        "Set the same startingOffsets on the query itself." in result.output,
     ) == (0, True)
     query.starting = 20
     query.run(2)
@@ -476,9 +476,10 @@ def test_spark_s_folder_in_the_place_of_the_log_s_is_refused_and_the_right_one_n
     for gone in (False, True):
         result = query.repair(location=query.folder)
         output = " ".join(result.output.split())
-        assert (result.exit_code, f"give checkpointLocation {query.log}." in output) == (2, True), (
-            output
-        )
+        assert (result.exit_code, f"set checkpointLocation to {query.log}." in output) == (
+            2,
+            True,
+        ), output
         assert not (query.folder / "log").exists()
         if not gone:
             shutil.rmtree(query.log)
@@ -492,7 +493,7 @@ def test_an_adoption_that_took_spark_s_folder_for_the_log_s_is_not_made_twice(qu
         "--from-starting-offsets", location=query.folder, startingOffsets='{"orders":{"0":20}}'
     )
     output = " ".join(result.output.split())
-    assert (result.exit_code, f"give checkpointLocation {query.log}." in output) == (2, True), (
+    assert (result.exit_code, f"set checkpointLocation to {query.log}." in output) == (2, True), (
         output
     )
 

@@ -24,8 +24,8 @@ from twophase.errors import (
 from twophase.runtime.plugin.description import Environment
 from twophase.runtime.plugin.source import SinkDataSource
 from twophase.runtime.shuffles import PUSH, Fault
+from twophase.state.entries import FenceRecord
 from twophase.state.log import JobLog
-from twophase.state.records import FenceRecord
 from twophase.state.storage import LocalStorage
 
 
@@ -60,7 +60,7 @@ def test_an_old_spark_folder_restored_from_a_backup_stops_the_job(world: World) 
     shutil.rmtree(world.folder / "offsets")
     (world.root / "offsets").rename(world.folder / "offsets")
     world.application("second")
-    with pytest.raises(OffsetMismatchError, match="has planned micro-batch 0") as raised:
+    with pytest.raises(OffsetMismatchError, match="Spark planned micro-batch 0") as raised:
         world.job().plan()
     assert "restore.path" not in str(raised.value)  # this form has none
     assert "with `twophase` in it" in str(raised.value)
@@ -154,7 +154,7 @@ def test_options_that_cannot_work_are_refused_by_name(
 def test_what_is_required_is_named(world: World, missing: str) -> None:
     options = {"name": "orders", "checkpointlocation": str(world.folder)}
     del options[missing]
-    with pytest.raises(ConfigError, match="is required"):
+    with pytest.raises(ConfigError, match="the query needs the option"):
         source(options).streamWriter(SCHEMA, overwrite=False)
 
 
@@ -164,7 +164,7 @@ def test_the_folder_by_flinks_name_is_refused(world: World, name: str, beside: b
     """Spark reads its own name only, so its folder would be another one, or none."""
     folder = str(world.folder)
     options = {"name": "orders", name: folder} | ({"checkpointLocation": folder} if beside else {})
-    with pytest.raises(ConfigError, match=f"{name!r} cannot work in this form") as raised:
+    with pytest.raises(ConfigError, match=f"{name!r} has no effect in the plugin form") as raised:
         source(options).streamWriter(SCHEMA, overwrite=False)
     assert ".option('checkpointLocation', FOLDER)" in raised.value.remedy
     assert not (world.folder / "twophase").exists()

@@ -94,7 +94,7 @@ class Query:
         """A run that fails; the twophase error that its text carries."""
         with pytest.raises(StreamingQueryException) as raised:
             self.run(*args, **options)
-        error = errors.from_text(str(raised.value))
+        error = errors.carried(raised.value)
         assert error is not None, str(raised.value)
         return error
 

@@ -16,9 +16,9 @@ from tests.runtime.plugin_world import Killed, World
 from twophase.errors import OffsetOutOfRangeError, SourceLossError
 from twophase.runtime.lost_replay_remedy import begin_afresh
 from twophase.runtime.plugin.query_start import finish_committed
-from twophase.sources.kafka import range_digest
-from twophase.sources.kafka.range_digest import RangeDigests
+from twophase.state import replay_guard
 from twophase.state.checkpoint import FrozenOffsets
+from twophase.state.replay_guard import ReplayGuard
 
 
 @pytest.fixture
@@ -227,11 +227,11 @@ def fails_again(world: World, error: SourceLossError | None) -> None:
     """Spark runs the newest micro-batch once more for its state; a task finds that its records are
     gone, or something else fails.
     """
-    ranges = world.folder / range_digest.FOLDER
+    ranges = world.folder / replay_guard.FOLDER
     ranges.mkdir(exist_ok=True)  # as the listener does when such a query starts
     world.application("second")
     assert world.job().plan().transaction is None
-    reported = RangeDigests._planned(
+    reported = ReplayGuard._planned(
         ranges, str(json.loads((ranges / "plan").read_text())["checkpoint"])
     )
     assert reported is not None
@@ -301,7 +301,7 @@ def test_a_micro_batch_whose_records_and_state_are_gone_says_where_another_job_g
 
 
 def test_a_source_that_is_not_ours_is_named_by_its_offsets() -> None:
-    assert 'a source that begins after {"next": 10}.' in begin_afresh(
+    assert 'a source that starts after {"next": 10}.' in begin_afresh(
         0, FrozenOffsets((None,), ('{"next": 10}',))
     )
 

@@ -98,7 +98,7 @@ def test_a_kill_leaves_no_savepoint_and_the_old_one_as_it_was(moved: Moved, poin
     code = process.wait()
     kill(session_of(process.pid))
     assert code == -signal.SIGKILL
-    with pytest.raises(ConfigError, match="is not whole: it has no manifest"):
+    with pytest.raises(ConfigError, match="is incomplete: it has no manifest"):
         open_savepoint(str(new))
     open_savepoint(str(made)).verify()
     shutil.rmtree(new)

@@ -4,7 +4,6 @@ exact.
 
 from __future__ import annotations
 
-import copyreg
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -20,11 +19,11 @@ from harness.selection import representatives
 from tests.runtime.test_job import Pipeline
 from twophase.errors import SavepointUnfinishedError, TwoPhaseError
 from twophase.protocol.outcome import CommitOutcome, RetryLater
-from twophase.protocol.sink import CommitRequest
+from twophase.protocol.sink import CommitRequest, SinkContext
 from twophase.runtime.job import Job
 from twophase.runtime.savepoints import open_savepoint
 from twophase.runtime.stream_writer import StreamWriter, write_stream
-from twophase.testing.folder import FolderSink
+from twophase.testing.folder import FolderSink, OpenFolderSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.part("runtime")]
 
@@ -187,15 +186,23 @@ class Held(FolderSink):
         super().__init__(path)
         self.begun, self.go_on, self.answers = Event(), Event(), True
 
-    def __reduce_ex__(self, _: Any) -> Any:
-        """Writers get a plain sink: events stay in the driver's process."""
-        kept = {name: vars(self)[name] for name in ("_folder", "_job", "_sink")}
-        return copyreg._reconstructor, (FolderSink, object, None), kept  # type: ignore[attr-defined]
+    def open(self, context: SinkContext) -> OpenFolderSink:
+        return OpenHeld(self, super().open(context))
+
+
+class OpenHeld(OpenFolderSink):
+    """The same, open."""
+
+    def __init__(self, held: Held, opened: OpenFolderSink) -> None:
+        vars(self).update(vars(opened))
+        self._held = held
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
-        self.begun.set()
-        self.go_on.wait()
-        return super().commit(requests) if self.answers else [RetryLater("down") for _ in requests]
+        self._held.begun.set()
+        self._held.go_on.wait()
+        if self._held.answers:
+            return super().commit(requests)
+        return [RetryLater("down") for _ in requests]
 
 
 @pytest.mark.parametrize("answers", [True, False], ids=["committed", "not committed"])

@@ -227,7 +227,7 @@ def test_the_machine_with_another_disk_is_named_each_time_and_the_probe_goes(
         with pytest.raises(PreflightError) as caught:
             shared.check()
         assert "(second: FileNotFoundError: No such file or directory)" in str(caught.value)
-        assert f"below {tmp_path}/spark itself" in str(caught.value)
+        assert f"below {tmp_path}/spark, but not every executor" in str(caught.value)
     assert [*(tmp_path / "spark").iterdir()] == []
 
 

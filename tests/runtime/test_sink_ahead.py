@@ -15,14 +15,21 @@ from harness.selection import representatives
 from tests.state.conftest import snapshot
 from twophase.cli.dry_run import _lines
 from twophase.config import JobOptions
-from twophase.errors import ConfigError, RestoreRefusedError, StopJobError
+from twophase.errors import (
+    ConfigError,
+    OffsetOutOfRangeError,
+    RestoreRefusedError,
+    StopJobError,
+)
 from twophase.events import SinkRewound
 from twophase.ids import Attempt
 from twophase.protocol.sink import ArrowSink
+from twophase.protocol.source import Source, SourceLeg
+from twophase.runtime import source_entry_points
 from twophase.runtime.restore_preview import preview_restore
 from twophase.runtime.savepoints import open_savepoint
 from twophase.state import savepoint as format_module
-from twophase.testing.folder import FolderSink, FolderTarget
+from twophase.testing.folder import FolderSink, FolderTarget, OpenFolderSink
 
 pytestmark = pytest.mark.part("runtime")
 
@@ -103,11 +110,11 @@ def test_the_newest_checkpoint_needs_no_rewind(world: World) -> None:
     assert not [event for event in world.events if isinstance(event, SinkRewound)]
 
 
-class CannotRewind(FolderSink):
+class CannotRewind(OpenFolderSink):
     check_rewind = rewind = None  # type: ignore[assignment]
 
 
-class Changed(FolderSink):
+class Changed(OpenFolderSink):
     """Its rows were changed by somebody else."""
 
     def check_rewind(self, keep: Any) -> None:
@@ -117,16 +124,16 @@ class Changed(FolderSink):
 class SomeWorld(World):
     """Its sink `lake` is of another kind."""
 
-    kind: type[FolderSink] = FolderSink
+    kind: type[OpenFolderSink] = OpenFolderSink
 
     def sink(self, name: str) -> ArrowSink:
-        return self.kind(self.root / name) if name == "lake" else super().sink(name)
+        return FolderSink(self.root / name, self.kind if name == "lake" else None)
 
 
 @pytest.mark.parametrize("decided_only", [False, True])
 @pytest.mark.parametrize(("kind", "why"), [(CannotRewind, "sink 'lake'"), (Changed, "are gone")])
 def test_a_sink_that_cannot_take_it_back_refuses_before_anything_is_written(
-    tmp_path: Path, kind: type[FolderSink], why: str, decided_only: bool
+    tmp_path: Path, kind: type[OpenFolderSink], why: str, decided_only: bool
 ) -> None:
     world = SomeWorld(tmp_path)
     world.drive(2)
@@ -141,9 +148,72 @@ def test_a_sink_that_cannot_take_it_back_refuses_before_anything_is_written(
         world.drive(5, **restoring(path, "rewind"))
     assert caught.value.remedy
     assert snapshot(world.root) == before
-    world.kind = FolderSink
+    world.kind = OpenFolderSink
     world.drive(5)
     world.is_exact("job", 5)
+
+
+class Numbers(Source):
+    """The source of the world, some of whose records are gone.
+
+    Attributes:
+        asked: what it was asked for, with the folder of its log.
+    """
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Path | None]] = []
+
+    def owns(self, line: str) -> bool:
+        return False
+
+    def check_readable(self, leg: SourceLeg, line: str, log: Path | None) -> bool:
+        self.asked.append((line, log))
+        raise OffsetOutOfRangeError("Numbers 20 to 29 are gone.", remedy="bring them back.")
+
+
+@pytest.fixture
+def gone(monkeypatch: pytest.MonkeyPatch) -> Numbers:
+    source = Numbers()
+    monkeypatch.setattr(source_entry_points, "installed_sources", lambda: {"Numbers": source})
+    return source
+
+
+def test_no_row_is_taken_back_that_its_source_cannot_read_again(
+    world: World, gone: Numbers
+) -> None:
+    path = older(world)
+    before = snapshot(world.root)
+    with pytest.raises(OffsetOutOfRangeError, match="rows would be taken back") as caught:
+        world.drive(5, **restoring(path, "rewind"))
+    assert "Numbers 20 to 29 are gone. Nothing was taken back or written." in caught.value.what
+    assert "To rewind all the same: bring them back." in caught.value.remedy
+    assert snapshot(world.root) == before
+    [line] = open_savepoint(str(path)).checkpoint().offsets.end
+    assert gone.asked == [(line, world.spark() / "sources" / "0")]
+    world.drive(5)
+    world.is_exact("job", 5)
+
+
+@pytest.mark.parametrize("policy", ["refuse", "fork"])
+def test_nobody_asks_the_source_where_no_row_is_taken_back(
+    world: World, gone: Numbers, policy: str
+) -> None:
+    path = older(world)
+    with pytest.raises(StopJobError if policy == "refuse" else ConfigError):
+        world.drive(5, "again", **restoring(path, policy))
+    assert gone.asked == []
+
+
+def test_a_rewind_that_has_begun_is_finished_whatever_is_gone_since(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = older(world)
+    assert killed("S12", lambda: world.drive(5, **restoring(path, "rewind")))
+    source = Numbers()
+    monkeypatch.setattr(source_entry_points, "installed_sources", lambda: {"Numbers": source})
+    world.drive(5, **restoring(path, "rewind"))
+    world.is_exact("job", 5)
+    assert source.asked == []
 
 
 def test_a_rewind_fences_the_original_that_still_runs(world: World) -> None:
@@ -183,7 +253,7 @@ def test_a_start_in_the_middle_of_a_rewind_is_refused_without_it(
     assert killed(point, lambda: world.drive(5, folder, **restoring(path, "rewind")))
     before = snapshot(world.root)
     for options in ({}, restoring(path, "refuse"), restoring(newest, "rewind")):
-        with pytest.raises(RestoreRefusedError, match="was begun and not finished") as caught:
+        with pytest.raises(RestoreRefusedError, match="was started and not finished") as caught:
             world.drive(5, folder, **options)
         assert "restore.sink_ahead=rewind" in caught.value.remedy
     assert snapshot(world.root) == before

@@ -17,8 +17,8 @@ from tests.runtime.plugin_world import Killed, World
 from tests.runtime.sync_tape import SyncTape
 from twophase.errors import DeclinedError, OffsetMismatchError
 from twophase.runtime.spark_folder import SparkFolder
-from twophase.sources.kafka import range_digest
 from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
+from twophase.state import replay_guard
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.entries import Decision, Lineage
 
@@ -157,7 +157,7 @@ def test_what_spark_wrote_for_each_next_micro_batch_is_durable_before_it_is_deci
 
 
 @pytest.mark.parametrize(
-    "kept", ["state/0/0/1.delta", "sources/0/0", f"{range_digest.FOLDER}/5-2/0"]
+    "kept", ["state/0/0/1.delta", "sources/0/0", f"{replay_guard.FOLDER}/5-2/0"]
 )
 def test_what_state_and_sources_have_written_is_durable_before_the_decision(
     world: World, monkeypatch: pytest.MonkeyPatch, kept: str

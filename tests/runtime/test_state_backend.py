@@ -101,9 +101,9 @@ def test_a_job_goes_on_with_the_backend_that_it_began_with(noted: str) -> None:
 
 def test_another_backend_than_that_of_the_state_is_refused_by_name() -> None:
     state_backend.check_noted("orders", options(), header(HASHMAP))
-    with pytest.raises(ConfigError, match=r"written by hashmap.*Nothing was written"):
+    with pytest.raises(ConfigError, match=r"hashmap wrote the state.*Nothing was written"):
         state_backend.check_noted("orders", options(backend="rocksdb"), header(HASHMAP))
-    with pytest.raises(ConfigError, match=r"written by com\.example\.Provider"):
+    with pytest.raises(ConfigError, match=r"com\.example\.Provider wrote the state"):
         state_backend.check_noted(
             "orders", options(backend="hashmap"), header("com.example.Provider")
         )

@@ -33,10 +33,13 @@ def changed(number: int, *of: str, **others: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
-        (changed(0, "b", "b = (id % 7)"), r"Deduplicate has kept state of a, a = \(id % 15\), and"),
-        (changed(0, "a", "a = (id % 7)"), r"of a = \(id % 15\), and now would of a = \(id % 7\)\."),
-        (changed(1, "a", "max(v)"), r"Aggregate has kept state of count\(1\), .* of max\(v\)\."),
-        (changed(1, "a"), r"of count\(1\), and now would of a\."),
+        (changed(0, "b", "b = (id % 7)"), r"Deduplicate kept state of a, a = \(id % 15\), and"),
+        (
+            changed(0, "a", "a = (id % 7)"),
+            r"of a = \(id % 15\), and would now keep state of a = \(id % 7\)\.",
+        ),
+        (changed(1, "a", "max(v)"), r"Aggregate kept state of count\(1\), .* of max\(v\)\."),
+        (changed(1, "a"), r"of count\(1\), and would now keep state of a\."),
     ],
     ids=["another key", "another key of the same name", "another aggregate", "one less"],
 )
@@ -60,7 +63,7 @@ def test_a_plan_that_keeps_state_of_something_else_is_refused(
         (KNOWN, changed(0, "b", spark="4.3.0")),
         (KNOWN, {**KNOWN, "operators": KNOWN["operators"][1:]}),
     ],
-    ids=["same", "of an older version", "no state", "another Spark", "an operator less"],
+    ids=["same", "of a plan without state", "no state", "another Spark", "an operator less"],
 )
 def test_what_is_the_same_or_what_spark_refuses_passes(
     known: dict[str, Any], plan: dict[str, Any]

@@ -127,10 +127,14 @@ def counts_of(keys: int) -> Plan:
 
 
 OTHER_PLAN = {
-    "another key": (unique_by("a"), unique_by("b"), r"kept state of a, .* now would of b, "),
+    "another key": (
+        unique_by("a"),
+        unique_by("b"),
+        r"kept state of a, .* would now keep state of b, ",
+    ),
     "another key of the same name": (
         *(counts_of(3), counts_of(5)),
-        r"kept state of key = \(id % CAST\(3 .* now would of key = \(id % CAST\(5 ",
+        r"kept state of key = \(id % CAST\(3 .* would now keep state of key = \(id % CAST\(5 ",
     ),
 }
 
@@ -160,7 +164,7 @@ def test_it_goes_on_where_that_is_allowed(moved: Moved, upgraded: Callable[..., 
         keyed = frame.withColumn("remainder", F.col("id") % 3).groupBy("remainder")
         return keyed.transformWithState(Counts(), "id long", "Append", "None")
 
-    with pytest.raises(ConfigError, match="now would of remainder"):
+    with pytest.raises(ConfigError, match="would now keep state of remainder"):
         upgraded(counts, renamed, **ROCKSDB)
     location = {"checkpointLocation": str(moved.root / "job"), "state.allow_changed_plan": "true"}
     moved.run(moved.writer(options={**location, **ROCKSDB}))

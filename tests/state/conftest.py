@@ -12,9 +12,8 @@ from twophase.errors import CorruptRecordError, NewerFormatError
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
-from twophase.state.entries import Decision, Lineage
+from twophase.state.entries import Decision, FenceRecord, Lineage
 from twophase.state.log import JobLog
-from twophase.state.records import FenceRecord, LineageRecord
 from twophase.state.storage import LocalStorage
 from twophase.state.store import CompletedCheckpointStore
 
@@ -48,7 +47,7 @@ def log(storage: LocalStorage) -> JobLog:
     log = JobLog(storage, JOB)
     log.read()
     log.append(FenceRecord(1))
-    log.append(LineageRecord(Lineage(LINEAGE)))
+    log.append(Lineage(LINEAGE))
     return log
 
 

@@ -17,8 +17,8 @@ from twophase.config import JobOptions
 from twophase.errors import CheckpointMissingError, ConfigError, CorruptRecordError
 from twophase.failpoints import FailpointError
 from twophase.state.copies import readable_copies, with_copies
+from twophase.state.entries import FenceRecord
 from twophase.state.log import JobLog
-from twophase.state.records import FenceRecord
 from twophase.state.storage import LocalStorage, ReadOnlyStorage
 from twophase.state.store import CompletedCheckpointStore
 from twophase.testing.memory import MemoryTarget
@@ -250,7 +250,7 @@ def test_a_copy_of_another_job_is_refused_and_not_touched(
 ) -> None:
     take(store, log, 0)
     before = snapshot(copies[0])
-    with pytest.raises(ConfigError, match="has the copies of job 'orders'"):
+    with pytest.raises(ConfigError, match="holds the copies of job 'orders'"):
         with_copies("another", LocalStorage(tmp_path / "other"), [str(copies[0])])
     assert snapshot(copies[0]) == before
 

@@ -36,11 +36,9 @@ from twophase.errors import (
 from twophase.ids import Attempt
 from twophase.protocol.record import digest
 from twophase.state import codec
-from twophase.state.entries import Decision
-from twophase.state.history import History
+from twophase.state.entries import CommittedRecord, Decision, FenceRecord
+from twophase.state.history import History, record_to_json
 from twophase.state.log import JobLog
-from twophase.state.record_codec import record_to_json
-from twophase.state.records import CommittedRecord, DecidedRecord, FenceRecord
 from twophase.state.storage import CrashPoints, LocalStorage, Storage, UnclearOutcomeError
 from twophase.state.store import CompletedCheckpointStore
 
@@ -68,7 +66,7 @@ def full(folder: Path, log: JobLog, store: CompletedCheckpointStore) -> Path:
     decide(store, 0)
     log.append(CommittedRecord(LINEAGE, 0))
     log.append(FenceRecord(2))
-    log.append(DecidedRecord(Decision(LINEAGE, 1, Attempt(2, 1), "hash", "digest")))
+    log.append(Decision(LINEAGE, 1, Attempt(2, 1), "hash", "digest"))
     return folder
 
 
@@ -121,7 +119,7 @@ def test_h43_a_driver_paused_between_reading_and_appending_is_fenced(
     paused = again(folder)
     again(folder).append(FenceRecord(2))
     with pytest.raises(FencedError):
-        paused.append(DecidedRecord(Decision(LINEAGE, 0, Attempt(1, 1), "hash", "digest")))
+        paused.append(Decision(LINEAGE, 0, Attempt(1, 1), "hash", "digest"))
     assert again(folder).history.decisions == ()
 
 
@@ -198,7 +196,7 @@ def test_the_stray_record_of_one_fenced_driver_does_not_let_another_in(full: Pat
         first.append(FenceRecord(3))
     assert record(full, 7).exists()
     with pytest.raises(FencedError, match="record 7 of its log was folded by another driver"):
-        second.append(DecidedRecord(Decision(LINEAGE, 2, Attempt(3, 1), "hash", "digest")))
+        second.append(Decision(LINEAGE, 2, Attempt(3, 1), "hash", "digest"))
     assert again(full).history == third.history
 
 
@@ -505,7 +503,7 @@ def test_a_record_of_an_older_copy_with_another_history_stops(full: Path) -> Non
 )
 def test_a_foreign_name_stops(full: Path, name: str) -> None:
     (full / "log" / name).write_bytes(b"")
-    assert name in str(refuses(full, "holds the foreign file"))
+    assert name in str(refuses(full, "which is not a record"))
 
 
 def test_a_linked_record_stops(full: Path) -> None:

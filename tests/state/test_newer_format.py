@@ -13,10 +13,10 @@ from twophase.errors import CorruptRecordError, FencedError, NewerFormatError
 from twophase.protocol.record import digest, newer_version, unframe
 from twophase.state import codec
 from twophase.state import store as module
-from twophase.state.entries import Decision
-from twophase.state.history import History
+from twophase.state.entries import CommittedRecord, Decision, FenceRecord
+from twophase.state.history import History, SubsumedRecord
+from twophase.state.json_values import to_json
 from twophase.state.log import JobLog, job_of
-from twophase.state.records import CommittedRecord, FenceRecord, SubsumedRecord
 from twophase.state.storage import LocalStorage
 from twophase.state.store import CompletedCheckpointStore
 
@@ -59,8 +59,8 @@ def test_the_error_says_which_version_and_what_to_do() -> None:
         )
     assert str(caught.value) == (
         "The durable file log/0000000003 was written by a newer twophase (format 2; "
-        "this one reads up to 1). No data is lost: it was left as it is. Next: start the newer "
-        "version again. If none has ever run here, it is damaged: restore it from a backup; "
+        "this one reads up to 1). No data is lost: the file was left unchanged. Next: start the "
+        "newer version again. If none has ever run here, it is damaged: restore it from a backup; "
         "do not delete it."
     )
     assert (caught.value.exit_code, caught.value.restartable) == (3, False)
@@ -171,7 +171,7 @@ def test_a_body_that_is_not_the_decided_one_is_damaged_whatever_its_first_word_s
 def test_a_newer_body_that_an_older_record_has_decided_is_newer(
     storage: LocalStorage, log: JobLog
 ) -> None:
-    data = FORMS["another checksum"](codec.encode("CHECKPOINT", checkpoint(0).to_json()))
+    data = FORMS["another checksum"](codec.encode("CHECKPOINT", to_json(checkpoint(0))))
     decision = Decision(LINEAGE, 0, checkpoint(0).attempt, checkpoint(0).offsets.hash, digest(data))
     storage.create(f"{decision.folder}/_metadata", data)
     with pytest.raises(NewerFormatError):

@@ -17,24 +17,17 @@ from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.entries import (
     AcceptedLoss,
     Adoption,
+    CommittedRecord,
     Decision,
+    FenceRecord,
     Lineage,
     Note,
     Proof,
     Repair,
     Rewrite,
 )
-from twophase.state.history import History
-from twophase.state.record_codec import record_from_json, record_to_json
-from twophase.state.records import (
-    CommittedRecord,
-    DecidedRecord,
-    FenceRecord,
-    LineageRecord,
-    Record,
-    RepairedRecord,
-    SubsumedRecord,
-)
+from twophase.state.history import History, Record, SubsumedRecord, record_from_json, record_to_json
+from twophase.state.json_values import from_json, to_json
 from twophase.state.store import retained
 
 LINES = st.lists(st.none() | st.text(max_size=8), max_size=3).map(tuple)
@@ -97,7 +90,7 @@ def logs(draw: st.DrawFn, max_size: int = 25) -> list[Record]:
                     draw(st.integers(0, 1)),
                     draw(LINES),
                 )
-                history = add(history, LineageRecord(began), records)
+                history = add(history, began, records)
             case "decide" if lineage is not None and history.generation:
                 newest = history.newest(lineage.id)
                 decision = Decision(
@@ -107,7 +100,7 @@ def logs(draw: st.DrawFn, max_size: int = 25) -> list[Record]:
                     offsets_hash=draw(HEX),
                     body_digest=draw(HEX),
                 )
-                history = add(history, DecidedRecord(decision), records)
+                history = add(history, decision, records)
             case "commit" if waiting:
                 found = draw(st.sampled_from(waiting))
                 history = add(history, CommittedRecord(found.lineage, found.checkpoint), records)
@@ -119,14 +112,14 @@ def logs(draw: st.DrawFn, max_size: int = 25) -> list[Record]:
                     checkpoint=found.checkpoint,
                     emptied=draw(st.booleans()),
                 )
-                history = add(history, RepairedRecord(lost), records)
+                history = add(history, lost, records)
             case "rewrite" if waiting:
                 found = draw(st.sampled_from(waiting))
                 written = replace(
                     found, attempt=Attempt(history.generation, len(records)), body_digest=draw(HEX)
                 )
                 again = Rewrite(NOTE, written, found.attempt, "facts", ("0.1",), 5)
-                history = add(history, RepairedRecord(again), records)
+                history = add(history, again, records)
             case _:
                 continue
     return records
@@ -180,7 +173,8 @@ def test_a_record_is_the_same_after_json(records: list[Record]) -> None:
 
 @given(histories())
 def test_a_history_is_the_same_after_json(history: History) -> None:
-    assert History.from_json(json.loads(codec.canonical_json(history.to_json()))) == history
+    value = json.loads(codec.canonical_json(to_json(history)))
+    assert from_json(History, value, "here") == history
 
 
 @given(logs())
@@ -200,9 +194,7 @@ def test_a_generation_only_grows_and_decisions_stay_in_their_order(records: list
 def test_uncommitted_checkpoints_are_the_decided_ones_without_a_committed_record(
     records: list[Record],
 ) -> None:
-    decided = {
-        (r.decision.lineage, r.decision.checkpoint) for r in records if isinstance(r, DecidedRecord)
-    }
+    decided = {(r.lineage, r.checkpoint) for r in records if isinstance(r, Decision)}
     committed = {(r.lineage, r.checkpoint) for r in records if isinstance(r, CommittedRecord)}
     uncommitted = fold(records).uncommitted()
     assert {(found.lineage, found.checkpoint) for found in uncommitted} == decided - committed
@@ -218,30 +210,21 @@ WITH_PROOFS = (
     '"committed":false,"lineage":"a",'
     f'"offsets_hash":"o","proofs":[{PROOF}]}}}}'
 )
-WITHOUT_PROOFS = (
-    '{"decision":{"attempt":{"counter":4,"generation":2},"body_digest":"d","checkpoint":3,'
-    '"committed":false,"lineage":"a",'
-    '"offsets_hash":"o"}}'
-)
-LINEAGE_WITHOUT_PROOFS = (
-    '{"lineage":{"ancestors":{"z":7},"first_checkpoint":1,"id":"a",'
-    '"restored_from":"/x","start":["s"]}}'
-)
 
 
 def test_a_decision_s_text_is_as_it_was_written_down() -> None:
     record = record_from_json("DECIDED", json.loads(WITH_PROOFS), "here")
-    assert isinstance(record, DecidedRecord)
-    assert record.decision.proofs == (Proof("facts", "a", 3, "mysql:u/shop.orders"),)
+    assert isinstance(record, Decision)
+    assert record.proofs == (Proof("facts", "a", 3, "mysql:u/shop.orders"),)
     assert codec.canonical_json(record_to_json(record)).decode() == WITH_PROOFS
 
 
-def test_records_of_a_version_without_proofs_are_read() -> None:
-    decided = record_from_json("DECIDED", json.loads(WITHOUT_PROOFS), "here")
-    assert decided == DecidedRecord(Decision("a", 3, Attempt(2, 4), "o", "d"))
-    began = record_from_json("LINEAGE", json.loads(LINEAGE_WITHOUT_PROOFS), "here")
-    assert began == LineageRecord(Lineage("a", "/x", 1, ("s",), {"z": 7}))
-    assert decided.decision.proofs is began.lineage.proofs is None
+@pytest.mark.parametrize("field", ["proofs", "committed"])
+def test_a_decision_without_a_field_is_refused(field: str) -> None:
+    value = json.loads(WITH_PROOFS)
+    del value["decision"][field]
+    with pytest.raises(NewerFormatError, match=rf"missing \['{field}'\]"):
+        record_from_json("DECIDED", value, "here")
 
 
 LOSS_TEXT = (
@@ -268,7 +251,7 @@ REWRITE = Rewrite(
 REWRITE_TEXT = (
     '{"repair":{"action":"rewrite","decision":{"attempt":{"counter":5,"generation":1},'
     '"body_digest":"other","checkpoint":0,'
-    '"committed":false,"lineage":"a","offsets_hash":"hash","proofs":null},"note":{"at_ms":7,'
+    '"committed":false,"lineage":"a","offsets_hash":"hash","proofs":[]},"note":{"at_ms":7,'
     '"by":"ann@host","reason":"by hand"},'
     '"pieces":["0.1"],"replaced":{"counter":1,"generation":1},"rows":5,"sink":"facts"}}'
 )
@@ -280,37 +263,8 @@ REWRITE_TEXT = (
     ids=["loss", "adoption", "rewrite"],
 )
 def test_a_repair_s_text_is_as_it_was_written_down(repair: Repair, text: str) -> None:
-    assert record_from_json("REPAIRED", json.loads(text), "here") == RepairedRecord(repair)
-    assert codec.canonical_json(record_to_json(RepairedRecord(repair))).decode() == text
-
-
-def test_a_loss_of_a_version_that_named_no_other_lineages_is_read_and_means_what_it_meant() -> None:
-    value = json.loads(LOSS_TEXT)
-    del value["repair"]["lacks"]
-    record = record_from_json("REPAIRED", value, "here")
-    old = replace(LOSS, lacks=None)
-    assert record == RepairedRecord(old)
-    asked = [("a", 1), ("a", 2), ("a", 4), ("b", 2)]
-    assert (
-        [old.covers(*one) for one in asked]
-        == [LOSS.covers(*one) for one in asked]
-        == [False, True, False, False]
-    )
-    older = replace(old, before=(Proof("facts", "z", 1, "t"),))
-    assert [older.covers(*one) for one in [("z", 1), ("z", 2), ("a", 0), ("y", 2)]] == [
-        False,
-        True,
-        True,
-        False,
-    ]
-
-
-def test_a_loss_of_a_version_that_named_one_checkpoint_before_is_read() -> None:
-    value = json.loads(LOSS_TEXT)
-    value["repair"]["before"] = value["repair"]["before"][0]
-    assert record_from_json("REPAIRED", value, "here") == RepairedRecord(LOSS)
-    value["repair"]["before"] = None
-    assert record_from_json("REPAIRED", value, "here") == RepairedRecord(replace(LOSS, before=()))
+    assert record_from_json("REPAIRED", json.loads(text), "here") == repair
+    assert codec.canonical_json(record_to_json(repair)).decode() == text
 
 
 def test_a_loss_puts_every_proof_before_in_the_place_of_the_lost_one() -> None:
@@ -332,12 +286,14 @@ def test_a_loss_covers_what_a_target_lacks_of_each_lineage() -> None:
     assert [lost.covers(*one) for one in asked] == [False, False, True, False, True]
 
 
-def test_a_folded_log_of_a_version_without_repairs_is_read() -> None:
-    assert History.from_json({"generation": 1, "lineages": [], "decisions": []}) == History(1)
+def test_a_folded_log_without_repairs_is_refused() -> None:
+    value = {"history": {"generation": 1, "lineages": [], "decisions": []}}
+    with pytest.raises(NewerFormatError, match=r"missing \['repairs'\]"):
+        record_from_json("SUBSUMED", value, "here")
 
 
 def test_an_adoption_begins_a_lineage_and_forgets_the_decisions() -> None:
-    history = BASE.apply(RepairedRecord(ADOPTION))
+    history = BASE.apply(ADOPTION)
     assert (history.lineage, history.decisions, history.repairs) == (
         ADOPTION.lineage,
         (),
@@ -346,7 +302,7 @@ def test_an_adoption_begins_a_lineage_and_forgets_the_decisions() -> None:
 
 
 def test_a_rewrite_puts_its_decision_in_the_place_of_the_one_before() -> None:
-    history = BASE.apply(RepairedRecord(REWRITE))
+    history = BASE.apply(REWRITE)
     assert (history.decisions, history.repairs) == ((REWRITE.decision,), (REWRITE,))
     assert history.apply(CommittedRecord("a", 0)).decisions == (
         replace(REWRITE.decision, committed=True),
@@ -360,7 +316,6 @@ def test_a_loss_puts_the_proof_before_in_the_place_of_the_lost_one_and_only_ther
     assert replace(LOSS, emptied=False).amend((Proof("facts", "a", 3, "t"),)) == (
         Proof("facts", "a", 3, "t"),
     )
-    assert LOSS.amend(None) is None
 
 
 def test_a_loss_of_several_checkpoints_replaces_the_proof_of_each() -> None:
@@ -386,7 +341,7 @@ def test_a_loss_puts_the_proof_before_in_the_place_of_two_once() -> None:
     )
 
 
-BASE = fold([FenceRecord(1), LineageRecord(Lineage("a")), DecidedRecord(DECISION)])
+BASE = fold([FenceRecord(1), Lineage("a"), DECISION])
 
 
 @pytest.mark.parametrize(
@@ -394,28 +349,28 @@ BASE = fold([FenceRecord(1), LineageRecord(Lineage("a")), DecidedRecord(DECISION
     [
         (FenceRecord(1), "fence 1 after 1"),
         (FenceRecord(0), "fence 0 after 1"),
-        (LineageRecord(Lineage("a")), "lineage a begins twice"),
-        (DecidedRecord(replace(DECISION, lineage="b")), "decision in lineage b"),
+        (Lineage("a"), "lineage a begins twice"),
+        (replace(DECISION, lineage="b"), "decision in lineage b"),
         (
-            DecidedRecord(replace(DECISION, checkpoint=1, attempt=Attempt(2, 1))),
+            replace(DECISION, checkpoint=1, attempt=Attempt(2, 1)),
             "decision of generation 2",
         ),
         (
-            DecidedRecord(replace(DECISION, checkpoint=1, attempt=Attempt(0, 1))),
+            replace(DECISION, checkpoint=1, attempt=Attempt(0, 1)),
             "decision of generation 0",
         ),
-        (DecidedRecord(DECISION), "checkpoint 0 out of order"),
-        (DecidedRecord(replace(DECISION, checkpoint=2)), "checkpoint 2 out of order"),
+        (DECISION, "checkpoint 0 out of order"),
+        (replace(DECISION, checkpoint=2), "checkpoint 2 out of order"),
         (CommittedRecord("a", 1), "checkpoint 1 committed without a decision"),
         (CommittedRecord("b", 0), "checkpoint 0 committed without a decision"),
-        (RepairedRecord(replace(LOSS, lineage="b")), "loss in lineage b"),
-        (RepairedRecord(replace(ADOPTION, lineage=Lineage("a"))), "lineage a begins twice"),
+        (replace(LOSS, lineage="b"), "loss in lineage b"),
+        (replace(ADOPTION, lineage=Lineage("a")), "lineage a begins twice"),
         (
-            RepairedRecord(replace(REWRITE, replaced=Attempt(1, 2))),
+            replace(REWRITE, replaced=Attempt(1, 2)),
             "checkpoint 0 written again without a decision",
         ),
         (
-            RepairedRecord(replace(REWRITE, decision=replace(DECISION, attempt=Attempt(2, 1)))),
+            replace(REWRITE, decision=replace(DECISION, attempt=Attempt(2, 1))),
             "rewrite of generation 2",
         ),
     ],
@@ -427,13 +382,13 @@ def test_a_record_that_contradicts_the_history_is_refused(record: Record, match:
 
 def test_a_committed_checkpoint_is_not_written_again() -> None:
     with pytest.raises(ValueError, match="checkpoint 0 written again without a decision"):
-        BASE.apply(CommittedRecord("a", 0)).apply(RepairedRecord(REWRITE))
+        BASE.apply(CommittedRecord("a", 0)).apply(REWRITE)
 
 
 def test_a_decision_of_a_lineage_that_has_ended_is_refused() -> None:
-    history = BASE.apply(LineageRecord(Lineage("b")))
+    history = BASE.apply(Lineage("b"))
     with pytest.raises(ValueError, match="decision in lineage a"):
-        history.apply(DecidedRecord(replace(DECISION, checkpoint=1)))
+        history.apply(replace(DECISION, checkpoint=1))
 
 
 def test_committing_twice_is_committing_once() -> None:
@@ -448,13 +403,17 @@ def test_the_folder_of_a_body_names_lineage_checkpoint_and_attempt() -> None:
 @pytest.mark.parametrize(
     ("kind", "value", "match"),
     [
-        ("FENCE", {}, "lacks or has unknown fields"),
-        ("FENCE", None, "lacks or has unknown fields"),
+        ("FENCE", {}, "missing or unknown fields"),
+        ("FENCE", None, "missing or unknown fields"),
+        ("FENCE", {"generation": "1"}, "'1' in the place of"),
+        ("FENCE", {"generation": 1, "more": 1}, "unknown fields"),
         (
             "DECIDED",
-            {"decision": {**record_to_json(DecidedRecord(DECISION))["decision"], "more": 1}},
+            {"decision": {**record_to_json(DECISION)["decision"], "more": 1}},
             "unknown fields",
         ),
+        ("DECIDED", record_to_json(DECISION)["decision"], "it is not one decision"),
+        ("DECIDED", {**record_to_json(DECISION), "more": 1}, "it is not one decision"),
         ("LINEAGE", {"lineage": "a"}, "unknown fields"),
         (
             "SUBSUMED",
@@ -504,4 +463,5 @@ def test_a_completed_checkpoint_is_the_same_after_json(
     done = CompletedCheckpoint(
         "orders", "a", 3, Attempt(2, 5), 99, FrozenOffsets(lines, lines), states, {}, 12
     )
-    assert CompletedCheckpoint.from_json(json.loads(codec.canonical_json(done.to_json()))) == done
+    value = json.loads(codec.canonical_json(to_json(done)))
+    assert from_json(CompletedCheckpoint, value, "here") == done

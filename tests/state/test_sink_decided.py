@@ -15,27 +15,17 @@ from twophase.state import codec
 from twophase.state.entries import (
     AcceptedLoss,
     Adoption,
+    CommittedRecord,
     Decision,
+    FenceRecord,
     Lineage,
     Note,
     Released,
     Rewinding,
     SinkDecision,
 )
-from twophase.state.history import History, folded
-from twophase.state.record_codec import record_from_json, record_to_json
-from twophase.state.records import (
-    CommittedRecord,
-    DecidedRecord,
-    FenceRecord,
-    LineageRecord,
-    ReleasedRecord,
-    RepairedRecord,
-    RewindingRecord,
-    SinkDecidedRecord,
-    SubsumedAheadRecord,
-    SubsumedRecord,
-)
+from twophase.state.history import History, SubsumedRecord, record_from_json, record_to_json
+from twophase.state.json_values import to_json
 
 TEXT = (
     '{"decision":{"attempt":{"counter":3,"generation":1},"checkpoint":1,"end":["{\\"p\\":2}"],'
@@ -66,43 +56,43 @@ def decision(number: int = 1, attempt: Attempt | None = None) -> Decision:
 @pytest.fixture
 def begun() -> History:
     """Checkpoint 0 of lineage a is committed."""
-    history = History().apply(FenceRecord(1)).apply(LineageRecord(Lineage("a")))
-    return history.apply(DecidedRecord(decision(0))).apply(CommittedRecord("a", 0))
+    history = History().apply(FenceRecord(1)).apply(Lineage("a"))
+    return history.apply(decision(0)).apply(CommittedRecord("a", 0))
 
 
 @pytest.fixture
 def one_ahead(begun: History) -> History:
-    return begun.apply(SinkDecidedRecord(ahead()))
+    return begun.apply(ahead())
 
 
 def test_its_text_is_as_it_was_written_down() -> None:
-    record = SinkDecidedRecord(ahead())
+    record = ahead()
     assert record_from_json("SINK_DECIDED", json.loads(TEXT), "here") == record
     assert codec.canonical_json(record_to_json(record)).decode() == TEXT
 
 
-def test_a_fold_carries_it_under_a_kind_that_older_versions_refuse(one_ahead: History) -> None:
-    record = folded(one_ahead)
-    assert type(record) is SubsumedAheadRecord
+def test_a_fold_carries_it_under_a_kind_of_its_own(one_ahead: History) -> None:
+    record = SubsumedRecord(one_ahead)
+    assert record.kind == "SUBSUMED_AHEAD"
     text = codec.canonical_json(record_to_json(record))
     assert record_from_json("SUBSUMED_AHEAD", json.loads(text), "here") == record
     assert History().apply(record) == one_ahead
 
 
-def test_a_history_without_it_is_folded_as_older_versions_do(begun: History) -> None:
-    assert type(folded(begun)) is SubsumedRecord
-    assert "sink_decisions" not in begun.to_json()
+def test_a_fold_of_a_history_without_it_does_not_mention_it(begun: History) -> None:
+    assert SubsumedRecord(begun).kind == "SUBSUMED"
+    assert "sink_decisions" not in to_json(begun)
 
 
 def test_the_decision_on_its_checkpoint_ends_it(one_ahead: History) -> None:
-    history = one_ahead.apply(DecidedRecord(decision()))
+    history = one_ahead.apply(decision())
     assert history.sink_decisions == ()
     assert [one.checkpoint for one in history.decisions] == [0, 1]
 
 
 def test_a_fence_leaves_it_and_a_later_driver_may_add_one(one_ahead: History) -> None:
     history = one_ahead.apply(FenceRecord(2))
-    history = history.apply(SinkDecidedRecord(ahead("lake", attempt=Attempt(2, 1))))
+    history = history.apply(ahead("lake", attempt=Attempt(2, 1)))
     assert [one.sink for one in history.sink_decisions] == ["facts", "lake"]
 
 
@@ -121,49 +111,49 @@ def test_a_record_that_does_not_follow_is_refused(
     one_ahead: History, wrong: dict[str, object], why: str
 ) -> None:
     with pytest.raises(ValueError, match=why):
-        one_ahead.apply(SinkDecidedRecord(ahead(**{"sink": "lake", **wrong})))  # type: ignore[arg-type]
+        one_ahead.apply(ahead(**{"sink": "lake", **wrong}))  # type: ignore[arg-type]
 
 
 def test_its_checkpoint_is_not_decided_with_other_offsets(one_ahead: History) -> None:
     with pytest.raises(ValueError, match="is not the one that sink facts has"):
-        one_ahead.apply(DecidedRecord(replace(decision(), offsets_hash="h9")))
+        one_ahead.apply(replace(decision(), offsets_hash="h9"))
 
 
 def test_no_lineage_begins_before_it(one_ahead: History) -> None:
     with pytest.raises(ValueError, match="before what sink facts has"):
-        one_ahead.apply(LineageRecord(Lineage("b", ancestors={"a": 0})))
+        one_ahead.apply(Lineage("b", ancestors={"a": 0}))
 
 
 def test_a_lineage_that_continues_from_it_ends_it(one_ahead: History) -> None:
-    assert one_ahead.apply(LineageRecord(Lineage("b", ancestors={"a": 1}))).sink_decisions == ()
+    assert one_ahead.apply(Lineage("b", ancestors={"a": 1})).sink_decisions == ()
 
 
 def test_a_rewind_that_begins_ends_it(one_ahead: History) -> None:
     """It is committed by then; from here on its pieces may be gone."""
-    history = one_ahead.apply(RewindingRecord(Rewinding("/saved", {"a": 0})))
+    history = one_ahead.apply(Rewinding("/saved", {"a": 0}))
     assert history.sink_decisions == ()
-    assert history.apply(LineageRecord(Lineage("b", ancestors={"a": 0}))).rewinding is None
+    assert history.apply(Lineage("b", ancestors={"a": 0})).rewinding is None
 
 
 def test_a_rewind_of_something_else_leaves_it(one_ahead: History) -> None:
-    history = one_ahead.apply(RewindingRecord(Rewinding("/saved", {"a": 1})))
+    history = one_ahead.apply(Rewinding("/saved", {"a": 1}))
     assert [one.sink for one in history.sink_decisions] == ["facts"]
 
 
 def test_nothing_is_decided_ahead_in_a_rewind(begun: History) -> None:
-    history = begun.apply(RewindingRecord(Rewinding("/saved", {"a": 0})))
+    history = begun.apply(Rewinding("/saved", {"a": 0}))
     with pytest.raises(ValueError, match="in a rewind"):
-        history.apply(SinkDecidedRecord(ahead()))
+        history.apply(ahead())
 
 
 def test_nothing_is_released_with_it(one_ahead: History) -> None:
     with pytest.raises(ValueError, match="release of checkpoint 0"):
-        one_ahead.apply(ReleasedRecord(Released("a", 0, 0)))
+        one_ahead.apply(Released("a", 0, 0))
 
 
 def test_an_adoption_ends_it(one_ahead: History) -> None:
     adopted = Adoption(NOTE, Lineage("b", ancestors={"a": 1}))
-    assert one_ahead.apply(RepairedRecord(adopted)).sink_decisions == ()
+    assert one_ahead.apply(adopted).sink_decisions == ()
 
 
 @pytest.mark.parametrize(("gone", "left"), [((), [0, 1]), (("1.7",), [0]), (("0.7", "1.7"), [])])
@@ -171,7 +161,7 @@ def test_an_accepted_loss_takes_its_pieces_out(
     begun: History, gone: tuple[str, ...], left: list[int]
 ) -> None:
     pieces = (piece(index=0), piece(index=1))
-    history = begun.apply(SinkDecidedRecord(ahead(pieces=pieces)))
+    history = begun.apply(ahead(pieces=pieces))
     loss = AcceptedLoss(NOTE, "a", 1, "facts", gone, 5, (), (), not left, ())
-    [found] = history.apply(RepairedRecord(loss)).sink_decisions
+    [found] = history.apply(loss).sink_decisions
     assert [one.subtask.index for one in found.pieces] == left

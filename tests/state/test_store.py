@@ -37,10 +37,10 @@ from twophase.ids import Attempt
 from twophase.state import codec
 from twophase.state import store as module
 from twophase.state.checkpoint import CompletedCheckpoint
-from twophase.state.entries import Decision, Lineage
+from twophase.state.entries import CommittedRecord, Decision, FenceRecord, Lineage
 from twophase.state.history import History
+from twophase.state.json_values import to_json
 from twophase.state.log import JobLog
-from twophase.state.records import CommittedRecord, FenceRecord, LineageRecord
 from twophase.state.storage import LocalStorage
 from twophase.state.store import CompletedCheckpointStore, decode_body, retained
 
@@ -171,7 +171,7 @@ def test_a_body_that_is_gone_is_named_as_missing(
     decision = decide(store, 0)
     body(folder, decision).unlink()
     with pytest.raises(
-        CheckpointMissingError, match=r"body of the decided checkpoint 0 .* is gone"
+        CheckpointMissingError, match=r"body of the decided checkpoint 0 .* is missing"
     ):
         store.read(decision)
 
@@ -230,26 +230,23 @@ def test_whatever_stands_in_for_a_body_is_refused(value: Any) -> None:
             decode_body(data, "here")
 
 
-@given(field=st.sampled_from(sorted(checkpoint(0).to_json())), value=VALUES)
+@given(field=st.sampled_from(sorted(to_json(checkpoint(0)))), value=VALUES)
 def test_a_body_with_one_field_of_another_form_is_understood_or_refused(
     field: str, value: Any
 ) -> None:
-    data = codec.encode("CHECKPOINT", {**checkpoint(0).to_json(), field: value})
+    data = codec.encode("CHECKPOINT", {**to_json(checkpoint(0)), field: value})
     try:
         assert isinstance(decode_body(data, "here"), CompletedCheckpoint)
     except NewerFormatError:
         return
 
 
-@pytest.mark.parametrize("field", sorted(checkpoint(0).to_json()))
-def test_a_body_without_a_field_is_refused_unless_it_has_a_default(field: str) -> None:
-    fields = checkpoint(0).to_json()
+@pytest.mark.parametrize("field", sorted(to_json(checkpoint(0))))
+def test_a_body_without_a_field_is_refused(field: str) -> None:
+    fields = to_json(checkpoint(0))
     del fields[field]
     data = codec.encode("CHECKPOINT", fields)
-    if field in ("duration_ms", "operator_states", "predecessors"):
-        assert decode_body(data, "here").checkpoint == 0
-        return
-    with pytest.raises(NewerFormatError, match="lacks or has unknown fields"):
+    with pytest.raises(NewerFormatError, match=rf"missing \['{field}'\]"):
         decode_body(data, "here")
 
 
@@ -333,7 +330,7 @@ def test_a_log_of_many_drivers_that_commit_once_each_is_folded_too(
         history = log.read()
         log.append(FenceRecord(history.generation + 1))
         if number == 0:
-            log.append(LineageRecord(Lineage(LINEAGE)))
+            log.append(Lineage(LINEAGE))
         store = CompletedCheckpointStore(storage, log, 1)
         decision = store.prepare(checkpoint(number, generation=log.history.generation))
         store.decide(decision)

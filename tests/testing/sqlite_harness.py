@@ -7,7 +7,7 @@ import uuid
 from contextlib import closing
 from pathlib import Path
 
-from tests.testing.sqlite_sink import SqliteSink
+from tests.testing.sqlite_sink import OpenSqliteSink, SqliteSink
 from twophase.testing.harness import Row, SinkHarness
 
 
@@ -16,10 +16,12 @@ class SqliteHarness(SinkHarness):
 
     Args:
         folder: where the database is made.
-        kind: the sink's class.
+        kind: the class of the sink, declared or open.
     """
 
-    def __init__(self, folder: Path, kind: type[SqliteSink] = SqliteSink) -> None:
+    def __init__(
+        self, folder: Path, kind: type[SqliteSink] | type[OpenSqliteSink] = SqliteSink
+    ) -> None:
         self.folder = folder
         self.kind = kind
         self.path = folder / f"{uuid.uuid4().hex}.db"
@@ -27,7 +29,9 @@ class SqliteHarness(SinkHarness):
             connection.execute("CREATE TABLE orders (id INTEGER, name TEXT, amount REAL)")
 
     def new_sink(self) -> SqliteSink:
-        return self.kind(self.path, "orders")
+        if issubclass(self.kind, SqliteSink):
+            return self.kind(self.path, "orders")
+        return SqliteSink(self.path, "orders", self.kind)
 
     def elsewhere(self) -> SqliteHarness:
         return SqliteHarness(self.folder, self.kind)

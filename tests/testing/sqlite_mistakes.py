@@ -5,20 +5,66 @@ one step of the sink.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
-from tests.testing.sqlite_sink import SqliteSink, SqliteWriter, read_fence
-from twophase.errors import FencedError, TargetChangedError
-from twophase.ids import Attempt
-from twophase.protocol.committable import Committable
-from twophase.protocol.outcome import CommitOutcome, Committed
-from twophase.protocol.sink import CommitRequest, Predecessor, SinkContext
+from tests.testing.sqlite_sink import (
+    OpenSqliteSink,
+    SqliteSink,
+    SqliteWriter,
+    read_fence,
+)
+from twophase import (
+    Attempt,
+    CommitOutcome,
+    CommitRequest,
+    Committable,
+    Committed,
+    ConfigError,
+    FencedError,
+    Predecessor,
+    SinkContext,
+    TargetChangedError,
+)
+
+# -- declared and open -----------------------------------------------------------------------------
+
+
+class BindsItself(SqliteSink):
+    """Opened again, it is the sink of the second job."""
+
+    opened: OpenSqliteSink | None = None
+
+    def open(self, context: SinkContext) -> OpenSqliteSink:
+        found = super().open(context)
+        if self.opened is None:
+            self.opened = found
+        vars(self.opened).update(vars(found))
+        return self.opened
+
+
+class KeepsAConnection(SqliteSink):
+    """What it holds once it has been opened cannot be pickled."""
+
+    def open(self, context: SinkContext) -> OpenSqliteSink:
+        self.connection = sqlite3.connect(self.database.path)
+        return super().open(context)
+
+
+class NeedsColumns(SqliteSink):
+    """A repair has none."""
+
+    def open(self, context: SinkContext) -> OpenSqliteSink:
+        if context.schema is None:
+            raise ConfigError("The rows have no columns.")
+        return super().open(context)
+
 
 # -- abort -----------------------------------------------------------------------------------------
 
 
-class AbortsByCheckpoint(SqliteSink):
+class AbortsByCheckpoint(OpenSqliteSink):
     """One piece to abort, and all that is staged of its checkpoint goes."""
 
     def drop(self, connection: sqlite3.Connection, committable: Committable) -> None:
@@ -29,7 +75,7 @@ class AbortsByCheckpoint(SqliteSink):
         )
 
 
-class AbortsByAttempt(SqliteSink):
+class AbortsByAttempt(OpenSqliteSink):
     """One piece to abort, and all that is staged of its attempt goes."""
 
     def drop(self, connection: sqlite3.Connection, committable: Committable) -> None:
@@ -40,7 +86,7 @@ class AbortsByAttempt(SqliteSink):
         )
 
 
-class AbortTakesBack(SqliteSink):
+class AbortTakesBack(OpenSqliteSink):
     """Abort deletes the rows of the piece wherever they are, and its proof."""
 
     mine: ClassVar[str] = "piece = (SELECT MAX(piece) FROM twophase_piece WHERE task_attempt = ?)"
@@ -76,7 +122,7 @@ class WriterWithoutTaskAttempt(SqliteWriter):
         super().stage(connection)
 
 
-class WithoutTaskAttempt(SqliteSink):
+class WithoutTaskAttempt(OpenSqliteSink):
     """A piece is named by its task; the second attempt of the task replaces what the
     first has written.
     """
@@ -84,7 +130,7 @@ class WithoutTaskAttempt(SqliteSink):
     writer_class = WriterWithoutTaskAttempt
 
 
-class OneTargetForAll(SqliteSink):
+class OneTargetForAll(OpenSqliteSink):
     """Every database has the same name."""
 
     def target(self) -> str:
@@ -98,34 +144,34 @@ def drop_fence(connection: sqlite3.Connection) -> None:
     connection.execute("DELETE FROM twophase_fence")
 
 
-class AbortDropsTheFence(SqliteSink):
+class AbortDropsTheFence(OpenSqliteSink):
     def drop(self, connection: sqlite3.Connection, committable: Committable) -> None:
         super().drop(connection, committable)
         drop_fence(connection)
 
 
-class SubsumeDropsTheFence(SqliteSink):
+class SubsumeDropsTheFence(OpenSqliteSink):
     def drop_proofs(self, connection: sqlite3.Connection, lineage: str, checkpoint: int) -> None:
         super().drop_proofs(connection, lineage, checkpoint)
         drop_fence(connection)
 
 
-class CommitDropsTheFence(SqliteSink):
+class CommitDropsTheFence(OpenSqliteSink):
     def prove(self, connection: sqlite3.Connection, piece: int) -> None:
         super().prove(connection, piece)
         drop_fence(connection)
 
 
-class InDoubtDropsTheFence(SqliteSink):
+class InDoubtDropsTheFence(OpenSqliteSink):
     def in_doubt(self) -> Any:
         with self.database.transaction() as connection:
             drop_fence(connection)
         return super().in_doubt()
 
 
-class OpenDropsTheFence(SqliteSink):
-    def open(self, context: SinkContext) -> None:
-        super().open(context)
+class OpenDropsTheFence(OpenSqliteSink):
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
         with self.database.transaction() as connection:
             drop_fence(connection)
 
@@ -139,7 +185,7 @@ class LowerOnlyWriter(SqliteWriter):
             raise FencedError("closed")
 
 
-class RefusesLowerOnly(SqliteSink):
+class RefusesLowerOnly(OpenSqliteSink):
     writer_class = LowerOnlyWriter
 
 
@@ -152,7 +198,7 @@ class GenerationOnlyWriter(SqliteWriter):
             raise FencedError("closed")
 
 
-class RefusesGenerationsOnly(SqliteSink):
+class RefusesGenerationsOnly(OpenSqliteSink):
     writer_class = GenerationOnlyWriter
 
 
@@ -165,7 +211,7 @@ class ExactWriter(SqliteWriter):
             raise FencedError("closed")
 
 
-class RefusesLaterAttempts(SqliteSink):
+class RefusesLaterAttempts(OpenSqliteSink):
     writer_class = ExactWriter
 
 
@@ -180,7 +226,7 @@ class CheckingFirstWriter(SqliteWriter):
         return Committable(self.transaction, self.piece.subtask, self.piece.target, len(self.rows))
 
 
-class ChecksInAnotherTransaction(SqliteSink):
+class ChecksInAnotherTransaction(OpenSqliteSink):
     writer_class = CheckingFirstWriter
 
 
@@ -196,7 +242,7 @@ class EmptyForNullWriter(SqliteWriter):
         super().stage_rows(connection, piece)
 
 
-class NullIsEmpty(SqliteSink):
+class NullIsEmpty(OpenSqliteSink):
     writer_class = EmptyForNullWriter
 
 
@@ -209,7 +255,7 @@ class NullForEmptyWriter(SqliteWriter):
         super().stage_rows(connection, piece)
 
 
-class EmptyIsNull(SqliteSink):
+class EmptyIsNull(OpenSqliteSink):
     writer_class = NullForEmptyWriter
 
 
@@ -221,14 +267,14 @@ class PositionalWriter(SqliteWriter):
         )
 
 
-class ColumnsByPosition(SqliteSink):
+class ColumnsByPosition(OpenSqliteSink):
     writer_class = PositionalWriter
 
 
 # -- proof -----------------------------------------------------------------------------------------
 
 
-class ProofAfterTheRows(SqliteSink):
+class ProofAfterTheRows(OpenSqliteSink):
     """Rows in one transaction, proof in the next."""
 
     def commit_one(self, request: CommitRequest) -> CommitOutcome:
@@ -242,7 +288,7 @@ class ProofAfterTheRows(SqliteSink):
         return Committed()
 
 
-class ProofBeforeTheRows(SqliteSink):
+class ProofBeforeTheRows(OpenSqliteSink):
     """Proof in one transaction, rows in the next."""
 
     def commit_one(self, request: CommitRequest) -> CommitOutcome:
@@ -259,7 +305,7 @@ class ProofBeforeTheRows(SqliteSink):
         return Committed()
 
 
-class ProofDroppedBeforeTheMark(SqliteSink):
+class ProofDroppedBeforeTheMark(OpenSqliteSink):
     """Subsume deletes proofs in one transaction and raises the mark to what they
     proved in the next.
     """
@@ -277,7 +323,7 @@ class ProofDroppedBeforeTheMark(SqliteSink):
                 set_mark(self, connection, lineage, proven)
 
 
-class MarkAheadOfTheProof(SqliteSink):
+class MarkAheadOfTheProof(OpenSqliteSink):
     """Subsume believes that the target has what the driver says is committed."""
 
     def raise_mark(self, connection: sqlite3.Connection, lineage: str, checkpoint: int) -> None:
@@ -285,7 +331,7 @@ class MarkAheadOfTheProof(SqliteSink):
 
 
 def set_mark(
-    sink: SqliteSink, connection: sqlite3.Connection, lineage: str, checkpoint: int
+    sink: OpenSqliteSink, connection: sqlite3.Connection, lineage: str, checkpoint: int
 ) -> None:
     """Raise the mark, whatever is proven by now."""
     connection.execute(
@@ -298,21 +344,21 @@ def set_mark(
 # -- predecessor -----------------------------------------------------------------------------------
 
 
-class AsksForNoPredecessor(SqliteSink):
+class AsksForNoPredecessor(OpenSqliteSink):
     """A piece is committed to whatever the target is by now."""
 
     def has(self, connection: sqlite3.Connection, before: Predecessor) -> bool:
         return True
 
 
-class AsksForTheMarkOnly(SqliteSink):
+class AsksForTheMarkOnly(OpenSqliteSink):
     """A predecessor that is not subsumed yet is missing."""
 
     def has(self, connection: sqlite3.Connection, before: Predecessor) -> bool:
         return self.mark(connection, before.lineage) >= before.checkpoint
 
 
-class AsksAnySinkForThePredecessor(SqliteSink):
+class AsksAnySinkForThePredecessor(OpenSqliteSink):
     """The ledger of another sink proves the predecessor of this one."""
 
     def has(self, connection: sqlite3.Connection, before: Predecessor) -> bool:
@@ -323,7 +369,7 @@ class AsksAnySinkForThePredecessor(SqliteSink):
         return found is not None or super().has(connection, before)
 
 
-class AsksForTheTargetFirst(SqliteSink):
+class AsksForTheTargetFirst(OpenSqliteSink):
     """What is proven still needs the target that it was written to."""
 
     def known(self, connection: sqlite3.Connection, request: CommitRequest) -> CommitOutcome | int:
@@ -337,7 +383,7 @@ class AsksForTheTargetFirst(SqliteSink):
 # -- rewind ----------------------------------------------------------------------------------------
 
 
-class RewindsByNumber(SqliteSink):
+class RewindsByNumber(OpenSqliteSink):
     """A checkpoint stays if its number does, whatever its lineage."""
 
     def ends(
@@ -347,7 +393,7 @@ class RewindsByNumber(SqliteSink):
         return [(lineage, last) for lineage, _ in super().ends(connection, keep)]
 
 
-class RewindsOneTooMany(SqliteSink):
+class RewindsOneTooMany(OpenSqliteSink):
     """The savepoint's own checkpoint goes too."""
 
     def ends(
@@ -356,7 +402,7 @@ class RewindsOneTooMany(SqliteSink):
         return [(lineage, last - 1) for lineage, last in super().ends(connection, keep)]
 
 
-class RewindsOthers(SqliteSink):
+class RewindsOthers(OpenSqliteSink):
     """Rows are found by lineage and checkpoint alone."""
 
     def delete_rows(self, connection: sqlite3.Connection, keep: Mapping[str, int]) -> None:
@@ -368,7 +414,7 @@ class RewindsOthers(SqliteSink):
             )
 
 
-class RewindsWhatHasAPieceOnly(SqliteSink):
+class RewindsWhatHasAPieceOnly(OpenSqliteSink):
     """What was subsumed is not found."""
 
     def ends(
@@ -378,32 +424,32 @@ class RewindsWhatHasAPieceOnly(SqliteSink):
         return [one for one in super().ends(connection, keep) if one[0] in pieces]
 
 
-class RewindLeavesTheMark(SqliteSink):
+class RewindLeavesTheMark(OpenSqliteSink):
     """The mark goes on proving what is gone."""
 
     def lower_mark(self, connection: sqlite3.Connection, lineage: str, last: int) -> None:
         pass
 
 
-class RewindDropsTheMark(SqliteSink):
+class RewindDropsTheMark(OpenSqliteSink):
     """The mark goes with what it proved too much; what stays has no proof any more."""
 
     def lower_mark(self, connection: sqlite3.Connection, lineage: str, last: int) -> None:
         connection.execute("DELETE FROM twophase_mark WHERE lineage = ?", (lineage,))
 
 
-class RewindDropsTheFence(SqliteSink):
+class RewindDropsTheFence(OpenSqliteSink):
     def lower_proofs(self, connection: sqlite3.Connection, keep: Mapping[str, int]) -> None:
         super().lower_proofs(connection, keep)
         drop_fence(connection)
 
 
-class RewindsBehindNoFence(SqliteSink):
+class RewindsBehindNoFence(OpenSqliteSink):
     def check_driver(self, connection: sqlite3.Connection, attempt: Attempt) -> None:
         pass
 
 
-class CheckRewinds(SqliteSink):
+class CheckRewinds(OpenSqliteSink):
     """The check takes back what it is asked about."""
 
     def check_rewind(self, keep: Mapping[str, int]) -> None:
@@ -411,7 +457,7 @@ class CheckRewinds(SqliteSink):
             self.delete_rows(connection, keep)
 
 
-class RewindsTheProofsFirst(SqliteSink):
+class RewindsTheProofsFirst(OpenSqliteSink):
     """A death in between leaves rows that nothing tells of."""
 
     def rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
@@ -429,3 +475,88 @@ class RewindsTheProofsFirst(SqliteSink):
             self.lower_proofs(connection, keep)
         with self.database.transaction() as connection:
             connection.executemany(f"DELETE FROM {self.database.table} WHERE rowid = ?", rows)
+
+
+# -- names of pieces -------------------------------------------------------------------------------
+
+
+class NamesWhatIsStaged(OpenSqliteSink):
+    """A piece that waits is named like a committed one."""
+
+    def committed_pieces(self, lineage: str, checkpoint: int) -> Sequence[str]:
+        waiting = [
+            f"{piece.transaction.attempt}/{piece.subtask}"
+            for piece in self.in_doubt()
+            if (piece.transaction.lineage, piece.transaction.checkpoint) == (lineage, checkpoint)
+        ]
+        return [*super().committed_pieces(lineage, checkpoint), *waiting]
+
+
+class NamesEveryLineage(OpenSqliteSink):
+    """The number of a checkpoint is taken for its name."""
+
+    def committed_pieces(self, lineage: str, checkpoint: int) -> Sequence[str]:
+        with self.database.transaction() as connection:
+            found = connection.execute("SELECT lineage FROM twophase_piece").fetchall()
+        named = super().committed_pieces
+        return [name for (one,) in found for name in named(one, checkpoint)]
+
+
+class NamesTasksOnly(OpenSqliteSink):
+    """Which attempt wrote a piece is left out."""
+
+    def committed_pieces(self, lineage: str, checkpoint: int) -> Sequence[str]:
+        names = super().committed_pieces(lineage, checkpoint)
+        return [name.partition("/")[2] for name in names]
+
+
+# -- unfinished pieces -----------------------------------------------------------------------------
+
+
+class TwoStepWriter(SqliteWriter):
+    """Makes the piece in one transaction, and stages its rows in the next."""
+
+    def pre_commit(self) -> Committable | None:
+        with self.database.transaction() as connection:
+            self.check_fence(connection)
+            connection.execute(
+                "INSERT INTO twophase_piece (job, sink, lineage, checkpoint, generation, counter,"
+                " subtask, task_attempt, offsets_hash, rows, committed)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, FALSE)",
+                (*self.identity(), self.transaction.offsets_hash),
+            )
+        with self.database.transaction() as connection:
+            self.check_fence(connection)
+            [(piece,)] = connection.execute("SELECT MAX(piece) FROM twophase_piece")
+            self.stage_rows(connection, piece)
+            connection.execute(
+                "UPDATE twophase_piece SET rows = ? WHERE piece = ?", (len(self.rows), piece)
+            )
+        return with_handle(replace(self.piece, rows=len(self.rows)))
+
+
+class StagesInTwoSteps(OpenSqliteSink):
+    """No mistake: what is left between the two steps is told from what can be committed."""
+
+    writer_class = TwoStepWriter
+
+    def in_doubt(self) -> Sequence[Committable]:
+        return [with_handle(piece) for piece in super().in_doubt()]
+
+    def unfinished(self, pieces: Sequence[Committable]) -> Sequence[Committable]:
+        return [piece for piece in pieces if not piece.handle]
+
+
+class TakesAllForUnfinished(StagesInTwoSteps):
+    def unfinished(self, pieces: Sequence[Committable]) -> Sequence[Committable]:
+        return pieces
+
+
+class TakesNoneForUnfinished(StagesInTwoSteps):
+    def unfinished(self, pieces: Sequence[Committable]) -> Sequence[Committable]:
+        return []
+
+
+def with_handle(piece: Committable) -> Committable:
+    """A handle for what can be committed, and for nothing else."""
+    return replace(piece, handle={"rows": piece.rows} if piece.rows else {})

@@ -15,30 +15,43 @@ The steps that a mistake can spoil are methods of their own, so that
 
 from __future__ import annotations
 
+import functools
 import sqlite3
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from twophase.errors import ConfigError, FencedError, RestoreRefusedError, TargetChangedError
-from twophase.failpoints import failpoint
-from twophase.ids import Attempt, Subtask, TransactionId
-from twophase.protocol.committable import Committable
-from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost
-from twophase.protocol.sink import (
+from twophase import (
+    AlreadyCommitted,
     ArrowSink,
+    Attempt,
+    CommitOutcome,
     CommitRequest,
+    Committable,
+    Committed,
+    ConfigError,
+    Lost,
+    OpenArrowSink,
     Predecessor,
+    RestoreRefusedError,
     SinkContext,
     SinkHistory,
+    SinkWriter,
+    Subtask,
+    TransactionId,
+    WriterFactory,
+    another_target,
+    attempt_is_closed,
+    driver_is_fenced,
+    failpoint,
     predecessor_missing,
 )
-from twophase.protocol.writer import SinkWriter
-from twophase.testing.harness import Row
+
+Row = dict[str, Any]
 
 IDENTITY = (
     "job",
@@ -129,7 +142,13 @@ class SqliteWriter(SinkWriter):
             self.transaction.attempt,
         )
         if ours.is_closed_by(fence):
-            raise FencedError(f"{self.transaction} is closed: the sink is at {fence}.")
+            raise attempt_is_closed(
+                self.transaction.job,
+                self.transaction.sink,
+                ours,
+                f"the database {self.database.path}",
+                fence or Attempt(0, 0),
+            )
 
     def stage(self, connection: sqlite3.Connection) -> None:
         """The piece and its rows."""
@@ -164,20 +183,18 @@ class SqliteSink(ArrowSink):
     Args:
         path: the database.
         table: the table.
+        kind: the class of the open sink, so that a test can put a mistake in.
     """
 
-    writer_class: ClassVar[type[SqliteWriter]] = SqliteWriter
-
-    def __init__(self, path: Path, table: str) -> None:
+    def __init__(self, path: Path, table: str, kind: type[OpenSqliteSink] | None = None) -> None:
         self.database = Database(path, table)
-        self.job = self.sink = self.token = ""
+        self.kind = kind or OpenSqliteSink
 
-    def open(self, context: SinkContext) -> None:
-        self.job, self.sink = context.job, context.sink
+    def open(self, context: SinkContext) -> OpenSqliteSink:
         table, staged = self.database.table, self.database.staged
         with self.database.transaction() as connection:
             columns = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
-            if columns != set(context.schema.names):
+            if context.schema is not None and columns != set(context.schema.names):
                 raise ConfigError(
                     f"Table {table} has the columns {sorted(columns)}, "
                     f"the rows {context.schema.names}."
@@ -192,7 +209,25 @@ class SqliteSink(ArrowSink):
                 "FROM twophase_target)",
                 (uuid.uuid4().hex,),
             )
-            [(self.token,)] = connection.execute("SELECT token FROM twophase_target")
+            [(token,)] = connection.execute("SELECT token FROM twophase_target")
+        return self.kind(self.database, context.job, context.sink, token)
+
+
+class OpenSqliteSink(OpenArrowSink):
+    """The sink of a job; a connection lives as long as a transaction.
+
+    Args:
+        database: with its table.
+        job: the job's name.
+        sink: the sink's name.
+        token: what tells the database from every other.
+    """
+
+    writer_class: ClassVar[type[SqliteWriter]] = SqliteWriter
+
+    def __init__(self, database: Database, job: str, sink: str, token: str) -> None:
+        self.database = database
+        self.job, self.sink, self.token = job, sink, token
 
     def target(self) -> str:
         return f"sqlite:{self.token}:{self.database.table}"
@@ -215,18 +250,15 @@ class SqliteSink(ArrowSink):
         with self.database.transaction() as connection:
             fence = read_fence(connection, self.job, self.sink) or attempt
             if fence.generation > attempt.generation:
-                raise FencedError(
-                    f"Sink {self.sink!r} of job {self.job!r} is at {fence}, "
-                    f"this driver at {attempt}."
-                )
+                raise driver_is_fenced(self.job, self.sink, fence, attempt)
             highest = max(fence, attempt)
             connection.execute(
                 "REPLACE INTO twophase_fence VALUES (?, ?, ?, ?)",
                 (self.job, self.sink, highest.generation, highest.counter),
             )
 
-    def writer(self, transaction: TransactionId, subtask: Subtask) -> SqliteWriter:
-        return self.writer_class(self.database, self.target(), transaction, subtask)
+    def writers(self) -> WriterFactory:
+        return functools.partial(self.writer_class, self.database, self.target())
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
         outcomes = []
@@ -264,7 +296,7 @@ class SqliteSink(ArrowSink):
         if found is None and transaction.checkpoint <= mark:
             return AlreadyCommitted("high-water mark")
         if committable.target != self.target():
-            raise TargetChangedError(f"{transaction} is in {committable.target}.")
+            raise another_target(committable, self.target())
         if request.predecessor is not None and not self.has(connection, request.predecessor):
             raise predecessor_missing(request, self.target())
         if found is None:
@@ -345,6 +377,15 @@ class SqliteSink(ArrowSink):
             for job, sink, lineage, checkpoint, generation, counter, subtask, task_attempt, offsets_hash, rows in found  # noqa: E501
         ]
 
+    def committed_pieces(self, lineage: str, checkpoint: int) -> Sequence[str]:
+        with self.database.transaction() as connection:
+            found = connection.execute(
+                "SELECT generation, counter, subtask, task_attempt FROM twophase_piece "
+                "WHERE job = ? AND sink = ? AND lineage = ? AND checkpoint = ? AND committed",
+                (self.job, self.sink, lineage, checkpoint),
+            ).fetchall()
+        return ["{}.{}/{}.{}".format(*row) for row in found]
+
     def subsume(self, lineage: str, checkpoint: int) -> None:
         with self.database.transaction() as connection:
             self.raise_mark(connection, lineage, checkpoint)
@@ -385,7 +426,7 @@ class SqliteSink(ArrowSink):
         """The fence is this driver's."""
         fence = read_fence(connection, self.job, self.sink)
         if fence is None or fence > attempt:
-            raise FencedError(f"Sink {self.sink!r} is at {fence}, this driver at {attempt}.")
+            raise driver_is_fenced(self.job, self.sink, fence or Attempt(0, 0), attempt)
 
     def check_rows(self, connection: sqlite3.Connection, keep: Mapping[str, int]) -> None:
         """Every row to delete is still there."""

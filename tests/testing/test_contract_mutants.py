@@ -23,13 +23,19 @@ from tests.testing.sqlite_mistakes import (
     AsksForNoPredecessor,
     AsksForTheMarkOnly,
     AsksForTheTargetFirst,
+    BindsItself,
     CheckRewinds,
     ChecksInAnotherTransaction,
     ColumnsByPosition,
     CommitDropsTheFence,
     EmptyIsNull,
     InDoubtDropsTheFence,
+    KeepsAConnection,
     MarkAheadOfTheProof,
+    NamesEveryLineage,
+    NamesTasksOnly,
+    NamesWhatIsStaged,
+    NeedsColumns,
     NullIsEmpty,
     OneTargetForAll,
     OpenDropsTheFence,
@@ -48,16 +54,21 @@ from tests.testing.sqlite_mistakes import (
     RewindsOthers,
     RewindsTheProofsFirst,
     RewindsWhatHasAPieceOnly,
+    StagesInTwoSteps,
     SubsumeDropsTheFence,
+    TakesAllForUnfinished,
+    TakesNoneForUnfinished,
     WithoutTaskAttempt,
 )
-from tests.testing.sqlite_sink import SqliteSink
-from twophase.errors import FencedError, TargetChangedError
+from tests.testing.sqlite_sink import OpenSqliteSink, SqliteSink
+from twophase.errors import ConfigError, FencedError, TargetChangedError
 from twophase.testing.contract import (
     ArrowSinkContract,
+    NamesPiecesContract,
     RewindContract,
     RewindKillContract,
     SinkKillContract,
+    TellsUnfinishedContract,
 )
 from twophase.testing.contract.stepping import LINES_AT_MOST
 from twophase.testing.harness import FIRST, LINEAGE
@@ -70,14 +81,14 @@ class Mistake:
     """A sink with a mistake, and the test of the suite that finds it.
 
     Attributes:
-        sink: its class.
+        sink: its class, declared or open.
         test: of the suite.
         arguments: of the test, beside its fixtures.
         failure: what the test fails with.
         lines: of a method, at which the driver is killed.
     """
 
-    sink: type[SqliteSink]
+    sink: type[SqliteSink] | type[OpenSqliteSink]
     test: Callable[..., None]
     arguments: dict[str, Any] = field(default_factory=dict)
     failure: type[BaseException] | tuple[type[BaseException], ...] = (
@@ -91,16 +102,39 @@ class Mistake:
         return "-".join([self.sink.__name__, self.test.__name__, *words])
 
 
-class Suite(ArrowSinkContract, RewindContract):
-    """All that a sink inherits that can rewind."""
+class Suite(ArrowSinkContract, NamesPiecesContract, RewindContract):
+    """All that the sink inherits."""
 
 
 SUITE = Suite
 KILLS = SinkKillContract
 REWIND_KILLS = RewindKillContract
+UNFINISHED = TellsUnfinishedContract
 MISSING = SUITE.test_a_piece_whose_predecessor_is_missing_is_refused
 FENCE_DOWN = SUITE.test_no_other_call_takes_the_fence_down
 MISTAKES = [
+    Mistake(
+        BindsItself,
+        SUITE.test_one_declared_sink_is_open_for_two_jobs_at_once,
+        failure=FencedError,
+    ),
+    Mistake(
+        KeepsAConnection,
+        SUITE.test_one_declared_sink_is_open_for_two_jobs_at_once,
+        failure=TypeError,
+    ),
+    Mistake(NeedsColumns, SUITE.test_a_repair_opens_a_sink_without_columns, failure=ConfigError),
+    Mistake(NamesWhatIsStaged, SUITE.test_a_piece_that_is_not_committed_is_not_named),
+    Mistake(
+        NamesEveryLineage,
+        SUITE.test_pieces_of_other_checkpoints_lineages_and_sinks_are_not_named,
+    ),
+    Mistake(NamesTasksOnly, SUITE.test_the_pieces_of_a_checkpoint_are_named_by_attempt_and_subtask),
+    Mistake(TakesAllForUnfinished, UNFINISHED.test_a_pre_committed_piece_is_not_unfinished),
+    Mistake(
+        TakesNoneForUnfinished,
+        UNFINISHED.test_a_piece_of_a_killed_writer_has_a_handle_or_is_unfinished,
+    ),
     Mistake(
         AbortsByCheckpoint,
         SUITE.test_abort_of_a_loser_leaves_what_is_pre_committed_of_its_checkpoint,
@@ -208,10 +242,10 @@ MISTAKES = [
 
 def play(mistake: Mistake, folder: Path) -> None:
     """The test as pytest would call it."""
-    kills = {suite.__name__: suite for suite in (KILLS, REWIND_KILLS)}.get(
+    kills = {suite.__name__: suite for suite in (KILLS, REWIND_KILLS, UNFINISHED)}.get(
         mistake.test.__qualname__.partition(".")[0]
     )
-    suite = type("Kills", (kills,), {"lines_at_most": mistake.lines})() if kills else SUITE()
+    suite: Any = type("Kills", (kills,), {"lines_at_most": mistake.lines})() if kills else SUITE()
     harness = SqliteHarness(folder, mistake.sink)
     given: dict[str, Any] = {"harness": harness, "tmp_path": folder, **mistake.arguments}
     wanted = inspect.signature(mistake.test).parameters
@@ -235,3 +269,30 @@ DEAR = (ProofAfterTheRows, ProofBeforeTheRows)
 def test_the_mistake_is_found(mistake: Mistake, tmp_path: Path) -> None:
     with pytest.raises(mistake.failure):
         play(mistake, tmp_path)
+
+
+class TestASinkThatFinishesAPieceInASecondStep(TellsUnfinishedContract):
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> SqliteHarness:
+        return SqliteHarness(tmp_path, StagesInTwoSteps)
+
+
+class WithoutASuite(ArrowSinkContract, NamesPiecesContract):
+    """Of a sink that can rewind."""
+
+
+class WithASuiteTooMany(Suite, TellsUnfinishedContract):
+    """Of a sink that tells no unfinished pieces."""
+
+
+@pytest.mark.parametrize(
+    ("suite", "what"),
+    [(WithoutASuite, r"suites of \['CanRewind'\]"), (WithASuiteTooMany, "no .'TellsUnfinished'")],
+)
+def test_a_power_without_its_suite_and_a_suite_without_its_power_are_found(
+    suite: type[ArrowSinkContract], what: str, tmp_path: Path
+) -> None:
+    sink = SUITE.opened(SqliteHarness(tmp_path))
+    with pytest.raises(AssertionError, match=what):
+        suite().test_each_power_of_the_sink_has_its_suite(sink)
+    SUITE().test_each_power_of_the_sink_has_its_suite(sink)

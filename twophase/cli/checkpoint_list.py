@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from twophase.errors import CheckpointMissingError, ConfigError, NewerFormatError, StopJobError
-from twophase.sources.kafka.state import to_entries
+from twophase.runtime.source_entry_points import owner_of
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import Decision
 from twophase.state.history import History
@@ -159,9 +159,9 @@ def _entry(
 def offsets_of(body: CompletedCheckpoint) -> list[tuple[str, list[Any]]]:
     """Return where each source stands after a checkpoint: its format and its entries.
 
-    An entry of `twophase-kafka` is a partition; other sources have one entry, their offset. Without
-    operator states (the plugin form) the frozen offsets tell it, and the format of a source only if
-    it is that one.
+    An entry of `twophase-kafka` is a partition; Spark's own sources have one entry, their offset.
+    Without operator states (the plugin form) the frozen offsets tell it, and the format of a source
+    only if an installed one knows them.
     """
     sources = body.operator_states.get("sources")
     if sources is None:
@@ -172,10 +172,8 @@ def offsets_of(body: CompletedCheckpoint) -> list[tuple[str, list[Any]]]:
 def _frozen(line: str | None) -> tuple[str, list[Any]]:
     if line is None:
         return "", []
-    try:
-        return "twophase-kafka", list(to_entries(line))
-    except (KeyError, TypeError, ValueError, StopJobError):  # of another source
-        return "", [_decoded(line)]
+    name, source = owner_of(line)
+    return name, [_decoded(entry) for entry in source.entries(line)]
 
 
 def _decoded(entry: Any) -> Any:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import click
 
 from twophase.cli.checkpoint_list import offsets_of
-from twophase.cli.display.logs import log_lines
+from twophase.cli.display.output import log_lines
 from twophase.cli.display.text import clean, count
 from twophase.cli.jobfile.connections import check_connections
 from twophase.cli.jobfile.job_file import JobFile

@@ -8,8 +8,7 @@ from importlib.metadata import version
 
 import click
 
-from twophase.cli.display.console import JobConsole
-from twophase.cli.display.failures import show_error
+from twophase.cli.display.console import JobConsole, show_error
 from twophase.cli.options import is_verbose
 
 _COMMANDS = ("checkpoints", "repair", "run", "savepoint", "state")

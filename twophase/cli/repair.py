@@ -113,7 +113,7 @@ def rewrite(
         _show(rewrite_lines(plan, context))
         note = _ask("Write these rows again?", reason, yes=yes)
         repairing.rewrite(plan, note)
-    _done("They are written again and committed.", job_file, None)
+    _done("The rows are written again and committed.", job_file, None)
 
 
 @repair.command("accept-loss")
@@ -147,7 +147,7 @@ def accept_loss(
         _show(loss_lines(plan, context))
         note = _ask("Give these rows up?", reason, yes=yes)
         repairing.accept(plan, note)
-    _done("They are given up.", job_file, query)
+    _done("The rows are given up.", job_file, query)
 
 
 @repair.command("adopt-from-target")
@@ -213,16 +213,16 @@ def _laid(query: Path | None, end: Sequence[str | None]) -> Iterable[str]:
     if query is None:
         return
     yield (
-        f"Spark's folder {query} is written again for it; "
-        f"what Spark has in it now is kept below {log_folder(query)}."
+        f"Spark's folder {query} will be rewritten to match; "
+        f"its present content is kept below {log_folder(query)}."
     )
     if not end:
-        yield "Set the same startingOffsets in the query itself."
+        yield "Set the same startingOffsets on the query itself."
 
 
 def _require_reason(reason: str | None, *, yes: bool) -> None:
     if yes and not reason:
-        raise click.UsageError("--yes asks nothing, so it needs --reason.")
+        raise click.UsageError("--yes skips the question, so it needs --reason.")
 
 
 def _show(lines: Iterable[Table | str]) -> None:

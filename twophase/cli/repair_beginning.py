@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from twophase.cli.display.text import count
 from twophase.cli.jobfile.job_file import JobFile
 from twophase.cli.repair_display import lineages_text
 from twophase.coordinator.adoption_plan import AdoptionPlan
 from twophase.errors import ConfigError
-from twophase.sources.kafka.starting import LATEST_SENTINEL, Latest, Specific, parse_starting
+from twophase.runtime.source_entry_points import source_of
 
 _BEGAN = (
     "set startingOffsets of every source to where the job began, and run the command again with "
@@ -19,10 +17,15 @@ _BEGAN = (
 
 def starting_offsets(job: JobFile, plan: AdoptionPlan, *, allowed: bool) -> list[str]:
     """Return lines about where the sources begin by their own options."""
-    given = {name: source.options.get("startingOffsets") for name, source in job.sources.items()}
+    given = {
+        name: source_of(source.format).starting_offsets(source.options)
+        for name, source in job.sources.items()
+    }
     waiting = [piece for sink in plan.sinks.values() for piece in sink.aborts]
     is_first = plan.is_empty and not waiting and not plan.continues
-    if is_first and not any(_begins_at_the_end(source.options) for source in job.sources.values()):
+    if is_first and not any(
+        source_of(source.format).skips_existing(source.options) for source in job.sources.values()
+    ):
         default = "the default of the source"
         lines = [f"- {name}: {offsets or default}" for name, offsets in given.items()]
         return ["the startingOffsets of the sources, as a new job does:", *lines]
@@ -88,20 +91,3 @@ def _several_lineages(where: str, plan: AdoptionPlan) -> ConfigError:
         "beside `metadata`, which names the lineage); set startingOffsets of every source to "
         "that, and run the command again with --from-starting-offsets.",
     )
-
-
-def _begins_at_the_end(options: Mapping[str, str]) -> bool:
-    """Return whether a source begins, in some partition, after records that exist already."""
-    if options.get("startingOffsets.fallback", "").strip().lower() == "latest":
-        return True
-    try:
-        starting = parse_starting(options.get("startingOffsets"))
-    except ValueError:
-        return False  # the job's start reports it
-    match starting:
-        case Latest():
-            return True
-        case Specific(listed):
-            return any(offset == LATEST_SENTINEL for _, offset in listed)
-        case _:
-            return False

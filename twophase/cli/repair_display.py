@@ -34,8 +34,8 @@ def adoption_lines(plan: AdoptionPlan, job: str, begins: Sequence[str]) -> Itera
 def _adopted(plan: AdoptionPlan, job: str) -> str:
     if plan.is_empty:
         return (
-            f"Job {job}: nothing is to be adopted: a driver has taken the targets over, "
-            "and none has rows of the job."
+            f"Job {job}: nothing to adopt: a driver has taken over the targets, "
+            "but none of them has rows of the job."
         )
     newest = f"lineage {plan.lineage} up to checkpoint {plan.checkpoint}"
     if not plan.lineage or plan.checkpoint < 0:
@@ -63,22 +63,22 @@ def _unknowns(plan: AdoptionPlan) -> Iterable[str]:
     for name in plan.sinks:
         if plan.lineage and not plan.has_newest(name):
             yield (
-                f"Sink {name} has nothing of checkpoint {plan.checkpoint}: "
-                "it had no rows in it, or they are lost."
+                f"Sink {name} has no rows of checkpoint {plan.checkpoint}: "
+                "either the checkpoint had none for it, or they are lost."
             )
     if not plan.lineage and not plan.is_empty:
         yield (
-            "Nothing tells which of these lineages is the newest, "
-            "nor which sink has nothing of its newest checkpoint."
+            "The targets do not show which of these lineages is the newest, "
+            "nor which sink lacks its newest checkpoint."
         )
     for folder in plan.gave_up:
         yield (
-            f"{folder} cannot be read: which pieces it lists is not known; "
-            "those that are there are adopted as above."
+            f"Cannot read {folder}: which pieces it lists is unknown; "
+            "the pieces found in the targets are adopted as above."
         )
     if not plan.is_empty:
         yield (
-            "Nothing tells whether a sink has all pieces of the newest checkpoint: "
+            "The targets do not show whether a sink has all pieces of the newest checkpoint: "
             "compare its rows if in doubt."
         )
 
@@ -118,10 +118,10 @@ def loss_lines(plan: LossPlan, context: JobContext) -> Iterable[Table | str]:
     if plan.gap:
         newest = f"; the newest has {rows}" if plan.lost else ""
         rows = f"all rows of these checkpoints{newest}"
-    yield f"To be given up: {rows}, missing in {target} from then on. Other sinks keep theirs."
-    yield "They are among the records from"
+    yield f"To be given up: {rows}, which {target} will lack for good. Other sinks keep theirs."
+    yield "They come from the records between"
     yield from offset_lines(plan.start)
-    yield "to"
+    yield "and"
     yield from offset_lines(plan.end)
 
 
@@ -145,4 +145,4 @@ def _lost_pieces(plan: LossPlan, job: str) -> Iterable[Table | str]:
 def offset_lines(lines: Sequence[str | None]) -> list[str]:
     """Return the offset lines of a checkpoint as a list for people."""
     listed = [f"- {line or 'the beginning'}" for line in lines]
-    return listed or ["- an offset that the log no longer has"]
+    return listed or ["- an offset that is no longer in the log"]

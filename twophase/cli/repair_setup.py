@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from twophase.cli.display.logs import log_lines
-from twophase.cli.display.spark_output import SparkOutput
+from twophase.cli.display.output import SparkOutput, log_lines
 from twophase.cli.jobfile.connections import check_connections
 from twophase.cli.jobfile.job_file import JobFile, load_job_file
 from twophase.cli.jobfile.pipeline import describe
@@ -27,7 +26,7 @@ from twophase.events import Observers
 from twophase.protocol.sink import OpenSink, Sink, SinkContext
 from twophase.runtime.logging_observer import log_event
 from twophase.runtime.plugin.adopted_query import check_root
-from twophase.runtime.rewrite import KafkaReread
+from twophase.runtime.rewrite import PlanReread
 from twophase.startup.quick_start import is_switched_off
 from twophase.state.log import job_of
 from twophase.state.storage import LocalStorage
@@ -59,7 +58,7 @@ def repair_context(
 @contextmanager
 def rewrite_context(
     path: Path, checkpoint_location: str | None, *, verbose: bool
-) -> Iterator[tuple[JobContext, KafkaReread]]:
+) -> Iterator[tuple[JobContext, PlanReread]]:
     """Open the job of a job file with its plan, to write rows again.
 
     Args:
@@ -80,7 +79,7 @@ def rewrite_context(
             stack.callback(sink.close)
         context, parts = _context(job, options, sinks), described.description
         storage = LocalStorage(options.checkpoint_location)
-        yield context, KafkaReread(job.name, parts.frame, parts.sinks, sinks, storage)
+        yield context, PlanReread(job.name, parts.frame, parts.sinks, sinks, storage)
 
 
 def _load(

@@ -1,8 +1,11 @@
-"""`twophase run`: runs a job from a file."""
+"""`twophase run`: runs a job from a file, and records the class archive in the background."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -11,26 +14,29 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from twophase.cli.display.console import JobConsole
-from twophase.cli.display.logs import log_lines
+from twophase.cli.display.output import SparkOutput, log_lines
 from twophase.cli.display.progress import STOPPING
-from twophase.cli.display.query_poller import QueryPoller
-from twophase.cli.display.spark_output import SparkOutput
-from twophase.cli.display.view import View
-from twophase.cli.display.views import ProgressMode, SilentView, make_view
+from twophase.cli.display.query import QueryPoller
+from twophase.cli.display.views import ProgressMode, SilentView, View, make_view
 from twophase.cli.jobfile.connections import check_connections
 from twophase.cli.jobfile.job_file import JobFile, load_job_file
 from twophase.cli.jobfile.sink_types import make_sinks, modules_of_workers, spark_conf
 from twophase.cli.options import verbose_option
-from twophase.cli.recording import recording
 from twophase.cli.signals import stop_on_signals
 from twophase.cli.spark import Start, spark_session
 from twophase.config import SinkAhead
+from twophase.events import CheckpointCommitted, Event
+from twophase.protocol.sink import Sink
+from twophase.startup.class_archive import ClassArchive
 from twophase.startup.first_processes import start_workers
+from twophase.startup.packages import JARS, PACKAGES
 from twophase.startup.quick_start import is_switched_off
+from twophase.startup.recording import record_in_background
 
 if TYPE_CHECKING:
-    from twophase.protocol.sink import Sink
     from twophase.runtime.job import Job
+
+_log = logging.getLogger("twophase.startup")
 
 
 @click.command()
@@ -182,3 +188,52 @@ def _run_to_its_end(job: Job, view: View, output: SparkOutput | None) -> None:
         job.await_termination()
     if output is not None:
         output.muted = True  # Spark may still start workers that a short job no longer needs
+
+
+class Recorder:
+    """An observer of events that starts the recording when the first rows are committed.
+
+    Args:
+        archive: the archive to record; None records nothing.
+        conf: Spark's configuration during the recording.
+    """
+
+    def __init__(self, archive: ClassArchive | None, conf: Mapping[str, str]) -> None:
+        self._archive = archive
+        self._conf = conf
+        self._lock = threading.Lock()
+
+    def __call__(self, event: Event) -> None:
+        """See `twophase.events.Observer`."""
+        if isinstance(event, CheckpointCommitted) and event.rows:
+            self.begin()
+
+    def begin(self) -> None:
+        """Start the recording if it is due and was not started before."""
+        with self._lock:
+            archive, self._archive = self._archive, None
+        try:
+            if archive is not None and archive.is_due():
+                record_in_background(archive, self._conf)
+        except OSError as error:
+            _log.debug("no class archive: %s", error)
+
+
+@contextmanager
+def recording(
+    archive: ClassArchive | None, conf: Mapping[str, str], sinks: Mapping[str, Sink]
+) -> Iterator[Recorder]:
+    """Yield the recorder of a run; after a run without rows it records at the end, on success.
+
+    Args:
+        archive: the archive for the run's Spark; None if there can be none.
+        conf: the configuration that this Spark was started with.
+        sinks: the job's sinks; only the settings in `conf` that they need are used.
+    """
+    asked = {key for sink in sinks.values() for key in sink.spark_conf()}
+    settings = {key: conf[key] for key in asked if key in conf}
+    if archive is not None and archive.jars:
+        settings |= {PACKAGES: "", JARS: ",".join(map(str, archive.jars))}
+    recorder = Recorder(archive, settings)
+    yield recorder
+    recorder.begin()

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 from rich.console import Console
@@ -15,13 +15,13 @@ from rich.table import Table
 from rich.text import Text
 
 from twophase.cli.checkpoint_list import offsets_of
-from twophase.cli.display.spark_output import SparkOutput
+from twophase.cli.display.output import SparkOutput
 from twophase.cli.display.text import clean, count, local_time, size
 from twophase.cli.jobfile.job_file import load_job_file
 from twophase.cli.options import verbose_option
 from twophase.cli.repair_setup import repair_context
 from twophase.cli.spark import Start, spark_session
-from twophase.config import JobOptions
+from twophase.config import JobOptions, parse_duration_s
 from twophase.coordinator.clock import SystemClock
 from twophase.coordinator.savepoint_finish import finish_savepoint
 from twophase.errors import TwoPhaseError
@@ -37,12 +37,10 @@ from twophase.runtime.savepoints import (
 from twophase.startup.quick_start import is_switched_off
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.savepoint import Savepoint
-from twophase.state.savepoint_disposal import dispose as dispose_of
+from twophase.state.savepoint import dispose as dispose_of
 from twophase.state.storage import LocalStorage, ReadOnlyStorage
 
 _WIDTH_ELSEWHERE = 200  # not a terminal: a row stays on one line
-_WAIT_TURNS = 250
-"""How often to look whether Spark has finished the newest micro-batch: about 5 s."""
 
 
 @click.group()
@@ -74,12 +72,29 @@ def _job_options(command: Any) -> Any:
     return command
 
 
+def _seconds(_: click.Context, __: click.Parameter, text: str) -> float:
+    try:
+        return float(cast(float, parse_duration_s(text)))
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r}: {error}.") from None
+
+
 @savepoint.command()
 @_job_options
+@click.option(
+    "--wait",
+    "wait_s",
+    metavar="DURATION",
+    default="5s",
+    show_default=True,
+    callback=_seconds,
+    help="How long to wait for Spark to finish the newest micro-batch.",
+)
 @click.argument("path", metavar="[PATH]", required=False)
 def create(
     job_file: Path,
     path: str | None,
+    wait_s: float,
     checkpoint_location: str | None,
     verbose: bool,  # noqa: ARG001 for the display of errors
 ) -> None:
@@ -89,15 +104,19 @@ def create(
 
     Only reads the job's folder, so the job may run or be stopped. A job that runs on gets ahead of
     it: to continue from it exactly, stop the job first.
+
+    A checkpoint is decided shortly before Spark finishes its micro-batch. If the plan keeps state,
+    the savepoint has to wait for that.
     """
     overrides = {} if checkpoint_location is None else {"checkpointLocation": checkpoint_location}
     job = load_job_file(job_file, overrides)
     options = JobOptions.parse(job.options, job_file.name)
     root = ReadOnlyStorage(options.checkpoint_location).root
-    turns = iter(range(_WAIT_TURNS))
-    maker = SavepointMaker(job.name, root, SystemClock(), options.copies)
+    clock = SystemClock()
+    maker = SavepointMaker(job.name, root, clock, options.copies)
     path = savepoint_path(job.name, path, options)
-    maker.make(path, still_waiting=lambda: next(turns, None) is not None)
+    deadline_s = clock.monotonic_s() + wait_s
+    maker.make(path, still_waiting=lambda: clock.monotonic_s() < deadline_s)
     _describe(open_savepoint(path))
 
 
@@ -148,7 +167,7 @@ def verify(path: str, verbose: bool) -> None:  # noqa: ARG001
     found = open_savepoint(path)
     found.verify()
     files = count(len(found.manifest.files), "file")
-    click.echo(f"{found.where} is whole: {files}, {size(found.manifest.size)}.")
+    click.echo(f"{found.where} is intact: {files}, {size(found.manifest.size)}.")
 
 
 @savepoint.command()

@@ -102,8 +102,8 @@ def _stop(stop: Callable[[], object], first: Callable[[], None]) -> None:
 def _give_up(hangs: Callable[[str], None], deadline_s: float) -> None:
     try:
         hangs(
-            f"The job did not stop within {deadline_s:g} s, and is ended at once. No data is lost: "
-            "the next start commits decided checkpoints and aborts the rest."
+            f"The job did not stop within {deadline_s:g} s: ending the process now. No data is "
+            "lost: the next start commits decided checkpoints and aborts the rest."
         )
     finally:
         _exit_at_once(1)

@@ -15,7 +15,7 @@ from typing import Any
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from twophase.cli.display.spark_output import SparkOutput
+from twophase.cli.display.output import SparkOutput
 from twophase.cli.display.text import clean
 from twophase.cli.gateway import slow_down_optimiser, start_jvm
 from twophase.errors import PreflightError
@@ -133,7 +133,7 @@ def _begun(
 
 def _does_not_start(error: Exception) -> PreflightError:
     return PreflightError(
-        f"Spark does not start: {clean(str(error))[:300]}.",
+        f"Spark failed to start: {clean(str(error))[:300]}.",
         remedy="check that Java 17 or 21 is on the PATH, and the spark section of the job file.",
     )
 
@@ -152,8 +152,7 @@ def _start(
     output.fetching = fetching
     if fetching:
         output.print_line(
-            f"Spark looks for {configuration.get(packages.PACKAGES)}, "
-            "and fetches it if this is the first time"
+            f"Spark resolves {configuration.get(packages.PACKAGES)}; the first start downloads it"
         )
     with output.open() as file:
         gateway = start_jvm(configuration, environment, file, meanwhile)

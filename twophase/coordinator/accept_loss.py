@@ -6,7 +6,7 @@ from a backup lacks.
     1. take over   append a fence to the log, like every driver: a driver that still runs is
                    fenced from here on
     2. commit      earlier decisions, then the pieces of the sink. The outcomes are the only proof
-                   that a piece is lost A restored target has lost whatever it has no proof of;
+                   that a piece is lost. A restored target has lost whatever it has no proof of;
                    nothing is committed there
     3. show        the plan: what is lost; the operator confirms
     4. record      REPAIRED, one record in the log: this is the repair
@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.proofs import check_targets, knows
-from twophase.coordinator.recovery_steps import commit_decided, take_over
+from twophase.coordinator.recovery_steps import commit_in_order, take_over
 from twophase.coordinator.validation import check_histories, piece_names
 from twophase.errors import ConfigError, StopJobError
 from twophase.failpoints import failpoint
@@ -32,7 +32,6 @@ from twophase.protocol.sink import SinkHistory
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import AcceptedLoss, Decision, Note, Proof
 from twophase.state.history import History
-from twophase.state.records import RepairedRecord
 
 
 @dataclass(frozen=True)
@@ -137,9 +136,9 @@ class LossRepair:
             lacks=() if plan.kept else tuple(plan.lacks),
         )
         failpoint("R02")
-        context.log.append(RepairedRecord(loss))
+        context.log.append(loss)
         failpoint("R03")
-        commit_decided(context.log.history, context.completer.recommit)
+        commit_in_order(context.log.history, context.completer.commit_decided)
         context.sink_decisions.commit()
 
     def _plan_of_pieces(self, checkpoint: int, sink: str) -> LossPlan:
@@ -172,11 +171,11 @@ class LossRepair:
         """Return the checkpoint, or the decided part of it, when all earlier ones are committed."""
         context, history = self._context, self._context.log.history
         if ahead := self._ahead(checkpoint, sink):
-            commit_decided(history, context.completer.recommit)
+            commit_in_order(history, context.completer.commit_decided)
             return ahead
         decision = self._decision(history, checkpoint)
         older = history.decisions[: history.decisions.index(decision)]
-        commit_decided(replace(history, decisions=older), context.completer.recommit)
+        commit_in_order(replace(history, decisions=older), context.completer.commit_decided)
         return context.store.read(decision)
 
     def _ahead(self, checkpoint: int, sink: str) -> CompletedCheckpoint | None:

@@ -33,7 +33,6 @@ from twophase.protocol.sink import SinkHistory
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.entries import Adoption, Lineage, Note, Proof
 from twophase.state.history import History
-from twophase.state.records import RepairedRecord
 
 
 class AdoptionRepair:
@@ -92,7 +91,7 @@ class AdoptionRepair:
             ancestors=plan.ancestors,
             proofs=self._proofs(plan),
         )
-        context.log.append(RepairedRecord(Adoption(note, lineage, plan.gave_up)))
+        context.log.append(Adoption(note, lineage, plan.gave_up))
         failpoint("R03")
         return lineage
 

@@ -128,7 +128,7 @@ class AdoptedPieces:
                 case AcceptedLoss():
                     found = repair.gave_up(self._name, lineage, number, task)
                 case Rewrite() if repair.is_of(lineage, number) and repair.sink == self._name:
-                    found = repair.withdrew(task, piece.transaction.attempt)
+                    found = repair.replaces(task, piece.transaction.attempt)
                 case _:
                     continue
             if found:

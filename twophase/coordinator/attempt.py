@@ -4,8 +4,9 @@
     2. pre-commit   the caller's function lets every sink write, and acknowledges for each
     3. decide       the body, then the record DECIDED(n) in the log. This is the decision
 
-The state machine says what follows each step (`coordinator.state_machine`): the attempt signals
-what has happened, and does what the answer is.
+`TriggerGate` keeps an attempt from beginning: after a stop, in the minimum pause, and if the folder
+cannot be read. The state machine says what follows each step (`coordinator.state_machine`): the
+attempt signals what has happened, and does what the answer is.
 """
 
 from __future__ import annotations
@@ -13,15 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from twophase.coordinator.clock import Stopwatch
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.coordinator.state_machine import Action, Signal
-from twophase.coordinator.stopwatch import Stopwatch
 from twophase.errors import CheckpointExpiredError, DeclinedError, FencedError, InDoubtError
-from twophase.events import CheckpointDecided
+from twophase.events import CheckpointDecided, CheckpointNotTriggered
 from twophase.failpoints import failpoint
 from twophase.failure_reason import CheckpointFailureReason
-from twophase.ids import Attempt
 from twophase.redaction import shown
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.stats import CheckpointStats, DeclinedAttempt
@@ -34,22 +34,66 @@ JSON values, apart from `function_states`: the `FunctionState`s of each function
 """
 
 
-class AttemptSequence:
-    """Numbers the attempts of a driver; no number is used twice (I5).
+class TriggerGate:
+    """Lets attempts begin, or says why not.
 
-    Attributes:
-        generation: the generation with which this driver took the job over; 0 before.
-        counter: the counter of its last attempt.
+    Args:
+        context: the job.
     """
 
-    def __init__(self) -> None:
-        self.generation = 0
-        self.counter = 0
+    def __init__(self, context: JobContext) -> None:
+        self._context = context
+        self._last_commit_s = float("-inf")
 
-    def next(self) -> Attempt:
-        """Return a new attempt."""
-        self.counter += 1
-        return Attempt(self.generation, self.counter)
+    def committed(self) -> None:
+        """Note that a checkpoint was committed: the pause begins."""
+        self._last_commit_s = self._context.clock.monotonic_s()
+
+    def pause(self, number: int) -> None:
+        """Keep `checkpoint.min_pause` between a commit and the next trigger.
+
+        Raises:
+            DeclinedError: the job was stopped meanwhile.
+        """
+        clock, pause_s = self._context.clock, self._context.options.min_pause_s
+        left_s = self._last_commit_s + pause_s - clock.monotonic_s()
+        if left_s <= 0:
+            return
+        self._report(
+            number,
+            CheckpointFailureReason.MINIMUM_TIME_BETWEEN_CHECKPOINTS,
+            f"checkpoint.min_pause ({pause_s:g} s) ends in {left_s:.3g} s",
+        )
+        if clock.wait(self._context.stopping, left_s):
+            raise self.stopped(number)
+
+    def stopped(self, number: int, why: str = "") -> DeclinedError:
+        """Return the error for a checkpoint that does not begin because the job is stopping."""
+        return self._not_triggered(
+            number,
+            f"Job {self._context.job!r}: checkpoint {number} did not begin: {why}the job is "
+            "stopping.",
+            CheckpointFailureReason.PERIODIC_SCHEDULER_SHUTDOWN,
+        )
+
+    def cannot_trigger(self, number: int, error: OSError) -> DeclinedError:
+        """Return the error for a checkpoint whose offsets, or predecessor, cannot be read."""
+        return self._not_triggered(
+            number,
+            f"Job {self._context.job!r}: checkpoint {number} could not be triggered: {error}.",
+            CheckpointFailureReason.TRIGGER_CHECKPOINT_FAILURE,
+        )
+
+    def _not_triggered(
+        self, number: int, what: str, reason: CheckpointFailureReason
+    ) -> DeclinedError:
+        error = DeclinedError(what, reason=reason)
+        self._report(number, reason, str(error))
+        return error
+
+    def _report(self, number: int, reason: CheckpointFailureReason, cause: str) -> None:
+        job = self._context.job
+        self._context.observers(CheckpointNotTriggered(job, number, reason.name, cause))
 
 
 class CheckpointAttempt:

@@ -1,38 +1,71 @@
 """Steps 4 to 6 of a checkpoint: what follows its decision.
 
 4. commit     repeated until every sink has proven it, then COMMITTED(n)
-5. subsume    superseded task attempts are aborted, older checkpoints go, sinks
-              collapse their proofs
-6. notify     listeners are notified, last: one that fails each time must not let
-              anything grow (hazard H68)
+5. subsume    superseded task attempts are aborted, older checkpoints deleted, proofs in
+              the sinks folded
+6. notify     listeners are notified, last: one that always fails must not let anything
+              grow (hazard H68)
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 
+from twophase.coordinator.clock import Stopwatch
 from twophase.coordinator.commit_loop import CommitLoop
-from twophase.coordinator.listeners import Listeners
 from twophase.coordinator.orphans import Orphans, PieceKey, key_of, pieces_of
-from twophase.coordinator.stopwatch import Stopwatch
 from twophase.errors import CheckpointMissingError, FencedError
 from twophase.events import CheckpointCommitted, CheckpointSubsumed, Observers
 from twophase.failpoints import failpoint
 from twophase.ids import Attempt
 from twophase.protocol.committable import Committable
+from twophase.protocol.listener import CheckpointListener
 from twophase.protocol.sink import OpenSink
 from twophase.state.checkpoint import CompletedCheckpoint
-from twophase.state.entries import Decision, Lineage
+from twophase.state.entries import CommittedRecord, Decision, Lineage
 from twophase.state.log import JobLog
-from twophase.state.records import CommittedRecord
 from twophase.state.stats import CheckpointStats
 from twophase.state.store import CompletedCheckpointStore
 
 _SUBSUME_SINKS_EVERY = 16
 
 
+class Listeners:
+    """The listeners of a job, notified of one thing at a time.
+
+    Args:
+        listeners: in the order in which they are notified.
+
+    Attributes:
+        lock: held while they are notified; hold it while their state is snapshotted.
+    """
+
+    def __init__(self, listeners: Sequence[CheckpointListener]) -> None:
+        self.lock = threading.RLock()
+        self._listeners = listeners
+
+    def complete(self, checkpoint: int) -> None:
+        """The checkpoint is decided and committed."""
+        with self.lock:
+            for listener in self._listeners:
+                listener.notify_checkpoint_complete(checkpoint)
+
+    def aborted(self, checkpoint: int) -> None:
+        """An attempt at the checkpoint was declined."""
+        with self.lock:
+            for listener in self._listeners:
+                listener.notify_checkpoint_aborted(checkpoint)
+
+    def subsumed(self, checkpoint: int) -> None:
+        """The checkpoint is not kept any more."""
+        with self.lock:
+            for listener in self._listeners:
+                listener.notify_checkpoint_subsumed(checkpoint)
+
+
 class CheckpointCompleter:
-    """Finishes decided checkpoints, oldest first. For one thread at a time.
+    """Completes decided checkpoints, oldest first. For one thread at a time.
 
     Args:
         job: the job's name.
@@ -70,7 +103,7 @@ class CheckpointCompleter:
 
         Raises:
             LostCommittableError: a piece is proven absent.
-            FencedError: a sink takes its pieces for committed, and a newer driver
+            FencedError: a sink reports its pieces as committed, and a newer driver
                 has raised its fence.
             StopJobError: the job must not go on.
         """
@@ -78,7 +111,7 @@ class CheckpointCompleter:
         with stopwatch.elsewhere():
             return self._commit_loop.commit(completed, lambda sink: check_fence(completed, sink))
 
-    def conclude(
+    def complete(
         self, completed: CompletedCheckpoint, stopwatch: Stopwatch, stats: CheckpointStats
     ) -> None:
         """Record that the checkpoint is committed, then steps 5 and 6.
@@ -113,7 +146,7 @@ class CheckpointCompleter:
             )
         )
 
-    def recommit(self, decision: Decision) -> bool:
+    def commit_decided(self, decision: Decision) -> bool:
         """Commit a decided checkpoint of any driver; sinks answer from proof what is committed.
 
         Returns:
@@ -131,16 +164,16 @@ class CheckpointCompleter:
         return pieces_of(map(self._store.read, history.uncommitted())).union(ahead)
 
     def abort_superseded_attempts(self, attempt: Attempt) -> None:
-        """Abort pre-committed task attempts that lost to another one of their task.
+        """Abort pre-committed task attempts that another attempt of their task superseded.
 
         Args:
-            attempt: the newest attempt; task attempts up to it that lost to another are aborted.
+            attempt: the newest attempt; superseded task attempts up to it are aborted.
         """
         below, kept = Attempt(attempt.generation, attempt.counter + 1), self.pieces_to_commit()
         for name, sink in self._sinks.items():
-            Orphans(self._job, name, sink, self._observers, self.commit_again).abort(below, kept)
+            Orphans(self._job, name, sink, self._observers, self.commit_restored).abort(below, kept)
 
-    def commit_again(self, found: Sequence[Committable]) -> Sequence[Committable]:
+    def commit_restored(self, found: Sequence[Committable]) -> Sequence[Committable]:
         """Commit the pieces of committed checkpoints that a restored target prepared again (I2).
 
         Args:
@@ -162,12 +195,12 @@ class CheckpointCompleter:
             except CheckpointMissingError:  # subsumed
                 continue
             if any(key_of(piece) in mine for piece in found):
-                self.recommit(decision)
+                self.commit_decided(decision)
                 found = [piece for piece in found if key_of(piece) not in mine]
         return found
 
     def catch_up(self, newest: Decision | None) -> None:
-        """Let the sinks collapse what a dead driver left to collapse; all decisions are committed.
+        """Fold the proofs that a dead driver did not get to fold; all decisions are committed.
 
         Args:
             newest: of the current lineage, what was committed already when recovery began;
@@ -186,7 +219,7 @@ class CheckpointCompleter:
                     self._subsume_sinks(current.id, checkpoint)
 
     def _subsume_sinks(self, lineage: str, checkpoint: int) -> None:
-        """Let the sinks collapse their proofs if that is due: the ancestors' first.
+        """Let the sinks fold their proofs if that is due: the ancestors' first.
 
         Only the checkpoint's number tells when: a process may live for one checkpoint only. All
         before it are committed too. No lineage has a mark alone while an ancestor still has more:
@@ -214,7 +247,7 @@ class CheckpointCompleter:
 
 
 def check_fence(completed: CompletedCheckpoint, sink: OpenSink) -> None:
-    """Check the fence: a mark that covers this checkpoint may be of a driver over a copy."""
+    """Check the fence: another driver, over a copy of the folder, may have raised the mark."""
     seen, own = sink.history().generation, completed.attempt.generation
     if seen > own:
         raise FencedError(

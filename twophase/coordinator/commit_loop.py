@@ -44,7 +44,7 @@ Check = Callable[[OpenSink], None]
 
 @dataclass(frozen=True)
 class _Try:
-    """What one try has left of the pieces of a sink.
+    """The pieces of a sink that one try did not commit.
 
     Attributes:
         left: the pieces to retry.

@@ -1,4 +1,4 @@
-"""The parts of one job that every step of the protocol works with, for a driver or a repair."""
+"""The parts of one job that every step of the protocol uses, in a driver or a repair."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from twophase.config import JobOptions
-from twophase.coordinator.checkpoint_completion import CheckpointCompleter
+from twophase.coordinator.checkpoint_completion import CheckpointCompleter, Listeners
 from twophase.coordinator.clock import Clock
 from twophase.coordinator.commit_loop import CommitLoop
 from twophase.coordinator.failure_manager import FailureManager
 from twophase.coordinator.fan_out import FanOut, sequentially
-from twophase.coordinator.listeners import Listeners
 from twophase.coordinator.proofs import Proofs
 from twophase.coordinator.sink_decisions import SinkDecisions
 from twophase.events import Observers

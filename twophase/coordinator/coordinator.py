@@ -22,16 +22,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from twophase.config import CheckpointMode
-from twophase.coordinator.attempt import AttemptSequence, CheckpointAttempt, Snapshot
-from twophase.coordinator.attempt_closing import AttemptCloser
+from twophase.coordinator.attempt import CheckpointAttempt, Snapshot, TriggerGate
 from twophase.coordinator.commit_queue import CommitQueue, Spawn, plain_thread
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.coordinator.proofs import has_moved
-from twophase.coordinator.recovery import DriverRecovery
-from twophase.coordinator.recovery_steps import Restore, commit_decided
+from twophase.coordinator.recovery import AttemptCloser, DriverRecovery
+from twophase.coordinator.recovery_steps import Restore, commit_in_order
 from twophase.coordinator.state_machine import Action, Signal
-from twophase.coordinator.trigger_gate import TriggerGate
 from twophase.coordinator.validation import SinkValidation
 from twophase.errors import (
     CheckpointMissingError,
@@ -47,11 +45,10 @@ from twophase.events import (
 )
 from twophase.failpoints import failpoint
 from twophase.failure_reason import CheckpointFailureReason
-from twophase.ids import Attempt
+from twophase.ids import Attempt, AttemptSequence
 from twophase.protocol.committable import Committable
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.entries import Decision, Lineage
-from twophase.state.records import LineageRecord
 from twophase.state.stats import DeclinedAttempt
 
 _CAUSE_CHARS = 500
@@ -63,7 +60,7 @@ _CAUSED_BY_STOP = frozenset(
         CheckpointFailureReason.TASK_FAILURE,
     }
 )
-"""A stop cancels Spark's jobs: what fails like this while the job stops fails because of that."""
+"""A stop cancels Spark's jobs: a failure with one of these reasons during a stop is due to it."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +112,7 @@ class CheckpointCoordinator:
 
     @property
     def generation(self) -> int:
-        """The generation with which this driver took the job over, even in vain; 0 before."""
+        """This driver's generation, once it has taken the job over; 0 before."""
         return self.attempts.generation
 
     @property
@@ -168,9 +165,9 @@ class CheckpointCoordinator:
         """Begin a new lineage, after `recover`. A sink with a new target begins without proofs."""
         sinks = self.context.sinks
         kept = tuple(
-            proof for proof in lineage.proofs or () if not has_moved(proof, sinks.get(proof.sink))
+            proof for proof in lineage.proofs if not has_moved(proof, sinks.get(proof.sink))
         )
-        self.context.log.append(LineageRecord(replace(lineage, proofs=kept)))
+        self.context.log.append(replace(lineage, proofs=kept))
 
     def classify(self, checkpoint: int, offsets: FrozenOffsets) -> Write | Replay:
         """Decide what to do with micro-batch n: write it, or recognise it as decided.
@@ -221,9 +218,9 @@ class CheckpointCoordinator:
         """
         self._commit_queue.wait(0)
         if not decision.committed:
-            commit_decided(self.context.log.history, self.context.completer.recommit)
+            commit_in_order(self.context.log.history, self.context.completer.commit_decided)
         elif (decision.lineage, decision.checkpoint) != self._recovery.recommitted:
-            self.context.completer.recommit(decision)
+            self.context.completer.commit_decided(decision)
         if execute is not None:
             execute()
         self.context.observers(
@@ -231,7 +228,7 @@ class CheckpointCoordinator:
         )
 
     def cannot_trigger(self, number: int, error: OSError) -> DeclinedError:
-        """Report that what the trigger has to read cannot be read; return the error to raise.
+        """Report that the trigger cannot read what it needs; return the error to raise.
 
         Args:
             number: n.
@@ -266,7 +263,7 @@ class CheckpointCoordinator:
             attempt = self._trigger(number, offsets, triggered_ms)
             match attempt.run(pre_commit):
                 case Action.COMMIT:
-                    self._finish(attempt, self.context.failures.succeeded())
+                    self._complete(attempt, self.context.failures.succeeded())
                     return
                 case Action.ABORT if self._decline(attempt):
                     continue
@@ -279,7 +276,7 @@ class CheckpointCoordinator:
         if at_most:
             self._commit_queue.wait(at_most)
         else:
-            commit_decided(self.context.log.history, self.context.completer.recommit)
+            commit_in_order(self.context.log.history, self.context.completer.commit_decided)
         left = self.context.log.history.uncommitted()
         if len(left) > at_most:  # only a stop leaves something over
             raise self._gate.stopped(
@@ -316,22 +313,24 @@ class CheckpointCoordinator:
         found = self.context.sink_decisions.pieces_of(self.lineage.id, number)
         return {sink: pieces for sink, pieces in found.items() if sink in self.context.sinks}
 
-    def _finish(self, attempt: CheckpointAttempt, declined: Sequence[DeclinedAttempt]) -> None:
-        """Run steps 4 to 6, now or while the next batch runs."""
+    def _complete(self, attempt: CheckpointAttempt, declined: Sequence[DeclinedAttempt]) -> None:
+        """Run steps 4 to 6, now or behind the next batch."""
         if self.context.options.max_concurrent == 1:
-            self._complete(attempt, declined)
+            self._complete_now(attempt, declined)
             return
         queued = ExitStack()
         queued.enter_context(attempt.stopwatch.elsewhere())
 
         def complete() -> bool:
             queued.close()
-            return self._complete(attempt, declined)
+            return self._complete_now(attempt, declined)
 
         self._commit_queue.submit(complete)
 
-    def _complete(self, attempt: CheckpointAttempt, declined: Sequence[DeclinedAttempt]) -> bool:
-        """Returns whether it is committed; False if the job is stopping before that."""
+    def _complete_now(
+        self, attempt: CheckpointAttempt, declined: Sequence[DeclinedAttempt]
+    ) -> bool:
+        """Return whether it is committed; False if the job stopped before that."""
         completer, pending = self.context.completer, attempt.pending
         try:
             done = completer.commit(attempt.completed, attempt.stopwatch)
@@ -341,7 +340,7 @@ class CheckpointCoordinator:
         if not done:
             return False
         if pending.signal(Signal.PROVEN) is Action.SUBSUME:
-            completer.conclude(attempt.completed, attempt.stopwatch, attempt.stats(declined))
+            completer.complete(attempt.completed, attempt.stopwatch, attempt.stats(declined))
         self._gate.committed()
         return True
 
@@ -378,7 +377,7 @@ class CheckpointCoordinator:
         self.context.observers(CheckpointDeclined(*where, reason, cause, will_retry))
 
     def _tolerates(self, number: int, error: DeclinedError) -> bool:
-        """Count the failure; report it if it is the one too many."""
+        """Count the failure; report it if it exceeds the limit."""
         failures = self.context.failures
         tolerated = failures.tolerates(error.reason)
         if error.reason.counts and not tolerated:

@@ -30,7 +30,7 @@ class FailureManager:
         self._declined: deque[DeclinedAttempt] = deque(maxlen=_REMEMBERED)
 
     def remember(self, declined: DeclinedAttempt) -> None:
-        """Keep an attempt for the history of the next decided checkpoint, of many the newest."""
+        """Keep an attempt, one of the newest, for the history of the next decided checkpoint."""
         self._declined.append(declined)
 
     def tolerates(self, reason: CheckpointFailureReason) -> bool:

@@ -1,4 +1,4 @@
-"""The order of the lineages that targets have proof of, where the log may know none of them.
+"""Orders the lineages that targets have proof of; the log may know none of them.
 
 A target keeps a mark of each lineage for ever, so after any restore of the job it names several.
 Sources of their order:

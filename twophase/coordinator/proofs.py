@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from twophase.errors import CheckpointMissingError, ConfigError, FencedError, TargetChangedError
 from twophase.protocol.sink import OpenSink, SinkHistory
 from twophase.state.checkpoint import CompletedCheckpoint
-from twophase.state.entries import Decision, Proof
-from twophase.state.history import History
+from twophase.state.entries import Proof
 from twophase.state.log import JobLog
 from twophase.state.store import CompletedCheckpointStore
 
@@ -46,39 +46,19 @@ class Proofs:
 
     def decided(self) -> tuple[Proof, ...]:
         """Return each sink's newest decided checkpoint: the predecessors of the next one."""
-        history = self._log.history
-        return self._as_of(history, history.newest(history.lineage.id) if history.lineage else None)
+        return self._log.history.decided_proofs()
 
     def committed(self) -> tuple[Proof, ...]:
         """Return each sink's newest committed checkpoint, which every target must have now."""
-        history = self._log.history
-        return self._as_of(
-            history, history.newest_committed(history.lineage.id) if history.lineage else None
-        )
-
-    def _as_of(self, history: History, decision: Decision | None) -> tuple[Proof, ...]:
-        if decision is None:
-            return (history.lineage.proofs or ()) if history.lineage else ()
-        if decision.proofs is not None:
-            return decision.proofs
-        # by a version without proofs: only sinks with pieces in this one are known
-        found = self.body(decision)
-        return found.proofs if found else ()
-
-    def body(self, decision: Decision) -> CompletedCheckpoint | None:
-        """Return a decided checkpoint, or None if this or another driver has subsumed it."""
-        try:
-            return self._store.read(decision)
-        except (CheckpointMissingError, FencedError):
-            return None
+        return self._log.history.committed_proofs()
 
     def body_of(self, proof: Proof) -> CompletedCheckpoint | None:
-        """Return the checkpoint of a proof, if the log has it and its body exists."""
-        named = (proof.lineage, proof.checkpoint)
-        found = [
-            one for one in self._log.history.decisions if (one.lineage, one.checkpoint) == named
-        ]
-        return self.body(found[0]) if found else None
+        """Return the checkpoint of a proof; None if no decision or no body of it is left."""
+        for decision in self._log.history.decisions:
+            if (decision.lineage, decision.checkpoint) == (proof.lineage, proof.checkpoint):
+                with suppress(CheckpointMissingError, FencedError):  # subsumed, perhaps by another
+                    return self._store.read(decision)
+        return None
 
     def missing(self, proof: Proof, memory: SinkHistory) -> tuple[list[Proof], list[Proof]]:
         """Return the checkpoints that a target without a proof lacks, and where its own end.
@@ -106,7 +86,7 @@ class Proofs:
 
     def _continued(self, proof: Proof) -> list[Proof]:
         """Return the sink's proofs at the beginning of the lineage of `proof`."""
-        begun = [one.proofs or () for one in self._log.history.lineages if one.id == proof.lineage]
+        begun = [one.proofs for one in self._log.history.lineages if one.id == proof.lineage]
         return [one for proofs in begun for one in proofs if one.sink == proof.sink]
 
     def changed(self, proof: Proof, sink: OpenSink, history: SinkHistory) -> TargetChangedError:

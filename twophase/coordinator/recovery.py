@@ -19,19 +19,93 @@ it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
 from twophase.config import SinkAhead
-from twophase.coordinator.attempt import AttemptSequence
-from twophase.coordinator.attempt_closing import AttemptCloser
 from twophase.coordinator.context import JobContext
-from twophase.coordinator.recovery_steps import Restore, commit_decided, take_over
+from twophase.coordinator.orphans import Orphans
+from twophase.coordinator.recovery_steps import Restore, commit_in_order, take_over
 from twophase.coordinator.rewind import rewind
 from twophase.coordinator.validation import SinkValidation
 from twophase.errors import FencedError, StopJobError
-from twophase.events import RecoveryFinished, RecoveryStarted
+from twophase.events import Observers, RecoveryFinished, RecoveryStarted
 from twophase.failpoints import failpoint
-from twophase.ids import Attempt
+from twophase.ids import Attempt, AttemptSequence
+from twophase.protocol.committable import Committable
+from twophase.protocol.sink import SinkHistory
 from twophase.state.entries import Decision
 from twophase.state.history import History
+
+
+@dataclass(frozen=True)
+class Closed:
+    """The result of closing attempts.
+
+    Attributes:
+        aborted: how many orphans were aborted.
+        histories: what each sink without orphans remembered once it was closed, if asked for. It
+            stays true: what was not committed there by then never will be.
+    """
+
+    aborted: int
+    histories: Mapping[str, SinkHistory]
+
+
+class AttemptCloser:
+    """Closes attempts for good: nothing of them is left in a sink, and nothing more can arrive.
+
+    Args:
+        context: the job.
+        validation: validates the sinks before anything is aborted.
+    """
+
+    def __init__(self, context: JobContext, validation: SinkValidation) -> None:
+        self._context = context
+        self._validation = validation
+
+    def close_below(
+        self, below: Attempt, restore: Restore | None = None, *, ask: bool = False
+    ) -> Closed:
+        """Close all attempts below `below`. Pieces that wait for their commit stay.
+
+        The sinks are validated before anything is aborted, after a declined attempt too: in a
+        target that was restored from a backup, a committed piece may be prepared again.
+
+        Args:
+            below: the first attempt that stays open.
+            restore: the restore whose lineage is about to begin, if any.
+            ask: each sink without orphans is asked for its history when it is closed, while others
+                are being closed.
+        """
+        context = self._context
+        kept = context.completer.pieces_to_commit()
+
+        def may_abort(found: Sequence[Committable]) -> Sequence[Committable]:
+            self._validation.check_again(restore)
+            return context.completer.commit_restored(found)
+
+        orphans = {
+            name: Orphans(context.job, name, sink, context.observers, may_abort)
+            for name, sink in context.sinks.items()
+        }
+        histories: dict[str, SinkHistory] = {}
+
+        def close(name: str, _: Observers) -> bool:
+            closed = orphans[name].close_if_none(below, kept)
+            if closed and ask:
+                histories[name] = context.sinks[name].history()
+            return closed
+
+        closed = context.fan_out(
+            {name: partial(close, name) for name in orphans}, context.observers
+        )
+        # In the order of the commits, with a check before each abort: if another driver has
+        # committed in one sink, that is noticed before the rest of that checkpoint is aborted in
+        # the next.
+        left = [orphans[name] for name, is_closed in closed.items() if not is_closed]
+        return Closed(sum(one.close(below, kept) for one in left), histories)
 
 
 class DriverRecovery:
@@ -119,7 +193,7 @@ class DriverRecovery:
     def _commit_decided(self, restore: Restore | None) -> int:
         """Step 2; returns how many checkpoints were committed."""
         context = self._context
-        recommitted = commit_decided(context.log.history, self._recommit)
+        recommitted = commit_in_order(context.log.history, self._commit_one)
         if not context.log.history.uncommitted():
             context.sink_decisions.commit()
         if restore is not None:
@@ -128,9 +202,9 @@ class DriverRecovery:
             recommitted += sum(map(loop.commit, restore.adopting))
         return recommitted
 
-    def _recommit(self, decision: Decision) -> bool:
+    def _commit_one(self, decision: Decision) -> bool:
         """Commit a decision; Spark's replay then asks no sink again for the newest one."""
-        done = self._context.completer.recommit(decision)
+        done = self._context.completer.commit_decided(decision)
         if done:
             self.recommitted = (decision.lineage, decision.checkpoint)
         return done

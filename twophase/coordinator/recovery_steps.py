@@ -13,10 +13,9 @@ from twophase.errors import FencedError
 from twophase.failpoints import failpoint
 from twophase.protocol.sink import OpenSink, SinkHistory
 from twophase.state.checkpoint import CompletedCheckpoint
-from twophase.state.entries import Decision, Lineage, Proof
+from twophase.state.entries import Decision, FenceRecord, Lineage, Proof
 from twophase.state.history import History
 from twophase.state.log import JobLog
-from twophase.state.records import FenceRecord
 
 _TAKE_OVER_TRIES = 20
 
@@ -52,7 +51,7 @@ class Restore:
         """Return each sink's newest committed checkpoint, by the log that it is from."""
         if self.sink_ahead is SinkAhead.FORK:
             return ()  # of another job
-        return (self.adopting[0].predecessors or ()) if self.adopting else self.checkpoint.proofs
+        return self.adopting[0].predecessors if self.adopting else self.checkpoint.proofs
 
 
 def take_over(
@@ -83,7 +82,7 @@ def take_over(
     )
 
 
-def commit_decided(history: History, commit: Callable[[Decision], bool]) -> int:
+def commit_in_order(history: History, commit: Callable[[Decision], bool]) -> int:
     """Step 2. Return how many checkpoints were committed.
 
     Strictly in order: a checkpoint that cannot be committed blocks all later ones, because a sink

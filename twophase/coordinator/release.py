@@ -10,14 +10,12 @@ lineage.
 
 from __future__ import annotations
 
-from twophase.coordinator.attempt import AttemptSequence
-from twophase.coordinator.attempt_closing import AttemptCloser
 from twophase.coordinator.context import JobContext
+from twophase.coordinator.recovery import AttemptCloser
 from twophase.events import CheckpointsReleased
 from twophase.failpoints import failpoint
-from twophase.ids import Attempt
+from twophase.ids import Attempt, AttemptSequence
 from twophase.state.entries import Released
-from twophase.state.records import ReleasedRecord
 
 
 def release_checkpoints(
@@ -46,7 +44,7 @@ def release_checkpoints(
     closer.close_below(Attempt(attempts.generation, attempts.counter + 1))
     failpoint("G01")
     released = Released(newest.lineage, newest.checkpoint, context.clock.unix_ms())
-    context.log.append(ReleasedRecord(released))
+    context.log.append(released)
     failpoint("G02")
     context.store.delete(history.decisions)
     context.observers(CheckpointsReleased(context.job, newest.checkpoint))

@@ -1,4 +1,4 @@
-"""A coordinator for a driver that is several processes in turn, with nothing in common but the log.
+"""A coordinator for a driver that runs as several processes in turn, which share only the log.
 
 Each process reads the log and goes on as the same driver, with the generation that was fenced for
 it. Only the log says whether it still may: a process that another driver, or another process of
@@ -49,7 +49,7 @@ class ResumableCoordinator:
         attempt: Attempt,
         sink: str,
         pieces: Sequence[Committable],
-        triggered_ms: int | None = None,
+        triggered_ms: int,
     ) -> None:
         """Decide and commit a checkpoint that every writer of `attempt` has acknowledged already.
 
@@ -62,7 +62,7 @@ class ResumableCoordinator:
             attempt: the attempt that the writers had.
             sink: the only sink's name.
             pieces: all their committables.
-            triggered_ms: Unix time when the attempt was planned; None if that is not known.
+            triggered_ms: Unix time when the attempt was planned.
 
         Raises:
             DeclinedError: it was not decided; nothing of it is visible.

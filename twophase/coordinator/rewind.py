@@ -1,4 +1,4 @@
-"""A rewind: what sinks have committed after a restored checkpoint is taken back (H28).
+"""A rewind removes from the sinks what they committed after a restored checkpoint (H28).
 
     1. check     before the fence: each sink that is ahead, or is bound to be, says that it can
     2. recover   fence, commit all that is decided (I2), close older attempts in every sink
@@ -25,7 +25,6 @@ from twophase.ids import Attempt
 from twophase.protocol.sink import CanRewind, OpenSink, SinkHistory
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import Rewinding
-from twophase.state.records import RewindingRecord
 
 
 def check_rewind(
@@ -45,7 +44,7 @@ def check_rewind(
         uncommitted: the checkpoints that the job's log still has to commit.
 
     Raises:
-        RestoreRefusedError: a sink that is ahead cannot take it back; names it and why.
+        RestoreRefusedError: a sink that is ahead cannot rewind; names it and why.
     """
     ahead = {name for name, *_ in ahead_of(restore.keep, remembered)}
     for body in uncommitted:
@@ -65,7 +64,7 @@ def rewind(context: JobContext, restore: Restore, attempt: Attempt) -> None:
         attempt: the fence of every sink.
 
     Raises:
-        RestoreRefusedError: a sink cannot take it back after all.
+        RestoreRefusedError: a sink cannot rewind after all.
         FencedError: a newer driver has taken the job over.
         Exception: of a sink. The next start with the same options calls it again.
     """
@@ -75,7 +74,7 @@ def rewind(context: JobContext, restore: Restore, attempt: Attempt) -> None:
     bound = later or history.ahead_of(keep)
     if not ahead and not bound and history.rewinding is None:
         return
-    context.log.append(RewindingRecord(Rewinding(restore.lineage.restored_from, keep)))
+    context.log.append(Rewinding(restore.lineage.restored_from, keep))
     failpoint("S11")
     for sink in dict.fromkeys(name for name, *_ in ahead):
         _able(context.job, sink, sinks[sink], restore).rewind(keep, attempt)
@@ -110,7 +109,7 @@ def _able(job: str, name: str, sink: OpenSink, restore: Restore) -> CanRewind:
         return sink
     raise RestoreRefusedError(
         f"Job {job!r}: cannot rewind to {restore.lineage.restored_from}: sink {name!r} is ahead of "
-        "it, and sinks of its kind cannot take back what they have committed. Nothing was written.",
+        "it, and sinks of its kind cannot remove committed rows. Nothing was written.",
         remedy="restore from the newest checkpoint; or begin another job with a savepoint, under "
         "another name: restore.sink_ahead=fork.",
     )

@@ -25,7 +25,7 @@ from twophase.coordinator.accept_loss import LossPlan, LossRepair
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.orphans import Orphans
 from twophase.coordinator.proofs import check_targets
-from twophase.coordinator.recovery_steps import commit_decided
+from twophase.coordinator.recovery_steps import commit_in_order
 from twophase.coordinator.validation import check_histories, piece_names
 from twophase.errors import StopJobError
 from twophase.failpoints import failpoint
@@ -33,7 +33,6 @@ from twophase.ids import Attempt, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import AcceptedLoss, Decision, Note, Rewrite
-from twophase.state.records import RepairedRecord
 
 
 @dataclass(frozen=True)
@@ -157,9 +156,9 @@ class RewriteRepair:
         failpoint("R05")
         names = tuple(str(piece.subtask) for piece in lost.pieces)
         rewritten = Rewrite(note, new, old.attempt, sink, names, plan.loss.rows)
-        context.log.append(RepairedRecord(rewritten))
+        context.log.append(rewritten)
         failpoint("R03")
-        commit_decided(context.log.history, context.completer.recommit)
+        commit_in_order(context.log.history, context.completer.commit_decided)
 
     def _write(self, plan: RewritePlan, attempt: Attempt) -> Mapping[int, Sequence[Committable]]:
         """Close the attempts below `attempt`, and write the pieces in it. An error leaves none."""
@@ -248,7 +247,7 @@ class RewriteRepair:
 
     def _may_abort(self, found: Sequence[Committable]) -> Sequence[Committable]:
         self._ask_again()
-        return self._context.completer.commit_again(found)
+        return self._context.completer.commit_restored(found)
 
     def _ask_again(self) -> None:
         """Validate the sinks once more: another driver can commit until the fence is up.
@@ -281,7 +280,7 @@ def _check_rows(job: str, lost: Lost, pieces: Mapping[int, Sequence[Committable]
     raise StopJobError(
         f"Job {job!r}: {expected.total()} rows of checkpoint {lost.checkpoint.checkpoint} are lost "
         f"in sink {lost.sink!r}, and reading their records again gave {sum(found.values())}: the "
-        "plan, its options or the topic are not what they were. "
+        "plan, its options or the topic have changed. "
         "Nothing of it is visible or recorded.",
         remedy="run the command with the job file, and the code, that wrote the checkpoint. A "
         "compacted topic may have lost records: then go on without these rows "

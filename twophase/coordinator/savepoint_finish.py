@@ -1,8 +1,8 @@
-"""Finishes a savepoint: commits the checkpoint that the job was stopped with.
+"""Commits the checkpoint of a savepoint that the job was stopped with.
 
 1. recover   like every start: fence, commit decided checkpoints, close
 2. check     the log says that every checkpoint of the savepoint is committed
-3. note      `_finished`, in the savepoint
+3. record    `_finished`, in the savepoint
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def finish_savepoint(context: JobContext, savepoint: Savepoint, storage: Storage
         ConfigError: the folder is another one; nothing was written.
         TargetUnreachableError: a sink could not commit it.
         StopJobError: the job must not go on.
-        SavepointError: it is committed, and that could not be noted.
+        SavepointError: it is committed, but that could not be recorded.
     """
     manifest = savepoint.manifest
     history = context.log.read()

@@ -29,13 +29,12 @@ from twophase.protocol.committable import Committable
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.codec import canonical_json
 from twophase.state.entries import SinkDecision
+from twophase.state.history import record_to_json
 from twophase.state.log import JobLog
-from twophase.state.record_codec import record_to_json
-from twophase.state.records import SinkDecidedRecord
 
 
 class SinkDecisions:
-    """The sinks of one job that are ahead, and what one driver does with them.
+    """Decides and commits the sinks of one job that are ahead.
 
     Args:
         job: the job's name.
@@ -113,16 +112,15 @@ class SinkDecisions:
 
     def _append(self, decision: SinkDecision) -> None:
         what = f"Checkpoint {decision.checkpoint}: the decision on sink {decision.sink!r}"
-        record = SinkDecidedRecord(decision)
         try:
-            canonical_json(record_to_json(record))
+            canonical_json(record_to_json(decision))
         except (TypeError, ValueError, RecursionError) as error:
             reason = CheckpointFailureReason.CHECKPOINT_ASYNC_EXCEPTION
             raise DeclinedError(
                 f"{what} holds a handle that is not JSON: {error}.", reason=reason
             ) from error
         try:
-            self._log.append(record)
+            self._log.append(decision)
         except OSError as error:
             reason = CheckpointFailureReason.FINALIZE_CHECKPOINT_FAILURE
             raise DeclinedError(f"{what} could not be written: {error}.", reason=reason) from error

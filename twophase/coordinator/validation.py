@@ -19,7 +19,7 @@ from twophase.state.history import History
 
 _SHOWN = 5
 SINK_AHEAD = (
-    "restore from the newest checkpoint; take the newer rows back with restore.sink_ahead=rewind; "
+    "restore from the newest checkpoint; remove the newer rows with restore.sink_ahead=rewind; "
     "or begin another job with a savepoint, under another name: restore.sink_ahead=fork."
 )
 """The remedy of a restore that is refused because a sink is ahead of it."""
@@ -157,7 +157,7 @@ def _check_lineage(
         if checkpoint > ancestors[lineage]:
             what = (
                 f"sink {sink!r} has committed checkpoint {checkpoint} of lineage {lineage}, "
-                "this job goes on from "
+                "this job continues from "
             )
             raise _missing(job, f"{what}{ancestors[lineage]}")
         return
@@ -271,8 +271,8 @@ def _check_restore_against_log(job: str, history: History, lineage: Lineage) -> 
 def unfinished_rewind(job: str, begun: Rewinding) -> RestoreRefusedError:
     """Return the error of a start that would go on in the middle of a rewind."""
     return RestoreRefusedError(
-        f"Job {job!r}: a rewind to {begun.restored_from} was begun and not finished: rows after it "
-        "may be gone from one sink and still be in another. Nothing was written.",
+        f"Job {job!r}: a rewind to {begun.restored_from} was started and not finished: rows after "
+        "it may be gone from one sink and still be in another. Nothing was written.",
         remedy=f"finish it: start with restore.path={begun.restored_from}, or a copy of it, and "
         "restore.sink_ahead=rewind.",
     )

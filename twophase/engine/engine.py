@@ -117,7 +117,7 @@ class Engine:
                 target.
             PreflightError: a target cannot keep the protocol's promises.
         """
-        self._sinks = open_sinks(
+        self._sinks = _open_side_by_side(
             self.job, self._declared, self._host.sink_context, self._fan_out, self.observers
         )
         return self._sinks
@@ -145,8 +145,10 @@ class Engine:
         self._stopping.set()
         with self._lock:
             run = self._run
-        if run is not None:
+        if run is not None and timeout_s is None:
             run.stop()
+        elif run is not None:  # a host's query may end late, too
+            self._host.thread(f"twophase-{self.job}-stop", run.stop).start()
         return self._finished.wait(timeout_s)
 
     def stop_after_batch(self) -> None:
@@ -244,16 +246,16 @@ class Engine:
                 self._host.delete_folders(history)
 
     def _close(self) -> None:
-        for sink in self._sinks.values():
+        for close in (*(sink.close for sink in self._sinks.values()), self._host.close):
             try:
-                sink.close()
+                close()
             except Exception as error:  # noqa: BLE001 the job has ended: nothing is left to protect
                 self.error = self.error or error
         with _claims_lock:
             _claimed.pop(str(self.storage.root.resolve()), None)
 
 
-def open_sinks(
+def _open_side_by_side(
     job: str,
     declared: Mapping[str, Sink],
     describe: Callable[[str], SinkContext],

@@ -221,3 +221,6 @@ class QueryHost(Host[FolderT], Protocol[FolderT]):
 
     def failed(self, error: BaseException) -> BaseException:
         """Return what ended a run, as the job reports it, or why the host itself is gone."""
+
+    def close(self) -> None:
+        """Release connections. Runs once, when the job has ended; a crash may skip it."""

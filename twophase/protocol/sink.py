@@ -92,8 +92,7 @@ class CommitRequest:
         committable: the piece.
         retries: how often this driver has tried to commit it before.
         predecessor: the checkpoint that the target must have proof of before the piece becomes
-            visible; None if there is none, or if a version that recorded none decided the
-            checkpoint. The same for all requests of a call.
+            visible; None if there is none. The same for all requests of a call.
     """
 
     committable: Committable

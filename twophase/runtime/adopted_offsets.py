@@ -49,9 +49,9 @@ def check_without_state(path: Path) -> None:
     """
     if any((path / "state").glob("*/*")):
         raise ConfigError(
-            f"Spark's folder {path} holds the state of a stateful plan: "
-            "no target knows it, so nothing can be adopted.",
-            remedy="restore the job's folder from a backup, or begin under another job name.",
+            f"Spark's folder {path} holds the state of a stateful plan, which no target can "
+            "rebuild. Nothing was adopted or written.",
+            remedy="restore the job's folder from a backup, or start under another job name.",
         )
 
 

@@ -18,14 +18,12 @@ from functools import cached_property, partial
 from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any
 
-from twophase import errors
 from twophase.config import CheckpointMode
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.engine.batch_gate import GateClosedError
 from twophase.engine.host import Handle, Plan
 from twophase.errors import (
-    DeclinedError,
     OffsetOutOfRangeError,
     RangeChangedError,
     ReplayLostError,
@@ -41,11 +39,11 @@ from twophase.protocol.sink import Sink
 from twophase.runtime import logical_plan
 from twophase.runtime.lost_replay_remedy import begin_afresh
 from twophase.runtime.shared_folder import SharedFolder
-from twophase.runtime.spark_errors import brief, declined, failure
+from twophase.runtime.spark_errors import as_declined, declined, failure
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.runtime.spark_jobs import SparkJobs
 from twophase.runtime.writer_task import pre_commit
-from twophase.sources.kafka import range_digest
+from twophase.state import replay_guard
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -218,9 +216,9 @@ class SparkBatch:
             return
         path, generation = self._folder.path, self._coordinator.generation
         if decided is None and self._coordinator.decided_sinks(self._number):
-            digests = range_digest.begin_again(path, self._number, generation)
+            digests = replay_guard.begin_again(path, self._number, generation)
         else:
-            digests = range_digest.begin(path, self._number, generation, decided)
+            digests = replay_guard.begin(path, self._number, generation, decided)
         digests.share(self._rows.frame.sparkSession.sparkContext)
 
     def execute(self) -> None:
@@ -239,11 +237,8 @@ class SparkBatch:
                 TIMEOUT_MAX,
                 lambda _, __: None,
             )
-        except Exception as error:
-            found = errors.from_text(str(error))
-            if not isinstance(found, SourceLossError):
-                raise
-            raise self._without_records(found) from error
+        except SourceLossError as error:
+            raise self._without_records(error) from error.__cause__
 
     def pre_commit(self, pending: PendingCheckpoint) -> None:
         """See `MicroBatch.pre_commit`."""
@@ -275,7 +270,8 @@ class SparkBatch:
             raise
         except Exception as error:
             rows.forget()
-            raise declined(error, f"Checkpoint {pending.checkpoint} ({pending.attempt})") from error
+            what = f"Checkpoint {pending.checkpoint} ({pending.attempt})"
+            raise as_declined(error, what) from error
 
     def close(self) -> None:
         """Release the rows."""
@@ -399,8 +395,5 @@ def _planned(frame: DataFrame, sink: JobSink, transaction: TransactionId) -> Dat
     except TwoPhaseError:
         raise
     except Exception as error:
-        raise DeclinedError(
-            f"{transaction}: its rows could not be planned: {type(error).__name__}: "
-            f"{brief(str(error))}.",
-            reason=CheckpointFailureReason.EXCEPTION,
-        ) from error
+        what = f"{transaction}: planning its rows"
+        raise declined(error, what, CheckpointFailureReason.EXCEPTION) from error

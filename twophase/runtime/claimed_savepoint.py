@@ -14,7 +14,7 @@ from twophase.config import ClaimMode, JobOptions
 from twophase.errors import ConfigError
 from twophase.runtime.savepoint_restore import is_savepoint
 from twophase.state.log import JobLog
-from twophase.state.savepoint_disposal import dispose
+from twophase.state.savepoint import dispose
 from twophase.state.storage import LocalStorage
 
 _log = logging.getLogger("twophase")

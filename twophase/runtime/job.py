@@ -36,7 +36,7 @@ class Job:
             options,
             observers,
             listeners=(
-                host.groups,
+                host.notifications,
                 *host.states.listeners(),
                 *description.listeners,
                 ClaimedSavepoint(description.name, host.storage, options),

@@ -62,9 +62,9 @@ class JobSavepoints:
             manifest = self._maker.make(path, still_waiting=lambda: False)
         if manifest.pending:
             raise SavepointUnfinishedError(
-                f"Job {self._name!r}: it is stopped and the savepoint {path} is saved, but "
+                f"Job {self._name!r} has stopped and savepoint {path} is complete, but "
                 f"checkpoint {manifest.checkpoint} is not committed in every sink yet.",
-                remedy=f"when the sinks can be reached: twophase savepoint finish JOB.yaml {path}",
+                remedy=f"once the sinks are reachable: twophase savepoint finish JOB.yaml {path}",
             )
         return path
 
@@ -73,9 +73,9 @@ class JobSavepoints:
         if not self._lock.acquire(blocking=False):
             reason = CheckpointFailureReason.TOO_MANY_CHECKPOINT_REQUESTS.name
             raise SavepointError(
-                f"Job {self._name!r}: another savepoint is under way ({reason}). "
+                f"Job {self._name!r}: another savepoint is in progress ({reason}). "
                 "Nothing was written.",
-                remedy="wait until it is made, then try again.",
+                remedy="wait until it is complete, then try again.",
             )
         try:
             yield

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
+
+from twophase.protocol.source import SourceLeg
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-KAFKA = "twophase-kafka"
 
 # Everything else may keep state or a watermark. Running a stateless plan once more on a replay is
 # harmless, so a node that is missing here costs time only.
@@ -75,20 +74,6 @@ both of its sides are.
 """
 
 _SHUFFLING = frozenset({"Repartition", "RepartitionByExpression"})
-
-
-@dataclass(frozen=True)
-class SourceLeg:
-    """One source of the plan. Its position in the plan is that of its line in Spark's offset log.
-
-    Attributes:
-        name: the format's name, such as "twophase-kafka".
-        options: the options it was loaded with. Those of other sources may hold secrets,
-            so never print them.
-    """
-
-    name: str
-    options: Mapping[str, str]
 
 
 def sources(frame: DataFrame) -> list[SourceLeg]:
@@ -197,5 +182,6 @@ def items(sequence: Any) -> Sequence[Any]:
 
 def _leg(node: Any) -> SourceLeg:
     if node.nodeName() != "StreamingRelationV2":
-        return SourceLeg(node.sourceName(), {})
+        pairs = items(node.dataSource().options().toSeq())
+        return SourceLeg(node.sourceName(), {pair._1(): pair._2() for pair in pairs})
     return SourceLeg(node.sourceName(), dict(node.extraOptions().asCaseSensitiveMap()))

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
-from twophase.errors import CorruptRecordError, NewerFormatError
-from twophase.sources.kafka.offsets import SourceOffset
+from twophase.runtime.source_entry_points import owner_of
 from twophase.state.checkpoint import FrozenOffsets
 
 
@@ -17,21 +14,17 @@ def begin_afresh(number: int, offsets: FrozenOffsets) -> str:
         offsets: those of its micro-batch.
     """
     return (
-        "bring the records back; or leave this job stopped for good and begin another: with "
-        "another name, in another folder, with the same targets and "
+        "restore the records in the source; or leave this job stopped for good and start another "
+        "one: with another name, in another folder, with the same targets and "
         f"{' and '.join(_starting(line) for line in offsets.end)}. All rows up to checkpoint "
-        f"{number} are in the targets, and none is written twice. The state is given up: "
-        "aggregations, joins and deduplication know nothing of what came before."
+        f"{number} are in the targets, and none is written twice. The state is lost: "
+        "aggregations, joins and deduplication start from nothing."
     )
 
 
 def _starting(line: str | None) -> str:
     """Return what a source needs to go on after an offset line of Spark's log."""
-    try:
-        offset = SourceOffset.parse(line or "")
-    except (CorruptRecordError, NewerFormatError):
-        return f"a source that begins after {line}"
-    topics: dict[str, dict[str, int]] = {}
-    for entry in offset.partitions or ():
-        topics.setdefault(entry.topic, {})[str(entry.partition)] = entry.offset
-    return f"startingOffsets {json.dumps(topics)} of source {offset.source!r}"
+    if line is None:
+        return "a source that begins at its start"
+    _, source = owner_of(line)
+    return source.begin_after(line)

@@ -7,9 +7,9 @@ log is the truth and the state a copy; across lineages the state is the truth.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -26,10 +26,9 @@ from twophase.protocol.operator_state import (
     Redistribution,
     SerializedState,
 )
+from twophase.protocol.source import SourceLeg
 from twophase.runtime import state_plan
-from twophase.runtime.logical_plan import KAFKA, SourceLeg
-from twophase.sources.kafka import state as kafka
-from twophase.sources.kafka.options import KafkaOptions
+from twophase.runtime.source_entry_points import source_of
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.function_state import FunctionState
 
@@ -37,7 +36,6 @@ _log = logging.getLogger("twophase")
 _RAW = ""
 """The name of raw state in a checkpoint; no named state has it."""
 _SourceKey = tuple[str, str]
-_FILE_SOURCE = "FileSource["
 
 
 class OperatorStates:
@@ -169,12 +167,12 @@ class OperatorStates:
             ConfigError: the state has a source or function that the job does not have, and the
                 options do not allow that; or a source can only go on in its own folder.
         """
-        if bound := [leg.name for leg in self._legs if leg.name.startswith(_FILE_SOURCE)]:
-            raise ConfigError(
-                f"{bound[0]} cannot be restored: Spark keeps in its own folder which files it has "
-                "read. Nothing was written.",
-                remedy="leave restore.path out and let the job go on in its own folder.",
-            )
+        for leg in self._legs:
+            if reason := source_of(leg.name).bound_to_folder():
+                raise ConfigError(
+                    f"{leg.name} cannot be restored: {reason}. Nothing was written.",
+                    remedy="leave restore.path out and let the job go on in its own folder.",
+                )
         waiting: dict[_SourceKey, list[Mapping[str, Any]]] = {}
         for state in checkpoint.operator_states.get("sources", []):
             if state["entries"]:
@@ -188,6 +186,24 @@ class OperatorStates:
         _check_place(checkpoint, surplus, options)
         return tuple(lines)
 
+    def check_readable(self, lines: Sequence[str | None], spark: Path | None) -> None:
+        """Check that what each source has read after an offset can be read again.
+
+        Args:
+            lines: for each source, where it is to begin.
+            spark: Spark's folder of the lineage that has read it; None if there is none.
+
+        Raises:
+            SourceLossError: it cannot.
+            SourceUnavailableError: the source does not answer.
+        """
+        places: dict[str, int] = {}  # Spark numbers sources, and one that the plan reads twice once
+        for leg, line in zip(self._legs, lines, strict=True):
+            place = places.setdefault(f"{leg.name} {sorted(leg.options.items())}", len(places))
+            log = None if spark is None else spark / "sources" / str(place)
+            if line is not None and not source_of(leg.name).check_readable(leg, line, log):
+                _log.warning("%s: cannot be asked whether %s can be read again", leg.name, line)
+
     def check_uids(self, known: Mapping[_SourceKey, int] = MappingProxyType({})) -> None:
         """Check that no two sources have one uid, where a lineage begins.
 
@@ -200,11 +216,11 @@ class OperatorStates:
         Raises:
             ConfigError: two have.
         """
-        for key in {_key_of(leg) for leg in self._legs if leg.name == KAFKA}:
+        for key in {key for leg in self._legs if (key := _key_of(leg))[1]}:
             mine = [leg.options for leg in self._legs if _key_of(leg) == key]
             if any(options != mine[0] for options in mine) and known.get(key, 0) < len(mine):
                 raise ConfigError(
-                    f"{len(mine)} sources {KAFKA} of the job have the uid {key[1]!r}: a later "
+                    f"{len(mine)} sources {key[0]} of the job have the uid {key[1]!r}: a later "
                     "restore could not distinguish them. No rows were written.",
                     remedy='give each its own, with .option("uid", ...), and keep it.',
                 )
@@ -212,10 +228,7 @@ class OperatorStates:
 
 def _key_of(leg: SourceLeg) -> _SourceKey:
     """Return the format of a source and its uid; empty for a format without uids."""
-    if leg.name != KAFKA:
-        return leg.name, ""
-    given = {key.lower(): value for key, value in leg.options.items()}
-    return leg.name, given.get("uid", KafkaOptions.model_fields["uid"].default)
+    return leg.name, source_of(leg.name).uid(leg)
 
 
 def _key_in(state: Mapping[str, Any]) -> _SourceKey:
@@ -231,14 +244,9 @@ def _source_state(leg: SourceLeg, line: str | None) -> dict[str, Any]:
     }
     if line is None:
         return state
-    if leg.name != KAFKA:
-        return state | {"entries": [line]}
-    source = json.loads(line)["source"]
-    return state | {
-        "scheme": Redistribution.SPLIT.value,
-        "source": source,
-        "entries": kafka.to_entries(line),
-    }
+    source = source_of(leg.name)
+    state |= {"scheme": source.redistribution.value, "entries": source.entries(line)}
+    return state | ({"source": uid} if (uid := source.uid_in(line)) else {})
 
 
 def _surplus_sources(waiting: Mapping[_SourceKey, Sequence[Any]]) -> list[str]:
@@ -253,9 +261,7 @@ def _surplus_sources(waiting: Mapping[_SourceKey, Sequence[Any]]) -> list[str]:
 def _source_line(state: Mapping[str, Any]) -> str | None:
     if not state["entries"]:
         return None
-    if state["format"] != KAFKA:
-        return str(state["entries"][0])
-    return kafka.to_line(state["source"], state["entries"])
+    return source_of(state["format"]).start_line(state.get("source", ""), state["entries"])
 
 
 def _check_place(

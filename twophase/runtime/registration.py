@@ -9,9 +9,9 @@ from twophase.redaction import SETTING, share_redaction
 from twophase.runtime.plugin.query_start import listen
 from twophase.runtime.plugin.source import data_source
 from twophase.runtime.sink_entry_points import sink_names
+from twophase.runtime.source_entry_points import installed_sources
 from twophase.runtime.worker_interpreter import use_this_python
 from twophase.seal import share_key
-from twophase.sources.kafka import KafkaDataSource
 
 
 def register(spark: SparkSession) -> None:
@@ -20,8 +20,8 @@ def register(spark: SparkSession) -> None:
     In local mode Spark's workers are made to run this same Python, unless
     `PYSPARK_PYTHON` names another.
 
-    `twophase-kafka` is read with `readStream`; `twophase-<sink>`, for each installed sink, is
-    written with `writeStream`.
+    `twophase-kafka`, and what other installed sources name, is read with `readStream`;
+    `twophase-<sink>`, for each installed sink, is written with `writeStream`.
 
     Raises:
         ConfigError: the session is a Spark Connect session.
@@ -47,6 +47,8 @@ def register_formats(spark: SparkSession) -> None:
     use_this_python(spark.sparkContext)
     share_key(spark.sparkContext.environment)
     share_redaction(spark.conf.get(SETTING, "false") or "false", spark.sparkContext.environment)
-    spark.dataSource.register(KafkaDataSource)
+    for source in installed_sources().values():
+        if (read := source.data_source()) is not None:
+            spark.dataSource.register(read)
     for name in sink_names():
         spark.dataSource.register(data_source(name, spark))

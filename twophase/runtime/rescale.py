@@ -74,7 +74,7 @@ class Rescaler:
         if not 1 <= partitions <= MAX_PARTITIONS:
             raise ConfigError(
                 f"Keyed state cannot have {partitions} partitions. Nothing was written.",
-                remedy=f"name a number from 1 to {MAX_PARTITIONS:,}.",
+                remedy=f"set --partitions to a number from 1 to {MAX_PARTITIONS:,}.",
             )
         self._savepoint = verified(open_savepoint(path).manifest.job, path)
         self._partitions = partitions
@@ -122,16 +122,15 @@ class Rescaler:
             operator = state_stores.single_partition(scratch / "state")
         except (KeyError, TypeError, ValueError) as error:
             raise SavepointError(
-                f"The savepoint {self._savepoint.where} cannot be rescaled: Spark's description of "
-                f"its operators is not one that this version knows: {error!r}. "
-                "Nothing of the new savepoint is left.",
+                f"Cannot rescale savepoint {self._savepoint.where}: this version does not know "
+                f"Spark's description of its operators: {error!r}. The new savepoint was deleted.",
                 remedy="restore it as it is; its partitions stay the same.",
             ) from error
         if operator is not None:
             raise ConfigError(
-                f"The savepoint {self._savepoint.where} cannot be rescaled: its operator "
-                f"{operator} keeps all of its state in one partition, where Spark looks for it. "
-                "Nothing of the new savepoint is left.",
+                f"Cannot rescale savepoint {self._savepoint.where}: its operator {operator} "
+                "keeps all its state in one partition, and Spark looks for it only there. "
+                "The new savepoint was deleted.",
                 remedy="restore it as it is: more partitions would not help this plan.",
             )
 
@@ -152,18 +151,18 @@ class Rescaler:
             repartition(scratch, self._partitions)
         except Exception as error:
             raise SavepointError(
-                f"Spark could not repartition the state of the savepoint {self._savepoint.where}: "
-                f"{error}. Nothing of the new savepoint is left.",
-                remedy="the savepoint can be restored as it is; its partitions stay the same.",
+                f"Spark could not repartition the state of savepoint {self._savepoint.where}: "
+                f"{error}. The new savepoint was deleted.",
+                remedy="restore it as it is; its partitions stay the same.",
             ) from error
         state_stores.set_partitions(state, self._partitions)
         is_noted = (scratch / "commits" / str(batch)).is_file()
         if not is_noted or not state_stores.have_version(state, batch + 1):
             raise SavepointError(
-                f"Spark has not written all of the state of the savepoint "
-                f"{self._savepoint.where} in {self._partitions} partitions. "
-                "Nothing of the new savepoint is left.",
-                remedy="report it with this message; the savepoint can be restored as it is.",
+                f"Spark did not write all the state of savepoint {self._savepoint.where} into "
+                f"{self._partitions} partitions. The new savepoint was deleted.",
+                remedy="report this message as a bug; the old savepoint is intact: restore it as "
+                "it is.",
             )
         sync_file_system(scratch)
         failpoint("S15")
@@ -185,23 +184,22 @@ def _check_state(savepoint: Savepoint, partitions: int) -> None:
     """Check that there is state that Spark can rescale, and that this would change it."""
     if not savepoint.manifest.below("spark/state"):
         raise ConfigError(
-            f"The savepoint {savepoint.where} holds no keyed state, so there is nothing to "
-            "rescale. Nothing was written.",
+            f"Savepoint {savepoint.where} has no keyed state to rescale. Nothing was written.",
             remedy="restore it as it is: a plan without state runs with any number of partitions.",
         )
     header = noted_header(savepoint)
     if not state_backend.is_rocksdb(header):
         noted = state_backend.noted_provider(header) or "an unknown state store"
         raise ConfigError(
-            f"The savepoint {savepoint.where} cannot be rescaled: Spark repartitions the state of "
-            f"RocksDB only, and this was written by {noted}. Nothing was written.",
-            remedy="restore it as it is. A job that is to be rescaled has to begin with "
-            "state.backend rocksdb, in a new checkpointLocation.",
+            f"Cannot rescale savepoint {savepoint.where}: Spark repartitions only RocksDB state, "
+            f"and {noted} wrote this one. Nothing was written.",
+            remedy="restore it as it is. To be able to rescale a job, start it with "
+            "state.backend rocksdb in a new checkpointLocation.",
         )
     if shuffle_partitions(header) == partitions:
         raise ConfigError(
-            f"The keyed state of the savepoint {savepoint.where} has {partitions} partitions "
-            "already. Nothing was written.",
+            f"The keyed state of savepoint {savepoint.where} already has {partitions} partitions. "
+            "Nothing was written.",
             remedy="restore it as it is.",
         )
 
@@ -210,16 +208,16 @@ def _check_output(savepoint: Savepoint, output: Path) -> None:
     source, target = Path(savepoint.where).resolve(), output.resolve()
     if target.is_relative_to(source) or source.is_relative_to(target):
         raise ConfigError(
-            f"The new savepoint {output} would lie in {savepoint.where}, or around it. "
+            f"The new savepoint {output} would be inside {savepoint.where}, or contain it. "
             "Nothing was written.",
-            remedy="name a folder elsewhere: a savepoint is never changed.",
+            remedy="name a folder elsewhere with --output: a savepoint never changes.",
         )
     if not _PLAIN_PATH.fullmatch(str(output)):
         raise ConfigError(
-            f"The new savepoint cannot be made in {str(output)!r}: Spark repartitions state only "
-            "in a path of plain characters (letters of ASCII, digits, and any of ._~+=@,-). "
+            f"Cannot write the new savepoint to {str(output)!r}: Spark repartitions state only "
+            "below a path of plain characters (ASCII letters, digits and ._~+=@,-). "
             "Nothing was written.",
-            remedy="name another folder with --output, then move the new savepoint where you want.",
+            remedy="name another folder with --output; the new savepoint can be moved afterwards.",
         )
     check_rights(output, OPTION)
     if output.exists():
@@ -229,7 +227,7 @@ def _check_output(savepoint: Savepoint, output: Path) -> None:
     needed = _COPIES * sum(file.length for file in savepoint.manifest.below("spark"))
     if needed > free:
         raise SavepointError(
-            f"Rescaling the savepoint {savepoint.where} takes about {needed:,} bytes, and the "
-            f"disk of {output} has {free:,} left. Nothing was written.",
-            remedy="make room, or name a folder on another disk.",
+            f"Rescaling savepoint {savepoint.where} needs about {needed:,} bytes, but the disk of "
+            f"{output} has only {free:,} left. Nothing was written.",
+            remedy="free some space, or name a folder on another disk with --output.",
         )

@@ -23,6 +23,7 @@ from twophase.errors import (
 )
 from twophase.ids import new_lineage_id
 from twophase.runtime.operator_states import OperatorStates
+from twophase.runtime.rewound_sources import check_sources
 from twophase.runtime.savepoint_restore import is_savepoint, verified
 from twophase.runtime.savepoints import open_savepoint
 from twophase.state.checkpoint import CompletedCheckpoint
@@ -56,6 +57,7 @@ def load_restore(
         ConfigError: there is no such decided checkpoint, or its state does not fit the job.
         RestoreRefusedError: the log that it was decided in has a later checkpoint that is decided
             and not committed (I2).
+        SourceLossError: a source cannot read again what a rewind would take back.
         CheckpointMissingError: it was deleted when the job ended.
         CorruptRecordError: it is damaged.
     """
@@ -64,11 +66,13 @@ def load_restore(
     folder = _folder(path)
     _check_claim(folder, storage, options)
     checkpoint, adopting, ancestors = read_checkpoint(job, folder, options, storage.root)
+    start = states.start_offsets(checkpoint, options)
+    check_sources(job, path, storage, states, start, options)
     lineage = Lineage(
         id=new_lineage_id(),
         restored_from=str(folder),
         first_checkpoint=1,
-        start=states.start_offsets(checkpoint, options),
+        start=start,
         ancestors=ancestors,
         proofs=checkpoint.proofs,
     )

@@ -5,38 +5,31 @@ runs that one, and no other. The folder is deleted afterwards; the job's own fol
 
 If the plan takes rows one by one, a piece's subtask tells which records it has: Spark numbers the
 tasks of the sources one after the other, and a source numbers its ranges the same way each time.
-The micro-batch is then narrowed to the ranges of the lost pieces. Two ranges of one partition go
-into separate micro-batches.
+The micro-batch is then narrowed to the ranges of the lost pieces. Two ranges of one part of a
+source, such as a partition of Kafka, go into separate micro-batches.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from twophase.coordinator.rewrite import Lost
 from twophase.errors import ConfigError, SourceLossError, StopJobError
 from twophase.ids import TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink, OpenSink
+from twophase.protocol.source import RereadsRanges, SourceLeg, SourceRange
 from twophase.runtime import logical_plan, shuffles
 from twophase.runtime.batch import JobSink
 from twophase.runtime.noted_settings import header_of
+from twophase.runtime.source_entry_points import source_of
 from twophase.runtime.spark_errors import declined, failure
 from twophase.runtime.spark_folder import write_planned
 from twophase.runtime.writer_task import pre_commit
-from twophase.sources.kafka import KafkaOptions
-from twophase.sources.kafka.engines import check_range
-from twophase.sources.kafka.offsets import (
-    OffsetRange,
-    Partition,
-    PartitionOffset,
-    SourceOffset,
-    ranges,
-)
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.storage import LocalStorage
 
@@ -60,11 +53,11 @@ class _Task:
     """
 
     leg: int
-    item: OffsetRange
+    item: SourceRange
 
 
-class KafkaReread:
-    """Reads ranges of Kafka again through a job's plan.
+class PlanReread:
+    """Reads ranges of the sources again through a job's plan.
 
     Args:
         job: the job's name.
@@ -74,7 +67,8 @@ class KafkaReread:
         storage: the job's folder.
 
     Raises:
-        ConfigError: the plan keeps state, is not deterministic, or reads anything but Kafka.
+        ConfigError: the plan keeps state, is not deterministic, or has a source that cannot read a
+            given range again.
     """
 
     def __init__(
@@ -90,20 +84,19 @@ class KafkaReread:
         self._sinks = sinks
         self._opened = opened
         self._storage = storage
-        legs = logical_plan.sources(frame)
+        self._legs: list[tuple[SourceLeg, RereadsRanges[Any]]] = []
         if logical_plan.is_stateful(frame):
             raise self._refused(
                 "its plan keeps state, or may: the rows depend on more than these records"
             )
         if not logical_plan.is_deterministic(frame):
             raise self._refused("its plan draws by chance: the same records give other rows")
-        if others := sorted({leg.name for leg in legs if leg.name != logical_plan.KAFKA}):
-            raise self._refused(
-                f"it reads {', '.join(others)}, and only {logical_plan.KAFKA} "
-                "reads a given range again"
-            )
+        for leg in logical_plan.sources(frame):
+            source = source_of(leg.name)
+            if not isinstance(source, RereadsRanges):
+                raise self._refused(f"it reads {leg.name}, which cannot read a given range again")
+            self._legs.append((leg, source))
         shuffles.check(job, frame.sparkSession, (sink.rows(frame) for sink in sinks.values()))
-        self._options = [KafkaOptions.parse(leg.options) for leg in legs]
 
     def ranges(self, lost: Lost) -> Sequence[str]:
         """See `Reread.ranges`."""
@@ -117,7 +110,7 @@ class KafkaReread:
         tasks = [task for batch in self._batches(lost) for task in batch.values()]
         for task in tasks:
             self._check(lost, task)
-        return [f"{task.item} (source {task.item.source})" for task in tasks]
+        return [f"{task.item} (source {self._name(task.leg)})" for task in tasks]
 
     def write(self, lost: Lost, transaction: TransactionId) -> Mapping[int, Sequence[Committable]]:
         """See `Reread.write`."""
@@ -147,11 +140,12 @@ class KafkaReread:
 
     def _check(self, lost: Lost, task: _Task) -> None:
         try:
-            check_range(self._options[task.leg], task.item)
+            leg, source = self._legs[task.leg]
+            source.check_range(leg, task.item)
         except SourceLossError as error:
             raise type(error)(
                 f"Job {self._job!r}: pieces of checkpoint {lost.checkpoint.checkpoint} are lost in "
-                f"sink {lost.sink!r}, and their records are not in Kafka any more: "
+                f"sink {lost.sink!r}, and their records are gone from the source: "
                 f"{error.what} Nothing was written.",
                 remedy=_ACCEPT,
             ) from error
@@ -161,30 +155,30 @@ class KafkaReread:
     def _tasks(self, offsets: FrozenOffsets) -> list[_Task]:
         """Return what each task of a micro-batch reads, by the task's index."""
         found = []
-        for leg, (start, end) in enumerate(self._parsed(offsets)):
-            found += [
-                _Task(leg, item) for item in ranges(start, end, self._options[leg].min_read_tasks)
-            ]
+        for place, (leg, source, start, end) in enumerate(self._lines(offsets)):
+            found += [_Task(place, item) for item in source.ranges(leg, start, end)]
         return found
 
-    def _parsed(self, offsets: FrozenOffsets) -> list[tuple[SourceOffset, SourceOffset]]:
-        if len(offsets.end) != len(self._options):
+    def _lines(
+        self, offsets: FrozenOffsets
+    ) -> Iterator[tuple[SourceLeg, RereadsRanges[Any], str | None, str | None]]:
+        """Yield each source with the lines at which it begins and ends."""
+        if len(offsets.end) != len(self._legs):
             raise self._refused(
-                f"the checkpoint has {len(offsets.end)} sources, the plan {len(self._options)}"
+                f"the checkpoint has {len(offsets.end)} sources, the plan {len(self._legs)}"
             )
-        found = []
-        for options, start, end in zip(self._options, offsets.start, offsets.end, strict=True):
-            begin, stop = (
-                SourceOffset.parse(line) if line else SourceOffset.initial(options.uid)
-                for line in (start, end)
-            )
-            if {begin.source, stop.source} != {options.uid}:
-                raise self._refused(
-                    f"the checkpoint has a source {stop.source!r} where the "
-                    f"plan has {options.uid!r}"
-                )
-            found.append((begin, stop))
-        return found
+        for (leg, source), start, end in zip(self._legs, offsets.start, offsets.end, strict=True):
+            uid = source.uid(leg)
+            for line in (start, end):
+                if line is not None and (other := source.uid_in(line)) != uid:
+                    raise self._refused(
+                        f"the checkpoint has a source {other!r} where the plan has {uid!r}"
+                    )
+            yield leg, source, start, end
+
+    def _name(self, place: int) -> str:
+        leg, source = self._legs[place]
+        return source.uid(leg) or leg.name
 
     def _batches(self, lost: Lost) -> list[dict[int, _Task]]:
         """Return the micro-batches that read what is lost, each with the tasks that it repeats."""
@@ -192,13 +186,9 @@ class KafkaReread:
         if lost.whole:
             return [dict(enumerate(tasks))]
         if not self._writes_row_by_row(self._sinks[lost.sink]):
-            raise StopJobError(
-                f"Job {self._job!r}: part of checkpoint {lost.checkpoint.checkpoint} is lost in "
-                f"sink {lost.sink!r}, and its rows are not written one by one, as they are read: "
-                "nothing tells which records the lost pieces had. Nothing was "
-                "written.",
-                remedy=_ACCEPT,
-            )
+            raise self._part(lost, "its rows are not written one by one, as they are read")
+        if others := [leg.name for leg, source in self._legs if not source.numbers_tasks()]:
+            raise self._part(lost, f"{others[0]} does not number its tasks by what they read")
         batches: list[dict[int, _Task]] = []
         for index in lost_tasks(self._job, lost, len(tasks)):
             task = tasks[index]
@@ -217,19 +207,17 @@ class KafkaReread:
             isinstance(sink.sink, ArrowSink)
             and logical_plan.is_row_by_row(rows)
             and len(logical_plan.sources(rows))
-            == len(self._options)  # a union in its own query would number them differently
+            == len(self._legs)  # a union in its own query would number them differently
         )
 
     def _narrowed(self, offsets: FrozenOffsets, tasks: Iterable[_Task]) -> FrozenOffsets:
         """Return offsets around the ranges of some tasks only, at most one of each partition."""
         chosen, starts, ends = list(tasks), [], []
-        for leg, (start, end) in enumerate(self._parsed(offsets)):
-            items = {task.item.key: task.item for task in chosen if task.leg == leg}
-            stay = {entry.key: entry.offset for entry in end.partitions or ()}
-            begins = {key: item.start for key, item in items.items()}
-            stops = {key: item.end for key, item in items.items()}
-            starts.append(_moved(start, stay | begins))
-            ends.append(_moved(end, stay | stops))
+        for place, (leg, source, start, end) in enumerate(self._lines(offsets)):
+            items = [task.item for task in chosen if task.leg == place]
+            low, high = source.narrowed(leg, start, end, items)
+            starts.append(low)
+            ends.append(high)
         return FrozenOffsets(tuple(starts), tuple(ends))
 
     # -- the query ---------------------------------------------------------------------------------
@@ -267,6 +255,14 @@ class KafkaReread:
         self, rows: DataFrame, sink: str, transaction: TransactionId, first: int = 0
     ) -> list[Committable]:
         return pre_commit(self._sinks[sink].rows(rows), self._opened[sink], transaction, first)
+
+    def _part(self, lost: Lost, why: str) -> StopJobError:
+        return StopJobError(
+            f"Job {self._job!r}: part of checkpoint {lost.checkpoint.checkpoint} is lost in "
+            f"sink {lost.sink!r}, and {why}: nothing tells which records the lost pieces had. "
+            "Nothing was written.",
+            remedy=_ACCEPT,
+        )
 
     def _refused(self, reason: str) -> ConfigError:
         return ConfigError(
@@ -335,12 +331,3 @@ def _apart(task: _Task, other: _Task) -> bool:
 def _owner(batch: Mapping[int, _Task], task: _Task) -> int:
     """Return the index of the checkpoint's task whose range contains a micro-batch's task."""
     return next(index for index, one in batch.items() if not _apart(one, task))
-
-
-def _moved(offset: SourceOffset, to: Mapping[Partition, int]) -> str:
-    def move(entry: PartitionOffset) -> PartitionOffset:
-        return replace(entry, offset=to[entry.key])
-
-    if offset.partitions is None:
-        return offset.to_line()
-    return SourceOffset(offset.source, tuple(map(move, offset.partitions))).to_line()

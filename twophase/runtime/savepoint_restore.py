@@ -27,6 +27,7 @@ from twophase.errors import ConfigError, SavepointError
 from twophase.failpoints import failpoint
 from twophase.ids import new_lineage_id
 from twophase.runtime.operator_states import OperatorStates
+from twophase.runtime.rewound_sources import check_sources
 from twophase.runtime.savepoints import OPTION, open_savepoint
 from twophase.runtime.spark_cut import is_rewritten, unmovable_text
 from twophase.state.checkpoint import CompletedCheckpoint
@@ -106,18 +107,21 @@ def load_savepoint(
         CorruptRecordError: it is damaged.
         NewerFormatError: a newer version of twophase has written it.
         SavepointError: there is no room for it.
+        SourceLossError: a source cannot read again what a rewind would take back.
     """
     savepoint = verified(job, path, options.sink_ahead)
     checkpoint = savepoint.checkpoint()
     lays = _lays(job, savepoint, checkpoint, states, options, plan)
     if lays:
         _check_room(savepoint, storage.root)
+    start = () if lays else states.start_offsets(checkpoint, options)
+    check_sources(job, path, storage, states, start or checkpoint.offsets.end, options)
     forks, manifest = options.sink_ahead is SinkAhead.FORK, savepoint.manifest
     lineage = Lineage(
         id=new_lineage_id(),
         restored_from=savepoint.where,
         first_checkpoint=manifest.last_batch + 1 if lays else 1,
-        start=() if lays else states.start_offsets(checkpoint, options),
+        start=start,
         ancestors={} if forks else savepoint.ancestors(),
         proofs=() if forks else checkpoint.proofs,
         rescaled=manifest.rescaled if lays else (),

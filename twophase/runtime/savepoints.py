@@ -134,8 +134,8 @@ class SavepointMaker:
         where, root = local_path(path, OPTION), self._root.resolve()
         if where.resolve().is_relative_to(root) or root.is_relative_to(where.resolve()):
             raise ConfigError(
-                f"Job {self._job!r}: the savepoint {where} would lie in the job's own folder "
-                f"{self._root}, or around it. Nothing was written.",
+                f"Job {self._job!r}: savepoint {where} would be inside the job's own folder "
+                f"{self._root}, or contain it. Nothing was written.",
                 remedy="name a folder elsewhere: a savepoint outlives the job's folder.",
             )
         return str(where)
@@ -159,9 +159,9 @@ class SavepointMaker:
         newest = history.newest_committed(lineage) if committed_only else history.newest(lineage)
         if newest is None:
             raise SavepointError(
-                f"Job {self._job!r}: {self._root} has no checkpoint of the current lineage yet "
-                "that a savepoint could be made of. Nothing was written.",
-                remedy="let the job take its first checkpoint, then try again.",
+                f"Job {self._job!r}: there is no checkpoint of the current lineage in {self._root} "
+                "yet. Nothing was written.",
+                remedy="let the job complete its first checkpoint, then try again.",
             )
         files = readable_copies(storage, self._copies)
         store = CompletedCheckpointStore(files, log, num_retained=1)
@@ -183,9 +183,10 @@ class SavepointMaker:
         if has_state:
             raise SavepointError(
                 f"Job {self._job!r}: Spark has not finished micro-batch {number}, whose checkpoint "
-                "is decided, and the plan keeps state. Nothing was written.",
-                remedy="if the job is running, try again. If it has stopped, start it: it finishes "
-                "the micro-batch. Then stop it with a savepoint.",
+                "is decided, so the state of the plan may be incomplete. Nothing was written.",
+                remedy="if the job is running, wait longer: twophase savepoint create "
+                "--wait 1min. If it has stopped, start it, so that it finishes the micro-batch, "
+                "then stop it with a savepoint.",
             )
         try:
             header = (folder / "offsets" / str(number)).read_text().split("\n")[1]
@@ -205,8 +206,8 @@ def savepoint_path(job: str, path: str | None, options: JobOptions) -> str:
         return path
     if options.savepoint_dir is None:
         raise ConfigError(
-            f"Job {job!r}: there is no path for the savepoint. Nothing was written.",
-            remedy="name a path, or set savepoint.dir.",
+            f"Job {job!r}: the savepoint has no path. Nothing was written.",
+            remedy="give a path, or set savepoint.dir.",
         )
     return str(local_path(options.savepoint_dir, "savepoint.dir") / f"{job}-{secrets.token_hex(6)}")
 
@@ -221,7 +222,7 @@ def open_savepoint(path: str) -> Savepoint:
     """
     where = local_path(path, OPTION)
     if not where.exists() and not where.is_symlink():
-        raise ConfigError(f"There is no savepoint {where}.", remedy="correct the path.")
+        raise ConfigError(f"There is no savepoint at {where}.", remedy="correct the path.")
     return Savepoint(ReadOnlyStorage(where, OPTION), str(where))
 
 

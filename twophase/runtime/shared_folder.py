@@ -130,11 +130,11 @@ class SharedFolder:
         more = f"; and {len(refusals) - _NAMED} more" if len(refusals) > _NAMED else ""
         return PreflightError(
             f"Job {self._job!r}: its plan keeps state, which each executor writes below "
-            f"{self._path} itself, and not every executor shares that folder with the driver "
-            f"({named}{more}): the state would be lost. No sink has rows of a "
-            "checkpoint that is not decided.",
-            remedy="put checkpointLocation on a file system that the driver and all executors have "
-            "mounted under that path, and can write; or run the job in local mode.",
+            f"{self._path}, but not every executor shares that folder with the driver "
+            f"({named}{more}): the state would be lost. No sink has rows of an undecided "
+            "checkpoint.",
+            remedy="put checkpointLocation on a file system that the driver and all executors "
+            "mount at the same path and may write to; or run the job in local mode.",
         )
 
 

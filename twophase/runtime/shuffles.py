@@ -48,10 +48,10 @@ class Fault:
             shuffles: what is known about its shuffles.
         """
         return PreflightError(
-            f"Job {job!r}: {shuffles}, and {self.key} is not {self.right}: when an executor dies, "
-            "Spark could mix rows of two computations, which loses some and doubles others. "
-            "Nothing was written.",
-            remedy=f"set {self.key} to {self.right}, which is Spark's default.",
+            f"Job {job!r}: {shuffles}, and {self.key} is not {self.right}: if an executor died, "
+            "Spark could mix the rows of two computations, which would lose some rows and "
+            "duplicate others. Nothing was written.",
+            remedy=f"set {self.key} to {self.right}, Spark's default.",
         )
 
 
@@ -78,4 +78,4 @@ def check(job: str, spark: SparkSession, frames: Iterable[DataFrame]) -> None:
     """
     fault = find_fault(spark)
     if fault is not None and any(logical_plan.may_shuffle(frame) for frame in frames):
-        raise fault.refusal(job, "its plan shuffles rows, or may")
+        raise fault.refusal(job, "its plan shuffles rows, or might")

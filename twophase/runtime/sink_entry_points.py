@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from twophase.errors import ConfigError, TwoPhaseError
+from twophase.runtime.entry_points import load, offered, package_of
 
 GROUP = "twophase.sinks"
 
 
 def sink_names() -> list[str]:
     """Return the names of all installed sinks, sorted, without importing any."""
-    return sorted({entry.name for entry in entry_points(group=GROUP)})
+    return sorted(offered(GROUP))
 
 
 def load_sink(where: str, name: str) -> Any:
@@ -27,7 +27,7 @@ def load_sink(where: str, name: str) -> Any:
     Raises:
         ConfigError: there is no such sink, or its dependencies are not installed.
     """
-    found = {entry.name: entry for entry in entry_points(group=GROUP)}
+    found = offered(GROUP)
     if name not in found:
         near = difflib.get_close_matches(name, found, n=1)
         raise ConfigError(
@@ -36,13 +36,9 @@ def load_sink(where: str, name: str) -> Any:
             remedy="correct it, install the package that provides it, "
             "or name your own class as module:Class.",
         )
-    try:
-        return found[name].load()
-    except ImportError as error:
-        raise ConfigError(
-            f"{where}: the sink type {name!r} cannot be loaded: {error}.",
-            remedy=f"run: {_install(found[name])}",
-        ) from error
+    # a sink's extra has the name of its type
+    remedy = f"run: pip install '{package_of(found[name])}[{name}]'"
+    return load(where, "sink type", found[name], remedy)
 
 
 def make_sink(
@@ -67,9 +63,3 @@ def make_sink(
         raise ConfigError(
             f"{where}: {kind.__name__} does not take these options: {error}.", remedy=remedy
         ) from error
-
-
-def _install(entry: EntryPoint) -> str:
-    """Return the command that installs a sink: its extra has the name of its type."""
-    package = entry.dist.name if entry.dist else "twophase"
-    return f"pip install '{package}[{entry.name}]'"

@@ -76,7 +76,7 @@ def files_of_cut(folder: Path, batch: int, note: str | None) -> list[CutFile]:
         raise SavepointError(
             f"Spark's folder {folder} lacks {missing[0]} of checkpoint {batch}. "
             "Nothing was written.",
-            remedy="start the job: it says what is wrong with the folder.",
+            remedy="start the job: its error says what is wrong with the folder.",
         )
     found += _sources(folder, batch)
     state = (_movable(folder, path, batch) for path in state_stores.files_of(folder, batch + 1))
@@ -134,7 +134,7 @@ def _movable(folder: Path, path: Path, batch: int) -> CutFile | None:
         if not found:
             raise SavepointError(
                 f"{path} names a schema file outside Spark's folder: {name}. Nothing was written.",
-                remedy="report it with this message.",
+                remedy="report this message as a bug.",
             )
         return f"{_HERE}state/{rest}"
 

@@ -6,7 +6,7 @@
                   COMMITTED(n) and that
     state/<operator>   if the plan keeps state (runtime/state_stores.py)
     ranges/<n>-<generation>   if the plan is known to keep state: what n has read
-                              (twophase/sources/kafka/range_digest.py)
+                              (twophase/state/replay_guard.py)
 
 Formats: Spark's OffsetSeqLog and CommitLog, version 1, as Spark 4.2 writes them. Spark syncs none
 of this (measured: it does not mind a checksum file, `.<n>.crc`, that is gone or empty, and fails on
@@ -27,7 +27,7 @@ from twophase.errors import CheckpointMissingError, DeclinedError, OffsetMismatc
 from twophase.failure_reason import CheckpointFailureReason
 from twophase.ids import new_lineage_id
 from twophase.runtime import state_stores
-from twophase.sources.kafka.offsets import first_line
+from twophase.runtime.source_entry_points import first_line
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.entries import Decision, Lineage
 from twophase.state.storage import AlreadyExistsError, LocalStorage, sync_file_system, sync_path
@@ -118,7 +118,7 @@ class SparkFolder:
                 sync_file_system(self.path)
         except OSError as error:
             raise DeclinedError(
-                f"Spark's folder {self.path} cannot be made durable: {error}.",
+                f"Cannot sync Spark's folder {self.path} to disk: {error}.",
                 reason=CheckpointFailureReason.IO_EXCEPTION,
             ) from error
 
@@ -149,7 +149,7 @@ class SparkFolder:
         if not (self.path / "metadata").exists():
             if newest is not None:
                 raise CheckpointMissingError(
-                    f"Spark's folder {self.path} is gone, but checkpoint {newest.checkpoint} of "
+                    f"Spark's folder {self.path} is missing, but checkpoint {newest.checkpoint} of "
                     "this lineage is decided. No data is lost; nothing was written.",
                     remedy=self._remedy,
                 )
@@ -254,10 +254,10 @@ class SparkFolder:
             _create(storage, "commits/0", _FIRST_COMMIT)
         elif self._lineage.restored_from and self.planned() < self._lineage.first_checkpoint - 1:
             raise CheckpointMissingError(
-                f"Spark's folder {self.path} is gone: it was copied from the savepoint "
+                f"Spark's folder {self.path} is missing: it was copied from savepoint "
                 f"{self._lineage.restored_from}, and no checkpoint has followed. Nothing was "
                 "written.",
-                remedy="restore the same savepoint in a new checkpointLocation.",
+                remedy="restore the same savepoint into a new checkpointLocation.",
             )
         for log in _LOGS:
             storage.sync(log)
@@ -269,9 +269,9 @@ class SparkFolder:
         if planned in (decided, decided + 1) and finished in (decided - 1, decided):
             return
         raise OffsetMismatchError(
-            f"Spark's folder {self.path} does not belong to the checkpoint store: "
-            f"it has planned micro-batch {planned} and finished {finished} (-1: none), while the "
-            f"newest decided checkpoint is {decided}. Nothing was written.",
+            f"Spark's folder {self.path} does not match the checkpoint store: Spark planned "
+            f"micro-batch {planned} and finished {finished} (-1: none), but the newest decided "
+            f"checkpoint is {decided}. Nothing was written.",
             remedy=self._remedy,
         )
 
@@ -294,7 +294,7 @@ class SparkFolder:
             f"lost by that ({shlex.join(['rm', '-f', str(path), str(checksum)])})."
         )
         raise OffsetMismatchError(
-            f"Spark's log {path} is empty: the machine stopped before it was on disk. "
+            f"Spark's log {path} is empty: the machine crashed before the file was on disk. "
             "Nothing was written.",
             remedy=delete if number > durable else self._remedy,
         )
@@ -312,12 +312,13 @@ class SparkFolder:
             version, _, *lines = path.read_text().split("\n")
         except (OSError, ValueError) as error:
             raise OffsetMismatchError(
-                f"Spark's offset log {path} cannot be read: {error}.", remedy=self._remedy
+                f"Cannot read Spark's offset log {path}: {error}.", remedy=self._remedy
             ) from None
         if version != _VERSION or not lines:
             raise OffsetMismatchError(
-                f"Spark's offset log {path} has the form {version[:20]!r}, expected {_VERSION!r}.",
-                remedy="use the Spark version that twophase names in setup.cfg.",
+                f"Spark's offset log {path} has format {version[:20]!r}, not {_VERSION!r}.",
+                remedy="use the Spark version that twophase requires: pip install twophase "
+                "installs it.",
             )
         return tuple(None if line == _NO_OFFSET else line for line in lines)
 

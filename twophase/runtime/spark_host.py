@@ -9,27 +9,26 @@ from typing import TYPE_CHECKING, Any
 from pyspark import InheritableThread
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from twophase import errors
 from twophase.config import JobOptions
 from twophase.coordinator.clock import SystemClock
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.engine.host import Handle, Plan
-from twophase.errors import ConfigError, SparkLostError, TwoPhaseError
+from twophase.errors import ConfigError, SparkLostError, carried
 from twophase.events import Observer, Observers
 from twophase.protocol.listener import CheckpointedFunction, CheckpointListener
 from twophase.protocol.sink import SinkContext
 from twophase.runtime import logical_plan, shuffles, state_backend, state_plan
 from twophase.runtime.abandoned_folders import delete_abandoned, delete_released
 from twophase.runtime.batch import ForeachBatch, JobSink, SparkQuery
-from twophase.runtime.group_offsets import GroupOffsetsListener
 from twophase.runtime.lineage_start import LineageStart
 from twophase.runtime.noted_settings import noted_conf
 from twophase.runtime.operator_states import OperatorStates
 from twophase.runtime.shared_folder import SharedFolder
+from twophase.runtime.source_notifications import SourceNotifications
 from twophase.runtime.spark_errors import failure
 from twophase.runtime.spark_folder import SparkFolder
-from twophase.runtime.spark_threads import thread_like_this
+from twophase.runtime.spark_jobs import thread_like_this
 from twophase.runtime.worker_interpreter import restore_worker_python
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.entries import Lineage
@@ -56,7 +55,7 @@ class JobDescription:
 
 
 class SparkHost:
-    """See `twophase.engine.host.Host`.
+    """See `twophase.engine.host.QueryHost`.
 
     Args:
         description: of the job.
@@ -65,7 +64,7 @@ class SparkHost:
     Attributes:
         clock: the machine's.
         states: the operator states.
-        groups: commits group offsets to Kafka.
+        notifications: tells the sources of complete checkpoints.
         storage: the job's folder.
         query: Spark's query, once it has started; another one after each restart.
     """
@@ -76,7 +75,7 @@ class SparkHost:
         self.states = OperatorStates(
             legs, description.functions, state_plan.describe(description.frame)
         )
-        self.groups = GroupOffsetsListener(description.name, legs, observers)
+        self.notifications = SourceNotifications(description.name, legs, observers)
         self._description = description
         self._declared = {name: entry.sink for name, entry in description.sinks.items()}
         self._observers = observers
@@ -139,7 +138,7 @@ class SparkHost:
 
     def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
         """See `Host.snapshot`."""
-        self.groups.remember(checkpoint, offsets.end)
+        self.notifications.remember(checkpoint, offsets.end)
         return self.states.snapshot(checkpoint, offsets)
 
     def folder(self, lineage: Lineage) -> SparkFolder:
@@ -157,7 +156,7 @@ class SparkHost:
     def start(
         self, coordinator: CheckpointCoordinator, folder: SparkFolder, handle: Handle
     ) -> SparkQuery:
-        """See `Host.start`."""
+        """See `QueryHost.start`."""
         job = self._description
         handler = ForeachBatch(
             coordinator, job.sinks, folder, self._shared, handle, self._plan, self._observers
@@ -171,15 +170,17 @@ class SparkHost:
         return SparkQuery(self.query, handler, job.name)
 
     def failed(self, error: BaseException) -> BaseException:
-        """See `Host.failed`."""
+        """See `QueryHost.failed`."""
         if self._is_lost():
             return SparkLostError(
                 f"Job {self._description.name!r}: its Spark application has ended: {error}.",
                 remedy="start the job again.",
             )
-        if isinstance(error, TwoPhaseError):
-            return error
-        return errors.from_text(str(error)) or failure(error)
+        return carried(error) or failure(error)
+
+    def close(self) -> None:
+        """See `QueryHost.close`."""
+        self.notifications.close()
 
     def _is_lost(self) -> bool:
         try:

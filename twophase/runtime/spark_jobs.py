@@ -1,9 +1,10 @@
 """Runs Spark jobs concurrently; cancels them together, and waits until their tasks ended.
 
-A plain thread loses Spark's local properties, so stopping the query would not cancel its jobs
-(hazard H58). Cancelling returns at once while tasks go on for seconds (hazard H59); even after this
-module's wait a Python worker may outlive its task, which is why declined attempts are also
-fenced in the sinks.
+A plain thread loses Spark's local properties, such as the scheduler pool, and stopping the query
+would not cancel its jobs (hazard H58). An `InheritableThread` keeps them, and uses whichever
+session was created first, unless it is given one. Cancelling returns at once while tasks go on for
+seconds (hazard H59); even after this module's wait a Python worker may outlive its task, which is
+why declined attempts are also fenced in the sinks.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from pyspark import InheritableThread, SparkContext
+from pyspark.sql import SparkSession
 
-from twophase.errors import CheckpointExpiredError
+from twophase.errors import CheckpointExpiredError, carried
 
 T = TypeVar("T")
 
@@ -52,7 +54,8 @@ class SparkJobs:
 
         Raises:
             CheckpointExpiredError: the time was up.
-            Exception: the first failure.
+            Exception: the first failure; our error that Spark carried out of a task in place of
+                Spark's own.
         """
         results: queue.SimpleQueue[tuple[str, T | None, BaseException | None]] = queue.SimpleQueue()
         threads = [self._start(name, job, results) for name, job in jobs.items()]
@@ -80,11 +83,11 @@ class SparkJobs:
             name, result, error = results.get(timeout=max(0.0, deadline_s - time.monotonic()))
         except queue.Empty:
             raise CheckpointExpiredError(
-                f"{self._what} was not complete after checkpoint.timeout ({timeout_s:g} s).",
-                remedy="raise checkpoint.timeout, or read fewer records a trigger.",
+                f"{self._what} did not complete within checkpoint.timeout ({timeout_s:g} s).",
+                remedy="raise checkpoint.timeout, or read fewer records per trigger.",
             ) from None
         if error is not None:
-            raise error
+            raise carried(error, self._tag) or error
         done(name, result)
 
     def _start(
@@ -117,3 +120,22 @@ class SparkJobs:
                 found = tracker.getStageInfo(stage)
                 active += found.get().numActiveTasks() if found.isDefined() else 0
         return active
+
+
+def thread_like_this(
+    session: SparkSession, name: str, run: Callable[[], None]
+) -> InheritableThread:
+    """Return an unstarted thread with the local properties and active session of this one.
+
+    Args:
+        session: used if the calling thread has no active session.
+        name: the thread's name.
+        run: what the thread runs.
+    """
+    active = SparkSession.getActiveSession() or session
+
+    def target() -> None:
+        SparkSession._get_j_spark_session_class(active._jvm).setActiveSession(active._jsparkSession)
+        run()
+
+    return InheritableThread(target=target, name=name, daemon=True)

@@ -60,7 +60,7 @@ def _wanted(job: str, options: JobOptions, session: SparkSession) -> Mapping[str
     provider = wanted.get(PROVIDER) or session.conf.get(PROVIDER)
     if incremental is not None and provider != _ROCKSDB:
         raise ConfigError(
-            f"Job {job!r}: state.backend.incremental is an option of RocksDB, and Spark keeps the "
+            f"Job {job!r}: state.backend.incremental applies to RocksDB only, but Spark keeps the "
             f"job's state in {provider}. Nothing was written.",
             remedy="set state.backend to rocksdb, or leave state.backend.incremental out.",
         )
@@ -83,12 +83,11 @@ def check_noted(job: str, options: JobOptions, header: str) -> None:
         return
     name = _name_of(noted)
     raise ConfigError(
-        f"Job {job!r}: state.backend is {options.state_backend}, and the job goes on with state "
-        f"that was written by {name}. Spark would go on with {name} whatever is set. "
+        f"Job {job!r}: state.backend is {options.state_backend}, but {name} wrote the state that "
+        f"the job continues with, and Spark would use {name} whatever is set. "
         "Nothing was written.",
-        remedy=f"set state.backend to {name}, or leave it out; no tool moves state from one "
-        "backend to the other. For the other one the job has to begin without its state, in a new "
-        "checkpointLocation.",
+        remedy=f"set state.backend to {name}, or leave it out. No tool moves state between "
+        "backends: to switch, start the job without its state in a new checkpointLocation.",
     )
 
 
@@ -133,6 +132,6 @@ def _contradiction(job: str, key: str, given: str, options: JobOptions) -> Confi
     else:
         option = f"state.backend.incremental is {str(options.state_backend_incremental).lower()}"
     return ConfigError(
-        f"Job {job!r}: {option}, and {key} is set to {given}. Nothing was written.",
-        remedy="keep one of the two: leave out the option, or Spark's setting.",
+        f"Job {job!r}: {option}, but {key} is {given}. Nothing was written.",
+        remedy="leave out either the option or Spark's setting.",
     )

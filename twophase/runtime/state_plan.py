@@ -60,7 +60,7 @@ def check(known: Mapping[str, Any], plan: Mapping[str, Any], options: JobOptions
     """Check that a plan keeps state of what a checkpoint's plan has kept it of.
 
     Args:
-        known: the description in the checkpoint; empty if an older version wrote it.
+        known: the description in the checkpoint; empty if its plan kept no state.
         plan: that of the plan.
         options: the job's options.
 
@@ -72,8 +72,9 @@ def check(known: Mapping[str, Any], plan: Mapping[str, Any], options: JobOptions
         _log.warning("%s. The job goes on: state.allow_changed_plan is set.", problem)
     elif problem:
         raise ConfigError(
-            f"{problem}. Spark would take the one for the other. No rows were written.",
-            remedy="go back to those expressions, names included; begin without the state, in a "
+            f"{problem}. Spark would use the old state as if it belonged to the new plan. "
+            "No rows were written.",
+            remedy="restore the old expressions, names included; or start without the state in a "
             "new checkpointLocation; or set state.allow_changed_plan if the state fits the plan.",
         )
 
@@ -86,8 +87,8 @@ def _change(known: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
         # Spark itself refuses another operator, and more or fewer of them.
         if old["operator"] == new["operator"] and old["of"] != new["of"]:
             return (
-                f"The job's state is of another plan: {old['operator']} has kept state of "
-                f"{_only_in(old, new)}, and now would of {_only_in(new, old)}"
+                f"The job's state belongs to another plan: {old['operator']} kept state of "
+                f"{_only_in(old, new)}, and would now keep state of {_only_in(new, old)}"
             )
     return ""
 

@@ -24,6 +24,7 @@ from twophase.runtime.batch import JobSink
 from twophase.runtime.job import Job
 from twophase.runtime.sink_entry_points import load_sink, make_sink
 from twophase.runtime.spark_host import JobDescription
+from twophase.runtime.trigger import check_trigger
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,9 +43,9 @@ def write_stream(frame: DataFrame, *, name: str) -> StreamWriter:
     """
     if not isinstance(frame, ClassicDataFrame):
         raise ConfigError(
-            f"Job {name!r}: the DataFrame is of Spark Connect: write_stream works in the process "
-            "that Spark's driver is in.",
-            remedy="run it in a session of spark.master, without spark.remote; or register the "
+            f"Job {name!r}: the DataFrame belongs to a Spark Connect session, but write_stream "
+            "has to run in the process of Spark's driver.",
+            remedy="create the session with spark.master instead of spark.remote; or register the "
             "formats on the server and use the plugin form, "
             "df.writeStream.format('twophase-mysql') (docs/plugin.md).",
         )
@@ -96,7 +97,8 @@ class StreamWriter:
             raise ConfigError(twice, remedy="give each its own name.")
         if not isinstance(sink, ArrowSink | BatchSink):
             raise ConfigError(
-                f"Sink {name!r} is a {type(sink).__name__}, neither an ArrowSink nor a BatchSink."
+                f"Sink {name!r} is a {type(sink).__name__}, not an ArrowSink or a BatchSink.",
+                remedy="pass a sink, or the type of an installed one, such as 'mysql'.",
             )
         self._sinks[name] = JobSink(sink, transform)
         return self
@@ -112,8 +114,18 @@ class StreamWriter:
         return self
 
     def trigger(self, **trigger: Any) -> Self:
-        """Set when a micro-batch, and its checkpoint, begins; as `DataStreamWriter.trigger`."""
-        self._trigger = trigger
+        """Set when a micro-batch, and its checkpoint, begins; as `DataStreamWriter.trigger`.
+
+        Args:
+            trigger: exactly one of these. `processingTime`: the time from one trigger to the next,
+                such as "10 seconds". `availableNow=True`: process the available records, then end.
+                `once=True`: the same in one micro-batch, which Spark has deprecated.
+
+        Raises:
+            ConfigError: it is none of these, or its value is not allowed; `continuous` and
+                `realTime` cannot call a job's sinks.
+        """
+        self._trigger = check_trigger(trigger, f"Job {self._name!r}: trigger")
         return self
 
     def listener(self, listener: CheckpointListener) -> Self:
@@ -124,7 +136,10 @@ class StreamWriter:
     def function(self, name: str, function: CheckpointedFunction) -> Self:
         """Add a driver-side function whose state is kept in every checkpoint under `name`."""
         if check_name("function", name) in self._functions:
-            raise ConfigError(f"Job {self._name!r} has two functions named {name!r}.")
+            raise ConfigError(
+                f"Job {self._name!r} has two functions named {name!r}.",
+                remedy="give each its own name.",
+            )
         self._functions[name] = function
         return self
 
@@ -187,6 +202,6 @@ def _resolved(where: str, sink: Sink | str, options: Mapping[str, Any]) -> Sink:
         raise ConfigError(
             f"{where}: cannot combine a {type(sink).__name__} instance with options "
             f"({', '.join(sorted(options))}).",
-            remedy="give the options to the sink itself.",
+            remedy=f"give the options to {type(sink).__name__}(...) itself.",
         )
     return sink

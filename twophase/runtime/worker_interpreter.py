@@ -42,8 +42,8 @@ def use_this_python(context: SparkContext) -> None:
         context.pythonExec = find_worker_python() or sys.executable
     elif not is_this_python(named) and not _can(named):
         raise PreflightError(
-            f"Spark's workers run {named}, which cannot import twophase, or is not Python "
-            f"{sys.version_info.major}.{sys.version_info.minor} like the driver.",
+            f"Spark's workers run {named}, which cannot import twophase or is not Python "
+            f"{sys.version_info.major}.{sys.version_info.minor}, the driver's version.",
             remedy=f"start the driver with {_VARIABLE}={sys.executable}",
         )
 

@@ -90,7 +90,7 @@ class WriterTask:
         """Write all rows of the task and pre-commit; the committable is None without rows."""
         context = TaskContext.get()
         if context is None:
-            raise DeclinedError(f"{self._transaction}: the writer runs outside a Spark task.")
+            raise DeclinedError(f"{self._transaction}: the writer was called outside a Spark task.")
         subtask = Subtask(self._first + context.partitionId(), context.taskAttemptId())
         return subtask, self.write(batches, subtask)
 

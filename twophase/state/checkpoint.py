@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from twophase.ids import Attempt
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import Predecessor
 from twophase.state.codec import canonical_json
-from twophase.state.entries import AcceptedLoss, Proof, SinkDecision, proofs_from_json
-from twophase.state.function_state import (
-    FunctionState,
-    StateFile,
-    states_from_json,
-    states_to_json,
-)
+from twophase.state.entries import AcceptedLoss, Proof, SinkDecision
+from twophase.state.function_state import FunctionState, StateFile
+from twophase.state.json_values import OMITTED
 
 STATE_FOLDER = "state"
 """Has the files of large operator states, next to the bodies."""
@@ -58,10 +54,8 @@ class CompletedCheckpoint:
         committables: the pieces of each sink, by name; a sink without rows has an empty list.
         duration_ms: from the trigger to the decision.
         predecessors: for each sink the newest checkpoint before this one that has pieces in it. It
-            must be proven in the target before a piece of this one is committed there. None in a
-            body of an older version, which kept none.
-        function_states: the named and raw states of each function, by its uid. A body without any
-            is as an older version writes it, so that one can read it.
+            must be proven in the target before a piece of this one is committed there.
+        function_states: the named and raw states of each function, by its uid.
     """
 
     job: str
@@ -73,8 +67,10 @@ class CompletedCheckpoint:
     operator_states: Mapping[str, Any] = field(default_factory=dict)
     committables: Mapping[str, Sequence[Committable]] = field(default_factory=dict)
     duration_ms: int = 0
-    predecessors: tuple[Proof, ...] | None = None
-    function_states: Mapping[str, tuple[FunctionState, ...]] = field(default_factory=dict)
+    predecessors: tuple[Proof, ...] = ()
+    function_states: Mapping[str, tuple[FunctionState, ...]] = field(
+        default_factory=dict, metadata=OMITTED
+    )
 
     @classmethod
     def of_sink(
@@ -127,12 +123,12 @@ class CompletedCheckpoint:
             for sink, pieces in self.committables.items()
             if pieces
         }
-        kept = [own.get(proof.sink, proof) for proof in self.predecessors or ()]
+        kept = [own.get(proof.sink, proof) for proof in self.predecessors]
         return tuple(dict.fromkeys([*kept, *own.values()]))
 
     def predecessors_in(self, sink: str) -> list[Proof]:
         """Return the proofs that a target needs before it may commit a piece of this checkpoint."""
-        return [proof for proof in self.predecessors or () if proof.sink == sink]
+        return [proof for proof in self.predecessors if proof.sink == sink]
 
     def predecessor(self, sink: str) -> Predecessor | None:
         """Return the first of them, which the sink checks; `CommitLoop` checks the others."""
@@ -162,29 +158,3 @@ class CompletedCheckpoint:
         return {
             sink: sum(piece.rows for piece in pieces) for sink, pieces in self.committables.items()
         }
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        fields = asdict(replace(self, function_states={}))
-        del fields["function_states"]
-        if self.function_states:
-            fields["function_states"] = states_to_json(self.function_states)
-        return fields
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> CompletedCheckpoint:
-        """Build from JSON values, the inverse of `to_json`."""
-        fields = dict(value)
-        return cls(
-            attempt=Attempt(**fields.pop("attempt")),
-            offsets=FrozenOffsets(
-                **{key: tuple(lines) for key, lines in fields.pop("offsets").items()}
-            ),
-            committables={
-                sink: tuple(Committable.from_json(piece) for piece in pieces)
-                for sink, pieces in fields.pop("committables").items()
-            },
-            predecessors=proofs_from_json(fields.pop("predecessors", None)),
-            function_states=states_from_json(fields.pop("function_states", {})),
-            **fields,
-        )

@@ -126,7 +126,7 @@ def with_copies(job: str, primary: Storage, folders: Sequence[str]) -> Storage:
             with a warning.
 
     Raises:
-        ConfigError: a folder is named twice, belongs to another job, lies in the job's folder or
+        ConfigError: a folder is named twice, belongs to another job, overlaps the job's folder or
             must not be trusted.
     """
     opened = [found for folder in folders if (found := _open(job, primary, folder)) is not None]
@@ -160,8 +160,8 @@ def _open(job: str, primary: Storage, folder: str) -> LocalStorage | None:
         own = primary.root.resolve()
         if root.is_relative_to(own) or own.is_relative_to(root):
             raise ConfigError(
-                f"{_OPTION} {folder!r} lies in the job's own folder {own}, or around it.",
-                remedy="name a folder elsewhere, best on another disk.",
+                f"{_OPTION} {folder!r} is inside the job's own folder {own}, or contains it.",
+                remedy="name a separate folder, preferably on another disk.",
             )
     try:
         copy = LocalStorage(root, _OPTION)
@@ -180,7 +180,7 @@ def _claim(job: str, copy: LocalStorage) -> None:
         owner = codec.decode(_KIND, copy.read(_OWNER), str(copy.root / _OWNER)).get("job")
         if owner != job:
             raise ConfigError(
-                f"{_OPTION} {str(copy.root)!r} has the copies of job {owner!r}.",
+                f"{_OPTION} {str(copy.root)!r} holds the copies of job {owner!r}.",
                 remedy="name a folder of its own for each job.",
             ) from None
 

@@ -1,13 +1,40 @@
-"""What the records of the log hold: lineages, decisions, proofs in targets, and repairs."""
+"""The records of a job's log: fences, lineages, decisions, repairs and what they hold.
+
+Each job has one log, each record one file, and the records are totally ordered. `kind` names the
+record in its file. The record that stands for all before it is in `twophase.state.history`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
 from twophase.ids import Attempt
 from twophase.protocol.committable import Committable
+from twophase.state.json_values import OMITTED
+from twophase.state.stats import CheckpointStats
+
+
+@dataclass(frozen=True)
+class FenceRecord:
+    """A driver has taken over the job with `generation`."""
+
+    kind: ClassVar[str] = "FENCE"
+    generation: int
+
+
+@dataclass(frozen=True)
+class CommittedRecord:
+    """Every sink has proven the checkpoint committed.
+
+    `stats` is there if one driver has taken it from its trigger to here.
+    """
+
+    kind: ClassVar[str] = "COMMITTED"
+    lineage: str
+    checkpoint: int
+    stats: CheckpointStats | None = field(default=None, metadata=OMITTED)
 
 
 @dataclass(frozen=True)
@@ -42,7 +69,7 @@ class Rescale:
 
 @dataclass(frozen=True)
 class Lineage:
-    """One unbroken history of the job.
+    """One unbroken history of the job, which begins with this record.
 
     Attributes:
         id: a UUID, also the id of the Spark query.
@@ -55,23 +82,23 @@ class Lineage:
             Spark's folder is such a copy.
         ancestors: the last checkpoint of each lineage that this one continues; nothing newer of
             them may be committed.
-        proofs: the proofs of its ancestors in its sinks; None in a record of an older
-            version, which kept none.
+        proofs: the proofs of its ancestors in its sinks.
         rescaled: how the keyed state of that copy was rescaled since checkpoint n, oldest first.
     """
 
+    kind: ClassVar[str] = "LINEAGE"
     id: str
     restored_from: str = ""
     first_checkpoint: int = 0
     start: tuple[str | None, ...] = ()
     ancestors: Mapping[str, int] = field(default_factory=dict)
-    proofs: tuple[Proof, ...] | None = None
-    rescaled: tuple[Rescale, ...] = ()
+    proofs: tuple[Proof, ...] = ()
+    rescaled: tuple[Rescale, ...] = field(default=(), metadata=OMITTED)
 
 
 @dataclass(frozen=True)
 class Decision:
-    """The log's entry for a decided checkpoint.
+    """The decision: from here on the checkpoint is committed, never aborted.
 
     Attributes:
         lineage: the lineage id.
@@ -80,18 +107,18 @@ class Decision:
         offsets_hash: hex SHA-256 of its start and end offsets.
         body_digest: hex SHA-256 of its body, the `_metadata` file.
         proofs: for each sink its newest checkpoint with pieces, as of this one: carried from
-            decision to decision, so that no fold forgets a sink that has long had no rows. None in
-            a record of an older version, which kept none.
+            decision to decision, so that no fold forgets a sink that has long had no rows.
         committed: whether every sink has proven it committed.
     """
 
+    kind: ClassVar[str] = "DECIDED"
     lineage: str
     checkpoint: int
     attempt: Attempt
     offsets_hash: str
     body_digest: str
     committed: bool = False
-    proofs: tuple[Proof, ...] | None = None
+    proofs: tuple[Proof, ...] = ()
 
     @property
     def folder(self) -> str:
@@ -101,9 +128,9 @@ class Decision:
 
 @dataclass(frozen=True)
 class SinkDecision:
-    """The log's entry for a sink that commits a checkpoint ahead of the others.
+    """The decision on a sink that commits its pieces of a checkpoint ahead of the others.
 
-    There is one in a checkpoint that is not decided as a whole yet. Its pieces are decided.
+    The checkpoint is not decided as a whole yet; the pieces are, and are never aborted.
 
     Attributes:
         lineage: the lineage id.
@@ -116,6 +143,7 @@ class SinkDecision:
         pieces: what the sink commits; at least one, unless an operator has given them up since.
     """
 
+    kind: ClassVar[str] = "SINK_DECIDED"
     lineage: str
     checkpoint: int
     sink: str
@@ -138,23 +166,11 @@ class SinkDecision:
         )
         return replace(self, pieces=kept)
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> SinkDecision:
-        """Build from JSON values, the inverse of `asdict`."""
-        fields = dict(value)
-        return cls(
-            attempt=Attempt(**fields.pop("attempt")),
-            start=tuple(fields.pop("start")),
-            end=tuple(fields.pop("end")),
-            pieces=tuple(map(Committable.from_json, fields.pop("pieces"))),
-            **fields,
-        )
-
 
 @dataclass(frozen=True)
 class Released:
-    """The job's checkpoints were given up when it ended: all of them were committed, and all that
-    is left of them is this.
+    """The job's checkpoints were deleted when it ended: all of them were committed, and this is
+    all that is left of them.
 
     Attributes:
         lineage: the lineage of the newest one.
@@ -162,6 +178,7 @@ class Released:
         at_ms: Unix time; for people, never for decisions.
     """
 
+    kind: ClassVar[str] = "RELEASED"
     lineage: str
     checkpoint: int
     at_ms: int
@@ -169,19 +186,20 @@ class Released:
 
 @dataclass(frozen=True)
 class Rewinding:
-    """A restore has begun to take checkpoints back out of the sinks. Until its lineage begins, rows
-    may be gone from one sink and not from the other, so no start goes on without finishing it.
+    """A restore has begun to rewind the sinks. Until its lineage begins, rows may be gone from one
+    sink and not from the other, so no start continues without finishing it.
 
     Attributes:
         restored_from: the folder of the restored checkpoint or savepoint.
-        keep: the last checkpoint of each lineage that stays; all others are taken back.
+        keep: the last checkpoint of each lineage that stays; all others are removed.
     """
 
+    kind: ClassVar[str] = "REWINDING"
     restored_from: str
     keep: Mapping[str, int]
 
     def is_finished_by(self, keep: Mapping[str, int]) -> bool:
-        """Return whether a rewind that keeps this takes back all that this one does."""
+        """Return whether a rewind that keeps this removes all that this one does."""
         return all(last <= self.keep.get(lineage, -1) for lineage, last in keep.items())
 
 
@@ -223,9 +241,10 @@ class AcceptedLoss:
             target has. Empty if it has none; several after an adoption that left several, of
             lineages whose order is unknown.
         lacks: if emptied, the newest checkpoint given up of each lineage: this one, then those of
-            its ancestors. None in a record of an older version, which kept none.
+            its ancestors.
     """
 
+    kind: ClassVar[str] = "REPAIRED"
     note: Note
     lineage: str
     checkpoint: int
@@ -236,7 +255,7 @@ class AcceptedLoss:
     end: tuple[str | None, ...]
     emptied: bool
     before: tuple[Proof, ...]
-    lacks: tuple[Proof, ...] | None = None
+    lacks: tuple[Proof, ...] = ()
     action: Literal["accept-loss"] = "accept-loss"
 
     def gave_up(self, sink: str, lineage: str, checkpoint: int, task: int) -> bool:
@@ -257,23 +276,15 @@ class AcceptedLoss:
         proven = max((one.checkpoint for one in self.before if one.lineage == lineage), default=-1)
         if not self.emptied or checkpoint <= proven:
             return False
-        if self.lacks is not None:
-            return any(
-                one.lineage == lineage and checkpoint <= one.checkpoint for one in self.lacks
-            )
-        if lineage == self.lineage:
-            return checkpoint < self.checkpoint
-        # An older version: the lineage of `before` ended somewhere after it. Other
-        # ancestors are not known.
-        return proven >= 0
+        return any(one.lineage == lineage and checkpoint <= one.checkpoint for one in self.lacks)
 
-    def amend(self, proofs: tuple[Proof, ...] | None) -> tuple[Proof, ...] | None:
+    def amend(self, proofs: tuple[Proof, ...]) -> tuple[Proof, ...]:
         """Return proofs without the ones that the target can no longer have."""
         return self._replaced(proofs, lambda one: self._empties(one.lineage, one.checkpoint))
 
     def amend_checkpoint(
-        self, lineage: str, checkpoint: int, proofs: tuple[Proof, ...] | None
-    ) -> tuple[Proof, ...] | None:
+        self, lineage: str, checkpoint: int, proofs: tuple[Proof, ...]
+    ) -> tuple[Proof, ...]:
         """Amend the proofs of a checkpoint, or of its predecessors, in the same way.
 
         If the checkpoint is emptied, so is every checkpoint of the sink that it names,
@@ -284,10 +295,10 @@ class AcceptedLoss:
         return self.amend(proofs)
 
     def _replaced(
-        self, proofs: tuple[Proof, ...] | None, is_gone: Callable[[Proof], bool]
-    ) -> tuple[Proof, ...] | None:
+        self, proofs: tuple[Proof, ...], is_gone: Callable[[Proof], bool]
+    ) -> tuple[Proof, ...]:
         """Replace the sink's proofs that are gone by all of `before`, without duplicates."""
-        if proofs is None or not self.emptied:
+        if not self.emptied:
             return proofs
         amended = (
             self.before if one.sink == self.sink and is_gone(one) else (one,) for one in proofs
@@ -310,6 +321,7 @@ class Adoption:
         gave_up: folders of the decided checkpoints whose bodies were no longer readable.
     """
 
+    kind: ClassVar[str] = "REPAIRED"
     note: Note
     lineage: Lineage
     gave_up: tuple[str, ...] = ()
@@ -331,6 +343,7 @@ class Rewrite:
         rows: the number of rows in them.
     """
 
+    kind: ClassVar[str] = "REPAIRED"
     note: Note
     decision: Decision
     replaced: Attempt
@@ -348,8 +361,8 @@ class Rewrite:
         mine = sink == self.sink and self.is_of(lineage, checkpoint)
         return _tasks(self.pieces) if mine else frozenset()
 
-    def withdrew(self, task: int, attempt: Attempt) -> bool:
-        """Return whether its sink has other pieces now for those of a task under an attempt."""
+    def replaces(self, task: int, attempt: Attempt) -> bool:
+        """Return whether its new pieces replace those of a task under an attempt."""
         return attempt < self.decision.attempt and task in _tasks(self.pieces)
 
 
@@ -358,13 +371,3 @@ def _tasks(pieces: tuple[str, ...]) -> frozenset[int]:
 
 
 Repair = AcceptedLoss | Adoption | Rewrite
-
-
-def proofs_from_json(value: Any) -> tuple[Proof, ...] | None:
-    """Return the proofs of a record or a body; None if a version that kept none wrote it."""
-    return None if value is None else tuple(Proof(**proof) for proof in value)
-
-
-def rescaled_from_json(value: Any) -> tuple[Rescale, ...]:
-    """Return the rescales in a record or a manifest; none if an older version wrote it."""
-    return tuple(Rescale(**one) for one in value or ())

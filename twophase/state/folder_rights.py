@@ -28,16 +28,16 @@ def check_rights(path: Path, option: str) -> None:
             continue
         if found.st_mode & stat.S_IWOTH and (folder == path or not found.st_mode & stat.S_ISVTX):
             raise ConfigError(
-                f"{option} {str(path)!r}: {folder} is writable by everyone: "
-                "anyone could change what is "
-                "decided.",
+                f"{option} {str(path)!r}: {folder} is writable by everyone: any user could change "
+                "decided checkpoints.",
                 remedy=f"run: chmod o-w {folder}",
             )
         if folder == path and found.st_mode & stat.S_IWGRP and (others := _others(found)):
             raise ConfigError(
                 f"{option} {str(path)!r} is writable by its group, "
                 f"whose members include {', '.join(others[:3])}"
-                f"{' and others' if len(others) > 3 else ''}: they could change decisions.",
+                f"{' and others' if len(others) > 3 else ''}: they could change decided "
+                "checkpoints.",
                 remedy=f"run: chmod g-w {folder}",
             )
 

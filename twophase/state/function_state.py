@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -107,16 +107,3 @@ class FunctionState:
             file=None if file is None else StateFile(**file),
             **fields,
         )
-
-
-def states_to_json(states: Mapping[str, Iterable[FunctionState]]) -> dict[str, Any]:
-    """Return the states of all functions, by uid, as JSON values."""
-    return {uid: [state.to_json() for state in listed] for uid, listed in states.items()}
-
-
-def states_from_json(value: Mapping[str, Any]) -> dict[str, tuple[FunctionState, ...]]:
-    """Build from JSON values, the inverse of `states_to_json`."""
-    return {
-        uid: tuple(FunctionState.from_json(state) for state in listed)
-        for uid, listed in value.items()
-    }

@@ -1,18 +1,23 @@
-"""The history that the records of a job's log fold into.
+"""The history that the records of a job's log fold into, and the records' JSON values.
 
-`History` is a pure function of the records: what a driver knows of a job, it knows from here.
+`History` is a pure function of the records: what a driver knows of a job, it knows from here. A
+`SUBSUMED` record carries the history of all records before it, so that they can be deleted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from twophase.errors import NewerFormatError
+from twophase.protocol.record import NEWER_REMEDY
 from twophase.state.entries import (
     AcceptedLoss,
     Adoption,
+    CommittedRecord,
     Decision,
+    FenceRecord,
     Lineage,
     Proof,
     Released,
@@ -21,25 +26,7 @@ from twophase.state.entries import (
     Rewrite,
     SinkDecision,
 )
-from twophase.state.entry_codec import (
-    decision_from_json,
-    lineage_from_json,
-    repair_from_json,
-    without_rescaled,
-)
-from twophase.state.records import (
-    CommittedRecord,
-    DecidedRecord,
-    FenceRecord,
-    LineageRecord,
-    Record,
-    ReleasedRecord,
-    RepairedRecord,
-    RewindingRecord,
-    SinkDecidedRecord,
-    SubsumedAheadRecord,
-    SubsumedRecord,
-)
+from twophase.state.json_values import OMITTED, from_json, other_version, to_json
 from twophase.state.stats import CheckpointStats
 
 
@@ -64,10 +51,10 @@ class History:
     lineages: tuple[Lineage, ...] = ()
     decisions: tuple[Decision, ...] = ()
     repairs: tuple[Repair, ...] = ()
-    stats: tuple[CheckpointStats, ...] = ()
-    released: Released | None = None
-    rewinding: Rewinding | None = None
-    sink_decisions: tuple[SinkDecision, ...] = ()
+    stats: tuple[CheckpointStats, ...] = field(default=(), metadata=OMITTED)
+    released: Released | None = field(default=None, metadata=OMITTED)
+    rewinding: Rewinding | None = field(default=None, metadata=OMITTED)
+    sink_decisions: tuple[SinkDecision, ...] = field(default=(), metadata=OMITTED)
 
     @property
     def lineage(self) -> Lineage | None:
@@ -89,15 +76,17 @@ class History:
             None,
         )
 
-    def committed_proofs(self) -> tuple[Proof, ...]:
-        """Return the newest committed checkpoint with pieces of each sink, as far as it is known.
-
-        A version that kept none may have decided the newest checkpoint.
-        """
+    def decided_proofs(self) -> tuple[Proof, ...]:
+        """Return the newest decided checkpoint with pieces of each sink."""
         if self.lineage is None:
             return ()
-        newest = self.newest_committed(self.lineage.id)
-        return (newest or self.lineage).proofs or ()
+        return (self.newest(self.lineage.id) or self.lineage).proofs
+
+    def committed_proofs(self) -> tuple[Proof, ...]:
+        """Return the newest committed checkpoint with pieces of each sink."""
+        if self.lineage is None:
+            return ()
+        return (self.newest_committed(self.lineage.id) or self.lineage).proofs
 
     def stats_of(self, decision: Decision) -> CheckpointStats | None:
         """Return what was measured of a checkpoint; None if that is not known."""
@@ -127,36 +116,36 @@ class History:
             case FenceRecord(generation):
                 _check(generation > self.generation, f"fence {generation} after {self.generation}")
                 return replace(self, generation=generation)
-            case LineageRecord(lineage):
+            case Lineage():
                 _check(
-                    all(known.id != lineage.id for known in self.lineages),
-                    f"lineage {lineage.id} begins twice",
+                    all(known.id != record.id for known in self.lineages),
+                    f"lineage {record.id} begins twice",
                 )
-                return self._rewound(lineage.ancestors)._begun(lineage)
-            case DecidedRecord(decision):
-                self._check_next(decision)
-                return replace(self, decisions=(*self.decisions, decision), sink_decisions=())
-            case SinkDecidedRecord(one):
-                self._check_next(one)
-                self._check_sink(one)
-                return replace(self, sink_decisions=(*self.sink_decisions, one))
-            case CommittedRecord(lineage_id, checkpoint, stats):
-                decisions = tuple(self._committed(lineage_id, checkpoint))
+                return self._rewound(record.ancestors)._begun(record)
+            case Decision():
+                self._check_next(record)
+                return replace(self, decisions=(*self.decisions, record), sink_decisions=())
+            case SinkDecision():
+                self._check_next(record)
+                self._check_sink(record)
+                return replace(self, sink_decisions=(*self.sink_decisions, record))
+            case CommittedRecord(lineage, checkpoint, stats):
+                decisions = tuple(self._committed(lineage, checkpoint))
                 measured = (*self.stats, stats) if stats else self.stats
                 return replace(self, decisions=decisions, stats=measured)
-            case RepairedRecord(repair):
-                return self._repaired(repair)
-            case ReleasedRecord(released):
-                self._check_released(released)
-                return replace(self, decisions=(), stats=(), released=released)
-            case RewindingRecord(rewinding):
-                return replace(self, rewinding=rewinding, sink_decisions=self._kept(rewinding))
+            case AcceptedLoss() | Adoption() | Rewrite():
+                return self._repaired(record)
+            case Released():
+                self._check_released(record)
+                return replace(self, decisions=(), stats=(), released=record)
+            case Rewinding():
+                return replace(self, rewinding=record, sink_decisions=self._kept(record))
             case SubsumedRecord(history):
                 return history
 
     def _kept(self, rewinding: Rewinding) -> tuple[SinkDecision, ...]:
-        """Return the decisions of sinks that a rewind does not take back. The others are committed
-        by now, and their pieces may be gone from here on.
+        """Return the decisions of sinks that a rewind keeps. The others are committed by now, and
+        their pieces may be gone from here on.
         """
         gone = self.ahead_of(rewinding.keep)
         return tuple(one for one in self.sink_decisions if one not in gone)
@@ -169,7 +158,7 @@ class History:
         return replace(self, lineages=lineages, released=None, sink_decisions=())
 
     def _rewound(self, keep: Mapping[str, int]) -> History:
-        """Return the history without the decisions that were taken back, if a rewind was begun."""
+        """Return the history without the decisions that a rewind has removed, if one was begun."""
         if self.rewinding is None:
             return self
         _check(self.rewinding.is_finished_by(keep), "a lineage begins before the rewind is done")
@@ -189,7 +178,7 @@ class History:
                 return replace(self._amended(repair), repairs=repairs)
             case Adoption(lineage=lineage):
                 given_up = replace(self, decisions=(), stats=(), sink_decisions=())
-                begun = given_up.apply(LineageRecord(lineage))
+                begun = given_up.apply(lineage)
                 return replace(begun, repairs=repairs)
             case Rewrite():
                 return replace(self._rewritten(repair), repairs=repairs)
@@ -261,33 +250,70 @@ class History:
             for entry in self.decisions
         ]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values, without what older versions do not know if there is none of it."""
-        value: dict[str, Any] = without_rescaled(asdict(self))
-        value["sink_decisions"] = [asdict(one) for one in self.sink_decisions]
-        for name in ("stats", "released", "rewinding", "sink_decisions"):
-            if not value[name]:
-                del value[name]
-        return value
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> History:
-        """Build from JSON values, the inverse of `to_json`."""
-        return cls(
-            generation=value["generation"],
-            lineages=tuple(lineage_from_json(lineage) for lineage in value["lineages"]),
-            decisions=tuple(decision_from_json(decision) for decision in value["decisions"]),
-            repairs=tuple(repair_from_json(repair) for repair in value.get("repairs", ())),
-            stats=tuple(CheckpointStats.from_json(one) for one in value.get("stats", ())),
-            released=Released(**value["released"]) if value.get("released") else None,
-            rewinding=Rewinding(**value["rewinding"]) if value.get("rewinding") else None,
-            sink_decisions=tuple(map(SinkDecision.from_json, value.get("sink_decisions", ()))),
+@dataclass(frozen=True)
+class SubsumedRecord:
+    """The history of all records before this one, which may be deleted."""
+
+    history: History
+
+    @property
+    def kind(self) -> str:
+        """Its kind in the log; one of its own if sinks are ahead (docs/decisions/0055)."""
+        return "SUBSUMED_AHEAD" if self.history.sink_decisions else "SUBSUMED"
+
+
+Record = (
+    FenceRecord
+    | Lineage
+    | Decision
+    | SinkDecision
+    | CommittedRecord
+    | Repair
+    | Released
+    | Rewinding
+    | SubsumedRecord
+)
+_KINDS: Mapping[str, tuple[Any, str]] = {
+    "FENCE": (FenceRecord, ""),
+    "LINEAGE": (Lineage, "lineage"),
+    "DECIDED": (Decision, "decision"),
+    "SINK_DECIDED": (SinkDecision, "decision"),
+    "COMMITTED": (CommittedRecord, ""),
+    "REPAIRED": (Repair, "repair"),
+    "RELEASED": (Released, "released"),
+    "REWINDING": (Rewinding, "rewinding"),
+    "SUBSUMED": (SubsumedRecord, ""),
+    "SUBSUMED_AHEAD": (SubsumedRecord, ""),
+}
+"""The type of each kind of record, and the name that its JSON values have in the file, if any."""
+
+
+def record_to_json(record: Record) -> dict[str, Any]:
+    """Return the JSON values of a record; its kind is stored separately."""
+    name = _KINDS[record.kind][1]
+    value: dict[str, Any] = to_json(record)
+    return {name: value} if name else value
+
+
+def record_from_json(kind: str, value: Any, where: str) -> Record:
+    """Build a record from JSON values, the inverse of `record_to_json`.
+
+    Raises:
+        NewerFormatError: this version does not know the kind, or the fields, of an intact record.
+    """
+    if kind not in _KINDS:
+        raise NewerFormatError(
+            f"The log record {where} is of the unknown kind {kind!r}: a newer twophase wrote it.",
+            remedy=NEWER_REMEDY,
         )
-
-
-def folded(history: History) -> SubsumedRecord:
-    """Return the record that stands for all records of a history."""
-    return SubsumedAheadRecord(history) if history.sink_decisions else SubsumedRecord(history)
+    form, name = _KINDS[kind]
+    what = f"The log record {where} ({kind})"
+    named = value if name else {name: value}
+    if not isinstance(named, dict) or [*named] != [name]:
+        raise other_version(what, f"it is not one {name}")
+    record: Record = from_json(form, named[name], what)
+    return record
 
 
 def _check(condition: bool, what: str) -> None:

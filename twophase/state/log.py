@@ -17,10 +17,14 @@ from twophase.errors import CorruptRecordError, FencedError, InDoubtError, Newer
 from twophase.failpoints import failpoint
 from twophase.protocol.record import HEAD_BYTES
 from twophase.state import codec
-from twophase.state.history import History, folded
-from twophase.state.newer import is_newer_file
-from twophase.state.record_codec import record_from_json, record_to_json
-from twophase.state.records import DecidedRecord, Record, SubsumedRecord
+from twophase.state.entries import Decision
+from twophase.state.history import (
+    History,
+    Record,
+    SubsumedRecord,
+    record_from_json,
+    record_to_json,
+)
 from twophase.state.storage import (
     DECISION_CRASH_POINTS,
     NO_CRASH_POINTS,
@@ -160,7 +164,7 @@ class JobLog:
     def fold(self, history: History) -> None:
         """Write `history` as the new beginning of the log and delete the records before it."""
         with self.lock:
-            self.append(folded(history))
+            self.append(SubsumedRecord(history))
             self._first = self._last
         self.sweep()
 
@@ -174,7 +178,7 @@ class JobLog:
         with self.lock:
             first, last = self._first, self._last
         for sequence in self._sequences():
-            if sequence < first and not is_newer_file(self._storage, _name(sequence)):
+            if sequence < first and not self._storage.is_newer(_name(sequence)):
                 self._storage.delete(_name(sequence))
                 failpoint("C17")
         self._storage.delete_temporary(
@@ -182,7 +186,7 @@ class JobLog:
         )
 
     def _create(self, sequence: int, record: Record, nonce: str) -> None:
-        points = DECISION_CRASH_POINTS if isinstance(record, DecidedRecord) else NO_CRASH_POINTS
+        points = DECISION_CRASH_POINTS if isinstance(record, Decision) else NO_CRASH_POINTS
         body = {
             "job": self._job,
             "sequence": sequence,
@@ -271,8 +275,8 @@ class JobLog:
             if not _RECORD.fullmatch(name):
                 self._check_foreign(f"{FOLDER}/{name}")
                 raise CorruptRecordError(
-                    f"The log of job {self._job!r} holds the foreign file {name!r}.",
-                    remedy="find out who wrote it, and remove it.",
+                    f"The log of job {self._job!r} contains {name!r}, which is not a record.",
+                    remedy="find out what wrote it, and remove it.",
                 )
             sequences.append(int(name))
         return sequences

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from twophase.errors import CorruptRecordError, NewerFormatError
-from twophase.protocol.record import NEWER_REMEDY
+from twophase.errors import CorruptRecordError
 from twophase.state import codec
-from twophase.state.entries import Rescale, rescaled_from_json
+from twophase.state.entries import Rescale
+from twophase.state.json_values import OMITTED, from_json
 
 COPY_AGAIN = "copy the savepoint again from where it was made, or restore from another one."
 _PLAIN_PART = re.compile(r"[^/\0]+")
@@ -60,7 +60,7 @@ class Manifest:
     created_ms: int
     files: tuple[SavedFile, ...]
     part_bytes: int
-    rescaled: tuple[Rescale, ...] = ()
+    rescaled: tuple[Rescale, ...] = field(default=(), metadata=OMITTED)
 
     @property
     def last_batch(self) -> int:
@@ -76,24 +76,6 @@ class Manifest:
         """Return the files in a folder, or deeper."""
         return [file for file in self.files if file.path.startswith(f"{folder}/")]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values, without what older versions do not know if there is none of it."""
-        value = asdict(self)
-        if not self.rescaled:
-            del value["rescaled"]
-        return value
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Manifest:
-        """Build from JSON values, the inverse of `to_json`."""
-        fields = dict(value)
-        return cls(
-            files=tuple(SavedFile(**file) for file in fields.pop("files")),
-            pending=tuple(fields.pop("pending")),
-            rescaled=rescaled_from_json(fields.pop("rescaled", ())),
-            **fields,
-        )
-
 
 def decode_manifest(kind: str, data: bytes, where: str) -> Manifest:
     """Return what a manifest says.
@@ -107,18 +89,12 @@ def decode_manifest(kind: str, data: bytes, where: str) -> Manifest:
         CorruptRecordError: it is damaged.
         NewerFormatError: a newer version of twophase has written it.
     """
-    try:
-        manifest = Manifest.from_json(_fields(kind, data, where))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise NewerFormatError(
-            f"The manifest {where} is whole and lacks or has unknown fields, as of a newer "
-            f"twophase: {error}.",
-            remedy=NEWER_REMEDY,
-        ) from None
+    fields = _fields(kind, data, where)
+    manifest: Manifest = from_json(Manifest, fields, f"The savepoint's manifest {where}")
     paths = [file.path for file in manifest.files]
     if not all(map(_is_plain, paths)) or not {manifest.body, *manifest.pending} <= {*paths}:
         raise CorruptRecordError(
-            f"The savepoint's manifest {where} names files that no savepoint has. "
+            f"The savepoint's manifest {where} names files outside the savepoint. "
             "Nothing was started or written.",
             remedy=COPY_AGAIN,
         )

@@ -14,8 +14,11 @@ create-if-absent, and never changed.
 from __future__ import annotations
 
 import hashlib
+import re
+import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from twophase.errors import ConfigError, CorruptRecordError, SavepointError
@@ -23,6 +26,7 @@ from twophase.failpoints import failpoint
 from twophase.protocol.record import digest
 from twophase.state import codec
 from twophase.state.checkpoint import CompletedCheckpoint
+from twophase.state.json_values import to_json
 from twophase.state.manifest import COPY_AGAIN, Manifest, SavedFile, decode_manifest
 from twophase.state.storage import AlreadyExistsError, Storage, UnclearOutcomeError
 from twophase.state.store import decode_body
@@ -31,6 +35,8 @@ BEGUN, MANIFEST, FINISHED, DATA = "_begun", "_savepoint", "_finished", "data"
 SCRATCH = "scratch"
 KINDS = {BEGUN: "SAVEPOINT-BEGUN", MANIFEST: "SAVEPOINT", FINISHED: "SAVEPOINT-FINISHED"}
 PART_BYTES = 16 * 1024 * 1024
+_OWN = {BEGUN, MANIFEST, FINISHED, DATA, SCRATCH}
+_PART = re.compile(r"\d{7}")
 
 
 class SavepointWriter:
@@ -105,7 +111,7 @@ class SavepointWriter:
             **fields,
         )
         failpoint("S03")
-        self._storage.create(MANIFEST, codec.encode(KINDS[MANIFEST], manifest.to_json()))
+        self._storage.create(MANIFEST, codec.encode(KINDS[MANIFEST], to_json(manifest)))
         failpoint("S04")
         return manifest
 
@@ -132,7 +138,7 @@ class SavepointWriter:
             f"The savepoint {self._where} could not be written: {error}. "
             "Nothing of it is left, and the job is as it was.",
             remedy="make room or name another folder, then try again; "
-            f"if anything is left there, run: twophase savepoint dispose {self._where}",
+            f"if anything is left, run: twophase savepoint dispose {self._where}",
         )
 
 
@@ -148,7 +154,7 @@ class Savepoint:
         manifest: what it holds.
 
     Raises:
-        ConfigError: there is none, or it is not whole.
+        ConfigError: there is none, or it is incomplete.
         CorruptRecordError: its manifest is damaged.
         NewerFormatError: a newer version of twophase has written it.
     """
@@ -213,13 +219,13 @@ class Savepoint:
             raise self._damaged(f"the SHA-256 of {file.path} is not the one in the manifest")
 
     def finish(self, storage: Storage) -> None:
-        """Note that every checkpoint in it is committed.
+        """Record that every checkpoint in it is committed.
 
         Args:
             storage: its folder, writable.
 
         Raises:
-            SavepointError: it could not be noted.
+            SavepointError: it could not be recorded.
         """
         data = codec.encode(KINDS[FINISHED], {"manifest": self._digest})
         try:
@@ -228,10 +234,10 @@ class Savepoint:
             return
         except (OSError, UnclearOutcomeError) as error:
             raise SavepointError(
-                f"The checkpoints of the savepoint {self.where} are committed, and it could not be "
-                f"noted there: {error}.",
-                remedy=f"nothing is missing; to have it noted, run the same command again once "
-                f"{self.where} can be written.",
+                f"The checkpoints of the savepoint {self.where} are committed, but that could not "
+                f"be recorded in it: {error}.",
+                remedy=f"nothing is missing; to record it, run the same command again once "
+                f"{self.where} is writable.",
             ) from error
 
     def _read_manifest(self) -> bytes:
@@ -241,13 +247,16 @@ class Savepoint:
             found = self._storage.names("")
         if {BEGUN, DATA, SCRATCH} & {*found}:
             raise ConfigError(
-                f"The savepoint {self.where} is not whole: it has no manifest, which is written "
-                "last. Its making or its copying was cut short, or it is still under way. "
+                f"The savepoint {self.where} is incomplete: it has no manifest, which is written "
+                "last. Creating or copying it was interrupted, or is still in progress. "
                 "Nothing was started or written.",
-                remedy="copy it again from where it was made, or make a new one; "
+                remedy="copy it again from the original, or create a new one; "
                 f"to remove this one: twophase savepoint dispose {self.where}",
             )
-        raise ConfigError(f"{self.where} is no savepoint.", remedy="`twophase savepoint list`.")
+        raise ConfigError(
+            f"{self.where} is not a savepoint.",
+            remedy="`twophase savepoint list` shows the savepoints.",
+        )
 
     def _body(self, path: str) -> CompletedCheckpoint:
         [file] = [one for one in self.manifest.files if one.path == path]
@@ -286,10 +295,59 @@ def part_name(number: int) -> str:
 def _taken(where: str, found: list[str]) -> SavepointError:
     dispose = f"if no other process is making it: twophase savepoint dispose {where}"
     if MANIFEST in found:
-        what, remedy = "exists already, and is never written over", "name another folder."
+        what, remedy = "already exists and is never overwritten", "name another folder."
     elif BEGUN in found:
-        what = "is under way in another process, or was left half made by one that was killed"
+        what = "is being created by another process, or was left incomplete by one that was killed"
         remedy = f"wait for it, or name another folder; {dispose}"
     else:
-        what, remedy = f"would lie among other files, such as {found[0]}", "name an empty folder."
+        what, remedy = (
+            f"would lie among other files, such as {found[0]}",
+            "name an empty folder.",
+        )
     return SavepointError(f"The savepoint {where} {what}. Nothing was written.", remedy=remedy)
+
+
+def dispose(storage: Storage, where: str) -> None:
+    """Delete a savepoint, or what an interrupted `dispose` or making has left of one.
+
+    1. `_savepoint`, `_finished`   from here on it is no savepoint
+    2. `scratch/...`, `data/...`
+    3. `_begun`, the folder        until then what is left can be recognised, and deleted again
+
+    Args:
+        storage: its folder.
+        where: its path, for errors.
+
+    Raises:
+        ConfigError: it is not one, or also holds other files; nothing was deleted.
+        OSError: something could not be deleted; what is left is no savepoint.
+    """
+    found = storage.names("")
+    parts = storage.names(DATA) if DATA in found else []
+    foreign = [name for name in found if name not in _OWN]
+    foreign += [f"{DATA}/{name}" for name in parts if not _PART.fullmatch(name)]
+    if not {BEGUN, MANIFEST} & {*found}:
+        raise ConfigError(
+            f"{where} is not a savepoint. Nothing was deleted.", remedy="check the path."
+        )
+    if foreign:
+        raise ConfigError(
+            f"The folder of the savepoint {where} also holds other files, such as {foreign[0]}. "
+            "Nothing was deleted.",
+            remedy="move them elsewhere, then try again.",
+        )
+    if storage.is_newer(MANIFEST):
+        raise ConfigError(
+            f"The savepoint {where} was made by a newer version of twophase. Nothing was deleted.",
+            remedy="dispose of it with that version.",
+        )
+    for name in (MANIFEST, FINISHED):
+        storage.delete(name)
+        failpoint("S09")
+    if SCRATCH in found:
+        shutil.rmtree(Path(where) / SCRATCH)  # Spark's, so it is a local one
+    for name in parts:
+        storage.delete(f"{DATA}/{name}")
+        failpoint("S10")
+    for name in (DATA, BEGUN, ""):
+        storage.delete(name)

@@ -17,7 +17,6 @@ from twophase.protocol.record import digest
 from twophase.state import codec
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.function_state import FunctionState, StateFile
-from twophase.state.newer import is_newer_file
 from twophase.state.storage import CrashPoints, Storage
 
 _log = logging.getLogger("twophase")
@@ -123,7 +122,7 @@ def delete_state_files(storage: Storage, folder: str) -> None:
     """
     newer = False
     for name in storage.names(folder):
-        if is_newer_file(storage, f"{folder}/{name}"):
+        if storage.is_newer(f"{folder}/{name}"):
             newer = True
         else:
             storage.delete(f"{folder}/{name}")
@@ -143,11 +142,11 @@ def _read(
         data = storage.read_intact(path, state.file.sha256)
     except FileNotFoundError:
         raise CheckpointMissingError(
-            f"The file {path} is gone, which has {whose}.", remedy=_REMEDY
+            f"The file {path} with {whose} is missing.", remedy=_REMEDY
         ) from None
     if (len(data), digest(data)) != (state.file.length, state.file.sha256):
         raise CorruptRecordError(
-            f"The file {path}, which has {whose}, is not the one that was decided: it has "
+            f"The file {path} with {whose} is not the one that was decided: it has "
             f"{len(data)} bytes, and its length or SHA-256 differs from the checkpoint's body.",
             remedy=_REMEDY,
         )

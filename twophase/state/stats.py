@@ -1,16 +1,17 @@
 """The history of a checkpoint: how long its parts took, how large it is, what failed before it.
 
-For people, never for decisions: the log keeps it beside its records, and a reader that does not
-know it passes it over.
+For people, never for decisions: the log keeps it in its records, and a reader passes over what a
+newer version has added to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from twophase.ids import Attempt
+from twophase.state.json_values import instance
 
 
 @dataclass(frozen=True)
@@ -52,14 +53,7 @@ class CheckpointStats:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> CheckpointStats:
-        """Build from JSON values, as `dataclasses.asdict` returns them; pass over what is new."""
-        known = {name: value[name] for name in cls.__dataclass_fields__ if name != "declined"}
-        declined = tuple(
-            DeclinedAttempt(Attempt(**one["attempt"]), one["reason"], one["cause"])
-            for one in value["declined"]
-        )
-        return cls(**known, declined=declined)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return asdict(self)
+        """Build from JSON values; pass over what a newer version has added."""
+        known = {name: value[name] for name in cls.__dataclass_fields__}
+        stats: CheckpointStats = instance(cls, known)
+        return stats

@@ -27,7 +27,8 @@ from typing import BinaryIO
 
 from twophase.errors import ConfigError, CorruptRecordError
 from twophase.failpoints import failpoint
-from twophase.state.codec import MAX_BYTES
+from twophase.protocol.record import HEAD_BYTES
+from twophase.state.codec import MAX_BYTES, is_newer
 from twophase.state.folder_rights import check_rights
 
 _TEMPORARY = ".tmp-"
@@ -101,6 +102,19 @@ class Storage(ABC):
             CorruptRecordError: it is not a regular file.
         """
         return self.read(name)[:length]
+
+    def is_newer(self, name: str) -> bool:
+        """Return whether a newer version of twophase has written a file, or may have.
+
+        Whatever deletes files in the folder leaves such a file. One that is gone or torn was
+        written by nobody in particular; one that cannot be read now may be a newer version's.
+        """
+        try:
+            return is_newer(self.head(name, HEAD_BYTES))
+        except (FileNotFoundError, CorruptRecordError):
+            return False
+        except OSError:
+            return True
 
     @abstractmethod
     def sync(self, folder: str) -> None:

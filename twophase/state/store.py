@@ -9,19 +9,17 @@ from twophase.errors import (
     CheckpointMissingError,
     CorruptRecordError,
     DeclinedError,
-    NewerFormatError,
 )
 from twophase.failpoints import failpoint
 from twophase.failure_reason import CheckpointFailureReason
 from twophase.ids import Attempt
-from twophase.protocol.record import NEWER_REMEDY, digest
+from twophase.protocol.record import digest
 from twophase.state import codec
 from twophase.state.checkpoint import STATE_FOLDER, CompletedCheckpoint
 from twophase.state.entries import AcceptedLoss, Decision
 from twophase.state.history import History
+from twophase.state.json_values import from_json, to_json
 from twophase.state.log import JobLog
-from twophase.state.newer import is_newer_file
-from twophase.state.records import DecidedRecord
 from twophase.state.state_files import delete_state_files, read_states, write_states
 from twophase.state.storage import Storage
 
@@ -93,7 +91,7 @@ class CompletedCheckpointStore:
             InDoubtError: it may or may not be decided.
             OSError: it is certainly not decided.
         """
-        self._log.append(DecidedRecord(decision))
+        self._log.append(decision)
 
     def read(self, decision: Decision) -> CompletedCheckpoint:
         """Read the body of a decided checkpoint, without the pieces that were given up since.
@@ -112,7 +110,7 @@ class CompletedCheckpointStore:
         except FileNotFoundError:
             self._log.check_fence()
             raise CheckpointMissingError(
-                f"The body of the decided checkpoint {decision.checkpoint} ({name}) is gone.",
+                f"The body of the decided checkpoint {decision.checkpoint} ({name}) is missing.",
                 remedy=f"restore the job's folder from a backup. {_ADOPT}",
             ) from None
         if digest(data) != decision.body_digest:
@@ -208,7 +206,7 @@ class CompletedCheckpointStore:
         self._delete(Decision(lineage, checkpoint, attempt, "", "").folder)
 
     def _delete(self, folder: str) -> None:
-        if is_newer_file(self._storage, f"{folder}/{_BODY}"):
+        if self._storage.is_newer(f"{folder}/{_BODY}"):
             return
         self._storage.delete(f"{folder}/{_BODY}")
         self._storage.delete(folder)
@@ -233,7 +231,7 @@ def retained(history: History, num_retained: int) -> list[Decision]:
 
 def encode_body(checkpoint: CompletedCheckpoint) -> bytes:
     """Encode a `_metadata` file, the inverse of `decode_body`."""
-    return codec.encode(_KIND, checkpoint.to_json())
+    return codec.encode(_KIND, to_json(checkpoint))
 
 
 def decode_body(data: bytes, name: str) -> CompletedCheckpoint:
@@ -245,14 +243,8 @@ def decode_body(data: bytes, name: str) -> CompletedCheckpoint:
             with unknown fields.
     """
     body = codec.decode(_KIND, data, name)
-    try:
-        return CompletedCheckpoint.from_json(body)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise NewerFormatError(
-            f"The body {name} is whole and lacks or has unknown fields, as of a newer twophase: "
-            f"{error}.",
-            remedy=NEWER_REMEDY,
-        ) from None
+    checkpoint: CompletedCheckpoint = from_json(CompletedCheckpoint, body, f"The body {name}")
+    return checkpoint
 
 
 def _body_of(decision: Decision) -> str:

@@ -119,14 +119,16 @@ class FolderSink(ArrowSink):
 
     Args:
         path: the folder.
+        kind: the class of the open sink, for a test that changes a step of it.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = path
+    def __init__(self, path: str | Path, kind: type[OpenFolderSink] | None = None) -> None:
+        self._path = path
+        self._kind = kind or OpenFolderSink
 
     def open(self, context: SinkContext) -> OpenFolderSink:
         """See `Sink.open`."""
-        return OpenFolderSink(self.path, context.job, context.sink)
+        return self._kind(self._path, context.job, context.sink)
 
 
 class OpenFolderSink(OpenArrowSink):

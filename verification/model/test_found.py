@@ -132,7 +132,7 @@ def test_a_restore_from_a_copy_does_not_abort_decisions_made_there(
     old.run(0)
     restored = old.coordinator.newest()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(old.coordinator, "_finish", lambda *rest: None)
+        patch.setattr(old.coordinator, "_complete", lambda *rest: None)
         old.run(1)
     later = old.coordinator.newest()
     assert restored is not None

@@ -162,6 +162,9 @@ class SimulatedHost:
         self._judge(error)
         return error
 
+    def close(self) -> None:
+        """See `QueryHost.close`: there is nothing to release."""
+
     def tell(self, event: Event) -> None:
         """Tell an event, as the coordinator that has begun last."""
         if isinstance(event, RecoveryStarted):

@@ -33,7 +33,7 @@ from twophase.protocol.sink import SinkContext
 from twophase.runtime.lineage_start import LineageStart
 from twophase.runtime.savepoint_restore import verified
 from twophase.runtime.savepoints import SavepointMaker
-from twophase.state.savepoint_disposal import dispose
+from twophase.state.savepoint import dispose
 from twophase.state.storage import LocalStorage, ReadOnlyStorage
 from verification.simulation.job import (
     JOB,

@@ -17,9 +17,8 @@ from twophase.engine.host import Plan
 from twophase.errors import FencedError, InDoubtError, RestoreRefusedError
 from twophase.events import Observers
 from twophase.protocol.sink import SinkHistory
-from twophase.state.entries import Lineage
+from twophase.state.entries import FenceRecord, Lineage
 from twophase.state.log import JobLog
-from twophase.state.records import FenceRecord, LineageRecord
 from twophase.state.storage import NO_CRASH_POINTS, CrashPoints, LocalStorage, UnclearOutcomeError
 from twophase.testing.memory import MemoryTarget, OpenMemorySink
 
@@ -32,7 +31,7 @@ def test_a_driver_that_saw_an_empty_log_is_fenced_after_the_log_was_folded(tmp_p
     late.read()
     rival.read()
     rival.append(FenceRecord(1))
-    rival.append(LineageRecord(Lineage("a")))
+    rival.append(Lineage("a"))
     rival.fold(rival.history)
     with pytest.raises(FencedError, match="its log was empty when it was read"):
         late.append(FenceRecord(1))

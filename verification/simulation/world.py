@@ -59,7 +59,6 @@ _WITH_FAILPOINTS = (
     "twophase.runtime.writer_task",
     "twophase.state.log",
     "twophase.state.savepoint",
-    "twophase.state.savepoint_disposal",
     "twophase.state.storage",
     "twophase.state.store",
 )

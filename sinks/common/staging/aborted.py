@@ -1,18 +1,18 @@
-"""Pieces that an abort has set aside: no commit finds them unless it takes them back.
+"""Pieces that an abort has hidden: no commit finds them unless it restages them.
 
-A driver with another folder may have decided a piece that is aborted here, and be about to move
-its files into the table. Neither can lock the other out, so whatever decides between them is the
-rename of one folder, which only one of them can do:
+A driver with another folder may have decided a piece that is aborted here, and may be about to move
+its files into the table. Neither driver can lock the other out, so the rename of one folder decides
+between them, which only one of them can do:
 
-    1. set aside    `staged/<piece>` -> `aborted/<piece>~<id>`, a name that no other abort uses:
-                    no path that the commit knows leads to the files any more
-    2. look         what the commit has moved into the table before is there by now
-    3. claim        `aborted/<piece>~<id>` -> the same name with `~claimed`, and then delete it
-       take back    `aborted/<piece>~<id>` -> `staged/<piece>`, by a commit that misses its piece,
-                    or by an abort that was refused or has failed
+    1. hide      `staged/<piece>` -> `aborted/<piece>~<id>`, a name that no other abort uses:
+                 no path that the commit knows leads to the files any more
+    2. check     what the commit has moved into the table before is there by now
+    3. claim     `aborted/<piece>~<id>` -> the same name with `~claimed`, and then delete it
+       restage   `aborted/<piece>~<id>` -> `staged/<piece>`, by a commit that misses its piece,
+                 or by an abort that was refused or has failed
 
-A piece that a commit took back after step 2 cannot be claimed: the abort begins again. If the
-driver dies before step 3, a commit takes the piece back and the next abort sets it aside again.
+A piece that a commit restaged after step 2 cannot be claimed: the abort begins again. If the driver
+dies before step 3, a commit restages the piece, and the next abort hides it again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CLAIMED = "~claimed"
 
 
 class AbortedPieces:
-    """Pieces that one abort sets aside.
+    """Pieces that one abort hides.
 
     Args:
         stage: the folder of the fence.
@@ -44,11 +44,11 @@ class AbortedPieces:
         self._folders: list[Path] = []
 
     def hide(self, name: PieceName) -> None:
-        """Set a piece aside if it is there: staged, or set aside by another abort."""
+        """Hide a piece if it is staged, or hidden by another abort."""
         (self._stage / ABORTED).mkdir(mode=0o700, exist_ok=True)
         for folder in folders_of(self._stage, name):
             own = _new_name(self._stage, str(name))
-            with suppress(FileNotFoundError):  # committed, aborted or taken back in between
+            with suppress(FileNotFoundError):  # committed, aborted or restaged in between
                 rename_new(folder, own)
                 self._folders.append(own)
 
@@ -64,10 +64,10 @@ class AbortedPieces:
         return True
 
     def restage(self) -> None:
-        """Stage all pieces again that are still set aside, even if one of them fails.
+        """Restage all pieces that are still hidden, even if one of them fails.
 
         Raises:
-            OSError: the first one that failed.
+            OSError: the first failure.
         """
         errors: list[OSError] = []
         while self._folders:
@@ -79,7 +79,7 @@ class AbortedPieces:
             raise errors[0]
 
     def delete(self) -> None:
-        """Delete the pieces, which are claimed."""
+        """Delete the claimed pieces."""
         for number, folder in enumerate(self._folders):
             if number:
                 failpoint("C20")
@@ -87,15 +87,15 @@ class AbortedPieces:
 
 
 def folders_of(stage: Path, name: PieceName) -> Sequence[Path]:
-    """Return the folders that an uncommitted piece may be in: staged, then set aside.
+    """Return the folders that an uncommitted piece may be in: staged, then hidden.
 
-    It is set aside in several if a driver died while it took the piece back.
+    It is hidden in several if a driver died while it restaged the piece.
     """
     return stage / STAGED / str(name), *_hidden(stage, name)
 
 
 def restage(stage: Path, name: PieceName) -> bool:
-    """Stage a piece again that an abort has set aside and not claimed; True if there was one."""
+    """Restage a piece that an abort has hidden and not claimed; True if there was one."""
     found = [folder for folder in _hidden(stage, name) if not folder.name.endswith(_CLAIMED)]
     for folder in found:
         _restage_folder(stage, folder)
@@ -117,11 +117,11 @@ def _restage_folder(stage: Path, folder: Path) -> None:
     """Rename a folder to where it was staged, or move its files into the folder that is there."""
     name = piece(folder.name)
     staged = stage / STAGED / name
-    with suppress(FileNotFoundError):  # somebody else has taken it
+    with suppress(FileNotFoundError):  # another driver was faster
         try:
             rename_new(folder, staged)
         except FileExistsError:
-            own = _new_name(stage, name)  # nobody else can claim it file by file
+            own = _new_name(stage, name)  # no other driver can claim it meanwhile
             rename_new(folder, own)
             for entry in sorted(os.listdir(own), key=FILE.__eq__):  # a commit begins with FILE
                 with suppress(FileExistsError):

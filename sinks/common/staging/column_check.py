@@ -31,7 +31,7 @@ def check_columns(schema: pa.Schema, kind: Format, partition_by: Sequence[str]) 
         reason = rows.refusal(field.type) if in_name else formats.refusal(kind, field.type)
         problems += [f"column {field.name!r}: {reason}"] if reason else []
     if set(schema.names) <= {*partition_by}:
-        problems.append("there is no column beside the partition columns, so files would be empty")
+        problems.append("there are only partition columns, so files would be empty")
     if problems:
         raise ConfigError(
             f"The rows cannot be written as {kind.value}: {'; '.join(problems)}.",

@@ -13,7 +13,7 @@
 
 After a crash before the end of 4, the commit is repeated from 1. A file that is no longer staged
 has to be at its final name with the length and SHA-256 of the manifest: an earlier try has moved
-it. A file at both names is somebody else's, and a file at neither is lost (hazards H23, H25). The
+it. A file at both names is not ours, and a file at neither is lost (hazards H23, H25). The
 folder of a file is worked out here from its partition values: the manifest holds no path.
 """
 
@@ -137,9 +137,10 @@ class Committer:
             raise predecessor_missing(request, self._table.target)
         if out := moved_out(self._stage):
             raise StopJobError(
-                f"Rows of checkpoints up to {max(piece.checkpoint for piece in out)} are out of "
-                f"{self._table.area.root}: a rewind has not ended. Nothing is added before it has.",
-                remedy="start the restore again (restore.path) that takes these checkpoints back.",
+                f"A rewind of {self._table.area.root} has not finished: rows of checkpoints up to "
+                f"{max(piece.checkpoint for piece in out)} have left it. Nothing is committed "
+                "until it has.",
+                remedy="repeat the restore (restore.path) that rewinds these checkpoints.",
             )
 
     def _find(self, committable: Committable) -> _Piece | AlreadyCommitted | Lost:
@@ -159,13 +160,13 @@ class Committer:
             return Lost(f"{folder / FILE}: {error}")
 
     def _read_manifest(self, name: PieceName) -> bytes | None:
-        """Return the manifest of a staged piece; another driver's abort may have set it aside."""
+        """Return the manifest of a staged piece; another driver's abort may have hidden it."""
         manifest = self._stage / STAGED / str(name) / FILE
-        aside = True
-        while aside:
+        is_hidden = True
+        while is_hidden:
             with suppress(FileNotFoundError):
                 return manifest.read_bytes()
-            aside = restage(self._stage, name)
+            is_hidden = restage(self._stage, name)
         return manifest.read_bytes() if manifest.exists() else None  # staged again in between
 
     def _proof(self, name: PieceName) -> AlreadyCommitted | Lost:
@@ -187,7 +188,9 @@ class Committer:
             source, name = piece.source(file), self._name(piece, file)
             staged = _size(source)
             if staged is not None and staged != file.size:
-                return Lost(f"{source} has {staged} bytes and was pre-committed with {file.size}")
+                return Lost(
+                    f"{source} has {staged} bytes, not the {file.size} that were pre-committed"
+                )
             if staged is None and not self._is_moved(name, file.partition):
                 return Lost(f"{source} is gone, and {name} is not in the folder of its partition")
         return None
@@ -238,10 +241,9 @@ class Committer:
             if error.errno not in (errno.ENOTDIR, errno.ELOOP):
                 raise
             raise StopJobError(
-                f"A link or a file is where the folder {shown('/'.join(names))} of "
-                f"a partition belongs, in {self._table.area.root}. "
-                "The decided files wait there; nothing is lost.",
-                remedy="put a plain folder in its place, then start the job again.",
+                f"The folder {shown('/'.join(names))} of a partition of {self._table.area.root} "
+                "is a link or a file. The decided files wait in the staging area; nothing is lost.",
+                remedy="replace it with a plain folder, then start the job again.",
             ) from error
 
     def _move_file(self, piece: _Piece, file: StagedFile, folder: int) -> None:
@@ -254,8 +256,8 @@ class Committer:
         elif staged is not None or digest(name, folder) != file.sha256:
             raise StopJobError(
                 f"{name} in partition {shown(file.partition)} of {self._table.area.root} is not "
-                "the file that was pre-committed, and is not replaced. "
-                "Somebody else made it, or has changed it.",
+                "the file that was pre-committed, and is not overwritten. "
+                "Someone else created or changed it.",
                 remedy="find out who; move that file away, then start the job again.",
             )
         if final != file.size:  # OK is not believed: the file has to be in the table

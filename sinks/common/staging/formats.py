@@ -50,7 +50,7 @@ def refusal(kind: Format, column: pa.DataType) -> str:
     if pa.types.is_nested(column):
         return _refusal_of_nested(kind, column)
     if pa.types.is_binary(column) or pa.types.is_large_binary(column):
-        in_csv = "CSV has no bytes; turn them into a string, for example with base64"
+        in_csv = "CSV cannot store bytes; convert them to a string, for example with base64"
         return in_csv if kind is Format.CSV else ""
     plain = (
         _is_text(column)
@@ -64,19 +64,19 @@ def refusal(kind: Format, column: pa.DataType) -> str:
     )
     if plain:
         return ""
-    return f"{column} has no place in {kind.value} that reads back the same; cast it"
+    return f"{column} does not read back unchanged from {kind.value}; cast it"
 
 
 def _refusal_of_nested(kind: Format, column: pa.DataType) -> str:
     if kind is Format.CSV:
-        return "CSV has no nested values; turn it into a string, for example with to_json"
+        return "CSV cannot store nested values; convert it to a string, for example with to_json"
     if pa.types.is_map(column) and kind is Format.JSON and not _is_text(column.key_type):
         return "the keys of a JSON object are strings"
     inner = [column.field(number).type for number in range(column.num_fields)]
     if kind is Format.ORC and any(_is_time(child) for child in inner):
         return (
-            "dates and times in ORC are looked at one by one, "
-            "and this one is inside another value; take it out"
+            "dates and times in ORC are checked one by one, "
+            "and this one is inside another value; make it a column of its own"
         )
     return next((reason for child in inner if (reason := refusal(kind, child))), "")
 
@@ -112,7 +112,7 @@ def _refusal_in_orc(column: pa.DataType) -> str:
         )
     if column.unit == "us":
         return ""
-    return f"{column} has no place in orc that reads back the same; cast it"
+    return f"{column} does not read back unchanged from orc; cast it"
 
 
 def _check_for_orc(rows: pa.Table) -> None:
@@ -123,7 +123,7 @@ def _check_for_orc(rows: pa.Table) -> None:
                 field,
                 days,
                 pc.less(days, _GREGORIAN_DAY),
-                "is before 1582-10-15, and Spark would move it",
+                "is before 1582-10-15, and Spark would shift it",
             )
         elif pa.types.is_timestamp(field.type):
             micros = column.cast(pa.int64())

@@ -30,13 +30,13 @@ def check_layout(root: Path, schema: pa.Schema, kind: Format, partition_by: Sequ
         return
     problems = _partition_problems(path.relative_to(root), partition_by)
     if not path.name.endswith(kind.suffix):
-        problems.append(f"is no {kind.value} file")
+        problems.append(f"is not a {kind.value} file")
     else:
         expected = pa.schema([field for field in schema if field.name not in partition_by])
         problems += _differences(_read(path, kind), expected)
     if problems:
         raise ConfigError(
-            f"The folder {root} holds other files than this sink would write: "
+            f"The folder {root} has files that this sink would not write: "
             f"{shown(str(path.relative_to(root)))} {'; '.join(problems)}.",
             remedy="write to another folder, or change the rows, format or partition_by.",
         )

@@ -19,10 +19,10 @@ def local_path(text: str, option: str) -> Path:
     is_here = scheme == "file" and host in (None, "", "localhost")
     if not is_here or not path.startswith("/") or "\0" in path:
         raise ConfigError(
-            f"{option} {text!r} is no absolute path of a file system that is mounted here. "
+            f"{option} {text!r} is not an absolute path on a file system that is mounted here. "
             "Object stores and HDFS are refused: their rename is not atomic, "
-            "or is not proven to be.",
-            remedy="name a folder that the driver and all executors mount at the same place.",
+            "or not proven to be.",
+            remedy="name a folder that the driver and all executors mount at the same path.",
         )
     return Path(path).resolve()
 
@@ -35,6 +35,6 @@ def check_inside(path: Path, root: Path) -> None:
     """
     if not path.is_relative_to(root):
         raise ConfigError(
-            f"The table's folder {path} is not in {root}, where it is allowed to be.",
+            f"The table's folder {path} is outside {root}, where it has to be.",
             remedy="correct path, or root.",
         )

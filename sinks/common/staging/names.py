@@ -5,9 +5,9 @@
         fence-<generation>.<counter>/   this name is the fence; there is always exactly one
             staged/<piece>/             pre-committed, or being written: <number>, and at
                                         the end `manifest`
-            aborted/<piece>~<id>/       set aside by a driver that aborts it
+            aborted/<piece>~<id>/       hidden by a driver that aborts it
             done/<piece>/manifest       committed
-            rewound/<piece>/            being taken back: <number>, and at the end `done`
+            rewound/<piece>/            being rewound: <number>, and at the end `done`
             marks/<lineage>~<n>         committed up to checkpoint n; its entries in
                                         `done` are removed
     dt=2026-08-01/twophase-<owner>-<piece>-<offsets>-<number>.parquet          a committed file
@@ -92,7 +92,7 @@ class FileName:
 
 
 def parse_file(name: str) -> FileName | None:
-    """Return what the name of a committed file says, whoever owns it; None for any other name."""
+    """Return the identity in the name of a committed file of any owner; None for any other name."""
     match = _FILE.fullmatch(name)
     piece = None if match is None else PieceName.parse(match[2])
     return None if match is None or piece is None else FileName(match[1], piece, int(match[3]))

@@ -53,7 +53,7 @@ def abort(table: Table, committables: Sequence[Committable]) -> None:
     """See `OpenSink.abort`.
 
     A driver with another folder may have decided a piece, and be about to move its files. So a
-    piece is set aborted before the table is searched for it, and claimed before it is deleted.
+    piece is hidden before the table is searched for it, and claimed before it is deleted.
     """
     stage = table.area.stage()
     names = [PieceName.of(piece.transaction, piece.subtask) for piece in committables]
@@ -64,25 +64,25 @@ def abort(table: Table, committables: Sequence[Committable]) -> None:
                 return
     except FileNotFoundError as error:
         raise TargetUnreachableError(
-            f"{stage} is gone: another driver has just raised the fence, "
-            "or somebody has deleted it.",
-            remedy="start the job again: it looks once more.",
+            f"{stage} is gone: another driver has just raised the fence, or someone deleted it.",
+            remedy="start the job again: it looks again.",
         ) from error
     raise TargetUnreachableError(
-        f"Pieces in {stage} could not be aborted in {_TRIES} tries: other drivers take them.",
-        remedy="start one driver only.",
+        f"Pieces in {stage} could not be aborted in {_TRIES} tries: "
+        "other drivers keep taking them.",
+        remedy="run only one driver.",
     )
 
 
 def _abort(table: Table, names: Sequence[PieceName], stage: Path) -> bool:
-    """Abort once; False if a commit or another abort has taken a piece meanwhile."""
+    """Abort once; False if a commit or another abort took a piece meanwhile."""
     aborted = AbortedPieces(stage)
     try:
-        check_all_unseen(table, names, stage)
+        check_uncommitted(table, names, stage)
         for name in names:
             aborted.hide(name)
         failpoint("F06")
-        check_all_unseen(table, names, stage)
+        check_uncommitted(table, names, stage)
         claimed = aborted.claim()
     except BaseException:
         aborted.restage()
@@ -94,7 +94,7 @@ def _abort(table: Table, names: Sequence[PieceName], stage: Path) -> bool:
     return not any(folder.exists() for name in names for folder in folders_of(stage, name))
 
 
-def check_all_unseen(table: Table, names: Sequence[PieceName], stage: Path) -> None:
+def check_uncommitted(table: Table, names: Sequence[PieceName], stage: Path) -> None:
     """Check that no piece is committed, and no file of one is in the table.
 
     Raises:
@@ -102,17 +102,17 @@ def check_all_unseen(table: Table, names: Sequence[PieceName], stage: Path) -> N
     """
     for name in names:
         for folder in folders_of(stage, name):
-            _check_unseen(table, name, folder)
+            _check_not_moved(table, name, folder)
         if (stage / DONE / str(name)).exists():
             raise StopJobError(
-                f"Piece {name} is in no decision of this job's folder, and it is committed in "
+                f"Piece {name} is in no decision of this job's folder, but is committed in "
                 f"{table.area.root}: its checkpoint was decided in another folder. "
                 "Nothing was deleted.",
                 remedy="start the job with the folder (checkpointLocation) that decided it.",
             )
 
 
-def _check_unseen(table: Table, name: PieceName, folder: Path) -> None:
+def _check_not_moved(table: Table, name: PieceName, folder: Path) -> None:
     """Check that no file that the manifest in this folder lists is in the table.
 
     Raises:
@@ -128,7 +128,7 @@ def _check_unseen(table: Table, name: PieceName, folder: Path) -> None:
         final = file_name(manifest.transaction, manifest.subtask, file.number, table.format.suffix)
         if (partition / final).exists():
             raise StopJobError(
-                f"Piece {name} is in no decision of this job's folder, and {final} is in partition "
+                f"Piece {name} is in no decision of this job's folder, but {final} is in partition "
                 f"{shown(file.partition)} of {table.area.root}: its checkpoint was decided in "
                 "another folder, and its commit has begun. Nothing was deleted.",
                 remedy="restore the job's folder (checkpointLocation) as it was, and start the "

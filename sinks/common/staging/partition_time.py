@@ -48,8 +48,8 @@ class PartitionTime:
             time = datetime.datetime.fromisoformat(text)
         except ValueError as error:
             raise RefusedValueError(
-                f"partition {shown(values)} has no time: {shown(text)} is no "
-                "date or time of ISO 8601"
+                f"partition {shown(values)} has no time: {shown(text)} is not "
+                "an ISO 8601 date or time"
             ) from error
         time = time if time.tzinfo else time.replace(tzinfo=datetime.UTC)
         return (time - _EPOCH) // datetime.timedelta(microseconds=1) + self.delay_us
@@ -63,9 +63,9 @@ class PartitionTime:
         """Return the reasons why rows with these columns have no time."""
         found = []
         if self.event_time not in schema.names:
-            found.append(f"there is no column {self.event_time!r} with the event time")
+            found.append(f"there is no event time column {self.event_time!r}")
         if not found and not pa.types.is_timestamp(schema.field(self.event_time).type):
-            found.append(f"column {self.event_time!r} with the event time is no timestamp")
+            found.append(f"event time column {self.event_time!r} is not a timestamp")
         named = Template(self.pattern).get_identifiers()
         unknown = [name for name in named if name not in self.columns]
         if unknown or not named:

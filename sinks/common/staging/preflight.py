@@ -30,7 +30,7 @@ def check_folder(path: Path) -> None:
 
 
 def check_owned(path: Path) -> None:
-    """Check that nobody else may replace a folder or those above it. It need not exist yet.
+    """Check that no other account may replace a folder or those above it. It need not exist yet.
 
     Raises:
         PreflightError: one is writable by everyone.
@@ -69,7 +69,7 @@ def create_staging_area(root: Path, owner: Owner) -> StagingArea:
                 remedy="use a local file system such as ext4, XFS or Btrfs.",
             ) from error
         raise PreflightError(
-            f"{area.path} cannot be made: {error}.",
+            f"Cannot create {area.path}: {error}.",
             remedy="give the driver's account the right to write there.",
         ) from error
     raise PreflightError(

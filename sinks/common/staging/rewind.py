@@ -1,14 +1,14 @@
-"""Takes committed checkpoints back: their files leave the table, then their proofs go (H28).
+"""Rewinds a table: files of committed checkpoints leave it, then their proofs go (H28).
 
     1. search the table     for every file of the checkpoints, by the names of the files
     2. check                the files of each piece in `done` by its manifest. Where a mark has
                             replaced the manifest, the name of a file alone tells its checkpoint:
-                            refused if somebody else's file, which may hold rows of it, is there
-    3. take out             rename each file to `rewound`, below the fence
+                            refused if a foreign file, which may hold rows of it, is there
+    3. move out             rename each file to `rewound`, below the fence
     4. drop the proofs      lower the marks, then remove the pieces from `done`
-    5. delete               what was taken out
+    5. delete               what was moved out
 
-After a crash it is repeated from 1: what was taken out is known by its proof until step 4 has
+After a crash it is repeated from 1: what was moved out is known by its proof until step 4 has
 removed that, and after that by the lack of one. A reader sees the files go one by one.
 """
 
@@ -48,7 +48,7 @@ class _Found:
     """What a search of the table has found.
 
     Attributes:
-        files: the files of checkpoints that are taken back.
+        files: the files of checkpoints that are rewound.
         foreign: a file that no sink of twophase has named; None if there is none.
     """
 
@@ -57,7 +57,7 @@ class _Found:
 
 
 class Rewind:
-    """Takes back what `keep` does not keep.
+    """Rewinds a table to what `keep` keeps.
 
     Args:
         table: the table.
@@ -74,12 +74,12 @@ class Rewind:
         """See `CanRewind.check_rewind`; return whether files will leave the table."""
         return bool(self._check(self._area.stage()))
 
-    def carry_out(self, attempt: Attempt, retract: Callable[[Sequence[Path]], None]) -> None:
+    def carry_out(self, attempt: Attempt, unpublish: Callable[[Sequence[Path]], None]) -> None:
         """See `CanRewind.rewind`.
 
         Args:
             attempt: whose fence is up.
-            retract: called with the folders before files leave them.
+            unpublish: called with the folders before files leave them.
         """
         fence = self._area.fence()
         if attempt.is_closed_by(fence):
@@ -87,7 +87,7 @@ class Rewind:
         stage = self._area.path / fence_name(fence)
         files = self._check(stage)
         if left := _folders(files):
-            retract(left)
+            unpublish(left)
         try:
             rewound.move_out(stage, files)
             failpoint("F08")
@@ -116,22 +116,22 @@ class Rewind:
     def _check_piece(
         self, stage: Path, piece: PieceName, files: Mapping[int, Path], out: Set[int]
     ) -> None:
-        """Check that the files of a piece are whole: in the table, or taken out before."""
+        """Check that all files of a piece are in the table, or were moved out before."""
         if self._stays(piece):
             raise self._refused(
-                f"an earlier rewind, to a checkpoint before {_named(piece)}, has not ended; "
-                "restore that one again"
+                f"an earlier rewind, to a checkpoint before {_named(piece)}, has not finished; "
+                "repeat that restore"
             )
         if both := out & {*files}:
-            raise self._refused(f"{files[min(both)].name} is in the table a second time")
+            raise self._refused(f"{files[min(both)].name} is in the table twice")
         is_folded = highest_marks(stage).get(piece.lineage, -1) >= piece.checkpoint
         manifest = self._manifest(stage / DONE / str(piece), piece, is_folded=is_folded)
         if manifest is not None:
             self._check_listed(manifest, files, out)
         elif not is_folded:
-            raise self._refused(f"there are files of {_named(piece)}, and no proof of its commit")
+            raise self._refused(f"there are files of {_named(piece)}, but no proof of its commit")
         elif {*files, *out} != {*range(len(files) + len(out))}:
-            raise self._refused(f"files of {_named(piece)} are gone from the table")
+            raise self._refused(f"files of {_named(piece)} are missing from the table")
 
     def _manifest(self, folder: Path, piece: PieceName, *, is_folded: bool) -> Manifest | None:
         """Return the manifest of a committed piece; None if a mark has replaced it.
@@ -145,7 +145,7 @@ class Rewind:
         except FileNotFoundError:
             if is_folded or not folder.exists():
                 return None
-            raise self._refused(f"the manifest of {_named(piece)} is gone") from None
+            raise self._refused(f"the manifest of {_named(piece)} is missing") from None
         except DamagedRecordError as error:
             raise self._refused(f"the manifest of {_named(piece)} is damaged") from error
 
@@ -158,12 +158,12 @@ class Rewind:
             )
             path = left.pop(file.number, None)
             if path is None and file.number not in out:
-                raise self._refused(f"{name} is not in the table any more")
+                raise self._refused(f"{name} is no longer in the table")
             if path is None:
                 continue
             place = self._root.joinpath(*folders(self._table.partition_by, file.partition))
             if path.parent != place:
-                raise self._refused(f"{name} is not in the folder of its partition any more")
+                raise self._refused(f"{name} is no longer in the folder of its partition")
             if path.stat().st_size != file.size or digest(path) != file.sha256:
                 raise self._refused(f"{name} was changed")
         if left:
@@ -180,10 +180,10 @@ class Rewind:
             name = parse_file(path.name)
             if name is None:
                 found.foreign = found.foreign or path
-            elif self._is_taken_back(name):
+            elif self._is_rewound(name):
                 files = found.files[name.piece]
                 if name.number in files or path.is_symlink():
-                    problem = "a link" if path.is_symlink() else "in the table a second time"
+                    problem = "a link" if path.is_symlink() else "in the table twice"
                     raise self._refused(f"{path.name} is {problem}")
                 files[name.number] = path
         return found
@@ -202,7 +202,7 @@ class Rewind:
             f"{self._shown(Path(error.filename))} cannot be searched ({error.strerror})"
         ) from error
 
-    def _is_taken_back(self, name: FileName) -> bool:
+    def _is_rewound(self, name: FileName) -> bool:
         return name.prefix == self._area.owner.file_prefix(name.piece) and not self._stays(
             name.piece
         )
@@ -219,17 +219,17 @@ class Rewind:
     def _refused(self, why: str) -> RestoreRefusedError:
         owner = self._area.owner
         return RestoreRefusedError(
-            f"Sink {owner.sink!r} of job {owner.job!r} cannot take its checkpoints back from "
-            f"{self._root}: {why}. Nothing was removed.",
+            f"Sink {owner.sink!r} of job {owner.job!r} cannot rewind {self._root}: "
+            f"{why}. Nothing was removed.",
             remedy="undo that, or restore a newer checkpoint.",
         )
 
     def _unknown(self, foreign: Path, marks: Mapping[str, int]) -> RestoreRefusedError:
         lineage, mark = next(iter(marks.items()))
         return self._refused(
-            f"{self._shown(foreign)} was made by somebody else, perhaps from files of this sink. "
-            f"The manifests of lineage {lineage} up to checkpoint {mark} are deleted, so that "
-            "nothing tells"
+            f"{self._shown(foreign)} was created by someone else, perhaps from files of this sink; "
+            "that cannot be determined, because the manifests of lineage "
+            f"{lineage} up to checkpoint {mark} are deleted"
         )
 
 

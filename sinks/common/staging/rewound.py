@@ -1,12 +1,12 @@
-"""Files that a rewind has taken out of the table, by their pieces, until their proofs are gone.
+"""Files that a rewind has moved out of the table, by their pieces, until their proofs are gone.
 
 Everything here happens by paths below the fence: if a newer driver has raised it, they lead
 nowhere, and nothing more leaves the table.
 
-    rewound/<piece>/<number>    a file of a piece that is being taken back
+    rewound/<piece>/<number>    a file of a piece that is being rewound
     rewound/<piece>/done        the folder that was its proof
 
-A folder without proof of its piece is deleted by whoever finds it.
+Any driver deletes a folder whose piece has no proof.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Files = Mapping[PieceName, Mapping[int, Path]]
 
 
 def moved_out(stage: Path) -> dict[PieceName, set[int]]:
-    """Return the numbers of the files that were taken out, of each piece that still has a proof."""
+    """Return the numbers of the moved files, of each piece that still has a proof."""
     return {
         piece: {int(name) for name in entries(folder) if name.isdecimal()}
         for piece in _pieces(stage)

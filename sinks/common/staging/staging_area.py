@@ -66,7 +66,7 @@ class StagingArea:
         return self.root / self.owner.folder
 
     def create(self) -> None:
-        """Create it whole, fenced for nobody, unless it exists: there is never a second fence."""
+        """Create it in one step, with a fence that closes nothing; never a second one."""
         new = self.root / self.owner.new_folder
         stage = new / fence_name(_NOBODY)
         for _ in range(_TRIES):
@@ -80,7 +80,7 @@ class StagingArea:
                 sync(stage, new)
                 rename_new(new, self.path)
         raise TargetUnreachableError(
-            f"{self.path} could not be made in {_TRIES} tries: other drivers make it too."
+            f"Could not create {self.path} in {_TRIES} tries: other drivers are creating it too."
         )
 
     def fence(self) -> Attempt:
@@ -98,17 +98,16 @@ class StagingArea:
             if len(found) == 1:
                 return found[0]
         raise StopJobError(
-            f"{self.path} holds {len(found)} fences, and has to hold one. "
-            "Somebody has changed it by hand.",
+            f"{self.path} has {len(found)} fences instead of one. Someone changed it by hand.",
             remedy="restore this folder from a backup; do not delete it: "
-            "it holds what is pre-committed.",
+            "all pre-committed rows are in it.",
         )
 
     def missing(self) -> TargetChangedError:
-        """Return the error for a hidden folder that no longer exists."""
+        """Return the error for a staging area that no longer exists."""
         return TargetChangedError(
-            f"{self.path} is gone, with all that is pre-committed for this table: the table was "
-            "dropped, its disk is not mounted, or somebody has deleted the folder.",
+            f"{self.path} is gone, with all pre-committed rows of this table: the table was "
+            "dropped, its disk is not mounted, or someone deleted the folder.",
             remedy="mount the disk, or restore the folder from a backup, then start the job "
             "again: it commits decided checkpoints.",
         )
@@ -132,7 +131,7 @@ class StagingArea:
             fence = self.fence()
         except TargetChangedError as error:
             raise DeclinedError(
-                f"{self.path} is gone: somebody has deleted it, or the table."
+                f"{self.path} is gone: someone deleted it, or the table."
             ) from error
         if attempt.is_closed_by(fence):
             raise attempt_is_closed(self.owner.job, self.owner.sink, attempt, str(self.root), fence)
@@ -152,8 +151,8 @@ class StagingArea:
                 return
         raise TargetUnreachableError(
             f"The fence in {self.path} could not be raised to {attempt} in {_TRIES} tries: "
-            "other drivers raise it too.",
-            remedy="start one driver only.",
+            "other drivers keep raising it.",
+            remedy="run only one driver.",
         )
 
     def pieces(self, state: str) -> list[PieceName]:
@@ -161,7 +160,7 @@ class StagingArea:
         return pieces_in(self.stage() / state)
 
     def in_doubt(self) -> list[PieceName]:
-        """Return the pieces that are staged, or set aside by a driver that died."""
+        """Return the pieces that are staged, or hidden by an abort that died."""
         stage = self.stage()
         staged = entries(stage / STAGED)  # first: a piece moves from here to the other
         aside = entries(stage / ABORTED) if (stage / ABORTED).exists() else []
@@ -247,9 +246,8 @@ def entries(folder: Path) -> list[str]:
         return sorted(os.listdir(folder))
     except FileNotFoundError as error:
         raise TargetUnreachableError(
-            f"{folder} is gone: another driver has just raised the fence, "
-            "or somebody has deleted it.",
-            remedy="start the job again: it looks once more.",
+            f"{folder} is gone: another driver has just raised the fence, or someone deleted it.",
+            remedy="start the job again: it looks again.",
         ) from error
 
 

@@ -1,4 +1,6 @@
-"""Takes the files of a lost piece out of the table: no reader sees part, and the abort finds all.
+"""Finds the files of a piece in the table, and moves those of a lost piece back to staging.
+
+So no reader sees part of a lost piece, and its abort finds all of it.
 
 A piece's manifest may be lost too, and with it the list of its files and partitions. The names of
 its files contain the name of the piece, so the whole table is searched for them. They are renamed
@@ -39,7 +41,7 @@ class _Purpose:
 
 
 _MOVE_BACK = _Purpose(
-    why="A piece is lost, and its files are taken out of the table",
+    why="A piece is lost, and its files are moved back to the staging area",
     until_now="None of them was moved.",
     again="start the job again: it reports what is lost",
 )
@@ -91,7 +93,7 @@ def find(table: Table, piece: Committable) -> Mapping[int, Path]:
 
 
 def has_files(table: Table, piece: Committable) -> bool:
-    """Return whether a name in the table begins like the piece's, for a command only.
+    """Return whether a file in the table has a name of the piece, for a command only.
 
     Raises:
         StopJobError: none was found before a folder that is a link, which is not followed, or one
@@ -109,7 +111,7 @@ def _searching(table: Table, purpose: _Purpose) -> Iterator[None]:
         raise StopJobError(
             f"{shown(os.path.relpath(error.filename, table.area.root))} in {table.area.root} "
             f"cannot be searched ({error.strerror}). "
-            f"{purpose.why}; some may be there. {purpose.until_now}",
+            f"{purpose.why}; some may be in it. {purpose.until_now}",
             remedy="give the job's account the right to read it, or move it out of the table; "
             f"then {purpose.again}.",
         ) from error
@@ -119,12 +121,12 @@ def _find(table: Table, piece: Committable) -> Mapping[int, Path]:
     found: dict[int, Path] = {}
     for path in _named(table, file_prefix(piece.transaction, piece.subtask), _MOVE_BACK):
         if path.is_symlink() or not path.is_file():
-            raise _stop(table, path, "is no plain file", _MOVE_BACK)
+            raise _stop(table, path, "is not a plain file", _MOVE_BACK)
         number = path.name.removesuffix(table.format.suffix).rpartition("-")[2]
         if not number.isdecimal() or path.name != file_name(
             piece.transaction, piece.subtask, int(number), table.format.suffix
         ):
-            raise _stop(table, path, "is not the name of one of our files", _MOVE_BACK)
+            raise _stop(table, path, "does not have the name of one of our files", _MOVE_BACK)
         if int(number) in found:
             raise _stop(
                 table,
@@ -145,7 +147,7 @@ def _named(table: Table, prefix: str, purpose: _Purpose) -> Iterator[Path]:
             if name.startswith(prefix):
                 yield path
             elif name in folders and path.is_symlink():
-                raise _stop(table, path, "is a link, and what it leads to is not searched", purpose)
+                raise _stop(table, path, "is a link, and links are not followed", purpose)
 
 
 def is_hidden(folder: str) -> bool:
@@ -173,5 +175,5 @@ def _stop(table: Table, path: Path, problem: str, purpose: _Purpose) -> StopJobE
     return StopJobError(
         f"{name} in folder {_folder(table, path)} of {table.area.root} {problem}. "
         f"{purpose.why}; whether this is one of them cannot be determined. {purpose.until_now}",
-        remedy=f"find out who made it; move it out of the table, then {purpose.again}.",
+        remedy=f"find out who created it; move it out of the table, then {purpose.again}.",
     )

@@ -134,7 +134,7 @@ class StagedWriter(SinkWriter):
         except RefusedValueError as error:
             raise RejectedRowsError(
                 f"{self._transaction}: rows of subtask {self._subtask} cannot be written so that "
-                f"they read back: {error}.",
+                f"they read back unchanged: {error}.",
                 remedy="correct or filter these rows before the sink.",
             ) from error
         except OSError as error:
@@ -143,5 +143,5 @@ class StagedWriter(SinkWriter):
             raise DeclinedError(
                 f"{self._transaction}: the files of subtask {self._subtask} cannot be written: "
                 f"{error}.",
-                remedy="see that the table's file system has room and can be written.",
+                remedy="check that the table's file system has space and is writable.",
             ) from error

@@ -13,16 +13,14 @@ from rich.console import Console
 from rich.segment import Segment
 
 from twophase.cli.display.console import JobConsole
-from twophase.cli.display.live_view import LiveView
-from twophase.cli.display.progress import STOPPING, Progress
-from twophase.cli.display.progress_tracker import ProgressTracker
-from twophase.cli.display.query_poller import QueryPoller
-from twophase.cli.display.query_progress import QueryProgress, QueryReader, lag_of
-from twophase.cli.display.view import View
+from twophase.cli.display.progress import STOPPING, Progress, ProgressTracker
+from twophase.cli.display.query import QueryPoller, QueryProgress, QueryReader, lag_of
 from twophase.cli.display.views import (
+    LiveView,
     PlainView,
     ProgressMode,
     SilentView,
+    View,
     make_view,
 )
 from twophase.events import (
@@ -106,7 +104,7 @@ def test_a_checkpoint_that_the_stop_of_the_job_ended_is_no_failure_and_said_to_b
     assert (now.current, now.declined, now.last_error) == (None, 0, "")
     text = text_of(PlainView, stopped)
     assert "checkpoint 3 (1.1) was not decided before the stop" in text
-    assert "nothing of it is visible, the next start writes its rows" in text
+    assert "none of its rows are visible, and the next start writes them" in text
     assert "CANCELLED" not in text
 
 
@@ -217,7 +215,7 @@ def test_the_plain_view_prints_a_line_for_each_checkpoint() -> None:
         r"after [\d.]+ m?s", "after 1 ms", text_of(PlainView, *RECOVERED, *taken(0, 1000))
     )
     assert [line[9:] for line in lines.splitlines()] == [
-        "orders: generation 1 began in 20 ms: 1 checkpoint committed again, 2 orphans aborted",
+        "orders: generation 1 recovered in 20 ms: 1 checkpoint committed again, 2 orphans aborted",
         "orders: checkpoint 0 committed: 1,000 rows in 0.84 s (protocol 21 ms)",
         (
             "orders: running after 1 ms: 1 checkpoint, 1,000 records in, 1,000 rows committed, "
@@ -279,12 +277,11 @@ def test_the_plain_view_prints_what_an_operator_should_know() -> None:
     ]
     text = text_of(PlainView, *events)
     assert (
-        "checkpoint 3 (1.1) declined, it is tried again: CHECKPOINT_EXPIRED: too [31mslow [red]"
-        in text
+        "checkpoint 3 (1.1) declined, trying again: CHECKPOINT_EXPIRED: too [31mslow [red]" in text
     )
-    assert "checkpoint 3 waits for sink 'facts' since 3.00 s, next try in 0.20 s: down" in text
+    assert "checkpoint 3 has waited 3.00 s for sink 'facts', next try in 0.20 s: down" in text
     assert "1 orphan aborted in sink 'facts'" in text
-    assert "checkpoint 3 replayed: it was decided already, no sink wrote" in text
+    assert "checkpoint 3 replayed: it was already decided, so no sink wrote" in text
     assert "restart 1 in 2.00 s: boom" in text
 
 

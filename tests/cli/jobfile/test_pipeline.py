@@ -17,7 +17,7 @@ from twophase.errors import ConfigError
 from twophase.protocol.outcome import CommitOutcome
 from twophase.protocol.sink import CommitRequest, Sink
 from twophase.runtime.stream_writer import StreamWriter
-from twophase.testing.folder import FolderSink, FolderTarget
+from twophase.testing.folder import FolderSink, FolderTarget, OpenFolderSink
 
 pytestmark = pytest.mark.spark
 
@@ -49,9 +49,9 @@ class Pipeline:
         )
         return load_job_file(path, {}, available_now=True)
 
-    def writer(self, kind: type[FolderSink] = FolderSink, **change: Any) -> StreamWriter:
+    def writer(self, kind: type[OpenFolderSink] | None = None, **change: Any) -> StreamWriter:
         job = self.job(**change)
-        sinks: dict[str, Sink] = {name: kind(self.root / name) for name in job.sinks}
+        sinks: dict[str, Sink] = {name: FolderSink(self.root / name, kind) for name in job.sinks}
         return describe(self.spark, job, sinks)
 
     def run(self, **change: Any) -> None:
@@ -93,13 +93,13 @@ def test_several_sources_are_views_of_one_query(pipeline: Pipeline) -> None:
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"source": {"format": "no-such-format"}}, "job.yaml: source: Spark refuses it"),
-        ({"source": {"format": "json", "schema": "id lung"}}, "job.yaml: source: Spark refuses it"),
-        ({"sql": "selekt"}, "job.yaml: sql: Spark refuses it"),
+        ({"source": {"format": "no-such-format"}}, "job.yaml: source: Spark rejects it"),
+        ({"source": {"format": "json", "schema": "id lung"}}, "job.yaml: source: Spark rejects it"),
+        ({"sql": "selekt"}, "job.yaml: sql: Spark rejects it"),
         ({"sql": "select 1 as id"}, "is not streaming"),
         (
             {"sinks": {"facts": {"type": "x", "sql": "select nothing from rows"}}},
-            "job.yaml: sinks.facts.sql: Spark refuses",
+            "job.yaml: sinks.facts.sql: Spark rejects",
         ),
     ],
 )
@@ -110,7 +110,7 @@ def test_what_spark_refuses_is_named(pipeline: Pipeline, change: dict[str, Any],
     assert "\n" not in str(caught.value)
 
 
-class Unreachable(FolderSink):
+class Unreachable(OpenFolderSink):
     """Is down when it is to commit."""
 
     asked = threading.Event()

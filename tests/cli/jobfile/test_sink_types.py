@@ -29,8 +29,8 @@ ENTRIES = [
 def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         sink_entry_points,
-        "entry_points",
-        lambda group: ENTRIES if group == "twophase.sinks" else [],
+        "offered",
+        lambda group: {entry.name: entry for entry in ENTRIES if entry.group == group},
     )
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
@@ -87,7 +87,7 @@ BAD = [
     ("twophase.testing.folder:Nothing", {}, "cannot be loaded", "module:Class"),
     (":Sink", {}, "cannot be loaded", "module:Class"),
     ("folder", {"paht": "x"}, "FolderSink does not take these options", "job.yaml"),
-    ("pathlib:Path", {}, "pathlib:Path is no sink", "ArrowSink"),
+    ("pathlib:Path", {}, "pathlib:Path is not a sink", "ArrowSink"),
 ]
 
 

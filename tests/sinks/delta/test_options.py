@@ -32,7 +32,7 @@ def test_a_place_is_a_path_or_a_uri(path: str) -> None:
         ({"path": "../orders"}, "absolute"),
         ({"path": "/a", "root": "lake"}, "absolute"),
         ({"path": "/a\0b"}, "NUL"),
-        ({"table": "a", "root": "/lake"}, "root goes with path"),
+        ({"table": "a", "root": "/lake"}, "root requires path"),
         ({"path": "/a", "partition_by": ["dt", "DT"]}, "once"),
         ({"path": "/a", "partition_by": [""]}, "once"),
         ({"path": "/a", "partitionby": ["dt"]}, "did you mean 'partition_by'"),

@@ -52,7 +52,7 @@ class Table:
         snapshot = SimpleNamespace(
             version=INTENT.base,
             transactions={},
-            noted_transactions={},
+            checksum_transactions={},
             layout=LAYOUT,
             retention_ms=None,
         )
@@ -80,7 +80,7 @@ class Table:
             yield
 
     def _no_file(self, path: Path) -> None:
-        raise TimeoutError(f"{path} could not be had")
+        raise TimeoutError(f"{path} could not be locked")
 
 
 def commit(table: Table) -> Any:
@@ -123,4 +123,4 @@ def test_python_s_lock_is_free_behind_it(held: Table) -> None:
 def test_a_lock_that_somebody_else_has_is_waited_for(tmp_path: Path) -> None:
     outcome = commit(Table(tmp_path, None))
     assert isinstance(outcome, RetryLater)
-    assert "could not be had" in outcome.reason
+    assert "could not be locked" in outcome.reason

@@ -107,7 +107,7 @@ def test_an_action_says_which_file_it_is() -> None:
 
 @pytest.mark.parametrize(
     ("text", "named"),
-    [(action(rows=None), "no count of its rows"), ('{"remove":{"path":"x"}}', r"\['remove'\]")],
+    [(action(rows=None), "no row count"), ('{"remove":{"path":"x"}}', r"\['remove'\]")],
 )
 def test_an_action_without_rows_or_of_another_kind_is_refused(text: str, named: str) -> None:
     with pytest.raises(ValueError, match=named):

@@ -96,7 +96,7 @@ def test_a_commit_does_not_begin_while_another_process_commits(
 ) -> None:
     assert holder.poll() is None
     with (
-        pytest.raises(TimeoutError, match=f"{table / NAME} could not be had within"),
+        pytest.raises(TimeoutError, match=f"{table / NAME} could not be locked within"),
         python_lock(table, 0),
     ):
         pass
@@ -137,7 +137,7 @@ def test_a_file_system_that_locks_only_what_may_be_written_is_named(
     table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named = re.escape(
-        "NFS locks only what may be written: let the accounts of all jobs write "
+        "NFS can lock a file only if it may write it: let the accounts of all jobs write "
         f"{table / NAME} (chmod, chgrp)"
     )
 
@@ -287,7 +287,7 @@ def test_a_commit_that_waits_for_another_jvm_leaves_nothing_behind(
         with another_jvm(table):
             for _ in range(2):
                 with (
-                    pytest.raises(TimeoutError, match=f"{JVM_NAME} could not be had within"),
+                    pytest.raises(TimeoutError, match=f"{JVM_NAME} could not be locked within"),
                     table_lock(table, jvm),
                 ):
                     pass

@@ -109,7 +109,7 @@ def test_of_several_pieces_none_is_deleted_if_one_is_in_the_table(
 
 
 def in_the_window(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
-    """Act once, after an abort has set its pieces aside and before it searches the table."""
+    """Act once, after an abort has hidden its pieces and before it searches the table."""
     acts = iter([act])
 
     def failpoint(name: str) -> None:
@@ -142,11 +142,11 @@ def name_of(piece: Committable) -> PieceName:
     return PieceName.of(piece.transaction, piece.subtask)
 
 
-def aside(table: FileHarness) -> list[Path]:
+def hidden(table: FileHarness) -> list[Path]:
     return [*table.path.glob("_twophase~*/fence-*/aborted/*")]
 
 
-def test_a_commit_takes_back_what_a_dead_driver_set_aside(
+def test_a_commit_restages_what_a_dead_driver_hid(
     table: FileHarness,
     sink: OpenStagedSink,
     piece: Committable,
@@ -160,19 +160,19 @@ def test_a_commit_takes_back_what_a_dead_driver_set_aside(
     assert isinstance(commit(sink, piece)[0], Committed)
     assert len(table.rows_visible()) == 3
     assert sink.in_doubt() == []
-    assert aside(table) == []
+    assert hidden(table) == []
 
 
-def test_a_commit_takes_the_rest_back_if_a_file_is_in_the_table(
+def test_a_commit_restages_the_rest_if_a_file_is_in_the_table(
     table: FileHarness, sink: OpenStagedSink, piece: Committable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Set aside after the first file was moved, by a driver that died before it saw that."""
+    """Hidden after the first file was moved, by a driver that died before it saw that."""
     before_move(monkeypatch, 1, lambda: AbortedPieces(stage(table)).hide(name_of(piece)))
     assert isinstance(commit(sink, piece)[0], RetryLater)
     assert len(table.rows_visible()) == 1
     assert isinstance(commit(sink, piece)[0], Committed)
     assert len(table.rows_visible()) == 3
-    assert aside(table) == []
+    assert hidden(table) == []
 
 
 def test_a_commit_takes_a_piece_back_from_a_living_abort(
@@ -184,14 +184,14 @@ def test_a_commit_takes_a_piece_back_from_a_living_abort(
 ) -> None:
     outcomes: list[object] = []
     in_the_window(monkeypatch, lambda: outcomes.extend(commit(sink, piece)))
-    with pytest.raises(StopJobError, match="it is committed in"):
+    with pytest.raises(StopJobError, match="but is committed in"):
         other.abort([piece])
     assert isinstance(outcomes[0], Committed)
     assert len(table.rows_visible()) == 3
     assert sink.in_doubt() == []
 
 
-def test_what_is_taken_back_after_the_search_is_not_deleted(
+def test_what_is_restaged_after_the_search_is_not_deleted(
     table: FileHarness,
     sink: OpenStagedSink,
     other: OpenStagedSink,
@@ -206,7 +206,7 @@ def test_what_is_taken_back_after_the_search_is_not_deleted(
         return pieces.claim()
 
     monkeypatch.setattr(AbortedPieces, "claim", commit_first)
-    with pytest.raises(StopJobError, match="it is committed in"):
+    with pytest.raises(StopJobError, match="but is committed in"):
         other.abort([piece])
     assert len(table.rows_visible()) == 3
 
@@ -216,7 +216,7 @@ def test_a_piece_that_was_committed_after_it_was_listed_is_not_reported_as_abort
 ) -> None:
     listed = other.in_doubt()
     assert isinstance(commit(sink, piece)[0], Committed)
-    with pytest.raises(StopJobError, match="it is committed in"):
+    with pytest.raises(StopJobError, match="but is committed in"):
         other.abort(listed)
 
 
@@ -229,7 +229,7 @@ def test_two_aborts_of_a_piece_leave_nothing_of_it(
 ) -> None:
     in_the_window(monkeypatch, lambda: sink.abort([piece]))
     other.abort([piece])
-    assert table.staged() == aside(table) == []
+    assert table.staged() == hidden(table) == []
     assert isinstance(commit(sink, piece)[0], Lost)
     assert table.rows_visible() == []
 
@@ -241,12 +241,12 @@ def test_two_aborts_are_both_refused_once_a_file_is_in_the_table(
     piece: Committable,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Neither removes what the other has set aside."""
+    """Neither removes what the other has hidden."""
     staged = table.staged()
 
     def move_one_and_abort() -> None:
         final(table, 0).parent.mkdir()
-        (aside(table)[0] / "0").rename(final(table, 0))
+        (hidden(table)[0] / "0").rename(final(table, 0))
         with pytest.raises(StopJobError, match="its commit has begun"):
             sink.abort([piece])
 
@@ -275,7 +275,7 @@ def test_an_abort_that_fails_stages_its_pieces_again(
     with pytest.raises(OSError, match="the disk is ill"):
         other.abort([piece, later])
     assert table.staged() == staged
-    assert aside(table) == []
+    assert hidden(table) == []
 
 
 def test_a_piece_is_staged_again_into_a_folder_that_exists(
@@ -285,10 +285,10 @@ def test_a_piece_is_staged_again_into_a_folder_that_exists(
     AbortedPieces(stage(table)).hide(name_of(piece))
     half = stage(table) / STAGED / str(name_of(piece))
     half.mkdir()
-    (aside(table)[0] / "1").rename(half / "1")
+    (hidden(table)[0] / "1").rename(half / "1")
     assert isinstance(commit(sink, piece)[0], Committed)
     assert len(table.rows_visible()) == 3
-    assert aside(table) == []
+    assert hidden(table) == []
 
 
 def test_what_a_dead_driver_had_begun_to_delete_is_in_doubt_and_never_committed(
@@ -302,4 +302,4 @@ def test_what_a_dead_driver_had_begun_to_delete_is_in_doubt_and_never_committed(
     sink.abort(left)
     assert sink.in_doubt() == []
     assert table.rows_visible() == []
-    assert aside(table) == []
+    assert hidden(table) == []

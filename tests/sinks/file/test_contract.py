@@ -10,22 +10,32 @@ from harness.selection import representatives
 from harness.staged_sink_harness import FileHarness
 from twophase.testing.contract import (
     ArrowSinkContract,
+    NamesPiecesContract,
     RewindContract,
     RewindKillContract,
     SinkKillContract,
+    TellsUnfinishedContract,
 )
 
 pytestmark = pytest.mark.part("files")
 
 
-class TestFileSink(ArrowSinkContract, RewindContract):
+class WholeContract(
+    ArrowSinkContract, RewindContract, NamesPiecesContract, TellsUnfinishedContract
+):
+    """With all optional powers."""
+
+    lines_at_most = 12
+
+
+class TestFileSink(WholeContract):
     @pytest.fixture(params=representatives(["parquet", "orc", "json", "csv"], {"parquet"}))
     def harness(self, request: pytest.FixtureRequest, tmp_path: Path) -> FileHarness:
         return FileHarness(tmp_path / "orders", format=request.param)
 
 
 @pytest.mark.proof
-class TestPartitionedFileSink(ArrowSinkContract, RewindContract):
+class TestPartitionedFileSink(WholeContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> FileHarness:
         return FileHarness(tmp_path / "orders", partition_by=["name"])

@@ -223,7 +223,7 @@ def test_a_link_in_place_of_a_partition_does_not_lead_out_of_the_table(
     outside = tmp_path / "outside"
     outside.mkdir()
     (table.path / "name=row 1").symlink_to(outside)
-    with pytest.raises(StopJobError, match="A link or a file"):
+    with pytest.raises(StopJobError, match="is a link or a file"):
         commit(sink, piece)
     assert list(outside.iterdir()) == []
     (table.path / "name=row 1").unlink()
@@ -256,7 +256,7 @@ def test_a_decided_piece_whose_folder_was_deleted_stops_the_job_by_name(
         partial(sink.fence, Attempt(9, 1)),
         sink.in_doubt,
     ):
-        with pytest.raises(TargetChangedError, match="is gone, with all that is pre-committed"):
+        with pytest.raises(TargetChangedError, match="is gone, with all pre-committed rows"):
             call()
 
 
@@ -271,7 +271,7 @@ def test_an_older_driver_that_was_overtaken_cannot_raise_its_fence(
 
 def test_two_fences_are_nobody_s_doing(table: FileHarness, sink: OpenStagedSink) -> None:
     (table.path / "_twophase~contract~facts" / "fence-7.1").mkdir()
-    with pytest.raises(StopJobError, match="holds 2 fences"):
+    with pytest.raises(StopJobError, match="has 2 fences"):
         sink.history()
 
 

@@ -235,8 +235,8 @@ def folder(path: Path) -> None:
     [
         (linked, "a link"),
         (copied, "exists twice"),
-        (renamed, "is not the name of one of our files"),
-        (folder, "is no plain file"),
+        (renamed, "does not have the name of one of our files"),
+        (folder, "is not a plain file"),
     ],
 )
 @pytest.mark.parametrize("how", ["folder", "file"])

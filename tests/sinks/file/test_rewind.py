@@ -152,13 +152,13 @@ def more(path: Path) -> None:
 
 
 CHANGES: dict[str, tuple[Callable[[Path], object], str, str]] = {
-    "removed": (Path.unlink, "is not in the table any more", "are gone from the table"),
+    "removed": (Path.unlink, "is no longer in the table", "are missing from the table"),
     "changed": (swapped, "was changed", ""),
-    "moved": (moved, "is not in the folder of its partition any more", ""),
-    "copied": (copied, "is in the table a second time", "is in the table a second time"),
+    "moved": (moved, "is no longer in the folder of its partition", ""),
+    "copied": (copied, "is in the table twice", "is in the table twice"),
     "linked": (linked, "is a link", "is a link"),
     "folder linked": (linked_folder, "is a link", "is a link"),
-    "one more": (more, "is not in the manifest of its piece", "are gone from the table"),
+    "one more": (more, "is not in the manifest of its piece", "are missing from the table"),
 }
 
 
@@ -186,7 +186,7 @@ def test_a_compacted_folder_is_refused(table: FileHarness, by: str) -> None:
     shutil.copy(path_of(table, 0), path_of(table, 0).with_name("part-00000.parquet"))
     for number in range(3):
         path_of(table, number).unlink()
-    message = "not in the table any more" if by == "by manifest" else "gone from the table"
+    message = "no longer in the table" if by == "by manifest" else "missing from the table"
     with pytest.raises(RestoreRefusedError, match=message):
         table.opened(RESTORING).check_rewind(KEEP)
 
@@ -199,7 +199,7 @@ def test_files_of_others_are_refused_where_only_names_tell_ours(
     sink.subsume(LINEAGE, 2)
     for path in table.files():
         path.rename(path.with_name(f"part-{path.name[-9:]}"))
-    with pytest.raises(RestoreRefusedError, match="was made by somebody else"):
+    with pytest.raises(RestoreRefusedError, match="was created by someone else"):
         table.opened(RESTORING).check_rewind(KEEP)
     assert len(table.files()) == 3
 
@@ -214,13 +214,13 @@ def test_a_mark_that_stays_says_nothing_of_files_of_others(
     assert ids(table) == [0, 0, 1, 2]
 
 
-@pytest.mark.parametrize("how", ["gone", "damaged"])
-def test_a_manifest_that_is_gone_or_damaged_is_refused(
+@pytest.mark.parametrize("how", ["missing", "damaged"])
+def test_a_manifest_that_is_missing_or_damaged_is_refused(
     table: FileHarness, sink: OpenStagedSink, how: str
 ) -> None:
     fill(table, sink)
     [manifest] = (stage(table) / "done").glob(f"{LINEAGE}-2-*/{FILE}")
-    if how == "gone":
+    if how == "missing":
         manifest.unlink()
     else:
         swapped(manifest)
@@ -242,7 +242,7 @@ def test_a_file_without_a_proof_is_refused(table: FileHarness, sink: OpenStagedS
     fill(table, sink)
     [proof] = (stage(table) / "done").glob(f"{LINEAGE}-2-*")
     shutil.rmtree(proof)
-    with pytest.raises(RestoreRefusedError, match="and no proof of its commit"):
+    with pytest.raises(RestoreRefusedError, match="but no proof of its commit"):
         table.opened(RESTORING).check_rewind(KEEP)
 
 
@@ -286,7 +286,7 @@ def test_nothing_is_committed_while_a_rewind_has_not_ended(table: FileHarness, b
     dies(table, "F07")
     sink = table.opened(Attempt(3, 1))
     piece = table.write(sink, orders(range(9, 12)), 3, Attempt(3, 1))
-    with pytest.raises(StopJobError, match="a rewind has not ended"):
+    with pytest.raises(StopJobError, match="has not finished"):
         commit(sink, piece)
 
 
@@ -307,7 +307,7 @@ def test_a_file_that_somebody_has_brought_back_is_refused(table: FileHarness, by
     [taken] = (stage(table) / "rewound").glob(f"{LINEAGE}-2-*")
     [path] = [path for path in files if path.name == path_of(table, 2).name]
     shutil.copy(taken / "0", path)
-    with pytest.raises(RestoreRefusedError, match="is in the table a second time"):
+    with pytest.raises(RestoreRefusedError, match="is in the table twice"):
         table.opened(Attempt(3, 0)).check_rewind(KEEP)
 
 

@@ -57,6 +57,12 @@ class MemoryCluster:
     ) -> dict[Partition, int | None]:
         return {key: self.times.get(key) for key in partitions}
 
+    def commit(self, group: str, entries: Collection[PartitionOffset]) -> None:
+        self.group |= {entry.key: entry.offset for entry in entries}
+
+    def close(self) -> None:
+        """Do nothing: it is no connection."""
+
     def committed(self, group: str, partitions: Collection[Partition]) -> dict[Partition, int]:
         return {key: self.group[key] for key in partitions if key in self.group}
 

@@ -19,6 +19,7 @@ from twophase.errors import (
     OffsetMismatchError,
     TopicRecreatedError,
 )
+from twophase.runtime.source_entry_points import first_line
 from twophase.sources.kafka.offsets import (
     Limits,
     LogEnd,
@@ -26,12 +27,12 @@ from twophase.sources.kafka.offsets import (
     PartitionOffset,
     SourceOffset,
     advance,
-    first_line,
     ranges,
     share,
 )
-from twophase.sources.kafka.state import to_entries, to_line
+from twophase.sources.kafka.source import KafkaSource
 
+SOURCE = KafkaSource()
 TOPIC_ID = "661db855-9547-41b1-9ef1-1e15e7bc6787"
 
 names = st.text("abcXYZ019._-", min_size=1, max_size=12)
@@ -91,18 +92,19 @@ def test_a_line_reads_back_as_the_same_offset_and_the_same_line(offset: SourceOf
 
 @given(offsets)
 def test_the_state_has_one_entry_a_partition_and_rebuilds_the_line(offset: SourceOffset) -> None:
-    found = to_entries(offset.to_line())
+    found = SOURCE.entries(offset.to_line())
     assert len(found) == len(offset.partitions or ())
-    assert to_line("kafka", reversed(found)) == offset.to_line()
+    assert SOURCE.start_line("kafka", [*reversed(found)]) == offset.to_line()
 
 
 @given(firsts)
 def test_the_state_does_not_say_where_the_source_began(offset: SourceOffset) -> None:
-    assert to_line("kafka", to_entries(offset.to_line())) == replace(offset, begin=None).to_line()
+    found = SOURCE.entries(offset.to_line())
+    assert SOURCE.start_line("kafka", found) == replace(offset, begin=None).to_line()
 
 
 def test_before_the_start_is_resolved_there_is_no_state() -> None:
-    assert to_entries(SourceOffset.initial("kafka").to_line()) == []
+    assert SOURCE.entries(SourceOffset.initial("kafka").to_line()) == []
 
 
 def test_partitions_are_sorted_by_topic_and_number() -> None:

@@ -20,8 +20,7 @@ from twophase.errors import (
 )
 from twophase.sources.kafka.offsets import Limits, LogEnd, Partition, SourceOffset, ranges
 from twophase.sources.kafka.options import KafkaOptions
-from twophase.sources.kafka.planner import OffsetPlanner
-from twophase.sources.kafka.stall import PATIENCE_S, StallAlarm
+from twophase.sources.kafka.planner import PATIENCE_S, OffsetPlanner, StallAlarm
 
 pytestmark = pytest.mark.usefixtures("worker")
 

@@ -26,12 +26,14 @@ from twophase.errors import (
     SourceLossError,
 )
 from twophase.ids import Attempt
-from twophase.sources.kafka import KafkaDataSource, range_digest, reader
+from twophase.sources.kafka import KafkaDataSource, reader
 from twophase.sources.kafka.block import Block
 from twophase.sources.kafka.offsets import OffsetRange
-from twophase.sources.kafka.range_digest import RangeDigest, RangeDigests
+from twophase.sources.kafka.range_digest import RangeDigest, settle
 from twophase.sources.kafka.reader import KafkaPartition
+from twophase.state import replay_guard
 from twophase.state.entries import Decision
+from twophase.state.replay_guard import ReplayGuard
 
 ITEM = OffsetRange("kafka", "t", "id-1", 0, 10, 110, 3)
 OFFSETS = range(10, 110)
@@ -59,20 +61,20 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def first(self, checkpoint: int = 5, generation: int = 2) -> RangeDigests:
-        return range_digest.begin(self.path, checkpoint, generation, None)
+    def first(self, checkpoint: int = 5, generation: int = 2) -> ReplayGuard:
+        return replay_guard.begin(self.path, checkpoint, generation, None)
 
-    def replay(self, checkpoint: int = 5, generation: int = 2) -> RangeDigests:
+    def replay(self, checkpoint: int = 5, generation: int = 2) -> ReplayGuard:
         """A driver of a later generation runs again what `generation` has decided."""
         decision = Decision("lineage", checkpoint, Attempt(generation, 1), "", "", proofs=())
-        return range_digest.begin(self.path, checkpoint, generation + 1, decision)
+        return replay_guard.begin(self.path, checkpoint, generation + 1, decision)
 
-    def again(self, checkpoint: int = 5, generation: int = 2) -> RangeDigests:
+    def again(self, checkpoint: int = 5, generation: int = 2) -> ReplayGuard:
         """A sink has the rows of this micro-batch already, and the others are to write them."""
-        return range_digest.begin_again(self.path, checkpoint, generation)
+        return replay_guard.begin_again(self.path, checkpoint, generation)
 
     def names(self) -> list[str]:
-        root = self.path / range_digest.FOLDER
+        root = self.path / replay_guard.FOLDER
         return sorted(path.name for path in root.iterdir()) if root.is_dir() else []
 
 
@@ -115,42 +117,42 @@ def test_other_values_and_other_offsets_change_it() -> None:
 
 
 def test_a_replay_that_reads_the_same_goes_on(folder: Folder) -> None:
-    folder.first().settle(ITEM, digest())
-    folder.replay().settle(ITEM, digest(size=7))
+    settle(folder.first(), ITEM, digest())
+    settle(folder.replay(), ITEM, digest(size=7))
 
 
 def test_a_replay_that_reads_fewer_records_stops_and_says_what_and_where(folder: Folder) -> None:
-    folder.first().settle(ITEM, digest())
+    settle(folder.first(), ITEM, digest())
     with pytest.raises(RangeChangedError) as caught:
-        folder.replay().settle(ITEM, digest([50, 109]))
+        settle(folder.replay(), ITEM, digest([50, 109]))
     assert "t-0[10, 110) (topic 't', partition 0)" in str(caught.value)
     assert "100 then, 2 now (compaction)" in str(caught.value)
     assert f"delete {folder.path}/ranges/5-2" in caught.value.remedy
 
 
 def test_a_replay_that_reads_as_many_others_stops(folder: Folder) -> None:
-    folder.first().settle(ITEM, digest())
+    settle(folder.first(), ITEM, digest())
     other = RangeDigest()
     other.take(Block([b"other"] * 100, OFFSETS))
     with pytest.raises(RangeChangedError, match="100 then, 100 now, with other offsets or values"):
-        folder.replay().settle(ITEM, other)
+        settle(folder.replay(), ITEM, other)
 
 
 def test_whichever_attempt_has_read_other_records_stops_the_replay(folder: Folder) -> None:
     """Whose rows the reducers took is not known here."""
     first = folder.first()
-    first.settle(ITEM, digest())
-    first.settle(ITEM, digest([50, 109]))
+    settle(first, ITEM, digest())
+    settle(first, ITEM, digest([50, 109]))
     for offsets in (OFFSETS, [50, 109]):
         with pytest.raises(RangeChangedError):
-            folder.replay().settle(ITEM, digest(offsets))
+            settle(folder.replay(), ITEM, digest(offsets))
 
 
 def test_the_leader_epoch_may_be_another_by_now(folder: Folder) -> None:
-    folder.first().settle(ITEM, digest())
+    settle(folder.first(), ITEM, digest())
     later = OffsetRange("kafka", "t", "id-1", 0, 10, 110, 4)
     with pytest.raises(RangeChangedError):
-        folder.replay().settle(later, digest([50]))
+        settle(folder.replay(), later, digest([50]))
 
 
 @pytest.mark.parametrize(
@@ -165,45 +167,45 @@ def test_the_leader_epoch_may_be_another_by_now(folder: Folder) -> None:
 def test_another_range_is_not_compared(
     folder: Folder, item: OffsetRange, caplog: pytest.LogCaptureFixture
 ) -> None:
-    folder.first().settle(ITEM, digest())
-    folder.replay().settle(ITEM, digest())
+    settle(folder.first(), ITEM, digest())
+    settle(folder.replay(), ITEM, digest())
     assert caplog.messages == []
-    folder.replay().settle(item, digest([50]))
+    settle(folder.replay(), item, digest([50]))
     assert f"{item} is read again for Spark's state, and no digest" in caplog.text
 
 
 def test_what_was_read_before_the_attempt_that_is_decided_is_not_compared(folder: Folder) -> None:
     """An undecided micro-batch is written as it is read."""
-    folder.first(generation=1).settle(ITEM, digest())
-    folder.first(generation=2).settle(ITEM, digest([50]))
-    folder.replay(generation=2).settle(ITEM, digest([50]))
+    settle(folder.first(generation=1), ITEM, digest())
+    settle(folder.first(generation=2), ITEM, digest([50]))
+    settle(folder.replay(generation=2), ITEM, digest([50]))
 
 
 def test_without_a_digest_nothing_is_compared_and_that_is_said(
     folder: Folder, caplog: pytest.LogCaptureFixture
 ) -> None:
-    folder.replay().settle(ITEM, digest([50]))
+    settle(folder.replay(), ITEM, digest([50]))
     assert "no digest of its first read" in caplog.text
     assert folder.names() == []
 
 
 def test_a_damaged_digest_stops_the_replay(folder: Folder) -> None:
-    folder.first().settle(ITEM, digest())
-    [kept] = (folder.path / range_digest.FOLDER / "5-2").iterdir()
+    settle(folder.first(), ITEM, digest())
+    [kept] = (folder.path / replay_guard.FOLDER / "5-2").iterdir()
     kept.write_bytes(kept.read_bytes().replace(b"100", b"101"))
     with pytest.raises(CorruptRecordError):
-        folder.replay().settle(ITEM, digest())
+        settle(folder.replay(), ITEM, digest())
 
 
 def test_a_digest_of_a_newer_version_stops_the_replay_and_is_not_deleted(folder: Folder) -> None:
-    folder.first().settle(ITEM, digest())
-    [kept] = (folder.path / range_digest.FOLDER / "5-2").iterdir()
+    settle(folder.first(), ITEM, digest())
+    [kept] = (folder.path / replay_guard.FOLDER / "5-2").iterdir()
     content = kept.read_bytes().replace(b"twophase/1 ", b"twophase/2 ", 1)
     kept.write_bytes(content)
     with pytest.raises(
         NewerFormatError, match=r"written by a newer twophase \(format 2; this one reads up to 1\)"
     ):
-        folder.replay().settle(ITEM, digest())
+        settle(folder.replay(), ITEM, digest())
     folder.first(checkpoint=8, generation=3)
     assert kept.read_bytes() == content
 
@@ -212,8 +214,8 @@ def test_a_task_that_does_not_see_the_driver_s_folder_leaves_nothing_and_says_so
     folder: Folder, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = folder.first()
-    shutil.rmtree(folder.path / range_digest.FOLDER)
-    first.settle(ITEM, digest())
+    shutil.rmtree(folder.path / replay_guard.FOLDER)
+    settle(first, ITEM, digest())
     assert [*folder.path.iterdir()] == []
     assert [
         message
@@ -228,23 +230,23 @@ def test_a_task_that_does_not_see_the_driver_s_folder_leaves_nothing_and_says_so
 @pytest.mark.parametrize("generation", [2, 4])
 def test_what_a_sink_that_is_ahead_has_read_is_compared(folder: Folder, generation: int) -> None:
     """By a retry of this driver, or by a later one."""
-    folder.first().settle(ITEM, digest())
-    folder.again(generation=generation).settle(ITEM, digest(size=7))
+    settle(folder.first(), ITEM, digest())
+    settle(folder.again(generation=generation), ITEM, digest(size=7))
     with pytest.raises(RangeChangedError):
-        folder.again(generation=generation).settle(ITEM, digest(range(10, 109)))
+        settle(folder.again(generation=generation), ITEM, digest(range(10, 109)))
 
 
 def test_it_is_there_for_a_replay_of_the_driver_that_decides(folder: Folder) -> None:
-    folder.first().settle(ITEM, digest())
-    folder.again(generation=3).settle(ITEM, digest())
-    folder.again(generation=4).settle(ITEM, digest())
+    settle(folder.first(), ITEM, digest())
+    settle(folder.again(generation=3), ITEM, digest())
+    settle(folder.again(generation=4), ITEM, digest())
     assert folder.names() == ["5-4"]
     with pytest.raises(RangeChangedError):
-        folder.replay(generation=4).settle(ITEM, digest(range(10, 109)))
+        settle(folder.replay(generation=4), ITEM, digest(range(10, 109)))
 
 
 def test_without_digests_of_a_sink_that_is_ahead_nothing_is_compared(folder: Folder) -> None:
-    folder.again().settle(ITEM, digest())
+    settle(folder.again(), ITEM, digest())
     assert folder.names() == []
 
 
@@ -253,14 +255,14 @@ def test_the_digests_of_two_micro_batches_are_there_at_most(folder: Folder) -> N
     for checkpoint in range(1, 40):
         for _ in range(3):  # two drivers die in it
             generation += 1
-            folder.first(checkpoint, generation).settle(ITEM, digest())
+            settle(folder.first(checkpoint, generation), ITEM, digest())
             assert len(folder.names()) <= 2
-        folder.replay(checkpoint, generation).settle(ITEM, digest())
+        settle(folder.replay(checkpoint, generation), ITEM, digest())
         assert f"{checkpoint}-{generation}" in folder.names()
 
 
 def test_a_driver_that_was_overtaken_takes_no_digest_of_a_newer_one(folder: Folder) -> None:
-    folder.first(5, 3).settle(ITEM, digest())
+    settle(folder.first(5, 3), ITEM, digest())
     folder.first(5, 2)
     assert folder.names() == ["5-2", "5-3"]
 
@@ -295,7 +297,7 @@ class Reading:
         yield from blocks(self.offsets, 10)
 
     def kept(self) -> int:
-        return len([*(self._folder.path / range_digest.FOLDER).glob("*-*/*")])
+        return len([*(self._folder.path / replay_guard.FOLDER).glob("*-*/*")])
 
 
 @pytest.fixture
@@ -330,9 +332,9 @@ def test_a_task_of_a_replay_compares_what_it_reads(reading: Reading, folder: Fol
 def test_a_task_of_the_plugin_form_reads_a_note_for_its_micro_batch(
     reading: Reading, folder: Folder
 ) -> None:
-    assert not range_digest.are_planned(folder.path)
-    range_digest.plan_digests(folder.path, reading.context)  # type: ignore[arg-type]
-    assert range_digest.are_planned(folder.path)
+    assert not replay_guard.are_planned(folder.path)
+    replay_guard.plan_guard(folder.path, reading.context)  # type: ignore[arg-type]
+    assert replay_guard.are_planned(folder.path)
     list(reading.read())
     folder.first(4).plan(4)
     list(reading.read())
@@ -349,8 +351,8 @@ def test_a_task_of_the_plugin_form_reads_a_note_for_its_micro_batch(
 def test_a_half_written_note_of_a_driver_that_died_is_deleted_a_day_later(
     reading: Reading, folder: Folder
 ) -> None:
-    range_digest.plan_digests(folder.path, reading.context)  # type: ignore[arg-type]
-    root = folder.path / range_digest.FOLDER
+    replay_guard.plan_guard(folder.path, reading.context)  # type: ignore[arg-type]
+    root = folder.path / replay_guard.FOLDER
     left, being_written = root / ".plan-left", root / ".plan-being-written"
     left.touch()
     being_written.touch()
@@ -363,7 +365,7 @@ def test_nothing_is_said_where_another_driver_was_quicker_to_delete(
     folder: Folder, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder.first(1)
-    root = folder.path / range_digest.FOLDER
+    root = folder.path / replay_guard.FOLDER
     note = root / ".plan-left"
     note.touch()
     os.utime(note, (0, 0))
@@ -375,8 +377,8 @@ def test_nothing_is_said_where_another_driver_was_quicker_to_delete(
 
     monkeypatch.setattr(os, "listdir", lambda _: listed)
     monkeypatch.setattr(time, "time", delete_first)
-    range_digest._prune(root, 3, 2)
-    range_digest._delete_half_written(root / "plan")
+    replay_guard._prune(root, 3, 2)
+    replay_guard._delete_half_written(root / "plan")
     monkeypatch.undo()
     assert (caplog.messages, folder.names()) == ([], [])
 
@@ -385,7 +387,7 @@ def test_nothing_is_said_where_another_driver_was_quicker_to_delete(
 def test_a_replay_of_the_plugin_form_that_fails_for_its_records_says_so_to_the_next_start(
     reading: Reading, folder: Folder, error: type[SourceLossError]
 ) -> None:
-    range_digest.plan_digests(folder.path, reading.context)  # type: ignore[arg-type]
+    replay_guard.plan_guard(folder.path, reading.context)  # type: ignore[arg-type]
     decision = Decision("lineage", 5, Attempt(2, 1), "", "", proofs=())
     folder.first().plan(5)
     list(reading.read())
@@ -395,7 +397,7 @@ def test_a_replay_of_the_plugin_form_that_fails_for_its_records_says_so_to_the_n
             OffsetOutOfRangeError, match=r"^100 records are lost\. Next: restore a savepoint"
         ):
             list(reading.read())
-    assert not range_digest.was_lost(folder.path, decision)
+    assert not replay_guard.was_lost(folder.path, decision)
     folder.replay().plan(5)
     with pytest.raises(error, match=r"^The micro-batch is committed already") as caught:
         list(reading.read())
@@ -403,7 +405,7 @@ def test_a_replay_of_the_plugin_form_that_fails_for_its_records_says_so_to_the_n
         "Next: start the query again: it goes on with the state of the first read. Only if"
         in str(caught.value)
     )
-    assert range_digest.was_lost(folder.path, decision)
+    assert replay_guard.was_lost(folder.path, decision)
     reading.gone, reading.offsets = False, OFFSETS
     list(reading.read())  # the mark is no digest
 
@@ -423,7 +425,7 @@ def test_a_replay_of_write_stream_leaves_that_to_its_driver(
 def test_a_task_that_can_leave_no_mark_does_not_advise_another_start(
     reading: Reading, folder: Folder
 ) -> None:
-    range_digest.plan_digests(folder.path, reading.context)  # type: ignore[arg-type]
+    replay_guard.plan_guard(folder.path, reading.context)  # type: ignore[arg-type]
     replay = folder.replay()
     replay.plan(5)
     shutil.rmtree(replay.path)  # on this executor's disk it never was

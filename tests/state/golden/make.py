@@ -3,9 +3,9 @@ readable for ever.
 
     .venv/bin/python -m tests.state.golden.make FOLDER
 
-It was run once, by twophase 0.1.0, and what it wrote is beside it. No test runs it: the files are
-never made again. A new version of a format gets golden files of its own beside
-these, and these stay.
+It was run by twophase 0.1.0, and what it wrote is beside it. No test runs it: from the release of
+0.1.0 on the files are never made again. A new version of a format gets golden files of its own
+beside these, and these stay.
 
     job/       a job's folder: a Kafka source, sinks `facts` and `lake`, a function `dedup`;
                every kind of record
@@ -48,7 +48,7 @@ from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.listener import InitializationContext, SnapshotContext
 from twophase.protocol.sink import CommitRequest, SinkContext
-from twophase.runtime.logical_plan import SourceLeg
+from twophase.protocol.source import SourceLeg
 from twophase.runtime.operator_states import OperatorStates
 from twophase.runtime.savepoints import SavepointMaker
 from twophase.sinks.delta.layout import TableLayout
@@ -63,6 +63,8 @@ from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.entries import (
     AcceptedLoss,
     Adoption,
+    CommittedRecord,
+    FenceRecord,
     Lineage,
     Note,
     Proof,
@@ -72,16 +74,8 @@ from twophase.state.entries import (
     Rewrite,
     SinkDecision,
 )
+from twophase.state.json_values import to_json
 from twophase.state.log import JobLog
-from twophase.state.records import (
-    CommittedRecord,
-    FenceRecord,
-    LineageRecord,
-    ReleasedRecord,
-    RepairedRecord,
-    RewindingRecord,
-    SinkDecidedRecord,
-)
 from twophase.state.savepoint import KINDS, MANIFEST
 from twophase.state.stats import CheckpointStats, DeclinedAttempt
 from twophase.state.storage import LocalStorage
@@ -124,7 +118,7 @@ def checkpoint(
     number: int,
     attempt: Attempt,
     tasks: dict[str, Sequence[int]],
-    before: tuple[Proof, ...] | None,
+    before: tuple[Proof, ...],
 ) -> CompletedCheckpoint:
     """A checkpoint with one piece of 5 rows for each task of each sink."""
     at = number + 2 if lineage == B else number  # B begins where checkpoint 2 of A has ended
@@ -192,7 +186,7 @@ def make_states(root: Path) -> None:
     store = CompletedCheckpointStore(storage, log, num_retained=1, memory_threshold=1000)
     log.read()
     log.append(FenceRecord(1))
-    log.append(LineageRecord(Lineage(A)))
+    log.append(Lineage(A))
     states = OperatorStates([SourceLeg("twophase-kafka", {})], {"rules": Rules()})
     states.initialize(None, JobOptions.parse({"checkpointLocation": "/chk/orders"}, "job"))
     for number in (0, 1):
@@ -223,7 +217,7 @@ def make_job(root: Path) -> None:
     store = CompletedCheckpointStore(storage, log, num_retained=100)
     log.read()
     log.append(FenceRecord(1))
-    log.append(LineageRecord(Lineage(A)))
+    log.append(Lineage(A))
     first = checkpoint(A, 0, Attempt(1, 1), {"facts": [0, 1], "lake": [0]}, ())
     store.decide(store.prepare(first))
     log.append(CommittedRecord(A, 0))
@@ -234,20 +228,18 @@ def make_job(root: Path) -> None:
     third = checkpoint(A, 2, Attempt(2, 1), {"facts": [0, 1], "lake": [0, 1]}, second.proofs)
     store.decide(store.prepare(third))
     new = store.prepare(rewritten(third))
-    log.append(RepairedRecord(Rewrite(NOTE, new, third.attempt, "facts", ("1.101",), 5)))
+    log.append(Rewrite(NOTE, new, third.attempt, "facts", ("1.101",), 5))
     lines = third.offsets
     log.append(
-        RepairedRecord(
-            AcceptedLoss(
-                NOTE, A, 2, "lake", ("0.100",), 5, lines.start, lines.end, emptied=False, before=()
-            )
+        AcceptedLoss(
+            NOTE, A, 2, "lake", ("0.100",), 5, lines.start, lines.end, emptied=False, before=()
         )
     )
     log.append(CommittedRecord(A, 2))
     store.prepare(checkpoint(A, 3, Attempt(2, 3), {"facts": [0]}, third.proofs))
     log.append(FenceRecord(3))
     adopted = Lineage(B, "", 1, (offset(2),), {A: 2}, third.proofs)
-    log.append(RepairedRecord(Adoption(NOTE, adopted, (f"chk/{A}-2-2.2",))))
+    log.append(Adoption(NOTE, adopted, (f"chk/{A}-2-2.2",)))
     fourth = checkpoint(B, 1, Attempt(3, 1), {"facts": [0], "lake": [0]}, third.proofs)
     store.decide(store.prepare(fourth))
     log.append(CommittedRecord(B, 1))
@@ -260,9 +252,7 @@ def make_job(root: Path) -> None:
     folded.append(FenceRecord(4))
     folded.append(CommittedRecord(B, 2))
     folded.append(
-        LineageRecord(
-            Lineage(C, f"/chk/orders/chk/{B}-2-3.2", 1, (offset(4),), {A: 2, B: 2}, fourth.proofs)
-        )
+        Lineage(C, f"/chk/orders/chk/{B}-2-3.2", 1, (offset(4),), {A: 2, B: 2}, fourth.proofs)
     )
 
 
@@ -272,7 +262,7 @@ def begun(folder: Path, num_retained: int) -> tuple[JobLog, CompletedCheckpointS
     log = JobLog(storage, JOB)
     log.read()
     log.append(FenceRecord(1))
-    log.append(LineageRecord(Lineage(A)))
+    log.append(Lineage(A))
     return log, CompletedCheckpointStore(storage, log, num_retained)
 
 
@@ -282,7 +272,7 @@ def make_released(root: Path) -> None:
     store.decide(store.prepare(checkpoint(A, 0, Attempt(1, 1), {"facts": [0], "lake": [0]}, ())))
     log.append(CommittedRecord(A, 0))
     [gone] = log.history.decisions
-    log.append(ReleasedRecord(Released(A, 0, 1_700_000_100_000)))
+    log.append(Released(A, 0, 1_700_000_100_000))
     store.delete([gone])
 
 
@@ -296,7 +286,7 @@ def make_rewinding(root: Path) -> None:
         log.append(CommittedRecord(A, number))
         proofs = found.proofs
     log.append(FenceRecord(2))
-    log.append(RewindingRecord(Rewinding("/savepoints/orders-1", {A: 0})))
+    log.append(Rewinding("/savepoints/orders-1", {A: 0}))
 
 
 def make_ahead(root: Path) -> None:
@@ -312,7 +302,7 @@ def make_ahead(root: Path) -> None:
         decided = SinkDecision(
             *(A, 1, sink, found.attempt, offsets.hash, offsets.start, offsets.end, pieces)
         )
-        log.append(SinkDecidedRecord(decided))
+        log.append(decided)
         if number == 0:
             log.fold(log.history)
 
@@ -335,15 +325,15 @@ def make_stats(root: Path) -> None:
 def make_files(root: Path) -> None:
     """Write `files`: checkpoint 0 is in the mark, 1 in `done`, 2 waits."""
     fields = pa.schema([("id", pa.int64()), ("day", pa.string())])
-    sink = FileSink(path=str(root / "files"), format="json", partition_by=["day"])
-    sink.open(SinkContext(JOB, "lake", fields, parallelism=2))
+    declared = FileSink(path=str(root / "files"), format="json", partition_by=["day"])
+    sink = declared.open(SinkContext(JOB, "lake", fields, parallelism=2))
     sink.fence(Attempt(1, 1))
     for number in range(3):
         transaction = TransactionId(
             JOB, A, number, Attempt(1, 1 + number), "lake", f"{number}f" * 32
         )
         sink.fence(transaction.attempt)
-        writer = sink.writer(transaction, Subtask(0, 100 + number))
+        writer = sink.writers()(transaction, Subtask(0, 100 + number))
         rows = [{"id": number, "day": "2026-08-01"}, {"id": 10 + number, "day": None}]
         writer.write(pa.RecordBatch.from_pylist(rows, schema=fields))
         piece = writer.pre_commit()
@@ -370,7 +360,7 @@ def make_others(root: Path) -> None:
     columns: list[dict[str, Any]] = [
         {"name": name, "type": "string", "nullable": True, "metadata": {}} for name in ("id", "p")
     ]
-    shape = TableLayout(tuple(columns), ("p",), ("appendOnly",), {"delta.appendOnly": "true"})
+    layout = TableLayout(tuple(columns), ("p",), ("appendOnly",), {"delta.appendOnly": "true"})
     add = {
         "path": "p=%C3%A4/twophase-x-part-00000.parquet",
         "size": 9,
@@ -379,7 +369,7 @@ def make_others(root: Path) -> None:
     action = json.dumps({"add": add | {"stats": json.dumps({"numRecords": 3})}}, ensure_ascii=False)
     (root / "delta").mkdir()
     (root / "delta" / "intent").write_bytes(encode_intent(intent))
-    (root / "delta" / "manifest").write_bytes(encode_manifest(Manifest(intent, shape, (action,))))
+    (root / "delta" / "manifest").write_bytes(encode_manifest(Manifest(intent, layout, (action,))))
 
 
 def make_savepoint(root: Path) -> None:
@@ -417,13 +407,13 @@ def make_rescaled(root: Path) -> None:
     log = JobLog(storage, JOB)
     log.read()
     log.append(FenceRecord(1))
-    log.append(LineageRecord(Lineage(C, "/saved", 5, (), {A: 2, B: 2}, (), rescaled)))
+    log.append(Lineage(C, "/saved", 5, (), {A: 2, B: 2}, (), rescaled))
     body = savepoint_manifest.SavedFile("checkpoints/b", 0, 4, "ab" * 32)
     at = 1_700_000_000_000
     manifest = savepoint_manifest.Manifest(
         *(JOB, B, 2, body.path, (), {A: 2}, at, (body,), 16, rescaled)
     )
-    storage.create(MANIFEST, codec.encode(KINDS[MANIFEST], manifest.to_json()))
+    storage.create(MANIFEST, codec.encode(KINDS[MANIFEST], to_json(manifest)))
 
 
 def main(root: Path) -> None:

@@ -1,13 +1,23 @@
-"""The console of the command: its reader may go away, and the job goes on."""
+"""The console of a command: its reader may go away, and the job goes on. It also shows errors:
+what happened, what became of the data, and what to do next.
+"""
 
 from __future__ import annotations
 
 import os
+import traceback
 
 from rich.console import Console
+from rich.text import Text
+
+from twophase.cli.display.text import clean
+from twophase.errors import carried
+from twophase.redaction import REDACTED, is_redacting, printable
 
 INTERRUPT_CHARS = len("^C") + 1
 """The columns that a terminal's echo of Ctrl-C takes, and the one after it."""
+_UNEXPECTED_CHARS = 600
+_UNEXPECTED_EXIT_CODE = 1
 
 
 class JobConsole(Console):
@@ -23,3 +33,49 @@ class JobConsole(Console):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self.file.fileno())
         os.close(nowhere)
+
+
+def show_error(console: Console, error: BaseException, *, verbose: bool) -> int:
+    """Print an error.
+
+    Args:
+        console: the console to print to.
+        error: any error; ours is recognised if Spark carried it out of a worker.
+        verbose: print the traceback too.
+
+    Returns:
+        The code to exit with.
+    """
+    if verbose:
+        _print_traceback(console, error)
+    known = carried(error)
+    if known is None:
+        _print(console, "Error", f"{type(error).__name__}: {_unexpected(error)}")
+        if not verbose:
+            _print(console, "Next", "run the command again with --verbose for the traceback.")
+        return _UNEXPECTED_EXIT_CODE
+    _print(console, "Error", f"{clean(known.what)} [{type(known).__name__}]")
+    if known.data_lost:
+        _print(console, "Data", clean(known.data_lost))
+    if known.remedy:
+        _print(console, "Next", clean(known.remedy))
+    return known.exit_code
+
+
+def _unexpected(error: BaseException) -> str:
+    return REDACTED if is_redacting() else clean(str(error))[:_UNEXPECTED_CHARS]
+
+
+def _print_traceback(console: Console, error: BaseException) -> None:
+    """Print where it was raised, and its message unless values of rows are redacted."""
+    if is_redacting():
+        lines = traceback.format_tb(error.__traceback__)
+    else:
+        lines = traceback.format_exception(error)
+    for line in "".join(lines).splitlines():
+        console.print(Text(printable(line)), soft_wrap=True)
+
+
+def _print(console: Console, head: str, text: str) -> None:
+    style = "bold red" if head == "Error" else "bold"
+    console.print(Text.assemble((f"{head}: ", style), text), soft_wrap=True)

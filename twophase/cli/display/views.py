@@ -1,21 +1,49 @@
-"""The views of `--progress`: a panel on a terminal, a line for each checkpoint, or nothing."""
+"""The views of `--progress`: a panel on a terminal, a line for each checkpoint, or nothing.
+
+A view observes the job, prints the lines of others (log, Spark) where they do not disturb it, and
+is a context manager around the whole run.
+"""
 
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from enum import StrEnum
 from types import TracebackType
+from typing import Self
 
 from rich.console import Console
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
 from rich.text import Text
 
-from twophase.cli.display.console import JobConsole
-from twophase.cli.display.live_view import LiveView
-from twophase.cli.display.messages import describe
-from twophase.cli.display.panel import summary
-from twophase.cli.display.text import clean
-from twophase.cli.display.view import View
-from twophase.events import Event
+from twophase.cli.display.console import INTERRUPT_CHARS, JobConsole
+from twophase.cli.display.progress import Progress, ProgressTracker, ended_by_stop
+from twophase.cli.display.text import clean, count, duration, rows_by_sink
+from twophase.events import (
+    CheckpointCommitted,
+    CheckpointDeclined,
+    CheckpointReplayed,
+    CommitRetried,
+    Event,
+    GroupOffsetsDelayed,
+    JobRestarting,
+    OrphansAborted,
+    RecoveryFinished,
+    SinkDecided,
+    SinkRewound,
+)
+
+_STATE_STYLES = {
+    "running": "green",
+    "failed": "bold red",
+    "restarting": "yellow",
+    "recovering": "yellow",
+}
+_ERROR_CHARS = 400
+_NONE = "-"
+_REFRESHES_PER_S = 4
 
 
 class ProgressMode(StrEnum):
@@ -25,6 +53,43 @@ class ProgressMode(StrEnum):
     LIVE = "live"
     PLAIN = "plain"
     NONE = "none"
+
+
+class View(ABC):
+    """Shows one job.
+
+    Args:
+        job: the job's name.
+    """
+
+    def __init__(self, job: str) -> None:
+        self.tracker = ProgressTracker()
+        self._job = job
+
+    def __call__(self, event: Event) -> None:
+        """Observe the job."""
+        self.tracker(event)
+        self._show(event)
+
+    @abstractmethod
+    def print_line(self, text: str) -> None:
+        """Show a line of the log or of Spark: on standard error, or above a live panel."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            self.tracker.set_state("failed")
+
+    @abstractmethod
+    def _show(self, event: Event) -> None:
+        """Show an event that the tracker has already recorded."""
 
 
 class SilentView(View):
@@ -70,6 +135,47 @@ class PlainView(SilentView):
         )
 
 
+class LiveView(View):
+    """A panel that is redrawn a few times a second; lines to keep are printed above it."""
+
+    def __init__(self, job: str, console: Console) -> None:
+        super().__init__(job)
+        self._console = console
+        self._live = Live(
+            console=console,
+            get_renderable=self.panel,
+            refresh_per_second=_REFRESHES_PER_S,
+        )
+
+    def panel(self) -> Panel:
+        """Return the panel with the current progress."""
+        return progress_panel(self._job, self.tracker, self._console.width - INTERRUPT_CHARS)
+
+    def print_line(self, text: str) -> None:
+        """See `View.print_line`."""
+        self._console.print(Text(clean(text), style="dim"))
+
+    def __enter__(self) -> Self:
+        self._live.start(refresh=True)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        self._live.stop()
+
+    def _show(self, event: Event) -> None:
+        if isinstance(event, CheckpointCommitted):
+            return
+        text = describe(event, self.tracker.progress)
+        if text is not None:
+            self._console.print(Text(f"{time.strftime('%H:%M:%S')} {clean(text)}"))
+
+
 def make_view(mode: ProgressMode, job: str, console: Console) -> View:
     """Return the view for a mode; `auto` is live on a terminal and plain elsewhere."""
     match mode:
@@ -81,3 +187,148 @@ def make_view(mode: ProgressMode, job: str, console: Console) -> View:
             return PlainView(job, console)
         case ProgressMode.AUTO:
             return LiveView(job, console) if console.is_terminal else PlainView(job, console)
+
+
+def describe(event: Event, progress: Progress) -> str | None:
+    """Return one sentence about an event, or None if it is routine."""
+    match event:
+        case CheckpointCommitted():
+            return _committed(event, progress)
+        case RecoveryFinished():
+            return _recovered(event)
+        case CheckpointDeclined():
+            return _declined(event)
+        case CommitRetried():
+            return _waiting(event)
+        case SinkDecided(checkpoint=number, sink=sink, rows=rows):
+            return f"checkpoint {number}: sink {sink!r} commits {count(rows, 'row')} ahead"
+        case CheckpointReplayed(checkpoint=number):
+            return f"checkpoint {number} replayed: it was already decided, so no sink wrote"
+        case OrphansAborted(sink=sink, pieces=pieces):
+            return f"{count(len(pieces), 'orphan')} aborted in sink {sink!r}"
+        case SinkRewound(sink=sink, lineage=lineage, newest=newest, kept=kept):
+            left = f"to checkpoint {kept}" if kept >= 0 else "to its beginning"
+            return f"sink {sink!r} rewound {left} of lineage {lineage}, from checkpoint {newest}"
+        case GroupOffsetsDelayed(checkpoint=number, reason=reason):
+            delayed = "could not commit its offsets to the consumer group"
+            return f"checkpoint {number} {delayed}: {reason}"
+        case JobRestarting(cause=cause, restart=restart, delay_s=delay_s):
+            return f"restart {restart} in {duration(delay_s)}: {cause}"
+        case _:
+            return None
+
+
+def _waiting(event: CommitRetried) -> str:
+    waited = f"has waited {duration(event.waiting_s)} for sink {event.sink!r}"
+    next_try = f"next try in {duration(event.next_in_s)}"
+    return f"checkpoint {event.checkpoint} {waited}, {next_try}: {event.reason}"
+
+
+def _declined(event: CheckpointDeclined) -> str:
+    attempt = f"checkpoint {event.checkpoint} ({event.attempt})"
+    if ended_by_stop(event):
+        undecided = f"{attempt} was not decided before the stop"
+        return f"{undecided}: none of its rows are visible, and the next start writes them"
+    then = "trying again" if event.will_retry else "the query fails"
+    return f"{attempt} declined, {then}: {event.reason}: {event.cause}"
+
+
+def _committed(event: CheckpointCommitted, progress: Progress) -> str:
+    lag = "" if progress.query.lag is None else f", lag {progress.query.lag:,}"
+    pending = f", {count(len(progress.pending), 'pending commit')}" if progress.pending else ""
+    took = f"{duration(event.duration_s)} (protocol {duration(event.protocol_s)})"
+    rows = rows_by_sink(event.rows, event.rows_by_sink)
+    return f"checkpoint {event.checkpoint} committed: {rows} in {took}{lag}{pending}"
+
+
+def _recovered(event: RecoveryFinished) -> str:
+    return (
+        f"generation {event.generation} recovered in {duration(event.duration_s)}: "
+        f"{count(event.recommitted, 'checkpoint')} committed again, "
+        f"{count(event.aborted, 'orphan')} aborted"
+    )
+
+
+def progress_panel(job: str, tracker: ProgressTracker, width: int) -> Panel:
+    """Return the panel with the job's current progress.
+
+    Args:
+        job: the job's name.
+        tracker: the job's progress.
+        width: in columns, fewer than the terminal has: the echo of Ctrl-C comes after the last
+            line, and if that wrapped, the panel would be drawn a line too low from then on.
+    """
+    now, now_s = tracker.progress, time.monotonic()
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in _rows(now, now_s):
+        table.add_row(name, value)
+    title = Text.assemble(
+        (clean(job), "bold"),
+        "  ",
+        (now.state, _STATE_STYLES.get(now.state, "")),
+        f"  {duration(now_s - tracker.started_s)}",
+    )
+    return Panel(table, title=title, title_align="left", border_style="dim", width=width)
+
+
+def _rows(now: Progress, now_s: float) -> list[tuple[str, Text]]:
+    rate = "" if now.query.rate is None else f"   {now.query.rate:,.0f} a second"
+    lag = _NONE if now.query.lag is None else f"{now.query.lag:,} records"
+    failures = f"{now.restarts:,}" + (
+        f"   {count(now.declined, 'declined attempt')}" if now.declined else ""
+    )
+    rows = [
+        ("records in", Text(f"{now.query.records:,}{rate}")),
+        ("lag", Text(lag)),
+        ("last checkpoint", Text(_last(now, now_s))),
+        ("now", Text(_current(now, now_s))),
+        ("pending commits", Text(_pending(now), style="yellow" if len(now.pending) > 1 else "")),
+        ("restarts", Text(failures)),
+    ]
+    if now.last_error:
+        rows.append(("last error", Text(clean(now.last_error)[:_ERROR_CHARS], style="red")))
+    return rows
+
+
+def _last(now: Progress, now_s: float) -> str:
+    if now.last is None:
+        return _NONE
+    took = f"took {duration(now.last.duration_s)} (protocol {duration(now.last.protocol_s)})"
+    rows = rows_by_sink(now.last.rows, now.last.rows_by_sink)
+    return f"{now.last.checkpoint}   {duration(now_s - now.last_s)} ago   {took}   {rows}"
+
+
+def _current(now: Progress, now_s: float) -> str:
+    if now.current is None:
+        return _waits_for(now)
+    phase = "commit" if now.current in now.pending else "pre-commit"
+    if not now.has_workers:
+        phase += ", Spark's Python workers are starting"
+    return f"{now.current}   {phase}   {duration(now_s - now.current_s)}"
+
+
+def _waits_for(now: Progress) -> str:
+    """Return what a job waits for before its first checkpoint is in progress."""
+    if now.state == "recovering":
+        return "earlier checkpoints are being committed or aborted"
+    if now.state == "running" and not now.committed and not now.has_workers:
+        return "Spark is planning the first micro-batch"
+    return _NONE
+
+
+def _pending(now: Progress) -> str:
+    numbers = ", ".join(str(number) for number in sorted(now.pending))
+    return f"{len(now.pending)}   checkpoint {numbers}" if numbers else "0"
+
+
+def summary(tracker: ProgressTracker) -> str:
+    """Return one sentence that sums up a run."""
+    now = tracker.progress
+    return (
+        f"{now.state} after {duration(time.monotonic() - tracker.started_s)}: "
+        f"{count(now.committed, 'checkpoint')}, {count(now.query.records, 'record')} in, "
+        f"{rows_by_sink(now.rows, now.rows_by_sink, 'committed')}, "
+        f"{count(now.restarts, 'restart')}"
+    )

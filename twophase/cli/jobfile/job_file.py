@@ -22,10 +22,11 @@ from typing import Any, TypeVar
 from pydantic import Field
 
 from twophase.cli.jobfile.yaml_file import read_yaml
-from twophase.config import Duration, JobOptions, Options
+from twophase.config import JobOptions, Options
 from twophase.errors import ConfigError
 from twophase.flink_keys import with_our_keys
 from twophase.ids import check_name
+from twophase.runtime.trigger import check_trigger
 
 _DEFAULT_VIEW = "source"
 P = TypeVar("P", bound=Options)
@@ -84,11 +85,6 @@ class SinkSection(Options):
     type: str = Field(min_length=1)
     options: Mapping[str, Any] = Field(default_factory=dict)
     sql: str | None = Field(default=None, min_length=1)
-
-
-class _Trigger(Options):
-    processing_time_s: Duration | None = Field(default=None, alias="processingTime")
-    available_now: bool | None = Field(default=None, alias="availableNow")
 
 
 @dataclass(frozen=True)
@@ -152,7 +148,7 @@ def load_job_file(
 
 def _two_triggers(where: str) -> ConfigError:
     return ConfigError(
-        f"{where}: trigger and options.checkpoint.interval both say when a checkpoint begins.",
+        f"{where}: both trigger and options.checkpoint.interval set when a checkpoint begins.",
         remedy="keep one of the two.",
     )
 
@@ -165,17 +161,17 @@ def _spark(where: str, value: Any) -> SparkSection:
 def _sources(where: str, top: _File) -> Mapping[str, SourceSection]:
     if (top.source is None) == (top.sources is None):
         raise ConfigError(
-            f"{where}: give one of source and sources, not "
+            f"{where}: give either source or sources, not "
             f"{'neither' if top.source is None else 'both'}.",
-            remedy="write `source:` for one source, `sources:` with a name for each of several.",
+            remedy="write `source:` for a single source, or `sources:` with a name for each.",
         )
     if top.source is not None:
         return {_DEFAULT_VIEW: _source(f"{where}: source", top.source)}
     listed = _mapping(f"{where}: sources", top.sources)
     if top.sql is None:
         raise ConfigError(
-            f"{where}: sources without sql: nothing says how to combine {', '.join(listed)}.",
-            remedy="add `sql:`, a query over these names.",
+            f"{where}: sources needs sql, a query that combines {', '.join(listed)}.",
+            remedy="add `sql:` with a query over these names.",
         )
     return {
         _view(f"{where}: sources", name): _source(f"{where}: sources.{name}", value)
@@ -207,15 +203,7 @@ def _trigger(where: str, value: Any) -> Mapping[str, Any]:
     if value is None:
         return {}
     where = f"{where}: trigger"
-    trigger = _parse(_Trigger, _mapping(where, value), where)
-    if trigger.processing_time_s is not None and trigger.available_now is None:
-        return {"processingTime": f"{trigger.processing_time_s * 1000:.0f} milliseconds"}
-    if trigger.available_now and trigger.processing_time_s is None:
-        return {"availableNow": True}
-    raise ConfigError(
-        f"{where}: give exactly one trigger.",
-        remedy="write processingTime: 10 s, or availableNow: true.",
-    )
+    return check_trigger(_mapping(where, value), where)
 
 
 # -- pieces ----------------------------------------------------------------------------------------
@@ -227,7 +215,7 @@ def _mapping(where: str, value: Any) -> dict[str, Any]:
         kind = "empty" if value is None else f"a {type(value).__name__}"
         raise ConfigError(
             f"{where} is {kind}, not a mapping.",
-            remedy="write it as KEY: VALUE lines, indented below it.",
+            remedy="write KEY: VALUE lines, indented below it.",
         )
     for key in value:
         if not isinstance(key, str):
@@ -256,7 +244,7 @@ def _text(where: str, value: Any) -> str:
             kind = "empty" if value is None else f"a {type(value).__name__}"
             raise ConfigError(
                 f"{where} is {kind}, not a text or number.",
-                remedy="give one value, in quotes if in doubt.",
+                remedy="give a single value; quote it if in doubt.",
             )
 
 
@@ -271,8 +259,8 @@ def _name(where: str, kind: str, name: str) -> str:
 def _view(where: str, name: str) -> str:
     if not name.isidentifier():
         raise ConfigError(
-            f"{where}: {name!r} cannot be the name of a view.",
-            remedy="use letters, digits and '_'.",
+            f"{where}: {name!r} is not a valid view name.",
+            remedy="use letters, digits and '_', and begin with a letter or '_'.",
         )
     return name
 

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from twophase import errors
 from twophase.cli.display.text import clean
 from twophase.cli.jobfile.job_file import JobFile, SourceSection
-from twophase.errors import ConfigError
+from twophase.errors import ConfigError, carried
 from twophase.protocol.sink import Sink
 from twophase.runtime.registration import register_formats
 from twophase.runtime.stream_writer import StreamWriter, write_stream
@@ -74,12 +73,11 @@ def _checked(where: str, make: Callable[[], DataFrame]) -> DataFrame:
     try:
         return make()
     except (PySparkException, Py4JJavaError) as error:
-        text = str(error.java_exception.toString() if isinstance(error, Py4JJavaError) else error)
-        known = errors.from_text(text)
-        if known is not None:
+        if (known := carried(error)) is not None:
             raise known from error
+        text = str(error.java_exception.toString() if isinstance(error, Py4JJavaError) else error)
         first = next((clean(line) for line in text.splitlines() if line.strip()), "")
         raise ConfigError(
-            f"{where}: Spark refuses it: {first[:_SPARK_CHARS]}",
+            f"{where}: Spark rejects it: {first[:_SPARK_CHARS]}",
             remedy=f"correct {where.partition(':')[0]}.",
         ) from error

@@ -65,7 +65,8 @@ def _make(where: str, section: SinkSection) -> Sink:
     sink = make_sink(where, kind, section.options, _correct(where))
     if not isinstance(sink, Sink):
         raise ConfigError(
-            f"{where}: {section.type} is no sink.", remedy="name a subclass of twophase.ArrowSink."
+            f"{where}: {section.type} is not a sink.",
+            remedy="name a subclass of twophase.ArrowSink.",
         )
     return sink
 

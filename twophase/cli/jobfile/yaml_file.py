@@ -40,10 +40,10 @@ def read_yaml(path: Path) -> Any:
             data = file.read(_MAX_BYTES + 1)
     except OSError as error:
         raise ConfigError(
-            f"{path} cannot be read: {error.strerror}.", remedy="name a file that exists."
+            f"Cannot read {path}: {error.strerror}.", remedy="name a file that exists."
         ) from None
     if len(data) > _MAX_BYTES:
-        raise ConfigError(f"{path} is larger than {_MAX_BYTES} bytes.", remedy="name a job file.")
+        raise ConfigError(f"{path} is larger than {_MAX_BYTES:,} bytes.", remedy="name a job file.")
     try:
         return yaml.load(data, Loader=_Loader)  # noqa: S506 a SafeLoader
     except yaml.YAMLError as error:
@@ -55,5 +55,5 @@ def read_yaml(path: Path) -> Any:
         ) from None
     except (RecursionError, ValueError) as error:
         raise ConfigError(
-            f"{path} cannot be understood: {type(error).__name__}.", remedy="simplify it."
+            f"Cannot parse {path}: {type(error).__name__}.", remedy="simplify it."
         ) from None

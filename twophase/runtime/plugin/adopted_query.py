@@ -67,9 +67,9 @@ def check_root(root: Path) -> None:
     if (root / "metadata").is_file() and is_sparks:
         raise ConfigError(
             f"{root} is Spark's folder of a query, not a job's folder. Nothing was written.",
-            remedy="if the query is of the plugin form, its log is in it: give checkpointLocation "
-            f"{log}. A job of write_stream whose folder was one of Spark's before: "
-            "move `metadata` out of it.",
+            remedy="for a query of the plugin form, whose log is inside that folder, set "
+            f"checkpointLocation to {log}. For a write_stream job whose folder used to be one of "
+            "Spark's, move the file `metadata` out of it.",
         )
 
 
@@ -98,20 +98,18 @@ def check_beginning(path: Path, end: Sequence[str | None]) -> None:
     check_without_state(path)
     if any(_OF_FILES in (line or "") for line in end):
         raise ConfigError(
-            f"The query reads a folder of files, and {list(end)} means something only with Spark's "
-            "list of them. Nothing was "
-            "written.",
-            remedy="restore the query's checkpointLocation from one backup; "
-            "or begin under another name in another checkpointLocation, with the files that the "
-            "target does not have yet.",
+            f"The query reads a folder of files, and the offset {list(end)} has no meaning without "
+            "Spark's list of those files. Nothing was written.",
+            remedy="restore the whole checkpointLocation of the query from one backup; or start "
+            "under another name in a new checkpointLocation, with only those files that the target "
+            "does not have yet.",
         )
     if end and not _conf_in(path):
         raise ConfigError(
-            f"Spark's folder {path} has no planned micro-batch, so Spark's settings for the query "
-            "are not known. Nothing was "
-            "written.",
-            remedy="start the query once: it fails, and leaves them there. "
-            "Then run the command again.",
+            f"Spark's folder {path} has no planned micro-batch, so the Spark settings of the query "
+            "are unknown. Nothing was written.",
+            remedy="start the query once: it fails, but leaves its settings there. "
+            "Then run this command again.",
         )
 
 

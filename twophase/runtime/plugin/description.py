@@ -35,14 +35,13 @@ _SPARKS = ("queryname",)
 _KEPT = ("checkpoint.num_retained", "commit.backoff", "commit.backoff_max")
 _ELSEWHERE = {
     "checkpoint.interval": (
-        "Spark starts a micro-batch when the query's trigger says so: use "
-        "trigger(processingTime=...)."
+        "the query's trigger starts the micro-batches: use trigger(processingTime=...)."
     ),
-    "checkpoint.mode": "it is exactly once here.",
+    "checkpoint.mode": "the plugin form is always exactly once.",
     "state.backend": f"set {state_backend.PROVIDER} in the session.",
     "state.backend.incremental": f"set {state_backend.CHANGELOG} in the session.",
 }
-_JOB_ONLY = "it needs a driver of twophase's own: use twophase.write_stream, or leave it out."
+_JOB_ONLY = "it needs twophase's own driver: use twophase.write_stream, or leave it out."
 
 
 @dataclass(frozen=True)
@@ -139,23 +138,23 @@ def describe(
 def _refuse_flinks_folder(where: str, written: Mapping[str, str]) -> None:
     if found := sorted(flink_names(_LOCATION) & written.keys()):
         raise ConfigError(
-            f"{where}: {found[0]!r} cannot work in this form: Spark has to know the folder too.",
-            remedy=f"give it in the query itself, by Spark's name: .option({_LOCATION!r}, FOLDER)",
+            f"{where}: {found[0]!r} has no effect in the plugin form: Spark needs the folder too.",
+            remedy=f"set it on the query under Spark's name: .option({_LOCATION!r}, FOLDER)",
         )
 
 
 def _require(where: str, given: Mapping[str, str]) -> None:
     if _LOCATION.lower() not in given:
         raise ConfigError(
-            f"{where}: the option {_LOCATION!r} is required, in the query itself.",
-            remedy=f".option({_LOCATION!r}, FOLDER); Spark's setting "
+            f"{where}: the query needs the option {_LOCATION!r}.",
+            remedy=f"set .option({_LOCATION!r}, FOLDER): Spark's setting "
             "spark.sql.streaming.checkpointLocation does not reach the writers.",
         )
     if "name" not in given:
         raise ConfigError(
-            f"{where}: the option 'name' is required: with it the target recognises "
-            "the job after a restart.",
-            remedy=".option('name', 'orders'), and keep it.",
+            f"{where}: the query needs the option 'name', by which the target recognises the job "
+            "after a restart.",
+            remedy="set .option('name', 'orders'), and never change it.",
         )
 
 
@@ -163,4 +162,4 @@ def _refuse(where: str, given: Mapping[str, str]) -> None:
     of_jobs = JobOptions.keys()
     if found := sorted(({key.lower() for key in of_jobs} - {*_OURS, *_KEPT}) & given.keys()):
         reasons = " ".join(f"{key}: {_ELSEWHERE.get(key, _JOB_ONLY)}" for key in found)
-        raise ConfigError(f"{where}: options that cannot work in this form: {reasons}")
+        raise ConfigError(f"{where}: options without effect in the plugin form: {reasons}")

@@ -24,7 +24,7 @@ from twophase.runtime.plugin.adopted_query import ADOPTION_REMEDY
 from twophase.runtime.plugin.description import PluginDescription
 from twophase.runtime.sink_entry_points import load_sink
 from twophase.runtime.spark_folder import SparkFolder, query_id
-from twophase.sources.kafka import range_digest
+from twophase.state import replay_guard
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.entries import Decision, Lineage
 from twophase.state.history import History
@@ -93,7 +93,7 @@ class QueryBeginning:
         """
         description = self._description
         QueryFolder(description, lineage, ADOPTION_REMEDY).check(None)
-        if range_digest.are_planned(description.spark_folder):
+        if replay_guard.are_planned(description.spark_folder):
             raise ConfigError(
                 f"Job {description.job!r}: its log was adopted from the target, which holds "
                 "nothing of the state that the query keeps in Spark. Nothing was written.",

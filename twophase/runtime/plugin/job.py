@@ -31,7 +31,7 @@ from twophase.runtime.logging_observer import log_event
 from twophase.runtime.plugin.description import PluginDescription
 from twophase.runtime.plugin.host import PluginHost, open_sink
 from twophase.runtime.plugin.run_note import RunNote, RunNotes
-from twophase.sources.kafka import range_digest
+from twophase.state import replay_guard
 from twophase.state.entries import Decision, Lineage
 from twophase.state.storage import LocalStorage
 
@@ -153,8 +153,8 @@ class PluginJob:
         return Plan(number, attempt, None if replay else transaction, self._sink.writers())
 
     def _plan_digests(self, number: int, attempt: Attempt, decided: Decision | None) -> None:
-        if range_digest.are_planned(folder := self.description.spark_folder):
-            range_digest.begin(folder, number, attempt.generation, decided).plan(number)
+        if replay_guard.are_planned(folder := self.description.spark_folder):
+            replay_guard.begin(folder, number, attempt.generation, decided).plan(number)
 
     def commit(self, number: int, acknowledged: Sequence[Acknowledged]) -> None:
         """Step 3: decide and commit. Returns only when the checkpoint is committed.

@@ -24,7 +24,7 @@ from twophase.runtime.lost_replay_remedy import begin_afresh
 from twophase.runtime.plugin.description import log_folder
 from twophase.runtime.plugin.source import PREFIX
 from twophase.runtime.spark_folder import SparkFolder
-from twophase.sources.kafka import range_digest
+from twophase.state import replay_guard
 from twophase.state.log import JobLog, job_of
 from twophase.state.storage import LocalStorage, local_path
 
@@ -111,7 +111,7 @@ def finish_committed(location: str, has_watermark: Callable[[], bool]) -> None:
     if history.lineage is None:
         return
     folder, newest = SparkFolder(path, history.lineage), history.newest(history.lineage.id)
-    if newest is not None and range_digest.was_lost(path, newest):
+    if newest is not None and replay_guard.was_lost(path, newest):
         _finish_lost(job, folder, newest)
     elif not (folder.has_state and has_watermark()):
         folder.finish(newest)
@@ -146,7 +146,7 @@ def keep_digests(location: str, context: SparkContext) -> None:
     """
     path = _local(location)
     if path is not None:
-        range_digest.plan_digests(path, context)
+        replay_guard.plan_guard(path, context)
 
 
 def _local(location: str) -> Path | None:

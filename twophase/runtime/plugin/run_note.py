@@ -28,14 +28,14 @@ class RunNote:
         generation: the generation of the run.
         counter: the counter of its attempt.
         replay: whether it is decided already, so that its tasks write nothing.
-        planned_ms: Unix time when it was planned; None in a note of an older version.
+        planned_ms: Unix time when it was planned.
     """
 
     checkpoint: int
     generation: int
     counter: int
     replay: bool
-    planned_ms: int | None = None
+    planned_ms: int
 
     @property
     def attempt(self) -> Attempt:
@@ -59,9 +59,9 @@ class RunNotes:
         local = os.environ.get(_LOCAL_DIRS, "").split(",")[0]
         if not Path(local).is_dir() or not local:
             raise PreflightError(
-                f"{_LOCAL_DIRS} names no folder ({local!r}): "
-                "this process was not started by a Spark driver.",
-                remedy="use this format in writeStream only.",
+                f"{_LOCAL_DIRS} does not name a folder ({local!r}): "
+                "a Spark driver did not start this process.",
+                remedy="use this format only with writeStream.",
             )
         self._query = query
         self._path = Path(local) / f"twophase-{short_hash(str(folder), 32)}"
@@ -72,10 +72,7 @@ class RunNotes:
             fields = json.loads(self._path.read_text())
         except FileNotFoundError:
             return None
-        if fields.get("query") != self._query:
-            return None
-        known = {name: fields[name] for name in RunNote.__dataclass_fields__ if name in fields}
-        return RunNote(**known)
+        return RunNote(**fields) if fields.pop("query", None) == self._query else None
 
     def write(self, note: RunNote) -> None:
         """Replace the note."""

@@ -45,13 +45,13 @@ class SinkDataSource(DataSource):
         """Plan a micro-batch, or create the writer that commits it.
 
         Raises:
-            TwoPhaseError: the job must not go on; the query fails with the error as text
-                (`errors.from_text`).
+            TwoPhaseError: the job must not go on; the query fails with the error in its
+                exception (`errors.carried`).
         """
         if overwrite:
             raise ConfigError(
-                f"format {self.name()!r} appends: the output mode 'complete' would have "
-                "to replace what is there.",
+                f"Format {self.name()!r} supports append only: output mode 'complete' would have "
+                "to replace the rows of the target.",
                 remedy="use outputMode('append').",
             )
         description = describe(self.name(), self.sink_type, self.options, schema, self.environment)
@@ -61,8 +61,8 @@ class SinkDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002
         """Refuse a batch write."""
         raise ConfigError(
-            f"format {self.name()!r} writes streams only.",
-            remedy="use df.writeStream, or another format for a batch.",
+            f"Format {self.name()!r} supports streaming writes only.",
+            remedy="use df.writeStream, or another format for a batch write.",
         )
 
 

@@ -60,7 +60,9 @@ class PluginWriter(DataSourceStreamArrowWriter):
         """Phase 1, in a task: pre-commit all rows, or read and discard those of a decided batch."""
         plan = self._plan
         if plan is None:
-            raise StopJobError("A writer was sent to a task without a plan.", remedy="report this.")
+            raise StopJobError(
+                "A task received a writer without a plan.", remedy="report this as a bug."
+            )
         self._check_batch(plan)
         committable: Committable | None = None
         if plan.transaction is None:
@@ -89,15 +91,16 @@ class PluginWriter(DataSourceStreamArrowWriter):
         number = context.getLocalProperty(_BATCH) if context else None
         if number != str(plan.checkpoint):
             raise StopJobError(
-                f"Job {self._description.job!r}: Spark runs micro-batch {number}, but "
-                f"{plan.checkpoint} was planned. Nothing was written.",
-                remedy="see that one query runs on this checkpointLocation.",
+                f"Job {self._description.job!r}: Spark is running micro-batch {number}, but "
+                f"micro-batch {plan.checkpoint} was planned. Nothing was written.",
+                remedy="make sure that only one query runs on this checkpointLocation.",
             )
 
 
 def _of(message: WriterCommitMessage | None) -> TaskMessage:
     if not isinstance(message, TaskMessage):
         raise StopJobError(
-            f"Spark commits a micro-batch with {message!r} from a task.", remedy="report this."
+            f"Spark committed a micro-batch with the unknown task message {message!r}.",
+            remedy="report this as a bug.",
         )
     return message

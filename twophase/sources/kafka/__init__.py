@@ -1,8 +1,8 @@
-"""The Kafka source: the data source `twophase-kafka`, and the group offsets of the driver."""
+"""The Kafka source: the data source `twophase-kafka`, and what checkpoints have to know of it."""
 
+from twophase.sources.kafka.data_source import KafkaDataSource
 from twophase.sources.kafka.group import GroupOffsets
 from twophase.sources.kafka.options import KafkaOptions
-from twophase.sources.kafka.source import KafkaDataSource
-from twophase.sources.kafka.state import to_entries, to_line
+from twophase.sources.kafka.source import KafkaSource
 
-__all__ = ["GroupOffsets", "KafkaDataSource", "KafkaOptions", "to_entries", "to_line"]
+__all__ = ["GroupOffsets", "KafkaDataSource", "KafkaOptions", "KafkaSource"]

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from twophase.errors import ConfigError
 from twophase.redaction import shown
-from twophase.sources.kafka.options import WHERE
+from twophase.sources.kafka.offsets import WHERE
 
 
 class UnfitError(Exception):

@@ -11,8 +11,8 @@ from typing import Any
 
 from twophase.errors import ConfigError
 from twophase.sources.kafka.engines import cluster_of
-from twophase.sources.kafka.offsets import Partition, SourceOffset
-from twophase.sources.kafka.options import WHERE, KafkaOptions
+from twophase.sources.kafka.offsets import WHERE, Partition, SourceOffset
+from twophase.sources.kafka.options import KafkaOptions
 
 
 class GroupOffsets:

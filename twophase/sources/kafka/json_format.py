@@ -28,8 +28,8 @@ from twophase.redaction import shown
 from twophase.sources.kafka import raw_format
 from twophase.sources.kafka.arrow_types import UnfitError, convert, has_decimals, read_type
 from twophase.sources.kafka.block import Block, Wanted
-from twophase.sources.kafka.offsets import OffsetRange
-from twophase.sources.kafka.options import WHERE, OnBadRecord
+from twophase.sources.kafka.offsets import WHERE, OffsetRange
+from twophase.sources.kafka.options import OnBadRecord
 
 _METADATA = {
     "kafka_topic": ((pa.string(),), raw_format.topics),

@@ -25,13 +25,15 @@ from typing import Any, NamedTuple, Self
 
 from twophase.errors import (
     CorruptRecordError,
-    NewerFormatError,
     OffsetMismatchError,
     TopicRecreatedError,
 )
 from twophase.protocol.record import newer_format
 
 VERSION = 1
+FORMAT = "twophase-kafka"
+WHERE = f"source {FORMAT}"
+"""How errors of options begin."""
 UNKNOWN_EPOCH = -1
 KEEP_UIDS = "keep the uids and the order of the sources as they were when the offsets were written."
 """The remedy if offsets belong to another source."""
@@ -307,22 +309,6 @@ def _split(item: OffsetRange, target: int) -> list[OffsetRange]:
     count = min(length, -(-length // target))
     cuts = [item.start + length * i // count for i in range(count + 1)]
     return [replace(item, start=low, end=high) for low, high in itertools.pairwise(cuts)]
-
-
-def first_line(end: str | None) -> str | None:
-    """Return the line at which a source began its first batch.
-
-    Args:
-        end: the line at which that batch ended, of any Spark source.
-
-    Returns:
-        None if the line does not say.
-    """
-    try:
-        start = SourceOffset.parse(end or "").start
-    except (CorruptRecordError, NewerFormatError):  # of another source, or the planner refuses it
-        return None
-    return None if start.partitions is None else start.to_line()
 
 
 def _document(value: str | Mapping[str, Any]) -> Mapping[str, Any]:

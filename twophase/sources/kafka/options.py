@@ -8,6 +8,7 @@ or a file, which is read when a connection is opened.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Self
@@ -17,16 +18,20 @@ from pydantic import BeforeValidator, Field
 from twophase.config import Duration, Options
 from twophase.errors import ConfigError
 from twophase.ids import check_name
-from twophase.sources.kafka.option_texts import (
-    check_pattern,
-    parse_names,
-    parse_servers,
-    parse_topics,
+from twophase.sources.kafka.offsets import WHERE
+from twophase.sources.kafka.starting import (
+    Committed,
+    Earliest,
+    Fallback,
+    Starting,
+    parse_starting,
 )
-from twophase.sources.kafka.starting import Committed, Earliest, Starting, parse_starting
 
-WHERE = "source twophase-kafka"
 RAW_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
+_SERVERS = re.compile(
+    r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):\d{1,5}(,(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):\d{1,5})*"
+)
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 class ValueFormat(StrEnum):
@@ -58,13 +63,6 @@ class FetchEngine(StrEnum):
     LIBRDKAFKA = "librdkafka"
 
 
-class Fallback(StrEnum):
-    """The start of a partition that `startingOffsets` does not mention."""
-
-    EARLIEST = "earliest"
-    LATEST = "latest"
-
-
 class SecurityProtocol(StrEnum):
     """Kafka's security protocol."""
 
@@ -82,27 +80,64 @@ class SaslMechanism(StrEnum):
     SCRAM_SHA_512 = "SCRAM-SHA-512"
 
 
+def _parse_names(value: object) -> object:
+    """Split a text into its names."""
+    if not isinstance(value, str):
+        return value
+    return tuple(part.strip() for part in value.split(",") if part.strip())
+
+
+def _parse_topics(value: object) -> object:
+    """Split a text into names of topics, each once."""
+    topics = _parse_names(value)
+    if isinstance(topics, tuple):
+        bad = [topic for topic in topics if not _TOPIC.fullmatch(topic)]
+        if bad or not topics:
+            wrong = bad[0] if bad else ""
+            raise ValueError(f"give topic names separated by commas; {wrong!r} is none")
+        return tuple(dict.fromkeys(topics))
+    return topics
+
+
+def _parse_servers(value: object) -> object:
+    """Check that a text names servers; leave out the white space."""
+    text = re.sub(r"\s", "", value) if isinstance(value, str) else value
+    if isinstance(text, str) and not _SERVERS.fullmatch(text):
+        raise ValueError("give HOST:PORT, or several separated by commas")
+    return text
+
+
+def _check_pattern(value: object) -> object:
+    """Check that a text is a regular expression."""
+    if isinstance(value, str):
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ValueError(f"not a regular expression: {error}") from None
+    return value
+
+
 def _columns(value: object) -> object:
-    columns = parse_names(value)
+    columns = _parse_names(value)
     if isinstance(columns, tuple):
         bad = [column for column in columns if column not in RAW_COLUMNS]
         if bad or not columns or len(set(columns)) != len(columns):
-            raise ValueError(f"choose once each from {', '.join(RAW_COLUMNS)}")
+            raise ValueError(f"list each column at most once; allowed: {', '.join(RAW_COLUMNS)}")
     return columns
 
 
 class KafkaOptions(Options):
     """The options, as in docs/kafka.md. Keys are compared without regard to case, as Spark does."""
 
-    bootstrap_servers: Annotated[str, BeforeValidator(parse_servers)] = Field(
+    bootstrap_servers: Annotated[str, BeforeValidator(_parse_servers)] = Field(
         alias="kafka.bootstrap.servers", description="`host:port`, several separated by commas"
     )
-    subscribe: Annotated[tuple[str, ...], BeforeValidator(parse_topics)] = Field(
+    subscribe: Annotated[tuple[str, ...], BeforeValidator(_parse_topics)] = Field(
         default=(),
         description="topics, separated by commas",
         json_schema_extra={"default": "one of them", "type": "names"},
     )
-    subscribe_pattern: Annotated[str | None, BeforeValidator(check_pattern)] = Field(
+    subscribe_pattern: Annotated[str | None, BeforeValidator(_check_pattern)] = Field(
         default=None,
         alias="subscribePattern",
         description="a regular expression for whole names of topics",
@@ -156,7 +191,7 @@ class KafkaOptions(Options):
         description="offsets a batch may admit, shared by lag. For a minute after each start the "
         "first batch admits at most 20,000, and each further one three times as many as the one "
         "before, up to this limit "
-        "([0036](decisions/0036-the-first-batches-of-a-start-are-small.md))",
+        "([0038](decisions/0038-what-a-start-has-to-wait-for.md))",
     )
     max_per_partition: int | None = Field(
         default=None,

@@ -32,6 +32,7 @@ from twophase.sources.kafka.loss import (
 )
 from twophase.sources.kafka.offsets import (
     KEEP_UIDS,
+    WHERE,
     Limits,
     LogEnd,
     Partition,
@@ -39,11 +40,17 @@ from twophase.sources.kafka.offsets import (
     SourceOffset,
     advance,
 )
-from twophase.sources.kafka.options import WHERE, IsolationLevel, KafkaOptions
-from twophase.sources.kafka.slow_start import SlowStart
-from twophase.sources.kafka.stall import StallAlarm
-from twophase.sources.kafka.start import StartResolver
+from twophase.sources.kafka.options import IsolationLevel, KafkaOptions
+from twophase.sources.kafka.starting import StartResolver
 
+PATIENCE_S = 60.0
+"""How long a partition may stand at its last stable offset before a warning."""
+_FIRST_RECORDS = 20_000
+_GROWTH = 3
+_SLOW_START_S = 60.0
+"""Afterwards every micro-batch may have its full size: with a trigger of an hour, small ones
+would be late by hours.
+"""
 _IDLE_S = 0.05
 
 _log = logging.getLogger(__name__)
@@ -98,6 +105,18 @@ class OffsetPlanner:
         end = self._admit(start, limits)
         self._idle = (self._clock() + _IDLE_S, start) if end == start else None
         return end
+
+    def check(self, offset: SourceOffset) -> None:
+        """Check that everything from an offset on is there, without planning a read of it.
+
+        Raises:
+            SourceLossError: records are gone.
+            SourceUnavailableError: the brokers do not answer.
+            ConfigError: the offset has a topic that is no longer subscribed.
+        """
+        entries = offset.partitions or ()
+        check_subscription(offset, self._subscribed(entries))
+        self._check(entries, self._look(entries), self._topics())
 
     def _resolve(self) -> SourceOffset:
         """Step 2."""
@@ -260,3 +279,76 @@ def _keys(topics: Mapping[str, Topic]) -> list[Partition]:
         for name, topic in sorted(topics.items())
         for number in sorted(topic.epochs)
     ]
+
+
+class SlowStart:
+    """Caps the limit of the first micro-batches; each may admit three times the last one's.
+
+    A micro-batch without a limit stays unlimited: some triggers read everything in one.
+
+    Args:
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._cap = _FIRST_RECORDS
+        self._clock = clock
+        self._ends_at = clock() + _SLOW_START_S
+
+    def limit(self, limits: Limits) -> Limits:
+        """Return the limits of the next micro-batch."""
+        if limits.per_trigger is None or self._clock() >= self._ends_at:
+            return limits
+        return replace(limits, per_trigger=min(limits.per_trigger, self._cap))
+
+    def admitted(self) -> None:
+        """Note that a micro-batch was planned."""
+        if self._clock() < self._ends_at:
+            self._cap *= _GROWTH
+
+
+class StallAlarm:
+    """Compares last stable offsets with high watermarks over time, for every partition."""
+
+    def __init__(self) -> None:
+        self._held: dict[Partition, tuple[int, float]] = {}
+
+    def observe(
+        self, now: float, ends: Mapping[Partition, LogEnd], highs: Mapping[Partition, LogEnd]
+    ) -> list[str]:
+        """Compare the offsets once.
+
+        Args:
+            now: seconds, monotonic.
+            ends: last stable offsets.
+            highs: high watermarks.
+
+        Returns:
+            A warning for each partition whose last stable offset has not moved for `PATIENCE_S`
+            while records wait behind it; repeated only after the same time has passed again.
+        """
+        held = {
+            key: end.offset
+            for key, end in ends.items()
+            if key in highs and highs[key].offset > end.offset
+        }
+        warnings = []
+        kept: dict[Partition, tuple[int, float]] = {}
+        for key, offset in held.items():
+            since = self._held[key][1] if self._held.get(key, (None, 0.0))[0] == offset else now
+            if now - since >= PATIENCE_S:
+                warnings.append(
+                    _stall_warning(key, offset, now - since, highs[key].offset - offset)
+                )
+                since = now
+            kept[key] = (offset, since)
+        self._held = kept
+        return warnings
+
+
+def _stall_warning(partition: Partition, offset: int, stood_s: float, waiting: int) -> str:
+    return (
+        f"{partition} has stood at its last stable offset {offset} for {stood_s:.0f} s while "
+        f"{waiting} offsets wait behind it: a transaction is open. "
+        "`kafka-transactions.sh find-hanging` names its producer."
+    )

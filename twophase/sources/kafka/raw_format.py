@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 from twophase.arrow_values import binaries, booleans, integers, scalar, texts
 from twophase.errors import ConfigError
 from twophase.sources.kafka.block import Block, Wanted
-from twophase.sources.kafka.offsets import OffsetRange
-from twophase.sources.kafka.options import WHERE
+from twophase.sources.kafka.offsets import WHERE, OffsetRange
 
 MAX_ROWS = 20_000
 MAX_BYTES = 8 * 1024 * 1024

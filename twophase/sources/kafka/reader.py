@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
@@ -26,8 +27,9 @@ from twophase.sources.kafka.engines import cluster_of, planner_of, read_range
 from twophase.sources.kafka.json_format import JsonDecoder
 from twophase.sources.kafka.offsets import Limits, OffsetRange, SourceOffset, ranges
 from twophase.sources.kafka.options import KafkaOptions, ValueFormat
-from twophase.sources.kafka.range_digest import RangeDigest, RangeDigests
+from twophase.sources.kafka.range_digest import RangeDigest, settle
 from twophase.sources.kafka.raw_format import RawDecoder
+from twophase.state.replay_guard import ReplayGuard
 from twophase.workers import freeze_gc
 
 if TYPE_CHECKING:
@@ -115,25 +117,25 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             SourceLossError: records of it are gone or have changed.
         """
-        kept = RangeDigests.of_task()
+        guard = ReplayGuard.of_task(TaskContext.get())
         try:
-            yield from self._read(partition, kept)  # type: ignore[arg-type]
+            yield from self._read(partition, guard)  # type: ignore[arg-type]
         except SourceLossError as error:
-            if kept is not None:
-                kept.lost(error)
+            if guard is not None:
+                guard.lost(error)
             raise
 
-    def _read(self, planned: KafkaPartition, kept: RangeDigests | None) -> Iterator[pa.RecordBatch]:
+    def _read(self, planned: KafkaPartition, guard: ReplayGuard | None) -> Iterator[pa.RecordBatch]:
         decoder, digest = self._decoder(planned.item), RangeDigest()
         for block in read_range(self._options, planned.item, decoder.wanted, again=planned.again):
             decoder.take(block)
-            if kept is not None:
+            if guard is not None:
                 digest.take(block)  # after the decoder: the values are in the processor's cache
             if decoder.full:
                 yield from _rows(decoder)
         yield from _rows(decoder)
-        if kept is not None:
-            kept.settle(planned.item, digest)
+        if guard is not None:
+            settle(guard, planned.item, digest)
         for note in decoder.notes():
             _log.warning(note)
         freeze_gc()

@@ -1,44 +1,152 @@
-"""The data source `twophase-kafka`, as Spark registers it."""
+"""The Kafka source for checkpoints: what its offset lines mean, and what the brokers still have."""
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
-from pyspark.sql.types import StructType
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
 
-from twophase.errors import ConfigError
-from twophase.sources.kafka import raw_format
-from twophase.sources.kafka.options import WHERE, KafkaOptions, ValueFormat
-from twophase.sources.kafka.reader import KafkaStreamReader
+from twophase.errors import CorruptRecordError, NewerFormatError
+from twophase.protocol.operator_state import Redistribution
+from twophase.protocol.source import RereadsRanges, SourceLeg, option
+from twophase.sources.kafka.data_source import KafkaDataSource
+from twophase.sources.kafka.engines import check_range, planner_of
+from twophase.sources.kafka.group import GroupOffsets
+from twophase.sources.kafka.offsets import (
+    VERSION,
+    OffsetRange,
+    Partition,
+    PartitionOffset,
+    SourceOffset,
+    ranges,
+)
+from twophase.sources.kafka.options import KafkaOptions
+from twophase.sources.kafka.starting import LATEST_SENTINEL, Latest, Specific, parse_starting
 
 
-class KafkaDataSource(DataSource):
-    """Reads Kafka topics as a stream: `readStream.format("twophase-kafka")`.
+class KafkaSource(RereadsRanges[OffsetRange]):
+    """`twophase-kafka`: list state, one entry for each partition."""
 
-    Options: `KafkaOptions`.
-    """
+    redistribution = Redistribution.SPLIT
 
-    @classmethod
-    def name(cls) -> str:
-        """The format's name."""
-        return "twophase-kafka"
+    def data_source(self) -> type[KafkaDataSource]:
+        """Return the data source that Spark reads through."""
+        return KafkaDataSource
 
-    def schema(self) -> str:
-        """Return the columns of value.format=raw; called if the user gives no schema."""
-        options = KafkaOptions.parse(self.options)
-        if options.value_format is ValueFormat.JSON:
-            raise ConfigError(
-                f"{WHERE}: value.format=json needs a schema.",
-                remedy="call .schema(...) before .load().",
-            )
-        return raw_format.ddl(options.columns)
+    def check_options(self, leg: SourceLeg) -> None:
+        """See `Source.check_options`."""
+        KafkaOptions.parse(leg.options)
 
-    def streamReader(self, schema: StructType) -> KafkaStreamReader:
-        """Return the reader of one query; opens nothing."""
-        return KafkaStreamReader(KafkaOptions.parse(self.options), schema)
+    def owns(self, line: str) -> bool:
+        """See `Source.owns`."""
+        try:
+            SourceOffset.parse(line)
+        except (CorruptRecordError, NewerFormatError):
+            return False
+        return True
 
-    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 Spark's signature
-        """Refuse a batch read: the source is a stream."""
-        raise ConfigError(
-            f"{WHERE}: spark.read is not supported.",
-            remedy="use spark.readStream, with .trigger(availableNow=True) to stop at the end.",
-        )
+    def uid(self, leg: SourceLeg) -> str:
+        """Return the option `uid`, without a check of the others."""
+        return option(leg.options, "uid") or str(KafkaOptions.model_fields["uid"].default)
+
+    def uid_in(self, line: str) -> str:
+        """See `Source.uid_in`."""
+        return SourceOffset.parse(line).source
+
+    def entries(self, line: str) -> list[Any]:
+        """Return one entry for each partition; none before the start is resolved."""
+        return [asdict(entry) for entry in SourceOffset.parse(line).partitions or ()]
+
+    def start_line(self, uid: str, entries: Sequence[Any]) -> str:
+        """See `Source.start_line`.
+
+        Raises:
+            CorruptRecordError: an entry is damaged, or two name the same partition.
+        """
+        listed = [dict(entry) for entry in entries]
+        document = {"version": VERSION, "source": uid, "partitions": listed}
+        return SourceOffset.parse(document).to_line()
+
+    def first_line(self, end: str) -> str | None:
+        """Return the beginning that the end of a source's first micro-batch records."""
+        start = SourceOffset.parse(end).start
+        return None if start.partitions is None else start.to_line()
+
+    def begin_after(self, line: str) -> str:
+        """See `Source.begin_after`."""
+        offset = SourceOffset.parse(line)
+        topics: dict[str, dict[str, int]] = {}
+        for entry in offset.partitions or ():
+            topics.setdefault(entry.topic, {})[str(entry.partition)] = entry.offset
+        return f"startingOffsets {json.dumps(topics)} of source {offset.source!r}"
+
+    def check_readable(self, leg: SourceLeg, line: str, log: Path | None) -> bool:
+        """Ask the brokers for each partition: is it the same topic, are the records there?"""
+        planner_of(KafkaOptions.parse(leg.options)).check(SourceOffset.parse(line))
+        return True
+
+    def notify_committed(self, leg: SourceLeg, line: str) -> None:
+        """Commit the group offsets, if there is a `group.id`."""
+        options = KafkaOptions.parse(leg.options)
+        if options.group_id is not None:
+            GroupOffsets(options).commit(line)
+
+    def close(self, leg: SourceLeg) -> None:
+        """Close the connection by which group offsets were committed."""
+        options = KafkaOptions.parse(leg.options)
+        if options.group_id is not None:
+            GroupOffsets(options).close()
+
+    def skips_existing(self, options: Mapping[str, str]) -> bool:
+        """Return whether a fresh start begins, in some partition, after existing records."""
+        if (option(options, "startingOffsets.fallback") or "").strip().lower() == "latest":
+            return True
+        try:
+            starting = parse_starting(option(options, "startingOffsets"))
+        except ValueError:
+            return False  # the job's start reports it
+        match starting:
+            case Latest():
+                return True
+            case Specific(listed):
+                return any(offset == LATEST_SENTINEL for _, offset in listed)
+            case _:
+                return False
+
+    # -- reading a range again ---------------------------------------------------------------------
+
+    def ranges(self, leg: SourceLeg, start: str | None, end: str | None) -> Sequence[OffsetRange]:
+        """See `RereadsRanges.ranges`."""
+        options = KafkaOptions.parse(leg.options)
+        begin, stop = (_parsed(options.uid, line) for line in (start, end))
+        return ranges(begin, stop, options.min_read_tasks)
+
+    def check_range(self, leg: SourceLeg, item: OffsetRange) -> None:
+        """See `RereadsRanges.check_range`."""
+        check_range(KafkaOptions.parse(leg.options), item)
+
+    def narrowed(
+        self, leg: SourceLeg, start: str | None, end: str | None, items: Iterable[OffsetRange]
+    ) -> tuple[str, str]:
+        """See `RereadsRanges.narrowed`. Every other partition stays at its end."""
+        chosen = {item.key: item for item in items}
+        begin, stop = (_parsed(self.uid(leg), line) for line in (start, end))
+        stay = {entry.key: entry.offset for entry in stop.partitions or ()}
+        begins = {key: item.start for key, item in chosen.items()}
+        ends = {key: item.end for key, item in chosen.items()}
+        return _moved(begin, stay | begins), _moved(stop, stay | ends)
+
+
+def _parsed(uid: str, line: str | None) -> SourceOffset:
+    return SourceOffset.parse(line) if line else SourceOffset.initial(uid)
+
+
+def _moved(offset: SourceOffset, to: Mapping[Partition, int]) -> str:
+    def move(entry: PartitionOffset) -> PartitionOffset:
+        return replace(entry, offset=to[entry.key])
+
+    if offset.partitions is None:
+        return offset.to_line()
+    return SourceOffset(offset.source, tuple(map(move, offset.partitions))).to_line()

@@ -1,12 +1,24 @@
-"""The option `startingOffsets` as a value."""
+"""Where a fresh start begins: the option `startingOffsets`, and the offsets that it resolves to.
+
+The offsets are durable with the end of the first batch (H55).
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, assert_never
 
-from twophase.sources.kafka.offsets import Partition
+from twophase.errors import ConfigError, PreflightError
+from twophase.sources.kafka.loss import Topic, check_begin, check_end
+from twophase.sources.kafka.offsets import WHERE, LogEnd, Partition, PartitionOffset, SourceOffset
+
+if TYPE_CHECKING:
+    from twophase.sources.kafka.cluster import Cluster
+    from twophase.sources.kafka.options import KafkaOptions
 
 EARLIEST_SENTINEL = -2
 LATEST_SENTINEL = -1
@@ -48,6 +60,13 @@ class Specific:
     """One offset for each partition; -2 is earliest, -1 is latest."""
 
     offsets: tuple[tuple[Partition, int], ...]
+
+
+class Fallback(StrEnum):
+    """The start of a partition that `startingOffsets` does not mention."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
 
 
 Starting = Earliest | Latest | Committed | AtTimestamp | Specific
@@ -93,3 +112,118 @@ def _offsets(text: str) -> dict[Partition, int]:
     ):
         raise ValueError(_ALLOWED)
     return offsets
+
+
+class StartResolver:
+    """Turns `startingOffsets` into an offset for each partition.
+
+    Args:
+        topics: the subscribed topics as they are now.
+        ends: the end of each partition.
+    """
+
+    def __init__(
+        self,
+        options: KafkaOptions,
+        cluster: Cluster,
+        topics: Mapping[str, Topic],
+        ends: Mapping[Partition, LogEnd],
+    ) -> None:
+        self._options = options
+        self._cluster = cluster
+        self._topics = topics
+        self._ends = ends
+        self._begins = cluster.begins(list(ends))
+
+    def resolve(self) -> SourceOffset:
+        """Return the offsets at which the source begins.
+
+        Raises:
+            PreflightError: a subscribed topic does not exist, or a partition has
+                no committed offset.
+            ConfigError: the option names partitions that do not exist, or leaves some out.
+            OffsetOutOfRangeError: a committed or named offset is not available.
+        """
+        missing = sorted(set(self._options.subscribe) - self._topics.keys())
+        if missing:
+            raise PreflightError(
+                f"{WHERE}: topic {missing[0]!r} does not exist.",
+                remedy="create it, or correct `subscribe`.",
+            )
+        return SourceOffset.of(
+            self._options.uid, (self._entry(key, offset) for key, offset in self._offsets().items())
+        )
+
+    def _offsets(self) -> dict[Partition, int]:
+        starting = self._options.starting
+        match starting:
+            case Earliest():
+                return dict(self._begins)
+            case Latest():
+                return self._latest(self._ends)
+            case AtTimestamp(milliseconds):
+                found = self._cluster.at_timestamp(list(self._ends), milliseconds)
+                # no record at or after that time yet: begin at the end
+                return {
+                    key: self._ends[key].offset if at is None else at for key, at in found.items()
+                }
+            case Committed():
+                return self._committed(self._options.group_id or "")
+            case Specific(offsets):
+                return self._specific(dict(offsets))
+            case _:
+                assert_never(starting)
+
+    def _committed(self, group: str) -> dict[Partition, int]:
+        found = self._cluster.committed(group, list(self._ends))
+        left = [key for key in self._ends if key not in found]
+        if left and self._options.fallback is None:
+            raise PreflightError(
+                f"{WHERE}: startingOffsets=committed, but group {group!r} has no committed offset "
+                f"for {left[0]}"
+                f"{f' and {len(left) - 1} more partitions' if len(left) > 1 else ''}.",
+                remedy="set startingOffsets.fallback to earliest or latest, or correct group.id.",
+            )
+        return {key: self._checked(key, offset) for key, offset in found.items()} | self._fall_back(
+            left
+        )
+
+    def _specific(self, wanted: Mapping[Partition, int]) -> dict[Partition, int]:
+        unknown = [key for key in wanted if key not in self._ends]
+        if unknown:
+            raise ConfigError(
+                f"{WHERE}: startingOffsets names {unknown[0]}, which does not exist or is not "
+                "subscribed.",
+                remedy=f"the partitions are {', '.join(map(str, sorted(self._ends)))}.",
+            )
+        left = [key for key in self._ends if key not in wanted]
+        if left and self._options.fallback is None:
+            raise ConfigError(
+                f"{WHERE}: startingOffsets does not say where {left[0]} begins.",
+                remedy="name every partition, or set startingOffsets.fallback to earliest or "
+                "latest.",
+            )
+        named = {EARLIEST_SENTINEL: self._begins, LATEST_SENTINEL: self._latest(self._ends)}
+        return {
+            key: named[offset][key] if offset in named else self._checked(key, offset)
+            for key, offset in wanted.items()
+        } | self._fall_back(left)
+
+    def _fall_back(self, keys: Iterable[Partition]) -> dict[Partition, int]:
+        latest = self._options.fallback is Fallback.LATEST
+        return {key: self._ends[key].offset if latest else self._begins[key] for key in keys}
+
+    def _latest(self, ends: Mapping[Partition, LogEnd]) -> dict[Partition, int]:
+        return {key: end.offset for key, end in ends.items()}
+
+    def _checked(self, key: Partition, offset: int) -> int:
+        entry = self._entry(key, offset)
+        check_begin(self._options.uid, entry, self._begins[key], self._ends[key].offset)
+        check_end(self._options.uid, entry, self._begins[key], self._ends[key].offset)
+        return offset
+
+    def _entry(self, key: Partition, offset: int) -> PartitionOffset:
+        topic_id = self._topics[key.topic].topic_id
+        return PartitionOffset(
+            key.topic, topic_id, key.number, offset, self._ends[key].leader_epoch
+        )

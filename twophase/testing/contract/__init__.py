@@ -1,4 +1,4 @@
-"""The contract suite that every sink inherits. A sink is complete when it passes."""
+"""The contract suites that every sink and every source inherits: complete when they pass."""
 
 from twophase.testing.contract.arrow import ArrowSinkContract
 from twophase.testing.contract.kill import SinkKillContract
@@ -10,16 +10,26 @@ from twophase.testing.contract.powers import (
     TellsUnfinishedContract,
 )
 from twophase.testing.contract.sink import FenceContract, PhasesContract, SinkContract
+from twophase.testing.contract.source import (
+    NotifyingSourceContract,
+    RereadsRangesContract,
+    SourceContract,
+    SourceHarness,
+)
 
 __all__ = [
     "ArrowSinkContract",
     "FenceContract",
     "NamesPiecesContract",
+    "NotifyingSourceContract",
     "PhasesContract",
+    "RereadsRangesContract",
     "RewindContract",
     "RewindKillContract",
     "RewindRefusedContract",
     "SinkContract",
     "SinkKillContract",
+    "SourceContract",
+    "SourceHarness",
     "TellsUnfinishedContract",
 ]

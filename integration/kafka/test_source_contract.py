@@ -1,0 +1,171 @@
+"""The sources keep their contract on a real broker, and over a log that Spark has written."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from benchmarks.jars import peer_jars
+from integration.kafka.topics import Topics, numbers
+from twophase.cli.checkpoint_list import offsets_of, read_checkpoints
+from twophase.protocol.source import Source, SourceLeg
+from twophase.runtime import logical_plan
+from twophase.sources.kafka import KafkaDataSource, KafkaSource
+from twophase.sources.kafka.offsets import SourceOffset
+from twophase.sources.spark_files import SparkFileSource
+from twophase.sources.spark_kafka import SparkKafkaSource
+from twophase.testing.contract import (
+    NotifyingSourceContract,
+    RereadsRangesContract,
+    SourceContract,
+    SourceHarness,
+)
+from twophase.testing.spark_start import spark_environment
+
+pytestmark = pytest.mark.part("kafka")
+
+ROOT = Path(__file__).parents[2]
+_groups = itertools.count()
+
+
+class TopicHarness(SourceHarness):
+    """A topic of two partitions."""
+
+    def __init__(self, topics: Topics, source: Source, name: str) -> None:
+        self.topics = topics
+        self.topic = topics.create(2)
+        self.group = f"contract-{next(_groups)}"
+        self.source = source
+        self.sent = 0
+        self.leg = SourceLeg(
+            name,
+            {
+                "kafka.bootstrap.servers": topics.servers,
+                "subscribe": self.topic,
+                "group.id": self.group,
+            },
+        )
+
+    def send(self) -> None:
+        for partition in range(2):
+            self.topics.send(self.topic, numbers(self.sent, self.sent + 10), partition)
+        self.sent += 10
+
+    def progress(self) -> object:
+        return self.topics.committed(self.group) or None
+
+
+class KafkaHarness(TopicHarness):
+    def __init__(self, topics: Topics) -> None:
+        super().__init__(topics, KafkaSource(), "twophase-kafka")
+        schema = StructType([StructField("value", BinaryType())])
+        options = {**self.leg.options, "columns": "value"}
+        self._reader = KafkaDataSource(options).streamReader(schema)
+        self._at = self._reader.initialOffset()
+
+    def append(self) -> str:
+        self.send()
+        self._at = self._reader.latestOffset(self._at, ReadAllAvailable())
+        return json.dumps(self._at)
+
+    def lose(self, line: str) -> None:
+        for entry in SourceOffset.parse(line).partitions or ():
+            self.topics.cut(self.topic, entry.offset, entry.partition)
+
+
+class SparkKafkaHarness(TopicHarness):
+    def __init__(self, topics: Topics) -> None:
+        super().__init__(topics, SparkKafkaSource(), "kafka")
+
+    def append(self) -> str:
+        self.send()
+        ends = {str(partition): self.sent for partition in range(2)}
+        return json.dumps({self.topic: ends}, separators=(",", ":"))
+
+    def lose(self, line: str) -> None:
+        for partition, at in json.loads(line)[self.topic].items():
+            self.topics.cut(self.topic, at, int(partition))
+
+
+class TestKafkaSource(SourceContract, NotifyingSourceContract, RereadsRangesContract):
+    @pytest.fixture
+    def harness(self, topics: Topics) -> KafkaHarness:
+        return KafkaHarness(topics)
+
+
+class TestSparkKafkaSource(SourceContract, NotifyingSourceContract, RereadsRangesContract):
+    @pytest.fixture
+    def harness(self, topics: Topics) -> SparkKafkaHarness:
+        return SparkKafkaHarness(topics)
+
+
+class FileHarness(SourceHarness):
+    """A folder that a query of Spark reads, one file in each micro-batch."""
+
+    log: Path
+
+    def __init__(self, spark: SparkSession, root: Path) -> None:
+        self.folder, self._checkpoints = root / "in 100%", root / "checkpoints"
+        self.folder.mkdir()
+        self._frame = spark.readStream.format("text").load(str(self.folder))
+        self.source = SparkFileSource()
+        [self.leg] = logical_plan.sources(self._frame)
+        self.log = self._checkpoints / "sources" / "0"
+        self._added = 0
+
+    def append(self) -> str:
+        (self.folder / f"a {self._added}.txt").write_text("7")
+        self._added += 1
+        query = self._frame.writeStream.format("noop")
+        query = query.option("checkpointLocation", str(self._checkpoints))
+        query.trigger(availableNow=True).start().awaitTermination()
+        offsets = self._checkpoints / "offsets"
+        newest = max(int(path.name) for path in offsets.iterdir() if path.name.isdecimal())
+        return (offsets / str(newest)).read_text().splitlines()[2]
+
+    def lose(self, line: str) -> None:
+        for number in range(json.loads(line)["logOffset"] + 1):
+            (self.folder / f"a {number}.txt").unlink()
+
+
+class TestSparkFileSource(SourceContract):
+    @pytest.fixture
+    def harness(self, spark: SparkSession, tmp_path: Path) -> FileHarness:
+        return FileHarness(spark, tmp_path)
+
+
+@pytest.mark.proof
+def test_a_job_over_spark_s_kafka_source_commits_its_group_and_writes_a_lost_checkpoint_again(
+    topics: Topics, tmp_path: Path
+) -> None:
+    topic, group = topics.create(2), f"contract-{next(_groups)}"
+    command = ["-m", "integration.kafka.spark_kafka_driver"]
+    command += [topics.servers, topic, group, str(tmp_path)]
+    environment = spark_environment({"spark.jars": peer_jars()}) | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert "kafka does not number its tasks by what they read" in said["refused"]
+    partitions = [f"{topic}-{number}[20, 40) (source kafka)" for number in range(2)]
+    assert said["ranges"] == partitions
+    assert topics.committed(group) == {0: 60, 1: 60}, "the newest one is not committed"
+    newest = read_checkpoints(str(tmp_path / "job")).entries[-1].body
+    assert newest is not None
+    assert offsets_of(newest) == [("kafka", [{topic: {"0": 80, "1": 80}}])]

@@ -1,0 +1,122 @@
+"""The Kafka source keeps the contract of sources, over a cluster in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.sources.kafka.memory_cluster import Log, MemoryCluster
+from twophase.errors import ConfigError, PartitionVanishedError, TopicRecreatedError
+from twophase.protocol.source import SourceLeg
+from twophase.sources.kafka import KafkaSource, cluster
+from twophase.sources.kafka.engines import close_clusters, planner_of
+from twophase.sources.kafka.offsets import Limits, SourceOffset
+from twophase.sources.kafka.options import KafkaOptions
+from twophase.testing.contract import (
+    NotifyingSourceContract,
+    RereadsRangesContract,
+    SourceContract,
+    SourceHarness,
+)
+
+OPTIONS = {"kafka.bootstrap.servers": "memory:1", "subscribe": "orders", "uid": "a"}
+
+
+class KafkaHarness(SourceHarness):
+    source: KafkaSource
+
+    def __init__(self, memory: MemoryCluster, **options: str) -> None:
+        self.memory = memory
+        self.source = KafkaSource()
+        self.leg = SourceLeg("twophase-kafka", OPTIONS | {"group.id": "etl"} | options)
+        self._at = SourceOffset.initial("a")
+
+    def append(self) -> str:
+        for log in self.memory.logs["orders"][1]:
+            log.end += 10
+        planner = planner_of(KafkaOptions.parse(self.leg.options))
+        self._at = planner.latest(self._at, Limits())
+        return self._at.to_line()
+
+    def lose(self, line: str) -> None:
+        for entry in SourceOffset.parse(line).partitions or ():
+            self.memory.logs["orders"][1][entry.partition].begin = entry.offset
+
+    def progress(self) -> object:
+        return dict(self.memory.group) or None
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryCluster]:
+    """What every connection of this process leads to."""
+    made = MemoryCluster({"orders": ("id-1", [Log(), Log()])})
+    monkeypatch.setattr(cluster, "Cluster", lambda _: made)
+    yield made
+    close_clusters()
+
+
+@pytest.fixture
+def harness(memory: MemoryCluster) -> KafkaHarness:
+    return KafkaHarness(memory)
+
+
+class TestKafkaSource(SourceContract, NotifyingSourceContract, RereadsRangesContract):
+    @pytest.fixture
+    def harness(self, memory: MemoryCluster) -> KafkaHarness:
+        return KafkaHarness(memory)
+
+
+class TestKafkaSourceWithManyReadTasks(RereadsRangesContract):
+    @pytest.fixture
+    def harness(self, memory: MemoryCluster) -> KafkaHarness:
+        return KafkaHarness(memory, minReadTasks="6")
+
+
+def test_a_range_that_was_split_is_read_from_its_start_to_its_end(memory: MemoryCluster) -> None:
+    harness = KafkaHarness(memory, minReadTasks="6")
+    first, second = harness.append(), harness.append()
+    for item in harness.source.ranges(harness.leg, first, second):
+        low, high = harness.source.narrowed(harness.leg, first, second, [item])
+        found = harness.source.ranges(harness.leg, low, high)
+        assert (found[0].start, found[-1].end) == (item.start, item.end)
+
+
+def test_a_topic_that_was_recreated_or_deleted_is_named(harness: KafkaHarness) -> None:
+    line = harness.append()
+    harness.memory.logs["orders"] = ("id-2", [Log(0, 90), Log(0, 90)])
+    with pytest.raises(TopicRecreatedError, match="its id was id-1 and is id-2"):
+        harness.source.check_readable(harness.leg, line, None)
+    del harness.memory.logs["orders"]
+    with pytest.raises(PartitionVanishedError, match="does not exist any more"):
+        harness.source.check_readable(harness.leg, line, None)
+
+
+def test_a_topic_that_is_no_longer_subscribed_is_named(harness: KafkaHarness) -> None:
+    line = harness.append()
+    leg = SourceLeg(harness.leg.name, {**harness.leg.options, "subscribe": "payments"})
+    with pytest.raises(ConfigError, match="which the options no longer subscribe"):
+        harness.source.check_readable(leg, line, None)
+
+
+def test_without_a_group_nobody_is_told(harness: KafkaHarness) -> None:
+    harness.source.notify_committed(SourceLeg(harness.leg.name, OPTIONS), harness.append())
+    assert harness.progress() is None
+
+
+@pytest.mark.parametrize(
+    ("options", "skips"),
+    [
+        ({}, False),
+        ({"startingOffsets": "earliest"}, False),
+        ({"startingoffsets": "latest"}, True),
+        ({"startingOffsets": "committed", "startingOffsets.fallback": "Latest"}, True),
+        ({"startingOffsets": '{"orders": {"0": 7, "1": -1}}'}, True),
+        ({"startingOffsets": '{"orders": {"0": 7, "1": -2}}'}, False),
+        ({"startingOffsets": "nonsense"}, False),
+    ],
+)
+def test_a_fresh_start_may_skip_records_only_where_its_options_say_so(
+    options: dict[str, str], skips: bool
+) -> None:
+    assert KafkaSource().skips_existing(options) is skips

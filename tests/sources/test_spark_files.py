@@ -1,0 +1,111 @@
+"""Spark's file source keeps the contract of sources, over a log as Spark writes it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from twophase.errors import CorruptRecordError, SourceLossError
+from twophase.protocol.source import SourceLeg
+from twophase.sources.spark_files import SparkFileSource
+from twophase.testing.contract import SourceContract, SourceHarness
+
+
+class FileHarness(SourceHarness):
+    """Files `a 0.json`, `a 1.json`, ... and the log of a source that has read them one by one."""
+
+    log: Path
+
+    def __init__(self, root: Path) -> None:
+        self.folder, self.log = root / "in 100%", root / "sources"
+        self.folder.mkdir()
+        self.log.mkdir()
+        self.source = SparkFileSource()
+        self.leg = SourceLeg(f"FileSource[{self.folder}]", {})
+        self.added = 0
+
+    def path(self, batch: int) -> Path:
+        return self.folder / f"a {batch}.json"
+
+    def append(self) -> str:
+        self.path(self.added).write_text("{}")
+        (self.log / str(self.added)).write_text(f"v1\n{self.entry(self.added)}")
+        self.added += 1
+        return json.dumps({"logOffset": self.added - 1}, separators=(",", ":"))
+
+    def entry(self, batch: int) -> str:
+        path = self.path(batch)
+        changed_ms = path.stat().st_mtime_ns // 1_000_000
+        return json.dumps({"path": path.as_uri(), "timestamp": changed_ms, "batchId": batch})
+
+    def compact(self) -> None:
+        """All entries so far in one file, as Spark does at every tenth."""
+        lines = [self.entry(batch) for batch in range(self.added)]
+        for path in self.log.iterdir():
+            path.unlink()
+        (self.log / f"{self.added - 1}.compact").write_text("\n".join(["v1", *lines]))
+
+    def lose(self, line: str) -> None:
+        for batch in range(json.loads(line)["logOffset"] + 1):
+            self.path(batch).unlink()
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> FileHarness:
+    return FileHarness(tmp_path)
+
+
+class TestSparkFileSource(SourceContract):
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> FileHarness:
+        return FileHarness(tmp_path)
+
+
+def test_a_compacted_log_has_the_same_files(harness: FileHarness) -> None:
+    first, second = harness.append(), harness.append()
+    harness.compact()
+    assert harness.source.check_readable(harness.leg, first, harness.log)
+    harness.lose(second)
+    with pytest.raises(SourceLossError, match=r"a 1\.json was read after this offset, and is gone"):
+        harness.source.check_readable(harness.leg, first, harness.log)
+
+
+def test_a_file_that_was_written_again_has_other_rows(harness: FileHarness) -> None:
+    first, _ = harness.append(), harness.append()
+    (harness.log / "1").write_text(
+        f"v1\n{json.dumps(json.loads(harness.entry(1)) | {'timestamp': 7})}"
+    )
+    with pytest.raises(SourceLossError, match="was changed since"):
+        harness.source.check_readable(harness.leg, first, harness.log)
+
+
+def test_without_the_log_or_with_files_elsewhere_it_cannot_tell(
+    harness: FileHarness, tmp_path: Path
+) -> None:
+    first = harness.append()
+    for log in (None, tmp_path / "nowhere"):
+        assert not harness.source.check_readable(harness.leg, first, log)
+    assert not harness.source.check_readable(harness.leg, '{"logOffset":5}', harness.log)
+    (harness.log / "1").write_text('v1\n{"path":"s3a://b/a.json","timestamp":1,"batchId":1}')
+    assert not harness.source.check_readable(harness.leg, first, harness.log)
+
+
+@pytest.mark.parametrize("text", ["", "v2", "v1\n{}", "v1\nnothing", "v1\n[]"])
+def test_a_log_that_cannot_be_read_stops_the_rewind(harness: FileHarness, text: str) -> None:
+    line = harness.append()
+    (harness.log / "1").write_text(text)
+    with pytest.raises(CorruptRecordError, match="Spark's log of the files that it has read"):
+        harness.source.check_readable(harness.leg, line, harness.log)
+
+
+@pytest.mark.parametrize(
+    "line", ['{"logOffset":true}', '{"logOffset":"1"}', '{"logOffset":1,"a":2}']
+)
+def test_what_is_almost_an_offset_is_none(harness: FileHarness, line: str) -> None:
+    assert not harness.source.owns(line)
+
+
+def test_only_its_own_folder_can_go_on_with_it(harness: FileHarness) -> None:
+    assert harness.source.bound_to_folder()

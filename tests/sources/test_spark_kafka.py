@@ -1,0 +1,160 @@
+"""Spark's Kafka source keeps the contract of sources, over a cluster in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.sources.kafka.memory_cluster import Log, MemoryCluster
+from twophase.errors import ConfigError, PartitionVanishedError, StopJobError
+from twophase.protocol.source import SourceLeg
+from twophase.sources.kafka import cluster
+from twophase.sources.kafka.engines import close_clusters
+from twophase.sources.spark_kafka import SparkKafkaSource
+from twophase.testing.contract import (
+    NotifyingSourceContract,
+    RereadsRangesContract,
+    SourceContract,
+    SourceHarness,
+)
+
+OPTIONS = {"kafka.bootstrap.servers": "memory:1", "subscribe": "orders"}
+
+
+class SparkKafkaHarness(SourceHarness):
+    source: SparkKafkaSource
+
+    def __init__(self, memory: MemoryCluster) -> None:
+        self.memory = memory
+        self.source = SparkKafkaSource()
+        self.leg = SourceLeg("kafka", OPTIONS | {"group.id": "etl"})
+
+    def append(self) -> str:
+        for log in self.memory.logs["orders"][1]:
+            log.end += 10
+        ends = {str(number): log.end for number, log in enumerate(self.memory.logs["orders"][1])}
+        return json.dumps({"orders": ends}, separators=(",", ":"))
+
+    def lose(self, line: str) -> None:
+        for number, offset in json.loads(line)["orders"].items():
+            self.memory.logs["orders"][1][int(number)].begin = offset
+
+    def progress(self) -> object:
+        return dict(self.memory.group) or None
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryCluster]:
+    """What every connection of this process leads to."""
+    made = MemoryCluster({"orders": ("id-1", [Log(), Log()])})
+    monkeypatch.setattr(cluster, "Cluster", lambda _: made)
+    yield made
+    close_clusters()
+
+
+@pytest.fixture
+def harness(memory: MemoryCluster) -> SparkKafkaHarness:
+    return SparkKafkaHarness(memory)
+
+
+class TestSparkKafkaSource(SourceContract, NotifyingSourceContract, RereadsRangesContract):
+    @pytest.fixture
+    def harness(self, memory: MemoryCluster) -> SparkKafkaHarness:
+        return SparkKafkaHarness(memory)
+
+
+def with_options(harness: SparkKafkaHarness, **options: str) -> SourceLeg:
+    return SourceLeg("kafka", {**harness.leg.options, **options})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"orders":{"0":-1}}',
+        '{"orders":{"a":1}}',
+        '{"orders":{"0":true}}',
+        '{"orders":{"0":1.5}}',
+        '{"orders":{"0":"1"}}',
+        '{"orders":{}}',
+        '{"orders":7}',
+    ],
+)
+def test_what_is_almost_an_offset_is_none(line: str) -> None:
+    assert not SparkKafkaSource().owns(line)
+
+
+def test_a_topic_or_partition_that_is_gone_is_named(harness: SparkKafkaHarness) -> None:
+    line = harness.append()
+    harness.memory.logs["orders"][1].pop()
+    with pytest.raises(PartitionVanishedError, match=r"orders-1.*the partition does not exist"):
+        harness.source.check_readable(harness.leg, line, None)
+    del harness.memory.logs["orders"]
+    with pytest.raises(PartitionVanishedError, match="the topic does not exist"):
+        harness.source.check_readable(harness.leg, line, None)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"subscribe": "", "subscribePattern": "ord.*"},
+        {"subscribe": "", "assign": '{"orders":[0,1]}'},
+    ],
+    ids=["pattern", "assign"],
+)
+def test_each_way_to_subscribe_is_understood(
+    harness: SparkKafkaHarness, options: dict[str, str]
+) -> None:
+    given = {key: value for key, value in {**harness.leg.options, **options}.items() if value}
+    leg, line = SourceLeg("kafka", given), harness.append()
+    assert harness.source.check_readable(leg, line, None)
+    harness.source.notify_committed(leg, line)
+    assert harness.progress() is not None
+
+
+JAAS = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.jaas.config": "..."}
+
+
+def test_with_security_that_only_spark_s_client_understands_it_cannot_tell(
+    harness: SparkKafkaHarness,
+) -> None:
+    assert not harness.source.check_readable(with_options(harness, **JAAS), harness.append(), None)
+
+
+def test_a_group_that_could_never_be_committed_is_refused_at_the_start(
+    harness: SparkKafkaHarness,
+) -> None:
+    with pytest.raises(ConfigError, match=r"source kafka: .*needs mechanism, user name"):
+        harness.source.check_options(with_options(harness, **JAAS))
+    harness.source.check_options(SourceLeg("kafka", OPTIONS | JAAS))
+
+
+def test_without_a_group_nobody_is_told(harness: SparkKafkaHarness) -> None:
+    harness.source.notify_committed(SourceLeg("kafka", OPTIONS), harness.append())
+    assert harness.progress() is None
+
+
+def test_where_a_partition_began_is_not_guessed(harness: SparkKafkaHarness) -> None:
+    line = harness.append()
+    for start in (None, '{"orders":{"0":0}}'):
+        with pytest.raises(StopJobError, match=r"orders-\d began in this micro-batch"):
+            harness.source.ranges(harness.leg, start, line)
+
+
+@pytest.mark.parametrize(
+    ("options", "starts", "skips"),
+    [
+        ({}, None, True),
+        ({"startingOffsets": "latest"}, "latest", True),
+        ({"startingoffsets": "earliest"}, "earliest", False),
+        ({"startingOffsets": '{"a":{"0":-1}}'}, '{"a":{"0":-1}}', True),
+        ({"startingOffsets": '{"a":{"0":-2}}'}, '{"a":{"0":-2}}', False),
+        ({"startingOffsets": "latest", "startingTimestamp": "17"}, "17", False),
+    ],
+)
+def test_a_fresh_start_begins_at_the_end_unless_its_options_say_otherwise(
+    options: dict[str, str], starts: str | None, skips: bool
+) -> None:
+    assert SparkKafkaSource().starting_offsets(options) == starts
+    assert SparkKafkaSource().skips_existing(options) is skips

@@ -1,0 +1,183 @@
+"""What authors of sources get wrong: each mistake, put into the Kafka source, is found by the test
+that is there for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sources.kafka.memory_cluster import Log, MemoryCluster
+from tests.sources.kafka.test_source import KafkaHarness
+from twophase.errors import ConfigError, SourceLossError
+from twophase.protocol.source import SourceLeg
+from twophase.sources.kafka import KafkaSource, cluster
+from twophase.sources.kafka.engines import close_clusters, cluster_of
+from twophase.sources.kafka.offsets import OffsetRange, SourceOffset
+from twophase.sources.kafka.options import KafkaOptions
+from twophase.testing.contract import (
+    NotifyingSourceContract,
+    RereadsRangesContract,
+    SourceContract,
+)
+
+pytestmark = pytest.mark.part("contract")
+
+
+class Suite(SourceContract, NotifyingSourceContract, RereadsRangesContract):
+    """All of it."""
+
+
+class OwnsEveryLine(KafkaSource):
+    def owns(self, line: str) -> bool:
+        return True
+
+
+class RefusesItsOptions(KafkaSource):
+    def check_options(self, leg: SourceLeg) -> None:
+        raise ConfigError("no.")
+
+
+class ForgetsAPartition(KafkaSource):
+    def entries(self, line: str) -> list[Any]:
+        return super().entries(line)[:-1]
+
+
+class KeepsTheOrderOfEntries(KafkaSource):
+    def start_line(self, uid: str, entries: Sequence[Any]) -> str:
+        line = super().start_line(uid, entries)
+        return line if entries[0]["partition"] == 0 else line.replace(", ", ",")
+
+
+class WritesAnotherUid(KafkaSource):
+    def uid_in(self, line: str) -> str:
+        return "kafka"
+
+
+class BeginsNowhere(KafkaSource):
+    def first_line(self, end: str) -> str | None:
+        return "nowhere"
+
+
+class BeginsAtTheEnd(KafkaSource):
+    def first_line(self, end: str) -> str | None:
+        at = HARNESS[0].memory.logs["orders"][1][0].end
+        return self.start_line("a", [{**self.entries(end)[0], "offset": at}])
+
+
+class ForgetsWhere(KafkaSource):
+    def begin_after(self, line: str) -> str:
+        return "startingOffsets"
+
+
+class SeesNoLoss(KafkaSource):
+    def check_readable(self, leg: SourceLeg, line: str, log: Path | None) -> bool:
+        return True
+
+
+class SeesALossEverywhere(KafkaSource):
+    def check_readable(self, leg: SourceLeg, line: str, log: Path | None) -> bool:
+        raise SourceLossError("gone.", remedy="none")
+
+
+class CommitsWhateverComes(KafkaSource):
+    def notify_committed(self, leg: SourceLeg, line: str) -> None:
+        entries = SourceOffset.parse(line).partitions or ()
+        cluster_of(KafkaOptions.parse(leg.options)).commit("etl", entries)
+
+
+class TellsNobody(KafkaSource):
+    def notify_committed(self, leg: SourceLeg, line: str) -> None:
+        """Do nothing."""
+
+
+class SplitsByWhatIsThere(KafkaSource):
+    def ranges(self, leg: SourceLeg, start: str | None, end: str | None) -> Sequence[OffsetRange]:
+        tasks = str(HARNESS[0].memory.logs["orders"][1][0].end // 10)
+        return super().ranges(
+            SourceLeg(leg.name, {**leg.options, "minReadTasks": tasks}), start, end
+        )
+
+
+class NarrowsNothing(KafkaSource):
+    def narrowed(
+        self, leg: SourceLeg, start: str | None, end: str | None, items: Iterable[OffsetRange]
+    ) -> tuple[str, str]:
+        return start or "", end or ""
+
+
+class SeesNoLostRange(KafkaSource):
+    def check_range(self, leg: SourceLeg, item: OffsetRange) -> None:
+        """Do nothing."""
+
+
+class ClosesOnce(KafkaSource):
+    closed = False
+
+    def close(self, leg: SourceLeg) -> None:
+        assert not self.closed
+        self.closed = True
+
+
+HARNESS: list[KafkaHarness] = []
+MISTAKES: Mapping[type[KafkaSource], Callable[..., None]] = {
+    OwnsEveryLine: Suite.test_it_knows_its_own_lines_and_no_others,
+    RefusesItsOptions: Suite.test_the_options_are_accepted,
+    ForgetsAPartition: Suite.test_a_new_lineage_goes_on_where_the_entries_say,
+    KeepsTheOrderOfEntries: Suite.test_a_new_lineage_goes_on_where_the_entries_say,
+    WritesAnotherUid: Suite.test_a_line_has_the_uid_of_its_source,
+    BeginsNowhere: Suite.test_the_beginning_in_a_line_is_a_line_and_never_changes,
+    BeginsAtTheEnd: Suite.test_the_beginning_in_a_line_is_a_line_and_never_changes,
+    ForgetsWhere: Suite.test_what_another_job_needs_is_one_line,
+    SeesNoLoss: Suite.test_what_is_gone_is_named_before_it_is_taken_back,
+    SeesALossEverywhere: Suite.test_what_is_there_can_be_read_again,
+    ClosesOnce: Suite.test_it_can_be_closed_at_any_time,
+    CommitsWhateverComes: Suite.test_a_restart_that_repeats_a_notification_never_goes_backwards,
+    TellsNobody: Suite.test_others_hear_of_each_checkpoint,
+    SplitsByWhatIsThere: Suite.test_ranges_are_the_same_each_time,
+    NarrowsNothing: Suite.test_a_micro_batch_can_be_narrowed_to_some_of_its_ranges,
+    SeesNoLostRange: Suite.test_a_range_that_is_gone_is_named_before_it_is_read,
+}
+
+
+@pytest.fixture
+def harness(monkeypatch: pytest.MonkeyPatch) -> Iterator[KafkaHarness]:
+    memory = MemoryCluster({"orders": ("id-1", [Log(), Log()])})
+    monkeypatch.setattr(cluster, "Cluster", lambda _: memory)
+    found = KafkaHarness(memory)
+    HARNESS[:] = [found]
+    yield found
+    close_clusters()
+
+
+@pytest.mark.parametrize("source", MISTAKES)
+def test_each_mistake_is_found(harness: KafkaHarness, source: type[KafkaSource]) -> None:
+    harness.source = source()
+    with pytest.raises((AssertionError, pytest.fail.Exception, ConfigError, SourceLossError)):
+        MISTAKES[source](Suite(), harness)
+
+
+def test_a_power_without_its_suite_is_found(harness: KafkaHarness) -> None:
+    class WithoutNotifying(SourceContract, RereadsRangesContract):
+        pass
+
+    class WithoutRereading(SourceContract, NotifyingSourceContract):
+        pass
+
+    Suite().test_a_power_has_its_suite(harness)
+    for suite in (WithoutNotifying(), WithoutRereading()):
+        with pytest.raises(AssertionError):
+            suite.test_a_power_has_its_suite(harness)
+
+
+def test_an_entry_point_that_names_another_class_is_found(harness: KafkaHarness) -> None:
+    Suite().test_the_entry_point_of_its_format_names_it(harness)
+    harness.source = TellsNobody()
+    with pytest.raises(AssertionError):
+        Suite().test_the_entry_point_of_its_format_names_it(harness)
+    harness.leg = SourceLeg("twophase-kafkaa", harness.leg.options)
+    with pytest.raises(ValueError, match="not enough values"):
+        Suite().test_the_entry_point_of_its_format_names_it(harness)

@@ -1,0 +1,276 @@
+"""The contract of a source, driver side: everything about it except reading.
+
+Spark reads, through a Python data source (`data_source`) or one of its own, and notes in its offset
+log how far it has read: one offset line for each source. The runtime keeps offset lines in
+checkpoints and never parses them. It calls the source, in this order:
+
+    1. data_source        once per session: registers the format
+    2. check_options      once per start; fails before any write
+    3. uid, start_line, bound_to_folder    a restore: where each source of the plan continues
+    4. check_readable     a rewind, before the job is taken over: can the source read again what
+                          the sinks would lose?
+    5. first_line         each micro-batch whose start is not in Spark's log
+    6. uid_in, entries    each checkpoint: the operator state of the source
+    7. notify_committed   each checkpoint, after every sink has committed it
+    8. close              once
+
+Commands call it without a running job: `owns`, `entries` and `begin_after` to show offsets,
+`starting_offsets` and `skips_existing` for `twophase repair adopt-from-target`, and the methods of
+`RereadsRanges` for `twophase repair rewrite`. To detect other records in a replay, the tasks that
+read use `twophase.state.replay_guard`.
+
+A source is found by the entry point group `twophase.sources`, under the name of its format as
+Spark's plan shows it, without what follows in brackets. One object serves every job of a process
+and is made without arguments: it keeps nothing of a job but connections. All calls run on the
+driver, in any of its threads; a crash may skip any of them, and none may change what the source
+reads.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+
+from twophase.protocol.operator_state import Redistribution
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSource
+
+
+@dataclass(frozen=True)
+class SourceLeg:
+    """One source of the plan. Its position in the plan is that of its line in Spark's offset log.
+
+    Attributes:
+        name: the format's name, such as "twophase-kafka".
+        options: the options it was loaded with. Those of other sources may hold secrets,
+            so never print them.
+    """
+
+    name: str
+    options: Mapping[str, str]
+
+
+class Source(ABC):
+    """A kind of source. Only `owns` and `check_readable` have to be written.
+
+    Attributes:
+        redistribution: the scheme of its operator state, as checkpoints note it.
+    """
+
+    redistribution: ClassVar[Redistribution] = Redistribution.UNION
+
+    def data_source(self) -> type[DataSource] | None:
+        """Return the class to register in a session; None if Spark has the format already.
+
+        Runs once per session, before any job.
+        """
+        return None
+
+    def check_options(self, leg: SourceLeg) -> None:
+        """Check the options, as far as that takes no connection.
+
+        Runs once per start, before anything is written.
+
+        Raises:
+            ConfigError: an option is wrong.
+        """
+
+    # -- offset lines ------------------------------------------------------------------------------
+
+    @abstractmethod
+    def owns(self, line: str) -> bool:
+        """Return whether an offset line is one of this kind of source, in a version it can read.
+
+        Asked of every installed source where the format is not known: be strict, and raise nothing.
+        """
+
+    def uid(self, leg: SourceLeg) -> str:
+        """Return the uid that distinguishes a source from others of its format in a job.
+
+        Empty if the format has none: then its sources are distinguished by their order.
+        """
+        return ""
+
+    def uid_in(self, line: str) -> str:
+        """Return the uid in an offset line, as `uid`.
+
+        Runs for each checkpoint, between the pre-commit and the decision.
+
+        Raises:
+            CorruptRecordError: the line is not an offset of this source. The same holds for
+                every method that is given a line.
+            NewerFormatError: a newer version has written it; likewise.
+        """
+        return ""
+
+    def entries(self, line: str) -> list[Any]:
+        """Return an offset line as the entries of the source's operator state, which are JSON.
+
+        Runs when `uid_in` does, and where offsets are shown. Durable: `start_line` has to read
+        entries of all older versions.
+        """
+        return [line]
+
+    def start_line(self, uid: str, entries: Sequence[Any]) -> str:
+        """Return the offset line that a new lineage begins with.
+
+        Runs before a restored job is taken over. The plan may have changed: other options, another
+        order of the sources, another number of tasks.
+
+        Args:
+            uid: the uid in the checkpoint.
+            entries: what `entries` has returned, in any order unless it is one; at least one.
+        """
+        return str(entries[0])
+
+    def first_line(self, end: str) -> str | None:
+        """Return the offset line at which a source began its first micro-batch.
+
+        Args:
+            end: the line at which that micro-batch, or a later one, ended.
+
+        Returns:
+            None if that line does not say. Always the same for one line: the identity of the
+            micro-batch depends on it.
+        """
+        return None
+
+    def begin_after(self, line: str) -> str:
+        """Return what another job needs to go on after a line, as words in a remedy."""
+        return f"a source that begins after {line}"
+
+    def bound_to_folder(self) -> str:
+        """Return why a source can only go on in its own Spark folder; empty if it can elsewhere.
+
+        An offset line of such a source alone cannot be restored.
+        """
+        return ""
+
+    # -- the source's own system -------------------------------------------------------------------
+
+    @abstractmethod
+    def check_readable(self, leg: SourceLeg, line: str, log: Path | None) -> bool:
+        """Check that everything after an offset is still there and can be read again.
+
+        Runs on the driver once per start that rewinds, before the job is taken over, so that no
+        row is taken back that could not be written again. May take seconds; writes nothing.
+
+        Args:
+            leg: the source as the plan has it now.
+            line: where it is to read from.
+            log: the folder in which Spark keeps what this source itself has noted, in the lineage
+                that has read past the line. None if that is not known; it may not exist.
+
+        Returns:
+            True if it is all there; False if that cannot be determined, which is logged.
+
+        Raises:
+            SourceLossError: something is gone, or no longer what it was; names it.
+            SourceUnavailableError: the system does not answer.
+            ConfigError: the options no longer read what the line has.
+        """
+
+    def notify_committed(self, leg: SourceLeg, line: str) -> None:
+        """Tell others how far the job is, such as by committing group offsets.
+
+        Runs on the driver, in a thread with no other notification, after every sink has committed
+        a checkpoint. Called in ascending order within a run, but again after a restart: never go
+        backwards. A crash may skip it, and the next checkpoint covers that.
+
+        Args:
+            leg: the source.
+            line: where the checkpoint ended.
+
+        Raises:
+            Exception: any; becomes the event `GroupOffsetsDelayed`. No data depends on it.
+        """
+
+    def close(self, leg: SourceLeg) -> None:
+        """Close what was opened for a source. Runs once on the driver, when its job ends."""
+
+    # -- where a job without a checkpoint begins ---------------------------------------------------
+
+    def starting_offsets(self, options: Mapping[str, str]) -> str | None:
+        """Return where the user's options have a fresh start begin; None if they leave it open.
+
+        Runs in `twophase repair adopt-from-target`, which shows it to the operator.
+        """
+        return option(options, "startingOffsets")
+
+    def skips_existing(self, options: Mapping[str, str]) -> bool:
+        """Return whether a fresh start may begin after records that exist already."""
+        return False
+
+
+class SourceRange(Protocol):
+    """What one task reads. `str()` of it names it for people, with its bounds."""
+
+    @property
+    def key(self) -> Hashable:
+        """The part of the source that it is in: a micro-batch reads one range of each at most."""
+
+
+RangeT = TypeVar("RangeT", bound=SourceRange)
+
+
+class RereadsRanges(Source, Generic[RangeT]):
+    """A source from which `twophase repair rewrite` reads the records of a checkpoint again."""
+
+    @abstractmethod
+    def ranges(self, leg: SourceLeg, start: str | None, end: str | None) -> Sequence[RangeT]:
+        """Return what the tasks of a micro-batch read, for the same lines always the same.
+
+        Args:
+            leg: the source.
+            start: where the micro-batch begins; None before the first.
+            end: where it ends.
+
+        Raises:
+            StopJobError: the lines do not say.
+        """
+
+    def numbers_tasks(self) -> bool:
+        """Return whether task i reads range i. If not, only whole checkpoints are read again."""
+        return True
+
+    @abstractmethod
+    def check_range(self, leg: SourceLeg, item: RangeT) -> None:
+        """Check that a range is still there, as it was. Runs before anything is written.
+
+        Raises:
+            SourceLossError: it is not; names it.
+        """
+
+    @abstractmethod
+    def narrowed(
+        self, leg: SourceLeg, start: str | None, end: str | None, items: Iterable[RangeT]
+    ) -> tuple[str, str]:
+        """Return two lines between which a micro-batch reads exactly some ranges of another.
+
+        Args:
+            leg: the source.
+            start: where that one begins, as for `ranges`.
+            end: where it ends.
+            items: some of its ranges, at most one of each key; none to read nothing.
+        """
+
+
+class UnknownSource(Source):
+    """Stands for a source that no entry point names: its offset lines are kept as they are."""
+
+    def owns(self, line: str) -> bool:
+        """Return False: nothing is known of its lines."""
+        return False
+
+    def check_readable(self, leg: SourceLeg, line: str, log: Path | None) -> bool:
+        """Return False: nothing can be asked."""
+        return False
+
+
+def option(options: Mapping[str, str], key: str) -> str | None:
+    """Return an option whose key is compared without regard to case, as Spark does."""
+    return next((value for name, value in options.items() if name.lower() == key.lower()), None)

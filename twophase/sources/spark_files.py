@@ -1,0 +1,137 @@
+"""Spark's own file source (`FileSource[folder]`): csv, json, parquet, text and the like.
+
+Its offset line is a number, `{"logOffset": n}`. Which files that means is in Spark's folder, in the
+log that the source itself keeps: `sources/<place>/<batch>` has the files that a micro-batch of the
+source added, `<batch>.compact` has those of all up to it. So a line means something in its own
+folder only, and in a savepoint, which has a copy of that.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from twophase.errors import CorruptRecordError, SourceLossError
+from twophase.protocol.source import Source, SourceLeg
+
+_KEY = "logOffset"
+_VERSION = "v1"
+_COMPACT = ".compact"
+
+
+class SparkFileSource(Source):
+    """`FileSource`: says whether the files that a rewind has to read again are still there."""
+
+    def owns(self, line: str) -> bool:
+        """See `Source.owns`."""
+        try:
+            _parsed(line)
+        except CorruptRecordError:
+            return False
+        return True
+
+    def bound_to_folder(self) -> str:
+        """See `Source.bound_to_folder`."""
+        return "Spark keeps in its own folder which files it has read"
+
+    def check_readable(self, leg: SourceLeg, line: str, log: Path | None) -> bool:
+        """Look for the files that the source has read since; each is as it was then.
+
+        Returns:
+            False if the log of the source is not there, or names files on storage other than a
+            local disk.
+
+        Raises:
+            SourceLossError: a file is gone, or was changed.
+        """
+        since = _parsed(line)
+        read = [] if log is None else [*_read(log)]
+        if max((file.batch for file in read), default=-1) < since:
+            return False
+        later = [file for file in read if file.batch > since]
+        local = [file for file in later if file.local is not None]
+        for file in local:
+            file.check(leg.name)
+        return len(local) == len(later)
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file as the log has it.
+
+    Attributes:
+        path: its URI, percent-encoded.
+        timestamp_ms: when it was last changed.
+        batch: the micro-batch of the source that it was added in.
+    """
+
+    path: str
+    timestamp_ms: int
+    batch: int
+
+    @property
+    def local(self) -> Path | None:
+        """Where it is on the local disk; None if it is elsewhere."""
+        parts = urlsplit(self.path)
+        return Path(unquote(parts.path)) if parts.scheme in ("", "file") else None
+
+    def check(self, source: str) -> None:
+        """Raise SourceLossError if it is gone or was changed."""
+        path = self.local
+        try:
+            found_ms = path.stat().st_mtime_ns // 1_000_000 if path is not None else None
+        except FileNotFoundError:
+            found_ms = None
+        if found_ms == self.timestamp_ms:
+            return
+        raise SourceLossError(
+            f"{source}: the file {path} was read after this offset, and "
+            f"{'is gone' if found_ms is None else 'was changed since'}.",
+            remedy="restore it as it was, with its modification time.",
+        )
+
+
+def _parsed(line: str) -> int:
+    """Return the micro-batch of the source that a line means.
+
+    Raises:
+        CorruptRecordError: the line is not one of Spark's file source.
+    """
+    try:
+        document = json.loads(line)
+    except ValueError:
+        document = None
+    if isinstance(document, dict) and document.keys() == {_KEY} and type(document[_KEY]) is int:
+        return int(document[_KEY])
+    raise CorruptRecordError(
+        f"An offset of Spark's file source cannot be read: {line[:200]!r}.",
+        remedy="check that the offset log and the checkpoint belong to this job.",
+    )
+
+
+def _read(log: Path) -> Iterator[_File]:
+    """Yield the files in the log of a source, some of them twice.
+
+    Raises:
+        CorruptRecordError: a file of the log has another form than that of Spark 4.2.
+    """
+    if not log.is_dir():
+        return
+    for path in sorted(log.iterdir()):
+        if not path.name.removesuffix(_COMPACT).isdecimal():
+            continue
+        version, *lines = path.read_text().splitlines() or [""]
+        try:
+            if version != _VERSION:
+                raise ValueError(f"version {version[:20]!r}")
+            for line in lines:
+                entry = json.loads(line)
+                yield _File(entry["path"], int(entry["timestamp"]), int(entry["batchId"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptRecordError(
+                f"Spark's log of the files that it has read, {path}, cannot be read: {error}.",
+                remedy="restore Spark's folder from a backup.",
+            ) from error

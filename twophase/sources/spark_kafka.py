@@ -1,0 +1,202 @@
+"""Spark's own Kafka source (`kafka`), as far as its offset lines tell.
+
+A line is `{"topic": {"partition": next offset}}`, without topic ids and leader epochs: a topic that
+was deleted and created again, and a log that was truncated and has grown again, cannot be detected.
+Where the first micro-batch began is not in its line either.
+
+The brokers are asked by the client of `twophase-kafka`, which understands `kafka.bootstrap.servers`
+and the security options of that source (docs/kafka.md). They can be given beside those of Spark's
+client, which ignores them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from twophase.errors import ConfigError, CorruptRecordError, StopJobError
+from twophase.protocol.source import RereadsRanges, SourceLeg, option
+from twophase.sources.kafka.engines import check_range, cluster_of, planner_of
+from twophase.sources.kafka.group import GroupOffsets
+from twophase.sources.kafka.offsets import OffsetRange, Partition, PartitionOffset, SourceOffset
+from twophase.sources.kafka.options import KafkaOptions
+from twophase.sources.kafka.starting import LATEST_SENTINEL
+
+FORMAT = "kafka"
+_WHERE = f"source {FORMAT}"
+_STARTS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+_BY_TIME = _STARTS[:2]
+
+
+class SparkKafkaSource(RereadsRanges[OffsetRange]):
+    """`kafka`: group offsets with the option `group.id`, loss checks, whole checkpoints again."""
+
+    def check_options(self, leg: SourceLeg) -> None:
+        """Check that group offsets can be committed, if they are asked for.
+
+        Raises:
+            ConfigError: `group.id` is given, and the client of `twophase-kafka` cannot connect with
+                the other options.
+        """
+        if _group(leg) is not None:
+            _options(leg)
+
+    def owns(self, line: str) -> bool:
+        """See `Source.owns`."""
+        try:
+            _parsed(line)
+        except CorruptRecordError:
+            return False
+        return True
+
+    def begin_after(self, line: str) -> str:
+        """See `Source.begin_after`: Spark's option takes the offsets as the line has them."""
+        return f"startingOffsets {line}"
+
+    def check_readable(self, leg: SourceLeg, line: str, log: Path | None) -> bool:
+        """Ask the brokers for each partition whether the records from its offset on are there.
+
+        Returns:
+            False if the client cannot connect with the options of Spark's client.
+        """
+        offsets = _parsed(line)
+        try:
+            options = _options(leg)
+        except ConfigError:
+            return False
+        planner_of(options).check(_with_ids(options, offsets))
+        return True
+
+    def notify_committed(self, leg: SourceLeg, line: str) -> None:
+        """Commit the group offsets, if there is a `group.id`, which Spark's client ignores."""
+        if _group(leg) is not None:
+            options = _options(leg)
+            GroupOffsets(options).commit(_with_ids(options, _parsed(line)).to_line())
+
+    def close(self, leg: SourceLeg) -> None:
+        """Close the connection by which group offsets were committed."""
+        if _group(leg) is not None:
+            GroupOffsets(_options(leg)).close()
+
+    def starting_offsets(self, options: Mapping[str, str]) -> str | None:
+        """See `Source.starting_offsets`."""
+        given = (option(options, name) for name in _STARTS)
+        return next((value for value in given if value is not None), None)
+
+    def skips_existing(self, options: Mapping[str, str]) -> bool:
+        """See `Source.skips_existing`. Spark's default is `latest`."""
+        if any(option(options, name) is not None for name in _BY_TIME):
+            return False
+        text = (option(options, "startingOffsets") or "latest").strip()
+        try:
+            return LATEST_SENTINEL in _parsed(text, lowest=-2).values()
+        except CorruptRecordError:
+            return text.lower() == "latest"
+
+    # -- reading a range again ---------------------------------------------------------------------
+
+    def ranges(self, leg: SourceLeg, start: str | None, end: str | None) -> Sequence[OffsetRange]:
+        """Return a range for each partition, whatever Spark makes its tasks of.
+
+        Raises:
+            StopJobError: a partition has begun in this micro-batch.
+        """
+        begins, ends = (_parsed(line) if line else {} for line in (start, end))
+        if new := sorted(ends.keys() - begins.keys()):
+            raise StopJobError(
+                f"{_WHERE}: {new[0]} began in this micro-batch, and Spark's offsets do not say at "
+                "which record. Nothing was written.",
+                remedy="go on without these rows: twophase repair accept-loss.",
+            )
+        return [
+            OffsetRange(FORMAT, key.topic, "", key.number, begins[key], at)
+            for key, at in sorted(ends.items())
+            if at > begins[key]
+        ]
+
+    def numbers_tasks(self) -> bool:
+        """Return False: Spark orders its tasks as its JVM orders the partitions."""
+        return False
+
+    def check_range(self, leg: SourceLeg, item: OffsetRange) -> None:
+        """See `RereadsRanges.check_range`."""
+        options = _options(leg)
+        [entry] = _with_ids(options, {item.key: item.start}).partitions or ()
+        known = OffsetRange(
+            FORMAT, item.topic, entry.topic_id, item.partition, item.start, item.end
+        )
+        check_range(options, known)
+
+    def narrowed(
+        self, leg: SourceLeg, start: str | None, end: str | None, items: Iterable[OffsetRange]
+    ) -> tuple[str, str]:
+        """See `RereadsRanges.narrowed`. Every other partition stays at its end."""
+        chosen = {item.key: item for item in items}
+        stay = _parsed(end) if end else {}
+        begins = stay | {key: item.start for key, item in chosen.items()}
+        ends = stay | {key: item.end for key, item in chosen.items()}
+        return _line(begins), _line(ends)
+
+
+def _group(leg: SourceLeg) -> str | None:
+    return option(leg.options, "group.id")
+
+
+def _parsed(line: str, lowest: int = 0) -> dict[Partition, int]:
+    """Return the offsets in a line, by partition.
+
+    Raises:
+        CorruptRecordError: the line is not one of Spark's Kafka source.
+    """
+    try:
+        offsets = {
+            Partition(topic, int(number)): at
+            for topic, listed in json.loads(line).items()
+            for number, at in listed.items()
+            if number.isdecimal()
+        }
+        if offsets and all(type(at) is int and at >= lowest for at in offsets.values()):
+            return offsets
+    except (ValueError, AttributeError):
+        pass
+    raise CorruptRecordError(
+        f"An offset of Spark's Kafka source cannot be read: {line[:200]!r}.",
+        remedy="check that the offset log and the checkpoint belong to this job.",
+    )
+
+
+def _line(offsets: Mapping[Partition, int]) -> str:
+    topics: dict[str, dict[str, int]] = {}
+    for key, at in sorted(offsets.items()):
+        topics.setdefault(key.topic, {})[str(key.number)] = at
+    return json.dumps(topics, separators=(",", ":"))
+
+
+def _options(leg: SourceLeg) -> KafkaOptions:
+    """Return the options by which the client of `twophase-kafka` reaches the same brokers.
+
+    Raises:
+        ConfigError: it cannot, with these.
+    """
+    client = {key.lower() for key in KafkaOptions.keys() if key.startswith("kafka.")}  # noqa: SIM118
+    shared = client | {"group.id", "subscribe", "subscribepattern"}
+    given = {key: value for key, value in leg.options.items() if key.lower() in shared}
+    if (assigned := option(leg.options, "assign")) is not None:
+        given["subscribe"] = ",".join(json.loads(assigned))
+    level = option(leg.options, "kafka.isolation.level") or "read_uncommitted"
+    return KafkaOptions.parse(given | {"isolation.level": level}, _WHERE)
+
+
+def _with_ids(options: KafkaOptions, offsets: Mapping[Partition, int]) -> SourceOffset:
+    """Return offsets with the ids that their topics have now; empty if one does not exist."""
+    topics = cluster_of(options).topics({key.topic for key in offsets})
+    return SourceOffset.of(
+        FORMAT,
+        (
+            PartitionOffset(
+                key.topic, topics[key.topic].topic_id if key.topic in topics else "", key.number, at
+            )
+            for key, at in offsets.items()
+        ),
+    )

@@ -1,0 +1,226 @@
+"""The contract suite that every source inherits.
+
+    class TestTicksSource(SourceContract):
+        @pytest.fixture
+        def harness(self, tmp_path) -> TicksHarness:
+            return TicksHarness(tmp_path)
+
+A source that notifies others inherits `NotifyingSourceContract` too, and one that reads ranges
+again `RereadsRangesContract`: a power without its suite fails.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Hashable
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from twophase.errors import SourceLossError
+from twophase.protocol.operator_state import Redistribution
+from twophase.protocol.source import RereadsRanges, Source, SourceLeg
+
+FOREIGN_LINES = (
+    "",
+    "-",
+    "null",
+    "7",
+    "[]",
+    "{}",
+    "not JSON",
+    '{"position":"7","of":"nobody"}',
+    '{"version":1,"source":"nobody"}',
+    '{"version":1000000,"source":"nobody","partitions":[]}',
+    '{"nobody":{"a":1}}',
+)
+"""Lines of no source; one is of a version that none can read yet."""
+
+
+class SourceHarness(ABC):
+    """The suite's access to one source. One harness is one place to read from, empty at first.
+
+    Attributes:
+        source: the source.
+        leg: as Spark's plan would have it, with a uid if there are any.
+        log: what `check_readable` is given; None if the source has none.
+    """
+
+    source: Source
+    leg: SourceLeg
+    log: Path | None = None
+
+    @abstractmethod
+    def append(self) -> str:
+        """Write some records; return the offset line after all that are there.
+
+        Each part of the source gets some (each partition, say): lines are further each time.
+        """
+
+    @abstractmethod
+    def lose(self, line: str) -> None:
+        """Delete the records before an offset line, as retention or an operator would."""
+
+    def progress(self) -> Any:
+        """Return what others know of the job's progress; None before the first notification.
+
+        For sources that notify. Equal if and only if they know the same.
+        """
+        raise NotImplementedError("override `progress`")
+
+
+class SourceContractBase:
+    """Fixtures; no test."""
+
+    @pytest.fixture
+    def harness(self) -> SourceHarness:
+        """The source under test. Subclasses override this fixture."""
+        raise NotImplementedError("override the fixture 'harness'")
+
+
+class SourceContract(SourceContractBase):
+    """The contract of every source: subclass it, and provide the fixture `harness` only."""
+
+    def test_the_entry_point_of_its_format_names_it(self, harness: SourceHarness) -> None:
+        name = harness.leg.name.partition("[")[0]
+        [found] = entry_points(group="twophase.sources", name=name)
+        assert found.load() is type(harness.source)
+
+    def test_a_power_has_its_suite(self, harness: SourceHarness) -> None:
+        source = type(harness.source)
+        if source.notify_committed is not Source.notify_committed:
+            assert isinstance(self, NotifyingSourceContract)
+        if issubclass(source, RereadsRanges):
+            assert isinstance(self, RereadsRangesContract)
+
+    def test_the_options_are_accepted(self, harness: SourceHarness) -> None:
+        harness.source.check_options(harness.leg)
+
+    def test_it_knows_its_own_lines_and_no_others(self, harness: SourceHarness) -> None:
+        source, line = harness.source, harness.append()
+        assert source.owns(line)
+        others = (*FOREIGN_LINES, line[:-1], f"[{line}]")
+        assert [text for text in others if source.owns(text)] == []
+
+    def test_a_line_has_the_uid_of_its_source(self, harness: SourceHarness) -> None:
+        for line in (harness.append(), harness.append()):
+            assert harness.source.uid_in(line) == harness.source.uid(harness.leg)
+
+    def test_a_new_lineage_goes_on_where_the_entries_say(self, harness: SourceHarness) -> None:
+        source, first, second = harness.source, harness.append(), harness.append()
+        for line in (first, second):
+            entries = source.entries(line)
+            kept = json.loads(json.dumps(entries))
+            begun = source.start_line(source.uid_in(line), kept)
+            assert source.owns(begun)
+            assert source.entries(begun) == entries
+            if source.redistribution is Redistribution.SPLIT:
+                assert source.start_line(source.uid_in(line), [*reversed(kept)]) == begun
+        assert source.entries(first) != source.entries(second)
+
+    def test_the_beginning_in_a_line_is_a_line_and_never_changes(
+        self, harness: SourceHarness
+    ) -> None:
+        line = harness.append()
+        begin = harness.source.first_line(line)
+        assert begin is None or harness.source.owns(begin)
+        harness.append()
+        assert harness.source.first_line(line) == begin
+
+    def test_what_another_job_needs_is_one_line(self, harness: SourceHarness) -> None:
+        first, second = harness.append(), harness.append()
+        found = [harness.source.begin_after(line) for line in (first, second)]
+        assert len(set(found)) == 2
+        assert all(text and "\n" not in text for text in found)
+
+    def test_what_is_there_can_be_read_again(self, harness: SourceHarness) -> None:
+        for line in (harness.append(), harness.append()):
+            for _ in range(2):
+                assert harness.source.check_readable(harness.leg, line, harness.log)
+
+    def test_what_is_gone_is_named_before_it_is_taken_back(self, harness: SourceHarness) -> None:
+        first, second = harness.append(), harness.append()
+        harness.lose(second)
+        with pytest.raises(SourceLossError) as caught:
+            harness.source.check_readable(harness.leg, first, harness.log)
+        assert caught.value.remedy
+        assert harness.source.check_readable(harness.leg, second, harness.log)
+
+    def test_it_can_be_closed_at_any_time(self, harness: SourceHarness) -> None:
+        line = harness.append()
+        for _ in range(2):
+            harness.source.close(harness.leg)
+        assert harness.source.check_readable(harness.leg, line, harness.log)
+
+
+class NotifyingSourceContract(SourceContractBase):
+    """The contract of a source that tells others how far its job is."""
+
+    def test_others_hear_of_each_checkpoint(self, harness: SourceHarness) -> None:
+        heard = [harness.progress()]
+        for _ in range(2):
+            harness.source.notify_committed(harness.leg, harness.append())
+            heard.append(harness.progress())
+        assert heard[0] is None
+        assert heard[1] != heard[2]
+
+    def test_a_restart_that_repeats_a_notification_never_goes_backwards(
+        self, harness: SourceHarness
+    ) -> None:
+        first, second = harness.append(), harness.append()
+        harness.source.notify_committed(harness.leg, second)
+        newest = harness.progress()
+        harness.source.close(harness.leg)
+        for line in (first, second):
+            harness.source.notify_committed(harness.leg, line)
+            assert harness.progress() == newest
+
+
+class RereadsRangesContract(SourceContractBase):
+    """The contract of a source that reads a range again."""
+
+    @staticmethod
+    def rereads(harness: SourceHarness) -> RereadsRanges[Any]:
+        """Return the source."""
+        assert isinstance(harness.source, RereadsRanges)
+        return harness.source
+
+    def test_ranges_are_the_same_each_time(self, harness: SourceHarness) -> None:
+        source, first, second = self.rereads(harness), harness.append(), harness.append()
+        found = [str(item) for item in source.ranges(harness.leg, first, second)]
+        assert found
+        assert len(set(found)) == len(found)
+        harness.append()
+        assert [str(item) for item in source.ranges(harness.leg, first, second)] == found
+        assert source.ranges(harness.leg, second, second) == []
+
+    def test_a_micro_batch_can_be_narrowed_to_some_of_its_ranges(
+        self, harness: SourceHarness
+    ) -> None:
+        source, first, second = self.rereads(harness), harness.append(), harness.append()
+        whole: dict[Hashable, Any] = {}
+        for item in source.ranges(harness.leg, first, second):
+            whole.setdefault(item.key, item)
+        for chosen in ([*whole.values()], [], *([item] for item in whole.values())):
+            low, high = source.narrowed(harness.leg, first, second, chosen)
+            assert source.owns(low)
+            assert source.owns(high)
+            found = {item.key for item in source.ranges(harness.leg, low, high)}
+            assert found == {item.key for item in chosen}
+        for item in whole.values():
+            low, high = source.narrowed(harness.leg, first, second, [item])
+            again = source.ranges(harness.leg, low, high)
+            assert len(again) > 1 or str(again[0]) == str(item)  # it may be split again
+
+    def test_a_range_that_is_gone_is_named_before_it_is_read(self, harness: SourceHarness) -> None:
+        source, first, second = self.rereads(harness), harness.append(), harness.append()
+        found = source.ranges(harness.leg, first, second)
+        for item in found:
+            source.check_range(harness.leg, item)
+        harness.lose(second)
+        for item in found:
+            with pytest.raises(SourceLossError):
+                source.check_range(harness.leg, item)
