@@ -15,7 +15,6 @@ from twophase.errors import (
     CorruptRecordError,
     FencedError,
     LostCommittableError,
-    OffsetMismatchError,
     RejectedRowsError,
     RestoreRefusedError,
     SavepointError,
@@ -112,9 +111,6 @@ def _is_explained(oracle: Oracle, ending: Ending, error: TwoPhaseError) -> bool:
     """Whether a driver over another folder, or a target that is not what it was,
     may have ended it.
     """
-    if isinstance(error, OffsetMismatchError):
-        # an I/O error in Spark's folder is taken for a folder that is not the job's
-        return "cannot be read: [Errno 5]" in str(error) or "query unreadable" in str(error)
     if isinstance(error, SavepointError):
         if isinstance(error, SavepointUnfinishedError):
             return bool(oracle.saved.by_path[ending.saves].pending)
