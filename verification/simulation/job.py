@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from twophase.config import JobOptions
@@ -71,3 +73,6 @@ class SourceStates(OperatorStates):
         self, checkpoint: CompletedCheckpoint, options: JobOptions
     ) -> tuple[str | None, ...]:
         return checkpoint.offsets.end
+
+    def check_readable(self, lines: Sequence[str | None], spark: Path | None) -> None:
+        """The source can read everything again."""
