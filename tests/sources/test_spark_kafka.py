@@ -122,6 +122,20 @@ def test_with_security_that_only_spark_s_client_understands_it_cannot_tell(
     assert not harness.source.check_readable(with_options(harness, **JAAS), harness.append(), None)
 
 
+@pytest.mark.parametrize("options", [{}, JAAS], ids=["reachable", "security of Spark's client"])
+def test_without_a_group_what_the_check_has_opened_is_closed_too(
+    harness: SparkKafkaHarness, monkeypatch: pytest.MonkeyPatch, options: dict[str, str]
+) -> None:
+    closed: list[bool] = []
+    monkeypatch.setattr(MemoryCluster, "close", lambda _: closed.append(True))
+    leg, line = SourceLeg("kafka", OPTIONS | options), harness.append()
+    harness.source.close(leg)
+    assert closed == []
+    assert harness.source.check_readable(leg, line, None) is (not options)
+    harness.source.close(leg)
+    assert closed == ([] if options else [True])
+
+
 def test_a_group_that_could_never_be_committed_is_refused_at_the_start(
     harness: SparkKafkaHarness,
 ) -> None:

@@ -17,7 +17,12 @@ from pathlib import Path
 
 from twophase.contract.source import RereadsRanges, SourceLeg, option
 from twophase.errors import ConfigError, CorruptRecordError, StopJobError
-from twophase.sources.kafka.engines import check_range, cluster_of, planner_of
+from twophase.sources.kafka.engines import (
+    check_range,
+    close_cluster,
+    cluster_of,
+    planner_of,
+)
 from twophase.sources.kafka.group import GroupOffsets
 from twophase.sources.kafka.offsets import OffsetRange, Partition, PartitionOffset, SourceOffset
 from twophase.sources.kafka.options import KafkaOptions
@@ -75,9 +80,12 @@ class SparkKafkaSource(RereadsRanges[OffsetRange]):
             GroupOffsets(options).commit(_with_ids(options, _parsed(line)).to_line())
 
     def close(self, leg: SourceLeg) -> None:
-        """Close the connection by which group offsets were committed."""
-        if _group(leg) is not None:
-            GroupOffsets(_options(leg)).close()
+        """Close the connection to the brokers, if there is one."""
+        try:
+            options = _options(leg)
+        except ConfigError:
+            return  # nothing can have been opened
+        close_cluster(options)
 
     def starting_offsets(self, options: Mapping[str, str]) -> str | None:
         """See `Source.starting_offsets`."""

@@ -104,6 +104,19 @@ def test_without_a_group_nobody_is_told(harness: KafkaHarness) -> None:
     assert harness.progress() is None
 
 
+def test_without_a_group_what_the_check_has_opened_is_closed_too(
+    harness: KafkaHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[bool] = []
+    monkeypatch.setattr(MemoryCluster, "close", lambda _: closed.append(True))
+    leg, line = SourceLeg(harness.leg.name, OPTIONS), harness.append()
+    harness.source.close(leg)
+    assert closed == []
+    harness.source.check_readable(leg, line, None)
+    harness.source.close(leg)
+    assert closed == [True]
+
+
 @pytest.mark.parametrize(
     ("options", "skips"),
     [
