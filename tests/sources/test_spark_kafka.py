@@ -122,6 +122,27 @@ def test_with_security_that_only_spark_s_client_understands_it_cannot_tell(
     assert not harness.source.check_readable(with_options(harness, **JAAS), harness.append(), None)
 
 
+TRUSTSTORE = {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/etc/trust.jks"}
+
+
+def test_a_truststore_says_nothing_to_the_other_client_unless_it_is_given_its_own_files(
+    harness: SparkKafkaHarness,
+) -> None:
+    line = harness.append()
+    assert not harness.source.check_readable(with_options(harness, **TRUSTSTORE), line, None)
+    account = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.username": "etl",
+        "kafka.sasl.password.env": "PASSWORD",
+    }
+    leg = with_options(harness, **{**TRUSTSTORE, **account})
+    assert not harness.source.check_readable(leg, line, None)
+    for own in (TRUSTSTORE, {**TRUSTSTORE, **account}):
+        leg = with_options(harness, **own, **{"kafka.SSL.ca.location": "/etc/ca.pem"})
+        assert harness.source.check_readable(leg, line, None)
+
+
 @pytest.mark.parametrize("options", [{}, JAAS], ids=["reachable", "security of Spark's client"])
 def test_without_a_group_what_the_check_has_opened_is_closed_too(
     harness: SparkKafkaHarness, monkeypatch: pytest.MonkeyPatch, options: dict[str, str]

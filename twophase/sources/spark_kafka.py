@@ -32,6 +32,7 @@ FORMAT = "kafka"
 _WHERE = f"source {FORMAT}"
 _STARTS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 _BY_TIME = _STARTS[:2]
+_CLIENT = frozenset(key.lower() for key in KafkaOptions.keys() if key.startswith("kafka."))  # noqa: SIM118
 
 
 class SparkKafkaSource(RereadsRanges[OffsetRange]):
@@ -69,6 +70,8 @@ class SparkKafkaSource(RereadsRanges[OffsetRange]):
         try:
             options = _options(leg)
         except ConfigError:
+            return False
+        if _needs_files_of_its_own(leg, options):
             return False
         planner_of(options).check(_with_ids(options, offsets))
         return True
@@ -187,13 +190,18 @@ def _options(leg: SourceLeg) -> KafkaOptions:
     Raises:
         ConfigError: it cannot, with these.
     """
-    client = {key.lower() for key in KafkaOptions.keys() if key.startswith("kafka.")}  # noqa: SIM118
-    shared = client | {"group.id", "subscribe", "subscribepattern"}
+    shared = _CLIENT | {"group.id", "subscribe", "subscribepattern"}
     given = {key: value for key, value in leg.options.items() if key.lower() in shared}
     if (assigned := option(leg.options, "assign")) is not None:
         given["subscribe"] = ",".join(json.loads(assigned))
     level = option(leg.options, "kafka.isolation.level") or "read_uncommitted"
     return KafkaOptions.parse(given | {"isolation.level": level}, _WHERE)
+
+
+def _needs_files_of_its_own(leg: SourceLeg, options: KafkaOptions) -> bool:
+    """Return whether only Spark's client has certificates: it is given them in a truststore."""
+    given = {key.lower() for key in leg.options if key.lower().startswith("kafka.ssl.")}
+    return options.tls and bool(given) and not given & _CLIENT
 
 
 def _with_ids(options: KafkaOptions, offsets: Mapping[Partition, int]) -> SourceOffset:
