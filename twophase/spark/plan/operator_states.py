@@ -193,9 +193,9 @@ class OperatorStates:
             SourceLossError: it cannot.
             SourceUnavailableError: the source does not answer.
         """
-        places: dict[str, int] = {}  # Spark numbers sources, and one that the plan reads twice once
-        for leg, line in zip(self._legs, lines, strict=True):
-            place = places.setdefault(f"{leg.name} {sorted(leg.options.items())}", len(places))
+        for place, (leg, line) in enumerate(zip(self._legs, lines, strict=True)):
+            if leg in self._legs[:place]:
+                spark = None  # Spark numbers one that is read twice once, and two equal ones twice
             log = None if spark is None else spark / "sources" / str(place)
             if line is not None and not source_of(leg.name).check_readable(leg, line, log):
                 _log.warning("%s: cannot be asked whether %s can be read again", leg.name, line)
