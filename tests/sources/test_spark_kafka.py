@@ -9,7 +9,12 @@ import pytest
 
 from tests.sources.kafka.memory_cluster import Log, MemoryCluster
 from twophase.contract.source import SourceLeg
-from twophase.errors import ConfigError, PartitionVanishedError, StopJobError
+from twophase.errors import (
+    ConfigError,
+    OffsetOutOfRangeError,
+    PartitionVanishedError,
+    StopJobError,
+)
 from twophase.sources.kafka import cluster
 from twophase.sources.kafka.engines import close_clusters
 from twophase.sources.spark_kafka import SparkKafkaSource
@@ -141,6 +146,15 @@ def test_a_truststore_says_nothing_to_the_other_client_unless_it_is_given_its_ow
     for own in (TRUSTSTORE, {**TRUSTSTORE, **account}):
         leg = with_options(harness, **own, **{"kafka.SSL.ca.location": "/etc/ca.pem"})
         assert harness.source.check_readable(leg, line, None)
+
+
+def test_partitions_that_are_not_assigned_are_not_asked_for(harness: SparkKafkaHarness) -> None:
+    line = harness.append()
+    harness.memory.logs["orders"][1].append(Log(3, 8))
+    given = {"kafka.bootstrap.servers": "memory:1", "assign": '{"orders":[0,1]}'}
+    assert harness.source.check_readable(SourceLeg("kafka", given), line, None)
+    with pytest.raises(OffsetOutOfRangeError, match="orders-2"):
+        harness.source.check_readable(harness.leg, line, None)
 
 
 @pytest.mark.parametrize("options", [{}, JAAS], ids=["reachable", "security of Spark's client"])

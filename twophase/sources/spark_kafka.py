@@ -64,7 +64,8 @@ class SparkKafkaSource(RereadsRanges[OffsetRange]):
         """Ask the brokers for each partition whether the records from its offset on are there.
 
         Returns:
-            False if the client cannot connect with the options of Spark's client.
+            False if the client cannot connect with the options of Spark's client, or as for
+            `twophase-kafka`.
         """
         offsets = _parsed(line)
         try:
@@ -73,8 +74,8 @@ class SparkKafkaSource(RereadsRanges[OffsetRange]):
             return False
         if _needs_files_of_its_own(leg, options):
             return False
-        planner_of(options).check(_with_ids(options, offsets))
-        return True
+        grows = option(leg.options, "assign") is None
+        return planner_of(options).check(_with_ids(options, offsets), grows=grows)
 
     def notify_committed(self, leg: SourceLeg, line: str) -> None:
         """Commit the group offsets, if there is a `group.id`, which Spark's client ignores."""

@@ -83,9 +83,13 @@ class KafkaSource(RereadsRanges[OffsetRange]):
         return f"startingOffsets {json.dumps(topics)} of source {offset.source!r}"
 
     def check_readable(self, leg: SourceLeg, line: str, log: Path | None) -> bool:
-        """Ask the brokers for each partition: is it the same topic, are the records there?"""
-        planner_of(KafkaOptions.parse(leg.options)).check(SourceOffset.parse(line))
-        return True
+        """Ask the brokers for each partition: is it the same topic, are the records there?
+
+        Returns:
+            False if a topic that the pattern has found since has lost its first records, which the
+            job may have read.
+        """
+        return planner_of(KafkaOptions.parse(leg.options)).check(SourceOffset.parse(line))
 
     def notify_committed(self, leg: SourceLeg, line: str) -> None:
         """Commit the group offsets, if there is a `group.id`."""
