@@ -15,7 +15,12 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from harness.folder_sink import FolderSink, OpenFolderSink
@@ -28,6 +33,7 @@ from twophase.errors import (
     DeclinedError,
     FencedError,
     RejectedRowsError,
+    StopJobError,
     TwoPhaseError,
     carried,
     from_text,
@@ -39,6 +45,7 @@ from twophase.seal import share_key
 from twophase.spark.batch.spark_errors import declined
 from twophase.spark.batch.spark_jobs import SparkJobs
 from twophase.spark.batch.writer_task import pre_commit
+from twophase.spark.job.stream_writer import write_stream
 from twophase.testing.harness import FIRST, JOB, SINK, transaction_id
 
 pytestmark = pytest.mark.spark
@@ -181,6 +188,17 @@ class FailingReader(DataSourceStreamReader):
         yield ("a",)
 
 
+class FailingTable(DataSourceReader):
+    def __init__(self, at: str) -> None:
+        self._reader = FailingReader(at)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return self._reader.partitions(None, None)
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
+        return self._reader.read(partition)
+
+
 class FailingSource(DataSource):
     @classmethod
     def name(cls) -> str:
@@ -193,6 +211,27 @@ class FailingSource(DataSource):
     def streamReader(self, schema: Any) -> FailingReader:
         FailingReader(self.options["at"])._fail("streamReader")
         return FailingReader(self.options["at"])
+
+    def reader(self, schema: Any) -> FailingTable:
+        FailingReader(self.options["at"])._fail("reader")
+        return FailingTable(self.options["at"])
+
+
+class StoppingReader(FailingReader):
+    def partitions(self, start: Any, end: Any) -> Sequence[InputPartition]:
+        raise StopJobError("The records are gone.", remedy="bring them back.")
+
+
+class StoppingSource(FailingSource):
+    @classmethod
+    def name(cls) -> str:
+        return "stopping"
+
+    def schema(self) -> str:
+        return "value string"
+
+    def streamReader(self, schema: Any) -> FailingReader:
+        return StoppingReader("")
 
 
 @pytest.mark.parametrize(
@@ -211,6 +250,34 @@ def test_an_error_of_a_source_is_carried_whole(
     error = carried(raised)
     assert type(error) is BadRecordError
     assert (error.what, error.remedy) == ("The record at offset 7.", "correct it.")
+
+
+@pytest.mark.parametrize("at", ["reader", "partitions", "read"])
+def test_an_error_of_a_table_that_a_job_of_ours_reads_is_carried_whole(
+    spark: SparkSession, tmp_path: Path, at: str
+) -> None:
+    """Spark asks for the partitions in a process of the driver, which belongs to no task."""
+    share_key(spark.sparkContext.environment)
+    spark.dataSource.register(FailingSource)
+    described = spark.read.format("failing").option("at", at)
+    step = in_a_job(lambda _: described.load().collect())
+    error = step(spark.createDataFrame([("a",)], "value string"), tmp_path)
+    assert type(error) is BadRecordError
+    assert (error.what, error.remedy) == ("The record at offset 7.", "correct it.")
+
+
+@pytest.mark.parametrize("sinks", [1, 2])
+def test_a_source_that_stops_the_job_where_it_plans_a_micro_batch_ends_it(
+    spark: SparkSession, tmp_path: Path, sinks: int
+) -> None:
+    spark.dataSource.register(StoppingSource)
+    writer = write_stream(spark.readStream.format("stopping").load(), name=JOB)
+    for number in range(sinks):
+        writer = writer.sink(f"facts{number}", FolderSink(tmp_path / f"facts{number}"))
+    writer = writer.options(**{"checkpointLocation": str(tmp_path / "job")})
+    with pytest.raises(StopJobError) as caught:
+        writer.trigger(availableNow=True).start().await_termination(120)
+    assert (caught.value.what, caught.value.remedy) == ("The records are gone.", "bring them back.")
 
 
 def test_an_error_of_a_writer_is_found_by_its_seal(spark: SparkSession, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from pyspark import InheritableThread, SparkContext
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from twophase.errors import CheckpointExpiredError, carried
@@ -54,8 +55,8 @@ class SparkJobs:
 
         Raises:
             CheckpointExpiredError: the time was up.
-            Exception: the first failure; our error that Spark carried out of a task in place of
-                Spark's own.
+            Exception: the first failure; our error that Spark carried out of a task, or out of a
+                data source that it planned, in place of Spark's own.
         """
         results: queue.SimpleQueue[tuple[str, T | None, BaseException | None]] = queue.SimpleQueue()
         threads = [self._start(name, job, results) for name, job in jobs.items()]
@@ -87,7 +88,9 @@ class SparkJobs:
                 remedy="raise checkpoint.timeout, or read fewer records per trigger.",
             ) from None
         if error is not None:
-            raise carried(error, self._tag) or error
+            # an analysis fails on the driver, in no task: its seal has no tag, its text no row
+            tag = None if isinstance(error, AnalysisException) else self._tag
+            raise carried(error, tag) or error
         done(name, result)
 
     def _start(
