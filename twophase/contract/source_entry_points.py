@@ -1,36 +1,31 @@
-"""Finds sources through the entry point group `twophase.sources`; nothing here depends on one."""
+"""Finds sources through the entry point group `twophase.sources`; nothing here depends on one.
+
+A package that cannot be loaded stops only the jobs that name its source.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
 from functools import cache
+from importlib.metadata import EntryPoint
 
 from twophase.contract.source import Source, UnknownSource
 from twophase.errors import ConfigError
 from twophase.internals.entry_points import load, offered, package_of
 
 GROUP = "twophase.sources"
+_OURS = "twophase."
 _UNKNOWN = UnknownSource()
 
+_log = logging.getLogger(__name__)
 
-@cache
-def installed_sources() -> Mapping[str, Source]:
-    """Return every installed source by its format.
 
-    Raises:
-        ConfigError: one cannot be loaded, or is no source.
-    """
-    found: dict[str, Source] = {}
-    for name, entry in sorted(offered(GROUP).items()):
-        remedy = f"install what {package_of(entry)} needs for it, or uninstall that package."
-        kind = load("twophase.sources", "source", entry, remedy)
-        if not (isinstance(kind, type) and issubclass(kind, Source)):
-            raise ConfigError(
-                f"twophase.sources: {entry.value} is not a subclass of twophase.Source.",
-                remedy=f"correct the entry point {name!r} of {package_of(entry)}.",
-            )
-        found[name] = kind()
-    return found
+def installed_sources() -> Iterator[tuple[str, Source]]:
+    """Yield the format and the source of each one that can be loaded, ours first."""
+    for name in _entries():
+        if (source := _usable(name)) is not None:
+            yield name, source
 
 
 def source_of(name: str) -> Source:
@@ -38,16 +33,53 @@ def source_of(name: str) -> Source:
 
     Args:
         name: the format as Spark's plan shows it, such as "FileSource[/data/orders]".
+
+    Raises:
+        ConfigError: it cannot be loaded, or is no source.
     """
-    return installed_sources().get(name.partition("[")[0], _UNKNOWN)
+    kind = name.partition("[")[0]
+    return _made(kind) if kind in _entries() else _UNKNOWN
 
 
 def owner_of(line: str) -> tuple[str, Source]:
     """Return the format and the source of an offset line; "" and one that knows nothing if none."""
-    for name, source in installed_sources().items():
-        if source.owns(line):
-            return name, source
-    return "", _UNKNOWN
+    owners = (found for found in installed_sources() if found[1].owns(line))
+    return next(owners, ("", _UNKNOWN))
+
+
+@cache
+def _entries() -> Mapping[str, EntryPoint]:
+    """Return what is installed by its format, ours first, without importing any."""
+    found = offered(GROUP).items()
+    return dict(sorted(found, key=lambda item: (not item[1].value.startswith(_OURS), item[0])))
+
+
+@cache
+def _made(name: str) -> Source:
+    entry = _entries()[name]
+    remedy = f"install what {package_of(entry)} needs for it, or uninstall that package."
+    kind = load("twophase.sources", "source", entry, remedy)
+    if not (isinstance(kind, type) and issubclass(kind, Source)):
+        raise ConfigError(
+            f"twophase.sources: {entry.value} is not a subclass of twophase.Source.",
+            remedy=f"correct the entry point {name!r} of {package_of(entry)}.",
+        )
+    try:
+        return kind()
+    except Exception as error:
+        raise ConfigError(
+            f"twophase.sources: the source {name!r} cannot be made: {error}.", remedy=remedy
+        ) from error
+
+
+@cache
+def _usable(name: str) -> Source | None:
+    """Return a source; None if it cannot be loaded, which is logged once."""
+    try:
+        return _made(name)
+    except ConfigError as error:
+        _log.warning("The source is left out: %s", error)
+        return None
 
 
 def first_line(end: str | None) -> str | None:

@@ -23,11 +23,11 @@ def load(where: str, what: str, entry: EntryPoint, remedy: str) -> Any:
         remedy: of the error.
 
     Raises:
-        ConfigError: its dependencies are not installed.
+        ConfigError: it cannot be loaded, such as without its dependencies.
     """
     try:
         return entry.load()
-    except ImportError as error:
+    except Exception as error:
         raise ConfigError(
             f"{where}: the {what} {entry.name!r} cannot be loaded: {error}.", remedy=remedy
         ) from error

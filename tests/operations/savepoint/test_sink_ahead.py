@@ -15,7 +15,6 @@ from harness.savepoint_world import World, killed, older, restoring
 from harness.selection import representatives
 from tests.state.conftest import snapshot
 from twophase.cli.dry_run import _lines
-from twophase.contract import source_entry_points
 from twophase.contract.sink import ArrowSink
 from twophase.contract.source import Source, SourceLeg
 from twophase.errors import ConfigError, OffsetOutOfRangeError, RestoreRefusedError, StopJobError
@@ -25,6 +24,7 @@ from twophase.operations.savepoint import format as format_module
 from twophase.operations.savepoint.make import open_savepoint
 from twophase.operations.savepoint.preview import preview_restore
 from twophase.options.job_options import JobOptions
+from twophase.spark.plan import operator_states
 
 pytestmark = pytest.mark.part("runtime")
 
@@ -169,7 +169,7 @@ class Numbers(Source):
 @pytest.fixture
 def gone(monkeypatch: pytest.MonkeyPatch) -> Numbers:
     source = Numbers()
-    monkeypatch.setattr(source_entry_points, "installed_sources", lambda: {"Numbers": source})
+    monkeypatch.setattr(operator_states, "source_of", lambda _: source)
     return source
 
 
@@ -205,7 +205,7 @@ def test_a_rewind_that_has_begun_is_finished_whatever_is_gone_since(
     path = older(world)
     assert killed("S12", lambda: world.drive(5, **restoring(path, "rewind")))
     source = Numbers()
-    monkeypatch.setattr(source_entry_points, "installed_sources", lambda: {"Numbers": source})
+    monkeypatch.setattr(operator_states, "source_of", lambda _: source)
     world.drive(5, **restoring(path, "rewind"))
     world.is_exact("job", 5)
     assert source.asked == []

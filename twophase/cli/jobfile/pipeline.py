@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException
 from twophase.cli.display.text import clean
 from twophase.cli.jobfile.job_file import JobFile, SourceSection
 from twophase.contract.sink import Sink
+from twophase.contract.source_entry_points import source_of
 from twophase.errors import ConfigError, carried
 from twophase.spark.job.stream_writer import StreamWriter, write_stream
 from twophase.spark.plugin.registration import register_formats
@@ -55,6 +56,7 @@ def describe(spark: SparkSession, job: JobFile, sinks: Mapping[str, Sink]) -> St
 
 
 def _load(spark: SparkSession, section: SourceSection) -> DataFrame:
+    source_of(section.format)  # Spark would not know why it is not registered
     reader = spark.readStream.format(section.format).options(**section.options)
     return (reader if section.fields is None else reader.schema(section.fields)).load()
 

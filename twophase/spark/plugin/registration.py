@@ -47,7 +47,7 @@ def register_formats(spark: SparkSession) -> None:
     use_this_python(spark.sparkContext)
     share_key(spark.sparkContext.environment)
     share_redaction(spark.conf.get(SETTING, "false") or "false", spark.sparkContext.environment)
-    for source in installed_sources().values():
+    for _, source in installed_sources():
         if (read := source.data_source()) is not None:
             spark.dataSource.register(read)
     for name in sink_names():

@@ -1,0 +1,96 @@
+"""Sources of installed packages: a broken one is the problem of those who ask for it alone."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from twophase.contract import source_entry_points
+from twophase.contract.source import UnknownSource
+from twophase.contract.source_entry_points import installed_sources, owner_of, source_of
+from twophase.errors import ConfigError
+from twophase.sources.spark_kafka import SparkKafkaSource
+
+MODULES = {
+    "broken_on_import": "raise RuntimeError('no licence')",
+    "broken_source": """
+from twophase.contract.source import UnknownSource
+
+class Broken(UnknownSource):
+    def __init__(self):
+        raise RuntimeError("no licence")
+""",
+    "eager_source": """
+from twophase.contract.source import UnknownSource
+
+class Eager(UnknownSource):
+    def owns(self, line):
+        return True
+""",
+}
+ENTRIES = {
+    "absent": "module_of_an_extra:Source",
+    "missing": "broken_source:Nothing",
+    "raising": "broken_on_import:Source",
+    "refusing": "broken_source:Broken",
+    "function": "json:loads",
+    "eager": "eager_source:Eager",
+    "kafka": "twophase.sources.spark_kafka:SparkKafkaSource",
+}
+BROKEN = ["absent", "missing", "raising", "refusing", "function"]
+
+
+def forget() -> None:
+    """Forget what is installed, in this process."""
+    for kept in (
+        source_entry_points._entries,
+        source_entry_points._made,
+        source_entry_points._usable,
+    ):
+        kept.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name, text in MODULES.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    found = {
+        name: EntryPoint(name, value, source_entry_points.GROUP) for name, value in ENTRIES.items()
+    }
+    monkeypatch.setattr(source_entry_points, "offered", lambda _: found)
+    forget()
+    yield
+    forget()
+
+
+def test_a_job_does_not_care_for_a_broken_package_that_it_does_not_use() -> None:
+    assert isinstance(source_of("kafka"), SparkKafkaSource)
+    assert isinstance(source_of("rate"), UnknownSource)
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_whoever_asks_for_a_broken_one_is_told_why(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"twophase\.sources: ") as caught:
+        source_of(f"{name}[orders]")
+    assert caught.value.remedy
+
+
+def test_a_line_belongs_to_one_of_ours_before_any_other_is_loaded() -> None:
+    assert owner_of('{"orders":{"0":7}}')[0] == "kafka"
+    assert owner_of('{"sequence":7}')[0] == "eager"
+
+
+def test_those_that_cannot_be_loaded_are_left_out_and_named_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for _ in range(2):
+        assert [name for name, _ in installed_sources()] == ["kafka", "eager"]
+    warned = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warned) == len(BROKEN)
