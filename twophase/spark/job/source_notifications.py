@@ -58,6 +58,16 @@ class SourceNotifications:
         """Do nothing: the sources have heard of newer ones."""
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections.
+
+        Raises:
+            Exception: the first failure. The other sources are closed nevertheless.
+        """
+        failures: list[Exception] = []
         for leg, source in self._sources:
-            source.close(leg)
+            try:
+                source.close(leg)
+            except Exception as error:  # noqa: BLE001 the first one is raised below
+                failures.append(error)
+        if failures:
+            raise failures[0]

@@ -1,0 +1,47 @@
+"""Sources hear that the job has ended, whatever one of them does then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from twophase.contract.source import Source, SourceLeg
+from twophase.events import Observers
+from twophase.spark.job import source_notifications
+from twophase.spark.job.source_notifications import SourceNotifications
+
+
+class Closing(Source):
+    """Notes what is closed; some connections cannot be."""
+
+    def __init__(self) -> None:
+        self.closed: list[str] = []
+
+    def owns(self, line: str) -> bool:
+        return False
+
+    def check_readable(self, leg: SourceLeg, line: str, log: Path | None) -> bool:
+        return False
+
+    def close(self, leg: SourceLeg) -> None:
+        self.closed.append(leg.name)
+        if error := leg.options.get("error"):
+            raise OSError(error)
+
+
+def leg(name: str, **options: str) -> SourceLeg:
+    found: Mapping[str, str] = options
+    return SourceLeg(name, found)
+
+
+def test_every_source_is_closed_and_the_first_failure_is_raised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = Closing()
+    monkeypatch.setattr(source_notifications, "source_of", lambda _: source)
+    legs = [leg("a"), leg("b", error="first"), leg("c", error="second"), leg("d")]
+    with pytest.raises(OSError, match="first"):
+        SourceNotifications("orders", legs, Observers()).close()
+    assert source.closed == ["a", "b", "c", "d"]
