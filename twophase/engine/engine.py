@@ -283,13 +283,14 @@ def _open_side_by_side(
     steps = {name: partial(open_sink, describe(name)) for name in declared}
     try:
         fan_out(steps, observers)
-        _check_targets(job, opened)
+        found = {name: opened[name] for name in declared}
+        _check_targets(job, found)
     except BaseException:
         for sink in opened.values():
             with suppress(Exception):  # the first error counts
                 sink.close()
         raise
-    return {name: opened[name] for name in declared}
+    return found
 
 
 def _check_targets(job: str, sinks: Mapping[str, OpenSink]) -> None:
