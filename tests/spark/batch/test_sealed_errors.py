@@ -274,7 +274,7 @@ def test_a_source_that_stops_the_job_where_it_plans_a_micro_batch_ends_it(
     writer = write_stream(spark.readStream.format("stopping").load(), name=JOB)
     for number in range(sinks):
         writer = writer.sink(f"facts{number}", FolderSink(tmp_path / f"facts{number}"))
-    writer = writer.options(**{"checkpointLocation": str(tmp_path / "job")})
+    writer = writer.options(checkpointLocation=str(tmp_path / "job"))
     with pytest.raises(StopJobError) as caught:
         writer.trigger(availableNow=True).start().await_termination(120)
     assert (caught.value.what, caught.value.remedy) == ("The records are gone.", "bring them back.")
