@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
 from threading import TIMEOUT_MAX
@@ -107,9 +108,9 @@ class ForeachBatch:
 
     def __call__(self, frame: DataFrame, number: int) -> None:
         """Called by Spark on the driver, for each micro-batch and again after a failure."""
-        batch = self._new_batch(frame, number)
         try:
-            self._handle(number, batch)
+            with closing(self._new_batch(frame, number)) as batch:
+                self._handle(number, batch)
         except GateClosedError:
             raise RuntimeError(_STOPPED) from None
         except BaseException as error:  # noqa: BLE001 Spark gets each as an exception
@@ -117,8 +118,6 @@ class ForeachBatch:
             if self._stopping.is_set():
                 raise RuntimeError(_STOPPED) from None
             raise self.error from self.error.__cause__
-        finally:
-            batch.close()
 
 
 class SparkQuery:
