@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from unittest import mock
 
 from twophase.coordinator.release import release_checkpoints
 from twophase.engine import engine, retention
@@ -100,11 +101,8 @@ def _release_whatever_is_queued(context: Any, attempts: Any, closer: Any) -> boo
     if newest is None or not history.uncommitted():
         return release_checkpoints(context, attempts, closer)
     closer.close_below(Attempt(attempts.generation, attempts.counter + 1))
-    check, History._check_released = History._check_released, lambda *_: None  # type: ignore
-    try:
+    with mock.patch.object(History, "_check_released"):
         context.log.append(Released(newest.lineage, newest.checkpoint, 0))
-    finally:
-        History._check_released = check  # type: ignore[method-assign]
     return True
 
 

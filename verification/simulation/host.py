@@ -99,7 +99,7 @@ class SimulatedHost:
         return sink_context(self.world, sink)
 
     def plan(self) -> Plan:
-        """See `Host.plan`. One that reads other sources than a savepoint's may have no watermark."""
+        """See `Host.plan`. One that reads other sources than a savepoint's has no watermark."""
         watermark = self.world.options.watermark and not self.world.reads_other_sources
         return Plan(stateful=watermark, keeps_state=False, has_watermark=watermark)
 
