@@ -55,8 +55,8 @@ OF_NO_STEP = (
     events.SinkRewound,
     events.TolerableFailuresExceeded,
 )
-"""No trace has a step for them: the first comes before a checkpoint is triggered, the next three are
-of the job and not of a driver, then comes one where sinks commit ahead and one in a rewind; the
+"""No trace has a step for them: the first comes before a checkpoint is triggered, the next three
+are of the job and not of a driver, then comes one where sinks commit ahead and one in a rewind; the
 last is told beside the event of the attempt.
 """
 
