@@ -136,15 +136,17 @@ Done = Callable[[Task, Committable | None], None]
 class Workers(Protocol):
     """Runs tasks."""
 
-    def run(self, tasks: Sequence[Task], timeout_s: float, done: Done) -> None:
-        """Run all tasks side by side.
+    def run(
+        self, tasks: Sequence[Task], timeout_s: float, stopping: threading.Event, done: Done
+    ) -> None:
+        """Run all tasks side by side, unless the job is stopping.
 
         Raises:
             DeclinedError: one failed, was cancelled, or took too long. None runs any more.
         """
 
     def cancel(self) -> None:
-        """End the tasks that run. Called from any thread."""
+        """End the tasks that run. Called from any thread, when `stopping` is set."""
 
 
 class ForkedWorkers:
@@ -157,7 +159,9 @@ class ForkedWorkers:
         self._pids: dict[int, int] = {}
         self._lock = threading.Lock()
 
-    def run(self, tasks: Sequence[Task], timeout_s: float, done: Done) -> None:
+    def run(
+        self, tasks: Sequence[Task], timeout_s: float, stopping: threading.Event, done: Done
+    ) -> None:
         """See `Workers.run`."""
         deadline_s = time.monotonic() + timeout_s
         running: dict[int, Task] = {}
@@ -165,6 +169,8 @@ class ForkedWorkers:
         try:
             for task in tasks:
                 running[self._fork(task)] = task
+            if stopping.is_set():
+                self.cancel()  # the call that was to do it may have been too early
             while running:
                 ended = wait(running, max(0.0, deadline_s - time.monotonic()))
                 if not ended:
@@ -345,7 +351,11 @@ class PlainBatch:
             for writers in [self._writers(sink)]
             for index, one in enumerate(rows)
         ]
-        self._host.workers.run(tasks, self._coordinator.options.timeout_s, done)
+        timeout_s, stopping = (
+            self._coordinator.options.timeout_s,
+            self._coordinator.context.stopping,
+        )
+        self._host.workers.run(tasks, timeout_s, stopping, done)
 
     def _writers(self, name: str) -> WriterFactory:
         sink = self._coordinator.sinks[name]
