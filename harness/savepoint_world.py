@@ -27,7 +27,7 @@ from harness.memory_driver import (
     ManualClock,
     open_sinks,
 )
-from harness.memory_host import NO_ROWS, MemoryHost
+from harness.memory_host import NO_ROWS
 from harness.query_folder import QueryFolder
 from twophase.contract.sink import ArrowSink
 from twophase.coordinator.commit.context import JobContext
@@ -49,6 +49,7 @@ from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import Decision, Lineage
 from twophase.state.journal.history import History
 from twophase.state.journal.log import JobLog
+from twophase.testing.plain_host import PlainHost
 
 STEP = 10
 
@@ -192,7 +193,7 @@ class World:
         return self.root / name
 
 
-class StatefulHost(MemoryHost):
+class StatefulHost(PlainHost):
     """A plan that keeps state, over Spark's folder."""
 
     def __init__(

@@ -128,9 +128,10 @@ class World:
         sinks: Mapping[str, Sink] | None = None,
         *,
         forever: bool = False,
-        **options: Any,
+        options: Mapping[str, Any] | None = None,
     ) -> Engine:
-        given = {"checkpointLocation": str(self.folder), "restart.strategy": "none", **options}
+        given = {"checkpointLocation": str(self.folder), "restart.strategy": "none"}
+        given |= options or {}
         parsed = JobOptions.parse(given, JOB)
         ids = [range(number * STEP, (number + 1) * STEP) for number in range(batches)]
         listed = ListedRows([[pa.RecordBatch.from_pylist(rows(of), SCHEMA)] for of in ids])
