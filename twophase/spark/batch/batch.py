@@ -1,9 +1,10 @@
 """A micro-batch on Spark: what `foreachBatch` is given, and how Spark is told the outcome.
 
-3. pre-commit   all sinks write concurrently, on rows computed once; then what Spark wrote for the
-                batch is made durable. A micro-batch without partitions is decided like any other
-                (hazard rule HD6), without asking any sink. A sink that is ahead, from an earlier
-                attempt, is not asked either
+2. materialise   rows that several sinks read, or a plan with state makes, are computed once
+3. pre-commit    all sinks write concurrently; then what Spark wrote for the batch is made durable.
+                 A micro-batch without partitions is decided like any other (hazard rule HD6),
+                 without asking any sink. A sink that is ahead, from an earlier attempt, is not
+                 asked either
 
 Spark takes a normal return of the function for success (hazards H54, H56): `ForeachBatch` raises
 unless the micro-batch is decided, even while the query is being stopped.
