@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,11 @@ from harness.folder_sink import FolderSink, FolderTarget
 from twophase.engine.engine import Engine
 from twophase.errors import CheckpointExpiredError, DeclinedError
 from twophase.events import Event, JobRestarting, Observers
+from twophase.ids import Subtask
 from twophase.internals import failpoints
 from twophase.options.job_options import JobOptions
-from twophase.testing.plain_host import ListedRows, PlainHost, TaskRows
+from twophase.testing.harness import transaction_id
+from twophase.testing.plain_host import ForkedWorkers, ListedRows, PlainHost, Task, TaskRows
 
 SCHEMA = pa.schema([("id", pa.int64())])
 TASKS, ROWS = 2, 5
@@ -155,6 +158,25 @@ def test_a_stop_kills_the_tasks(job: Job) -> None:
     assert engine.error is None
     job.run(rows)
     assert job.is_exact(2)
+
+
+def test_a_task_that_is_begun_while_the_job_stops_is_killed_too() -> None:
+    """The call that cancels tasks was too early for it."""
+    stopping = threading.Event()
+    stopping.set()
+    transaction = transaction_id()
+    task = Task("facts", transaction, Subtask(0, 1), writers=_never, rows=_pause)
+    with pytest.raises(DeclinedError, match="a worker died"):
+        ForkedWorkers().run([task], 60, stopping, _never)
+
+
+def _never(*_: object) -> Any:
+    raise AssertionError("called")
+
+
+def _pause() -> Iterator[pa.RecordBatch]:
+    signal.pause()
+    yield ids([])
 
 
 def test_its_folders_go_with_the_checkpoints(job: Job) -> None:
