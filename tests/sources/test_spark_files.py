@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -72,13 +73,25 @@ def test_a_compacted_log_has_the_same_files(harness: FileHarness) -> None:
         harness.source.check_readable(harness.leg, first, harness.log)
 
 
-def test_a_file_that_was_written_again_has_other_rows(harness: FileHarness) -> None:
+def test_a_corrected_file_is_named_and_read_as_it_is_now(
+    harness: FileHarness, caplog: pytest.LogCaptureFixture
+) -> None:
     first, _ = harness.append(), harness.append()
-    (harness.log / "1").write_text(
-        f"v1\n{json.dumps(json.loads(harness.entry(1)) | {'timestamp': 7})}"
-    )
-    with pytest.raises(SourceLossError, match="was changed since"):
-        harness.source.check_readable(harness.leg, first, harness.log)
+    os.utime(harness.path(1), (7, 7))
+    assert harness.source.check_readable(harness.leg, first, harness.log)
+    [record] = caplog.records
+    assert record.levelname == "WARNING"
+    assert f"{harness.path(1)} was changed after it was read" in record.getMessage()
+
+
+def test_a_log_that_the_running_driver_cleans_up_meanwhile_is_not_determined(
+    harness: FileHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = harness.append(), harness.append()
+    listed = sorted(harness.log.iterdir())
+    harness.compact()
+    monkeypatch.setattr(Path, "iterdir", lambda _: iter(listed))
+    assert not harness.source.check_readable(harness.leg, first, harness.log)
 
 
 def test_without_the_log_or_with_files_elsewhere_it_cannot_tell(

@@ -9,7 +9,12 @@ import pytest
 
 from tests.sources.kafka.memory_cluster import Log, MemoryCluster
 from twophase.contract.source import SourceLeg
-from twophase.errors import ConfigError, PartitionVanishedError, StopJobError
+from twophase.errors import (
+    ConfigError,
+    OffsetOutOfRangeError,
+    PartitionVanishedError,
+    StopJobError,
+)
 from twophase.sources.kafka import cluster
 from twophase.sources.kafka.engines import close_clusters
 from twophase.sources.spark_kafka import SparkKafkaSource
@@ -120,6 +125,50 @@ def test_with_security_that_only_spark_s_client_understands_it_cannot_tell(
     harness: SparkKafkaHarness,
 ) -> None:
     assert not harness.source.check_readable(with_options(harness, **JAAS), harness.append(), None)
+
+
+TRUSTSTORE = {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/etc/trust.jks"}
+
+
+def test_a_truststore_says_nothing_to_the_other_client_unless_it_is_given_its_own_files(
+    harness: SparkKafkaHarness,
+) -> None:
+    line = harness.append()
+    assert not harness.source.check_readable(with_options(harness, **TRUSTSTORE), line, None)
+    account = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.username": "etl",
+        "kafka.sasl.password.env": "PASSWORD",
+    }
+    leg = with_options(harness, **{**TRUSTSTORE, **account})
+    assert not harness.source.check_readable(leg, line, None)
+    for own in (TRUSTSTORE, {**TRUSTSTORE, **account}):
+        leg = with_options(harness, **own, **{"kafka.SSL.ca.location": "/etc/ca.pem"})
+        assert harness.source.check_readable(leg, line, None)
+
+
+def test_partitions_that_are_not_assigned_are_not_asked_for(harness: SparkKafkaHarness) -> None:
+    line = harness.append()
+    harness.memory.logs["orders"][1].append(Log(3, 8))
+    given = {"kafka.bootstrap.servers": "memory:1", "assign": '{"orders":[0,1]}'}
+    assert harness.source.check_readable(SourceLeg("kafka", given), line, None)
+    with pytest.raises(OffsetOutOfRangeError, match="orders-2"):
+        harness.source.check_readable(harness.leg, line, None)
+
+
+@pytest.mark.parametrize("options", [{}, JAAS], ids=["reachable", "security of Spark's client"])
+def test_without_a_group_what_the_check_has_opened_is_closed_too(
+    harness: SparkKafkaHarness, monkeypatch: pytest.MonkeyPatch, options: dict[str, str]
+) -> None:
+    closed: list[bool] = []
+    monkeypatch.setattr(MemoryCluster, "close", lambda _: closed.append(True))
+    leg, line = SourceLeg("kafka", OPTIONS | options), harness.append()
+    harness.source.close(leg)
+    assert closed == []
+    assert harness.source.check_readable(leg, line, None) is (not options)
+    harness.source.close(leg)
+    assert closed == ([] if options else [True])
 
 
 def test_a_group_that_could_never_be_committed_is_refused_at_the_start(

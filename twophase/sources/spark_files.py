@@ -9,6 +9,7 @@ folder only, and in a savepoint, which has a copy of that.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ from twophase.errors import CorruptRecordError, SourceLossError
 _KEY = "logOffset"
 _VERSION = "v1"
 _COMPACT = ".compact"
+
+_log = logging.getLogger(__name__)
 
 
 class SparkFileSource(Source):
@@ -38,22 +41,27 @@ class SparkFileSource(Source):
         return "Spark keeps in its own folder which files it has read"
 
     def check_readable(self, leg: SourceLeg, line: str, log: Path | None) -> bool:
-        """Look for the files that the source has read since; each is as it was then.
+        """Look for the files that the source has read since.
+
+        A corrected file is a common reason to rewind, so one that was changed is only logged.
 
         Returns:
             False if the log of the source is not there, or names files on storage other than a
             local disk.
 
         Raises:
-            SourceLossError: a file is gone, or was changed.
+            SourceLossError: a file is gone.
         """
         since = _parsed(line)
-        read = [] if log is None else [*_read(log)]
+        try:
+            read = set() if log is None else {*_read(log)}
+        except FileNotFoundError:
+            return False  # there is none, or a driver that still runs has just cleaned it up
         if max((file.batch for file in read), default=-1) < since:
             return False
         later = [file for file in read if file.batch > since]
         local = [file for file in later if file.local is not None]
-        for file in local:
+        for file in sorted(local, key=lambda file: file.batch):
             file.check(leg.name)
         return len(local) == len(later)
 
@@ -79,19 +87,20 @@ class _File:
         return Path(unquote(parts.path)) if parts.scheme in ("", "file") else None
 
     def check(self, source: str) -> None:
-        """Raise SourceLossError if it is gone or was changed."""
+        """Raise SourceLossError if it is gone; log it if it was changed."""
         path = self.local
         try:
             found_ms = path.stat().st_mtime_ns // 1_000_000 if path is not None else None
         except FileNotFoundError:
-            found_ms = None
-        if found_ms == self.timestamp_ms:
-            return
-        raise SourceLossError(
-            f"{source}: the file {path} was read after this offset, and "
-            f"{'is gone' if found_ms is None else 'was changed since'}.",
-            remedy="restore it as it was, with its modification time.",
-        )
+            raise SourceLossError(
+                f"{source}: the file {path} was read after this offset, and is gone.",
+                remedy="restore it, corrected or as it was.",
+            ) from None
+        if found_ms != self.timestamp_ms:
+            _log.warning(
+                "%s: the file %s was changed after it was read: it is read again as it is now",
+                *(source, path),
+            )
 
 
 def _parsed(line: str) -> int:
@@ -116,10 +125,9 @@ def _read(log: Path) -> Iterator[_File]:
     """Yield the files in the log of a source, some of them twice.
 
     Raises:
+        FileNotFoundError: the log, or a file of it, is not there.
         CorruptRecordError: a file of the log has another form than that of Spark 4.2.
     """
-    if not log.is_dir():
-        return
     for path in sorted(log.iterdir()):
         if not path.name.removesuffix(_COMPACT).isdecimal():
             continue

@@ -17,7 +17,12 @@ from pathlib import Path
 
 from twophase.contract.source import RereadsRanges, SourceLeg, option
 from twophase.errors import ConfigError, CorruptRecordError, StopJobError
-from twophase.sources.kafka.engines import check_range, cluster_of, planner_of
+from twophase.sources.kafka.engines import (
+    check_range,
+    close_cluster,
+    cluster_of,
+    planner_of,
+)
 from twophase.sources.kafka.group import GroupOffsets
 from twophase.sources.kafka.offsets import OffsetRange, Partition, PartitionOffset, SourceOffset
 from twophase.sources.kafka.options import KafkaOptions
@@ -27,6 +32,7 @@ FORMAT = "kafka"
 _WHERE = f"source {FORMAT}"
 _STARTS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 _BY_TIME = _STARTS[:2]
+_CLIENT = frozenset(key.lower() for key in KafkaOptions.keys() if key.startswith("kafka."))  # noqa: SIM118
 
 
 class SparkKafkaSource(RereadsRanges[OffsetRange]):
@@ -58,15 +64,18 @@ class SparkKafkaSource(RereadsRanges[OffsetRange]):
         """Ask the brokers for each partition whether the records from its offset on are there.
 
         Returns:
-            False if the client cannot connect with the options of Spark's client.
+            False if the client cannot connect with the options of Spark's client, or as for
+            `twophase-kafka`.
         """
         offsets = _parsed(line)
         try:
             options = _options(leg)
         except ConfigError:
             return False
-        planner_of(options).check(_with_ids(options, offsets))
-        return True
+        if _needs_files_of_its_own(leg, options):
+            return False
+        grows = option(leg.options, "assign") is None
+        return planner_of(options).check(_with_ids(options, offsets), grows=grows)
 
     def notify_committed(self, leg: SourceLeg, line: str) -> None:
         """Commit the group offsets, if there is a `group.id`, which Spark's client ignores."""
@@ -75,9 +84,12 @@ class SparkKafkaSource(RereadsRanges[OffsetRange]):
             GroupOffsets(options).commit(_with_ids(options, _parsed(line)).to_line())
 
     def close(self, leg: SourceLeg) -> None:
-        """Close the connection by which group offsets were committed."""
-        if _group(leg) is not None:
-            GroupOffsets(_options(leg)).close()
+        """Close the connection to the brokers, if there is one."""
+        try:
+            options = _options(leg)
+        except ConfigError:
+            return  # nothing can have been opened
+        close_cluster(options)
 
     def starting_offsets(self, options: Mapping[str, str]) -> str | None:
         """See `Source.starting_offsets`."""
@@ -179,13 +191,18 @@ def _options(leg: SourceLeg) -> KafkaOptions:
     Raises:
         ConfigError: it cannot, with these.
     """
-    client = {key.lower() for key in KafkaOptions.keys() if key.startswith("kafka.")}  # noqa: SIM118
-    shared = client | {"group.id", "subscribe", "subscribepattern"}
+    shared = _CLIENT | {"group.id", "subscribe", "subscribepattern"}
     given = {key: value for key, value in leg.options.items() if key.lower() in shared}
     if (assigned := option(leg.options, "assign")) is not None:
         given["subscribe"] = ",".join(json.loads(assigned))
     level = option(leg.options, "kafka.isolation.level") or "read_uncommitted"
     return KafkaOptions.parse(given | {"isolation.level": level}, _WHERE)
+
+
+def _needs_files_of_its_own(leg: SourceLeg, options: KafkaOptions) -> bool:
+    """Return whether only Spark's client has certificates: it is given them in a truststore."""
+    given = {key.lower() for key in leg.options if key.lower().startswith("kafka.ssl.")}
+    return options.tls and bool(given) and not given & _CLIENT
 
 
 def _with_ids(options: KafkaOptions, offsets: Mapping[Partition, int]) -> SourceOffset:

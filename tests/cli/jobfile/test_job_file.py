@@ -71,6 +71,14 @@ def test_a_trigger_takes_the_units_of_every_duration(path: Path) -> None:
     assert load(path, {"trigger": {"availableNow": True}}).trigger == {"availableNow": True}
 
 
+@pytest.mark.parametrize("value", [True, "true", "True", "yes", "on", 1, "1"])
+@pytest.mark.parametrize("key", ["availableNow", "once"])
+def test_a_trigger_without_a_time_takes_what_every_switch_takes(
+    path: Path, key: str, value: object
+) -> None:
+    assert load(path, {"trigger": {key: value}}).trigger == {key: True}
+
+
 BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"sink": {}}, "unknown option 'sink'; did you mean 'sinks'", "job.yaml"),
     ({"name": "a b"}, "job name 'a b' is not allowed", "1 to 64 letters"),
@@ -114,6 +122,8 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
         "availableNow",
     ),
     ({"trigger": {}}, "exactly one trigger", "availableNow"),
+    ({"trigger": {"availableNow": "no"}}, "availableNow is 'no'; only true is allowed", "true"),
+    ({"trigger": {"once": "now"}}, "once is 'now'; only true is allowed", "true"),
     (
         {"trigger": {"processingTime": "10 secnds"}},
         "trigger: processingTime is '10 secnds'",

@@ -8,7 +8,12 @@ import pytest
 
 from tests.sources.kafka.memory_cluster import Log, MemoryCluster
 from twophase.contract.source import SourceLeg
-from twophase.errors import ConfigError, PartitionVanishedError, TopicRecreatedError
+from twophase.errors import (
+    ConfigError,
+    OffsetOutOfRangeError,
+    PartitionVanishedError,
+    TopicRecreatedError,
+)
 from twophase.sources.kafka import KafkaSource, cluster
 from twophase.sources.kafka.engines import close_clusters, planner_of
 from twophase.sources.kafka.offsets import Limits, SourceOffset
@@ -104,6 +109,19 @@ def test_without_a_group_nobody_is_told(harness: KafkaHarness) -> None:
     assert harness.progress() is None
 
 
+def test_without_a_group_what_the_check_has_opened_is_closed_too(
+    harness: KafkaHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[bool] = []
+    monkeypatch.setattr(MemoryCluster, "close", lambda _: closed.append(True))
+    leg, line = SourceLeg(harness.leg.name, OPTIONS), harness.append()
+    harness.source.close(leg)
+    assert closed == []
+    harness.source.check_readable(leg, line, None)
+    harness.source.close(leg)
+    assert closed == [True]
+
+
 @pytest.mark.parametrize(
     ("options", "skips"),
     [
@@ -120,3 +138,30 @@ def test_a_fresh_start_may_skip_records_only_where_its_options_say_so(
     options: dict[str, str], skips: bool
 ) -> None:
     assert KafkaSource().skips_existing(options) is skips
+
+
+# -- partitions that the savepoint does not know ---------------------------------------------------
+
+
+def test_records_of_a_partition_found_after_the_savepoint_have_to_be_there_too(
+    harness: KafkaHarness,
+) -> None:
+    line = harness.append()
+    logs = harness.memory.logs["orders"][1]
+    logs.append(Log(0, 8))
+    assert harness.source.check_readable(harness.leg, line, None)
+    logs[2].begin = 3
+    with pytest.raises(OffsetOutOfRangeError, match=r"orders-2.*3 records are lost"):
+        harness.source.check_readable(harness.leg, line, None)
+
+
+def test_where_the_job_has_begun_in_a_new_topic_of_a_pattern_is_not_guessed(
+    memory: MemoryCluster,
+) -> None:
+    line = KafkaHarness(memory).append()
+    options = {"kafka.bootstrap.servers": "memory:1", "subscribePattern": "ord.*", "uid": "a"}
+    leg = SourceLeg("twophase-kafka", options)
+    memory.logs["ordinary"] = ("id-2", [Log(0, 8)])
+    assert KafkaSource().check_readable(leg, line, None)
+    memory.logs["ordinary"][1][0].begin = 3
+    assert not KafkaSource().check_readable(leg, line, None)

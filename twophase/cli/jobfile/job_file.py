@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationError
 
 from twophase.cli.jobfile.yaml_file import read_yaml
 from twophase.errors import ConfigError
@@ -30,6 +30,8 @@ from twophase.options.parsing import Options
 from twophase.options.trigger import check_trigger
 
 _DEFAULT_VIEW = "source"
+_SWITCHES = ("availableNow", "once")
+_ON_OR_OFF = TypeAdapter(bool)
 P = TypeVar("P", bound=Options)
 
 
@@ -204,7 +206,18 @@ def _trigger(where: str, value: Any) -> Mapping[str, Any]:
     if value is None:
         return {}
     where = f"{where}: trigger"
-    return check_trigger(_mapping(where, value), where)
+    given = _mapping(where, value)
+    return check_trigger({key: _switched(key, entry) for key, entry in given.items()}, where)
+
+
+def _switched(key: str, value: Any) -> Any:
+    """Return True for what any option that is on or off takes for on; everything else as it is."""
+    if key not in _SWITCHES:
+        return value
+    try:
+        return _ON_OR_OFF.validate_python(value) or value
+    except ValidationError:
+        return value
 
 
 # -- pieces ----------------------------------------------------------------------------------------

@@ -47,6 +47,14 @@ def cluster_of(options: KafkaOptions) -> Cluster:
         return _clusters[options]
 
 
+def close_cluster(options: KafkaOptions) -> None:
+    """Close this process's connection for these options, if there is one; it can be used again."""
+    with _clusters_lock:
+        cluster = _clusters.get(options)
+    if cluster is not None:
+        cluster.close()
+
+
 def close_clusters() -> None:
     """Close all connections of this process."""
     with _clusters_lock:

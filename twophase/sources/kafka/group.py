@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from twophase.errors import ConfigError
-from twophase.sources.kafka.engines import cluster_of
+from twophase.sources.kafka.engines import close_cluster, cluster_of
 from twophase.sources.kafka.offsets import WHERE, Partition, SourceOffset
 from twophase.sources.kafka.options import KafkaOptions
 
@@ -59,4 +59,4 @@ class GroupOffsets:
 
     def close(self) -> None:
         """Close the connection."""
-        cluster_of(self._options).close()
+        close_cluster(self._options)

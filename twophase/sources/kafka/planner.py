@@ -106,8 +106,16 @@ class OffsetPlanner:
         self._idle = (self._clock() + _IDLE_S, start) if end == start else None
         return end
 
-    def check(self, offset: SourceOffset) -> None:
+    def check(self, offset: SourceOffset, *, grows: bool = True) -> bool:
         """Check that everything from an offset on is there, without planning a read of it.
+
+        Args:
+            offset: where the read would begin.
+            grows: whether the source also reads partitions that are added later.
+
+        Returns:
+            False if it is not known whether the source has read records that are gone: those at
+            the beginning of a topic that a pattern has found since.
 
         Raises:
             SourceLossError: records are gone.
@@ -115,8 +123,11 @@ class OffsetPlanner:
             ConfigError: the offset has a topic that is no longer subscribed.
         """
         entries = offset.partitions or ()
+        topics, known = self._topics(), {entry.topic for entry in entries}
         check_subscription(offset, self._subscribed(entries))
-        self._check(entries, self._look(entries), self._topics())
+        self._check(entries, self._look(entries), topics)
+        added = self._discovered(entries, topics) if grows else []
+        return all(entry.offset == 0 or entry.topic in known for entry in added)
 
     def _resolve(self) -> SourceOffset:
         """Step 2."""

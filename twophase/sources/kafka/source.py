@@ -12,7 +12,7 @@ from twophase.contract.source import RereadsRanges, SourceLeg, option
 from twophase.errors import CorruptRecordError, NewerFormatError
 from twophase.functions.operator_state import Redistribution
 from twophase.sources.kafka.data_source import KafkaDataSource
-from twophase.sources.kafka.engines import check_range, planner_of
+from twophase.sources.kafka.engines import check_range, close_cluster, planner_of
 from twophase.sources.kafka.group import GroupOffsets
 from twophase.sources.kafka.offsets import (
     VERSION,
@@ -83,9 +83,13 @@ class KafkaSource(RereadsRanges[OffsetRange]):
         return f"startingOffsets {json.dumps(topics)} of source {offset.source!r}"
 
     def check_readable(self, leg: SourceLeg, line: str, log: Path | None) -> bool:
-        """Ask the brokers for each partition: is it the same topic, are the records there?"""
-        planner_of(KafkaOptions.parse(leg.options)).check(SourceOffset.parse(line))
-        return True
+        """Ask the brokers for each partition: is it the same topic, are the records there?
+
+        Returns:
+            False if a topic that the pattern has found since has lost its first records, which the
+            job may have read.
+        """
+        return planner_of(KafkaOptions.parse(leg.options)).check(SourceOffset.parse(line))
 
     def notify_committed(self, leg: SourceLeg, line: str) -> None:
         """Commit the group offsets, if there is a `group.id`."""
@@ -94,10 +98,8 @@ class KafkaSource(RereadsRanges[OffsetRange]):
             GroupOffsets(options).commit(line)
 
     def close(self, leg: SourceLeg) -> None:
-        """Close the connection by which group offsets were committed."""
-        options = KafkaOptions.parse(leg.options)
-        if options.group_id is not None:
-            GroupOffsets(options).close()
+        """Close the connection to the brokers, if there is one."""
+        close_cluster(KafkaOptions.parse(leg.options))
 
     def skips_existing(self, options: Mapping[str, str]) -> bool:
         """Return whether a fresh start begins, in some partition, after existing records."""

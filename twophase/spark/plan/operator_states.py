@@ -21,7 +21,7 @@ from twophase.contract.listener import (
 )
 from twophase.contract.source import SourceLeg
 from twophase.contract.source_entry_points import source_of
-from twophase.errors import ConfigError
+from twophase.errors import ConfigError, SourceLossError
 from twophase.functions.operator_state import OperatorStateStore, Redistribution, SerializedState
 from twophase.options.job_options import JobOptions
 from twophase.spark.plan import state_plan
@@ -186,18 +186,32 @@ class OperatorStates:
         """Check that what each source has read after an offset can be read again.
 
         Args:
-            lines: for each source, where it is to begin.
+            lines: for each source, where it is to begin; None if its options say.
             spark: Spark's folder of the lineage that has read it; None if there is none.
 
         Raises:
-            SourceLossError: it cannot.
+            SourceLossError: it cannot, or the source would begin after what exists.
             SourceUnavailableError: the source does not answer.
         """
-        places: dict[str, int] = {}  # Spark numbers sources, and one that the plan reads twice once
-        for leg, line in zip(self._legs, lines, strict=True):
-            place = places.setdefault(f"{leg.name} {sorted(leg.options.items())}", len(places))
+        for place, (leg, line) in enumerate(zip(self._legs, lines, strict=True)):
+            if leg in self._legs[:place]:
+                spark = None  # Spark numbers one that is read twice once, and two equal ones twice
             log = None if spark is None else spark / "sources" / str(place)
-            if line is not None and not source_of(leg.name).check_readable(leg, line, log):
+            source = source_of(leg.name)
+            if line is None and source.skips_existing(leg.options):
+                raise SourceLossError(
+                    f"{leg.name} has no offset in it, and would begin after records that exist "
+                    "already.",
+                    remedy="have that source begin before them, such as with "
+                    "startingOffsets=earliest.",
+                )
+            if line is None:
+                _log.warning(
+                    "%s begins as its options say: whether that is before what is taken back "
+                    "cannot be determined",
+                    leg.name,
+                )
+            elif not source.check_readable(leg, line, log):
                 _log.warning("%s: cannot be asked whether %s can be read again", leg.name, line)
 
     def check_uids(self, known: Mapping[_SourceKey, int] = MappingProxyType({})) -> None:
