@@ -20,12 +20,13 @@ from twophase.spark.job.spark_host import SparkHost
 
 def host(*, is_lost: bool) -> SparkHost:
     """A host whose Spark has ended, or has not."""
-    found: Any = object.__new__(SparkHost)
-    found._description = SimpleNamespace(name="orders")
+    found = object.__new__(SparkHost)
     context = SimpleNamespace(isStopped=lambda: is_lost)
-    found._spark = SimpleNamespace(
+    spark: Any = SimpleNamespace(
         sparkContext=SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: context))
     )
+    description: Any = SimpleNamespace(name="orders")
+    found._spark, found._description = spark, description
     return found
 
 
