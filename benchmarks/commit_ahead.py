@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import statistics
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -156,12 +157,14 @@ class _Workers(InThisProcess):
     def __init__(self, slower_s: float) -> None:
         self._slower_s = slower_s
 
-    def run(self, tasks: Sequence[Task], timeout_s: float, done: Done) -> None:
+    def run(
+        self, tasks: Sequence[Task], timeout_s: float, stopping: threading.Event, done: Done
+    ) -> None:
         """See `Workers.run`."""
         for task in tasks:
             if task.sink == _SLOWER:
                 time.sleep(self._slower_s)  # the work that it has more
-            super().run([task], timeout_s, done)
+            super().run([task], timeout_s, stopping, done)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,7 +28,9 @@ NO_ROWS = ListedRows([[pa.RecordBatch.from_pydict({"id": pa.array([], pa.int64()
 class InThisProcess:
     """Runs tasks one after the other. See `twophase.testing.plain_host.Workers`."""
 
-    def run(self, tasks: Sequence[Task], timeout_s: float, done: Done) -> None:
+    def run(
+        self, tasks: Sequence[Task], timeout_s: float, stopping: threading.Event, done: Done
+    ) -> None:
         """See `Workers.run`."""
         for task in tasks:
             done(task, task.run())

@@ -27,7 +27,7 @@ from harness.memory_driver import (
     ManualClock,
     open_sinks,
 )
-from harness.memory_host import NO_ROWS, MemoryHost
+from harness.memory_host import NO_ROWS
 from harness.query_folder import QueryFolder
 from twophase.contract.sink import ArrowSink
 from twophase.coordinator.commit.context import JobContext
@@ -49,6 +49,7 @@ from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import Decision, Lineage
 from twophase.state.journal.history import History
 from twophase.state.journal.log import JobLog
+from twophase.testing.plain_host import PlainHost
 
 STEP = 10
 
@@ -151,7 +152,7 @@ class World:
             job=job,
             schema=self.schema,
             source="Numbers",
-            new_host=partial(_Host, declared),
+            new_host=partial(StatefulHost, declared),
         )
         self.events = driver.events
         return driver
@@ -161,7 +162,7 @@ class World:
         return FolderSink(self.root / name)
 
     def _batch(self, driver: Driver, spark: QueryFolder, number: int) -> None:
-        driver.driver.handle(number, _Batch(driver, spark, number))
+        driver.driver.handle(number, _Batch(self, driver, spark, number))
         spark.note_finished(number)
 
     @staticmethod
@@ -192,7 +193,7 @@ class World:
         return self.root / name
 
 
-class _Host(MemoryHost):
+class StatefulHost(PlainHost):
     """A plan that keeps state, over Spark's folder."""
 
     def __init__(
@@ -223,7 +224,8 @@ class _Host(MemoryHost):
 class _Batch:
     """A micro-batch: its task writes its version of the state, then each sink its rows."""
 
-    def __init__(self, driver: Driver, spark: QueryFolder, number: int) -> None:
+    def __init__(self, world: World, driver: Driver, spark: QueryFolder, number: int) -> None:
+        self._world = world
         self._driver = driver
         self._spark = spark.path
         self._number = number
@@ -232,7 +234,7 @@ class _Batch:
         """Nothing is read yet."""
 
     def execute(self) -> None:
-        World.keep(self._spark, self._number)
+        self._world.keep(self._spark, self._number)
 
     def pre_commit(self, pending: PendingCheckpoint) -> None:
         self.execute()

@@ -17,6 +17,7 @@ import pickle
 import signal
 import socket
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Sequence
@@ -64,7 +65,9 @@ class Workers:
             _serve(theirs)
         theirs.close()
 
-    def run(self, tasks: Sequence[Task], timeout_s: float, done: Done) -> None:
+    def run(
+        self, tasks: Sequence[Task], timeout_s: float, stopping: threading.Event, done: Done
+    ) -> None:
         """Run all tasks side by side, and `done` as each ends; raise the first failure when no
         task runs any more.
         """
@@ -74,6 +77,8 @@ class Workers:
             for task in tasks:
                 connection = self._start(task)
                 running[connection] = _Running(task, _first_word(connection))
+            if stopping.is_set():
+                self.cancel()
             while running:
                 ended = wait([*running], max(0.0, deadline_s - time.monotonic()))
                 if not ended:

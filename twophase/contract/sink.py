@@ -2,28 +2,34 @@
 
 A `Sink` is declared with options: it can be pickled, and it has no connection. `Sink.open` binds it
 to a job and a target; the `OpenSink` that it returns takes part in checkpoints. The coordinator
-calls it in this order (the numbers are marked in `coordinator/`):
+calls it in this order. The steps are those of docs/architecture.md.
 
-    1. open          once per start; fails before any write
-    2. history       read the target's proofs and fence of this job
-    3. commit        recovery: every decided checkpoint not yet known as committed
-    4. in_doubt, abort, fence, in_doubt, abort        recovery: nothing of an older attempt survives
-    5. pre_commit | writers   each micro-batch: phase 1
-    6. commit        each micro-batch: phase 2, repeated until every piece is committed
-    7. subsume       after all sinks have committed: drop what only an uncommitted checkpoint needs
-    8. close         once
+A start:
 
-A declined attempt goes through step 4 before the next one begins.
+    2. open                          fails before any write
+    3. history                       the target's proofs and fence of this job
+    3b. commit                       every decided checkpoint not yet known as committed
+    3c. in_doubt, abort, fence, in_doubt, abort     nothing of an older attempt survives
+    3d. rewind                       if a restore asks for it
 
-Steps 1 and 2 run in parallel, with one thread per sink. So do step 5, and step 4 for sinks with
-nothing to abort; the other sinks follow in the order of the job. Step 2 runs again for all sinks
-before each abort, and for each sink behind its new fence. A step may run on a different thread than
-the step before it. One thread at a time calls a sink, except during step 5: with
-`checkpoint.max_concurrent` above 1, steps 6 and 7 and the scan for superseded task attempts
-(`in_doubt`, `abort`) run in a thread of their own, concurrently with the pre-commit of later
-checkpoints. Step 4 never does: it waits until every decided checkpoint is committed. With
-`checkpoint.mode` at_least_once step 6 of a sink that has acknowledged runs while others are at
-step 5; a piece that it names may then be of an older attempt than the checkpoint.
+A checkpoint:
+
+    3. writers | pre_commit          durable and invisible
+    6. commit                        visible; repeated until every piece is committed
+    7. in_doubt, abort               superseded task attempts
+    8. subsume                       after all sinks have committed: fold the proofs
+
+At the end of a job, `close`. A declined attempt goes through 3c before the next one begins.
+
+`open` and `history` run in parallel, with one thread per sink. So does step 3 of a checkpoint, and
+3c for sinks with nothing to abort; the other sinks follow in the order of the job. `history` is
+called again for all sinks before each abort, and for each sink behind its new fence. A step may run
+on a different thread than the step before it. One thread at a time calls a sink, except while it
+pre-commits: with `checkpoint.max_concurrent` above 1, steps 6 to 8 run in a thread of their own,
+concurrently with the pre-commit of later checkpoints. 3c never does: it waits until every decided
+checkpoint is committed. With `checkpoint.mode` at_least_once step 6 of a sink that has acknowledged
+runs while others pre-commit; a piece that it names may then be of an older attempt than the
+checkpoint.
 """
 
 from __future__ import annotations

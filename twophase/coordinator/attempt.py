@@ -1,8 +1,8 @@
 """One attempt at a checkpoint, from its trigger to its decision.
 
-    1. trigger      a pending checkpoint with frozen offsets under a new attempt
-    2. pre-commit   the caller's function lets every sink write, and acknowledges for each
-    3. decide       the body, then the record DECIDED(n) in the log. This is the decision
+    3. pre-commit    the caller's function lets every sink write
+    4. acknowledge   and acknowledges for each
+    5. decide        the body, then the record DECIDED(n) in the log. This is the decision
 
 `TriggerGate` keeps an attempt from beginning: after a stop, in the minimum pause, and if the folder
 cannot be read. The state machine says what follows each step (`coordinator.commit.state_machine`):
@@ -143,7 +143,7 @@ class CheckpointAttempt:
         return self._error
 
     def run(self, pre_commit: Callable[[PendingCheckpoint], None]) -> Action:
-        """Steps 2 and 3.
+        """Steps 3 to 5.
 
         Args:
             pre_commit: lets every sink write and acknowledges for each; when it raises, all
@@ -180,7 +180,7 @@ class CheckpointAttempt:
         )
 
     def _pre_commit(self, pre_commit: Callable[[PendingCheckpoint], None]) -> Action:
-        """Step 2."""
+        """Steps 3 and 4."""
         pending = self.pending
         pending.operator_states = self._states()
         failpoint("C02")
@@ -207,7 +207,7 @@ class CheckpointAttempt:
             ) from error
 
     def _decide(self) -> Action:
-        """Step 3: the decision. All may abort before the record's create is tried, none after."""
+        """Step 5: the decision. All may abort before the record's create is tried, none after."""
         pending, store = self.pending, self._context.store
         duration_ms = int(self.stopwatch.total_s * 1000)
         completed = pending.completed(duration_ms, self._context.proofs.decided())

@@ -1,7 +1,8 @@
-"""The checkpoint coordinator: trigger, acknowledge, decide, commit, subsume, notify.
+"""The checkpoint coordinator: takes a checkpoint through the steps of docs/architecture.md.
 
-    1. to 3.          trigger, pre-commit, decide: `coordinator.attempt`
-    4. to 6.          commit, subsume, notify: `coordinator.commit.checkpoint_completion`
+    1.         trigger: here; 2. materialise is the host's
+    3. to 5.   pre-commit, acknowledge, decide: `coordinator.attempt`
+    6. to 9.   commit, sweep, subsume, notify: `coordinator.commit.checkpoint_completion`
 
 A failure before the decision declines the attempt: its pieces are aborted, its attempt is closed in
 every sink, and it is retried whole while `checkpoint.tolerable_failures` allows. A failure after
@@ -10,8 +11,8 @@ the decision aborts nothing.
 A sink may commit ahead of the others (`coordinator.commit.sink_decisions`). It keeps what it has
 when an attempt is declined, and the retry does not ask it again.
 
-With `checkpoint.max_concurrent` above 1 a thread takes steps 4 to 6 while the next checkpoints take
-1 to 3 (`coordinator.commit.commit_queue`). An attempt is only closed when nothing is left to
+With `checkpoint.max_concurrent` above 1 a thread takes steps 6 to 9 while the next checkpoints take
+1 to 5 (`coordinator.commit.commit_queue`). An attempt is only closed when nothing is left to
 commit: its fence would wait for what is.
 """
 

@@ -10,6 +10,7 @@ The other steps of a start: `twophase.engine.run` and `twophase.engine.engine`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -135,7 +136,8 @@ class Driver:
         except InDoubtError:
             raise
         except TwoPhaseError:
-            self.context.log.check_fence()
+            with suppress(OSError):  # a log that cannot be read says nothing of a rival
+                self.context.log.check_fence()
             raise
         self._host.delete_folders(self.history)
         beginning.initialize_states(self.coordinator)

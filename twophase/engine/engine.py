@@ -145,10 +145,11 @@ class Engine:
         self._stopping.set()
         with self._lock:
             run = self._run
-        if run is not None and timeout_s is None:
-            run.stop()
-        elif run is not None:  # a host's query may end late, too
-            self._host.thread(f"twophase-{self.job}-stop", run.stop).start()
+        if run is not None and self.is_active:
+            if timeout_s is None:
+                run.stop()
+            else:  # a host's query may end late, and the host may be gone: no thread of it
+                threading.Thread(target=run.stop, daemon=True).start()
         return self._finished.wait(timeout_s)
 
     def stop_after_batch(self) -> None:

@@ -29,6 +29,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -96,7 +97,7 @@ class ListedRows:
 
     def tasks(self, start: str | None, end: str | None) -> Sequence[TaskRows]:  # noqa: ARG002
         """See `Rows.tasks`."""
-        return [lambda batch=batch: [batch] for batch in self._batches[_next(start)]]
+        return [partial(iter, [batch]) for batch in self._batches[_next(start)]]
 
 
 def _next(offset: str | None) -> int:
@@ -136,15 +137,17 @@ Done = Callable[[Task, Committable | None], None]
 class Workers(Protocol):
     """Runs tasks."""
 
-    def run(self, tasks: Sequence[Task], timeout_s: float, done: Done) -> None:
-        """Run all tasks side by side.
+    def run(
+        self, tasks: Sequence[Task], timeout_s: float, stopping: threading.Event, done: Done
+    ) -> None:
+        """Run all tasks side by side, unless the job is stopping.
 
         Raises:
             DeclinedError: one failed, was cancelled, or took too long. None runs any more.
         """
 
     def cancel(self) -> None:
-        """End the tasks that run. Called from any thread."""
+        """End the tasks that run. Called from any thread, when `stopping` is set."""
 
 
 class ForkedWorkers:
@@ -157,7 +160,9 @@ class ForkedWorkers:
         self._pids: dict[int, int] = {}
         self._lock = threading.Lock()
 
-    def run(self, tasks: Sequence[Task], timeout_s: float, done: Done) -> None:
+    def run(
+        self, tasks: Sequence[Task], timeout_s: float, stopping: threading.Event, done: Done
+    ) -> None:
         """See `Workers.run`."""
         deadline_s = time.monotonic() + timeout_s
         running: dict[int, Task] = {}
@@ -165,17 +170,19 @@ class ForkedWorkers:
         try:
             for task in tasks:
                 running[self._fork(task)] = task
+            if stopping.is_set():
+                self.cancel()  # the call that was to do it may have been too early
             while running:
                 ended = wait(running, max(0.0, deadline_s - time.monotonic()))
                 if not ended:
                     raise CheckpointExpiredError(f"The tasks did not end within {timeout_s:g} s.")
                 for one in [*running.keys() & {*ended}]:
                     task = running.pop(one)
-                    match self._answer(one):
-                        case {"piece": found}:
-                            done(task, Committable.from_json(found) if found else None)
-                        case {"error": error}:
-                            errors.append(error)
+                    piece, error = self._answer(one)
+                    if error:
+                        errors.append(error)
+                    else:
+                        done(task, Committable.from_json(piece) if piece else None)
         except BaseException:
             self.cancel()
             for one in running:
@@ -201,13 +208,14 @@ class ForkedWorkers:
             self._pids[answer] = pid
         return answer
 
-    def _answer(self, answer: int) -> dict[str, Any]:
-        """Return what a worker has answered by its end."""
+    def _answer(self, answer: int) -> tuple[Any, str]:
+        """Return what a worker has answered by its end: its piece or nothing, and its error."""
         with open(answer, "rb") as stream:
             text = stream.read()
         with self._lock:  # until it is waited for, its process id is no other one's
             os.waitpid(self._pids.pop(answer), 0)
-        return dict(json.loads(text)) if text else {"error": "a worker died."}
+        piece, error = json.loads(text) if text else (None, "a worker died.")
+        return piece, error
 
 
 def _work(task: Task, answer: int) -> NoReturn:
@@ -215,9 +223,9 @@ def _work(task: Task, answer: int) -> NoReturn:
     sys.settrace(None)
     try:
         piece = task.run()
-        found = {"piece": piece.to_json() if piece else None}
+        found = (piece.to_json() if piece else None, "")
     except BaseException:  # noqa: BLE001 - the driver raises it
-        found = {"error": traceback.format_exc()}
+        found = (None, traceback.format_exc())
     os.write(answer, json.dumps(found).encode())
     os._exit(0)
 
@@ -345,7 +353,11 @@ class PlainBatch:
             for writers in [self._writers(sink)]
             for index, one in enumerate(rows)
         ]
-        self._host.workers.run(tasks, self._coordinator.options.timeout_s, done)
+        timeout_s, stopping = (
+            self._coordinator.options.timeout_s,
+            self._coordinator.context.stopping,
+        )
+        self._host.workers.run(tasks, timeout_s, stopping, done)
 
     def _writers(self, name: str) -> WriterFactory:
         sink = self._coordinator.sinks[name]

@@ -49,13 +49,15 @@ VERBS: dict[type[events.Event], str] = {
 OF_NO_STEP = (
     events.CheckpointNotTriggered,
     events.CheckpointsReleased,
+    events.JobRestarting,
+    events.JobStopped,
     events.SinkDecided,
     events.SinkRewound,
     events.TolerableFailuresExceeded,
 )
-"""No trace has a step for them: the first comes before a checkpoint is triggered, the second when
-the job has ended, the third where sinks commit ahead, the fourth in a rewind, the last beside the
-event of the attempt.
+"""No trace has a step for them: the first comes before a checkpoint is triggered, the next three
+are of the job and not of a driver, then comes one where sinks commit ahead and one in a rewind; the
+last is told beside the event of the attempt.
 """
 
 _COMPARED = (

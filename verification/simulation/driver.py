@@ -10,7 +10,7 @@ from twophase.coordinator.commit.fan_out import sequentially
 from twophase.engine.engine import Engine
 from twophase.events import CheckpointsReleased, Event, Observers
 from twophase.spark.job.job_savepoints import JobSavepoints
-from verification.simulation.ending import Ending
+from verification.simulation.ending import DriverEnding
 from verification.simulation.host import SimulatedHost
 from verification.simulation.job import JOB, job_options, watched_sinks
 from verification.simulation.scheduler import Process, Task
@@ -49,7 +49,7 @@ class Driver:
         restore_path: str | None,
         goal: int,
         records: Counter[str],
-        judge: Callable[[Ending], None],
+        judge: Callable[[DriverEnding], None],
     ) -> None:
         self.process = Process(f"driver{number}")
         self.folder = folder
@@ -153,7 +153,7 @@ class Driver:
             return
         self._judged = error
         self._judge(
-            Ending(
+            DriverEnding(
                 self.process,
                 self.folder,
                 error,

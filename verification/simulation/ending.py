@@ -1,4 +1,4 @@
-"""How a driver has failed, as the supervisor judges it."""
+"""How a process of a job has failed, as the supervisor judges it."""
 
 from __future__ import annotations
 
@@ -10,25 +10,50 @@ from verification.simulation.scheduler import Process
 
 @dataclass(frozen=True)
 class Ending:
-    """The failure of a driver, or of one run of its query.
+    """The failure of a driver or a command, or of one run of a driver's query.
 
     Attributes:
-        process: of the driver.
+        process: which one.
         folder: the job's folder.
         error: what it has failed with.
+    """
+
+    process: Process
+    folder: str
+    error: Exception
+
+    def __str__(self) -> str:
+        return f"{self.process.name} failed with {type(self.error).__name__}: {self.error}"
+
+
+@dataclass(frozen=True)
+class DriverEnding(Ending):
+    """That of a driver.
+
+    Attributes:
         restore_path: the job's option `restore.path`; empty without it.
         saves: where it was to make a savepoint when it stops; empty for nowhere.
         records_at_start: what the logs held when it was decided to start it so.
         changes_at_start: how often targets had changed when it was started.
     """
 
-    process: Process
-    folder: str
-    error: Exception
     restore_path: str
     saves: str
     records_at_start: Mapping[str, int]
     changes_at_start: int
 
+
+@dataclass(frozen=True)
+class CommandEnding(Ending):
+    """That of a repair or of a command for savepoints.
+
+    Attributes:
+        command: which one.
+        alone: whether no driver lived when it began.
+    """
+
+    command: str
+    alone: bool = False
+
     def __str__(self) -> str:
-        return f"{self.process.name} failed with {type(self.error).__name__}: {self.error}"
+        return f"{super().__str__()} ({self.command})"

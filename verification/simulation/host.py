@@ -32,7 +32,7 @@ from twophase.state.journal.entries import Decision, Lineage
 from twophase.state.journal.history import History
 from verification.simulation.job import JOB, SourceStates, sink_context
 from verification.simulation.query_folder import QueryFolder
-from verification.simulation.scheduler import Crash, Process
+from verification.simulation.scheduler import Process
 from verification.simulation.spark import Executors
 from verification.simulation.telling import Started
 from verification.simulation.threads import SimulatedClock, Thread
@@ -99,8 +99,9 @@ class SimulatedHost:
         return sink_context(self.world, sink)
 
     def plan(self) -> Plan:
-        """See `Host.plan`."""
-        return Plan(stateful=False, keeps_state=False)
+        """See `Host.plan`. One that reads other sources than a savepoint's has no watermark."""
+        watermark = self.world.options.watermark and not self.world.reads_other_sources
+        return Plan(stateful=watermark, keeps_state=False, has_watermark=watermark)
 
     def beginning(self, context: JobContext, plan: Plan) -> WatchedStart:
         """See `Host.beginning`. Here a coordinator begins."""
@@ -331,7 +332,7 @@ class SimulatedBatch:
         self._number = number
         self._comes_late = host.process in host.world.oracle.saving
 
-    def begin(self, decided: Decision | None) -> None:  # noqa: ARG002
+    def begin(self, decided: Decision | None) -> None:
         """See `MicroBatch.begin`."""
         self._host.world.oracle.holds(
             not self._comes_late,
@@ -351,8 +352,12 @@ class SimulatedBatch:
             raise DeclinedError(f"Checkpoint {pending.checkpoint} failed: {error!r}.") from error
 
     def execute(self) -> None:
-        """See `MicroBatch.execute`: no plan keeps state."""
-        raise AssertionError("a plan without state is executed")
+        """See `MicroBatch.execute`."""
+        folder, oracle = self._folder, self._host.world.oracle
+        known = folder.lineage.id, self._number
+        mine = [one for one in oracle.decided.values() if (one.lineage, one.checkpoint) == known]
+        oracle.holds(bool(mine), f"micro-batch {self._number} is executed, and is not decided")
+        self._host.world.scheduler.step("spark executes", _SPARK_S)
 
     def _before_one(self, pending: PendingCheckpoint) -> None:
         """A sink that commits ahead relies on the offsets."""

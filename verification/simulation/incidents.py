@@ -4,7 +4,7 @@ so many decisions.
 | incident | what happens | what leads out | |---|---|---| | rolled back | pieces of a decided
 checkpoint are rolled back by hand | `rewrite`, `accept-loss` | | returned | the same; they are
 prepared again after the repair, and the body of their checkpoint is gone | `adopt-from-target`
-after that | | target restored | see `worlds.TargetChange` | `accept-loss` | | folder restored,
+after that | | target restored | see `target_change` | `accept-loss` | | folder restored,
 folder gone | the job's folder is an old copy, or not there | `adopt-from-target` | | body gone |
 the newest decided checkpoint has no body | `adopt-from-target` |
 
@@ -25,7 +25,7 @@ from verification.simulation.options import Mishap
 from verification.simulation.repairs import ACCEPT, REWRITE, Command
 from verification.simulation.scheduler import Process
 from verification.simulation.server import SavedBranch, Server
-from verification.simulation.worlds import TargetChange
+from verification.simulation.target_change import TargetChange
 
 if TYPE_CHECKING:
     from verification.simulation.world import World

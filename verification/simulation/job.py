@@ -34,6 +34,8 @@ def job_options(
         "checkpoint.max_concurrent": world.options.max_concurrent,
         "checkpoint.mode": world.mode(),
         "checkpoint.externalized_retention": world.options.retention,
+        # neither a checkpoint nor an adopted log has the watermark
+        "restore.allow_non_restored_state": world.options.watermark,
     }
     return JobOptions.parse(given | (restore if restore_path else {}), "job")
 

@@ -55,6 +55,7 @@ from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import Released, Rewrite
 from twophase.state.journal.history import History
 from twophase.state.journal.log import JobLog
+from verification.simulation import engine_mistakes
 from verification.simulation.options import Mishap, Options
 from verification.simulation.worlds import (
     AHEAD,
@@ -662,12 +663,13 @@ _SOONER: dict[str, Mapping[str, Any]] = {
     | {"sinks": ("mariadb-10.11",), "lingering_s": 0.02},
 }
 
-MISTAKES = {
-    name: Mistake(patches, _SOONER.get(name, {})) for name, patches in (_RULED_OUT | _FOUND).items()
-}
+_SOONER |= engine_mistakes.SOONER
+_ANYWHERE = _RULED_OUT | engine_mistakes.RULED_OUT | _FOUND | engine_mistakes.FOUND
+
+MISTAKES = {name: Mistake(patches, _SOONER.get(name, {})) for name, patches in _ANYWHERE.items()}
 MISTAKES |= {
     name: Mistake(patches, _SOONER.get(name, {}), world)
-    for name, (world, patches) in _IN_WORLDS.items()
+    for name, (world, patches) in (_IN_WORLDS | engine_mistakes.IN_WORLDS).items()
 }
 
 

@@ -104,6 +104,8 @@ class Options:
         world: what befalls the job's folder or its targets, see `worlds`; no seed chooses it.
         empty_rate: how likely a micro-batch has no rows at all.
         retention: the job's option `checkpoint.externalized_retention`; no seed chooses it.
+        watermark: whether the plan has a watermark: a start then runs the newest micro-batch again,
+            also when it is committed.
     """
 
     seed: int
@@ -141,6 +143,7 @@ class Options:
     world: str = ""
     empty_rate: float = 0.1
     retention: str = "retain_on_cancellation"
+    watermark: bool = False
 
     @classmethod
     def of(cls, seed: int) -> Options:
@@ -181,6 +184,7 @@ class Options:
             meddling=random.choice(("commit", "roll back", *[""] * 30)),
             emptied=random.random() < 0.05,
             max_concurrent=random.choice((1, 1, 2, 3)),
+            watermark=Random(f"watermark {seed}").random() < 0.5,
         )
         return replace(options, max_concurrent=1) if options.keyed else options
 

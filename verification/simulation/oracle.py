@@ -1,5 +1,4 @@
-"""What must hold, checked at the moment it could break. Knows the formats of the durable bytes, and
-no code of the product.
+"""What must hold, checked at the moment it could break.
 
 It watches the disk and the servers themselves: a file that gets its name, a branch that is
 prepared, committed or rolled back. The first thing that is wrong stops the run.
@@ -7,107 +6,49 @@ prepared, committed or rolled back. The first thing that is wrong stops the run.
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from verification.simulation.branches import Branch, Phase
-from verification.simulation.decisions import FORMAT_ID, Checkpoint, Decision, Piece
-from verification.simulation.disk import Disk, File, Folder
+from verification.simulation.decisions import Checkpoint, Decision, Piece
+from verification.simulation.facts import Facts, xid_of
 from verification.simulation.repaired import Repaired
 from verification.simulation.saved import SavedOnes
-from verification.simulation.scheduler import Process, Scheduler
+from verification.simulation.scheduler import Process
 from verification.simulation.server import Backup, Server
 
 
 @dataclass
-class Oracle:
+class Oracle(Facts):
     """Watches one run.
 
     Attributes:
-        scheduler: stopped at the first violation.
-        disk: where the job's folders are.
-        expected: the rows of a chunk of the input and a subtask.
         most_under_way: how many checkpoints of a lineage may be decided and not committed.
-        decided: by the job's folder, lineage and number.
-        ahead: the sinks that commit ahead of their checkpoint: by the same and the sink's name.
-        lost: what somebody has rolled back by hand although it is decided.
         on_decided: hears of each decision.
-        generation: the newest fence in each job's log, by its folder.
-        records: how many records each log has got.
-        released: the folders whose job has given its checkpoints up.
-        restored: the checkpoints that lineages were begun from.
-        folders: the job's folder of each driver process.
-        fencers: whose the newest fence in each log is.
-        fences: the newest generation of each process.
-        owners: the processes that know of a fence of their own. One that does not know whether its
-            last record is there may have two.
-        stopped: the processes that were asked to stop.
-        saving: those of them that are to leave a savepoint.
-        several_folders: whether drivers over several folders live at once.
-        taken: pieces that a driver over another folder has rolled back.
-        undone: pieces that were visible in a target before it was restored from a
-            backup or swapped.
-        gone: pieces that were prepared or visible in it, and are neither now.
-        emptied: those of `undone` whose table is empty now, while their proofs are there.
-        changes: how often a target was restored from a backup or swapped.
         on_repaired: hears of each repair: its action, and the pieces that are not to
             become visible any more.
+        closed: the fence of each sink, below which every attempt is closed.
+        seen: the pieces that were begun.
         repaired: what the repairs of operators add up to.
         saved: the savepoints.
-        aborted: the processes that have aborted a prepared piece.
         limit: a known limit that the run has met, which ends it: nothing is to be said of it.
     """
 
-    scheduler: Scheduler
-    disk: Disk
-    expected: Callable[[int, int], list[tuple[int, int]]]
     most_under_way: int = 1
-    decided: dict[tuple[str, str, int], Decision] = field(default_factory=dict)
-    ahead: dict[tuple[str, str, int, str], Decision] = field(default_factory=dict)
-    generation: dict[str, int] = field(default_factory=dict)
-    records: Counter[str] = field(default_factory=Counter)
-    released: set[str] = field(default_factory=set)
-    restored: set[str] = field(default_factory=set)
-    servers: list[Server] = field(default_factory=list)
-    lost: list[str] = field(default_factory=list)
     on_decided: Callable[[Decision], None] = lambda decision: None
-    closed: dict[str, tuple[int, int]] = field(default_factory=dict)
-    visible: dict[str, Piece] = field(default_factory=dict)
-    seen: set[Piece] = field(default_factory=set)
-    folders: dict[Process, str] = field(default_factory=dict)
-    fencers: dict[str, Process] = field(default_factory=dict)
-    fences: dict[Process, int] = field(default_factory=dict)
-    owners: set[Process] = field(default_factory=set)
-    stopped: set[Process] = field(default_factory=set)
-    saving: set[Process] = field(default_factory=set)
-    several_folders: bool = False
-    taken: set[str] = field(default_factory=set)
-    undone: set[str] = field(default_factory=set)
-    gone: set[str] = field(default_factory=set)
-    emptied: set[str] = field(default_factory=set)
-    changes: int = 0
-    limit: str = ""
     on_repaired: Callable[[str, set[str]], None] = lambda action, withdrawn: None
+    closed: dict[str, tuple[int, int]] = field(default_factory=dict)
+    seen: set[Piece] = field(default_factory=set)
     repaired: Repaired = field(default_factory=Repaired)
     saved: SavedOnes = field(default_factory=SavedOnes)
-    aborted: set[Process] = field(default_factory=set)
+    limit: str = ""
     _tables: dict[str, set[str]] = field(default_factory=dict)
     _foreign: set[str] = field(default_factory=set)
     _writers: dict[str, str] = field(default_factory=dict)
     _shown: dict[Process, set[Checkpoint]] = field(default_factory=dict)
     _asked: dict[Process, int] = field(default_factory=dict)
-
-    def violated(self, what: str) -> None:
-        """Something is wrong."""
-        self.scheduler.stop(what)
-
-    def holds(self, condition: bool, what: str) -> None:
-        if not condition:
-            self.violated(what)
 
     # -- the log -----------------------------------------------------------------------------------
 
@@ -193,10 +134,6 @@ class Oracle:
             self.limit = f"two drivers over two folders have taken generation {generation} at once"
             self.scheduler.stop(self.limit)
 
-    def fence_of(self, process: Process) -> int:
-        """The newest generation with which a process has taken a job over; 0 if it has not."""
-        return self.fences.get(process, 0)
-
     def _decide(self, root: str, path: str, record: dict[str, Any]) -> None:
         attempt = (record["attempt"]["generation"], record["attempt"]["counter"])
         name = f"{record['lineage']}-{record['checkpoint']}-{attempt[0]}.{attempt[1]}"
@@ -232,7 +169,7 @@ class Oracle:
         self.holds(key not in self.ahead, f"I2: {name} is decided a second time")
         self.holds(key[:3] not in self.decided, f"I2: {name} is decided after its checkpoint")
         self.holds(attempt[0] == self.generation.get(root), f"I7: {name} after a newer fence")
-        xids = tuple(map(_xid_of, record["pieces"]))
+        xids = tuple(map(xid_of, record["pieces"]))
         for xid in xids:
             self.holds(self.is_prepared(xid), f"H14: {name} is decided, {xid} is not prepared")
         chunk = json.loads(record["end"][0])["next"] - 1
@@ -254,29 +191,6 @@ class Oracle:
     def _end_ahead(self, root: str) -> None:
         """A lineage begins: its checkpoints are not those that sinks are ahead in."""
         self.ahead = {key: one for key, one in self.ahead.items() if key[0] != root}
-
-    def read_body(self, path: str, digest: str) -> tuple[Any, dict[str, str]]:
-        """The body that a record names, and of each of its pieces the name of its sink."""
-        try:
-            file = self.disk.find(path)
-        except FileNotFoundError:
-            file = File()
-        data = bytes(file.data) if isinstance(file, File) else b""
-        self.holds(
-            hashlib.sha256(data).hexdigest() == digest,
-            f"I1: {path} is not the body that was decided",
-        )
-        self.holds(self.disk.is_durable(path), f"I1: {path} is decided and not durable")
-        body = json.loads(
-            data.partition(b"\n")[2]
-            or b'{"committables": {}, "offsets": {"end": ["{\\"next\\": 0}"]}}'
-        )
-        sinks = {
-            _xid_of(piece): sink
-            for sink, pieces in body["committables"].items()
-            for piece in pieces
-        }
-        return body, sinks
 
     def _commit(self, root: str, lineage: str, checkpoint: int) -> None:
         decision = self.decided.get((root, lineage, checkpoint))
@@ -301,40 +215,6 @@ class Oracle:
         undone = [found.checkpoint for found in mine if not found.committed]
         self.holds(not undone, f"I2: RELEASED, and {undone} are decided and not committed")
         self.released.add(root)
-
-    def _before(self, decision: Decision) -> list[Decision]:
-        """Older decisions of its lineage."""
-        mine = (decision.root, decision.lineage)
-        own = [found for found in self.decided.values() if (found.root, found.lineage) == mine]
-        return [found for found in own if found.checkpoint < decision.checkpoint]
-
-    def _decision_of(self, xid: str) -> Decision | None:
-        found = (*self.decided.values(), *self.ahead.values())
-        return next((one for one in found if xid in one.xids), None)
-
-    def known(self) -> list[Decision]:
-        """All that was ever decided, also what a repair has taken the place of."""
-        return [*self.decided.values(), *self.ahead.values(), *self.repaired.superseded]
-
-    def newest_fence(self, root: str) -> int:
-        newest = 0
-        for _, data in sorted(self._records(root).items()):
-            header, _, payload = data.partition(b"\n")
-            if header.startswith(b"twophase/1 FENCE "):
-                newest = json.loads(payload)["record"]["generation"]
-            if header.startswith(b"twophase/1 SUBSUMED"):  # what is before it may be a latecomer's
-                newest = json.loads(payload)["record"]["history"]["generation"]
-        return newest
-
-    def _records(self, root: str) -> dict[str, bytes]:
-        """The log, without temporary names."""
-        folder = self.disk.find(f"{root}/log")
-        assert isinstance(folder, Folder)
-        return {
-            name: bytes(node.data)
-            for name, node in folder.entries.items()
-            if isinstance(node, File) and not name.startswith(".")
-        }
 
     # -- the servers -------------------------------------------------------------------------------
 
@@ -423,10 +303,6 @@ class Oracle:
             f"decision 0010: {branch.xid} was asked for before its session had let go of it"
         )
 
-    def is_prepared(self, xid: str) -> bool:
-        branches = [server.branches[xid] for server in self.servers if xid in server.branches]
-        return [branch.phase for branch in branches] == [Phase.PREPARED]
-
     # -- targets and folders that are not what they were -------------------------------------------
 
     def copied(self, source: str, target: str) -> None:
@@ -468,58 +344,6 @@ class Oracle:
         self.undone |= xids
         for xid in xids:
             self.visible.pop(xid, None)
-
-    def is_in_mid_commit(self) -> bool:
-        """Whether a sink shows some pieces of a checkpoint and lacks others: a backup of
-        that is a known limit.
-        """
-        parts = Counter(
-            (
-                decision.root,
-                decision.lineage,
-                decision.checkpoint,
-                Piece.of(xid).sink,
-                xid in self.visible,
-            )
-            for decision in self.decided.values()
-            for xid in decision.xids
-        )
-        return any((*key, True) in parts and (*key, False) in parts for *key, _ in parts)
-
-    def missing(self) -> set[str]:
-        """Decided pieces that no target has or can get any more."""
-        decided = {xid for decision in self.decided.values() for xid in decision.xids}
-        return self.undone | (self.gone & decided)
-
-    def is_ahead(self, root: str) -> bool:
-        """Whether a sink knows more than the log of a job."""
-        known = {
-            (decision.lineage.replace("-", ""), decision.checkpoint)
-            for decision in (*self.decided.values(), *self.ahead.values())
-            if decision.root == root
-        }
-        fences = [
-            attempt[0]
-            for server in self.servers
-            for attempt in server.engine.table("fence").values()
-        ]
-        return max(fences, default=0) > self.generation.get(root, 0) or any(
-            (piece.lineage, piece.checkpoint) not in known for piece in self.visible.values()
-        )
-
-    @property
-    def folder(self) -> str:
-        """That of the driver whose turn it is, or whose task has it; empty if it is nobody's."""
-        return self.folders.get(self._process(), "")
-
-    def _is_overtaken(self) -> bool:
-        """Whether the newest fence is another driver's."""
-        newest = max(self.generation, key=self.generation.__getitem__)
-        return self.fencers[newest] is not self._process()
-
-    def _process(self) -> Process:
-        process = self.scheduler.current.process
-        return process.parent or process
 
     # -- what drivers believe ----------------------------------------------------------------------
 
@@ -587,8 +411,3 @@ class Oracle:
         lacking = {other for other in missing if Piece.of(other).sink != Piece.of(xid).sink}
         early = [other for found in before for other in found.xids if other not in there | lacking]
         self.holds(not early, f"I4: {xid} is committed before {early}")
-
-
-def _xid_of(piece: dict[str, Any]) -> str:
-    """The branch of a piece, as a record or a body has it."""
-    return f"'{piece['handle']['gtrid']}','{piece['handle']['bqual']}',{FORMAT_ID}"

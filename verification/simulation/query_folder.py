@@ -26,10 +26,14 @@ class QueryFolder(SparkFolder):
         path: the folder, a path of that disk.
         lineage: the lineage.
         starting: the chunk of the input that a lineage without a start of its own begins with.
+
+    Attributes:
+        lineage: as given.
     """
 
     def __init__(self, disk: Disk, path: Path, lineage: Lineage, starting: int) -> None:
         super().__init__(path, lineage)
+        self.lineage = lineage
         self._disk = disk
         self._starting = starting
 

@@ -26,12 +26,12 @@ from twophase.spark.folder.adopted_offsets import frozen_in
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import Note
 from verification.simulation.decisions import Piece
+from verification.simulation.ending import CommandEnding
 from verification.simulation.job import JOB, job_options, sink_context, watched_sinks
 from verification.simulation.options import Mishap
 from verification.simulation.scheduler import Process
 from verification.simulation.spark import STRIDE, Executors, chunk_of
 from verification.simulation.threads import SimulatedClock
-from verification.simulation.verdict import judge_repair
 
 if TYPE_CHECKING:
     from verification.simulation.world import World
@@ -94,6 +94,7 @@ class Repair:
         number: which one it is.
         folder: the job's folder.
         command: the command.
+        judge: hears of its failure.
 
     Attributes:
         process: what can be killed.
@@ -102,7 +103,14 @@ class Repair:
         done: whether it has come to its end.
     """
 
-    def __init__(self, world: World, number: int, folder: str, command: Command) -> None:
+    def __init__(
+        self,
+        world: World,
+        number: int,
+        folder: str,
+        command: Command,
+        judge: Callable[[CommandEnding], None],
+    ) -> None:
         self.process = Process(f"repair{number}")
         self.folder = folder
         self.command = command
@@ -112,6 +120,7 @@ class Repair:
         self.error: Exception | None = None
         self.done = False
         self._world = world
+        self._judge = judge
         world.oracle.folders[self.process] = folder
 
     def run(self) -> None:
@@ -121,7 +130,7 @@ class Repair:
             self.done = True
         except Exception as error:  # noqa: BLE001 the operator looks at it
             self.error = error
-            judge_repair(self._world.oracle, self, error)
+            self._judge(CommandEnding(self.process, self.folder, error, str(self.command)))
         finally:
             self.process.kill()
 
@@ -183,6 +192,7 @@ class Operator:
         world: where.
         folder: the job's folder.
         start_driver: starts a driver, as a cron job does that knows of no repair.
+        judge: hears of each failure.
 
     Attributes:
         repairs: those that were run.
@@ -190,13 +200,20 @@ class Operator:
         dies_at_record: whether the first one dies right after its record.
     """
 
-    def __init__(self, world: World, folder: str, start_driver: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        world: World,
+        folder: str,
+        start_driver: Callable[[], object],
+        judge: Callable[[CommandEnding], None],
+    ) -> None:
         self.repairs: list[Repair] = []
         self.on_death: Callable[[Repair], None] = lambda repair: None
         self.dies_at_record = False
         self._world = world
         self._folder = folder
         self._start_driver = start_driver
+        self._judge = judge
 
     def lead_out(self, error: Exception) -> None:
         """Run what the error names, again while it dies, until it comes to its end or refuses."""
@@ -223,7 +240,7 @@ class Operator:
         world, random = self._world, self._world.scheduler.random
         if len(self.repairs) == _MAX_REPAIRS:
             world.oracle.violated(f"{_MAX_REPAIRS} repairs did not lead out: {command}")
-        repair = Repair(world, len(self.repairs), self._folder, command)
+        repair = Repair(world, len(self.repairs), self._folder, command, self._judge)
         world.happens(f"repair: {command.verb}")
         repair.process.on_death.append(lambda _: self.on_death(repair))
         if self.dies_at_record and not self.repairs:

@@ -15,13 +15,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from verification.simulation.decisions import Decision
 from verification.simulation.disk import File, Folder
-
-if TYPE_CHECKING:
-    from verification.simulation.oracle import Oracle
+from verification.simulation.facts import Facts
 
 MANIFEST, FINISHED = "_savepoint", "_finished"
 
@@ -77,78 +74,78 @@ class SavedOnes:
     left: list[Decision] = field(default_factory=list)
     moved_to: dict[str, str] = field(default_factory=dict)
 
-    def linked(self, oracle: Oracle, path: str, data: bytes) -> None:
+    def linked(self, facts: Facts, path: str, data: bytes) -> None:
         """A file of a savepoint has got its name."""
         where, _, name = path.rpartition("/")
         if name == MANIFEST:
-            self._made(oracle, where, json.loads(data.partition(b"\n")[2]))
+            self._made(facts, where, json.loads(data.partition(b"\n")[2]))
         elif name == FINISHED:
-            waiting = [xid for xid in self._held(oracle, where) if xid not in oracle.visible]
-            oracle.holds(not waiting, f"I8: {where} is called finished, and {waiting} wait")
+            waiting = [xid for xid in self._held(facts, where) if xid not in facts.visible]
+            facts.holds(not waiting, f"I8: {where} is called finished, and {waiting} wait")
 
-    def synced(self, oracle: Oracle, folder: str) -> None:
+    def synced(self, facts: Facts, folder: str) -> None:
         """A folder was synced: a manifest in it is durable, with all decisions that it holds."""
         if folder in self.by_path:
-            self.durable.update(self._held(oracle, folder))
+            self.durable.update(self._held(facts, folder))
 
-    def begins(self, oracle: Oracle, root: str, lineage: str, where: str) -> None:
+    def begins(self, facts: Facts, root: str, lineage: str, where: str) -> None:
         """A lineage begins in a job's folder with what is at a path."""
         self.begun[root, lineage] = where
         saved = self.by_path.get(where)
         if root in self.forks:
-            waiting = [xid for xid in self._held(oracle, where) if xid not in oracle.visible]
-            return oracle.holds(
+            waiting = [xid for xid in self._held(facts, where) if xid not in facts.visible]
+            return facts.holds(
                 not waiting, f"H30: a fork of {where} begins, and {waiting} are not committed"
             )
         rewinds = root in self.rewinding
         self.rewinding.discard(root)
         if saved is None:
             return None
-        for key, decision in list(oracle.decided.items()):
+        for key, decision in list(facts.decided.items()):
             if not saved.is_behind(decision):
                 continue
-            shown = [xid for xid in decision.xids if xid in oracle.visible]
+            shown = [xid for xid in decision.xids if xid in facts.visible]
             waits = decision.root == root and not (rewinds and decision.committed)
-            oracle.holds(
+            facts.holds(
                 not waits and not shown,
                 f"H28: {where} is restored, and checkpoint {decision.checkpoint} was decided after "
                 f"it; sinks show {shown}",
             )
-            self.left.append(oracle.decided.pop(key))
+            self.left.append(facts.decided.pop(key))
         return None
 
-    def is_too_old(self, oracle: Oracle, root: str, where: str) -> bool:
+    def is_too_old(self, facts: Facts, root: str, where: str) -> bool:
         """Whether something was decided after it, but for what continues it in a job's folder."""
         saved = self.by_path.get(where)
         return saved is not None and any(
             saved.is_behind(decision) and self.begun.get((root, decision.lineage)) != where
-            for decision in (*oracle.decided.values(), *oracle.ahead.values())
+            for decision in (*facts.decided.values(), *facts.ahead.values())
         )
 
-    def may_abort(self, oracle: Oracle, root: str, decision: Decision) -> bool:
+    def may_abort(self, facts: Facts, root: str, decision: Decision) -> bool:
         """Whether a driver over one folder may abort what was decided in another."""
         saved = self.by_path.get(self.moved_to.get(root, ""))
-        shown = any(xid in oracle.visible for xid in decision.xids)
+        shown = any(xid in facts.visible for xid in decision.xids)
         free = root in self.rewinders or not shown
         return saved is not None and saved.is_behind(decision) and free
 
-    def _held(self, oracle: Oracle, where: str) -> list[str]:
+    def _held(self, facts: Facts, where: str) -> list[str]:
         """The pieces of all that a savepoint has as pending."""
         saved = self.by_path[where]
         return [
             xid
-            for decision in oracle.known()
+            for decision in facts.known()
             if decision.body.split("/")[-2] in saved.pending
             for xid in decision.xids
         ]
 
-    def _made(self, oracle: Oracle, where: str, manifest: Mapping[str, object]) -> None:
-        root, lineage, number = oracle.folder, manifest["lineage"], manifest["checkpoint"]
+    def _made(self, facts: Facts, where: str, manifest: Mapping[str, object]) -> None:
+        root, lineage, number = facts.folder, manifest["lineage"], manifest["checkpoint"]
         assert isinstance(lineage, str)
         assert isinstance(number, int)
-        decision = oracle.decided.get((root, lineage, number))
+        decision = facts.decided.get((root, lineage, number))
         if decision is None:
-            return oracle.violated(f"I1: {where} is of {lineage}/{number}, which is undecided")
+            return facts.violated(f"I1: {where} is of {lineage}/{number}, which is undecided")
         pending, ancestors = manifest["pending"], manifest["ancestors"]
         assert isinstance(pending, list)
         assert isinstance(ancestors, dict)
@@ -162,30 +159,30 @@ class SavedOnes:
         )
         lacking = [
             xid
-            for found in oracle.decided.values()
+            for found in facts.decided.values()
             if found.root == root and not saved.is_behind(found)
             for xid in found.xids
-            if xid not in oracle.visible and found.body.split("/")[-2] not in saved.pending
+            if xid not in facts.visible and found.body.split("/")[-2] not in saved.pending
         ]
-        oracle.holds(not lacking, f"H30: {where} leaves out {lacking}, which are not committed yet")
-        self._check_durable(oracle, where)
+        facts.holds(not lacking, f"H30: {where} leaves out {lacking}, which are not committed yet")
+        self._check_durable(facts, where)
         self.by_path[where] = saved
         return None
 
-    def _check_durable(self, oracle: Oracle, where: str) -> None:
-        folder = oracle.disk.find(f"{where}/data")
+    def _check_durable(self, facts: Facts, where: str) -> None:
+        folder = facts.disk.find(f"{where}/data")
         assert isinstance(folder, Folder)
         torn = [
             name
             for name, node in folder.entries.items()
             if isinstance(node, File)
             and not name.startswith(".")
-            and not oracle.disk.is_durable(f"{where}/data/{name}")
+            and not facts.disk.is_durable(f"{where}/data/{name}")
         ]
-        oracle.holds(not torn, f"HD1: {where} has its manifest, and {torn} are not durable")
+        facts.holds(not torn, f"HD1: {where} has its manifest, and {torn} are not durable")
 
 
-def newest_of(oracle: Oracle, root: str) -> Decision | None:
+def newest_of(facts: Facts, root: str) -> Decision | None:
     """The newest decision in a job's folder."""
-    mine = [found for found in oracle.decided.values() if found.root == root]
+    mine = [found for found in facts.decided.values() if found.root == root]
     return max(mine, key=lambda found: found.chunk, default=None)

@@ -20,6 +20,7 @@ may be killed or stand still, and be run again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
@@ -35,6 +36,7 @@ from twophase.operations.savepoint.make import SavepointMaker
 from twophase.operations.savepoint.savepoint_restore import verified
 from twophase.spark.job.lineage_start import LineageStart
 from twophase.state.files.storage import LocalStorage, ReadOnlyStorage
+from verification.simulation.ending import CommandEnding
 from verification.simulation.job import (
     JOB,
     SourceStates,
@@ -48,7 +50,6 @@ from verification.simulation.scheduler import Process
 from verification.simulation.spark import Executors
 from verification.simulation.telling import Started
 from verification.simulation.threads import SimulatedClock
-from verification.simulation.verdict import judge_savepoint
 
 if TYPE_CHECKING:
     from verification.simulation.world import World
@@ -127,6 +128,7 @@ class Tool:
         folder: the job's.
         path: the savepoint's.
         committed_only: it is asked for by the running job.
+        judge: hears of its failure.
 
     Attributes:
         process: what can be killed.
@@ -138,7 +140,15 @@ class Tool:
     """
 
     def __init__(
-        self, world: World, name: str, verb: str, folder: str, path: str, *, committed_only: bool
+        self,
+        world: World,
+        name: str,
+        verb: str,
+        folder: str,
+        path: str,
+        judge: Callable[[CommandEnding], None],
+        *,
+        committed_only: bool,
     ) -> None:
         self.process = Process(name)
         self.executors = Executors(
@@ -150,6 +160,7 @@ class Tool:
         self.verb = verb
         self._world = world
         self._path = path
+        self._judge = judge
         self._committed_only = committed_only
         self._clock = SimulatedClock(world.scheduler)
         lives = [other for other, root in world.oracle.folders.items() if root == folder]
@@ -174,7 +185,9 @@ class Tool:
             self.done = True
         except Exception as error:  # noqa: BLE001 the operator looks at it
             self.error = error
-            judge_savepoint(self._world.oracle, self, error)
+            self._judge(
+                CommandEnding(self.process, self.folder, error, self.verb, alone=self.alone)
+            )
         finally:
             self.process.kill()
 
@@ -219,14 +232,16 @@ class Toolbox:
 
     Args:
         world: where.
+        judge: hears of each failure.
 
     Attributes:
         tools: those that were run.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, judge: Callable[[CommandEnding], None]) -> None:
         self.tools: list[Tool] = []
         self._world = world
+        self._judge = judge
         self._made = 0
 
     def path(self) -> str:
@@ -248,7 +263,7 @@ class Toolbox:
         """Run a command to its end, whoever lives."""
         world, random = self._world, self._world.scheduler.random
         name = f"savepoint{len(self.tools)}"
-        tool = Tool(world, name, verb, folder, path, committed_only=committed_only)
+        tool = Tool(world, name, verb, folder, path, self._judge, committed_only=committed_only)
         if not world.faults.calm and random.random() < _MISHAPS:
             count = random.choice((1, 1, 3))
             pause_s = random.choice(_PAUSES_S)

@@ -25,12 +25,10 @@ from twophase.errors import (
 from twophase.state.files.storage import AlreadyExistsError, UnclearOutcomeError
 from verification.simulation.decisions import FORMAT_ID, Piece
 from verification.simulation.disk import Folder
-from verification.simulation.ending import Ending
+from verification.simulation.ending import CommandEnding, DriverEnding
 from verification.simulation.oracle import Oracle
 
 if TYPE_CHECKING:
-    from verification.simulation.repairs import Repair
-    from verification.simulation.savepoints import Tool
     from verification.simulation.world import World
 
 _BRANCH = re.compile(r"branch (\S+?)/(\S+): ")
@@ -38,7 +36,7 @@ _LOST_ROWS = re.compile(r"(\d+) rows are lost until")
 _KNOWN = (TwoPhaseError, OSError, pymysql.Error, AlreadyExistsError, UnclearOutcomeError)
 
 
-def judge(oracle: Oracle, ending: Ending) -> None:
+def judge(oracle: Oracle, ending: DriverEnding) -> None:
     """A driver has failed, or ended. One that nobody has overtaken may only meet what a
     restart mends (I8).
     """
@@ -63,15 +61,15 @@ def judge(oracle: Oracle, ending: Ending) -> None:
         )
 
 
-def judge_repair(oracle: Oracle, repair: Repair, error: Exception) -> None:
+def judge_repair(oracle: Oracle, ending: CommandEnding) -> None:
     """A repair has failed. It may be refused, for what it was run for in vain; that the job goes on
     is checked in the end.
     """
-    text = f"{repair.process.name} ({repair.command}) failed with {type(error).__name__}: {error}"
+    error, text = ending.error, str(ending)
     oracle.holds(
         isinstance(error, _KNOWN) and not isinstance(error, CorruptRecordError), f"I8: {text}"
     )
-    overtaken = oracle.fencers.get(repair.folder) is not repair.process
+    overtaken = oracle.fencers.get(ending.folder) is not ending.process
     if isinstance(error, LostCommittableError):
         named = _branches_of(str(error))
         oracle.holds(
@@ -86,19 +84,20 @@ def judge_repair(oracle: Oracle, repair: Repair, error: Exception) -> None:
         oracle.holds(overtaken or oracle.changes > 0, f"I8: nobody has overtaken it, and {text}")
 
 
-def judge_savepoint(oracle: Oracle, tool: Tool, error: Exception) -> None:
+def judge_savepoint(oracle: Oracle, ending: CommandEnding) -> None:
     """A command for savepoints has failed. One that only reads may meet a driver that goes on; one
     that finishes may be overtaken.
     """
-    text = f"{tool.process.name} ({tool.verb}) failed with {type(error).__name__}: {error}"
+    error, text = ending.error, str(ending)
     oracle.holds(
         isinstance(error, _KNOWN) and not isinstance(error, CorruptRecordError), f"I8: {text}"
     )
     if isinstance(error, SavepointError):
-        oracle.holds(_is_saving_explained(error) or not tool.alone, f"I8: {text}")
+        oracle.holds(_is_saving_explained(error) or not ending.alone, f"I8: {text}")
     elif isinstance(error, TwoPhaseError) and not error.restartable:
-        overtaken = tool.verb == "finish" and oracle.fencers.get(tool.folder) is not tool.process
-        beside = tool.verb == "create" and not tool.alone
+        fenced = oracle.fencers.get(ending.folder) is not ending.process
+        overtaken = ending.command == "finish" and fenced
+        beside = ending.command == "create" and not ending.alone
         oracle.holds(overtaken or beside, f"I8: nobody is in its way, and {text}")
 
 
@@ -107,7 +106,7 @@ def _is_saving_explained(error: SavepointError) -> bool:
     return error.__cause__ is not None or "no checkpoint of the current lineage" in str(error)
 
 
-def _is_explained(oracle: Oracle, ending: Ending, error: TwoPhaseError) -> bool:
+def _is_explained(oracle: Oracle, ending: DriverEnding, error: TwoPhaseError) -> bool:
     """Whether a driver over another folder, or a target that is not what it was,
     may have ended it.
     """

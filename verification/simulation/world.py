@@ -107,7 +107,12 @@ class World:
         self.telling = Telling()
         self.disk = Disk(random)
         self.files = Files(self.disk, self.scheduler.step, self.faults.of_disk)
-        self.oracle = Oracle(self.scheduler, self.disk, self.source.rows, options.max_concurrent)
+        self.oracle = Oracle(
+            self.scheduler,
+            self.disk,
+            self.source.rows,
+            most_under_way=options.max_concurrent,
+        )
         self.files.on_link, self.files.on_sync = self.oracle.linked, self.oracle.synced
         self.targets: dict[str, str] = {}
         self._lines: dict[str, Line] = {}

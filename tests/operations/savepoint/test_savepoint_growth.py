@@ -7,17 +7,18 @@ import os
 import tracemalloc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.memory_driver import JOB, Driver, visible
-from harness.savepoint_world import STEP, World
+from harness.savepoint_world import STEP, StatefulHost, World
 from twophase.coordinator.commit.checkpoint_completion import _SUBSUME_SINKS_EVERY
 from twophase.operations.savepoint.make import open_savepoint
 from twophase.state.checkpoints.store import _FOLD_AT
-from twophase.testing.memory import MemoryTarget
+from twophase.testing.memory import MemorySink, MemoryTarget
 
 pytestmark = pytest.mark.part("coordinator")
 
@@ -43,7 +44,14 @@ class MemoryWorld(World):
         self.looks_on: Callable[[int], None] = lambda _: None
 
     def _driver(self, folder: str, options: Mapping[str, Any], job: str = JOB) -> Driver:
-        self.running = Driver(self.root / folder, self.targets, options, job=job)
+        declared = {name: MemorySink(target) for name, target in self.targets.items()}
+        self.running = Driver(
+            self.root / folder,
+            self.targets,
+            options,
+            job=job,
+            new_host=partial(StatefulHost, declared),
+        )
         return self.running
 
     def finished(self, number: int) -> None:

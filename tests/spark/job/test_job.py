@@ -365,6 +365,29 @@ def test_a_driver_that_is_overtaken_while_it_is_being_stopped_is_told_that_it_is
     stopping.join()
 
 
+def test_a_stop_with_a_timeout_says_whether_the_job_has_ended(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sink's commit does not answer: the job goes on stopping, and ends when it does."""
+    committing, answer, commit = threading.Event(), threading.Event(), OpenFolderSink.commit
+
+    def hold(sink: OpenFolderSink, requests: Any) -> Any:
+        committing.set()
+        assert answer.wait(60)
+        return commit(sink, requests)
+
+    monkeypatch.setattr(OpenFolderSink, "commit", hold)
+    pipeline.add()
+    job = pipeline.writer().start()
+    assert committing.wait(60)
+    assert not job.stop(timeout=0.2)
+    assert job.is_active
+    answer.set()
+    assert job.stop(timeout=60)
+    assert job.exception() is None
+    assert pipeline.ids() == list(range(10))
+
+
 @pytest.mark.proof
 def test_a_second_query_on_the_folder_is_refused_and_the_first_goes_on(pipeline: Pipeline) -> None:
     pipeline.add()

@@ -11,42 +11,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from harness.folder_sink import FolderSink, FolderTarget
-from twophase.engine.retention import is_due
 from twophase.errors import (
     CheckpointMissingError,
-    DeclinedError,
-    FencedError,
-    SparkLostError,
 )
 from twophase.events import CheckpointCommitted, Event
-from twophase.options.job_options import ExternalizedRetention as Retention
 from twophase.spark.job.stream_writer import StreamWriter, write_stream
-
-KEEP, DELETE, NONE = Retention
-FAILED, FENCED = DeclinedError("no"), FencedError("other")
-
-
-@pytest.mark.parametrize(
-    ("policy", "error", "stopped", "expected"),
-    [
-        (KEEP, None, True, False),
-        (KEEP, FAILED, False, False),
-        (DELETE, None, True, True),
-        (DELETE, None, False, False),
-        (DELETE, FAILED, False, False),
-        (DELETE, FAILED, True, False),
-        (NONE, None, True, True),
-        (NONE, None, False, False),
-        (NONE, FAILED, False, True),
-        (NONE, FENCED, False, False),
-        (NONE, FENCED, True, False),
-        (NONE, SparkLostError("gone"), False, False),
-    ],
-)
-def test_checkpoints_are_given_up_when_the_policy_says_so(
-    policy: Retention, error: BaseException | None, stopped: bool, expected: bool
-) -> None:
-    assert is_due(policy, error, stopped=stopped) is expected
 
 
 class Orders:

@@ -1,9 +1,9 @@
-"""Steps 4 to 6 of a checkpoint: what follows its decision.
+"""Steps 6 to 9 of a checkpoint: what follows its decision.
 
-4. commit     repeated until every sink has proven it, then COMMITTED(n)
-5. subsume    superseded task attempts are aborted, older checkpoints deleted, proofs in
-              the sinks folded
-6. notify     listeners are notified, last: one that always fails must not let anything
+6. commit     repeated until every sink has proven it, then COMMITTED(n)
+7. sweep      superseded task attempts are aborted
+8. subsume    older checkpoints are deleted, proofs in the sinks folded
+9. notify     listeners are notified, last: one that always fails must not let anything
               grow (hazard H68)
 """
 
@@ -96,7 +96,7 @@ class CheckpointCompleter:
         self._observers = observers
 
     def commit(self, completed: CompletedCheckpoint, stopwatch: Stopwatch) -> bool:
-        """Step 4, for a checkpoint that this driver has decided.
+        """Step 6, for a checkpoint that this driver has decided.
 
         Returns:
             Whether every sink has proven it committed; False if the job is stopping before that.
@@ -114,7 +114,7 @@ class CheckpointCompleter:
     def complete(
         self, completed: CompletedCheckpoint, stopwatch: Stopwatch, stats: CheckpointStats
     ) -> None:
-        """Record that the checkpoint is committed, then steps 5 and 6.
+        """Record that the checkpoint is committed, then steps 7 to 9.
 
         Raises:
             FencedError: a newer driver has taken the job over.

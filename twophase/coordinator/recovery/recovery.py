@@ -1,13 +1,13 @@
-"""Recovery: a new driver takes the job over and finishes what older drivers left, in this order.
+"""Recovery, step 3 of a start: a new driver takes the job over and finishes what older ones left.
 
-    1. fence      append FENCE(generation) to the log; every older driver is fenced from here on
-    2. commit     every decided checkpoint without COMMITTED, oldest first, of all
+    3a. fence     append FENCE(generation) to the log; every older driver is fenced from here on
+    3b. commit    every decided checkpoint without COMMITTED, oldest first, of all
                   lineages (hazard H48); then the sinks that are ahead of the newest one
-    3. close      in each sink: abort orphans, raise its fence, abort again; sinks without
+    3c. close     in each sink: abort orphans, raise its fence, abort again; sinks without
                   orphans in parallel
-    4. rewind     if a restore asks for it: `coordinator.recovery.rewind`
+    3d. rewind    if a restore asks for it: `coordinator.recovery.rewind`
 
-Before step 1 nothing is written, and the histories of the sinks are validated against the store
+Before 3a nothing is written, and the histories of the sinks are validated against the store
 (I6): if a sink knows more, the store is outdated; if it knows less, its target is.
 
 A driver over a copy of the folder does not see the decisions of the original, and no log fences the
@@ -175,7 +175,7 @@ class DriverRecovery:
         context.observers(RecoveryFinished(context.job, *outcome))
 
     def _take_over(self, previous_generation: int | None, restore: Restore | None) -> None:
-        """Step 1, with the sinks validated before the fence is appended."""
+        """Step 3a, with the sinks validated before the fence is appended."""
         context = self._context
         remembered = self._validation.histories()
 
@@ -191,7 +191,7 @@ class DriverRecovery:
         self._attempts.generation = take_over(context.log, remembered, check)
 
     def _commit_decided(self, restore: Restore | None) -> int:
-        """Step 2; returns how many checkpoints were committed."""
+        """Step 3b; returns how many checkpoints were committed."""
         context = self._context
         recommitted = commit_in_order(context.history, self._commit_one)
         if not context.history.uncommitted():
@@ -210,7 +210,7 @@ class DriverRecovery:
         return done
 
     def _close(self, restore: Restore | None) -> int:
-        """Step 3; returns how many orphans were aborted."""
+        """Step 3c; returns how many orphans were aborted."""
         try:
             below = Attempt(self._attempts.generation, 0)
             closed = self._closer.close_below(below, restore, ask=True)

@@ -57,7 +57,7 @@ class Restore:
 def take_over(
     log: JobLog, sinks: Mapping[str, SinkHistory], check: Callable[[History], None]
 ) -> int:
-    """Step 1. Return the new generation, higher than all in the log and in the sinks.
+    """Step 3a. Return the new generation, higher than all in the log and in the sinks.
 
     Args:
         log: the job's log; read again here.
@@ -83,7 +83,7 @@ def take_over(
 
 
 def commit_in_order(history: History, commit: Callable[[Decision], bool]) -> int:
-    """Step 2. Return how many checkpoints were committed.
+    """Step 3b. Return how many checkpoints were committed.
 
     Strictly in order: a checkpoint that cannot be committed blocks all later ones, because a sink
     may take its high-water mark as proof of everything before (I4).

@@ -1,15 +1,16 @@
 """A rewind removes from the sinks what they committed after a restored checkpoint (H28).
 
-    1. check     before the fence: each sink that is ahead, or is bound to be, says that it can
-    2. recover   fence, commit all that is decided (I2), close older attempts in every sink
-    3. check     again: behind the fences no driver adds anything any more
-    4. record    REWINDING: a death leaves some sinks ahead, or one with a part of its rows, and no
-                 start goes on from there without the rewind
-    5. rewind    sink by sink
-    6. ask       the sinks again: none is ahead
+Before step 3a of a start each sink that is ahead, or is bound to be, says that it can. Steps 3a to
+3c are those of every start (`coordinator.recovery.recovery`): all that is decided is committed
+(I2). Then, in step 3d:
 
-The record LINEAGE, which follows, ends it. Steps 1 to 3 are those of every start
-(`coordinator.recovery.recovery`).
+    - check     again: behind the fences no driver adds anything any more
+    - record    REWINDING: a death leaves some sinks ahead, or one with a part of its rows, and no
+                start goes on from there without the rewind
+    - rewind    sink by sink
+    - ask       the sinks again: none is ahead
+
+The record LINEAGE, which follows, ends it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def check_rewind(
     remembered: Mapping[str, SinkHistory],
     uncommitted: Sequence[CompletedCheckpoint],
 ) -> None:
-    """Steps 1 and 3. Nothing is written.
+    """Check each sink, before the fence and behind it. Nothing is written.
 
     Args:
         job: the job's name.
@@ -56,7 +57,7 @@ def check_rewind(
 
 
 def rewind(context: JobContext, restore: Restore, attempt: Attempt) -> None:
-    """Steps 4 to 6, behind the fences.
+    """Step 3d, behind the fences and the check.
 
     Args:
         context: the job.

@@ -1,9 +1,10 @@
 """A micro-batch on Spark: what `foreachBatch` is given, and how Spark is told the outcome.
 
-3. pre-commit   all sinks write concurrently, on rows computed once; then what Spark wrote for the
-                batch is made durable. A micro-batch without partitions is decided like any other
-                (hazard rule HD6), without asking any sink. A sink that is ahead, from an earlier
-                attempt, is not asked either
+2. materialise   rows that several sinks read, or a plan with state makes, are computed once
+3. pre-commit    all sinks write concurrently; then what Spark wrote for the batch is made durable.
+                 A micro-batch without partitions is decided like any other (hazard rule HD6),
+                 without asking any sink. A sink that is ahead, from an earlier attempt, is not
+                 asked either
 
 Spark takes a normal return of the function for success (hazards H54, H56): `ForeachBatch` raises
 unless the micro-batch is decided, even while the query is being stopped.
@@ -14,6 +15,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
 from threading import TIMEOUT_MAX
@@ -107,9 +109,9 @@ class ForeachBatch:
 
     def __call__(self, frame: DataFrame, number: int) -> None:
         """Called by Spark on the driver, for each micro-batch and again after a failure."""
-        batch = self._new_batch(frame, number)
         try:
-            self._handle(number, batch)
+            with closing(self._new_batch(frame, number)) as batch:
+                self._handle(number, batch)
         except GateClosedError:
             raise RuntimeError(_STOPPED) from None
         except BaseException as error:  # noqa: BLE001 Spark gets each as an exception
@@ -117,8 +119,6 @@ class ForeachBatch:
             if self._stopping.is_set():
                 raise RuntimeError(_STOPPED) from None
             raise self.error from self.error.__cause__
-        finally:
-            batch.close()
 
 
 class SparkQuery:

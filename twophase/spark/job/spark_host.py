@@ -15,7 +15,7 @@ from twophase.contract.sink import SinkContext
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.engine.host import Handle, Plan
-from twophase.errors import ConfigError, SparkLostError, carried
+from twophase.errors import ConfigError, SparkLostError, StopJobError, carried
 from twophase.events import Observer, Observers
 from twophase.internals.clock import SystemClock
 from twophase.operations.savepoint.abandoned_folders import delete_abandoned, delete_released
@@ -132,9 +132,13 @@ class SparkHost:
         beginning = LineageStart(
             context, self.storage, self.states, plan, self._declared, check_shared
         )
-        if plan.stateful and self._conf:
-            options = self._description.options
-            state_backend.check_noted(context.job, options, beginning.noted_header())
+        try:
+            if plan.stateful and self._conf:
+                options = self._description.options
+                state_backend.check_noted(context.job, options, beginning.noted_header())
+        except BaseException:
+            beginning.close()
+            raise
         return beginning
 
     def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
@@ -165,18 +169,25 @@ class SparkHost:
         writer = writer.option("checkpointLocation", folder.uri)
         if job.trigger:
             writer = writer.trigger(**job.trigger)
-        with state_backend.applied(self._spark, self._conf):
-            self.query = writer.start()
-        return SparkQuery(self.query, handler, job.name)
+        query: StreamingQuery | None = None
+        try:
+            with state_backend.applied(self._spark, self._conf):
+                query = self.query = writer.start()
+        except BaseException:
+            if query is not None:  # nobody else could stop it
+                query.stop()
+            raise
+        return SparkQuery(query, handler, job.name)
 
     def failed(self, error: BaseException) -> BaseException:
-        """See `QueryHost.failed`."""
-        if self._is_lost():
-            return SparkLostError(
-                f"Job {self._description.name!r}: its Spark application has ended: {error}.",
-                remedy="start the job again.",
-            )
-        return carried(error) or failure(error)
+        """See `QueryHost.failed`. A StopJobError stays one, whatever has become of Spark."""
+        found = carried(error) or failure(error)
+        if isinstance(found, StopJobError) or not self._is_lost():
+            return found
+        return SparkLostError(
+            f"Job {self._description.name!r}: its Spark application has ended: {error}.",
+            remedy="start the job again.",
+        )
 
     def close(self) -> None:
         """See `QueryHost.close`."""

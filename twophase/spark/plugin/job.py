@@ -3,10 +3,11 @@
 Spark has no driver process for a Python sink. For each micro-batch it calls, one after the other
 and mostly in different Python processes on the driver's machine (docs/decisions/0016):
 
-    1. plan      before any task: a run's first one recovers; n is classified, and gets its attempt
-    2. write     in the tasks: phase 1 (spark/plugin/writer.py)
-    3. commit    the acknowledged pieces are decided and committed
-       abort     or the run has failed: it is fenced out, and its pieces are aborted
+    plan      before any task: n is classified, and gets its attempt (step 1 of a checkpoint); a
+              run's first one takes the job over before that (steps 3 to 5 of a start)
+    write     in the tasks (step 3): `spark.plugin.writer`
+    commit    the acknowledged pieces are decided and committed (steps 4 to 9)
+    abort     or the run has failed: it is fenced out, and its pieces are aborted
 
 What the processes have in common is the job's log, and a note on the micro-batch under way. What a
 process keeps in memory (the open sink, the log as last read) only saves time.
@@ -123,7 +124,7 @@ class PluginJob:
         self._sink.close()
 
     def plan(self) -> Plan:
-        """Step 1: recover if this is a new run; give the planned micro-batch its attempt.
+        """Take the job over if this is a new run; give the planned micro-batch its attempt.
 
         Raises:
             StopJobError: the job must not go on.
@@ -157,7 +158,7 @@ class PluginJob:
             replay_guard.begin(folder, number, attempt.generation, decided).plan(number)
 
     def commit(self, number: int, acknowledged: Sequence[Acknowledged]) -> None:
-        """Step 3: decide and commit. Returns only when the checkpoint is committed.
+        """Steps 4 to 9: decide and commit. Returns only when the checkpoint is committed.
 
         Args:
             number: the micro-batch, as Spark names it.
@@ -186,7 +187,7 @@ class PluginJob:
             raise
 
     def abort(self) -> None:
-        """Step 3, other case: the run has failed, what it has not decided is aborted.
+        """The other case: the run has failed, what it has not decided is aborted.
 
         Raises:
             FencedError: another driver has taken the job over.

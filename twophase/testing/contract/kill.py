@@ -5,9 +5,8 @@
         def harness(self, tmp_path) -> MyHarness:
             return MyHarness(tmp_path)
 
-They need neither Kafka nor Spark: a driver is a plain process with the coordinator, and forks its
-writers (`kill_driver`). The target has to outlive the process, and the sink has to
-be an `ArrowSink`.
+They need neither Kafka nor Spark: a driver runs a job on the plain host (`kill_driver`), which
+forks its writers. The target has to outlive the process, and the sink has to be an `ArrowSink`.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -182,9 +183,11 @@ class _Workers(ForkedWorkers):
 
     declines = False
 
-    def run(self, tasks: Sequence[Task], timeout_s: float, done: Done) -> None:
+    def run(
+        self, tasks: Sequence[Task], timeout_s: float, stopping: threading.Event, done: Done
+    ) -> None:
         declines, self.declines = self.declines, False
-        super().run(tasks, timeout_s, (lambda *_: None) if declines else done)
+        super().run(tasks, timeout_s, stopping, (lambda *_: None) if declines else done)
         if declines:
             raise DeclinedError("This attempt was to be declined.")
 

@@ -1,0 +1,191 @@
+"""Mistakes in the engine (`twophase/engine`), as `mutations` lists those of the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from unittest import mock
+
+from twophase.coordinator.release import release_checkpoints
+from twophase.engine import engine, retention
+from twophase.engine.batch_gate import BatchGate
+from twophase.engine.driver import Driver
+from twophase.engine.engine import Engine
+from twophase.engine.run import Run
+from twophase.ids import Attempt
+from twophase.state.journal.entries import Released
+from twophase.state.journal.history import History
+from verification.simulation.worlds import RELEASED, SAVED
+
+Patches = Sequence[tuple[object, str, Any]]
+
+
+def _recover_and_learn_nothing_of_a_failure(self: Driver, restore: Any) -> None:
+    self.coordinator.recover(self.generation, restore)
+    self.generation = self.coordinator.generation
+
+
+def _recover_and_take_doubt_for_failure(self: Driver, restore: Any) -> None:
+    try:
+        self.coordinator.recover(self.generation, restore)
+    except Exception:
+        self.generation = self.coordinator.generation or self.generation
+        raise
+    self.generation = self.coordinator.generation
+
+
+def _begin_and_take_doubt_for_a_rival(self: Driver, beginning: Any) -> None:
+    try:
+        _real_begin(self, beginning)
+    except Exception:
+        self.context.log.check_fence()
+        raise
+
+
+def _begin_before_recovery(self: Driver) -> bool:
+    self._plan = self._host.plan()
+    beginning = self._host.beginning(self.context, self._plan)
+    self._begin(beginning)
+    self._recover(beginning.restore)
+    beginning.close()
+    return not self.context.stopping.is_set()
+
+
+def _take_over_although_it_stops(self: Driver) -> bool:
+    self._plan = self._host.plan()
+    beginning = self._host.beginning(self.context, self._plan)
+    self._recover(beginning.restore)
+    beginning.close()
+    self._begin(beginning)
+    return True
+
+
+def _handle_as_if_undecided(self: Driver, number: int, batch: Any) -> None:
+    with self.gate.batch(number):
+        batch.begin(None)
+        self.coordinator.checkpoint(number, self.folder.offsets(number), batch.pre_commit)
+
+
+def _run_without_memory(
+    self: Run, host: Any, context: Any, stopping: Any, previous: Run | None = None
+) -> None:
+    _real_run(self, host, context, stopping, None)
+
+
+def _start_whatever_was_asked(self: Run) -> None:
+    if self.take_over():
+        self._query = self._query_host.start(self.coordinator, self.folder, self.handle)
+
+
+def _wait_for_the_query_alone(self: Run) -> None:
+    if self._query is not None:
+        self._query.wait()
+
+
+def _close_sinks_before_the_queue(self: Run) -> None:
+    if self._query is not None:
+        self._query.wait()
+        for sink in self.context.sinks.values():
+            sink.close()
+    _real_wait(self)
+
+
+def _stop_in_the_batch(self: Run) -> None:
+    self.gate.close()
+    self.stop()
+
+
+def _release_whatever_is_queued(context: Any, attempts: Any, closer: Any) -> bool:
+    history = context.log.history
+    newest = history.newest(history.lineage.id) if history.lineage else None
+    if newest is None or not history.uncommitted():
+        return release_checkpoints(context, attempts, closer)
+    closer.close_below(Attempt(attempts.generation, attempts.counter + 1))
+    with mock.patch.object(History, "_check_released"):
+        context.log.append(Released(newest.lineage, newest.checkpoint, 0))
+    return True
+
+
+def _release_although_it_is_saved(self: Engine) -> None:
+    self._is_saved = False
+    _real_release(self)
+
+
+def _is_due_after_any_end(policy: Any, error: Any, *, stopped: bool) -> bool:
+    return _real_is_due(policy, error, stopped=True)
+
+
+_real_begin = Driver._begin
+_real_run = Run.__init__
+_real_wait = Run.wait
+_real_release = Engine._release
+_real_is_due = retention.is_due
+
+RULED_OUT: dict[str, Patches] = {
+    "a restart takes the fence of its own failed recovery for a rival's": [
+        (Driver, "_recover", _recover_and_learn_nothing_of_a_failure)
+    ],
+    "a restart takes its own unclear fence for a rival's": [
+        (Driver, "_recover", _recover_and_take_doubt_for_failure)
+    ],
+    "a restart forgets its generation": [(Run, "__init__", _run_without_memory)],
+    "a fenced driver is restarted": [(engine, "_is_restartable", lambda _: True)],
+    "a lineage begins before the job is recovered": [(Driver, "take_over", _begin_before_recovery)],
+    "a lineage begins although a stop has cut its recovery short": [
+        (Driver, "take_over", _take_over_although_it_stops)
+    ],
+    "a decided micro-batch is written again": [(Driver, "handle", _handle_as_if_undecided)],
+    "a stop is lost between two runs": [(Run, "start", _start_whatever_was_asked)],
+    "a stop does not wait for the commit queue": [(Run, "wait", _wait_for_the_query_alone)],
+    "sinks are closed before the commit queue has ended": [
+        (Run, "wait", _close_sinks_before_the_queue)
+    ],
+}
+
+FOUND: dict[str, Patches] = {
+    "a lineage whose record is in doubt is taken for a rival's": [
+        (Driver, "_begin", _begin_and_take_doubt_for_a_rival)
+    ],
+}
+
+IN_WORLDS: dict[str, tuple[str, Patches]] = {
+    "checkpoints are given up while commits are queued": (
+        RELEASED,
+        [
+            (Run, "wait", _wait_for_the_query_alone),
+            (retention, "release_checkpoints", _release_whatever_is_queued),
+        ],
+    ),
+    "a job that ends by itself gives its checkpoints up": (
+        RELEASED,
+        [(retention, "is_due", _is_due_after_any_end)],
+    ),
+    "a job that is stopped with a savepoint gives its checkpoints up": (
+        SAVED,
+        [(Engine, "_release", _release_although_it_is_saved)],
+    ),
+    "a stop with a savepoint cancels the micro-batch under way": (
+        SAVED,
+        [(Run, "stop_after_batch", _stop_in_the_batch)],
+    ),
+    "the gate of a stop with a savepoint does not hold": (
+        SAVED,
+        [(BatchGate, "close", lambda _: None)],
+    ),
+}
+
+_BEHIND = {"max_concurrent": 3, "keyed": False, "checkpoints": 5}
+_UNCLEAR = {"disk_rate": 0.02, "disk_budget": 4, "network_rate": 0.01, "network_budget": 3}
+_STOPPED = {"stops": 6}
+SOONER: dict[str, Mapping[str, Any]] = {
+    "a restart takes its own unclear fence for a rival's": _UNCLEAR,
+    "a lineage whose record is in doubt is taken for a rival's": _UNCLEAR,
+    "a lineage begins although a stop has cut its recovery short": _STOPPED,
+    "a stop is lost between two runs": _STOPPED,
+    "a stop does not wait for the commit queue": _BEHIND,
+    "sinks are closed before the commit queue has ended": _BEHIND,
+    "checkpoints are given up while commits are queued": _BEHIND,
+    "a job that is stopped with a savepoint gives its checkpoints up": {
+        "retention": "delete_on_cancellation"
+    },
+}
