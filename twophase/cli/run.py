@@ -27,11 +27,10 @@ from twophase.cli.spark import Start, spark_session
 from twophase.contract.sink import Sink
 from twophase.events import CheckpointCommitted, Event
 from twophase.options.job_options import SinkAhead
-from twophase.spark.startup.class_archive import ClassArchive
+from twophase.spark.startup.class_archive import ClassArchive, record_in_background
 from twophase.spark.startup.first_processes import start_workers
 from twophase.spark.startup.packages import JARS, PACKAGES
 from twophase.spark.startup.quick_start import is_switched_off
-from twophase.spark.startup.recording import record_in_background
 
 if TYPE_CHECKING:
     from twophase.spark.job.job import Job
