@@ -1,6 +1,6 @@
 """No train of more than three names: who asks a neighbour's neighbour's neighbour knows too much.
 
-`self` does not count, and a call ends a train: what it returns is asked anew.
+`self` does not count, and a call ends a train: what it returns is asked again.
 """
 
 from __future__ import annotations
