@@ -42,7 +42,7 @@ from twophase.testing.harness import fresh_name
 
 _ROOT = Path(__file__).parent.parent
 _TIMEOUT_S = 600
-_GENERATION = re.compile(r" generation \d+ began")
+_GENERATION = re.compile(r" generation \d+ (?:began|recovered)")
 _COMMITTED = re.compile(
     r" committed: ([\d,]+) rows?(?: into each of \d+ sinks)? in (?:(\d+) min )?([\d.]+) (m?s)"
 )

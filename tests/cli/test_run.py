@@ -58,7 +58,7 @@ def test_a_driver_killed_between_decision_and_commit_loses_and_repeats_nothing(
 
     code, out, err = files.run("--available-now")
     assert (code, files.ids(), err) == (0, list(range(20)), "")
-    assert "generation 2 began" in out
+    assert "generation 2 recovered" in out
     assert "1 checkpoint committed again" in out
     assert "orders: stopped after" in out.splitlines()[-1]
     assert [entry["state"] for entry in files.checkpoints()][-1] == "committed"
@@ -137,7 +137,7 @@ def test_a_signal_in_the_middle_of_a_checkpoint_says_what_became_of_it(
     assert (process.returncode, err, files.ids()) == (0, "", [])
     reported = (
         "checkpoint 0 (1.1) was not decided before the stop: "
-        "nothing of it is visible, the next start writes its rows"
+        "none of its rows are visible, and the next start writes them"
     )
     assert reported in out
     assert "declined" not in out

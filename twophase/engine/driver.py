@@ -121,7 +121,10 @@ class Driver:
         self.generation = self.coordinator.generation
 
     def _begin(self, beginning: Beginning) -> None:
-        """Steps 4 and 5. A rival's progress may look like a folder that does not belong to us."""
+        """Steps 4 and 5. A rival's progress may look like a folder that does not belong to us.
+
+        A record of our own whose outcome is in doubt must not be taken for a rival's.
+        """
         try:
             beginning.begin(self.coordinator)
             newest = self.coordinator.newest()
@@ -129,6 +132,8 @@ class Driver:
             self.folder.prepare(newest)
             if not self._plan.has_watermark:
                 self.folder.finish(newest)
+        except InDoubtError:
+            raise
         except TwoPhaseError:
             self.context.log.check_fence()
             raise

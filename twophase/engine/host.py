@@ -117,6 +117,7 @@ class LineageFolder(Protocol):
         Raises:
             CheckpointMissingError: the folder is gone, but the log has decisions.
             OffsetMismatchError: the folder is foreign, an old copy, or damaged.
+            OSError: it cannot be read or written.
         """
 
     def finish(self, newest: Decision | None) -> bool:

@@ -19,7 +19,7 @@ from unittest import mock
 import pymysql
 
 from twophase.contract.outcome import AlreadyCommitted
-from twophase.coordinator import coordinator, release
+from twophase.coordinator import coordinator
 from twophase.coordinator.commit.checkpoint_completion import CheckpointCompleter
 from twophase.coordinator.commit.commit_loop import CommitLoop
 from twophase.coordinator.commit.commit_queue import CommitQueue
@@ -29,6 +29,7 @@ from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.recovery import recovery, rewind, validation
 from twophase.coordinator.recovery.recovery import AttemptCloser, Closed, DriverRecovery
 from twophase.coordinator.recovery.validation import check_restore
+from twophase.engine import retention
 from twophase.errors import DeclinedError, FencedError, TargetUnreachableError
 from twophase.ids import Attempt, Subtask
 from twophase.operations.repair import accept_loss
@@ -315,7 +316,7 @@ def _check_histories_without_release(job: str, history: History, *rest: Any) -> 
     _check_histories(job, replace(history, released=None), *rest)
 
 
-_release_checkpoints = release.release_checkpoints
+_release_checkpoints = retention.release_checkpoints
 _check_histories = validation.check_histories
 
 
@@ -536,11 +537,11 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
     "an adoption leaves the pieces that wait": (REPAIRED, [(AdoptionRepair, "_commit", _nothing)]),
     "checkpoints are given up before they are committed": (
         RELEASED,
-        [(release, "release_checkpoints", _release_uncommitted)],
+        [(retention, "release_checkpoints", _release_uncommitted)],
     ),
     "checkpoints are given up and attempts left open": (
         RELEASED,
-        [(release, "release_checkpoints", _release_without_closing)],
+        [(retention, "release_checkpoints", _release_without_closing)],
     ),
     "a start does not look whether the checkpoints were given up": (
         RELEASED,

@@ -103,6 +103,7 @@ class Options:
             one after the other.
         world: what befalls the job's folder or its targets, see `worlds`; no seed chooses it.
         empty_rate: how likely a micro-batch has no rows at all.
+        retention: the job's option `checkpoint.externalized_retention`; no seed chooses it.
     """
 
     seed: int
@@ -139,6 +140,7 @@ class Options:
     side_by_side: bool = False
     world: str = ""
     empty_rate: float = 0.1
+    retention: str = "retain_on_cancellation"
 
     @classmethod
     def of(cls, seed: int) -> Options:

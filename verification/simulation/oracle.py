@@ -42,6 +42,11 @@ class Oracle:
         restored: the checkpoints that lineages were begun from.
         folders: the job's folder of each driver process.
         fencers: whose the newest fence in each log is.
+        fences: the newest generation of each process.
+        owners: the processes that know of a fence of their own. One that does not know whether its
+            last record is there may have two.
+        stopped: the processes that were asked to stop.
+        saving: those of them that are to leave a savepoint.
         several_folders: whether drivers over several folders live at once.
         taken: pieces that a driver over another folder has rolled back.
         undone: pieces that were visible in a target before it was restored from a
@@ -75,6 +80,10 @@ class Oracle:
     seen: set[Piece] = field(default_factory=set)
     folders: dict[Process, str] = field(default_factory=dict)
     fencers: dict[str, Process] = field(default_factory=dict)
+    fences: dict[Process, int] = field(default_factory=dict)
+    owners: set[Process] = field(default_factory=set)
+    stopped: set[Process] = field(default_factory=set)
+    saving: set[Process] = field(default_factory=set)
     several_folders: bool = False
     taken: set[str] = field(default_factory=set)
     undone: set[str] = field(default_factory=set)
@@ -120,6 +129,8 @@ class Oracle:
                 self._fence(root, body["generation"])
             case b"LINEAGE":
                 lineage = body["lineage"]
+                mine = self.fencers.get(root) is self._process()
+                self.holds(mine, "I7: a lineage begins, whose driver has not taken the job over")
                 self._end_ahead(root)
                 if root not in self.saved.forks:
                     self.restored.add(lineage["restored_from"])
@@ -168,14 +179,23 @@ class Oracle:
         """A driver takes a generation that none of its sinks has seen. Over two folders, two
         may take one at once.
         """
-        self.generation[root] = generation
-        self.fencers[root] = self._process()
-        seen = self._asked.get(self._process(), 0)
+        process, newest = self._process(), self.fencers.get(root)
+        self.holds(
+            process not in self.owners or newest is process,
+            f"I7: {process.name} takes the job over again, from a driver that has overtaken it",
+        )
+        self.generation[root], self.fencers[root] = generation, process
+        self.fences[process] = generation
+        seen = self._asked.get(process, 0)
         self.holds(generation > seen, f"I7: fence {generation}, and a sink has seen {seen}")
         others = [known for other, known in self.generation.items() if other != root]
         if self.several_folders and generation in others:
             self.limit = f"two drivers over two folders have taken generation {generation} at once"
             self.scheduler.stop(self.limit)
+
+    def fence_of(self, process: Process) -> int:
+        """The newest generation with which a process has taken a job over; 0 if it has not."""
+        return self.fences.get(process, 0)
 
     def _decide(self, root: str, path: str, record: dict[str, Any]) -> None:
         attempt = (record["attempt"]["generation"], record["attempt"]["counter"])
@@ -273,7 +293,10 @@ class Oracle:
         return None
 
     def _release(self, root: str) -> None:
-        """Nobody commits any more what is given up."""
+        """Nobody commits any more what is given up. A job is stopped before, for no savepoint."""
+        process = self._process()
+        self.holds(process in self.stopped, f"RELEASED, and nobody has stopped {process.name}")
+        self.holds(process not in self.saving, f"RELEASED, and {process.name} leaves a savepoint")
         mine = [found for found in self.decided.values() if found.root == root]
         undone = [found.checkpoint for found in mine if not found.committed]
         self.holds(not undone, f"I2: RELEASED, and {undone} are decided and not committed")

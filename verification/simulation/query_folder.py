@@ -1,78 +1,73 @@
-"""Spark's folder of one lineage on the simulated disk, for runs with savepoints, which copy it.
+"""Spark's folder of one lineage on the simulated disk.
 
-Real: `SparkFolder`, which reads, prepares and checks it. Simulated: what Spark writes there, the
-offsets of a micro-batch before it runs and the note after it, each at once and durably.
+Real: `SparkFolder`, which reads, prepares, validates and syncs it. Simulated: what Spark writes
+there, the offsets of a micro-batch before it runs and the note after it, each at once and durably.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from pathlib import Path
 
 from twophase.spark.folder.spark_folder import SparkFolder
-from twophase.state.checkpoints.checkpoint import FrozenOffsets
-from twophase.state.journal.entries import Decision, Lineage
-from verification.simulation.disk import Disk, File
+from twophase.state.journal.entries import Lineage
+from verification.simulation.disk import Disk, File, Folder
 from verification.simulation.spark import offsets_of
 
 _HEADER = '{"batchWatermarkMs":0}'
 _NOTE = 'v1\n{"nextBatchWatermarkMs":0}'
 
 
-class QueryFolder:
-    """Has the parts of `spark.QueryLog` that run a query.
+class QueryFolder(SparkFolder):
+    """The folder, and how Spark reads and writes it while it runs the query.
 
     Args:
         disk: where it is.
         path: the folder, a path of that disk.
         lineage: the lineage.
+        starting: the chunk of the input that a lineage without a start of its own begins with.
     """
 
-    def __init__(self, disk: Disk, path: Any, lineage: Lineage) -> None:
+    def __init__(self, disk: Disk, path: Path, lineage: Lineage, starting: int) -> None:
+        super().__init__(path, lineage)
         self._disk = disk
-        self._path = path
-        self._folder = SparkFolder(path, lineage)
+        self._starting = starting
 
-    def prepare(self, newest: Decision | None) -> None:
-        """What a start does with it before the query begins."""
-        self._folder.prepare(newest)
-        self._folder.finish(newest)
-
-    @property
-    def planned(self) -> int:
-        """The newest micro-batch with frozen offsets."""
-        return self._folder.planned()
-
-    @planned.setter
-    def planned(self, batch: int) -> None:
-        line = offsets_of(self.chunk(batch)).end[0]
-        self._write("offsets", batch, f"v1\n{_HEADER}\n{line}")
-
-    @property
-    def finished(self) -> int:
-        """The newest that has returned."""
-        return self._folder.finished()
-
-    @finished.setter
-    def finished(self, batch: int) -> None:
-        self._write("commits", batch, _NOTE)
+    def next(self) -> int:
+        """The micro-batch that a query which starts runs first."""
+        return self._last("commits") + 1
 
     def chunk(self, batch: int) -> int:
         """The chunk of the input that a micro-batch reads."""
-        planned = self.planned
+        planned = self._last("offsets")
         if planned < 0:
-            return batch
-        [line] = self._folder.offsets(planned).end
-        return int(json.loads(line or "")["next"]) - 1 + batch - planned
+            return self._starting + batch
+        line = self._log("offsets").entries[str(planned)]
+        assert isinstance(line, File)
+        end = line.data.decode().rpartition("\n")[2]
+        return int(json.loads(end)["next"]) - 1 + batch - planned
 
-    def offsets(self, batch: int) -> FrozenOffsets:
-        """The frozen offsets of a micro-batch that is planned."""
-        return self._folder.offsets(batch)
+    def plan(self, batch: int) -> None:
+        """Freeze the offsets of a micro-batch, unless they are."""
+        line = offsets_of(self.chunk(batch)).end[0]
+        self._write("offsets", batch, f"v1\n{_HEADER}\n{line}")
+
+    def note(self, batch: int) -> None:
+        """Note a micro-batch as finished."""
+        self._write("commits", batch, _NOTE)
+
+    def _last(self, log: str) -> int:
+        return max(map(int, filter(str.isdecimal, self._log(log).entries)), default=-1)
+
+    def _log(self, log: str) -> Folder:
+        found = self._disk.find(f"{self.path}/{log}")
+        assert isinstance(found, Folder)
+        return found
 
     def _write(self, log: str, batch: int, text: str) -> None:
-        folder, name = self._disk.folder_of(f"{self._path}/{log}/{batch}")
-        if name not in folder.entries:
+        folder = self._log(log)
+        if str(batch) not in folder.entries:
             file = File()
             file.data, file.synced = bytearray(text.encode()), text.encode()
-            folder.put(name, file)
+            folder.put(str(batch), file)
             self._disk.sync(folder)

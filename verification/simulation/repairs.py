@@ -10,12 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
 from twophase.contract.committable import Committable
-from twophase.contract.sink import OpenArrowSink, SinkContext
+from twophase.contract.sink import OpenSink, SinkContext
 from twophase.coordinator.commit.context import JobContext
 from twophase.errors import StopJobError
 from twophase.events import Observers
@@ -23,13 +22,15 @@ from twophase.ids import TransactionId
 from twophase.operations.repair.accept_loss import LossRepair
 from twophase.operations.repair.adopt import AdoptionRepair
 from twophase.operations.repair.rewrite import Lost, RewriteRepair
+from twophase.spark.folder.adopted_offsets import frozen_in
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import Note
 from verification.simulation.decisions import Piece
-from verification.simulation.driver import JOB, SimulatedClock, job_options, watched_sinks
+from verification.simulation.job import JOB, job_options, sink_context, watched_sinks
 from verification.simulation.options import Mishap
 from verification.simulation.scheduler import Process
-from verification.simulation.spark import SCHEMA, STRIDE, Executors, chunk_of
+from verification.simulation.spark import STRIDE, Executors, chunk_of
+from verification.simulation.threads import SimulatedClock
 from verification.simulation.verdict import judge_repair
 
 if TYPE_CHECKING:
@@ -111,14 +112,12 @@ class Repair:
         self.error: Exception | None = None
         self.done = False
         self._world = world
-        self._sinks: dict[str, OpenArrowSink] = {}
         world.oracle.folders[self.process] = folder
 
     def run(self) -> None:
         """Live."""
         try:
-            self._open()
-            self._carry_out()
+            self._carry_out(self._open())
             self.done = True
         except Exception as error:  # noqa: BLE001 the operator looks at it
             self.error = error
@@ -126,21 +125,21 @@ class Repair:
         finally:
             self.process.kill()
 
-    def _open(self) -> None:
-        options = self._world.options
-        schema = SCHEMA if self.command.verb == REWRITE else None
-        for name, sink in watched_sinks(self._world).items():
-            self._sinks[name] = sink.open(
-                SinkContext(
-                    JOB, name, schema, options.writers, max_concurrent=options.max_concurrent
-                )
+    def _open(self) -> dict[str, OpenSink]:
+        return {
+            name: sink.open(
+                sink_context(self._world, name)
+                if self.command.verb == REWRITE
+                else SinkContext(JOB, name, None, parallelism=0)
             )
+            for name, sink in watched_sinks(self._world).items()
+        }
 
-    def _carry_out(self) -> None:
+    def _carry_out(self, sinks: Mapping[str, OpenSink]) -> None:
         world, command = self._world, self.command
         storage, options = LocalStorage(self.folder), job_options(world, self.folder)
         clock = SimulatedClock(world.scheduler)
-        parts = JobContext(JOB, storage, self._sinks, options, Observers(), clock)
+        parts = JobContext(JOB, storage, sinks, options, Observers(), clock)
         note = Note("somebody", clock.unix_ms(), "simulated")
         match command.verb:
             case "accept-loss":
@@ -149,12 +148,12 @@ class Repair:
                 self._think()
                 accepting.accept(loss, note)
             case "rewrite":
-                rewriting = RewriteRepair(parts, _Reread(self.executors, self._sinks, world))
+                rewriting = RewriteRepair(parts, _Reread(self.executors, sinks, world))
                 rewrite = rewriting.plan(command.checkpoint, command.sink)
                 self._think()
                 rewriting.rewrite(rewrite, note)
             case _:
-                adopting = AdoptionRepair(parts, partial(world.frozen, self.folder))
+                adopting = AdoptionRepair(parts, frozen_in(storage))
                 adoption = adopting.plan()
                 if len([newest for newest in adoption.ancestors.values() if newest >= 0]) > 1:
                     world.happens(SEVERAL_LINEAGES)
@@ -162,7 +161,7 @@ class Repair:
                     world.starting = self._first_missing(adoption.ancestors)
                 self._think()
                 adopting.adopt(adoption, note)
-        for sink in self._sinks.values():
+        for sink in sinks.values():
             sink.close()
 
     def _think(self) -> None:
@@ -251,11 +250,9 @@ class Operator:
 
 
 class _Reread:
-    """Stands for `twophase.spark.batch.reread.PlanReread`."""
+    """Stands for `twophase.spark.batch.reread.KafkaReread`."""
 
-    def __init__(
-        self, executors: Executors, sinks: Mapping[str, OpenArrowSink], world: World
-    ) -> None:
+    def __init__(self, executors: Executors, sinks: Mapping[str, OpenSink], world: World) -> None:
         self._executors = executors
         self._sinks = sinks
         self._world = world

@@ -22,32 +22,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from twophase.contract.sink import SinkContext
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.coordinator import CheckpointCoordinator
+from twophase.engine.host import Plan as Begins
 from twophase.events import Observers
 from twophase.operations.savepoint.finish import finish_savepoint
 from twophase.operations.savepoint.format import dispose
 from twophase.operations.savepoint.make import SavepointMaker
-from twophase.operations.savepoint.savepoint_restore import Plan as Begins
 from twophase.operations.savepoint.savepoint_restore import verified
 from twophase.spark.job.lineage_start import LineageStart
 from twophase.state.files.storage import LocalStorage, ReadOnlyStorage
-from verification.simulation.driver import (
+from verification.simulation.job import (
     JOB,
-    SimulatedClock,
     SourceStates,
     job_options,
+    sink_context,
     watched_sinks,
 )
 from verification.simulation.options import Mishap
 from verification.simulation.saved import MANIFEST, Saved, newest_of
 from verification.simulation.scheduler import Process
-from verification.simulation.spark import SCHEMA, Executors
+from verification.simulation.spark import Executors
 from verification.simulation.telling import Started
+from verification.simulation.threads import SimulatedClock
 from verification.simulation.verdict import judge_savepoint
 
 if TYPE_CHECKING:
@@ -194,29 +194,16 @@ class Tool:
 
     def _fork(self) -> None:
         """The start of another job, which writes no rows: they would lie beside the first job's."""
-        world, declared, options = self._world, watched_sinks(self._world), self._world.options
+        world, declared = self._world, watched_sinks(self._world)
         name = f"{JOB}-{self.folder.rpartition('/')[2]}"
-
-        most = options.max_concurrent
-        sinks = {
-            sink: one.open(SinkContext(name, sink, SCHEMA, options.writers, max_concurrent=most))
-            for sink, one in declared.items()
-        }
-        given = job_options(world, self.folder, self._path, FORK)
-        storage = LocalStorage(self.folder)
-        parts: Any = SimpleNamespace(
-            name=name,
-            storage=storage,
-            states=SourceStates(same=True),
-            description=SimpleNamespace(
-                options=given,
-                functions={},
-                sinks={sink: SimpleNamespace(sink=one) for sink, one in declared.items()},
-            ),
-            sinks=sinks,
+        sinks = {key: sink.open(sink_context(world, key, name)) for key, sink in declared.items()}
+        given, storage = (
+            job_options(world, self.folder, self._path, FORK),
+            LocalStorage(self.folder),
         )
-        start = LineageStart(parts, Begins(stateful=False, keeps_state=False))
         context = JobContext(name, storage, sinks, given, Observers(), self._clock)
+        plan = Begins(stateful=False, keeps_state=False)
+        start = LineageStart(context, storage, SourceStates(same=True), plan, declared)
         coordinator = CheckpointCoordinator(context, snapshot=lambda _, __: {})
         try:
             coordinator.recover(None, start.restore)

@@ -70,7 +70,7 @@ class Saving:
         if self._is_too_old:
             self._world.happens("refused: too old")
             self._world.oracle.holds(
-                driver.generation is None,
+                not self._world.oracle.fence_of(driver.process),
                 f"H28: {driver.process.name} has taken the job over, and is refused then: "
                 f"{driver.error}",
             )
@@ -99,8 +99,8 @@ class Saving:
             return self.toolbox.make(folder, committed_only=plan.committed_only)
         if not living or living[0].stopping:
             return ""
-        path = living[0].saves = self.toolbox.path()
-        living[0].stop()
+        path = self.toolbox.path()
+        living[0].stop_with_savepoint(path)
         self._world.scheduler.wait_until(lambda: living[0].process.dead, None)
         if self.toolbox.saved(path) is None:
             return ""

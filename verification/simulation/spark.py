@@ -1,4 +1,4 @@
-"""What stands for Spark: the input, the offset and commit logs of a query, and the tasks of a job.
+"""What stands for Spark's executors: the input, and the tasks of a job.
 
 Real are the function that runs in each task and the writers under it. A task is a process of its
 own, as Spark's Python workers are: it may be killed, be tried twice, or go on after
@@ -8,8 +8,7 @@ its attempt is over.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from random import Random
 from typing import Any
@@ -18,20 +17,14 @@ import pyarrow as pa
 import pymysql
 
 from twophase.contract.committable import Committable
-from twophase.contract.sink import OpenArrowSink
+from twophase.contract.sink import OpenArrowSink, OpenSink
 from twophase.coordinator.commit.pending import PendingCheckpoint
-from twophase.errors import (
-    CheckpointExpiredError,
-    DeclinedError,
-    OffsetMismatchError,
-    TwoPhaseError,
-)
+from twophase.errors import CheckpointExpiredError, DeclinedError, TwoPhaseError
 from twophase.events import Observer, SinkAcknowledged
 from twophase.failure_reason import CheckpointFailureReason
 from twophase.ids import TransactionId
 from twophase.spark.batch.writer_task import WriterTask
 from twophase.state.checkpoints.checkpoint import FrozenOffsets
-from twophase.state.journal.entries import Lineage
 from verification.simulation.faults import Faults
 from verification.simulation.options import Mishap, Options
 from verification.simulation.scheduler import Process, Scheduler, Task
@@ -83,54 +76,6 @@ class Input:
         ]
 
 
-@dataclass
-class QueryLog:
-    """Spark's checkpoint folder of one lineage: durable, and shared by all who run the query.
-
-    Attributes:
-        first: the chunk that the first micro-batch reads.
-        first_batch: its number.
-        planned: the newest micro-batch with frozen offsets.
-        finished: the newest that has returned.
-    """
-
-    first: int
-    first_batch: int
-    planned: int = field(init=False)
-    finished: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.planned = self.finished = self.first_batch - 1
-
-    @classmethod
-    def of(cls, lineage: Lineage, starting: int = 0) -> QueryLog:
-        """That of a lineage which has not begun; without a start of its own it begins where the
-        source's options say.
-        """
-        start = lineage.start[0] if lineage.start else None
-        return cls(json.loads(start)["next"] if start else starting, lineage.first_checkpoint)
-
-    def check(self, decided: int) -> None:
-        """What `SparkFolder.prepare` checks."""
-        if self.planned not in (decided, decided + 1) or self.finished not in (
-            decided - 1,
-            decided,
-        ):
-            raise OffsetMismatchError(
-                f"planned {self.planned}, finished {self.finished}, decided {decided}"
-            )
-
-    def chunk(self, batch: int) -> int:
-        return self.first + batch - self.first_batch
-
-    def frozen(self, batch: int) -> FrozenOffsets | None:
-        """What the folder has as the offsets of a micro-batch."""
-        return self.offsets(batch) if self.first_batch <= batch <= self.planned else None
-
-    def offsets(self, batch: int) -> FrozenOffsets:
-        return offsets_of(self.chunk(batch))
-
-
 class TaskProcess(Process):
     """A Python worker.
 
@@ -173,39 +118,52 @@ class Executors:
         self._source = source
         self._faults = faults
         self._attempts = 0
+        self._under_way = self._cancelled = False
 
     def pre_commit(
         self,
         pending: PendingCheckpoint,
-        sinks: Mapping[str, OpenArrowSink],
+        sinks: Mapping[str, OpenSink],
         chunk: int,
         tell: Observer,
+        before_one: Callable[[PendingCheckpoint], None],
     ) -> None:
         """Let every sink that is asked write a chunk, side by side; return or raise when no task
         of it is known to run.
+
+        Args:
+            pending: the attempt.
+            sinks: those of the job.
+            chunk: of the input.
+            tell: hears of each acknowledgement.
+            before_one: called before each.
         """
         parts = range(self._options.writers)
         self._run(
             [
-                _AcknowledgingJob(name, sink, parts, pending, tell)
-                for name, sink in sinks.items()
-                if name not in pending.decided
+                _AcknowledgingJob(name, _arrow(sinks[name]), parts, pending, tell, before_one)
+                for name in pending.missing()
             ],
             chunk,
         )
 
+    def cancel(self) -> None:
+        """Cancel the jobs that run now, as a stop of the query does. Later ones are not."""
+        self._cancelled = self._under_way
+
     def write_again(
-        self, sink: OpenArrowSink, transaction: TransactionId, parts: Sequence[int], chunk: int
+        self, sink: OpenSink, transaction: TransactionId, parts: Sequence[int], chunk: int
     ) -> Mapping[int, Committable | None]:
         """Let one sink write parts of a chunk again; return what each task has
         pre-committed, by its number.
         """
-        job = _SinkJob(WriterTask(sink.writers(), transaction), parts)
+        job = _SinkJob(WriterTask(_arrow(sink).writers(), transaction), parts)
         self._run([job], chunk)
         return job.results
 
     def _run(self, jobs: Sequence[_SinkJob], chunk: int) -> None:
         deadline_s = self._scheduler.now_s + TIMEOUT_S
+        self._under_way, self._cancelled = True, False
         try:
             for job in jobs:
                 for part in job.parts:
@@ -214,15 +172,23 @@ class Executors:
                         self._start(job, chunk, part)
             while unfinished := [job for job in jobs if not job.acknowledged]:
                 self._advance(unfinished, chunk, deadline_s)
-        except TwoPhaseError:
-            self._cancel(jobs)
+        except Exception:
+            self._end_tasks(jobs)
             raise
+        finally:
+            self._under_way = False
 
     def _advance(self, jobs: Sequence[_SinkJob], chunk: int, deadline_s: float) -> None:
         """Wait until the next task ends, and look at how."""
         running = [task for job in jobs for task in job.running]
-        if not self._scheduler.wait_until(lambda: any(task.done for task in running), deadline_s):
+
+        def moved() -> bool:
+            return self._cancelled or any(task.done for task in running)
+
+        if not self._scheduler.wait_until(moved, deadline_s):
             raise CheckpointExpiredError(f"not complete after {TIMEOUT_S:g} s")
+        if self._cancelled:
+            raise DeclinedError("its jobs were cancelled")
         for job in jobs:
             for task in [task for task in job.running if task.done]:
                 part = job.running.pop(task)
@@ -264,7 +230,7 @@ class Executors:
         finally:
             task.process.kill()
 
-    def _cancel(self, jobs: Sequence[_SinkJob]) -> None:
+    def _end_tasks(self, jobs: Sequence[_SinkJob]) -> None:
         """The tasks are killed hard, some of them late (H59)."""
         for job in jobs:
             for task in job.running:
@@ -315,17 +281,20 @@ class _AcknowledgingJob(_SinkJob):
         parts: Sequence[int],
         pending: PendingCheckpoint,
         tell: Observer,
+        before_one: Callable[[PendingCheckpoint], None],
     ) -> None:
         super().__init__(WriterTask(sink.writers(), pending.transaction(name)), parts)
         self._name = name
         self._pending = pending
         self._tell = tell
+        self._before_one = before_one
 
     def acknowledge(self) -> None:
         """As reported by `twophase.spark.batch.batch`."""
         super().acknowledge()
         pending, results = self._pending, [self.results[part] for part in sorted(self.results)]
         pieces = [piece for piece in results if piece is not None]
+        self._before_one(pending)
         pending.acknowledge(self._name, pieces)
         rows = sum(piece.rows for piece in pieces)
         self._tell(
@@ -333,6 +302,11 @@ class _AcknowledgingJob(_SinkJob):
                 pending.job, pending.checkpoint, pending.attempt, self._name, len(pieces), rows, 0.0
             )
         )
+
+
+def _arrow(sink: OpenSink) -> OpenArrowSink:
+    assert isinstance(sink, OpenArrowSink)
+    return sink
 
 
 def _is_of_writer(error: BaseException) -> bool:

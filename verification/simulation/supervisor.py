@@ -22,13 +22,20 @@ from twophase.errors import (
 from twophase.events import Event
 from verification.simulation.decisions import Decision
 from verification.simulation.driver import Driver
+from verification.simulation.ending import Ending
 from verification.simulation.incidents import Incident, incident
 from verification.simulation.options import Mishap, Options
 from verification.simulation.repairs import Operator, Repair
 from verification.simulation.savepoints import Tool
 from verification.simulation.saving import Saving
 from verification.simulation.scheduler import Process
-from verification.simulation.verdict import check_end, check_lost, check_refused, check_released
+from verification.simulation.verdict import (
+    check_end,
+    check_lost,
+    check_refused,
+    check_released,
+    judge,
+)
 from verification.simulation.world import World
 from verification.simulation.worlds import (
     COPIED,
@@ -144,6 +151,7 @@ class Supervisor:
         self.restore_path: str | None = None
         self._chosen_at: Counter[str] = Counter()
         self._meddled = False
+        self._judges = True
         self._stops: tuple[type[Exception], ...] = _LOSSES
         if world.options.world in (REPAIRED, RELEASED):
             self._stops = (*_LOSSES, CheckpointMissingError)
@@ -218,10 +226,10 @@ class Supervisor:
         check_end(self._world, self.folder)
         if self._options.emptied:
             self.folder, self.restore_path = "/data/emptied", None
+            self._judges = False
             refused = self.start(self._options.checkpoints, None)
-            refused.refused = True
             self.wait_for_the_end()
-            check_refused(self._world, refused)
+            check_refused(self._world, self.folder, refused.error)
 
     def _end_after_a_change(self) -> None:
         """One more driver: it goes on exactly if nothing is missing; otherwise it has to say so."""
@@ -323,7 +331,9 @@ class Supervisor:
         self._scheduler.wait_until(lambda: all(server.up for server in self._world.servers), None)
         if self.folder not in oracle.released:
             last = self.start(goal, None)
-            last.gives_up = True
+            last.stays()
+            self._scheduler.wait_until(lambda: last.reached or last.process.dead, None)
+            last.stop()
             self.wait_for_the_end()
             self.last_error = last.error
             oracle.holds(last.reached, f"the job does not go on: {last.error!r}")
@@ -426,7 +436,13 @@ class Supervisor:
             self._world.oracle.records.copy() if self.restore_path is None else self._chosen_at
         )
         driver = Driver(
-            self._world, len(self._drivers), self.folder, self.restore_path, goal, records
+            self._world,
+            len(self._drivers),
+            self.folder,
+            self.restore_path,
+            goal,
+            records,
+            self._failed,
         )
         driver.process.on_death.append(lambda _: self._orphan(driver))
         if mishap is not None:
@@ -434,6 +450,10 @@ class Supervisor:
         self._drivers.append(driver)
         self._scheduler.spawn(driver.process, driver.process.name, driver.run)
         return driver
+
+    def _failed(self, ending: Ending) -> None:
+        if self._judges:
+            judge(self._world.oracle, ending)
 
     # -- what befalls drivers ----------------------------------------------------------------------
 

@@ -15,20 +15,20 @@ from twophase.errors import (
     CorruptRecordError,
     FencedError,
     LostCommittableError,
-    OffsetMismatchError,
     RejectedRowsError,
     RestoreRefusedError,
     SavepointError,
+    SavepointUnfinishedError,
     TargetChangedError,
     TwoPhaseError,
 )
 from twophase.state.files.storage import AlreadyExistsError, UnclearOutcomeError
 from verification.simulation.decisions import FORMAT_ID, Piece
 from verification.simulation.disk import Folder
+from verification.simulation.ending import Ending
 from verification.simulation.oracle import Oracle
 
 if TYPE_CHECKING:
-    from verification.simulation.driver import Driver
     from verification.simulation.repairs import Repair
     from verification.simulation.savepoints import Tool
     from verification.simulation.world import World
@@ -38,20 +38,20 @@ _LOST_ROWS = re.compile(r"(\d+) rows are lost until")
 _KNOWN = (TwoPhaseError, OSError, pymysql.Error, AlreadyExistsError, UnclearOutcomeError)
 
 
-def judge(oracle: Oracle, driver: Driver, error: Exception) -> None:
+def judge(oracle: Oracle, ending: Ending) -> None:
     """A driver has failed, or ended. One that nobody has overtaken may only meet what a
     restart mends (I8).
     """
-    if driver.generation:
-        overtaken = oracle.generation.get(driver.folder, 0) > driver.generation
+    error, text, own = ending.error, str(ending), oracle.fence_of(ending.process)
+    if own:
+        overtaken = oracle.generation.get(ending.folder, 0) > own
     else:
-        overtaken = oracle.records != driver.records_at_start
-    text = f"{driver.process.name} failed with {type(error).__name__}: {error}"
+        overtaken = oracle.records != ending.records_at_start
     oracle.holds(
         isinstance(error, _KNOWN) and not isinstance(error, CorruptRecordError), f"I8: {text}"
     )
-    if isinstance(error, RestoreRefusedError) and driver.generation is None:
-        oracle.holds(driver.process not in oracle.aborted, f"H28: it has aborted, and {text}")
+    if isinstance(error, RestoreRefusedError) and not own:
+        oracle.holds(ending.process not in oracle.aborted, f"H28: it has aborted, and {text}")
     if isinstance(error, LostCommittableError):
         _check_named(oracle, str(error), text)
     elif isinstance(error, TargetChangedError):
@@ -59,7 +59,7 @@ def judge(oracle: Oracle, driver: Driver, error: Exception) -> None:
         oracle.holds(bool(changed), f"I8: no target has changed, and {text}")
     elif isinstance(error, TwoPhaseError) and not error.restartable and not overtaken:
         oracle.holds(
-            _is_explained(oracle, driver, error), f"I8: nobody has overtaken it, and {text}"
+            _is_explained(oracle, ending, error), f"I8: nobody has overtaken it, and {text}"
         )
 
 
@@ -107,36 +107,35 @@ def _is_saving_explained(error: SavepointError) -> bool:
     return error.__cause__ is not None or "no checkpoint of the current lineage" in str(error)
 
 
-def _is_explained(oracle: Oracle, driver: Driver, error: TwoPhaseError) -> bool:
+def _is_explained(oracle: Oracle, ending: Ending, error: TwoPhaseError) -> bool:
     """Whether a driver over another folder, or a target that is not what it was,
     may have ended it.
     """
-    if isinstance(error, OffsetMismatchError):
-        # an I/O error in Spark's folder is taken for a folder that is not the job's
-        return "cannot be read: [Errno 5]" in str(error) or "query unreadable" in str(error)
     if isinstance(error, SavepointError):
-        return bool(driver.saves or driver.restores) and _is_saving_explained(error)
-    if isinstance(error, RestoreRefusedError) and driver.restore_path in oracle.saved.by_path:
-        return oracle.saved.is_too_old(oracle, driver.folder, driver.restore_path)
+        if isinstance(error, SavepointUnfinishedError):
+            return bool(oracle.saved.by_path[ending.saves].pending)
+        return bool(ending.saves or ending.restore_path) and _is_saving_explained(error)
+    if isinstance(error, RestoreRefusedError) and ending.restore_path in oracle.saved.by_path:
+        return oracle.saved.is_too_old(oracle, ending.folder, ending.restore_path)
     if isinstance(error, FencedError):
         others = [
-            generation for root, generation in oracle.generation.items() if root != driver.folder
+            generation for root, generation in oracle.generation.items() if root != ending.folder
         ]
-        return oracle.changes > driver.changes_at_start or (
-            oracle.several_folders and max(others, default=0) > (driver.generation or 0)
+        return oracle.changes > ending.changes_at_start or (
+            oracle.several_folders and max(others, default=0) > oracle.fence_of(ending.process)
         )
     if oracle.repaired.damaged and isinstance(error, ConfigError):
-        return driver.restores  # the checkpoint that it is to restore is not there any more
+        return bool(ending.restore_path)  # the checkpoint that it is to restore may be gone
     if isinstance(error, CheckpointMissingError | RestoreRefusedError):
-        if driver.folder in oracle.released:
+        if ending.folder in oracle.released:
             return "were deleted when it ended" in str(error)
         if oracle.repaired.damaged:
             return True
-        return oracle.several_folders and oracle.is_ahead(driver.folder)
+        return oracle.several_folders and oracle.is_ahead(ending.folder)
     if isinstance(
         error, RejectedRowsError
     ):  # a table with a key refuses what the driver over the other folder has written
-        return oracle.several_folders and oracle.is_ahead(driver.folder)
+        return oracle.several_folders and oracle.is_ahead(ending.folder)
     return False
 
 
@@ -264,11 +263,11 @@ def check_released(world: World, folder: str) -> None:
     _check_proofs(world)
 
 
-def check_refused(world: World, driver: Driver) -> None:
+def check_refused(world: World, folder: str, error: Exception | None) -> None:
     """A driver whose folder is empty must refuse to start, and write nothing (I6)."""
-    refused = isinstance(driver.error, CheckpointMissingError)
-    world.oracle.holds(refused, f"I6: a start with an empty folder ended with {driver.error!r}")
+    refused = isinstance(error, CheckpointMissingError)
+    world.oracle.holds(refused, f"I6: a start with an empty folder ended with {error!r}")
     world.oracle.holds(
-        driver.folder not in world.oracle.generation,
+        folder not in world.oracle.generation,
         "I6: it was refused after its fence was written",
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from copy import copy
 from functools import lru_cache
 from importlib import import_module
 from random import Random
@@ -15,8 +14,6 @@ from uuid import UUID
 
 from twophase.sinks.mysql.client.identifiers import qualified
 from twophase.sinks.mysql.options import Endpoint
-from twophase.state.checkpoints.checkpoint import FrozenOffsets
-from twophase.state.journal.entries import Lineage
 from verification.simulation.catalogue import Catalogue
 from verification.simulation.client import Line, SimulatedSession
 from verification.simulation.dialects import DIALECTS
@@ -30,10 +27,10 @@ from verification.simulation.paths import SimulatedPath
 from verification.simulation.repaired import Key
 from verification.simulation.scheduler import Scheduler
 from verification.simulation.server import Hooks, Server
-from verification.simulation.spark import Input, QueryLog, context_of
+from verification.simulation.spark import Input, context_of
 from verification.simulation.statements import Statements
 from verification.simulation.telling import Telling
-from verification.simulation.threads import Condition, Lock
+from verification.simulation.threads import ByProcess, Condition, Event, Lock
 from verification.simulation.worlds import WITH_SINKS_AHEAD
 
 MAX_STEPS = 60_000
@@ -65,6 +62,16 @@ _WITH_FAILPOINTS = (
     "twophase.state.files.storage",
     "twophase.state.checkpoints.store",
 )
+_WITH_THREADS = (
+    "twophase.coordinator.commit.commit_queue",
+    "twophase.engine.batch_gate",
+    "twophase.engine.engine",
+    "twophase.engine.run",
+    "twophase.state.journal.log",
+)
+_WITH_LOGGERS = ("twophase.engine.retention", "twophase.sinks.mysql.sink")
+# of no tree, so that nobody sets its level
+_SILENT = logging.Logger("silent", logging.CRITICAL)  # noqa: LOG001
 _PART_BYTES = 400
 """Of a savepoint, so that it has several parts; 16 MiB in the product."""
 _FREE_BYTES = 10**9
@@ -108,8 +115,6 @@ class World:
         self.starting = 0
         self.sink_ahead = "refuse"
         self.reads_other_sources = False
-        self._queries: dict[tuple[str, str], QueryLog] = {}
-        self._saved: dict[tuple[str, str], QueryLog] = {}
         for number, dialect in enumerate(options.sinks):
             host = "db" if options.one_server else f"db{number}"
             self.targets[f"sink{number}"] = host
@@ -139,38 +144,23 @@ class World:
         self.scheduler.trace.append(("somebody", what))
         self.faults.points[what] += 1
 
-    def query_log(self, folder: str, lineage: Lineage) -> QueryLog:
-        """Spark's folder of a lineage, in a job's folder; made when it is first asked for."""
-        return self._queries.setdefault((folder, lineage.id), QueryLog.of(lineage, self.starting))
-
-    def frozen(self, folder: str, lineage: str, batch: int) -> FrozenOffsets | None:
-        """What Spark's folder of a lineage has as the offsets of a micro-batch."""
-        query = self._queries.get((folder, lineage))
-        return query.frozen(batch) if query else None
-
     def copy_folder(self, source: str, target: str) -> None:
         """Copy a job's folder, Spark's in it too, at one moment."""
         self.disk.copy(source, target)
         self.oracle.copied(source, target)
-        for (folder, lineage), query in list(self._queries.items()):
-            if folder == source:
-                self._queries[target, lineage] = copy(query)
 
     def back_up_folder(self, folder: str) -> None:
         """Copy a job's folder, Spark's in it too, for later."""
         self.disk.copy(folder, _BACKUP)
-        self._saved = {key: copy(query) for key, query in self._queries.items() if key[0] == folder}
 
     def restore_folder(self, folder: str, known: Iterable[Key] | None) -> None:
         """A job's folder is as it was when it was copied; without known decisions it is gone."""
-        self._queries = {key: query for key, query in self._queries.items() if key[0] != folder}
         if known is None:
             parent, name = self.disk.folder_of(folder)
             parent.put(name, None)
             self.disk.sync(parent)
         else:
             self.disk.copy(_BACKUP, folder)
-            self._queries |= {key: copy(query) for key, query in self._saved.items()}
         self.oracle.repaired.folder_restored(self.oracle, folder, known or ())
 
     @contextmanager
@@ -182,14 +172,10 @@ class World:
         )
         clock = SimpleNamespace(monotonic=lambda: self.scheduler.now_s, sleep=self.scheduler.sleep)
         replaced: dict[str, Any] = {
-            "twophase.coordinator.commit.commit_queue.threading": SimpleNamespace(
-                Condition=lambda: Condition(self.scheduler)
-            ),
-            "twophase.state.journal.log.threading": SimpleNamespace(
-                RLock=lambda: Lock(self.scheduler)
-            ),
+            **{f"{module}.threading": self._threading() for module in _WITH_THREADS},
+            "twophase.engine.engine._claimed": ByProcess(self.scheduler),
             "twophase.state.files.storage.os": self.files,
-            "twophase.state.files.storage.Path": self._path,
+            "twophase.state.files.storage.Path": self.path,
             "twophase.state.files.storage.secrets": secrets,
             "twophase.state.journal.log.secrets": secrets,
             "twophase.state.checkpoints.store._FOLD_AT": self.options.fold_at,
@@ -197,7 +183,7 @@ class World:
                 "twophase.coordinator.commit.checkpoint_completion._SUBSUME_SINKS_EVERY"
             ): self.options.subsume_every,
             **self._of_savepoints(),
-            "twophase.operations.savepoint.restore.Path": self._path,
+            "twophase.operations.savepoint.restore.Path": self.path,
             "twophase.operations.repair.adopt.new_lineage_id": self.new_id,
             "twophase.operations.savepoint.restore.new_lineage_id": self.new_id,
             "twophase.spark.batch.writer_task.TaskContext": context_of(self.scheduler),
@@ -206,8 +192,7 @@ class World:
             "twophase.sinks.mysql.metadata_tables.uuid": SimpleNamespace(uuid4=self.new_id),
             "twophase.sinks.mysql.client.session.Session": self._connect,
             "twophase.sinks.mysql.client.session_locks.SLOTS": SLOTS,
-            # of no tree, so that nobody sets its level
-            "twophase.sinks.mysql.sink._log": logging.Logger("silent", logging.CRITICAL),  # noqa: LOG001
+            **{f"{module}._log": _SILENT for module in _WITH_LOGGERS},
             **{f"{module}.failpoint": self.faults.failpoint for module in _WITH_FAILPOINTS},
             **{f"{module}.time": clock for module in _WITH_TIME},
         }
@@ -233,12 +218,22 @@ class World:
             "twophase.operations.savepoint.savepoint_restore.os": self.files,
             "twophase.operations.savepoint.savepoint_restore.shutil": trees,
             "twophase.operations.savepoint.savepoint_restore.sync_file_system": self.files.sync_all,
-            "twophase.operations.savepoint.make.Path": self._path,
+            "twophase.operations.savepoint.make.Path": self.path,
             "twophase.spark.folder.spark_folder.os": self.files,
             "twophase.operations.savepoint.format.PART_BYTES": _PART_BYTES,
         }
 
-    def _path(self, text: object) -> SimulatedPath:
+    def _threading(self) -> SimpleNamespace:
+        """Stands for the module `threading`."""
+        scheduler = self.scheduler
+        return SimpleNamespace(
+            Condition=lambda: Condition(scheduler),
+            Event=lambda: Event(scheduler),
+            Lock=lambda: Lock(scheduler),
+            RLock=lambda: Lock(scheduler),
+        )
+
+    def path(self, text: object) -> SimulatedPath:
         return SimulatedPath(self.files, str(text))
 
     def _connect(self, endpoint: Endpoint, *, local_infile: bool = False) -> SimulatedSession:

@@ -74,7 +74,9 @@ def in_world(seed: int, world: str) -> Options:
         ]
         mishaps = tuple(random.sample((*options.mishaps, *more), len(options.mishaps) + 2))
         stops = random.choice((1, 2, 4))
-        return replace(options, stops=stops, mishaps=mishaps, suspicion=0.8)
+        return replace(
+            options, stops=stops, mishaps=mishaps, suspicion=0.8, retention="delete_on_cancellation"
+        )
     if world in WITH_SINKS_AHEAD:
         options = _with_sinks_ahead(options, random)
     if world == AHEAD:

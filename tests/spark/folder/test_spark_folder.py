@@ -250,3 +250,21 @@ def test_empty_offsets_of_a_decided_micro_batch_must_come_from_a_backup(world: W
         folder_of(world).prepare(newest(world))
     assert "backup" in str(raised.value)
     assert "delete" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["metadata", "offsets/0"])
+def test_a_disk_that_cannot_be_read_is_no_mismatch(
+    name: str, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mismatch would stop the job for good, although the next start may read it."""
+    world.run(0)
+    read, decided, folder = Path.read_text, newest(world), folder_of(world)
+
+    def failing(path: Path, *arguments: Any, **options: Any) -> str:
+        if path == folder.path / name:
+            raise OSError(5, "Input/output error")
+        return read(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "read_text", failing)
+    with pytest.raises(OSError, match="Input/output error"):
+        folder.check(decided) if name == "metadata" else folder.offsets(0)

@@ -33,6 +33,7 @@ def frozen_at(path: Path, lineage: str, batch: int) -> FrozenOffsets | None:
 
     Raises:
         ConfigError: the lineage keeps state in Spark, which cannot be adopted.
+        OSError: they cannot be read.
     """
     check_without_state(path)
     try:

@@ -95,6 +95,7 @@ class SparkFolder:
         Raises:
             OffsetMismatchError: Spark has not written them, or in a format that this
                 version does not know.
+            OSError: they cannot be read.
         """
         end = self._read_offsets(batch)
         start = self._read_offsets(batch - 1) if batch > 0 else (None,) * len(end)
@@ -150,6 +151,7 @@ class SparkFolder:
         Raises:
             CheckpointMissingError: the folder is gone, but the store has decisions.
             OffsetMismatchError: the folder is foreign, an old copy, or damaged.
+            OSError: it cannot be read or written.
         """
         if not (self.path / "metadata").exists():
             if newest is not None:
@@ -183,6 +185,7 @@ class SparkFolder:
 
         Raises:
             OffsetMismatchError: the folder is foreign, an old copy, or damaged.
+            OSError: it cannot be read.
         """
         if (found := query_id(self.path)) != self._lineage.id:
             raise OffsetMismatchError(
@@ -315,7 +318,7 @@ class SparkFolder:
         path = self.path / "offsets" / str(batch)
         try:
             version, _, *lines = path.read_text().split("\n")
-        except (OSError, ValueError) as error:
+        except (FileNotFoundError, ValueError) as error:
             raise OffsetMismatchError(
                 f"Cannot read Spark's offset log {path}: {error}.", remedy=self._remedy
             ) from None
@@ -352,10 +355,14 @@ def write_planned(path: Path, offsets: FrozenOffsets, header: str) -> str:
 
 
 def query_id(path: Path) -> str:
-    """Return the id of the query of a Spark folder; "unreadable" if it does not say."""
+    """Return the id of the query of a Spark folder; "unreadable" if it does not say.
+
+    Raises:
+        OSError: it cannot be read, which says nothing about whose it is.
+    """
     try:
         return str(json.loads((path / "metadata").read_text())["id"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
         return "unreadable"
 
 

@@ -1,0 +1,76 @@
+"""The job of a run: its name, its options, its sinks, and how it opens them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from twophase.contract.sink import SinkContext
+from twophase.options.job_options import JobOptions
+from twophase.spark.plan.operator_states import OperatorStates
+from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
+from verification.simulation.spark import SCHEMA
+from verification.simulation.watched_sink import WatchedSink
+
+if TYPE_CHECKING:
+    from verification.simulation.world import World
+
+JOB = "orders"
+
+
+def job_options(
+    world: World, folder: str, restore_path: str | None = None, sink_ahead: str = ""
+) -> JobOptions:
+    """The options of the job."""
+    restore = {
+        "restore.path": restore_path,
+        "restore.sink_ahead": sink_ahead or world.sink_ahead,
+    }
+    given = {
+        "checkpointLocation": folder,
+        "checkpoint.tolerable_failures": world.options.tolerable_failures,
+        "checkpoint.num_retained": world.options.num_retained,
+        "checkpoint.max_concurrent": world.options.max_concurrent,
+        "checkpoint.mode": world.mode(),
+        "checkpoint.externalized_retention": world.options.retention,
+    }
+    return JobOptions.parse(given | (restore if restore_path else {}), "job")
+
+
+def watched_sinks(world: World) -> dict[str, WatchedSink]:
+    """The sinks of the job, not open."""
+    options = {"load_rows": world.options.load_rows, "fence_timeout": 20}
+    return {
+        name: WatchedSink(world, url=f"mysql://app@{host}/shop", table=name, **options)
+        for name, host in world.targets.items()
+    }
+
+
+def sink_context(world: World, sink: str, job: str = JOB) -> SinkContext:
+    """The context in which a sink is opened for rows to come."""
+    options = world.options
+    return SinkContext(job, sink, SCHEMA, options.writers, max_concurrent=options.max_concurrent)
+
+
+class SourceStates(OperatorStates):
+    """Stands for the operator states of the job's sources.
+
+    Args:
+        same: whether the plan reads the sources of a savepoint, in their order.
+    """
+
+    def __init__(self, *, same: bool) -> None:
+        super().__init__([], {})
+        self._same = same
+
+    def reads_same_sources(self, checkpoint: CompletedCheckpoint) -> bool:
+        return self._same
+
+    def start_offsets(
+        self, checkpoint: CompletedCheckpoint, options: JobOptions
+    ) -> tuple[str | None, ...]:
+        return checkpoint.offsets.end
+
+    def check_readable(self, lines: Sequence[str | None], spark: Path | None) -> None:
+        """The source can read everything again."""
