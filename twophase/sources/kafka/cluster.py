@@ -106,7 +106,10 @@ class Cluster:
         Raises:
             SourceUnavailableError: a partition was not committed.
         """
-        wanted = {TopicPartition(*entry.key): _commit_value(entry) for entry in entries}
+        wanted = {
+            TopicPartition(*entry.key): OffsetAndMetadata(entry.offset, "", entry.leader_epoch)
+            for entry in entries
+        }
 
         def commit(admin: Any) -> None:
             for key, error in admin.alter_group_offsets(group, wanted).items():
@@ -214,10 +217,6 @@ def _topics(described: Iterable[Mapping[str, Any]], *, skip: bool = False) -> di
 
 def _epoch(value: int | None) -> int:
     return UNKNOWN_EPOCH if value is None else value
-
-
-def _commit_value(entry: PartitionOffset) -> OffsetAndMetadata:
-    return OffsetAndMetadata(entry.offset, "", entry.leader_epoch)
 
 
 async def _epoch_ends(admin: Any, entries: Collection[PartitionOffset]) -> dict[Partition, int]:

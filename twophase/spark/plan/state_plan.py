@@ -166,16 +166,12 @@ def _with_sorted_lists(expression: Any, text: str) -> str:
     """Sort the values of each IN: Python gives those of a set in another order in each start."""
     for node in reversed([*logical_plan.nodes(expression)]):  # what is within it comes first
         if node.nodeName() == "In":
-            for render in (_to_sql, str):  # the second one below a Python UDF
+            for render in (lambda part: str(part.sql()), str):  # the second one below a Python UDF
                 value, *listed = [_stable(render(part)) for part in items(node.children())]
                 text = text.replace(
                     _stable(render(node)), f"{value} IN ({', '.join(sorted(listed))})"
                 )
     return text
-
-
-def _to_sql(expression: Any) -> str:
-    return str(expression.sql())
 
 
 def _stable(text: str) -> str:
