@@ -23,12 +23,12 @@ from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 from pyspark.sql.types import StructType, _parse_datatype_json_string
 
-from twophase.sources.kafka import KafkaDataSource, reader
+from twophase.sources.kafka import KafkaDataSource, data_source
+from twophase.sources.kafka.data_source import KafkaPartition
 from twophase.sources.kafka.engines import cluster_of
 from twophase.sources.kafka.offsets import OffsetRange
 from twophase.sources.kafka.options import KafkaOptions
 from twophase.sources.kafka.range_digest import RangeDigest
-from twophase.sources.kafka.reader import KafkaPartition
 from twophase.state.checkpoints import replay_guard
 from twophase.state.checkpoints.replay_guard import ReplayGuard
 from twophase.testing.services import KafkaService
@@ -142,7 +142,7 @@ class _TimedDigests(contextlib.ExitStack):
         folder = self.enter_context(tempfile.TemporaryDirectory())
         kept = replay_guard.begin(Path(folder), 1, 1, None)
         self.enter_context(mock.patch.object(ReplayGuard, "of_task", return_value=kept))
-        for owner, name in ((RangeDigest, "take"), (reader, "settle")):
+        for owner, name in ((RangeDigest, "take"), (data_source, "settle")):
             self.enter_context(mock.patch.object(owner, name, self._timed(getattr(owner, name))))
         return self
 

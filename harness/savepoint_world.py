@@ -37,10 +37,9 @@ from twophase.events import Event
 from twophase.internals import failpoints
 from twophase.operations.savepoint import format as format_module
 from twophase.operations.savepoint.abandoned_folders import delete_abandoned
-from twophase.operations.savepoint.claimed_savepoint import ClaimedSavepoint
 from twophase.operations.savepoint.finish import finish_savepoint
 from twophase.operations.savepoint.make import SavepointMaker
-from twophase.operations.savepoint.savepoint_restore import verified
+from twophase.operations.savepoint.savepoint_restore import ClaimedSavepoint, verified
 from twophase.options.job_options import JobOptions
 from twophase.spark.job.lineage_start import LineageStart
 from twophase.spark.plan.operator_states import OperatorStates

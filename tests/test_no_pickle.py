@@ -37,7 +37,7 @@ METHODS = {
 }
 
 ALLOWED = {
-    "twophase/cli/jobfile/yaml_file.py": [
+    "twophase/cli/jobfile/job_file.py": [
         "yaml.load"
     ],  # with a loader of its own, a SafeLoader that refuses repeated keys
     # Test suites: send a sink, and what creates its writers, through pickle as Spark does.
@@ -82,7 +82,7 @@ def test_i9_no_module_can_turn_bytes_into_code(path: Path) -> None:
 
 
 def test_the_only_yaml_loader_is_a_safe_one() -> None:
-    source = (ROOT / "twophase/cli/jobfile/yaml_file.py").read_text()
+    source = (ROOT / "twophase/cli/jobfile/job_file.py").read_text()
     assert "class _Loader(yaml.SafeLoader)" in source
     assert source.count("yaml.load(") == source.count("Loader=_Loader)") == 1
 

@@ -52,7 +52,7 @@ def seal(value: Mapping[str, Any]) -> str | None:
     return f"{_MARK} {_sign(key, payload)} {payload}"
 
 
-def last_sealed(text: str, tag: str | None = None) -> dict[str, Any] | None:
+def last_sealed(text: str, tag: str | None) -> dict[str, Any] | None:
     """Return the value of the last sealed line in `text`; None if there is none to trust.
 
     Args:

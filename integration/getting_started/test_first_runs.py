@@ -39,7 +39,7 @@ SET_BY_CONFTEST = (
     "SPARK_SUBMIT_OPTS",
     "TWOPHASE_PRELOAD",
 )
-RECORDER = "twophase.spark.startup.recording"
+RECORDER = "twophase.spark.startup.class_archive"
 REHEARSAL = "twophase.spark.job.class_archive_rehearsal"
 DUMPING = "-XX:ArchiveClassesAtExit"
 WORKERS = "twophase.spark.startup.daemon"

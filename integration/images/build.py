@@ -26,7 +26,7 @@ from twophase.testing.containers.kafka import IMAGE_VARIABLE as KAFKA_IMAGE_VARI
 from twophase.testing.containers.sql import MARIADB_IMAGE_VARIABLE, MYSQL_IMAGE_VARIABLE
 from twophase.testing.services.kafka_install import kafka_jars, kafka_template
 from twophase.testing.services.mariadb import mariadb, mariadb_template
-from twophase.testing.services.mysql_install import mysql_environment, mysql_home, mysql_template
+from twophase.testing.services.mysql import mysql_environment, mysql_home, mysql_template
 from twophase.testing.services.pins import KAFKA_VERSION, MARIADB_SERIES, MYSQL_VERSION
 
 _HERE = Path(__file__).parent

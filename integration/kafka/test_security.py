@@ -18,7 +18,7 @@ from integration.kafka.secure_broker import PASSWORD, USER, SecureKafka, secure_
 from integration.kafka.topics import Topics
 from twophase.errors import PreflightError, SourceUnavailableError, TwoPhaseError
 from twophase.sources.kafka import GroupOffsets, KafkaDataSource
-from twophase.sources.kafka.reader import KafkaStreamReader
+from twophase.sources.kafka.data_source import KafkaStreamReader
 
 pytestmark = pytest.mark.part("kafka")
 

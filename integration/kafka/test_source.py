@@ -37,8 +37,8 @@ from twophase.errors import (
 )
 from twophase.internals.redaction import REDACTED
 from twophase.sources.kafka import GroupOffsets, KafkaDataSource, KafkaSource
+from twophase.sources.kafka.data_source import KafkaPartition, KafkaStreamReader
 from twophase.sources.kafka.offsets import Partition, SourceOffset
-from twophase.sources.kafka.reader import KafkaPartition, KafkaStreamReader
 from twophase.testing.services import KafkaService
 from twophase.testing.services.spark_start import spark_environment
 

@@ -14,8 +14,7 @@ from twophase.cli.display.output import SparkOutput
 from twophase.cli.spark import Start, spark_session
 from twophase.errors import PreflightError
 from twophase.internals.failpoints import DRIVER_VARIABLE
-from twophase.spark.startup.jar_notes import note_jars
-from twophase.spark.startup.packages import PACKAGES
+from twophase.spark.startup.packages import PACKAGES, note_jars
 
 CONF = {PACKAGES: "org:one:1"}
 LOOKS = "Spark resolves org:one:1; the first start downloads it"

@@ -10,17 +10,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from twophase.cli.checkpoint_list import CheckpointList, Entry, offsets_of, read_checkpoints
+from twophase.cli.display.console import table_console
 from twophase.cli.display.text import clean, count, duration, local_time, size
 from twophase.cli.options import verbose_option
 from twophase.state.journal.entries import AcceptedLoss, Adoption, Repair, Rewrite, SinkDecision
 from twophase.state.journal.stats import CheckpointStats
 
-_WIDTH_ELSEWHERE = 200  # not a terminal: a row stays on one line
 _LINEAGE_CHARS = 8
 _PARTITIONS = 6
 _OFFSET_CHARS = 40
@@ -83,9 +82,7 @@ def checkpoints(folder: str, as_json: bool, verbose: bool) -> None:  # noqa: ARG
 
 
 def _print(found: CheckpointList) -> None:
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=_WIDTH_ELSEWHERE)
+    console = table_console()
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in _COLUMNS:
         table.add_column(name, justify="right" if name in _RIGHT else "left", overflow="fold")

@@ -43,7 +43,7 @@ def start_jvm(
     conf: SparkConf,
     environment: Mapping[str, str],
     output: IO[bytes],
-    meanwhile: Callable[[], object] = lambda: None,
+    meanwhile: Callable[[], object],
 ) -> Any:
     """Start Spark's JVM.
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
+from pathlib import Path
 from typing import Any
 
 import click
 
+Decorator = Callable[[Any], Any]
 _VERBOSE = "twophase.verbose"
 
 
@@ -15,12 +18,19 @@ def _remember(ctx: click.Context, _: click.Parameter, value: bool) -> bool:
     return value
 
 
-def verbose_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--verbose`, which the command gets as `verbose`, and the display of errors too."""
-    option = click.option(
-        "-v", "--verbose", is_flag=True, callback=_remember, help="Show log lines and tracebacks."
-    )
-    return option(command)
+verbose_option = click.option(
+    "-v", "--verbose", is_flag=True, callback=_remember, help="Show log lines and tracebacks."
+)
+"""Adds `--verbose`, which the command gets as `verbose`, and the display of errors too."""
+job_file_argument = click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
+checkpoint_location_option = click.option(
+    "--checkpoint-location", metavar="FOLDER", help="The job's folder; sets checkpointLocation."
+)
+
+
+def combined(*options: Decorator) -> Decorator:
+    """Return a decorator that adds several options to a command, the last one first."""
+    return lambda command: reduce(lambda done, option: option(done), options, command)
 
 
 def is_verbose(ctx: click.Context) -> bool:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import getpass
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from twophase.cli.display.console import table_console
 from twophase.cli.display.text import clean
 from twophase.cli.jobfile.job_file import JobFile
-from twophase.cli.options import verbose_option
+from twophase.cli.options import (
+    checkpoint_location_option,
+    combined,
+    job_file_argument,
+    verbose_option,
+)
 from twophase.cli.repair_beginning import starting_offsets
 from twophase.cli.repair_display import adoption_lines, loss_lines, offset_lines, rewrite_lines
 from twophase.cli.repair_setup import repair_context, rewrite_context
@@ -39,8 +43,6 @@ from twophase.spark.plugin.description import log_folder
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import Note
 
-_WIDTH_ELSEWHERE = 200  # not a terminal: a row stays on one line
-
 
 @click.group()
 def repair() -> None:
@@ -57,30 +59,19 @@ def repair() -> None:
     """
 
 
-def _repair_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (
-        verbose_option,
-        click.option("--yes", is_flag=True, help="Do not ask; --reason is required then."),
-        click.option("--reason", metavar="TEXT", help="Why, for the job's log."),
-        click.option(
-            "--checkpoint-location",
-            metavar="FOLDER",
-            help="The job's folder; sets checkpointLocation.",
-        ),
-        click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path)),
-    ):
-        command = option(command)
-    return command
-
-
-def _piece_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    number = click.IntRange(min=0)
-    for option in (
-        click.option("--sink", required=True, help="The sink that has lost pieces of it."),
-        click.option("--checkpoint", required=True, type=number, help="The decided checkpoint."),
-    ):
-        command = option(command)
-    return command
+_repair_options = combined(
+    verbose_option,
+    click.option("--yes", is_flag=True, help="Do not ask; --reason is required then."),
+    click.option("--reason", metavar="TEXT", help="Why, for the job's log."),
+    checkpoint_location_option,
+    job_file_argument,
+)
+_piece_options = combined(
+    click.option("--sink", required=True, help="The sink that has lost pieces of it."),
+    click.option(
+        "--checkpoint", required=True, type=click.IntRange(min=0), help="The decided checkpoint."
+    ),
+)
 
 
 @repair.command("rewrite")
@@ -226,9 +217,7 @@ def _require_reason(reason: str | None, *, yes: bool) -> None:
 
 
 def _show(lines: Iterable[Table | str]) -> None:
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=_WIDTH_ELSEWHERE)
+    console = table_console()
     for line in lines:
         console.print(Text(clean(line)) if isinstance(line, str) else line, soft_wrap=True)
 

@@ -21,17 +21,20 @@ from twophase.cli.display.views import ProgressMode, SilentView, View, make_view
 from twophase.cli.jobfile.connections import check_connections
 from twophase.cli.jobfile.job_file import JobFile, load_job_file
 from twophase.cli.jobfile.sink_types import make_sinks, modules_of_workers, spark_conf
-from twophase.cli.options import verbose_option
+from twophase.cli.options import (
+    checkpoint_location_option,
+    job_file_argument,
+    verbose_option,
+)
 from twophase.cli.signals import stop_on_signals
 from twophase.cli.spark import Start, spark_session
 from twophase.contract.sink import Sink
 from twophase.events import CheckpointCommitted, Event
 from twophase.options.job_options import SinkAhead
-from twophase.spark.startup.class_archive import ClassArchive
+from twophase.spark.startup.class_archive import ClassArchive, record_in_background
 from twophase.spark.startup.first_processes import start_workers
 from twophase.spark.startup.packages import JARS, PACKAGES
 from twophase.spark.startup.quick_start import is_switched_off
-from twophase.spark.startup.recording import record_in_background
 
 if TYPE_CHECKING:
     from twophase.spark.job.job import Job
@@ -40,7 +43,7 @@ _log = logging.getLogger("twophase.spark.startup")
 
 
 @click.command()
-@click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
+@job_file_argument
 @click.option(
     "--available-now",
     is_flag=True,
@@ -56,9 +59,7 @@ _log = logging.getLogger("twophase.spark.startup")
     type=click.Choice([policy.value for policy in SinkAhead]),
     help="With --restore: what to do if a sink has newer rows; sets restore.sink_ahead.",
 )
-@click.option(
-    "--checkpoint-location", metavar="FOLDER", help="The job's folder; sets checkpointLocation."
-)
+@checkpoint_location_option
 @click.option(
     "--progress",
     type=click.Choice([mode.value for mode in ProgressMode]),

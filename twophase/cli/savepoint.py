@@ -10,15 +10,20 @@ from pathlib import Path
 from typing import Any, cast
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from twophase.cli.checkpoint_list import offsets_of
+from twophase.cli.display.console import table_console
 from twophase.cli.display.output import SparkOutput
 from twophase.cli.display.text import clean, count, local_time, size
 from twophase.cli.jobfile.job_file import load_job_file
-from twophase.cli.options import verbose_option
+from twophase.cli.options import (
+    checkpoint_location_option,
+    combined,
+    job_file_argument,
+    verbose_option,
+)
 from twophase.cli.repair_setup import repair_context
 from twophase.cli.spark import Start, spark_session
 from twophase.errors import TwoPhaseError
@@ -41,8 +46,6 @@ from twophase.spark.startup.quick_start import is_switched_off
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.files.storage import LocalStorage, ReadOnlyStorage
 
-_WIDTH_ELSEWHERE = 200  # not a terminal: a row stays on one line
-
 
 @click.group()
 def savepoint() -> None:
@@ -59,18 +62,7 @@ def savepoint() -> None:
     """
 
 
-def _job_options(command: Any) -> Any:
-    for option in (
-        verbose_option,
-        click.option(
-            "--checkpoint-location",
-            metavar="FOLDER",
-            help="The job's folder; sets checkpointLocation.",
-        ),
-        click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path)),
-    ):
-        command = option(command)
-    return command
+_job_options = combined(verbose_option, checkpoint_location_option, job_file_argument)
 
 
 def _seconds(_: click.Context, __: click.Parameter, text: str) -> float:
@@ -139,7 +131,7 @@ def list_(folder: str, as_json: bool, verbose: bool) -> None:  # noqa: ARG001
             bytes_ = size(entry["bytes"]) if "bytes" in entry else "-"
             cells = (entry["path"], entry.get("job", "-"), entry.get("checkpoint", "-"))
             table.add_row(*(clean(str(cell)) for cell in (*cells, entry["state"], made, bytes_)))
-        _console().print(table)
+        table_console().print(table)
     for _, error in entries:
         if error is not None:
             raise error
@@ -256,13 +248,8 @@ def _describe(found: Savepoint) -> None:
         f"sinks: {', '.join(checkpoint.committables) or '-'}",
     ]
     for line in lines:
-        _console().print(Text(clean(line)), soft_wrap=True)
+        table_console().print(Text(clean(line)), soft_wrap=True)
 
 
 def _offset_lines(checkpoint: CompletedCheckpoint) -> list[str]:
     return [f"{name} continues at {entries}" for name, entries in offsets_of(checkpoint)]
-
-
-def _console() -> Console:
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=_WIDTH_ELSEWHERE)

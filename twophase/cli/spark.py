@@ -20,7 +20,7 @@ from twophase.cli.display.text import clean
 from twophase.cli.gateway import slow_down_optimiser, start_jvm
 from twophase.errors import PreflightError
 from twophase.internals.failpoints import be_the_driver
-from twophase.spark.startup import jar_notes, packages
+from twophase.spark.startup import packages
 from twophase.spark.startup.class_archive import ClassArchive
 from twophase.spark.startup.daemon import MODULE
 from twophase.spark.startup.first_processes import skip_lookup
@@ -197,7 +197,7 @@ def _with_known_jars(conf: Mapping[str, str]) -> tuple[Mapping[str, str], Sequen
     if not conf[packages.PACKAGES]:
         return conf, ()
     try:
-        jars = jar_notes.known_jars(conf)
+        jars = packages.known_jars(conf)
     except OSError as error:
         _log.debug("no note of the packages' jars: %s", error)
         jars = None
@@ -206,8 +206,8 @@ def _with_known_jars(conf: Mapping[str, str]) -> tuple[Mapping[str, str], Sequen
 
 def _note_jars(conf: Mapping[str, str], context: SparkContext) -> ClassArchive | None:
     try:
-        jar_notes.note_jars(conf, context.getConf().get(packages.JARS) or "")
-        jars = jar_notes.known_jars(conf)
+        packages.note_jars(conf, context.getConf().get(packages.JARS) or "")
+        jars = packages.known_jars(conf)
     except OSError as error:
         _log.debug("the packages' jars are not noted: %s", error)
         return None

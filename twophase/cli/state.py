@@ -11,11 +11,11 @@ from typing import Any
 import click
 import pyarrow as pa
 import pyarrow.parquet as pq
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from twophase.cli.checkpoint_list import Entry, read_checkpoints
+from twophase.cli.display.console import table_console
 from twophase.cli.display.text import clean, count
 from twophase.cli.options import verbose_option
 from twophase.errors import ConfigError
@@ -27,7 +27,6 @@ from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.checkpoints.function_state import FunctionState
 from twophase.state.checkpoints.store import FOLDER
 
-_WIDTH_ELSEWHERE = 200  # not a terminal: a row stays on one line
 _VALUE_CHARS = 100
 _COLUMNS = ("operator", "state", "scheme", "serializer", "index", "key", "value")
 _SCHEMA = pa.schema(
@@ -94,9 +93,7 @@ def read(path: str, operator: str | None, output: Path | None, verbose: bool) ->
 
 
 def _print(head: str, entries: list[StateEntry]) -> None:
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=_WIDTH_ELSEWHERE)
+    console = table_console()
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in _COLUMNS:
         table.add_column(name, overflow="fold")

@@ -32,7 +32,7 @@ from twophase.operations.savepoint import savepoint_restore
 from twophase.operations.savepoint.format import dispose
 from twophase.operations.savepoint.make import list_savepoints, open_savepoint
 from twophase.options.job_options import JobOptions
-from twophase.spark.job.job_savepoints import JobSavepoints
+from twophase.spark.job.job import JobSavepoints
 from twophase.state.files import codec
 from twophase.state.files.storage import LocalStorage
 

@@ -26,11 +26,11 @@ from twophase.errors import (
     SourceLossError,
 )
 from twophase.ids import Attempt
-from twophase.sources.kafka import KafkaDataSource, reader
+from twophase.sources.kafka import KafkaDataSource, data_source
 from twophase.sources.kafka.block import Block
+from twophase.sources.kafka.data_source import KafkaPartition
 from twophase.sources.kafka.offsets import OffsetRange
 from twophase.sources.kafka.range_digest import RangeDigest, settle
-from twophase.sources.kafka.reader import KafkaPartition
 from twophase.state.checkpoints import replay_guard
 from twophase.state.checkpoints.replay_guard import ReplayGuard
 from twophase.state.journal.entries import Decision
@@ -282,7 +282,7 @@ class Reading:
         )
         self._folder = folder
         self.gone = False
-        patch.setattr(reader, "read_range", self._fetched)
+        patch.setattr(data_source, "read_range", self._fetched)
         patch.setattr(
             TaskContext, "get", lambda: SimpleNamespace(getLocalProperty=self._properties.get)
         )

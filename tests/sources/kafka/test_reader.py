@@ -7,10 +7,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from tests.sources.kafka.memory_cluster import Clock, Log, MemoryCluster
+from twophase.sources.kafka.data_source import KafkaStreamReader
 from twophase.sources.kafka.offsets import Limits, SourceOffset
 from twophase.sources.kafka.options import KafkaOptions
 from twophase.sources.kafka.planner import OffsetPlanner
-from twophase.sources.kafka.reader import KafkaStreamReader
 
 RAW = StructType([StructField("value", BinaryType())])
 BOTH = {"maxRecordsPerTrigger": "400", "maxRecordsPerPartition": "300"}

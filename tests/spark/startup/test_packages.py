@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from twophase.spark.startup.jar_notes import known_jars, note_jars
 from twophase.spark.startup.packages import (
     JARS,
     PACKAGES,
     PYTHON_FILES,
+    known_jars,
+    note_jars,
     with_jars,
     without_installed,
 )

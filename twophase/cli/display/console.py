@@ -16,6 +16,7 @@ from twophase.internals.redaction import REDACTED, is_redacting, printable
 
 INTERRUPT_CHARS = len("^C") + 1
 """The columns that a terminal's echo of Ctrl-C takes, and the one after it."""
+_WIDTH_ELSEWHERE = 200
 _UNEXPECTED_CHARS = 600
 _UNEXPECTED_EXIT_CODE = 1
 
@@ -79,3 +80,9 @@ def _print_traceback(console: Console, error: BaseException) -> None:
 def _print(console: Console, head: str, text: str) -> None:
     style = "bold red" if head == "Error" else "bold"
     console.print(Text.assemble((f"{head}: ", style), text), soft_wrap=True)
+
+
+def table_console() -> Console:
+    """Return a console for tables; without a terminal it is so wide that a row is one line."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_WIDTH_ELSEWHERE)

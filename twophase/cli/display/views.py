@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from enum import StrEnum
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -78,14 +77,14 @@ class View(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
             self.tracker.set_state("failed")
+        self._close()
+
+    @abstractmethod
+    def _close(self) -> None:
+        """Show how the run has ended."""
 
     @abstractmethod
     def _show(self, event: Event) -> None:
@@ -102,6 +101,9 @@ class SilentView(View):
     def _show(self, event: Event) -> None:
         """Show nothing."""
 
+    def _close(self) -> None:
+        """Show nothing."""
+
     def print_line(self, text: str) -> None:
         """See `View.print_line`."""
         self._errors.print(Text(clean(text)), soft_wrap=True)
@@ -114,13 +116,7 @@ class PlainView(SilentView):
         super().__init__(job)
         self._console = console
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        super().__exit__(kind, error, trace)
+    def _close(self) -> None:
         self._print(summary(self.tracker))
 
     def _show(self, event: Event) -> None:
@@ -159,13 +155,7 @@ class LiveView(View):
         self._live.start(refresh=True)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        super().__exit__(kind, error, trace)
+    def _close(self) -> None:
         self._live.stop()
 
     def _show(self, event: Event) -> None:

@@ -117,7 +117,7 @@ class CommitLoop:
                 return False
             delay_s = min(delay_s * 2, self._backoff_max_s)
 
-    def try_once(self, checkpoint: CompletedCheckpoint, check: Check | None = None) -> bool:
+    def try_once(self, checkpoint: CompletedCheckpoint, check: Check | None) -> bool:
         """Try every piece once; see `commit`. Return whether all of them are proven committed."""
         left, reasons = self._try_sinks(checkpoint, self._pieces(checkpoint), 0, check)
         for sink, reason in reasons.items():

@@ -78,9 +78,7 @@ class SinkValidation:
         )
 
     def check_again(
-        self,
-        restore: Restore | None = None,
-        known: Mapping[str, SinkHistory] | None = None,
+        self, restore: Restore | None, known: Mapping[str, SinkHistory] | None = None
     ) -> None:
         """Validate the sinks once more: another driver can commit in each until its fence is up.
 

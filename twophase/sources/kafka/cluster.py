@@ -5,13 +5,14 @@ Requests are retried on transient failures until `request.timeout` is over. No g
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
-from kafka import TopicPartition
+from kafka import KafkaAdminClient, TopicPartition
 from kafka import errors as kafka_errors
 from kafka.protocol.consumer import IsolationLevel as KafkaIsolation
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest, OffsetSpec
@@ -19,13 +20,13 @@ from kafka.structs import OffsetAndMetadata
 
 from twophase.errors import PreflightError, SourceUnavailableError
 from twophase.sources.kafka import connection
-from twophase.sources.kafka.admin import Admin
 from twophase.sources.kafka.loss import Topic, check_topic
 from twophase.sources.kafka.offsets import UNKNOWN_EPOCH, LogEnd, Partition, PartitionOffset
 from twophase.sources.kafka.options import KafkaOptions
 
 ResultT = TypeVar("ResultT")
 
+_LOGGER = "kafka.net"
 _BACKOFF_S = 0.1
 _SASL_HINT = ", and user and password: a broker may close the connection without a word"
 _CONFIRM_S = 2.0
@@ -105,7 +106,10 @@ class Cluster:
         Raises:
             SourceUnavailableError: a partition was not committed.
         """
-        wanted = {TopicPartition(*entry.key): _commit_value(entry) for entry in entries}
+        wanted = {
+            TopicPartition(*entry.key): OffsetAndMetadata(entry.offset, "", entry.leader_epoch)
+            for entry in entries
+        }
 
         def commit(admin: Any) -> None:
             for key, error in admin.alter_group_offsets(group, wanted).items():
@@ -215,10 +219,6 @@ def _epoch(value: int | None) -> int:
     return UNKNOWN_EPOCH if value is None else value
 
 
-def _commit_value(entry: PartitionOffset) -> OffsetAndMetadata:
-    return OffsetAndMetadata(entry.offset, "", entry.leader_epoch)
-
-
 async def _epoch_ends(admin: Any, entries: Collection[PartitionOffset]) -> dict[Partition, int]:
     # The admin client has no public call for OffsetForLeaderEpoch; this uses its internals.
     leaders = await admin._async_get_leader_for_partitions(
@@ -245,3 +245,52 @@ async def _epoch_ends(admin: Any, entries: Collection[PartitionOffset]) -> dict[
                     raise error(f"{topic.topic}-{item.partition}")
                 found[Partition(topic.topic, item.partition)] = item.end_offset
     return found
+
+
+class Admin(KafkaAdminClient):  # type: ignore[misc]
+    """Reports why no broker accepts the connection, and ends its thread, unlike kafka-python.
+
+    Raises:
+        SaslAuthenticationFailedError: the user or password is wrong.
+        KafkaTimeoutError: no broker accepts the connection; the message has the last failure.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        failures = _Failures()
+        logging.getLogger(_LOGGER).addHandler(failures)
+        try:
+            super().__init__(**settings)
+        except BaseException as error:
+            if hasattr(self, "_net"):
+                self._net.stop()
+            if failures.found and isinstance(error, kafka_errors.KafkaTimeoutError):
+                raise failures.worst() from None
+            raise
+        finally:
+            logging.getLogger(_LOGGER).removeHandler(failures)
+
+
+class _Failures(logging.Handler):
+    """Collects exceptions that kafka-python only logs."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.found: list[Any] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        arguments = record.args if isinstance(record.args, tuple) else ()
+        failures = (item for item in arguments if isinstance(item, kafka_errors.KafkaError))
+        self.found += [
+            item for item in failures if not isinstance(item, kafka_errors.KafkaTimeoutError)
+        ]
+
+    def worst(self) -> Any:
+        """Return the clearest failure: a wrong password, the last failed handshake, or the last."""
+        for failure in self.found:
+            if isinstance(failure, kafka_errors.SaslAuthenticationFailedError):
+                return failure
+        handshakes = [failure for failure in self.found if "Handshake failed" in str(failure)]
+        failure = (handshakes or self.found)[-1]
+        return kafka_errors.KafkaTimeoutError(
+            f"no broker took the connection; last failure: {failure}"
+        )

@@ -2,14 +2,178 @@
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+import logging
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructType
 
-from twophase.errors import ConfigError
+from twophase.errors import ConfigError, SourceLossError
+from twophase.internals.workers import freeze_gc
 from twophase.sources.kafka import raw_format
-from twophase.sources.kafka.offsets import FORMAT, WHERE
+from twophase.sources.kafka.engines import cluster_of, planner_of, read_range
+from twophase.sources.kafka.json_format import JsonDecoder
+from twophase.sources.kafka.offsets import FORMAT, WHERE, Limits, OffsetRange, SourceOffset, ranges
 from twophase.sources.kafka.options import KafkaOptions, ValueFormat
-from twophase.sources.kafka.reader import KafkaStreamReader
+from twophase.sources.kafka.range_digest import RangeDigest, settle
+from twophase.sources.kafka.raw_format import RawDecoder
+from twophase.state.checkpoints.replay_guard import ReplayGuard
+
+if TYPE_CHECKING:
+    from twophase.sources.kafka.planner import OffsetPlanner
+
+_UNLIMITED_ROWS = 2**62
+_NOWHERE = OffsetRange("", "", "", 0, 0, 0)
+
+_log = logging.getLogger(__name__)
+
+
+class KafkaPartition(InputPartition):
+    """The input of one task.
+
+    Attributes:
+        item: the range.
+        again: whether Spark runs the batch again, with offsets that another process
+            planned, perhaps days ago.
+    """
+
+    def __init__(self, item: OffsetRange, *, again: bool = False) -> None:
+        super().__init__(item)
+        self.item = item
+        self.again = again
+
+
+class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads one query's source.
+
+    Raises:
+        ConfigError: the schema does not fit `value.format`.
+    """
+
+    def __init__(self, options: KafkaOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._planner: OffsetPlanner | None = None
+        self._planned: tuple[SourceOffset, SourceOffset] | None = None
+        self._decoder(_NOWHERE)
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return the constant "nothing yet": after a crash in batch 0 Spark asks again (H55)."""
+        return SourceOffset.initial(self._options.uid).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return the limit of the options: not the one of a trigger that reads everything."""
+        if self._options.max_per_trigger is None and self._options.max_per_partition is None:
+            return ReadAllAvailable()
+        return ReadMaxRows(self._options.max_per_trigger or _UNLIMITED_ROWS)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Freeze the ends of this query."""
+        self._open().freeze()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Return the end of the next batch, or `start` if nothing is new."""
+        begin = SourceOffset.parse(start)
+        end = self._open().latest(begin, self._limits(limit))
+        if end == begin:
+            return start
+        self._planned = (begin, end)
+        return end.to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Return where the partitions ended at the last look, for the progress report."""
+        seen = self._planner.seen if self._planner is not None else None
+        return None if seen is None else seen.to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return the ranges of a batch, at least one for each partition that advances.
+
+        If Spark runs a batch again, the tasks that read its records check that they still exist,
+        not the driver: it may be committed already, and then nothing reads them (hazard H62).
+        """
+        planned = SourceOffset.parse(start), SourceOffset.parse(end)
+        again = planned != self._planned
+        return [
+            KafkaPartition(item, again=again)
+            for item in ranges(*planned, min_tasks=self._options.min_read_tasks)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one range.
+
+        Raises:
+            SourceLossError: records of it are gone or have changed.
+        """
+        guard = ReplayGuard.of_task(TaskContext.get())
+        try:
+            yield from self._read(partition, guard)  # type: ignore[arg-type]
+        except SourceLossError as error:
+            if guard is not None:
+                guard.lost(error)
+            raise
+
+    def _read(self, planned: KafkaPartition, guard: ReplayGuard | None) -> Iterator[pa.RecordBatch]:
+        decoder, digest = self._decoder(planned.item), RangeDigest()
+        for block in read_range(self._options, planned.item, decoder.wanted, again=planned.again):
+            decoder.take(block)
+            if guard is not None:
+                digest.take(block)  # after the decoder: the values are in the processor's cache
+            if decoder.full:
+                yield from _rows(decoder)
+        yield from _rows(decoder)
+        if guard is not None:
+            settle(guard, planned.item, digest)
+        for note in decoder.notes():
+            _log.warning(note)
+        freeze_gc()
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Do nothing: it comes one trigger late. Group offsets go with the checkpoint."""
+
+    def stop(self) -> None:
+        """Close the driver process's connection."""
+        if self._planner is not None:
+            cluster_of(self._options).close()
+
+    def _open(self) -> OffsetPlanner:
+        if self._planner is None:
+            self._planner = planner_of(self._options)
+        return self._planner
+
+    def _limits(self, limit: ReadLimit) -> Limits:
+        if isinstance(limit, ReadAllAvailable):
+            return Limits()
+        per_trigger: int | None = None
+        if isinstance(limit, ReadMaxRows) and limit.max_rows < _UNLIMITED_ROWS:
+            per_trigger = limit.max_rows
+        return Limits(per_trigger, self._options.max_per_partition)
+
+    def _decoder(self, item: OffsetRange) -> RawDecoder | JsonDecoder:
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        if self._options.value_format is ValueFormat.JSON:
+            return JsonDecoder(schema, item, self._options.on_bad_record)
+        return RawDecoder(schema, item)
+
+
+def _rows(decoder: RawDecoder | JsonDecoder) -> Iterator[pa.RecordBatch]:
+    batch = decoder.batch()
+    if batch.num_rows:
+        yield batch
 
 
 class KafkaDataSource(DataSource):

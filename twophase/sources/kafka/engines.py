@@ -76,7 +76,7 @@ def planner_of(options: KafkaOptions) -> OffsetPlanner:
 
 
 def read_range(
-    options: KafkaOptions, item: OffsetRange, wanted: Wanted, *, again: bool = False
+    options: KafkaOptions, item: OffsetRange, wanted: Wanted, *, again: bool
 ) -> Iterator[Block]:
     """Read a whole range, and verify at its end that it was the range that the batch means.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,11 +12,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from twophase.contract.listener import CheckpointedFunction, CheckpointListener
 from twophase.contract.sink import SinkContext
+from twophase.contract.source import SourceLeg
+from twophase.contract.source_entry_points import source_of
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.engine.host import Handle, Plan
 from twophase.errors import ConfigError, SparkLostError, StopJobError, carried
-from twophase.events import Observer, Observers
+from twophase.events import GroupOffsetsDelayed, Observer, Observers
 from twophase.internals.clock import SystemClock
 from twophase.operations.savepoint.abandoned_folders import delete_abandoned, delete_released
 from twophase.options.job_options import JobOptions
@@ -28,7 +30,6 @@ from twophase.spark.folder import state_backend
 from twophase.spark.folder.noted_settings import noted_conf
 from twophase.spark.folder.spark_folder import SparkFolder
 from twophase.spark.job.lineage_start import LineageStart
-from twophase.spark.job.source_notifications import SourceNotifications
 from twophase.spark.plan import logical_plan, shuffles, state_plan
 from twophase.spark.plan.operator_states import OperatorStates
 from twophase.spark.startup.worker_interpreter import restore_worker_python
@@ -198,3 +199,66 @@ class SparkHost:
             return bool(self._spark.sparkContext._jsc.sc().isStopped())
         except Exception:  # noqa: BLE001 whatever the gateway says, no JVM answers
             return True
+
+
+class SourceNotifications:
+    """Tells every source of a job that a checkpoint is complete, such as for group offsets.
+
+    These inform other tools (lag monitors, a later start from `committed`); the job itself never
+    needs them, so a failure is an event and the next checkpoint covers it.
+
+    Args:
+        job: the job's name.
+        legs: the sources of the plan, in plan order.
+        observers: notified of failures.
+
+    Raises:
+        ConfigError: an option of a source is wrong.
+    """
+
+    def __init__(self, job: str, legs: Sequence[SourceLeg], observers: Observers) -> None:
+        self._job = job
+        self._observers = observers
+        self._sources = [(leg, source_of(leg.name)) for leg in legs]
+        self._lines: dict[int, tuple[str | None, ...]] = {}
+        for leg, source in self._sources:
+            source.check_options(leg)
+
+    def remember(self, checkpoint: int, lines: tuple[str | None, ...]) -> None:
+        """Keep the end offsets of a checkpoint until it is complete."""
+        self._lines[checkpoint] = lines
+
+    def notify_checkpoint_complete(self, checkpoint: int) -> None:
+        """Notify the sources of a checkpoint."""
+        lines = self._lines.pop(checkpoint, None)
+        self._lines = {later: kept for later, kept in self._lines.items() if later > checkpoint}
+        for (leg, source), line in zip(self._sources, lines or (), strict=False):
+            if line is None:
+                continue
+            try:
+                source.notify_committed(leg, line)
+            except Exception as error:  # noqa: BLE001 offsets inform only; the data is committed
+                self._observers(
+                    GroupOffsetsDelayed(self._job, checkpoint, f"{type(error).__name__}: {error}")
+                )
+
+    def notify_checkpoint_aborted(self, checkpoint: int) -> None:
+        """Do nothing: no source was told of it."""
+
+    def notify_checkpoint_subsumed(self, checkpoint: int) -> None:
+        """Do nothing: the sources have heard of newer ones."""
+
+    def close(self) -> None:
+        """Close the connections.
+
+        Raises:
+            Exception: the first failure. The other sources are closed nevertheless.
+        """
+        failures: list[Exception] = []
+        for leg, source in self._sources:
+            try:
+                source.close(leg)
+            except Exception as error:  # noqa: BLE001 the first one is raised below
+                failures.append(error)
+        if failures:
+            raise failures[0]

@@ -9,6 +9,8 @@ size of each. It is recorded into a temporary folder, synced and renamed: under 
 whole archive, or none, or an empty folder if none could be recorded, which is tried again after a
 day. Its size and a digest of samples are noted beside it, because a JVM does not check what it
 maps: an archive that no longer matches them is not used, and is replaced.
+
+`python -m twophase.spark.startup.class_archive JARS CONF` records one at lowest priority.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -28,6 +31,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import IO
 
+from twophase.internals import failpoints
 from twophase.spark.startup.cache import cache_root, cached, drop_leftovers, is_ours
 from twophase.spark.startup.java import SHORT_LIVED, java, pyspark_jars, spark_home, spark_jars
 from twophase.spark.startup.worker_python import worker_python
@@ -46,6 +50,8 @@ _TRY_AGAIN_S = 24 * 3600
 _REFUSES_DUPLICATES = 21
 _PAGE_BYTES = 4096
 _PAGES = 64
+_LEAST_URGENT = 19
+_OF_THE_JOB = (failpoints.VARIABLE, failpoints.LOG_VARIABLE, failpoints.DRIVER_VARIABLE)
 # A mismatch costs time only, and must not look like an error in the log.
 _SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 # Other variables that change Spark's class path.
@@ -212,3 +218,32 @@ def _stamp(file: Path) -> str:
     known = file.stat()
     # image layers keep whole seconds, which a JVM compares
     return f"{file}:{known.st_size}:{int(known.st_mtime)}"
+
+
+def record_in_background(archive: ClassArchive, conf: Mapping[str, str]) -> None:
+    """Record `archive` in a process that outlives this one, and uses only idle processor time.
+
+    Raises:
+        OSError: the process cannot be started.
+    """
+    command = [sys.executable, "-m", "twophase.spark.startup.class_archive"]
+    process = subprocess.Popen(
+        [*command, json.dumps(list(map(str, archive.jars))), json.dumps(dict(conf))],
+        env={name: value for name, value in os.environ.items() if name not in _OF_THE_JOB},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    threading.Thread(target=process.wait, name="twophase-recording", daemon=True).start()
+
+
+def main() -> None:
+    """Record the archive that the arguments describe."""
+    jars, conf = map(json.loads, sys.argv[1:])
+    os.nice(_LEAST_URGENT)
+    ClassArchive(tuple(map(Path, jars))).record(conf)
+
+
+if __name__ == "__main__":
+    main()

@@ -30,7 +30,7 @@ _MODULES = (
     "pyspark.sql.pandas.serializers",
     "twophase.spark.batch.writer_task",
     "twophase.sources.kafka.source",
-    "twophase.sources.kafka.reader",
+    "twophase.sources.kafka.data_source",
 )
 # Arrow ships an allocator that cleans up in its own thread, even though Arrow does not use it.
 _WITHOUT_THREADS = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}

@@ -68,18 +68,15 @@ def find_archive(jars: Sequence[Path], conf: Mapping[str, str]) -> ClassArchive 
     return archive
 
 
-def jvm_environment(
-    archive: ClassArchive | None, options: Sequence[str] = (), preload: Sequence[str] = ()
-) -> dict[str, str]:
+def jvm_environment(archive: ClassArchive | None, preload: Sequence[str] = ()) -> dict[str, str]:
     """Return environment variables for the process that will be Spark's JVM.
 
     Args:
         archive: the result of `find_archive`.
-        options: more options of the JVM.
         preload: modules that the workers need, besides those of twophase itself.
     """
     own = os.environ.get(SUBMIT_OPTIONS_VARIABLE, "")
-    added = shlex.join([*options, *(archive.options() if archive else ())])
+    added = shlex.join(archive.options() if archive else ())
     found = {
         "SPARK_HOME": spark_home(),
         _LAUNCHER_VARIABLE: os.environ.get(_LAUNCHER_VARIABLE) or shlex.join(SHORT_LIVED),

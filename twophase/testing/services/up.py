@@ -24,6 +24,7 @@ from twophase.errors import ServiceError
 from twophase.testing.services.kafka import BOOTSTRAP_VARIABLE, KafkaService
 from twophase.testing.services.mariadb import MariaDbService
 from twophase.testing.services.mysql import MySqlService
+from twophase.testing.services.server import end_of
 from twophase.testing.services.sql import SqlService
 
 KAFKA = "kafka"
@@ -36,7 +37,6 @@ _COLUMNS = (
     "id BIGINT, customer VARCHAR(64), amount DOUBLE, kafka_partition INT, kafka_offset BIGINT"
 )
 _PASSWORD_VARIABLE = "SHOP_PASSWORD"  # noqa: S105 a name
-_SHOWN_LOG_LINES = 15
 
 
 class _Stopped(BaseException):
@@ -148,7 +148,7 @@ def _wait_for_an_end(pids: Mapping[int, KafkaService | SqlService]) -> None:
             "The watchdog of a server is gone, so all of them are stopped.",
             remedy="run this again.",
         )
-    tail = "\n".join(service.log.read_text(errors="replace").splitlines()[-_SHOWN_LOG_LINES:])
+    tail = "\n".join(end_of(service.log))
     raise ServiceError(
         f"{type(service).__name__} ended by itself ({ended.si_status}). The end of its log:\n{tail}"
     )
