@@ -9,8 +9,8 @@ import pytest
 
 from twophase.contract.source import Source, SourceLeg
 from twophase.events import Observers
-from twophase.spark.job import source_notifications
-from twophase.spark.job.source_notifications import SourceNotifications
+from twophase.spark.job import spark_host
+from twophase.spark.job.spark_host import SourceNotifications
 
 
 class Closing(Source):
@@ -40,7 +40,7 @@ def test_every_source_is_closed_and_the_first_failure_is_raised(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     source = Closing()
-    monkeypatch.setattr(source_notifications, "source_of", lambda _: source)
+    monkeypatch.setattr(spark_host, "source_of", lambda _: source)
     legs = [leg("a"), leg("b", error="first"), leg("c", error="second"), leg("d")]
     with pytest.raises(OSError, match="first"):
         SourceNotifications("orders", legs, Observers()).close()
