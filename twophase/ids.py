@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from twophase.errors import ConfigError
 
@@ -106,6 +108,11 @@ class TransactionId:
 
     def __str__(self) -> str:
         return f"{self.job}/{self.lineage[:8]}/{self.checkpoint}/{self.attempt}/{self.sink}"
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> TransactionId:
+        """Build from the JSON values of its fields."""
+        return cls(**{**value, "attempt": Attempt(**value["attempt"])})
 
 
 @dataclass(frozen=True, order=True)

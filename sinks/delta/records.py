@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from twophase.contract.committable import Committable
-from twophase.ids import Attempt, Subtask, TransactionId
+from twophase.ids import Subtask, TransactionId
 from twophase.internals.record import digest, frame, unframe
 from twophase.sinks.delta.layout import TableLayout
 
@@ -158,11 +158,8 @@ def decode_manifest(data: bytes, where: str = "") -> Manifest:
 
 
 def _intent(value: Mapping[str, Any]) -> Intent:
-    transaction = dict(value["transaction"])
-    attempt = Attempt(**transaction.pop("attempt"))
-    return Intent(
-        TransactionId(attempt=attempt, **transaction), value["table"], value["base"], value["after"]
-    )
+    transaction = TransactionId.from_json(value["transaction"])
+    return Intent(transaction, value["table"], value["base"], value["after"])
 
 
 def _json(value: Any) -> bytes:

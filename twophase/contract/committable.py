@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-from twophase.ids import Attempt, Subtask, TransactionId
+from twophase.ids import Subtask, TransactionId
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,8 @@ class Committable:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Build from JSON values, the inverse of `to_json`."""
-        transaction = dict(value["transaction"])
-        attempt = Attempt(**transaction.pop("attempt"))
         return cls(
-            transaction=TransactionId(attempt=attempt, **transaction),
+            transaction=TransactionId.from_json(value["transaction"]),
             subtask=Subtask(**value["subtask"]),
             target=value["target"],
             rows=value["rows"],

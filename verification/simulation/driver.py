@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from twophase.coordinator.commit.fan_out import sequentially
 from twophase.engine.engine import Engine
 from twophase.events import CheckpointsReleased, Event, Observers
-from twophase.operations.savepoint.job_savepoints import JobSavepoints
+from twophase.operations.savepoint.make import JobSavepoints
 from verification.simulation.ending import DriverEnding
 from verification.simulation.host import SimulatedHost
 from verification.simulation.job import JOB, job_options, watched_sinks

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from twophase.contract.committable import Committable
-from twophase.ids import Attempt, Subtask, TransactionId
+from twophase.ids import Subtask, TransactionId
 from twophase.internals.record import digest, frame, unframe
 from twophase.sinks.common.partition_names import Values
 
@@ -106,10 +106,8 @@ class Manifest:
             DamagedRecordError: the bytes are not those that were written.
         """
         value = json.loads(unframe(FORMAT, FILE, data, where))
-        transaction = value["transaction"]
-        attempt = Attempt(**transaction.pop("attempt"))
         return cls(
-            TransactionId(attempt=attempt, **transaction),
+            TransactionId.from_json(value["transaction"]),
             Subtask(**value["subtask"]),
             tuple(
                 StagedFile(**file | {"partition": tuple(file["partition"])})

@@ -30,8 +30,7 @@ from twophase.internals.clock import SystemClock
 from twophase.operations.savepoint import format as format_module
 from twophase.operations.savepoint import savepoint_restore
 from twophase.operations.savepoint.format import dispose
-from twophase.operations.savepoint.job_savepoints import JobSavepoints
-from twophase.operations.savepoint.make import list_savepoints, open_savepoint
+from twophase.operations.savepoint.make import JobSavepoints, list_savepoints, open_savepoint
 from twophase.options.job_options import JobOptions
 from twophase.state.files import codec
 from twophase.state.files.storage import LocalStorage

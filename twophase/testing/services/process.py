@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from twophase.errors import ServiceError
 from twophase.testing.services import watchdog
 from twophase.testing.services.deadline import Deadline
 
@@ -30,6 +31,25 @@ class Launch:
 
     command: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def run_tool(launch: Launch, failure: str, text: str | None = None) -> None:
+    """Run a program of a server to its end.
+
+    Args:
+        launch: the command to run.
+        failure: what could not be done, if it fails.
+        text: its standard input.
+
+    Raises:
+        ServiceError: it failed; the message ends with what it printed.
+    """
+    done = subprocess.run(
+        launch.command, input=text, env={**os.environ, **launch.environment},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise ServiceError(f"{failure}:\n{done.stdout}{done.stderr}")
 
 
 class ServerProcess:
