@@ -82,7 +82,7 @@ def test_whoever_asks_for_a_broken_one_is_told_why(name: str) -> None:
     assert caught.value.remedy
 
 
-def test_a_line_belongs_to_one_of_ours_before_any_other_is_loaded() -> None:
+def test_the_built_in_sources_are_asked_for_a_line_first() -> None:
     assert owner_of('{"orders":{"0":7}}')[0] == "kafka"
     assert owner_of('{"sequence":7}')[0] == "eager"
 

@@ -253,7 +253,7 @@ def test_an_error_of_a_source_is_carried_whole(
 
 
 @pytest.mark.parametrize("at", ["reader", "partitions", "read"])
-def test_an_error_of_a_table_that_a_job_of_ours_reads_is_carried_whole(
+def test_an_error_of_a_table_that_our_job_reads_is_carried_whole(
     spark: SparkSession, tmp_path: Path, at: str
 ) -> None:
     """Spark asks for the partitions in a process of the driver, which belongs to no task."""
