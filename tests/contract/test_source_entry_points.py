@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from twophase.cli.jobfile import pipeline
+from twophase.cli.jobfile.job_file import SourceSection
 from twophase.contract import source_entry_points
 from twophase.contract.source import UnknownSource
 from twophase.contract.source_entry_points import installed_sources, owner_of, source_of
@@ -82,7 +84,13 @@ def test_whoever_asks_for_a_broken_one_is_told_why(name: str) -> None:
     assert caught.value.remedy
 
 
-def test_a_line_belongs_to_a_built_in_source_before_any_other_is_loaded() -> None:
+def test_a_job_file_that_names_a_broken_one_says_so_before_spark_looks_for_the_format() -> None:
+    section = SourceSection.parse({"format": "raising"}, "job.yaml: source")
+    with pytest.raises(ConfigError, match="'raising' cannot be loaded: no licence"):
+        pipeline._load(None, section)  # type: ignore[arg-type]
+
+
+def test_the_built_in_sources_are_asked_for_a_line_first() -> None:
     assert owner_of('{"orders":{"0":7}}')[0] == "kafka"
     assert owner_of('{"sequence":7}')[0] == "eager"
 

@@ -17,7 +17,7 @@ from twophase.events import Observers
 
 
 def the_last_one_first(steps: Mapping[str, Step[T]], observers: Observers) -> dict[str, T]:
-    taken = {name: steps[name](observers) for name in reversed([*steps])}
+    taken = {name: steps[name](observers) for name in [*steps][::-1]}
     return {name: taken[name] for name in steps}
 
 

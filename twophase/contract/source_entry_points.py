@@ -15,14 +15,14 @@ from twophase.errors import ConfigError
 from twophase.internals.entry_points import load, offered, package_of
 
 GROUP = "twophase.sources"
-_OURS = "twophase."
+_BUILT_IN = "twophase."
 _UNKNOWN = UnknownSource()
 
 _log = logging.getLogger(__name__)
 
 
 def installed_sources() -> Iterator[tuple[str, Source]]:
-    """Yield the format and the source of each one that can be loaded, ours first."""
+    """Yield the format and the source of each one that can be loaded, the built-in ones first."""
     for name in _entries():
         if (source := _usable(name)) is not None:
             yield name, source
@@ -49,9 +49,9 @@ def owner_of(line: str) -> tuple[str, Source]:
 
 @cache
 def _entries() -> Mapping[str, EntryPoint]:
-    """Return what is installed by its format, ours first, without importing any."""
+    """Return what is installed by its format, the built-in ones first, without importing any."""
     found = offered(GROUP).items()
-    return dict(sorted(found, key=lambda item: (not item[1].value.startswith(_OURS), item[0])))
+    return dict(sorted(found, key=lambda item: (not item[1].value.startswith(_BUILT_IN), item[0])))
 
 
 @cache
