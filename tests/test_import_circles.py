@@ -23,18 +23,6 @@ TREES = (
     "examples",
     "tests",
 )
-KNOWN = (
-    {f"verification.simulation.{name}" for name in ("oracle", "repaired", "saved")},
-    {
-        f"verification.simulation.{name}"
-        for name in (
-            *("driver", "repairs", "rewinding", "savepoints"),
-            *("verdict", "world", "worlds"),
-        )
-    },
-    {f"verification.simulation.{name}" for name in ("saving", "supervisor")},
-)
-"""The circles that are still there: take one out of the list once it is mended."""
 SINGLE_IMPORTERS = 102
 """So many modules of the product are imported by exactly one other; the figure may only fall."""
 Graph = Mapping[str, frozenset[str]]
@@ -115,13 +103,7 @@ def _room(name: str) -> str:
 
 
 def test_no_module_imports_itself_through_others() -> None:
-    new = [circle for circle in circles(graph()) if not any(circle <= one for one in KNOWN)]
-    assert [sorted(circle) for circle in new] == []
-
-
-def test_each_known_circle_is_still_there() -> None:
-    mended = [one for one in KNOWN if not any(circle <= one for circle in circles(graph()))]
-    assert [sorted(one) for one in mended] == [], "take it out of KNOWN"
+    assert [sorted(circle) for circle in circles(graph())] == []
 
 
 def test_no_room_imports_itself_through_others() -> None:

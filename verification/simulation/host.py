@@ -169,7 +169,7 @@ class SimulatedHost:
     def tell(self, event: Event) -> None:
         """Tell an event, as the coordinator that has begun last."""
         if isinstance(event, RecoveryStarted):
-            self.world.oracle.owners.add(self.process)
+            self.world.oracle.takes_over(self.process, event.generation)
         self._tell(event)
 
     @property
