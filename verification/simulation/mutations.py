@@ -29,6 +29,7 @@ from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.recovery import recovery, rewind, validation
 from twophase.coordinator.recovery.recovery import AttemptCloser, Closed, DriverRecovery
 from twophase.coordinator.recovery.validation import check_restore
+from twophase.coordinator.release import release_checkpoints
 from twophase.engine import retention
 from twophase.errors import DeclinedError, FencedError, TargetUnreachableError
 from twophase.ids import Attempt, Subtask
@@ -317,7 +318,7 @@ def _check_histories_without_release(job: str, history: History, *rest: Any) -> 
     _check_histories(job, replace(history, released=None), *rest)
 
 
-_release_checkpoints = retention.release_checkpoints
+_release_checkpoints = release_checkpoints
 _check_histories = validation.check_histories
 
 
