@@ -122,10 +122,10 @@ class Driver:
             engine.await_termination()
         finally:
             self._check_ended()
-        if self._saving is not None:
-            world.scheduler.wait_until(lambda: self._saving.done, None)
-            if isinstance(self._saving.error, Exception):
-                raise self._saving.error
+        if (saving := self._saving) is not None:
+            world.scheduler.wait_until(lambda: saving.done, None)
+            if isinstance(saving.error, Exception):
+                raise saving.error
         if self.stopping and world.options.world == RELEASED:
             world.happens("released" if self._released else "kept")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pymysql
 
@@ -22,7 +22,8 @@ from twophase.coordinator.recovery.recovery_steps import Restore
 from twophase.engine.batch_gate import GateClosedError
 from twophase.engine.host import Handle, Plan
 from twophase.errors import DeclinedError, InDoubtError, StopJobError
-from twophase.events import Event, RecoveryStarted
+from twophase.events import Event as JobEvent
+from twophase.events import RecoveryStarted
 from twophase.operations.savepoint.abandoned_folders import delete_abandoned, delete_released
 from twophase.options.job_options import CheckpointMode, JobOptions
 from twophase.spark.job.lineage_start import LineageStart
@@ -35,7 +36,7 @@ from verification.simulation.query_folder import QueryFolder
 from verification.simulation.scheduler import Process
 from verification.simulation.spark import Executors
 from verification.simulation.telling import Started
-from verification.simulation.threads import SimulatedClock, Thread
+from verification.simulation.threads import Event, SimulatedClock, Thread
 from verification.simulation.watched_sink import OpenWatchedSink, WatchedSink
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class SimulatedHost:
         self._sinks = sinks
         self._judge = judge
         self._failure: Exception | None = None
-        self._tell: Callable[[Event], None] = lambda event: None
+        self._tell: Callable[[JobEvent], None] = lambda event: None
 
     def thread(self, name: str, run: Callable[[], None]) -> Thread:
         """See `Host.thread`."""
@@ -166,16 +167,15 @@ class SimulatedHost:
     def close(self) -> None:
         """See `QueryHost.close`: there is nothing to release."""
 
-    def tell(self, event: Event) -> None:
+    def tell(self, event: JobEvent) -> None:
         """Tell an event, as the coordinator that has begun last."""
         if isinstance(event, RecoveryStarted):
-            self.world.oracle.owners.add(self.process)
+            self.world.oracle.takes_over(self.process, event.generation)
         self._tell(event)
 
     @property
     def _root(self) -> Path:
-        path: Any = self.world.path(f"{self._options.checkpoint_location}/spark")
-        return path
+        return cast(Path, self.world.path(f"{self._options.checkpoint_location}/spark"))
 
 
 class WatchedStart:
@@ -243,7 +243,7 @@ class SimulatedQuery:
         self._folder = folder
         self._handle = handle
         self._error: Exception | None = None
-        self._is_stopping = False
+        self._stopping = Event(self._scheduler)
         self._under_way: int | None = None
         self._thread = Thread(
             self._scheduler, host.process, f"{host.process.name}.query", self._run
@@ -271,7 +271,7 @@ class SimulatedQuery:
             f"{host.process.name} was stopped with a savepoint, and micro-batch "
             f"{self._under_way} is cancelled",
         )
-        self._is_stopping = True
+        self._stopping.set()
         self._host.executors.cancel()
         self._thread.join()
 
@@ -279,19 +279,19 @@ class SimulatedQuery:
         """Spark's thread of the query: plan, run, note as finished; then the next one."""
         folder, host, step = self._folder, self._host, self._scheduler.step
         batch = folder.next()
-        while folder.chunk(batch) < host.goal and not self._is_stopping:
+        while folder.chunk(batch) < host.goal and not self._stopping.is_set():
             step("spark plans", _SPARK_S)
             folder.plan(batch)
             if not self._is_handled(batch):
                 return
             step("spark finishes", _SPARK_S)
-            if self._is_stopping and self._scheduler.random.random() < 0.5:
+            if self._stopping.is_set() and self._scheduler.random.random() < 0.5:
                 return
             folder.note(batch)
             batch += 1
         self.reached = folder.chunk(batch) >= host.goal
         if host.stays:
-            self._scheduler.wait_until(lambda: self._is_stopping, None)
+            self._stopping.wait()
 
     def _is_handled(self, number: int) -> bool:
         """As `twophase.spark.batch.batch.ForeachBatch`."""

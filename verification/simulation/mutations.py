@@ -29,6 +29,7 @@ from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.recovery import recovery, rewind, validation
 from twophase.coordinator.recovery.recovery import AttemptCloser, Closed, DriverRecovery
 from twophase.coordinator.recovery.validation import check_restore
+from twophase.coordinator.release import release_checkpoints
 from twophase.engine import retention
 from twophase.errors import DeclinedError, FencedError, TargetUnreachableError
 from twophase.ids import Attempt, Subtask
@@ -317,7 +318,7 @@ def _check_histories_without_release(job: str, history: History, *rest: Any) -> 
     _check_histories(job, replace(history, released=None), *rest)
 
 
-_release_checkpoints = retention.release_checkpoints
+_release_checkpoints = release_checkpoints
 _check_histories = validation.check_histories
 
 
@@ -603,7 +604,7 @@ _TWO_AT_ONCE = {
     "rivals": 3,
     "drivers": 3,
     "suspicion": 1.0,
-    "mishaps": tuple(Mishap("disk list", count, 3.0) for count in (5, 99) * 4),
+    "mishaps": tuple(Mishap("disk list", count, 3.0) for count in (8, 99) * 4),
 }
 _WORKERS_OUTLIVE_THEIR_DRIVER = {
     "mishaps": (Mishap("C05", 1, 0.0), Mishap("IS_USED_LOCK", 1, 0.5)) * 3,
@@ -618,8 +619,11 @@ _RESTORED_WHILE_IT_STANDS_STILL = {
     "empty_rate": 0.5,
     "subsume_every": 1,
     "max_concurrent": 1,
+    # a piece whose body is gone would be taken for a superseded attempt, without any mistake
+    "num_retained": 3,
 }
 _TWO_SINKS = {"sinks": ("mysql-8.0.12", "mysql-8.0.12")}
+_BEHIND = {"max_concurrent": 3, "keyed": False, "checkpoints": 5}
 _STOPPED_WHILE_SERVERS_FAIL = {
     "stops": 8,
     "server_crashes": 2,
@@ -627,7 +631,6 @@ _STOPPED_WHILE_SERVERS_FAIL = {
     "network_budget": 20,
     "mishaps": (),
 }
-_BEHIND = {"max_concurrent": 3, "keyed": False, "checkpoints": 5}
 _SOONER: dict[str, Mapping[str, Any]] = {
     "the newest commit is made first": _BEHIND,
     "more checkpoints are under way than allowed": _BEHIND,
@@ -637,14 +640,11 @@ _SOONER: dict[str, Mapping[str, Any]] = {
     "the end does not wait for the commits behind": _BEHIND,
     "a restore is validated against what sinks knew before": _TWO_AT_ONCE,
     "the first record of a folded log is written again": {
-        "sinks": ("mysql-8.0.12",),
         "checkpoints": 5,
         "fold_at": 3,
         "drivers": 2,
-        "rivals": 2,
-        "suspicion": 0.8,
-        "disk_rate": 0.02,
-        "disk_budget": 2,
+        "suspicion": 1.0,
+        "mishaps": (Mishap("disk create", 1, 30.0),),
     },
     "an adoption of several lineages leaves the pieces that wait": {
         "restore": "here",
@@ -654,6 +654,7 @@ _SOONER: dict[str, Mapping[str, Any]] = {
     "the ledger is collapsed before the mark is raised": {"subsume_every": 1},
     "a rewind takes rows back in one sink": _TWO_SINKS,
     "checkpoints are given up and attempts left open": _STOPPED_WHILE_SERVERS_FAIL,
+    "checkpoints are given up before they are committed": _STOPPED_WHILE_SERVERS_FAIL | _BEHIND,
     "a commit does not require its predecessor": _RESTORED_WHILE_IT_STANDS_STILL,
     "the mark is raised to what a target lacks": _RESTORED_WHILE_IT_STANDS_STILL,
     "neither a lock nor a fence keeps old writers out": _WORKERS_OUTLIVE_THEIR_DRIVER,

@@ -351,6 +351,15 @@ class Oracle(Facts):
         """A sink says that all attempts below this one are closed."""
         self.closed[sink] = max(attempt, self.closed.get(sink, attempt))
 
+    def takes_over(self, process: Process, generation: int) -> None:
+        """A driver says that it has taken the job over: its fence is in the log."""
+        self.holds(
+            self.fence_of(process) == generation,
+            f"I7: {process.name} takes the job over with generation {generation}, "
+            f"and its newest fence is {self.fence_of(process)}",
+        )
+        self.owners.add(process)
+
     def asks(self, seen: int) -> None:
         """A driver asks a sink for its history, and hears of the generation that it has seen."""
         process = self._process()

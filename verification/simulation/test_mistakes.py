@@ -21,7 +21,6 @@ DEAR = {
     "an adoption of several lineages leaves the pieces that wait",
     "an adoption takes a piece that was written again",
     "MariaDB is asked as soon as a session is off the list",
-    "the first record of a folded log is written again",
     "the ledger is collapsed before the mark is raised",
     "the ledger is read without a lock",
 }

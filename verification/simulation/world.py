@@ -69,7 +69,11 @@ _WITH_THREADS = (
     "twophase.engine.run",
     "twophase.state.journal.log",
 )
-_WITH_LOGGERS = ("twophase.engine.retention", "twophase.sinks.mysql.sink")
+_WITH_LOGGERS = (
+    "twophase.engine.retention",
+    "twophase.operations.savepoint.abandoned_folders",
+    "twophase.sinks.mysql.sink",
+)
 # of no tree, so that nobody sets its level
 _SILENT = logging.Logger("silent", logging.CRITICAL)  # noqa: LOG001
 _PART_BYTES = 400
