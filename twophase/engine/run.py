@@ -81,16 +81,24 @@ class Run(Driver):
 
         A decided checkpoint is committed first, or tried once more if a sink does not answer. The
         host has noted the micro-batch as finished by then, unless its query has failed.
+
+        Raises:
+            OSError: whether it is noted cannot be read; the job stops all the same.
         """
-        if self._query is not None:
-            self.gate.close()
-            self.gate.wait_until(self._is_decided)
-            self.context.stopping.set()
-            self.gate.wait_until_free()
-            newest, never = self.coordinator.newest(), threading.Event()
-            while newest and self.still_runs() and self.folder.finished() < newest.checkpoint:
-                self._query_host.clock.wait(never, _POLL_S)
-        self.stop()
+        try:
+            if self._query is not None:
+                self._finish_batch()
+        finally:
+            self.stop()
+
+    def _finish_batch(self) -> None:
+        self.gate.close()
+        self.gate.wait_until(self._is_decided)
+        self.context.stopping.set()
+        self.gate.wait_until_free()
+        newest, never = self.coordinator.newest(), threading.Event()
+        while newest and self.still_runs() and self.folder.finished() < newest.checkpoint:
+            self._query_host.clock.wait(never, _POLL_S)
 
     def still_runs(self) -> bool:
         """Return whether the host may still note a micro-batch as finished."""
