@@ -166,8 +166,33 @@ _RELEASE = "a plain driver gives no checkpoints up: tests/coordinator/test_relea
 _SAVEPOINT = (
     "a plain driver makes and restores no savepoints: tests/operations/savepoint/test_savepoints.py"
 )
+_STOP = "a stop at a certain moment: a plain driver is killed, or ends by itself"
 # What no kill shows, and what it takes instead; the simulation has all of it.
 NOT_SHOWN = {
+    (
+        "a restart takes the fence of its own failed recovery for a rival's"
+    ): f"{_REPLY}, in the recovery of a restart",
+    "a restart takes its own unclear fence for a rival's": f"{_REPLY}: as above, of a fence",
+    "a lineage whose record is in doubt is taken for a rival's": f"{_REPLY}: as above",
+    "a restart forgets its generation": f"{_RACE}: a query that fails while another driver starts",
+    "a fenced driver is restarted": "it is fenced again at each restart, and ends as it should",
+    "a lineage begins before the job is recovered": (
+        "the order of two records: the rows are right, whoever is killed"
+    ),
+    "a lineage begins although a stop has cut its recovery short": _STOP,
+    "a decided micro-batch is written again": (
+        "a plain plan has no watermark: a start notes a committed micro-batch as finished"
+    ),
+    "a stop is lost between two runs": _STOP,
+    "a stop does not wait for the commit queue": (
+        "shown by another: that the end does not wait for the commits behind"
+    ),
+    "sinks are closed before the commit queue has ended": _STOP,
+    "checkpoints are given up while commits are queued": _RELEASE,
+    "a job that ends by itself gives its checkpoints up": _RELEASE,
+    "a job that is stopped with a savepoint gives its checkpoints up": _SAVEPOINT,
+    "a stop with a savepoint cancels the micro-batch under way": _SAVEPOINT,
+    "the gate of a stop with a savepoint does not hold": _SAVEPOINT,
     "checkpoints are given up before they are committed": _RELEASE,
     "checkpoints are given up and attempts left open": _RELEASE,
     "a start does not look whether the checkpoints were given up": _RELEASE,

@@ -10,12 +10,13 @@ One seed chooses what a run is like (`options.py`) and makes every choice in it:
 turn, which call fails, who is killed or stands still where. The same seed does the same things,
 whatever the machine, the load and the hash seed.
 
-**Real.** The coordinator with recovery, orphans and commit (`twophase/coordinator`); log, records,
-codec, store and `LocalStorage` (`twophase/state`); the restore and the restart strategy
-(`twophase/operations/savepoint/restore.py`, `twophase/engine/restart.py`); the function that runs
-in each task (`twophase/spark/batch/writer_task.py`); the MySQL sink from `open` to `close`:
-preflight, metadata, writers, encoding, committer, orphans, fence, session locks, session exit, the
-driver's link, session settings (`sinks/mysql`).
+**Real.** The life of a job (`twophase/engine`): start, restart, stop, stop with a savepoint
+(`JobSavepoints`), release, takeover; the coordinator with recovery, orphans and commit
+(`twophase/coordinator`); log, records, codec, store and `LocalStorage` (`twophase/state`); the
+beginning of a lineage, restores, Spark's folder as the product reads, writes and syncs it
+(`SparkFolder`); the function that runs in each task (`twophase/spark/batch/writer_task.py`); the
+MySQL sink from `open` to `close`: preflight, metadata, writers, encoding, committer, orphans,
+fence, session locks, session exit, the driver's link, session settings (`sinks/mysql`).
 
 **Simulated.**
 - The disk (`disk.py`, `files.py`, `paths.py`): below `LocalStorage`, so that the order of its syncs
@@ -28,27 +29,33 @@ driver's link, session settings (`sinks/mysql`).
   know the statements of the sink, whole; any other one stops the run.
 - The network (`client.py`): stands for `twophase.sinks.mysql.client.session.Session`.
 - Time, scheduling, processes (`scheduler.py`), random numbers. Tasks are greenlets that take turns;
-  there are no threads, and the thread that commits behind the next micro-batch is such a task, with
-  locks to match (`threads.py`).
-- Spark (`spark.py`) and `runtime.Job` (`driver.py`): offset and commit log, tasks that die, are
-  tried twice or outlive their attempt, restarts. `supervisor.py` starts drivers, also while another
-  lives; `faults.py` is what befalls them.
-- Operators who know no better (`worlds.py`): a driver over a copy of the folder, a target that is
-  restored from a backup or swapped.
+  there are no threads. The engine's thread that watches, that of the query, the one that commits
+  behind the next micro-batch and whoever calls stop are such tasks, with locks, conditions and
+  events to match (`threads.py`).
+- Spark, as a host of the engine (`host.py`): its thread plans a micro-batch, has it handled and
+  notes it as finished, each at once and durably (`query_folder.py`). Tasks die, are tried twice or
+  outlive their attempt (`spark.py`). A stop of the query cancels the micro-batch under way.
+  `driver.py` is the process around it. `drivers.py` starts drivers, also while another lives;
+  `supervisor.py` and `faults.py` are what befalls them.
+- Operators who know no better (`standby.py`, `target_change.py`): a driver over a copy of the
+  folder, a target that is restored from a backup or swapped.
 - Operators who lead the job out (`incidents.py`, `repairs.py`): they run the repair that the error
   names, which is real, is killed or stands still in the middle, and is run beside a driver.
 - Operators who keep savepoints (`savepoints.py`, `saving.py`): they make, finish, move and restore
   them with the real code, rewind to one that is too old, and let another job begin with one.
-  Spark's folder is on the disk then, read and prepared by the real `SparkFolder`
-  (`query_folder.py`). How a sink takes rows back is simulated (`rewinding.py`).
+  How a sink takes rows back is simulated (`rewinding.py`).
 
-**Checked** (`oracle.py`, `repaired.py`, `saved.py` at the moment it could break, `verdict.py` in
-the end): I1 to I8, hazards H14, H28, H30, H40, H41, H48 to H50 and decision 0010; every row of
-every decided checkpoint once in each sink, nothing prepared left, nothing undecided visible, every
-run ends. `mutations.py` breaks the product on purpose; each mistake has to be found.
+**Checked** at the moment it could break (`oracle.py`, `repaired.py`, `saved.py`, over what was
+seen: `facts.py`; of the engine in `host.py` and `watched_sink.py`) and in the end (`verdict.py`):
+I1 to I8, hazards H14, H28, H30, H40, H41, H48 to H50 and decision 0010; every row of every decided
+checkpoint once in each sink, nothing prepared left, nothing undecided visible, every run ends. No
+query begins after a stop, and no micro-batch after a stop with a savepoint, which cancels none;
+nothing of a job goes on when it has ended, and no sink is called after its close; who is overtaken
+does not take over again; checkpoints are given up by a stop alone. `mutations.py` and
+`engine_mistakes.py` break the product on purpose; each mistake has to be found.
 
 **Not covered.** The wire protocol, TLS and LOAD DATA's conversions (`tests/sinks/mysql`,
-`integration`); Spark itself, and its folder beyond what a savepoint without state has; the
-statements of a rewind; the rows of a fork; stateful plans; listeners; `checkpoint.min_pause`;
+`integration`); Spark itself, what it writes without a sync, and state in its folder; the statements
+of a rewind; the rows of a fork; listeners; operator states of functions; `checkpoint.min_pause`;
 damage to files that were durable (I9); a swapped server that lacks the sink's own tables.
 """

@@ -95,6 +95,19 @@ def _stop_in_the_batch(self: Run) -> None:
     self.stop()
 
 
+def _leave_the_queue_to_the_release(self: Run) -> None:
+    if self.context.stopping.is_set():
+        _wait_for_the_query_alone(self)
+    else:
+        _real_wait(self)
+
+
+def _release_before_the_queue_has_ended(self: Engine) -> None:
+    _real_release(self)
+    if self._run is not None:
+        self._run.coordinator.close(retry=True)
+
+
 def _release_whatever_is_queued(context: Any, attempts: Any, closer: Any) -> bool:
     history = context.log.history
     newest = history.newest(history.lineage.id) if history.lineage else None
@@ -152,7 +165,8 @@ IN_WORLDS: dict[str, tuple[str, Patches]] = {
     "checkpoints are given up while commits are queued": (
         RELEASED,
         [
-            (Run, "wait", _wait_for_the_query_alone),
+            (Run, "wait", _leave_the_queue_to_the_release),
+            (Engine, "_release", _release_before_the_queue_has_ended),
             (retention, "release_checkpoints", _release_whatever_is_queued),
         ],
     ),
@@ -184,7 +198,7 @@ SOONER: dict[str, Mapping[str, Any]] = {
     "a stop is lost between two runs": _STOPPED,
     "a stop does not wait for the commit queue": _BEHIND,
     "sinks are closed before the commit queue has ended": _BEHIND,
-    "checkpoints are given up while commits are queued": _BEHIND,
+    "checkpoints are given up while commits are queued": _BEHIND | _STOPPED,
     "a job that is stopped with a savepoint gives its checkpoints up": {
         "retention": "delete_on_cancellation"
     },
