@@ -61,6 +61,7 @@ class SimulatedHost:
         clock: the simulated time.
         threads: those that were made.
         query: the newest one.
+        judge: as given.
         stays: whether the query goes on when it has reached its goal, until it is stopped.
     """
 
@@ -84,7 +85,7 @@ class SimulatedHost:
         self.goal = goal
         self._options = options
         self._sinks = sinks
-        self._judge = judge
+        self.judge = judge
         self._failure: Exception | None = None
         self._tell: Callable[[JobEvent], None] = lambda event: None
 
@@ -161,7 +162,7 @@ class SimulatedHost:
         if isinstance(error, InDoubtError):
             self.world.oracle.owners.discard(self.process)
         self._failure = error
-        self._judge(error)
+        self.judge(error)
         return error
 
     def close(self) -> None:
@@ -262,6 +263,7 @@ class SimulatedQuery:
             return
         if not self._coordinator.context.stopping.is_set() or isinstance(self._error, StopJobError):
             raise self._error
+        self._host.judge(self._error)  # nobody else hears of it
 
     def stop(self) -> None:
         """See `Query.stop`. A job that is to leave a savepoint decides its micro-batch before."""
