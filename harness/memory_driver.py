@@ -24,7 +24,7 @@ from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.commit.fan_out import FanOut, sequentially
 from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.coordinator.coordinator import CheckpointCoordinator
-from twophase.coordinator.recovery.recovery_steps import Restore
+from twophase.coordinator.recovery.plan import Restore
 from twophase.engine.driver import Driver as EngineDriver
 from twophase.engine.host import Plan
 from twophase.events import Event, Observers

@@ -16,7 +16,7 @@ from twophase.contract.sink import CommitRequest
 from twophase.coordinator.commit import checkpoint_completion
 from twophase.coordinator.commit.checkpoint_completion import CheckpointCompleter
 from twophase.coordinator.commit.orphans import Orphans, key_of
-from twophase.coordinator.recovery import validation
+from twophase.coordinator.recovery import plan
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.journal.entries import CommittedRecord
 from verification.simulation import mutations
@@ -49,9 +49,13 @@ def _look_at_nothing(*_: object, **__: object) -> None:
     return None
 
 
+def _find_nothing(*_: object) -> Iterator[Any]:
+    return iter(())
+
+
 _BLIND: list[tuple[object, str, Any]] = [
-    (validation, "check_histories", _look_at_nothing),
-    (validation, "check_targets", _look_at_nothing),
+    (plan, "_behind", _find_nothing),
+    (plan, "_changed", _find_nothing),
     (CompletedCheckpoint, "predecessor", _look_at_nothing),
 ]
 _OWN: dict[str, list[tuple[object, str, Any]]] = {

@@ -68,10 +68,10 @@ def _pieces(fate: str, by_sink: Mapping[str, Sequence[Committable]]) -> list[str
 
 def _rewinds(found: RestorePreview) -> list[str]:
     lines = []
-    for sink, lineage, newest, kept in found.rewinds:
-        whole = f"all checkpoints up to {newest}"
-        which = whole if kept < 0 else f"checkpoints {kept + 1} to {newest}"
-        lines.append(f"Of sink {sink} would be taken back: {which} of lineage {lineage}.")
+    for one in found.plan.takes_back:
+        whole = f"all checkpoints up to {one.newest}"
+        which = whole if one.kept < 0 else f"checkpoints {one.kept + 1} to {one.newest}"
+        lines.append(f"Of sink {one.sink} would be taken back: {which} of lineage {one.lineage}.")
     return lines
 
 

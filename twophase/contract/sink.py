@@ -169,6 +169,23 @@ class NamesPieces(Protocol):
 
 
 @runtime_checkable
+class KnowsOtherNames(Protocol):
+    """Optional power of an open sink: it tells who else has rows in its target, by name.
+
+    A job or a sink that was renamed has neither fence nor proofs under its new name. This is how a
+    start notices that the rows which it is about to write, or to take back, are there already.
+    """
+
+    def other_names(self) -> Mapping[tuple[str, str], Mapping[str, int]]:
+        """Return what the target has proof of under other names: by job and sink, the highest
+        checkpoint of each lineage, as in `SinkHistory.committed`.
+
+        Only what was committed to the same table counts. Runs on the driver after `open`, each time
+        that a start is planned.
+        """
+
+
+@runtime_checkable
 class TellsUnfinished(Protocol):
     """Optional power of an open sink: it tells which pieces in doubt were never pre-committed."""
 
@@ -223,8 +240,8 @@ class CanRewind(Protocol):
 class OpenSink(ABC):
     """A sink that is open: bound to a job and to its target. Lives in the driver's process only.
 
-    Subclass `OpenArrowSink` or `OpenBatchSink`; add the optional powers `CanRewind`, `NamesPieces`
-    and `TellsUnfinished` where the target allows them.
+    Subclass `OpenArrowSink` or `OpenBatchSink`; add the optional powers `CanRewind`,
+    `KnowsOtherNames`, `NamesPieces` and `TellsUnfinished` where the target allows them.
     """
 
     @abstractmethod

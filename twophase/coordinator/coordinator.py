@@ -20,18 +20,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from twophase.contract.committable import Committable
 from twophase.coordinator.attempt import CheckpointAttempt, Snapshot, TriggerGate
 from twophase.coordinator.commit.commit_queue import CommitQueue, Spawn, plain_thread
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.commit.pending import PendingCheckpoint
-from twophase.coordinator.commit.proofs import has_moved
 from twophase.coordinator.commit.state_machine import Action, Signal
 from twophase.coordinator.recovery.recovery import AttemptCloser, DriverRecovery
-from twophase.coordinator.recovery.recovery_steps import Restore, commit_in_order
-from twophase.coordinator.recovery.validation import SinkValidation
+from twophase.coordinator.recovery.plan import Restore
+from twophase.coordinator.recovery.planner import StartPlanner
+from twophase.coordinator.recovery.recovery_steps import commit_in_order
 from twophase.errors import (
     CheckpointMissingError,
     DeclinedError,
@@ -109,9 +109,9 @@ class CheckpointCoordinator:
         self.context = context
         self.job, self.sinks, self.options = context.job, context.sinks, context.options
         self.attempts = AttemptSequence()
-        validation = SinkValidation(context)
-        self.closer = AttemptCloser(context, validation)
-        self._recovery = DriverRecovery(context, self.attempts, validation, self.closer)
+        planner = StartPlanner(context)
+        self.closer = AttemptCloser(context, planner)
+        self._recovery = DriverRecovery(context, self.attempts, planner, self.closer)
         self._snapshot = snapshot
         self._gate = TriggerGate(context)
         self._commit_queue = CommitQueue(spawn, on_failure)
@@ -173,12 +173,9 @@ class CheckpointCoordinator:
         """
         self._recovery.run(previous_generation, restore)
 
-    def begin_lineage(self, lineage: Lineage) -> None:
-        """Begin a new lineage, after `recover`. A sink with a new target begins without proofs."""
-        kept = tuple(
-            proof for proof in lineage.proofs if not has_moved(proof, self.sinks.get(proof.sink))
-        )
-        self.context.log.append(replace(lineage, proofs=kept))
+    def begin_lineage(self, fresh: Lineage) -> None:
+        """Begin the lineage that `recover` has planned, or else a fresh one."""
+        self.context.log.append(self._recovery.plan.begins or fresh)
 
     def classify(self, checkpoint: int, offsets: FrozenOffsets) -> Write | Replay:
         """Decide what to do with micro-batch n: write it, or recognise it as decided.

@@ -16,7 +16,7 @@ from typing import Any
 
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.coordinator import CheckpointCoordinator, Replay
-from twophase.coordinator.recovery.recovery_steps import Restore
+from twophase.coordinator.recovery.plan import Restore
 from twophase.engine.batch_gate import BatchGate
 from twophase.engine.host import Beginning, Host, LineageFolder, MicroBatch, Plan
 from twophase.errors import InDoubtError, TwoPhaseError

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from twophase.coordinator.commit.context import JobContext
     from twophase.coordinator.commit.pending import PendingCheckpoint
     from twophase.coordinator.coordinator import CheckpointCoordinator
-    from twophase.coordinator.recovery.recovery_steps import Restore
+    from twophase.coordinator.recovery.plan import Restore
     from twophase.internals.clock import Clock
     from twophase.state.checkpoints.checkpoint import FrozenOffsets
     from twophase.state.journal.entries import Decision, Lineage

@@ -206,6 +206,18 @@ class OpenMemorySink(OpenArrowSink):
         with self._target.lock:
             return sorted(f"{key[4]}/{key[5]}" for key in self._target.ledger if key[:4] == sought)
 
+    def other_names(self) -> Mapping[tuple[str, str], Mapping[str, int]]:
+        """See `KnowsOtherNames`."""
+        found: dict[tuple[str, str], dict[str, int]] = {}
+        with self._target.lock:
+            proven = [(*key[:3], key[3]) for key in self._target.ledger]
+            proven += [(*key, mark) for key, mark in self._target.high_water.items()]
+        for job, sink, lineage, checkpoint in proven:
+            if (job, sink) != (self._job, self._sink):
+                committed = found.setdefault((job, sink), {})
+                committed[lineage] = max(committed.get(lineage, -1), checkpoint)
+        return found
+
     def _has(self, before: Predecessor | None) -> bool:
         """Return whether the target has proof of a checkpoint; the caller holds the lock."""
         if before is None:

@@ -41,7 +41,7 @@ from twophase.contract.sink import OpenArrowSink, SinkContext, WriterFactory
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.coordinator.coordinator import CheckpointCoordinator
-from twophase.coordinator.recovery.recovery_steps import Restore
+from twophase.coordinator.recovery.plan import Restore
 from twophase.engine.host import Beginning, Handle, Plan
 from twophase.errors import CheckpointExpiredError, ConfigError, DeclinedError, StopJobError
 from twophase.ids import Subtask, TransactionId, new_lineage_id

@@ -1,6 +1,6 @@
 """A driver's start: what it looks at, how it takes over, and how it closes older attempts.
 
-`twophase.coordinator.recovery.recovery`, `.validation` and `twophase.coordinator.commit.orphans`,
+`twophase.coordinator.recovery.recovery`, `.plan` and `twophase.coordinator.commit.orphans`,
 `twophase.operations.savepoint.restore`, `twophase.sinks.mysql.fence`:
 
     1. what the sinks remember is validated against what the log says     REMEMBER, READ
@@ -155,7 +155,7 @@ def _to_fence(world: World, driver: Driver) -> Driver:
 
 
 def asked_again(world: World, state: State, driver: Driver) -> str:
-    """`SinkValidation.check_again`: how the driver ends, if it does."""
+    """`StartPlanner.plan_again`: how the driver ends, if it does."""
     if not world.asks or world.mistake in _STOPPED_BY_ASKING:
         return ""
     if targets.is_overtaken(state, driver):
@@ -186,7 +186,7 @@ def remembered(state: State) -> Remembered:
 
 
 def is_refused(history: History, found: Remembered) -> bool:
-    """`check_histories`."""
+    """`plan._behind`."""
     generation, committed = found
     if history.released or history.rewinds:
         return True
@@ -208,7 +208,7 @@ def is_refused(history: History, found: Remembered) -> bool:
 
 
 def is_restore_refused(world: World, driver: Driver) -> bool:
-    """`check_restore`. The log was read after the sinks were asked: what came in
+    """`plan._not_restorable`. The log was read after the sinks were asked: what came in
     between is in the log.
     """
     assert driver.begins is not None

@@ -93,7 +93,7 @@ def lacks_predecessor(world: World, sink: Sink, history: History, xid: Xid, plac
 
 
 def has_changed(world: World, state: State, driver: Driver) -> bool:
-    """`check_targets`."""
+    """`plan._changed`."""
     if not world.asks or world.mistake in _STOPPED_BY_THE_TARGETS:
         return False
     return _lacks(

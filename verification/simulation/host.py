@@ -18,7 +18,7 @@ from twophase.contract.sink import SinkContext
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.coordinator.coordinator import CheckpointCoordinator
-from twophase.coordinator.recovery.recovery_steps import Restore
+from twophase.coordinator.recovery.plan import Restore
 from twophase.engine.batch_gate import GateClosedError
 from twophase.engine.host import Handle, Plan
 from twophase.errors import DeclinedError, InDoubtError, StopJobError

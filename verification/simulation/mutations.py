@@ -26,9 +26,8 @@ from twophase.coordinator.commit.commit_queue import CommitQueue
 from twophase.coordinator.commit.orphans import Orphans, PieceKey, pieces_of
 from twophase.coordinator.commit.sink_decisions import SinkDecisions
 from twophase.coordinator.coordinator import CheckpointCoordinator
-from twophase.coordinator.recovery import recovery, rewind, validation
+from twophase.coordinator.recovery import plan, recovery, rewind
 from twophase.coordinator.recovery.recovery import AttemptCloser, Closed, DriverRecovery
-from twophase.coordinator.recovery.validation import check_restore
 from twophase.coordinator.release import release_checkpoints
 from twophase.engine import retention
 from twophase.errors import DeclinedError, FencedError, TargetUnreachableError
@@ -220,10 +219,12 @@ def _make_folder_that_is_not_there(self: LocalStorage, path: Path) -> None:
     storage.sync_path(path.parent)
 
 
-def _check_restore_against_sinks(job: str, history: History, lineage: Any, sinks: Any) -> None:
-    _real_check_restore(
-        job, replace(history, decisions=tuple(history.uncommitted())), lineage, sinks
-    )
+def _log_ahead_by_what_waits(history: History, keep: Any) -> Any:
+    return _real_log_ahead(replace(history, decisions=tuple(history.uncommitted())), keep)
+
+
+def _no_refusal(*_: object) -> Iterator[Any]:
+    return iter(())
 
 
 def _newest_first(self: CommitQueue) -> Any:
@@ -247,8 +248,8 @@ def _append_after_doubt(self: JobLog, record: Any) -> None:
 
 def _close_and_ask_no_more(self: AttemptCloser, *arguments: Any, **options: Any) -> Closed:
     closed = _real_close_below(self, *arguments, **options)
-    validation: Any = self._validation
-    validation.check_again = lambda *_: self._context.log.check_fence()
+    planner: Any = self._planner
+    planner.plan_again = lambda *_: self._context.log.check_fence() or plan.StartPlan()
     return closed
 
 
@@ -292,7 +293,7 @@ _real_lost = CommitLoop.lost
 _real_close_below = AttemptCloser.close_below
 _real_next = CommitQueue._next
 _real_append = JobLog.append
-_real_check_restore = check_restore
+_real_log_ahead = plan._log_ahead
 _real_checkpoint = CheckpointCoordinator.checkpoint
 _real_create = JobLog._create
 _real_store_prepare = CompletedCheckpointStore.prepare
@@ -314,12 +315,12 @@ def _release_without_closing(context: Any, attempts: Any, _: Any) -> bool:
     return _release_checkpoints(context, attempts, mock.Mock())
 
 
-def _check_histories_without_release(job: str, history: History, *rest: Any) -> None:
-    _check_histories(job, replace(history, released=None), *rest)
+def _behind_without_release(observed: plan.Observed) -> Any:
+    return _real_behind(replace(observed, history=replace(observed.history, released=None)))
 
 
 _release_checkpoints = release_checkpoints
-_check_histories = validation.check_histories
+_real_behind = plan._behind
 
 
 # -- savepoints ------------------------------------------------------------------------------------
@@ -341,9 +342,10 @@ def _is_of_savepoint(restore: Any) -> bool:
     return restore is not None and "/saved" in restore.lineage.restored_from
 
 
-def _check_no_savepoint(job: str, history: History, lineage: Any, sinks: Any) -> None:
-    if "/saved" not in lineage.restored_from:
-        _real_check_restore(job, history, lineage, sinks)
+def _any_savepoint_is_restorable(observed: Any, wish: Any) -> Any:
+    if _is_of_savepoint(wish) and wish.sink_ahead is not SinkAhead.REWIND:
+        return iter(())
+    return _real_not_restorable(observed, wish)
 
 
 def _leave_what_waits(self: DriverRecovery, restore: Any) -> int:
@@ -352,8 +354,8 @@ def _leave_what_waits(self: DriverRecovery, restore: Any) -> int:
     return sum(map(self._context.commit_loop.commit, restore.adopting))
 
 
-def _ahead_in_the_first_only(*arguments: Any) -> Iterator[Any]:
-    return islice(_real_ahead_of(*arguments), 1)
+def _taken_back_in_the_first_only(*arguments: Any) -> Iterator[Any]:
+    return islice(_real_taken_back(*arguments), 1)
 
 
 def _load_with_own_numbers(*arguments: Any) -> Any:
@@ -363,7 +365,8 @@ def _load_with_own_numbers(*arguments: Any) -> Any:
 
 
 _real_read_cut = SavepointMaker._read_cut
-_real_ahead_of = rewind.ahead_of
+_real_taken_back = plan._taken_back
+_real_not_restorable = plan._not_restorable
 _real_commit_decided = DriverRecovery._commit_decided
 
 
@@ -417,7 +420,7 @@ _RULED_OUT: dict[str, Sequence[Any]] = {
     "a taken place in the log is taken for one's own": [(JobLog, "_create", _create_unchecked)],
     "a folded log is not noticed": [(JobLog, "_check_predecessor", _nothing)],
     "an xid leaves out the task attempt": [(xid.Xid, "of", classmethod(_xid_without_task_attempt))],
-    "an empty folder is taken for a fresh start": [(validation, "check_histories", _nothing)],
+    "an empty folder is taken for a fresh start": [(plan, "_behind", _no_refusal)],
     "bodies that were not decided are left behind": [
         (CompletedCheckpointStore, "sweep", _nothing),
         (CompletedCheckpointStore, "discard", _nothing),
@@ -446,7 +449,7 @@ _FOUND: dict[str, Sequence[Any]] = {
         (JobLog, "_newest_beside", lambda _, sequence: sequence)
     ],
     "a restore is validated against what sinks knew before": [
-        (validation, "check_restore", _check_restore_against_sinks)
+        (plan, "_log_ahead", _log_ahead_by_what_waits)
     ],
     "MySQL is asked as soon as a session is off the list": [
         (session_exit, "_is_closing", lambda *_: False)
@@ -509,7 +512,7 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
     ),
     "a start does not look for what its targets should have": (
         RESTORED_TARGET,
-        [(validation, "check_targets", _nothing)],
+        [(plan, "_changed", _no_refusal)],
     ),
     "the mark is raised to what a target lacks": (
         RESTORED_TARGET,
@@ -547,7 +550,7 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
     ),
     "a start does not look whether the checkpoints were given up": (
         RELEASED,
-        [(validation, "check_histories", _check_histories_without_release)],
+        [(plan, "_behind", _behind_without_release)],
     ),
     "a savepoint leaves out what waits to be committed": (
         SAVED,
@@ -567,7 +570,7 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
     ),
     "a savepoint is restored while a sink is ahead of it": (
         SAVED,
-        [(validation, "check_restore", _check_no_savepoint)],
+        [(plan, "_not_restorable", _any_savepoint_is_restorable)],
     ),
     "a rewind leaves decided checkpoints to be committed later": (
         SAVED,
@@ -575,7 +578,10 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
     ),
     "a rewind takes rows back in one sink": (
         SAVED,
-        [(rewind, "ahead_of", _ahead_in_the_first_only)],
+        [
+            (plan, "_taken_back", _taken_back_in_the_first_only),
+            (rewind, "ahead_of", _no_refusal),
+        ],
     ),
     "a fork begins before what its savepoint holds is committed": (
         SAVED,

@@ -28,7 +28,7 @@ from twophase.contract.outcome import CommitOutcome, RetryLater
 from twophase.contract.sink import CommitRequest
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.commit.pending import PendingCheckpoint
-from twophase.coordinator.recovery.recovery_steps import Restore
+from twophase.coordinator.recovery.plan import Restore
 from twophase.coordinator.release import release_checkpoints
 from twophase.errors import (
     CheckpointMissingError,

@@ -16,7 +16,7 @@ from twophase.contract.committable import Committable
 from twophase.contract.outcome import CommitOutcome, RetryLater
 from twophase.contract.sink import CommitRequest, SinkHistory
 from twophase.coordinator.commit.fan_out import FanOut, SideBySide, sequentially
-from twophase.coordinator.recovery.recovery_steps import Restore
+from twophase.coordinator.recovery.plan import Restore
 from twophase.errors import (
     CheckpointMissingError,
     FencedError,

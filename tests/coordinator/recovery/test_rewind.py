@@ -17,7 +17,7 @@ from harness.memory_driver import (
     restoring,
     visible,
 )
-from twophase.coordinator.recovery.recovery_steps import Restore
+from twophase.coordinator.recovery.plan import Restore
 from twophase.errors import RestoreRefusedError
 from twophase.events import RecoveryFinished, SinkRewound
 from twophase.operations.savepoint.restore import read_checkpoint

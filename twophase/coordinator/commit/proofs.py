@@ -4,7 +4,7 @@ A target that was restored from a backup, swapped for another one, or left behin
 lacks checkpoints that the log calls committed. Each decision therefore carries, for each sink, its
 newest checkpoint with pieces, ancestors included:
 
-    1. a start checks each target for the proof of what is committed          `check_targets`
+    1. a start checks each target for the proof of what is committed          `plan_start`
     2. a commit requires the proof of its predecessor, in the target itself
        `CommitRequest.predecessor`
        if an adoption left several predecessors, the others just before it    `CommitLoop`
@@ -182,82 +182,6 @@ def _span(proof: Proof, memory: SinkHistory) -> str:
     if newest is None:
         return f"up to {proof.checkpoint}"
     return f"from {newest + 1} to {proof.checkpoint}"
-
-
-def check_targets(
-    proofs: Proofs,
-    expected: Iterable[Proof],
-    sinks: Mapping[str, OpenSink],
-    remembered: Mapping[str, SinkHistory],
-    *,
-    may_move: bool,
-) -> None:
-    """Reject a target that no longer has proof of a committed checkpoint.
-
-    Args:
-        proofs: the job's proofs.
-        expected: the committed checkpoints.
-        sinks: by name; a sink that has left the job is not asked.
-        remembered: the history of each sink from before the log was read; one that lacks a
-            proof is asked again.
-        may_move: whether a sink may have another target from now on; it begins there without the
-            rows of the old one.
-
-    Raises:
-        TargetChangedError: going on would leave a gap.
-    """
-    # Even if the log does not call them committed yet: a repeated commit would find their proof.
-    for name, history in remembered.items():
-        if history.replaced and history.committed and not may_move:
-            raise proofs.replaced(name, sinks[name], history)
-    for proof in expected:
-        sink = sinks.get(proof.sink)
-        if sink is None or (may_move and proof.target != sink.target()):
-            continue
-        if not knows(remembered[proof.sink], proof) and not knows(history := sink.history(), proof):
-            raise proofs.changed(proof, sink, history)
-
-
-def check_names(
-    job: str, expected: Sequence[Proof], sinks: Mapping[str, OpenSink], *, may_rename: bool
-) -> None:
-    """Reject a sink that has another name now; warn of one that has left the job.
-
-    A target knows a sink by its name. Under another one it has neither fence nor proofs: writers of
-    older drivers are not fenced, and nobody notices that it was restored from a backup.
-
-    Args:
-        job: the job's name.
-        expected: the committed checkpoints.
-        sinks: by name.
-        may_rename: whether a warning is enough.
-
-    Raises:
-        ConfigError: a new sink has the target of one that has left.
-    """
-    known = {proof.sink for proof in expected}
-    added = {sink.target(): name for name, sink in sinks.items() if name not in known}
-    for proof in expected:
-        if proof.sink in sinks:
-            continue
-        name = added.get(proof.target)
-        if name is not None and not may_rename:
-            raise ConfigError(
-                f"Job {job!r}: sink {name!r} writes to {proof.target}, as sink {proof.sink!r} did. "
-                "The target knows the job's rows by that name. Nothing was written.",
-                remedy=f"name the sink {proof.sink!r} again; or, after a clean stop, set "
-                "restore.allow_non_restored_state once.",
-            )
-        _log.warning(
-            "job %s: sink %r, whose last rows in %s are those of checkpoint %d, %s",
-            *(job, proof.sink, proof.target, proof.checkpoint),
-            "has left the job" if name is None else f"is sink {name!r} from now on",
-        )
-
-
-def has_moved(proof: Proof, sink: OpenSink | None) -> bool:
-    """Return whether a sink has moved to a target without the proof; a replica has the proof."""
-    return sink is not None and sink.target() != proof.target and not knows(sink.history(), proof)
 
 
 def knows(history: SinkHistory, proof: Proof) -> bool:

@@ -7,8 +7,8 @@
                   orphans in parallel
     3d. rewind    if a restore asks for it: `coordinator.recovery.rewind`
 
-Before 3a nothing is written, and the histories of the sinks are validated against the store
-(I6): if a sink knows more, the store is outdated; if it knows less, its target is.
+What is done is planned by what the log and the sinks say (`coordinator.recovery.plan`, I6): before
+3a, when nothing is written yet, before anything is aborted, and behind the fences.
 
 A driver over a copy of the folder does not see the decisions of the original, and no log fences the
 two from each other. So all sinks are asked again before anything is aborted in one of them, and
@@ -19,6 +19,7 @@ it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,9 +28,10 @@ from twophase.contract.committable import Committable
 from twophase.contract.sink import SinkHistory
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.commit.orphans import Orphans
-from twophase.coordinator.recovery.recovery_steps import Restore, commit_in_order, take_over
+from twophase.coordinator.recovery.plan import Restore, StartPlan
+from twophase.coordinator.recovery.planner import StartPlanner
+from twophase.coordinator.recovery.recovery_steps import commit_in_order, take_over
 from twophase.coordinator.recovery.rewind import rewind
-from twophase.coordinator.recovery.validation import SinkValidation
 from twophase.errors import FencedError, StopJobError
 from twophase.events import Observers, RecoveryFinished, RecoveryStarted
 from twophase.ids import Attempt, AttemptSequence
@@ -37,6 +39,8 @@ from twophase.internals.failpoints import failpoint
 from twophase.options.job_options import SinkAhead
 from twophase.state.journal.entries import Decision
 from twophase.state.journal.history import History
+
+_log = logging.getLogger("twophase")
 
 
 @dataclass(frozen=True)
@@ -58,19 +62,19 @@ class AttemptCloser:
 
     Args:
         context: the job.
-        validation: validates the sinks before anything is aborted.
+        planner: plans again before anything is aborted.
     """
 
-    def __init__(self, context: JobContext, validation: SinkValidation) -> None:
+    def __init__(self, context: JobContext, planner: StartPlanner) -> None:
         self._context = context
-        self._validation = validation
+        self._planner = planner
 
     def close_below(
         self, below: Attempt, restore: Restore | None = None, *, ask: bool = False
     ) -> Closed:
         """Close all attempts below `below`. Pieces that wait for their commit stay.
 
-        The sinks are validated before anything is aborted, after a declined attempt too: in a
+        The start is planned again before anything is aborted, after a declined attempt too: in a
         target that was restored from a backup, a committed piece may be prepared again.
 
         Args:
@@ -83,7 +87,7 @@ class AttemptCloser:
         kept = context.completer.pieces_to_commit()
 
         def may_abort(found: Sequence[Committable]) -> Sequence[Committable]:
-            self._validation.check_again(restore)
+            self._planner.plan_again(restore)
             return context.completer.commit_restored(found)
 
         orphans = {
@@ -114,10 +118,11 @@ class DriverRecovery:
     Args:
         context: the job.
         attempts: gets the new generation.
-        validation: of the sinks against the log.
+        planner: plans what it does.
         closer: closes the attempts of older drivers.
 
     Attributes:
+        plan: the plan of the last recovery; the first one has to be made yet.
         recommitted: lineage and number of the checkpoint that the last recovery committed last;
             None if there was none.
     """
@@ -126,13 +131,14 @@ class DriverRecovery:
         self,
         context: JobContext,
         attempts: AttemptSequence,
-        validation: SinkValidation,
+        planner: StartPlanner,
         closer: AttemptCloser,
     ) -> None:
+        self.plan = StartPlan()
         self.recommitted: tuple[str, int] | None = None
         self._context = context
         self._attempts = attempts
-        self._validation = validation
+        self._planner = planner
         self._closer = closer
 
     def run(self, previous_generation: int | None, restore: Restore | None) -> None:
@@ -163,7 +169,7 @@ class DriverRecovery:
         aborted = self._close(restore)
         if restore is not None and restore.sink_ahead is SinkAhead.REWIND:
             # no body goes before its lineage begins: the restored one may be needed again
-            rewind(context, restore, Attempt(generation, 0))
+            rewind(context, self.plan, Attempt(generation, 0))
         else:
             # not before: a body says which pieces in doubt were committed once, in a restored
             # target
@@ -175,9 +181,9 @@ class DriverRecovery:
         context.observers(RecoveryFinished(context.job, *outcome))
 
     def _take_over(self, previous_generation: int | None, restore: Restore | None) -> None:
-        """Step 3a, with the sinks validated before the fence is appended."""
+        """Step 3a, planned before the fence is appended."""
         context = self._context
-        remembered = self._validation.histories()
+        remembered = self._planner.histories()
 
         def check(history: History) -> None:
             if previous_generation is not None and history.generation != previous_generation:
@@ -186,9 +192,10 @@ class DriverRecovery:
                     f"{history.generation} has taken over from {previous_generation}.",
                     remedy="leave this driver stopped.",
                 )
-            self._validation.check(history, remembered, restore)
+            self.plan = self._planner.plan(history, remembered, restore)
 
         self._attempts.generation = take_over(context.log, remembered, check)
+        _tell_of_sinks(context.job, self.plan)
 
     def _commit_decided(self, restore: Restore | None) -> int:
         """Step 3b; returns how many checkpoints were committed."""
@@ -214,12 +221,12 @@ class DriverRecovery:
         try:
             below = Attempt(self._attempts.generation, 0)
             closed = self._closer.close_below(below, restore, ask=True)
-            self._validation.check_again(restore, closed.histories)
+            self.plan = self._planner.plan_again(restore, closed.histories)
         except StopJobError:
             # What could not be aborted may be what another driver has committed: then that is the
             # error. If a sink does not answer, that is: the next start asks, and until then nobody
             # is advised to remove rows that are decided.
-            self._validation.check_again(restore)
+            self._planner.plan_again(restore)
             raise
         except Exception:
             # a newer driver's progress looks like loss to the driver that it has overtaken
@@ -231,3 +238,19 @@ class DriverRecovery:
         """The newest committed checkpoint of the current lineage."""
         history = self._context.history
         return history.newest_committed(history.lineage.id) if history.lineage else None
+
+
+def _tell_of_sinks(job: str, plan: StartPlan) -> None:
+    """Warn of sinks that have left the job, have another name, or begin in another target."""
+    for proof, name in plan.left:
+        _log.warning(
+            "job %s: sink %r, whose last rows in %s are those of checkpoint %d, %s",
+            *(job, proof.sink, proof.target, proof.checkpoint),
+            "has left the job" if name is None else f"is sink {name!r} from now on",
+        )
+    for proof in plan.moved:
+        _log.warning(
+            "job %s: sink %r begins in another target, without its rows up to checkpoint %d of "
+            "lineage %s: they are in %s",
+            *(job, proof.sink, proof.checkpoint, proof.lineage, proof.target),
+        )

@@ -24,9 +24,10 @@ from dataclasses import dataclass, replace
 from twophase.contract.committable import Committable
 from twophase.contract.sink import SinkHistory
 from twophase.coordinator.commit.context import JobContext
-from twophase.coordinator.commit.proofs import check_targets, knows
+from twophase.coordinator.commit.proofs import knows
+from twophase.coordinator.recovery.plan import TargetLacks
+from twophase.coordinator.recovery.planner import StartPlanner
 from twophase.coordinator.recovery.recovery_steps import commit_in_order, take_over
-from twophase.coordinator.recovery.validation import check_histories, piece_names
 from twophase.errors import ConfigError, StopJobError
 from twophase.internals.failpoints import failpoint
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
@@ -99,12 +100,10 @@ class LossRepair:
             self._check_decided(checkpoint, sink)
 
         def check(history: History) -> None:
-            check_histories(context.job, history, remembered, piece_names(context.sinks))
-            gap = self._gap(checkpoint, sink, remembered[sink])
             # Gaps of other targets restored with this one are accepted next; until then
             # every start stops.
-            expected = context.proofs.committed() if gap is None else ()
-            check_targets(context.proofs, expected, context.sinks, remembered, may_move=False)
+            is_gap = self._gap(checkpoint, sink, remembered[sink]) is not None
+            StartPlanner(context).check(history, remembered, [TargetLacks] if is_gap else [])
 
         take_over(context.log, remembered, check)
         failpoint("R01")

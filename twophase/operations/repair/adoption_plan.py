@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from twophase.contract.committable import Committable
 from twophase.contract.sink import SinkHistory
 from twophase.coordinator.commit.context import JobContext
-from twophase.coordinator.commit.proofs import check_targets
-from twophase.coordinator.recovery.validation import check_histories
-from twophase.errors import CheckpointMissingError, StopJobError
+from twophase.coordinator.recovery.plan import FolderBehind, ReleasedByItsEnd, RewindUnfinished
+from twophase.coordinator.recovery.planner import StartPlanner
+from twophase.errors import StopJobError
 from twophase.operations.repair.adopted_pieces import AdoptedPieces, checkpoint_of, is_readable
 from twophase.operations.repair.lineage_order import LineageOrder
 from twophase.options.job_options import CheckpointMode
@@ -115,12 +115,10 @@ class AdoptionPlanner:
             StopJobError: a start needs no repair, a target lacks something, or the decisions
                 cannot be determined.
         """
-        proofs, targets = self._context.proofs, self._context.sinks
+        targets = self._context.sinks
         self._check_none_ahead(history)
         unreadable = self._unreadable(history)
-        if not unreadable:
-            self._check_needed(history, remembered)
-        check_targets(proofs, proofs.committed(), targets, remembered, may_move=False)
+        self._check_needed(history, remembered, is_unreadable=bool(unreadable))
         in_doubt = {name: sink.in_doubt() for name, sink in targets.items()}
         order = LineageOrder(history, remembered, targets, in_doubt)
         adopted = _highest(history, remembered)
@@ -140,12 +138,12 @@ class AdoptionPlanner:
             continues=bool(history.decisions) or any(one.ancestors for one in history.lineages),
         )
 
-    def _check_needed(self, history: History, remembered: Mapping[str, SinkHistory]) -> None:
-        try:
-            check_histories(self._context.job, history, remembered)
-        except CheckpointMissingError:
-            return
-        if self._is_stuck(history):
+    def _check_needed(
+        self, history: History, remembered: Mapping[str, SinkHistory], *, is_unreadable: bool
+    ) -> None:
+        repairs = [FolderBehind, ReleasedByItsEnd, *([RewindUnfinished] if is_unreadable else [])]
+        found = StartPlanner(self._context).check(history, remembered, repairs)
+        if found or is_unreadable or self._is_stuck(history):
             return
         raise StopJobError(
             f"Job {self._context.job!r}: its folder knows all that the targets have; "

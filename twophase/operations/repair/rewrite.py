@@ -25,9 +25,8 @@ from typing import Protocol
 from twophase.contract.committable import Committable
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.commit.orphans import Orphans
-from twophase.coordinator.commit.proofs import check_targets
+from twophase.coordinator.recovery.planner import StartPlanner
 from twophase.coordinator.recovery.recovery_steps import commit_in_order
-from twophase.coordinator.recovery.validation import check_histories, piece_names
 from twophase.errors import StopJobError
 from twophase.ids import Attempt, TransactionId
 from twophase.internals.failpoints import failpoint
@@ -258,10 +257,7 @@ class RewriteRepair:
         context = self._context
         remembered = {name: sink.history() for name, sink in context.sinks.items()}
         context.log.check_fence()
-        check_histories(context.job, context.history, remembered, piece_names(context.sinks))
-        check_targets(
-            context.proofs, context.proofs.committed(), context.sinks, remembered, may_move=False
-        )
+        StartPlanner(context).check(context.history, remembered)
 
 
 def _check_rows(job: str, lost: Lost, pieces: Mapping[int, Sequence[Committable]]) -> None:

@@ -1,4 +1,4 @@
-"""What a restore would do, found out without writing: `twophase run --restore PATH --dry-run`."""
+"""What a restore would do: the plan that a start would carry out, made without writing."""
 
 from __future__ import annotations
 
@@ -7,22 +7,20 @@ from dataclasses import dataclass
 
 from twophase.contract.committable import Committable
 from twophase.contract.sink import OpenSink
+from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.commit.orphans import key_of, pieces_of
-from twophase.coordinator.recovery.recovery_steps import Restore
-from twophase.coordinator.recovery.rewind import ahead_of
-from twophase.coordinator.recovery.validation import check_sinks
+from twophase.coordinator.recovery.plan import Restore, StartPlan
+from twophase.coordinator.recovery.planner import StartPlanner
+from twophase.events import Observers
+from twophase.internals.clock import SystemClock
 from twophase.operations.savepoint.fork import check_original
 from twophase.operations.savepoint.format import Savepoint
 from twophase.operations.savepoint.restore import read_checkpoint
 from twophase.operations.savepoint.savepoint_restore import is_savepoint, verified
 from twophase.options.job_options import JobOptions, SinkAhead
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
-from twophase.state.checkpoints.copies import readable_copies
-from twophase.state.checkpoints.store import CompletedCheckpointStore
-from twophase.state.files.storage import ReadOnlyStorage, local_path
-from twophase.state.journal.entries import Decision, Lineage
-from twophase.state.journal.history import History
-from twophase.state.journal.log import FOLDER, JobLog
+from twophase.state.files.storage import LocalStorage, ReadOnlyStorage, local_path
+from twophase.state.journal.entries import Lineage
 
 
 @dataclass(frozen=True)
@@ -31,25 +29,24 @@ class RestorePreview:
 
     Attributes:
         checkpoint: the restored one.
+        plan: the plan.
         position: where the job's folder says that each source is now; empty if it has no
             checkpoint.
         commits: by sink, the pieces that wait there and would be committed.
         aborts: by sink, the pieces that wait there and would be aborted; their rows are read again.
-        rewinds: sink, lineage, newest checkpoint that would be taken back, and the last that stays,
-            -1 if none does.
     """
 
     checkpoint: CompletedCheckpoint
+    plan: StartPlan
     position: tuple[str | None, ...]
     commits: Mapping[str, Sequence[Committable]]
     aborts: Mapping[str, Sequence[Committable]]
-    rewinds: Sequence[tuple[str, str, int, int]] = ()
 
 
 def preview_restore(
     job: str, path: str, sinks: Mapping[str, OpenSink], options: JobOptions
 ) -> RestorePreview:
-    """Find out what a restore would do. The plan of the job is not looked at.
+    """Plan a restore as a start would. The plan of the job's query is not looked at.
 
     Args:
         job: the job's name.
@@ -58,31 +55,35 @@ def preview_restore(
         options: the job's options.
 
     Raises:
-        RestoreRefusedError: a sink or the job's folder is ahead of it, or cannot be rewound.
-        ConfigError, CorruptRecordError, NewerFormatError: it cannot be restored.
+        TwoPhaseError: a start would be refused with it.
     """
+    root = local_path(options.checkpoint_location)
+    storage = ReadOnlyStorage(root) if root.exists() else LocalStorage(root)
+    context = JobContext(job, storage, sinks, options, Observers(), SystemClock())
     restore, savepoint = _restore(job, path, options)
-    remembered = {name: sink.history() for name, sink in sinks.items()}
-    history, own = _own_checkpoints(job, options)
-    uncommitted = [one for one, decision in own if not decision.committed]
-    uncommitted += [CompletedCheckpoint.of_sink(job, one, ()) for one in history.sink_decisions]
-    check_sinks(job, history, remembered, restore, sinks, uncommitted)
-    kept = pieces_of((*restore.adopting, *uncommitted))
-    waiting = [(name, sink.in_doubt()) for name, sink in sinks.items()]
-    commits = {name: [one for one in pieces if key_of(one) in kept] for name, pieces in waiting}
     if savepoint is not None and restore.sink_ahead is SinkAhead.FORK:
         check_original(job, savepoint, sinks)
+    planner = StartPlanner(context)
+    remembered = planner.histories()
+    plan = planner.plan(context.log.read(), remembered, restore)
+    decided = [*map(context.store.read, plan.commits), *context.sink_decisions.bodies()]
+    kept = pieces_of((*restore.adopting, *decided))
+    waiting = {name: sink.in_doubt() for name, sink in sinks.items()}
+    commits = {
+        name: [one for one in found if key_of(one) in kept] for name, found in waiting.items()
+    }
+    if restore.sink_ahead is SinkAhead.FORK:
         commits |= _pending(restore)
-    rewinds = restore.sink_ahead is SinkAhead.REWIND
+    newest = context.history.decisions[-1:]
     return RestorePreview(
         restore.checkpoint,
-        own[-1][0].offsets.end if own else (),
+        plan,
+        context.store.read(newest[0]).offsets.end if newest else (),
         commits,
-        {name: [one for one in pieces if key_of(one) not in kept] for name, pieces in waiting},
-        [
-            (name, lineage, newest, restore.keep.get(lineage, -1))
-            for name, lineage, newest in (ahead_of(restore.keep, remembered) if rewinds else ())
-        ],
+        {
+            name: [one for one in found if key_of(one) not in kept]
+            for name, found in waiting.items()
+        },
     )
 
 
@@ -97,7 +98,7 @@ def _restore(job: str, path: str, options: JobOptions) -> tuple[Restore, Savepoi
     else:
         folder, root = local_path(path, "restore.path"), local_path(options.checkpoint_location)
         checkpoint, adopting, ancestors = read_checkpoint(job, folder, options, root)
-    lineage = Lineage("", path, ancestors=ancestors)
+    lineage = Lineage("", path, ancestors=ancestors, proofs=checkpoint.proofs)
     return Restore(checkpoint, lineage, adopting, policy), savepoint
 
 
@@ -108,20 +109,3 @@ def _pending(restore: Restore) -> dict[str, list[Committable]]:
         for name, pieces in checkpoint.committables.items():
             found.setdefault(name, []).extend(pieces)
     return found
-
-
-def _own_checkpoints(
-    job: str, options: JobOptions
-) -> tuple[History, list[tuple[CompletedCheckpoint, Decision]]]:
-    """Return the log of the job's own folder, its uncommitted checkpoints, and the newest one."""
-    root = local_path(options.checkpoint_location)
-    if not (root / FOLDER).is_dir():
-        return History(), []
-    storage = ReadOnlyStorage(root)
-    log = JobLog(storage, job)
-    history = log.read()
-    files = readable_copies(storage, options.copies)
-    store = CompletedCheckpointStore(files, log, num_retained=1)
-    newest = history.decisions[-1:]
-    found = [one for one in history.decisions if not one.committed or one in newest]
-    return history, [(store.read(one), one) for one in found]

@@ -21,7 +21,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from twophase.coordinator.recovery.recovery_steps import Restore
+from twophase.coordinator.recovery.plan import Restore
 from twophase.engine.host import Plan
 from twophase.errors import ConfigError, SavepointError
 from twophase.ids import new_lineage_id

@@ -8,7 +8,7 @@ from dataclasses import replace
 from twophase.contract.sink import Sink
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.coordinator import CheckpointCoordinator
-from twophase.coordinator.recovery.recovery_steps import Restore
+from twophase.coordinator.recovery.plan import Restore
 from twophase.engine.host import Plan
 from twophase.errors import ConfigError
 from twophase.ids import new_lineage_id

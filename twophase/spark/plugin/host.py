@@ -15,7 +15,7 @@ from twophase.contract.sink import ArrowSink, OpenArrowSink, SinkContext
 from twophase.coordinator.commit.commit_queue import Thread, plain_thread
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.coordinator import CheckpointCoordinator
-from twophase.coordinator.recovery.recovery_steps import Restore
+from twophase.coordinator.recovery.plan import Restore
 from twophase.engine.host import Plan
 from twophase.errors import ConfigError
 from twophase.internals.clock import SystemClock

@@ -1,0 +1,530 @@
+"""The plan of a beginning: what a start does about what it finds, or why it does nothing.
+
+`plan_start` is a pure function of what was observed and what is wished. It decides every beginning:
+a driver plans with it before it writes anything, again behind each fence, and a dry run shows what
+it returns. `verification/model` explores the function itself.
+
+    observed   the log, and what every target records of the job, under whatever name
+    wish       go on, or restore a checkpoint or savepoint, by a policy for what is ahead of it
+    plan       what is committed, taken back and begun, in this order
+    refusal    why that would lose rows or write them twice, and the ways that lead on
+
+The words of a refusal are in `coordinator.recovery.refusal`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+
+from twophase.contract.sink import OpenSink, SinkHistory
+from twophase.coordinator.commit.proofs import knows
+from twophase.options.job_options import SinkAhead
+from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
+from twophase.state.journal.entries import Decision, Lineage, Proof, Released, Rewinding
+from twophase.state.journal.history import History
+
+# -- observed --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ObservedSink:
+    """What one target of the job records of it.
+
+    Attributes:
+        target: `OpenSink.target`.
+        memory: `OpenSink.history`.
+        can_rewind: whether the sink can take rows back at all.
+        others: what the target records of the same rows under another name: the highest proven
+            checkpoint of each lineage, by job and sink (`KnowsOtherNames`).
+    """
+
+    target: str
+    memory: SinkHistory
+    can_rewind: bool = False
+    others: Mapping[tuple[str, str], Mapping[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What a start finds.
+
+    Attributes:
+        job: the job's name.
+        history: of the log in the job's folder.
+        sinks: by name, in the order of the job.
+        waiting: the bodies of what the log has still to commit; needed for a rewind only.
+    """
+
+    job: str
+    history: History
+    sinks: Mapping[str, ObservedSink]
+    waiting: Sequence[CompletedCheckpoint] = ()
+
+    @property
+    def memories(self) -> Mapping[str, SinkHistory]:
+        """The history of each sink."""
+        return {name: sink.memory for name, sink in self.sinks.items()}
+
+    def with_proof(self, proof: Proof) -> Observed:
+        """Return it with a proof that a sink turned out to have when it was asked again."""
+        one = self.sinks[proof.sink]
+        committed = {**one.memory.committed, proof.lineage: proof.checkpoint}
+        sink = replace(one, memory=replace(one.memory, committed=committed))
+        return replace(self, sinks={**self.sinks, proof.sink: sink})
+
+
+# -- wishes ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GoOn:
+    """Continue the current lineage; begin a fresh one if the log has none.
+
+    Attributes:
+        may_rename: a sink may have another name than the one that the target knows.
+    """
+
+    may_rename: bool = False
+
+
+@dataclass(frozen=True)
+class Restore:
+    """Begin a lineage with a completed checkpoint, of which the log may know less than the sinks.
+
+    Attributes:
+        checkpoint: the restored checkpoint.
+        lineage: the lineage that begins with it.
+        adopting: the checkpoints, up to the restored one, that are decided but not committed in
+            their own log; oldest first. They are committed under their own identity (H30), before
+            orphans are aborted.
+        sink_ahead: what becomes of checkpoints after it in the sinks.
+        original: for a fork: the sinks of the pieces in `adopting`, opened in the name of the job
+            that has written them. Only `commit` is called.
+        may_rename: as for `GoOn`.
+    """
+
+    checkpoint: CompletedCheckpoint
+    lineage: Lineage
+    adopting: tuple[CompletedCheckpoint, ...] = ()
+    sink_ahead: SinkAhead = SinkAhead.REFUSE
+    original: Mapping[str, OpenSink] = field(default_factory=dict)
+    may_rename: bool = False
+
+    @property
+    def keep(self) -> Mapping[str, int]:
+        """The last checkpoint of each lineage that stays in the sinks."""
+        return self.lineage.ancestors
+
+    @property
+    def committed(self) -> tuple[Proof, ...]:
+        """Return each sink's newest committed checkpoint, by the log that it is from."""
+        if self.sink_ahead is SinkAhead.FORK:
+            return ()  # of another job
+        return self.adopting[0].predecessors if self.adopting else self.checkpoint.proofs
+
+
+Wish = GoOn | Restore
+
+
+# -- plans -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TakenBack:
+    """The checkpoints of a lineage that a sink takes back: those after `kept`, up to `newest`."""
+
+    sink: str
+    lineage: str
+    newest: int
+    kept: int
+
+
+@dataclass(frozen=True)
+class StartPlan:
+    """What a start does, in this order.
+
+    Attributes:
+        commits: the decisions of the job's own log, oldest first.
+        adopts: the checkpoints that a restore commits besides.
+        rewinding: the record of a rewind that begins; None without one.
+        takes_back: what that takes back, sink by sink.
+        begins: the lineage that begins; None to go on, or to begin a fresh one.
+        moved: the proofs that stay behind, in a target that the sink no longer has.
+        left: the proofs of sinks that have left the job, with the sink that has their target now,
+            if one has.
+    """
+
+    commits: Sequence[Decision] = ()
+    adopts: Sequence[CompletedCheckpoint] = ()
+    rewinding: Rewinding | None = None
+    takes_back: Sequence[TakenBack] = ()
+    begins: Lineage | None = None
+    moved: Sequence[Proof] = ()
+    left: Sequence[tuple[Proof, str | None]] = ()
+
+
+# -- refusals --------------------------------------------------------------------------------------
+
+
+class Way(Enum):
+    """A way that leads on from a refusal."""
+
+    GO_ON = auto()
+    RESTORE_NEWEST = auto()
+    RESTORE_FOLDER = auto()
+    RESTORE_TARGET = auto()
+    REWIND = auto()
+    FINISH_REWIND = auto()
+    FORK = auto()
+    BEGIN_THERE = auto()
+    RENAME = auto()
+    ACCEPT_NAME = auto()
+    ADOPT = auto()
+    ACCEPT_LOSS = auto()
+
+
+@dataclass(frozen=True)
+class RewindUnfinished:
+    """A rewind has begun: rows may be gone from one sink and still be in another."""
+
+    begun: Rewinding
+    ways = (Way.FINISH_REWIND,)
+
+
+@dataclass(frozen=True)
+class ReleasedByItsEnd:
+    """The checkpoints of the job were deleted when it ended."""
+
+    released: Released
+    ways = (Way.RESTORE_FOLDER, Way.ADOPT)
+
+
+@dataclass(frozen=True)
+class FolderBehind:
+    """A target knows more of the job than its folder: going on would write rows twice.
+
+    Attributes:
+        sink: the sink's name.
+        generation: what it has seen, if that is all; 0 otherwise.
+        lineage: of the checkpoint that the folder lacks.
+        checkpoint: its number; -1 with `generation`.
+        known: the last checkpoint of the lineage by the log; None if the log does not know it.
+        continued: whether `known` is where this job has left the lineage.
+    """
+
+    sink: str
+    generation: int = 0
+    lineage: str = ""
+    checkpoint: int = -1
+    known: int | None = None
+    continued: bool = False
+    ways = (Way.RESTORE_FOLDER, Way.ADOPT)
+
+
+@dataclass(frozen=True)
+class RestoreBehind:
+    """Rows after the restored checkpoint are in a target, or decided: they would come twice.
+
+    Attributes:
+        lineage: of the first checkpoint found that is ahead.
+        checkpoint: its number.
+        kept: the last checkpoint of that lineage by the restore; None if it knows none.
+        decision: the decision on it, if the job's own log is ahead.
+        sink: the sink that is ahead; empty for a decision.
+        will_be: whether the sink is bound to get it.
+        released: whether it was deleted when the job ended.
+    """
+
+    lineage: str
+    checkpoint: int
+    kept: int | None = None
+    decision: Decision | None = None
+    sink: str = ""
+    will_be: bool = False
+    released: bool = False
+    ways = (Way.GO_ON, Way.RESTORE_NEWEST, Way.REWIND, Way.FORK)
+
+
+@dataclass(frozen=True)
+class NamedOtherwise:
+    """A target has rows of this job under another name: they would be written twice, or stay.
+
+    Attributes:
+        sink: the sink that writes to the target now.
+        name: the job and sink under which the target has them.
+        lineage: of the newest checkpoint of them that the log, or the restore, does not know.
+        checkpoint: its number.
+    """
+
+    sink: str
+    name: tuple[str, str]
+    lineage: str
+    checkpoint: int
+    ways = (Way.RENAME,)
+
+
+@dataclass(frozen=True)
+class CannotTakeBack:
+    """A sink is ahead of the restored checkpoint, and no sink of its kind takes rows back."""
+
+    sink: str
+    ways = (Way.RESTORE_NEWEST, Way.FORK)
+
+
+@dataclass(frozen=True)
+class TargetReplaced:
+    """A target has proofs of the job, but not the rows that they are for."""
+
+    sink: str
+    ways = (Way.RESTORE_TARGET, Way.BEGIN_THERE)
+
+
+@dataclass(frozen=True)
+class TargetLacks:
+    """A target has lost proof of a committed checkpoint: rows are missing there."""
+
+    proof: Proof
+    ways = (Way.RESTORE_TARGET, Way.BEGIN_THERE, Way.ACCEPT_LOSS)
+
+
+@dataclass(frozen=True)
+class SinkRenamed:
+    """A new sink has the target of one that has left."""
+
+    proof: Proof
+    name: str
+    ways = (Way.RENAME, Way.ACCEPT_NAME)
+
+
+Refusal = (
+    RewindUnfinished
+    | ReleasedByItsEnd
+    | FolderBehind
+    | RestoreBehind
+    | NamedOtherwise
+    | CannotTakeBack
+    | TargetReplaced
+    | TargetLacks
+    | SinkRenamed
+)
+
+
+# -- the function ----------------------------------------------------------------------------------
+
+
+def plan_start(observed: Observed, wish: Wish) -> StartPlan | Refusal:
+    """Return what a start does, or the first reason why it must not.
+
+    Args:
+        observed: the log read after the targets were asked, or both behind a fence.
+        wish: what the operator wants.
+    """
+    return next(refusals(observed, wish), None) or _plan(observed, wish)
+
+
+def refusals(observed: Observed, wish: Wish) -> Iterator[Refusal]:
+    """Yield every reason why a wish cannot be carried out, the gravest first."""
+    match wish:
+        case GoOn():
+            yield from _behind(observed)
+            yield from _changed(observed, wish, observed.history.committed_proofs())
+        case Restore():
+            yield from _not_restorable(observed, wish)
+            stays = [one for one in wish.committed if not _has_moved(observed, wish, one)]
+            yield from _changed(observed, wish, stays)
+
+
+def _plan(observed: Observed, wish: Wish) -> StartPlan:
+    commits = tuple(observed.history.uncommitted())
+    if isinstance(wish, GoOn):
+        left = _left(observed, observed.history.committed_proofs())
+        return StartPlan(commits, left=tuple(left))
+    takes_back: tuple[TakenBack, ...] = ()
+    if wish.sink_ahead is SinkAhead.REWIND:
+        takes_back = tuple(_taken_back(observed, wish))
+    rewinds = bool(takes_back) or _is_to_rewind(observed.history, wish)
+    proofs = wish.lineage.proofs
+    moved = tuple(one for one in proofs if _has_moved(observed, wish, one))
+    return StartPlan(
+        commits,
+        adopts=wish.adopting,
+        rewinding=Rewinding(wish.lineage.restored_from, wish.keep) if rewinds else None,
+        takes_back=takes_back,
+        begins=replace(wish.lineage, proofs=tuple(one for one in proofs if one not in moved)),
+        moved=moved,
+        left=tuple(_left(observed, wish.committed)),
+    )
+
+
+# -- is the folder the newest? ---------------------------------------------------------------------
+
+
+def _behind(observed: Observed) -> Iterator[Refusal]:
+    """Yield why the folder knows less than a target: it is empty, outdated, or another one (I6)."""
+    history = observed.history
+    if history.released is not None:
+        yield ReleasedByItsEnd(history.released)
+    if history.rewinding is not None:
+        yield RewindUnfinished(history.rewinding)
+    for sink, found in observed.sinks.items():
+        if found.memory.generation > history.generation:
+            yield FolderBehind(sink, generation=found.memory.generation)
+        for lineage, checkpoint in found.memory.committed.items():
+            if behind := _unknown(history, sink, lineage, checkpoint):
+                yield behind
+        for name, lineage, checkpoint in _under_other_names(observed, sink, _known(history)):
+            if _unknown(history, name[1], lineage, checkpoint):
+                yield NamedOtherwise(sink, name, lineage, checkpoint)
+
+
+def _unknown(history: History, sink: str, lineage: str, checkpoint: int) -> FolderBehind | None:
+    """Return the refusal for a checkpoint that a target has and the log does not know."""
+    found = FolderBehind(sink, 0, lineage, checkpoint)
+    left = {name: last for one in history.lineages for name, last in one.ancestors.items()}
+    if lineage in left:
+        is_behind = checkpoint > left[lineage]
+        return replace(found, known=left[lineage], continued=True) if is_behind else None
+    if all(one.id != lineage for one in history.lineages):
+        return found
+    if history.lineage is None or history.lineage.id != lineage:
+        return None
+    newest = history.newest(lineage)
+    ends = newest.checkpoint if newest else -1
+    is_ahead = any(
+        one.sink == sink and one.is_of(lineage, checkpoint) for one in history.sink_decisions
+    )
+    return replace(found, known=ends) if checkpoint > ends and not is_ahead else None
+
+
+def _known(history: History) -> frozenset[str]:
+    """Return every lineage that a log knows."""
+    begun = {one.id for one in history.lineages}
+    return frozenset(begun.union(*(one.ancestors for one in history.lineages)))
+
+
+def _under_other_names(
+    observed: Observed, sink: str, ours: frozenset[str]
+) -> Iterator[tuple[tuple[str, str], str, int]]:
+    """Yield what a target has of this job's rows under another name of the job or the sink.
+
+    A lineage belongs to one job, so its id tells whose the rows are when the job's name does not.
+    """
+    for (job, other), committed in observed.sinks[sink].others.items():
+        if job == observed.job or ours & committed.keys():
+            for lineage, checkpoint in committed.items():
+                yield (job, other), lineage, checkpoint
+
+
+# -- is something ahead of the restored checkpoint? ------------------------------------------------
+
+
+def _not_restorable(observed: Observed, wish: Restore) -> Iterator[Refusal]:
+    """Yield why a restore would write rows twice (H28), or cannot take back those that are ahead.
+
+    The log comes first: it was read after the sinks were asked, and another driver may have gone on
+    in between.
+    """
+    history, keep = observed.history, wish.keep
+    rewinds = wish.sink_ahead is SinkAhead.REWIND
+    if (begun := history.rewinding) and not (rewinds and begun.is_finished_by(keep)):
+        yield RewindUnfinished(begun)
+    if not rewinds:
+        yield from _log_ahead(history, keep)
+        for sink, lineage, newest in ahead_of(keep, observed.memories):
+            yield RestoreBehind(lineage, newest, keep.get(lineage), sink=sink)
+    for sink in observed.sinks:
+        ours = _known(history) | keep.keys()
+        for name, lineage, newest in _under_other_names(observed, sink, ours):
+            if newest > keep.get(lineage, -1):
+                yield NamedOtherwise(sink, name, lineage, newest)
+    if rewinds:
+        for one in _taken_back(observed, wish):
+            if not observed.sinks[one.sink].can_rewind:
+                yield CannotTakeBack(one.sink)
+
+
+def _log_ahead(history: History, keep: Mapping[str, int]) -> Iterator[RestoreBehind]:
+    gone = history.released
+    if gone is not None and gone.checkpoint > keep.get(gone.lineage, -1):
+        yield RestoreBehind(gone.lineage, gone.checkpoint, released=True)
+    for one in history.decisions:
+        if one.checkpoint > keep.get(one.lineage, -1):
+            yield RestoreBehind(one.lineage, one.checkpoint, decision=one)
+    for ahead in history.ahead_of(keep):
+        yield RestoreBehind(ahead.lineage, ahead.checkpoint, sink=ahead.sink, will_be=True)
+
+
+def _is_to_rewind(history: History, wish: Restore) -> bool:
+    """Return whether a rewind has begun, or the log has later checkpoints to forget."""
+    if wish.sink_ahead is not SinkAhead.REWIND:
+        return False
+    keep = wish.keep
+    later = any(one.checkpoint > keep.get(one.lineage, -1) for one in history.decisions)
+    return later or history.rewinding is not None or bool(history.ahead_of(keep))
+
+
+def ahead_of(
+    keep: Mapping[str, int], remembered: Mapping[str, SinkHistory]
+) -> Iterator[tuple[str, str, int]]:
+    """Yield each sink and lineage that is ahead, with its newest committed checkpoint."""
+    for name, memory in remembered.items():
+        for lineage, newest in memory.committed.items():
+            if newest > keep.get(lineage, -1):
+                yield name, lineage, newest
+
+
+def _taken_back(observed: Observed, wish: Restore) -> Iterator[TakenBack]:
+    """Yield what each sink has of later checkpoints, or is bound to get before they go."""
+    keep, found = wish.keep, dict[tuple[str, str], int]()
+    bound = (
+        (name, body.lineage, body.checkpoint)
+        for body in observed.waiting
+        for name, pieces in body.committables.items()
+        if pieces and name in observed.sinks and body.checkpoint > keep.get(body.lineage, -1)
+    )
+    for sink, lineage, newest in (*ahead_of(keep, observed.memories), *bound):
+        found[sink, lineage] = max(found.get((sink, lineage), -1), newest)
+    for (sink, lineage), newest in found.items():
+        yield TakenBack(sink, lineage, newest, keep.get(lineage, -1))
+
+
+# -- does every target have what is committed? -----------------------------------------------------
+
+
+def _changed(observed: Observed, wish: Wish, expected: Sequence[Proof]) -> Iterator[Refusal]:
+    """Yield why a target is not what it was; a sink that has left the job is not asked."""
+    for proof, name in _left(observed, expected):
+        if name is not None and not wish.may_rename:
+            yield SinkRenamed(proof, name)
+    # Even if the log does not call them committed yet: a repeated commit would find their proof.
+    for sink, found in observed.sinks.items():
+        if found.memory.replaced and found.memory.committed and isinstance(wish, GoOn):
+            yield TargetReplaced(sink)
+    for proof in expected:
+        one = observed.sinks.get(proof.sink)
+        if one is not None and not knows(one.memory, proof):
+            yield TargetLacks(proof)
+
+
+def _has_moved(observed: Observed, wish: Restore, proof: Proof) -> bool:
+    """Return whether a sink begins in another target without the rows that a proof is for.
+
+    A target of another name that knows of the lineages which the restore continues is no new one:
+    it is a replica, which has the proof, or a copy from before it, which has lost rows.
+    """
+    sink = observed.sinks.get(proof.sink)
+    if sink is None or sink.target == proof.target or knows(sink.memory, proof):
+        return False
+    return sink.memory.replaced != "" or not (wish.keep.keys() & sink.memory.committed.keys())
+
+
+def _left(observed: Observed, expected: Iterable[Proof]) -> Iterator[tuple[Proof, str | None]]:
+    """Yield the proofs of sinks that have left the job, with the new sink at their target."""
+    expected = tuple(expected)
+    known = {proof.sink for proof in expected}
+    added = {one.target: name for name, one in observed.sinks.items() if name not in known}
+    for proof in expected:
+        if proof.sink not in observed.sinks:
+            yield proof, added.get(proof.target)

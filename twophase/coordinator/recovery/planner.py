@@ -1,0 +1,181 @@
+"""Observes a job's log and targets, and plans its beginning by them.
+
+A start plans three times: before the fence, when nothing may have been written; before anything is
+aborted in a sink; and behind the fences, from where on no older driver adds anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from twophase.contract.sink import CanRewind, KnowsOtherNames, NamesPieces, OpenSink, SinkHistory
+from twophase.coordinator.commit.context import JobContext
+from twophase.coordinator.commit.proofs import knows
+from twophase.coordinator.recovery.plan import (
+    GoOn,
+    Observed,
+    ObservedSink,
+    Refusal,
+    Restore,
+    StartPlan,
+    TakenBack,
+    TargetLacks,
+    Wish,
+    plan_start,
+    refusals,
+)
+from twophase.coordinator.recovery.refusal import refused
+from twophase.errors import TwoPhaseError
+from twophase.events import Observers
+from twophase.options.job_options import SinkAhead
+from twophase.state.journal.entries import Proof
+from twophase.state.journal.history import History
+
+
+class StartPlanner:
+    """Plans the beginning of a job; one for each driver, repair or dry run.
+
+    Args:
+        context: the job.
+    """
+
+    def __init__(self, context: JobContext) -> None:
+        self._context = context
+
+    def histories(self, known: Mapping[str, SinkHistory] | None = None) -> dict[str, SinkHistory]:
+        """Return what each sink remembers of the job now.
+
+        Args:
+            known: what sinks were asked for already.
+        """
+        known = known or {}
+
+        def history(sink: OpenSink, _: Observers) -> SinkHistory:
+            return sink.history()
+
+        context = self._context
+        asked = {name: sink for name, sink in context.sinks.items() if name not in known}
+        found = context.fan_out(
+            {name: partial(history, sink) for name, sink in asked.items()}, context.observers
+        )
+        return {name: known[name] if name in known else found[name] for name in context.sinks}
+
+    def plan(
+        self,
+        history: History,
+        remembered: Mapping[str, SinkHistory],
+        restore: Restore | None = None,
+    ) -> StartPlan:
+        """Return the plan, when every sink that has to take rows back has said that it can.
+
+        Args:
+            history: of the log, read after the sinks were asked.
+            remembered: the history of each sink.
+            restore: what is to be restored, if anything.
+
+        Raises:
+            TwoPhaseError: the beginning is refused. Nothing was written.
+        """
+        wish = self._wish(restore)
+        observed = self._observe(history, remembered, wish)
+        found = plan_start(observed, wish)
+        if not isinstance(found, StartPlan):
+            raise self._error(found, observed, wish)
+        if restore is not None:
+            self._check_rewind(found.takes_back, restore)
+        return found
+
+    def plan_again(
+        self, restore: Restore | None = None, known: Mapping[str, SinkHistory] | None = None
+    ) -> StartPlan:
+        """Plan once more: another driver can commit in each sink until its fence is up.
+
+        Args:
+            restore: what is to be restored, if anything.
+            known: what sinks were asked for behind their fences.
+
+        Raises:
+            FencedError: another driver over this folder has gone on, and the sinks may know
+                of its work by now.
+            TwoPhaseError: as `plan`.
+        """
+        remembered, history = self.histories(known), self._context.history
+        self._context.log.check_fence()
+        return self.plan(history, remembered, restore)
+
+    def check(
+        self,
+        history: History,
+        remembered: Mapping[str, SinkHistory],
+        repairs: Sequence[type[Refusal]] = (),
+    ) -> Sequence[Refusal]:
+        """Return why the job cannot go on by itself, for a repair that leads on from that.
+
+        Args:
+            history: of the log, read after the sinks were asked.
+            remembered: the history of each sink.
+            repairs: the reasons that the repair is for.
+
+        Raises:
+            TwoPhaseError: there is another reason, which the repair does not lead on from.
+        """
+        wish = GoOn(may_rename=True)
+        observed = self._observe(history, remembered, wish)
+        found = tuple(refusals(observed, wish))
+        for why in found:
+            if not isinstance(why, tuple(repairs)):
+                raise self._error(why, observed, wish)
+        return found
+
+    def _observe(
+        self, history: History, remembered: Mapping[str, SinkHistory], wish: Wish
+    ) -> Observed:
+        """Return what is found, with the bodies that the wish needs.
+
+        A sink that lacks a proof is asked once more, for it was asked before the log was read.
+        """
+        context = self._context
+        rewinds = isinstance(wish, Restore) and wish.sink_ahead is SinkAhead.REWIND
+        waiting = history.uncommitted() if rewinds else ()
+        ahead = context.sink_decisions.bodies() if rewinds else ()
+        sinks = {
+            name: ObservedSink(
+                sink.target(),
+                remembered[name],
+                isinstance(sink, CanRewind),
+                sink.other_names() if isinstance(sink, KnowsOtherNames) else {},
+            )
+            for name, sink in context.sinks.items()
+        }
+        bodies = (*map(context.store.read, waiting), *ahead)
+        observed = Observed(context.job, history, sinks, bodies)
+        for why in tuple(refusals(observed, wish)):
+            if isinstance(why, TargetLacks) and self._has(why.proof):
+                observed = observed.with_proof(why.proof)
+        return observed
+
+    def _has(self, proof: Proof) -> bool:
+        return knows(self._context.sinks[proof.sink].history(), proof)
+
+    def _error(self, why: Refusal, observed: Observed, wish: Wish) -> TwoPhaseError:
+        return refused(why, observed, wish, self._context, self._piece_names)
+
+    def _wish(self, restore: Restore | None) -> Wish:
+        may_rename = self._context.options.allow_non_restored_state
+        if restore is None:
+            return GoOn(may_rename)
+        return replace(restore, may_rename=may_rename)
+
+    def _check_rewind(self, takes_back: Iterable[TakenBack], restore: Restore) -> None:
+        """Let each sink prove that it can, before a rewind is recorded or a row goes."""
+        for name in dict.fromkeys(one.sink for one in takes_back):
+            sink = self._context.sinks[name]
+            if isinstance(sink, CanRewind):
+                sink.check_rewind(restore.keep)
+
+    def _piece_names(self, sink: str, lineage: str, checkpoint: int) -> Sequence[str]:
+        found = self._context.sinks[sink]
+        return found.committed_pieces(lineage, checkpoint) if isinstance(found, NamesPieces) else ()
+

@@ -1,0 +1,201 @@
+"""The words of a refused beginning: what was found, and the ways that lead on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from twophase.coordinator.commit.context import JobContext
+from twophase.coordinator.recovery.plan import (
+    CannotTakeBack,
+    FolderBehind,
+    NamedOtherwise,
+    Observed,
+    Refusal,
+    ReleasedByItsEnd,
+    Restore,
+    RestoreBehind,
+    RewindUnfinished,
+    SinkRenamed,
+    TargetLacks,
+    TargetReplaced,
+    Wish,
+)
+from twophase.errors import CheckpointMissingError, ConfigError, RestoreRefusedError, TwoPhaseError
+from twophase.state.journal.entries import Released, Rewinding
+from twophase.state.journal.history import History
+
+_SHOWN = 5
+_OTHER_POLICY = (
+    "restore from the newest checkpoint; remove the newer rows with restore.sink_ahead=rewind; "
+    "or begin another job with a savepoint, under another name: restore.sink_ahead=fork."
+)
+
+PieceNames = Callable[[str, str, int], Sequence[str]]
+"""Returns the pieces of a checkpoint that a sink has proof of, given its name, a lineage and a
+number.
+"""
+
+
+def refused(
+    why: Refusal, observed: Observed, wish: Wish, context: JobContext, names: PieceNames
+) -> TwoPhaseError:
+    """Return the error of a refusal.
+
+    Args:
+        why: the refusal.
+        observed: what was planned by.
+        wish: what was wished.
+        context: the job.
+        names: names the pieces that a sink has and the log does not know.
+    """
+    match why:
+        case RewindUnfinished(begun):
+            return _unfinished_rewind(context.job, begun)
+        case ReleasedByItsEnd(released):
+            return _released(context.job, released)
+        case FolderBehind():
+            return _folder_behind(context.job, why, observed.history, names)
+        case RestoreBehind():
+            return _restore_behind(context.job, why, _origin(wish))
+        case NamedOtherwise():
+            return _named_otherwise(context.job, why)
+        case CannotTakeBack(sink):
+            return RestoreRefusedError(
+                f"Job {context.job!r}: cannot rewind to {_origin(wish)}: sink {sink!r} is ahead "
+                "of it, and sinks of its kind cannot remove committed rows. Nothing was written.",
+                remedy="restore from the newest checkpoint; or begin another job with a savepoint, "
+                "under another name: restore.sink_ahead=fork.",
+            )
+        case TargetReplaced(sink):
+            memory = observed.sinks[sink].memory
+            return context.proofs.replaced(sink, context.sinks[sink], memory)
+        case TargetLacks(proof):
+            memory = observed.sinks[proof.sink].memory
+            return context.proofs.changed(proof, context.sinks[proof.sink], memory)
+        case SinkRenamed(proof, name):
+            return ConfigError(
+                f"Job {context.job!r}: sink {name!r} writes to {proof.target}, as sink "
+                f"{proof.sink!r} did. The target knows the job's rows by that name. "
+                "Nothing was written.",
+                remedy=f"name the sink {proof.sink!r} again; or, after a clean stop, set "
+                "restore.allow_non_restored_state once.",
+            )
+
+
+def _origin(wish: Wish) -> str:
+    return wish.lineage.restored_from if isinstance(wish, Restore) else ""
+
+
+def _folder_behind(
+    job: str, why: FolderBehind, history: History, names: PieceNames
+) -> CheckpointMissingError:
+    sink, lineage, checkpoint = why.sink, why.lineage, why.checkpoint
+    if why.checkpoint < 0:
+        state = "is empty" if history == History() else f"ends at generation {history.generation}"
+        return _missing(
+            job,
+            f"the checkpoint store {state}, but sink {sink!r} has seen generation {why.generation}",
+        )
+    if why.continued:
+        what = f"sink {sink!r} has committed checkpoint {checkpoint} of lineage {lineage}, "
+        return _missing(job, f"{what}this job continues from {why.known}")
+    if why.known is None:
+        return _missing(
+            job,
+            f"sink {sink!r} has rows of lineage {lineage}, which the checkpoint store does not "
+            "know",
+        )
+    ends = "has none" if why.known < 0 else f"ends at {why.known}"
+    what = f"sink {sink!r} has committed checkpoint {checkpoint}, but the checkpoint store {ends}"
+    pieces = names(sink, lineage, checkpoint)
+    return _undecided(job, what, pieces) if pieces else _missing(job, what)
+
+
+def _named_otherwise(job: str, why: NamedOtherwise) -> CheckpointMissingError:
+    then, sink = why.name
+    return CheckpointMissingError(
+        f"Job {job!r}: the target of sink {why.sink!r} has checkpoint {why.checkpoint} of lineage "
+        f"{why.lineage}, which sink {sink!r} of job {then!r} has committed. This start does not "
+        "know it and would write its rows twice; nothing was written.",
+        remedy=f"name the job {then!r} and the sink {sink!r} again, then go on from its newest "
+        "checkpoint, or restore with restore.sink_ahead=rewind.",
+    )
+
+
+def _restore_behind(job: str, why: RestoreBehind, origin: str) -> RestoreRefusedError:
+    begin = f"Job {job!r}: cannot restore from {origin}: "
+    twice = "its rows would then be written twice. Nothing was written."
+    if why.released:
+        return RestoreRefusedError(
+            f"{begin}checkpoint {why.checkpoint} of lineage {why.lineage} was committed after it, "
+            f"and deleted when the job ended; {twice}",
+            remedy=f"restore from a copy that has this checkpoint, or {_OTHER_POLICY}",
+        )
+    if why.decision is not None:
+        state = "is committed" if why.decision.committed else "must still be committed"
+        return RestoreRefusedError(
+            f"{begin}checkpoint {why.checkpoint} of lineage {why.lineage} is decided and {state}; "
+            f"{twice}",
+            remedy="start the job without restore.path to go on from it, or restore from "
+            f"{why.decision.folder}; or {_OTHER_POLICY}",
+        )
+    if why.will_be:
+        return RestoreRefusedError(
+            f"{begin}sink {why.sink!r} has or gets checkpoint {why.checkpoint} of lineage "
+            f"{why.lineage} ahead of the others; {twice}",
+            remedy=f"start the job without restore.path to go on from it; or {_OTHER_POLICY}",
+        )
+    known = "none" if why.kept is None else why.kept
+    return RestoreRefusedError(
+        f"{begin}sink {why.sink!r} has committed checkpoint {why.checkpoint} of lineage "
+        f"{why.lineage}, the restore knows {known} of it. The rows in between would be written "
+        "twice; nothing was written.",
+        remedy=_OTHER_POLICY,
+    )
+
+
+def _unfinished_rewind(job: str, begun: Rewinding) -> RestoreRefusedError:
+    return RestoreRefusedError(
+        f"Job {job!r}: a rewind to {begun.restored_from} was started and not finished: rows after "
+        "it may be gone from one sink and still be in another. Nothing was written.",
+        remedy=f"finish it: start with restore.path={begun.restored_from}, or a copy of it, and "
+        "restore.sink_ahead=rewind.",
+    )
+
+
+def _released(job: str, released: Released) -> CheckpointMissingError:
+    return CheckpointMissingError(
+        f"Job {job!r}: its checkpoints, up to {released.checkpoint}, were deleted when it ended, "
+        "as checkpoint.externalized_retention said. Starting would read the sources from their "
+        "beginning and write rows twice; nothing was written.",
+        remedy="begin under another name, with another checkpointLocation and other targets; or "
+        "restore with restore.path from a copy of the folder that has this checkpoint; or go on "
+        "from what the targets have: twophase repair adopt-from-target JOB.yaml",
+    )
+
+
+def _undecided(job: str, what: str, pieces: Sequence[str]) -> CheckpointMissingError:
+    """Return the error for a checkpoint that the target still names; the folder may be intact."""
+    shown = ", ".join(pieces[:_SHOWN]) + (
+        f" and {len(pieces) - _SHOWN} more" if len(pieces) > _SHOWN else ""
+    )
+    return CheckpointMissingError(
+        f"Job {job!r}: {what}. It is proven by the pieces {shown} (attempt/subtask.task attempt). "
+        "Either the folder is older than the sink, or these pieces were committed by hand "
+        "although they were in no decision. Starting would write rows twice; nothing was written.",
+        remedy="if the folder was restored from a backup, restore the one that it replaced. "
+        "If the pieces were committed by hand, delete their rows from the target together with "
+        "their proofs (MySQL: first roll back what is still prepared of this checkpoint, since it "
+        "holds locks; the proofs are its rows of twophase_ledger; files: see docs/operations.md), "
+        "then start the job again: it writes the checkpoint again. If the newer folder is gone "
+        "for good: twophase repair adopt-from-target JOB.yaml",
+    )
+
+
+def _missing(job: str, what: str) -> CheckpointMissingError:
+    return CheckpointMissingError(
+        f"Job {job!r}: {what}. Starting would write rows twice; nothing was written.",
+        remedy="restore the job's folder (checkpointLocation) to its newest state, "
+        "or start a new lineage with restore.path set to its newest checkpoint (not in the plugin "
+        "form). If it is gone for good: twophase repair adopt-from-target JOB.yaml",
+    )
