@@ -36,6 +36,7 @@ NAMES = [
     "Job",
     "ListState",
     "Lost",
+    "KnowsOtherNames",
     "NamesPieces",
     "NewerFormatError",
     "OffsetOutOfRangeError",

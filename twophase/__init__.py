@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from twophase.contract.sink import BatchSink as BatchSink
     from twophase.contract.sink import CanRewind as CanRewind
     from twophase.contract.sink import CommitRequest as CommitRequest
+    from twophase.contract.sink import KnowsOtherNames as KnowsOtherNames
     from twophase.contract.sink import NamesPieces as NamesPieces
     from twophase.contract.sink import OpenArrowSink as OpenArrowSink
     from twophase.contract.sink import OpenBatchSink as OpenBatchSink
@@ -103,6 +104,7 @@ export(
             "BatchSink",
             "CanRewind",
             "CommitRequest",
+            "KnowsOtherNames",
             "NamesPieces",
             "OpenArrowSink",
             "OpenBatchSink",

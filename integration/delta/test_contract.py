@@ -13,6 +13,7 @@ from twophase.contract.sink import OpenSink, TellsUnfinished
 from twophase.internals import failpoints
 from twophase.internals.failpoints import FailpointError
 from twophase.testing.contract import (
+    KnowsOtherNamesContract,
     PhasesContract,
     RewindContract,
     SinkContract,
@@ -66,5 +67,5 @@ class TestDeltaSinkInShort(OnDelta, PhasesContract, DeclaredContract):
 
 
 @pytest.mark.proof
-class TestDeltaSink(OnDelta, SinkContract, RewindContract, Unfinished):
+class TestDeltaSink(OnDelta, SinkContract, KnowsOtherNamesContract, RewindContract, Unfinished):
     """All of it."""

@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 from integration.hive.sink_harness import HiveHarness
 from twophase.testing.contract import (
     ArrowSinkContract,
+    KnowsOtherNamesContract,
     NamesPiecesContract,
     PhasesContract,
     RewindContract,
@@ -30,6 +31,11 @@ class TestHiveSinkInShort(OnHive, PhasesContract, DeclaredContract):
 
 @pytest.mark.proof
 class TestHiveSink(
-    OnHive, ArrowSinkContract, RewindContract, NamesPiecesContract, TellsUnfinishedContract
+    OnHive,
+    ArrowSinkContract,
+    RewindContract,
+    KnowsOtherNamesContract,
+    NamesPiecesContract,
+    TellsUnfinishedContract,
 ):
     """All of it."""

@@ -29,6 +29,7 @@ from twophase.sinks.mysql.open_sink import OpenMySqlSink
 from twophase.testing.contract import (
     ArrowSinkContract,
     FenceContract,
+    KnowsOtherNamesContract,
     NamesPiecesContract,
     PhasesContract,
     RewindRefusedContract,
@@ -54,7 +55,9 @@ class TestMySqlSinkInShort(OnMySql, PhasesContract, FenceContract):
 
 
 @pytest.mark.proof
-class TestMySqlSink(OnMySql, ArrowSinkContract, NamesPiecesContract, RewindRefusedContract):
+class TestMySqlSink(
+    OnMySql, ArrowSinkContract, KnowsOtherNamesContract, NamesPiecesContract, RewindRefusedContract
+):
     """All of it."""
 
 

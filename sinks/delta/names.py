@@ -46,6 +46,13 @@ class Owner(PieceOwner):
         """Return the application id whose version is a lineage's highest committed checkpoint."""
         return f"twophase/{self.job}/{self.sink}/{lineage}"
 
+    def other(self, app_id: str) -> tuple[Owner, str] | None:
+        """Return owner and lineage of another owner's application id; None for any other id."""
+        match app_id.split("/"):
+            case ["twophase", job, sink, lineage] if (job, sink) != (self.job, self.sink):
+                return Owner(job, sink), lineage
+        return None
+
     def lineage_of(self, app_id: str) -> str | None:
         """Return the lineage of one of this owner's application ids; None for any other."""
         start = self.app_id("")

@@ -104,6 +104,14 @@ class OpenDeltaSink(OpenBatchSink):
                 self.table.save_high_water_mark(lineage, snapshot)
         return SinkHistory(fence.generation if fence else 0, committed)
 
+    def other_names(self) -> Mapping[tuple[str, str], Mapping[str, int]]:
+        """See `KnowsOtherNames`: the application ids of others in the table's log.
+
+        A table that forgets application ids forgets these as well.
+        """
+        with self.table.active():
+            return self.table.other_names(self.table.log.snapshot())
+
     def fence(self, attempt: Attempt) -> None:
         """See `OpenSink.fence`."""
         self._recovering = True

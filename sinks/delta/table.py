@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from twophase.errors import TargetChangedError
 from twophase.sinks.delta.high_water_marks import HighWaterMarks
@@ -74,6 +74,14 @@ class DeltaTable:
             if (lineage := self.owner.lineage_of(app_id)) is not None and version >= 0:
                 highest[lineage] = max(highest.get(lineage, -1), version)
         return highest
+
+    def other_names(self, snapshot: Snapshot) -> dict[tuple[str, str], dict[str, int]]:
+        """Return what the table proves of other owners: the highest checkpoint of each lineage."""
+        owners = {found[0] for one in snapshot.transactions if (found := self.owner.other(one))}
+        tables = {owner: replace(self, owner=owner) for owner in owners}
+        return {
+            (owner.job, owner.sink): table.committed(snapshot) for owner, table in tables.items()
+        }
 
     def has(self, lineage: str, checkpoint: int, snapshot: Snapshot) -> bool:
         """Return whether the table proves that a checkpoint is committed."""

@@ -69,6 +69,15 @@ class OpenMySqlSink(OpenArrowSink):
                 self._table = self._table if replaced else now
             return SinkHistory(fence.generation if fence else 0, committed, replaced)
 
+    def other_names(self) -> Mapping[tuple[str, str], Mapping[str, int]]:
+        """See `KnowsOtherNames`: those who have recorded this table as theirs."""
+        job, sink = self._owner.job, self._owner.sink
+        with self._link.session() as session:
+            return {
+                other: self._metadata.committed(session, *other)
+                for other in self._targets.others(session, job, sink, self._opened_table)
+            }
+
     def committed_pieces(self, lineage: str, checkpoint: int) -> Sequence[str]:
         """See `NamesPieces`: the rows of the ledger."""
         job, sink = self._owner.job, self._owner.sink

@@ -42,6 +42,22 @@ class TargetTable:
             return None
         return TableIdentity(*map(str, found[0])) if found else None
 
+    def others(
+        self, session: Session, job: str, sink: str, table: TableIdentity
+    ) -> list[tuple[str, str]]:
+        """Return the other jobs and sinks whose proofs belong to a table, as far as recorded."""
+        try:
+            found = session.rows(
+                f"SELECT job, sink FROM {self._table} WHERE table_schema_name = %s "
+                "AND table_name = %s AND NOT (job = %s AND sink = %s)",
+                (table.schema, table.name, job, sink),
+            )
+        except pymysql.Error as error:
+            if code_of(error) not in _NOT_OURS:
+                raise
+            return []
+        return [(str(job), str(sink)) for job, sink in found]
+
     def write(self, session: Session, job: str, sink: str, table: TableIdentity) -> None:
         """Record the table that the proofs belong to from now on."""
         try:

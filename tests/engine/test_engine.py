@@ -262,7 +262,7 @@ def test_a_stop_after_the_batch_decides_it_and_begins_no_other(world: World) -> 
     engine = world.engine(workers=held)
     engine.start()
     assert held.began.wait(WAIT_S)
-    stopping = threading.Thread(target=engine.stop_after_batch)
+    stopping = threading.Thread(target=stop_after_batch, args=[engine])
     stopping.start()
     wait_for_the_gate(engine)
     held.let_go()
@@ -274,6 +274,16 @@ def test_a_stop_after_the_batch_decides_it_and_begins_no_other(world: World) -> 
     assert len(world.of(CheckpointTriggered)) == 1
 
 
+def test_a_job_has_not_ended_for_others_before_the_block_after_its_stop_has(world: World) -> None:
+    """A program whose main thread awaits the job would end without its savepoint."""
+    engine = world.engine(forever=True)
+    engine.start()
+    with engine.stopped_after_batch():
+        assert not engine.is_active
+        assert not engine.await_termination(0)
+    assert engine.await_termination(0)
+
+
 def test_a_stop_after_the_batch_raises_what_ended_the_job_instead(world: World) -> None:
     held = HeldThenFailing()
     engine = world.engine(workers=held, options={"checkpoint.externalized_retention": DELETE})
@@ -283,7 +293,7 @@ def test_a_stop_after_the_batch_raises_what_ended_the_job_instead(world: World) 
 
     def stop() -> None:
         try:
-            engine.stop_after_batch()
+            stop_after_batch(engine)
         except StopJobError as error:
             raised.append(error)
 
@@ -301,6 +311,11 @@ class HeldThenFailing(Held):
     ) -> None:
         super().run(tasks, timeout_s, stopping, done)
         raise StopJobError("look at it")
+
+
+def stop_after_batch(engine: Engine) -> None:
+    with engine.stopped_after_batch():
+        pass
 
 
 def wait_for_the_gate(engine: Engine) -> None:
@@ -340,7 +355,7 @@ def test_a_job_that_was_stopped_after_a_batch_keeps_them(world: World) -> None:
     """A savepoint is made of them."""
     engine = world.engine(forever=True, options={"checkpoint.externalized_retention": DELETE})
     engine.start()
-    engine.stop_after_batch()
+    stop_after_batch(engine)
     assert not engine.is_active
     assert world.history().released is None
 

@@ -7,7 +7,12 @@ import pytest
 from twophase.contract.outcome import Committed
 from twophase.contract.sink import CommitRequest, SinkContext
 from twophase.ids import Subtask
-from twophase.testing.contract import ArrowSinkContract, NamesPiecesContract, RewindContract
+from twophase.testing.contract import (
+    ArrowSinkContract,
+    KnowsOtherNamesContract,
+    NamesPiecesContract,
+    RewindContract,
+)
 from twophase.testing.harness import FIRST, JOB, SINK, Row, SinkHarness, transaction_id
 from twophase.testing.memory import MemorySink, MemoryTarget
 
@@ -26,7 +31,9 @@ class MemoryHarness(SinkHarness):
         return list(self.target.visible)
 
 
-class TestMemorySink(ArrowSinkContract, NamesPiecesContract, RewindContract):
+class TestMemorySink(
+    ArrowSinkContract, KnowsOtherNamesContract, NamesPiecesContract, RewindContract
+):
     @pytest.fixture
     def harness(self) -> MemoryHarness:
         return MemoryHarness()

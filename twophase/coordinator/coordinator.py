@@ -28,9 +28,9 @@ from twophase.coordinator.commit.commit_queue import CommitQueue, Spawn, plain_t
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.coordinator.commit.state_machine import Action, Signal
-from twophase.coordinator.recovery.recovery import AttemptCloser, DriverRecovery
 from twophase.coordinator.recovery.plan import Restore
 from twophase.coordinator.recovery.planner import StartPlanner
+from twophase.coordinator.recovery.recovery import AttemptCloser, DriverRecovery
 from twophase.coordinator.recovery.recovery_steps import commit_in_order
 from twophase.errors import (
     CheckpointMissingError,
@@ -96,6 +96,8 @@ class CheckpointCoordinator:
         options: the job's.
         attempts: numbers its attempts.
         closer: closes older attempts in the sinks.
+        is_waiting: whether a checkpoint is not triggered yet, because older ones are not committed,
+            or a pause has not passed.
     """
 
     def __init__(
@@ -109,6 +111,7 @@ class CheckpointCoordinator:
         self.context = context
         self.job, self.sinks, self.options = context.job, context.sinks, context.options
         self.attempts = AttemptSequence()
+        self.is_waiting = False
         planner = StartPlanner(context)
         self.closer = AttemptCloser(context, planner)
         self._recovery = DriverRecovery(context, self.attempts, planner, self.closer)
@@ -267,6 +270,7 @@ class CheckpointCoordinator:
         self._make_room(number)
         while True:
             self._gate.pause(number)
+            self.is_waiting = False
             failpoint("C01")
             attempt = self._trigger(number, offsets, triggered_ms)
             match attempt.run(pre_commit):
@@ -280,6 +284,7 @@ class CheckpointCoordinator:
 
     def _make_room(self, number: int) -> None:
         """Commit decided checkpoints, except those that may be under way, before the next (HD4)."""
+        self.is_waiting = True
         at_most = self.options.max_concurrent - 1
         if at_most:
             self._commit_queue.wait(at_most)

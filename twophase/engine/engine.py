@@ -11,8 +11,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -80,6 +80,8 @@ class Engine:
         self._failures = FailureManager(options.tolerable_failures)
         self._stopping = threading.Event()
         self._finished = threading.Event()
+        self._saved = threading.Event()
+        self._saved.set()
         self._is_saved = False
         self._run: Run | None = None
         self._lock = threading.Lock()
@@ -131,10 +133,12 @@ class Engine:
         Raises:
             BaseException: what ended the job, unless it was stopped cleanly.
         """
+        until_s = None if timeout_s is None else self.clock.monotonic_s() + timeout_s
         ended = self._finished.wait(timeout_s)
         if ended and self.error is not None:
             raise self.error
-        return ended
+        left_s = None if until_s is None else max(0.0, until_s - self.clock.monotonic_s())
+        return ended and self._saved.wait(left_s)
 
     def stop(self, timeout_s: float | None = None) -> bool:
         """Step 8; return whether the job has ended.
@@ -152,19 +156,30 @@ class Engine:
                 threading.Thread(target=run.stop, daemon=True).start()
         return self._finished.wait(timeout_s)
 
-    def stop_after_batch(self) -> None:
+    @contextmanager
+    def stopped_after_batch(self) -> Iterator[None]:
         """Step 8 for a savepoint: decide the micro-batch under way first. It is never released.
+
+        `await_termination` returns in other threads only after the block: a program that ends there
+        has its savepoint.
 
         Raises:
             BaseException: what ended the job instead.
         """
         self._is_saved = True
-        self._stopping.set()
-        with self._lock:
-            run = self._run
-        if run is not None and self.is_active:
-            run.stop_after_batch()
-        self.await_termination()
+        self._saved.clear()
+        try:
+            self._stopping.set()
+            with self._lock:
+                run = self._run
+            if run is not None and self.is_active:
+                run.stop_after_batch()
+            self._finished.wait()
+            if self.error is not None:
+                raise self.error
+            yield
+        finally:
+            self._saved.set()
 
     def _claim(self) -> None:
         """Step 1."""

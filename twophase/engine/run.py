@@ -77,7 +77,7 @@ class Run(Driver):
             query.stop()
 
     def stop_after_batch(self) -> None:
-        """Let the micro-batch under way be decided and no further one begin, then stop.
+        """Let the micro-batch under way be decided, if it is triggered, and no further one begin.
 
         A decided checkpoint is committed first, or tried once more if a sink does not answer. The
         host has noted the micro-batch as finished by then, unless its query has failed.
@@ -93,7 +93,7 @@ class Run(Driver):
 
     def _finish_batch(self) -> None:
         self.gate.close()
-        self.gate.wait_until(self._is_decided)
+        self.gate.wait_until(self._may_stop)
         self.context.stopping.set()
         self.gate.wait_until_free()
         newest, never = self.coordinator.newest(), threading.Event()
@@ -104,6 +104,10 @@ class Run(Driver):
         """Return whether the host may still note a micro-batch as finished."""
         return self._query is not None and self._query.is_active
 
-    def _is_decided(self, number: int) -> bool:
-        newest = self.coordinator.newest()
-        return newest is not None and newest.checkpoint >= number
+    def _may_stop(self, number: int) -> bool:
+        """Return whether a micro-batch is decided, or has not come to its trigger.
+
+        It then waits for a pause, or for a sink that does not answer, perhaps for hours.
+        """
+        newest, waits = self.coordinator.newest(), self.coordinator.is_waiting
+        return waits or (newest is not None and newest.checkpoint >= number)

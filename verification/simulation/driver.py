@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from twophase.coordinator.commit.fan_out import sequentially
@@ -191,7 +192,9 @@ class _Engine(Engine):
         self._oracle.stopped.add(self._process)
         return super().stop(timeout_s)
 
-    def stop_after_batch(self) -> None:
+    @contextmanager
+    def stopped_after_batch(self) -> Iterator[None]:
         self._oracle.stopped.add(self._process)
         self._oracle.saving.add(self._process)
-        super().stop_after_batch()
+        with super().stopped_after_batch():
+            yield

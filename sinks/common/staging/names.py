@@ -48,6 +48,14 @@ class Owner(PieceOwner):
         """The hidden folder below the table's. No name holds `~`, so no two owners share one."""
         return f"_twophase~{self.job}~{self.sink}"
 
+    @classmethod
+    def parse(cls, name: str) -> Self | None:
+        """Return the owner of a hidden folder; None if a folder is not one."""
+        match name.split("~"):
+            case ["_twophase", job, sink]:
+                return cls(job, sink)
+        return None
+
     @property
     def new_folder(self) -> str:
         """The hidden folder's name while it is being created; no owner has this name."""

@@ -73,6 +73,11 @@ class OpenStagedSink(OpenArrowSink):
         area = self.table.area
         return SinkHistory(area.fence().generation, area.committed())
 
+    def other_names(self) -> Mapping[tuple[str, str], Mapping[str, int]]:
+        """See `KnowsOtherNames`: the hidden folders of others in the table's."""
+        others = self.table.area.others()
+        return {(one.owner.job, one.owner.sink): one.committed() for one in others}
+
     def committed_pieces(self, lineage: str, checkpoint: int) -> Sequence[str]:
         """See `NamesPieces`: the folders in `done`."""
         return [

@@ -20,7 +20,7 @@ import os
 import shutil
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from twophase.contract.fencing import attempt_is_closed, driver_is_fenced
@@ -210,6 +210,11 @@ class StagingArea:
         for piece in self.pieces(DONE):
             highest[piece.lineage] = max(highest.get(piece.lineage, -1), piece.checkpoint)
         return highest
+
+    def others(self) -> list[StagingArea]:
+        """Return the areas of other jobs and sinks in the same table."""
+        owners = [Owner.parse(name) for name in sorted(os.listdir(self.root))]
+        return [replace(self, owner=one) for one in owners if one and one != self.owner]
 
 
 def piece(entry: str) -> str:

@@ -7,7 +7,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -368,13 +369,19 @@ def savepoints_of(
 ) -> JobSavepoints:
     """Of a job in this process, which is stopped by a function."""
     location = {"checkpointLocation": str(world.root / "job")}
+
+    @contextmanager
+    def stopped() -> Iterator[None]:
+        stop()
+        yield
+
     engine: Any = SimpleNamespace(
         job="orders",
         options=JobOptions.parse({**location, **options}, "orders"),
         storage=LocalStorage(world.root / "job"),
         clock=SystemClock(),
         still_runs=lambda: False,
-        stop_after_batch=stop,
+        stopped_after_batch=stopped,
     )
     return JobSavepoints(engine)
 

@@ -10,6 +10,7 @@ from harness.selection import representatives
 from harness.staged_sink_harness import FileHarness
 from twophase.testing.contract import (
     ArrowSinkContract,
+    KnowsOtherNamesContract,
     NamesPiecesContract,
     RewindContract,
     RewindKillContract,
@@ -21,7 +22,11 @@ pytestmark = pytest.mark.part("files")
 
 
 class WholeContract(
-    ArrowSinkContract, RewindContract, NamesPiecesContract, TellsUnfinishedContract
+    ArrowSinkContract,
+    RewindContract,
+    KnowsOtherNamesContract,
+    NamesPiecesContract,
+    TellsUnfinishedContract,
 ):
     """With all optional powers."""
 

@@ -16,12 +16,12 @@ there, and no longer notice that older rows are missing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from twophase.contract.sink import OpenSink, SinkHistory
-from twophase.errors import CheckpointMissingError, ConfigError, FencedError, TargetChangedError
+from twophase.errors import CheckpointMissingError, FencedError, TargetChangedError
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.checkpoints.store import CompletedCheckpointStore
 from twophase.state.journal.entries import Proof

@@ -368,40 +368,53 @@ def _behind(observed: Observed) -> Iterator[Refusal]:
         yield ReleasedByItsEnd(history.released)
     if history.rewinding is not None:
         yield RewindUnfinished(history.rewinding)
+    known = _Known.of(history)
     for sink, found in observed.sinks.items():
         if found.memory.generation > history.generation:
             yield FolderBehind(sink, generation=found.memory.generation)
         for lineage, checkpoint in found.memory.committed.items():
-            if behind := _unknown(history, sink, lineage, checkpoint):
+            if behind := known.behind(sink, lineage, checkpoint):
                 yield behind
-        for name, lineage, checkpoint in _under_other_names(observed, sink, _known(history)):
-            if _unknown(history, name[1], lineage, checkpoint):
+        for name, lineage, checkpoint in _under_other_names(observed, sink, known.lineages):
+            if known.behind(name[1], lineage, checkpoint):
                 yield NamedOtherwise(sink, name, lineage, checkpoint)
 
 
-def _unknown(history: History, sink: str, lineage: str, checkpoint: int) -> FolderBehind | None:
-    """Return the refusal for a checkpoint that a target has and the log does not know."""
-    found = FolderBehind(sink, 0, lineage, checkpoint)
-    left = {name: last for one in history.lineages for name, last in one.ancestors.items()}
-    if lineage in left:
-        is_behind = checkpoint > left[lineage]
-        return replace(found, known=left[lineage], continued=True) if is_behind else None
-    if all(one.id != lineage for one in history.lineages):
-        return found
-    if history.lineage is None or history.lineage.id != lineage:
-        return None
-    newest = history.newest(lineage)
-    ends = newest.checkpoint if newest else -1
-    is_ahead = any(
-        one.sink == sink and one.is_of(lineage, checkpoint) for one in history.sink_decisions
-    )
-    return replace(found, known=ends) if checkpoint > ends and not is_ahead else None
+@dataclass(frozen=True)
+class _Known:
+    """What a log knows of each lineage.
 
+    Attributes:
+        history: of the log.
+        left: where this job has left each lineage that it continues.
+        lineages: every lineage.
+    """
 
-def _known(history: History) -> frozenset[str]:
-    """Return every lineage that a log knows."""
-    begun = {one.id for one in history.lineages}
-    return frozenset(begun.union(*(one.ancestors for one in history.lineages)))
+    history: History
+    left: Mapping[str, int]
+    lineages: frozenset[str]
+
+    @classmethod
+    def of(cls, history: History) -> _Known:
+        left = {name: last for one in history.lineages for name, last in one.ancestors.items()}
+        return cls(history, left, frozenset({*left, *(one.id for one in history.lineages)}))
+
+    def behind(self, sink: str, lineage: str, checkpoint: int) -> FolderBehind | None:
+        """Return the refusal for a checkpoint that a target has and the log does not know."""
+        history, found = self.history, FolderBehind(sink, 0, lineage, checkpoint)
+        if lineage in self.left:
+            left = self.left[lineage]
+            return replace(found, known=left, continued=True) if checkpoint > left else None
+        if lineage not in self.lineages:
+            return found
+        if history.lineage is None or history.lineage.id != lineage:
+            return None
+        newest = history.newest(lineage)
+        ends = newest.checkpoint if newest else -1
+        is_ahead = any(
+            one.sink == sink and one.is_of(lineage, checkpoint) for one in history.sink_decisions
+        )
+        return replace(found, known=ends) if checkpoint > ends and not is_ahead else None
 
 
 def _under_other_names(
@@ -434,8 +447,8 @@ def _not_restorable(observed: Observed, wish: Restore) -> Iterator[Refusal]:
         yield from _log_ahead(history, keep)
         for sink, lineage, newest in ahead_of(keep, observed.memories):
             yield RestoreBehind(lineage, newest, keep.get(lineage), sink=sink)
+    ours = _Known.of(history).lineages | keep.keys()
     for sink in observed.sinks:
-        ours = _known(history) | keep.keys()
         for name, lineage, newest in _under_other_names(observed, sink, ours):
             if newest > keep.get(lineage, -1):
                 yield NamedOtherwise(sink, name, lineage, newest)

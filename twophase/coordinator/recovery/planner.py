@@ -178,4 +178,3 @@ class StartPlanner:
     def _piece_names(self, sink: str, lineage: str, checkpoint: int) -> Sequence[str]:
         found = self._context.sinks[sink]
         return found.committed_pieces(lineage, checkpoint) if isinstance(found, NamesPieces) else ()
-

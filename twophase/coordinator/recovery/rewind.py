@@ -48,9 +48,7 @@ def rewind(context: JobContext, plan: StartPlan, attempt: Attempt) -> None:
         cast("CanRewind", context.sinks[sink]).rewind(keep, attempt)
         for one in plan.takes_back:
             if one.sink == sink:
-                context.observers(
-                    SinkRewound(context.job, sink, one.lineage, one.newest, one.kept)
-                )
+                context.observers(SinkRewound(context.job, sink, one.lineage, one.newest, one.kept))
         failpoint("S12")
     histories = {name: sink.history() for name, sink in context.sinks.items()}
     for name, lineage, newest in ahead_of(keep, histories):

@@ -40,6 +40,15 @@ def finish_savepoint(context: JobContext, savepoint: Savepoint, storage: Storage
             f"gone, restore it, which commits too: twophase run JOB.yaml --restore "
             f"{savepoint.where}",
         )
+    if not _is_decided(history, savepoint):
+        raise ConfigError(
+            f"Job {context.job!r}: its folder is older than the savepoint {savepoint.where}: it "
+            f"does not know checkpoint {manifest.checkpoint} of lineage {manifest.lineage}. "
+            "Nothing was written.",
+            remedy="name the folder that it was made of with --checkpoint-location; if that is "
+            f"gone, restore it, which commits too: twophase run JOB.yaml --restore "
+            f"{savepoint.where}",
+        )
     if not _is_committed(history, savepoint):
         CheckpointCoordinator(context, snapshot=lambda _, __: {}).recover()
         if not _is_committed(context.history, savepoint):
@@ -50,6 +59,14 @@ def finish_savepoint(context: JobContext, savepoint: Savepoint, storage: Storage
             )
     failpoint("S08")
     savepoint.finish(storage)
+
+
+def _is_decided(history: History, savepoint: Savepoint) -> bool:
+    """Return whether the log knows the decision on its checkpoint, or what followed that."""
+    lineage, checkpoint = savepoint.manifest.lineage, savepoint.manifest.checkpoint
+    newest = history.newest(lineage)
+    known = [one.ancestors.get(lineage, -1) for one in history.lineages]
+    return max(newest.checkpoint if newest else -1, *known, -1) >= checkpoint
 
 
 def _is_committed(history: History, savepoint: Savepoint) -> bool:

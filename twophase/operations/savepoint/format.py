@@ -152,6 +152,7 @@ class Savepoint:
     Attributes:
         where: as given.
         manifest: what it holds.
+        identity: the hex SHA-256 of its manifest: the same for every copy, and for no other one.
 
     Raises:
         ConfigError: there is none, or it is incomplete.
@@ -164,7 +165,7 @@ class Savepoint:
         self._storage = storage
         self._part = (-1, b"")
         data = self._read_manifest()
-        self._digest = digest(data)
+        self.identity = digest(data)
         self.manifest = decode_manifest(KINDS[MANIFEST], data, f"{where}/{MANIFEST}")
 
     @property
@@ -227,7 +228,7 @@ class Savepoint:
         Raises:
             SavepointError: it could not be recorded.
         """
-        data = codec.encode(KINDS[FINISHED], {"manifest": self._digest})
+        data = codec.encode(KINDS[FINISHED], {"manifest": self.identity})
         try:
             storage.create(FINISHED, data)
         except AlreadyExistsError:

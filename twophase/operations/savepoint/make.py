@@ -161,6 +161,7 @@ class SavepointMaker:
         log = JobLog(storage, self._job)
         history = log.read()
         lineage = history.lineage.id if history.lineage else ""
+        self._check_whole(history)
         newest = history.newest_committed(lineage) if committed_only else history.newest(lineage)
         if newest is None:
             raise SavepointError(
@@ -173,6 +174,24 @@ class SavepointMaker:
         left: list[Decision] = [] if newest.committed else history.uncommitted()
         pending = tuple(store.read(decision) for decision in left)
         return Cut(inlined(store.read_with_states(newest)), pending, history)
+
+    def _check_whole(self, history: History) -> None:
+        """Check that no sink has, or lacks, rows that the other sinks do not."""
+        if history.rewinding is not None:
+            raise SavepointError(
+                f"Job {self._job!r}: a rewind to {history.rewinding.restored_from} was started and "
+                "not finished: rows after it may be gone from one sink and still be in another. "
+                "Nothing was written.",
+                remedy="finish it: start the job with restore.path="
+                f"{history.rewinding.restored_from} and restore.sink_ahead=rewind.",
+            )
+        for ahead in history.sink_decisions:
+            raise SavepointError(
+                f"Job {self._job!r}: sink {ahead.sink!r} has or gets checkpoint "
+                f"{ahead.checkpoint}, and the others do not have it yet: no savepoint of what is "
+                "before it could be restored beside its rows. Nothing was written.",
+                remedy="let the job decide that checkpoint, then try again.",
+            )
 
     def _note(self, folder: Path, number: int, still_waiting: StillWaiting) -> str | None:
         """Step 2. Return the note that is ours to write; None if Spark has written it.
@@ -294,8 +313,8 @@ class JobSavepoints:
         path = savepoint_path(self._name, path, self._options)
         with self._alone():
             self._maker.check(path)
-            self._engine.stop_after_batch()
-            manifest = self._maker.make(path, still_waiting=lambda: False)
+            with self._engine.stopped_after_batch():
+                manifest = self._maker.make(path, still_waiting=lambda: False)
         if manifest.pending:
             raise SavepointUnfinishedError(
                 f"Job {self._name!r} has stopped and savepoint {path} is complete, but "

@@ -97,7 +97,7 @@ def _restore(job: str, path: str, options: JobOptions) -> tuple[Restore, Savepoi
         ancestors = {} if policy is SinkAhead.FORK else savepoint.ancestors()
     else:
         folder, root = local_path(path, "restore.path"), local_path(options.checkpoint_location)
-        checkpoint, adopting, ancestors = read_checkpoint(job, folder, options, root)
+        _, checkpoint, adopting, ancestors = read_checkpoint(job, folder, options, root)
     lineage = Lineage("", path, ancestors=ancestors, proofs=checkpoint.proofs)
     return Restore(checkpoint, lineage, adopting, policy), savepoint
 

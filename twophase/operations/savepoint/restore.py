@@ -29,17 +29,18 @@ from twophase.spark.plan.operator_states import OperatorStates
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.checkpoints.copies import readable_copies
 from twophase.state.checkpoints.store import CompletedCheckpointStore
-from twophase.state.files.storage import LocalStorage
+from twophase.state.files.storage import LocalStorage, local_path
 from twophase.state.journal.entries import Decision, Lineage
 from twophase.state.journal.history import History
 from twophase.state.journal.log import JobLog
 
+RESTORE_PATH = "restore.path"
 _log = logging.getLogger("twophase")
 
 
 def load_restore(
     job: str, path: str, storage: LocalStorage, states: OperatorStates, options: JobOptions
-) -> Restore | None:
+) -> Restore:
     """Read the checkpoint that `restore.path` names.
 
     Args:
@@ -49,10 +50,6 @@ def load_restore(
         states: the job's operator states.
         options: the job's options.
 
-    Returns:
-        None if this job's folder already has the lineage that was restored from there: the
-        option may stay set.
-
     Raises:
         ConfigError: there is no such decided checkpoint, or its state does not fit the job.
         RestoreRefusedError: the log that it was decided in has a later checkpoint that is decided
@@ -61,11 +58,9 @@ def load_restore(
         CheckpointMissingError: it was deleted when the job ended.
         CorruptRecordError: it is damaged.
     """
-    if was_restored_from(job, storage, path):
-        return None
-    folder = _folder(path)
+    folder = local_path(path, RESTORE_PATH)
     _check_claim(folder, storage, options)
-    checkpoint, adopting, ancestors = read_checkpoint(job, folder, options, storage.root)
+    decision, checkpoint, adopting, ancestors = read_checkpoint(job, folder, options, storage.root)
     start = states.start_offsets(checkpoint, options)
     check_sources(job, path, storage, states, start, options)
     lineage = Lineage(
@@ -75,6 +70,7 @@ def load_restore(
         start=start,
         ancestors=ancestors,
         proofs=checkpoint.proofs,
+        origin=decision.body_digest,
     )
     return Restore(checkpoint, lineage, adopting, options.sink_ahead)
 
@@ -89,14 +85,44 @@ def _check_claim(folder: Path, storage: LocalStorage, options: JobOptions) -> No
         )
 
 
-def was_restored_from(job: str, storage: LocalStorage, path: str) -> bool:
-    """Return whether the current lineage began with the checkpoint or savepoint at a path."""
-    begun = JobLog(storage, job).read().lineage
-    return begun is not None and begun.restored_from == str(_folder(path))
+def begun_with(job: str, path: str, storage: LocalStorage, options: JobOptions) -> Lineage | None:
+    """Return the lineage of a job's folder that has begun with what `restore.path` names.
+
+    That may be an older lineage: the option may stay set, whatever was restored since. What was
+    restored is known by its content, and not by its path, where another savepoint may be by now. If
+    nothing is there any more, its path is all that is left.
+
+    Args:
+        job: the job's name.
+        path: `restore.path`.
+        storage: the job's folder.
+        options: the job's options.
+
+    Returns:
+        The newest such lineage; None if there is none.
+    """
+    folder = local_path(path, RESTORE_PATH)
+    lineages = JobLog(storage, job).read().lineages
+    restored = [one for one in reversed(lineages) if one.restored_from]
+    if not restored:
+        return None
+    origin = _origin_of(job, folder, options)
+    for one in restored:
+        if one.origin == origin if origin else one.restored_from == str(folder):
+            return one
+    return None
 
 
-def _folder(path: str) -> Path:
-    return Path(path.removeprefix("file://")).absolute()
+def _origin_of(job: str, folder: Path, options: JobOptions) -> str:
+    """Return the identity of the checkpoint or savepoint in a folder; empty if there is none.
+
+    Raises:
+        TwoPhaseError: there is a savepoint that cannot be used.
+    """
+    if is_savepoint(str(folder)):
+        return open_savepoint(str(folder)).identity
+    found = _find(job, folder, options)
+    return "" if isinstance(found, TwoPhaseError) else found.decision.body_digest
 
 
 def restored_checkpoint(
@@ -135,12 +161,13 @@ def laid_checkpoint(job: str, lineage: Lineage) -> CompletedCheckpoint | None:
     The copy was verified before it was laid, and is whole whatever has become of the savepoint.
 
     Returns:
-        None if it began without one, or if the savepoint is gone or damaged.
+        None if it began without one, or if the savepoint is gone, damaged or another one by now.
     """
     if lineage.start or not lineage.restored_from or not is_savepoint(lineage.restored_from):
         return None
     try:
-        return open_savepoint(lineage.restored_from).checkpoint()
+        savepoint = open_savepoint(lineage.restored_from)
+        return savepoint.checkpoint() if savepoint.identity == lineage.origin else None
     except TwoPhaseError as error:
         _log.warning(
             "job %s: what Spark's state is of cannot be compared with the plan: %s", job, error
@@ -162,6 +189,8 @@ def _read_restored(
 ) -> CompletedCheckpoint | TwoPhaseError:
     """Return the checkpoint that a lineage began with, or the error that says why it is gone."""
     folder = Path(lineage.restored_from)
+    if (origin := _origin_of(job, folder, options)) and origin != lineage.origin:
+        return CheckpointMissingError("another savepoint is there now.")
     if is_savepoint(str(folder)):
         policy = SinkAhead.REFUSE if lineage.ancestors else SinkAhead.FORK
         return verified(job, str(folder), policy).checkpoint()
@@ -179,8 +208,10 @@ def _read_restored(
 
 def read_checkpoint(
     job: str, folder: Path, options: JobOptions, root: Path
-) -> tuple[CompletedCheckpoint, tuple[CompletedCheckpoint, ...], Mapping[str, int]]:
+) -> tuple[Decision, CompletedCheckpoint, tuple[CompletedCheckpoint, ...], Mapping[str, int]]:
     """Return the checkpoint in a folder, the uncommitted ones up to it, and what is continued.
+
+    The checkpoint comes as its decision and its body.
 
     Args:
         job: the job's name.
@@ -208,7 +239,7 @@ def read_checkpoint(
     )
     [continued] = [one for one in found.history.lineages if one.id == restored.lineage]
     ancestors = {**continued.ancestors, restored.lineage: restored.checkpoint}
-    return restored, tuple(map(found.store.read, uncommitted)), ancestors
+    return found.decision, restored, tuple(map(found.store.read, uncommitted)), ancestors
 
 
 def _check_no_fork(job: str, folder: Path, options: JobOptions) -> None:

@@ -128,6 +128,7 @@ def load_savepoint(
         ancestors={} if forks else savepoint.ancestors(),
         proofs=() if forks else checkpoint.proofs,
         rescaled=manifest.rescaled if lays else (),
+        origin=savepoint.identity,
     )
     restore = Restore(checkpoint, lineage, savepoint.pending(), options.sink_ahead)
     return SavepointRestore(restore, savepoint, lays)

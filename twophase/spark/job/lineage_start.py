@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -15,10 +16,10 @@ from twophase.ids import new_lineage_id
 from twophase.internals.failpoints import failpoint
 from twophase.operations.savepoint.fork import close_all, open_original
 from twophase.operations.savepoint.restore import (
+    begun_with,
     laid_checkpoint,
     load_restore,
     restored_checkpoint,
-    was_restored_from,
 )
 from twophase.operations.savepoint.savepoint_restore import (
     SavepointRestore,
@@ -33,6 +34,8 @@ from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import Lineage
 from twophase.state.journal.log import JobLog
+
+_log = logging.getLogger("twophase")
 
 
 class LineageStart:
@@ -65,8 +68,9 @@ class LineageStart:
         self._states = states
         self._declared = declared
         self._stateful = plan.stateful
-        self._savepoint = self._load_savepoint(plan)
-        self.restore = self._savepoint.restore if self._savepoint else self._load()
+        path = self._path_to_restore()
+        self._savepoint = self._load_savepoint(path, plan) if path and is_savepoint(path) else None
+        self.restore = self._savepoint.restore if self._savepoint else self._load(path)
 
     def close(self) -> None:
         """Close the sinks that recovery has committed the pieces of another job with."""
@@ -153,13 +157,24 @@ class LineageStart:
             return None
         return restored_checkpoint(self._context.job, coordinator.lineage, options)
 
-    def _load_savepoint(self, plan: Plan) -> SavepointRestore | None:
+    def _path_to_restore(self) -> str | None:
+        """Return `restore.path`, unless the job has begun a lineage with what is there."""
+        context = self._context
+        path = context.options.restore_path
+        if path is None:
+            return None
+        begun = begun_with(context.job, path, self._storage, context.options)
+        if begun is None:
+            return path
+        _log.info(
+            "job %s: goes on; lineage %s has begun with what restore.path names. To restore it "
+            "once more, name another checkpointLocation.",
+            *(context.job, begun.id),
+        )
+        return None
+
+    def _load_savepoint(self, path: str, plan: Plan) -> SavepointRestore:
         context, options = self._context, self._context.options
-        path = options.restore_path
-        if path is None or was_restored_from(context.job, self._storage, path):
-            return None
-        if not is_savepoint(path):
-            return None
         return self._forked(
             load_savepoint(context.job, path, self._storage, self._states, options, plan)
         )
@@ -172,15 +187,15 @@ class LineageStart:
         original = open_original(context.job, found.savepoint, self._declared, context.sinks)
         return replace(found, restore=replace(found.restore, original=original))
 
-    def _load(self) -> Restore | None:
-        name, options = self._context.job, self._context.options
-        if options.restore_path is None:
+    def _load(self, path: str | None) -> Restore | None:
+        if path is None:
             return None
-        restore = load_restore(name, options.restore_path, self._storage, self._states, options)
-        if restore is not None and self._stateful and not options.allow_non_restored_state:
+        name, options = self._context.job, self._context.options
+        restore = load_restore(name, path, self._storage, self._states, options)
+        if self._stateful and not options.allow_non_restored_state:
             raise ConfigError(
                 f"Job {name!r}: the plan keeps state in Spark, or may, "
-                f"and {options.restore_path} holds none of it. "
+                f"and {path} holds none of it. "
                 "Nothing was written.",
                 remedy="if the plan keeps none (a join with a static table, say), set "
                 "restore.allow_non_restored_state; a stateful job goes on in its own folder, or "

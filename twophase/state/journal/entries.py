@@ -84,6 +84,8 @@ class Lineage:
             them may be committed.
         proofs: the proofs of its ancestors in its sinks.
         rescaled: how the keyed state of that copy was rescaled since checkpoint n, oldest first.
+        origin: what it was restored from, wherever that is by now: the hex SHA-256 of the
+            checkpoint's body, or of the savepoint's manifest; empty on a fresh start.
     """
 
     kind: ClassVar[str] = "LINEAGE"
@@ -94,6 +96,7 @@ class Lineage:
     ancestors: Mapping[str, int] = field(default_factory=dict)
     proofs: tuple[Proof, ...] = ()
     rescaled: tuple[Rescale, ...] = field(default=(), metadata=OMITTED)
+    origin: str = field(default="", metadata=OMITTED)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -154,8 +154,22 @@ class History:
         """Return the history with a lineage that begins. Each sink that is ahead is behind it."""
         ahead = self.ahead_of(lineage.ancestors)
         _check(not ahead, f"a lineage begins before what sink {ahead[0].sink} has" if ahead else "")
-        lineages = (*self.lineages, lineage)
+        lineages = (*self._without_repetition(lineage), lineage)
         return replace(self, lineages=lineages, released=None, sink_decisions=())
+
+    def _without_repetition(self, begins: Lineage) -> Iterator[Lineage]:
+        """Yield the lineages without the ancestors that the one which begins has as well.
+
+        So the history grows with the number of lineages, and not with its square. A lineage that
+        has checkpoints to restore keeps all of its ancestors. So does every one those that only an
+        adoption knows: where they stand tells when they were.
+        """
+        begun = {one.id for one in self.lineages}
+        restorable = {one.lineage for one in self.decisions}
+        repeated = begun & begins.ancestors.keys()
+        for one in self.lineages:
+            kept = {name: last for name, last in one.ancestors.items() if name not in repeated}
+            yield one if one.id in restorable else replace(one, ancestors=kept)
 
     def _rewound(self, keep: Mapping[str, int]) -> History:
         """Return the history without the decisions that a rewind has removed, if one was begun."""

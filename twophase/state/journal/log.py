@@ -13,7 +13,13 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass
 
-from twophase.errors import CorruptRecordError, FencedError, InDoubtError, NewerFormatError
+from twophase.errors import (
+    ConfigError,
+    CorruptRecordError,
+    FencedError,
+    InDoubtError,
+    NewerFormatError,
+)
 from twophase.internals.failpoints import failpoint
 from twophase.internals.record import HEAD_BYTES
 from twophase.state.files import codec
@@ -67,7 +73,7 @@ class JobLog:
 
     Args:
         storage: the job's folder.
-        job: the job's name; the log of another job is rejected.
+        job: the job's name; the log of another job is refused.
 
     Attributes:
         history: the fold of all records seen so far.
@@ -89,8 +95,8 @@ class JobLog:
         """Read the whole log again, durably: the records are synced before they are returned.
 
         Raises:
-            CorruptRecordError: a record is damaged, missing between others, or
-                belongs to another job.
+            CorruptRecordError: a record is damaged, or missing between others.
+            ConfigError: the folder is that of another job.
             NewerFormatError: a newer version of twophase has written a record.
         """
         entries = self._read_entries()
@@ -291,10 +297,10 @@ class JobLog:
         data = self._storage.read(name)
         kind = codec.kind_of(data)
         body = codec.decode(kind, data, name)
-        if body.get("job") != self._job or body.get("sequence") != sequence:
-            raise self._corrupt(
-                sequence, f"it is record {body.get('sequence')} of job {body.get('job')!r}"
-            )
+        if body.get("sequence") != sequence:
+            raise self._corrupt(sequence, f"it is record {body.get('sequence')}")
+        if body.get("job") != self._job:
+            raise self._of_another_job(str(body.get("job")))
         return LogEntry(
             sequence, record_from_json(kind, body.get("record"), name), str(body.get("nonce"))
         )
@@ -305,6 +311,15 @@ class JobLog:
             "Nothing was written or deleted.",
             remedy="restore the job's folder from a backup. If there is none, move its folder log "
             "away (mv log log.damaged), then: twophase repair adopt-from-target JOB.yaml",
+        )
+
+    def _of_another_job(self, other: str) -> ConfigError:
+        return ConfigError(
+            f"Job {self._job!r}: its checkpointLocation is the folder of job {other!r}, whose rows "
+            "the targets know by that name. Nothing was written or deleted.",
+            remedy=f"name the job {other!r} again, or name another checkpointLocation. To go on "
+            "under another name, begin a job with a savepoint of this one: "
+            "restore.sink_ahead=fork.",
         )
 
     def _in_doubt(self, sequence: int, error: Exception) -> InDoubtError:

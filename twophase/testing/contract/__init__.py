@@ -3,6 +3,7 @@
 from twophase.testing.contract.arrow import ArrowSinkContract
 from twophase.testing.contract.kill import SinkKillContract
 from twophase.testing.contract.powers import (
+    KnowsOtherNamesContract,
     NamesPiecesContract,
     RewindContract,
     RewindKillContract,
@@ -20,6 +21,7 @@ from twophase.testing.contract.source import (
 __all__ = [
     "ArrowSinkContract",
     "FenceContract",
+    "KnowsOtherNamesContract",
     "NamesPiecesContract",
     "NotifyingSourceContract",
     "PhasesContract",

@@ -22,6 +22,7 @@ from twophase.contract.outcome import AlreadyCommitted, Committed, Lost
 from twophase.contract.sink import (
     ArrowSink,
     CanRewind,
+    KnowsOtherNames,
     NamesPieces,
     OpenArrowSink,
     OpenSink,
@@ -104,6 +105,48 @@ class NamesPiecesContract(ContractBase):
         sink.subsume(LINEAGE, 3)
         assert names
         assert self.names(sink, 3) in ([], names)
+
+
+class KnowsOtherNamesContract(ContractBase):
+    """What others have committed to the same target is known by their names."""
+
+    power: ClassVar[type] = KnowsOtherNames
+
+    @staticmethod
+    def others(sink: OpenSink) -> dict[tuple[str, str], dict[str, int]]:
+        """Return what the sink tells, without those who have committed nothing."""
+        assert isinstance(sink, KnowsOtherNames)
+        return {name: dict(found) for name, found in sink.other_names().items() if found}
+
+    def test_the_rows_of_another_sink_are_known_by_its_name(
+        self, harness: SinkHarness, sink: OpenSink
+    ) -> None:
+        self.written(harness, sink, [(3, [0])])
+        self.written(harness, sink, [(5, [1])], OTHER_LINEAGE)
+        assert self.others(sink) == {}
+        other = self.opened(harness, sink="other")
+        assert self.others(other) == {(JOB, SINK): {LINEAGE: 3, OTHER_LINEAGE: 5}}
+        other.fence(FIRST)
+        self.written(harness, other, [(0, [2])], name="other")
+        assert self.others(sink) == {(JOB, "other"): {LINEAGE: 0}}
+        other.close()
+
+    def test_rows_are_known_after_their_proofs_are_folded(
+        self, harness: SinkHarness, sink: OpenSink
+    ) -> None:
+        self.written(harness, sink, [(3, [0])])
+        sink.subsume(LINEAGE, 3)
+        other = self.opened(harness, sink="other")
+        assert self.others(other) == {(JOB, SINK): {LINEAGE: 3}}
+        other.close()
+
+    def test_what_is_only_pre_committed_is_not_known(
+        self, harness: SinkHarness, sink: OpenSink
+    ) -> None:
+        self.prepare(harness, sink, [0], transaction_id(3))
+        other = self.opened(harness, sink="other")
+        assert self.others(other) == {}
+        other.close()
 
 
 class TellsUnfinishedContract(ContractBase):

@@ -25,6 +25,7 @@ from twophase.contract.committable import Committable
 from twophase.contract.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost
 from twophase.contract.sink import (
     CanRewind,
+    KnowsOtherNames,
     NamesPieces,
     OpenSink,
     Predecessor,
@@ -44,7 +45,7 @@ from twophase.testing.harness import (
     transaction_id,
 )
 
-POWERS: tuple[type, ...] = (CanRewind, NamesPieces, TellsUnfinished)
+POWERS: tuple[type, ...] = (CanRewind, KnowsOtherNames, NamesPieces, TellsUnfinished)
 
 
 class DeclaredContract(ContractBase):
