@@ -35,6 +35,7 @@ class Source:
         ).recover()
         self.driver.run(0)
         self.restored_from = root / self.decision.folder
+        self.origin = self.decision.body_digest
 
     @property
     def decision(self) -> Decision:
@@ -42,7 +43,8 @@ class Source:
 
     def read(self, **options: object) -> CompletedCheckpoint | None:
         """What the restored job does at a start."""
-        lineage = Lineage(new_lineage_id(), restored_from=str(self.restored_from))
+        restored_from = str(self.restored_from)
+        lineage = Lineage(new_lineage_id(), restored_from=restored_from, origin=self.origin)
         return restored_checkpoint(
             JOB, lineage, JobOptions.parse({"checkpointLocation": str(self.root), **options}, "job")
         )
@@ -117,9 +119,10 @@ def test_a_restore_from_what_a_newer_version_has_written_is_refused_by_its_versi
         if newer == "body"
         else source.root / "log" / "0000000003"
     )
-    restored_from = source.restored_from
+    restored_from, origin = source.restored_from, source.origin
     if newer == "body":
         renew_body(source.root, path)
+        origin = source.decision.body_digest
     else:
         renew(path)
     before = snapshot(source.root)
@@ -129,7 +132,7 @@ def test_a_restore_from_what_a_newer_version_has_written_is_refused_by_its_versi
         load_restore(
             JOB, f"file://{restored_from}", LocalStorage(tmp_path / "job"), states, options
         )
-    lineage = Lineage(new_lineage_id(), restored_from=str(restored_from))
+    lineage = Lineage(new_lineage_id(), restored_from=str(restored_from), origin=origin)
     dropping = JobOptions.parse(
         {"checkpointLocation": str(source.root), "restore.allow_non_restored_state": True}, "job"
     )

@@ -27,6 +27,7 @@ from tests.state.conftest import (
 )
 from tests.state.files.test_codec import BODIES, VALUES, framed
 from twophase.errors import (
+    ConfigError,
     CorruptRecordError,
     FencedError,
     InDoubtError,
@@ -476,8 +477,10 @@ def test_a_record_of_another_job_stops(full: Path, tmp_path: Path) -> None:
 
 
 def test_the_log_of_another_job_stops(full: Path) -> None:
-    with pytest.raises(CorruptRecordError, match="of job 'orders'"):
+    """Somebody has given the job another name over its folder; it is not damaged."""
+    with pytest.raises(ConfigError, match="is the folder of job 'orders'") as caught:
         again(full, "payments")
+    assert caught.value.remedy.startswith("name the job 'orders' again")
 
 
 def test_a_record_of_an_older_copy_with_another_history_stops(full: Path) -> None:

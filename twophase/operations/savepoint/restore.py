@@ -21,6 +21,7 @@ from twophase.errors import (
     TwoPhaseError,
 )
 from twophase.ids import new_lineage_id
+from twophase.operations.savepoint.format import MANIFEST
 from twophase.operations.savepoint.make import open_savepoint
 from twophase.operations.savepoint.rewound_sources import check_sources
 from twophase.operations.savepoint.savepoint_restore import is_savepoint, verified
@@ -119,7 +120,7 @@ def _origin_of(job: str, folder: Path, options: JobOptions) -> str:
     Raises:
         TwoPhaseError: there is a savepoint that cannot be used.
     """
-    if is_savepoint(str(folder)):
+    if (folder / MANIFEST).exists():
         return open_savepoint(str(folder)).identity
     found = _find(job, folder, options)
     return "" if isinstance(found, TwoPhaseError) else found.decision.body_digest

@@ -65,7 +65,8 @@ def job_of(storage: Storage) -> str | None:
         return None
     name = f"{FOLDER}/{names[-1]}"
     data = storage.read(name)
-    return str(codec.decode(codec.kind_of(data), data, name).get("job"))
+    job = codec.decode(codec.kind_of(data), data, name).get("job")
+    return job if isinstance(job, str) else None
 
 
 class JobLog:
@@ -255,6 +256,7 @@ class JobLog:
         for _ in range(_READ_TRIES):
             sequences = self._sequences()
             try:
+                self._check_job()
                 return self._read_suffix(sequences)
             except (FileNotFoundError, CorruptRecordError):
                 if self._sequences() == sequences:
@@ -297,10 +299,10 @@ class JobLog:
         data = self._storage.read(name)
         kind = codec.kind_of(data)
         body = codec.decode(kind, data, name)
-        if body.get("sequence") != sequence:
-            raise self._corrupt(sequence, f"it is record {body.get('sequence')}")
-        if body.get("job") != self._job:
-            raise self._of_another_job(str(body.get("job")))
+        if body.get("job") != self._job or body.get("sequence") != sequence:
+            raise self._corrupt(
+                sequence, f"it is record {body.get('sequence')} of job {body.get('job')!r}"
+            )
         return LogEntry(
             sequence, record_from_json(kind, body.get("record"), name), str(body.get("nonce"))
         )
@@ -313,8 +315,12 @@ class JobLog:
             "away (mv log log.damaged), then: twophase repair adopt-from-target JOB.yaml",
         )
 
-    def _of_another_job(self, other: str) -> ConfigError:
-        return ConfigError(
+    def _check_job(self) -> None:
+        """Check whose log it is, by its newest record."""
+        other = job_of(self._storage)
+        if other in (None, self._job):
+            return
+        raise ConfigError(
             f"Job {self._job!r}: its checkpointLocation is the folder of job {other!r}, whose rows "
             "the targets know by that name. Nothing was written or deleted.",
             remedy=f"name the job {other!r} again, or name another checkpointLocation. To go on "
