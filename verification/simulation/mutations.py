@@ -248,8 +248,13 @@ def _append_after_doubt(self: JobLog, record: Any) -> None:
 
 def _close_and_ask_no_more(self: AttemptCloser, *arguments: Any, **options: Any) -> Closed:
     closed = _real_close_below(self, *arguments, **options)
+
+    def plan_nothing(*_: object) -> plan.StartPlan:
+        self._context.log.check_fence()
+        return plan.StartPlan()
+
     planner: Any = self._planner
-    planner.plan_again = lambda *_: self._context.log.check_fence() or plan.StartPlan()
+    planner.plan_again = plan_nothing
     return closed
 
 

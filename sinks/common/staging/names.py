@@ -51,10 +51,8 @@ class Owner(PieceOwner):
     @classmethod
     def parse(cls, name: str) -> Self | None:
         """Return the owner of a hidden folder; None if a folder is not one."""
-        match name.split("~"):
-            case ["_twophase", job, sink]:
-                return cls(job, sink)
-        return None
+        prefix, *owner = name.split("~")
+        return cls(*owner) if prefix == "_twophase" and len(owner) == 2 else None
 
     @property
     def new_folder(self) -> str:

@@ -260,7 +260,7 @@ def test_every_kind_of_refusal_has_a_case() -> None:
     assert {type(case.refusal).__name__ for case in REFUSED} == kinds
 
 
-def test_a_job_goes_on_and_commits_what_is_decided_first() -> None:
+def test_a_job_goes_on_and_commits_decided_checkpoints_first() -> None:
     found = plan_start(observed(WAITS, *AT_2), GoOn())
     assert found == StartPlan((decision(3, committed=False),))
 

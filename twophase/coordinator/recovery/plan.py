@@ -45,6 +45,11 @@ class ObservedSink:
     can_rewind: bool = False
     others: Mapping[tuple[str, str], Mapping[str, int]] = field(default_factory=dict)
 
+    @property
+    def committed(self) -> Mapping[str, int]:
+        """The highest proven checkpoint of each lineage."""
+        return self.memory.committed
+
 
 @dataclass(frozen=True)
 class Observed:
@@ -70,7 +75,7 @@ class Observed:
     def with_proof(self, proof: Proof) -> Observed:
         """Return it with a proof that a sink turned out to have when it was asked again."""
         one = self.sinks[proof.sink]
-        committed = {**one.memory.committed, proof.lineage: proof.checkpoint}
+        committed = {**one.committed, proof.lineage: proof.checkpoint}
         sink = replace(one, memory=replace(one.memory, committed=committed))
         return replace(self, sinks={**self.sinks, proof.sink: sink})
 
@@ -372,7 +377,7 @@ def _behind(observed: Observed) -> Iterator[Refusal]:
     for sink, found in observed.sinks.items():
         if found.memory.generation > history.generation:
             yield FolderBehind(sink, generation=found.memory.generation)
-        for lineage, checkpoint in found.memory.committed.items():
+        for lineage, checkpoint in found.committed.items():
             if behind := known.behind(sink, lineage, checkpoint):
                 yield behind
         for name, lineage, checkpoint in _under_other_names(observed, sink, known.lineages):
@@ -513,7 +518,7 @@ def _changed(observed: Observed, wish: Wish, expected: Sequence[Proof]) -> Itera
             yield SinkRenamed(proof, name)
     # Even if the log does not call them committed yet: a repeated commit would find their proof.
     for sink, found in observed.sinks.items():
-        if found.memory.replaced and found.memory.committed and isinstance(wish, GoOn):
+        if found.memory.replaced and found.committed and isinstance(wish, GoOn):
             yield TargetReplaced(sink)
     for proof in expected:
         one = observed.sinks.get(proof.sink)
@@ -530,7 +535,7 @@ def _has_moved(observed: Observed, wish: Restore, proof: Proof) -> bool:
     sink = observed.sinks.get(proof.sink)
     if sink is None or sink.target == proof.target or knows(sink.memory, proof):
         return False
-    return sink.memory.replaced != "" or not (wish.keep.keys() & sink.memory.committed.keys())
+    return sink.memory.replaced != "" or not (wish.keep.keys() & sink.committed.keys())
 
 
 def _left(observed: Observed, expected: Iterable[Proof]) -> Iterator[tuple[Proof, str | None]]:
