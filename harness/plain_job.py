@@ -1,0 +1,142 @@
+"""A whole job without Spark that can be restored and saved: the product's engine over Spark's
+folder, which is written here.
+
+It reads the numbers from 0, ten in each micro-batch, up to a limit that may be raised.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from harness.beginning_world import BeginningWorld
+from harness.memory_driver import JOB, SCHEMA, rows
+from harness.memory_host import InThisProcess
+from harness.query_folder import QueryFolder
+from harness.savepoint_world import STEP
+from twophase.contract.sink import Sink
+from twophase.contract.source import SourceLeg
+from twophase.coordinator.commit.context import JobContext
+from twophase.engine.engine import Engine
+from twophase.engine.host import Plan
+from twophase.events import Event, Observers
+from twophase.operations.savepoint.abandoned_folders import delete_abandoned
+from twophase.operations.savepoint.make import JobSavepoints
+from twophase.options.job_options import JobOptions
+from twophase.spark.job.lineage_start import LineageStart
+from twophase.spark.plan.operator_states import OperatorStates
+from twophase.state.checkpoints.checkpoint import FrozenOffsets
+from twophase.state.files.storage import LocalStorage
+from twophase.state.journal.entries import Lineage
+from twophase.state.journal.history import History
+from twophase.testing.plain_host import PlainHost, TaskRows
+
+
+class Numbers:
+    """See `twophase.testing.plain_host.Rows`.
+
+    Args:
+        batches: how many micro-batches there are to read.
+    """
+
+    schema: pa.Schema = SCHEMA
+    parallelism = 1
+
+    def __init__(self, batches: int) -> None:
+        self.batches = batches
+
+    def end_after(self, start: str | None) -> str | None:
+        """See `Rows.end_after`."""
+        number = _next(start)
+        return json.dumps({"next": number + STEP}) if number < self.batches * STEP else None
+
+    def tasks(self, start: str | None, end: str | None) -> Sequence[TaskRows]:
+        """See `Rows.tasks`."""
+        read = rows(range(_next(start), _next(end)))
+        batch = pa.RecordBatch.from_pylist(read, schema=self.schema)
+        return [partial(iter, [batch])]
+
+
+def _next(offset: str | None) -> int:
+    return int(json.loads(offset)["next"]) if offset else 0
+
+
+class RestorableHost(PlainHost):
+    """A plan without state, over Spark's folder."""
+
+    def __init__(
+        self, options: JobOptions, numbers: Numbers, declared: Mapping[str, Sink], **given: Any
+    ) -> None:
+        super().__init__(JOB, options, numbers, InThisProcess(), **given)
+        self._declared = declared
+        self._states = OperatorStates([SourceLeg("Numbers", {})], {})
+        self._storage = LocalStorage(options.checkpoint_location)
+        self._spark = self._storage.root / "spark"
+
+    def plan(self) -> Plan:
+        return Plan(stateful=False, keeps_state=False)
+
+    def beginning(self, context: JobContext, plan: Plan) -> LineageStart:
+        return LineageStart(context, self._storage, self._states, plan, self._declared)
+
+    def folder(self, lineage: Lineage) -> QueryFolder:
+        return QueryFolder(self._spark / lineage.id, lineage)
+
+    def delete_folders(self, history: History) -> None:
+        delete_abandoned(self._spark, history, 1)
+
+    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
+        return self._states.snapshot(checkpoint, offsets)
+
+
+class PlainJob:
+    """A job of a `BeginningWorld`, as a program holds it.
+
+    Args:
+        world: has the sinks and the folders.
+        batches: how many micro-batches there are to read.
+        folder: the job's.
+        options: of the job.
+
+    Attributes:
+        numbers: the source.
+        engine: runs it.
+        events: of the engine.
+        savepoints: of it.
+    """
+
+    def __init__(
+        self,
+        world: BeginningWorld,
+        batches: int,
+        folder: str = "job",
+        *,
+        forever: bool = False,
+        **options: Any,
+    ) -> None:
+        given = {
+            "checkpointLocation": str(world.root / folder),
+            "restart.strategy": "none",
+            "commit.backoff": "1 ms",
+            **options,
+        }
+        parsed = JobOptions.parse(given, JOB)
+        declared = {name: world.sink(name) for name in world.sinks}
+        self.numbers = Numbers(batches)
+        host = RestorableHost(parsed, self.numbers, declared, forever=forever)
+        self.events: list[Event] = []
+        self.engine = Engine(host, JOB, declared, parsed, Observers(self.events.append))
+        self.savepoints = JobSavepoints(self.engine)
+
+    def start(self) -> None:
+        """Start it; it runs on in threads of its own."""
+        self.engine.start()
+
+    def run(self) -> None:
+        """Run it to its end."""
+        self.start()
+        assert self.engine.await_termination(60)

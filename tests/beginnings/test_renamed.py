@@ -1,0 +1,113 @@
+"""The job or one of its sinks has another name than its targets and its folder know."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harness.beginning_world import BeginningWorld, refused
+from harness.memory_driver import NOTE
+from harness.savepoint_world import restoring
+from twophase.errors import CorruptRecordError, TwoPhaseError
+from twophase.operations.repair.adopt import AdoptionRepair
+from twophase.state.checkpoints.checkpoint import FrozenOffsets
+
+pytestmark = pytest.mark.part("runtime")
+
+MAY_RENAME = {"restore.allow_non_restored_state": True}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> BeginningWorld:
+    return BeginningWorld(tmp_path)
+
+
+@pytest.mark.xfail(strict=True, reason="issue: another job's log is called a damaged one")
+def test_a_job_with_another_name_is_told_so_and_goes_on_under_its_own(
+    world: BeginningWorld,
+) -> None:
+    """I gave the job another name over the same folder: it says which name the folder has.
+    Under that name it goes on.
+    """
+    world.drive(2)
+    with refused(world.root) as caught:
+        world.drive(4, job="sales")
+    assert not isinstance(caught.value, CorruptRecordError)
+    assert "'orders'" in caught.value.remedy, "the old name is the way on"
+    assert "adopt" not in caught.value.remedy
+    world.drive(4)
+    world.is_exact("job", 4)
+
+
+def _begin_without_the_log(world: BeginningWorld) -> None:
+    world.drive(4, job="sales")
+
+
+def _adopt_without_the_log(world: BeginningWorld) -> None:
+    def frozen(_: str, __: int) -> FrozenOffsets | None:
+        return None
+
+    repair = AdoptionRepair(world.context(job="sales"), frozen, lambda _: True)
+    repair.adopt(repair.plan(), NOTE)
+    world.drive(4, job="sales")
+
+
+@pytest.mark.parametrize("go_on", [_begin_without_the_log, _adopt_without_the_log])
+@pytest.mark.xfail(strict=True, reason="issue: a target knows a job's rows by its name only")
+def test_a_renamed_job_whose_log_was_moved_away_does_not_write_its_rows_again(
+    world: BeginningWorld, go_on: object
+) -> None:
+    """I gave the job another name and moved its log away: it does not begin afresh over rows that
+    it has written under the old name. With log and name put back it goes on.
+    """
+    world.drive(2)
+    shutil.move(world.root / "job" / "log", world.root / "log")
+    with pytest.raises(TwoPhaseError) as caught:
+        go_on(world)  # type: ignore[operator]
+    assert caught.value.remedy
+    assert world.ids() == [[*range(20)]] * 2
+    shutil.rmtree(world.root / "job" / "log", ignore_errors=True)
+    shutil.move(world.root / "log", world.root / "job" / "log")
+    world.drive(4)
+    world.is_exact("job", 4)
+
+
+@pytest.mark.parametrize("folder", ["job", "again"])
+@pytest.mark.parametrize("name", ["pond", "lake"])
+@pytest.mark.xfail(strict=True, reason="issue: only the sinks that there are now are asked")
+def test_a_rewind_takes_back_what_a_sink_has_written_under_each_of_its_names(
+    world: BeginningWorld, name: str, folder: str
+) -> None:
+    """I renamed a sink some checkpoints after a savepoint, and rewind to that: what the sink wrote
+    under either name is taken back, whichever it has now.
+    """
+    world.drive(2)
+    path = world.make()
+    world.drive(3)
+    world.rename("lake", "pond")
+    world.drive(5, **MAY_RENAME)
+    assert world.ids() == [[*range(50)]] * 2
+    if name == "lake":
+        world.rename("pond", "lake")
+    world.drive(6, folder, **restoring(path, "rewind"), **MAY_RENAME)
+    world.is_exact(folder, 6)
+
+
+@pytest.mark.xfail(strict=True, reason="issue: only the sinks that there are now are asked")
+def test_a_restore_in_a_new_folder_sees_what_a_renamed_sink_has_written(
+    world: BeginningWorld,
+) -> None:
+    """I restore an older savepoint in a new folder, and its sink has another name there: the rows
+    that are newer are seen. With a rewind the job goes on.
+    """
+    world.sinks = ("lake",)
+    world.drive(2)
+    path = world.make()
+    world.drive(4)
+    world.rename("lake", "pond")
+    with refused(world.root):
+        world.drive(5, "again", **restoring(path, "refuse"), **MAY_RENAME)
+    world.drive(5, "again", **restoring(path, "rewind"), **MAY_RENAME)
+    world.is_exact("again", 5)

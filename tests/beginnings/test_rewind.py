@@ -1,0 +1,250 @@
+"""A rewind takes rows back only where all of it can be done, and can be ended once it has begun."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from harness.beginning_world import BeginningWorld, refused
+from harness.folder_sink import OpenFolderSink
+from harness.plain_job import PlainJob
+from harness.savepoint_world import killed, older, restoring
+from twophase.contract.listener import InitializationContext, SnapshotContext
+from twophase.contract.source import Source, SourceLeg
+from twophase.errors import OffsetOutOfRangeError, RestoreRefusedError, TwoPhaseError
+from twophase.spark.plan import operator_states
+
+pytestmark = pytest.mark.part("runtime")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> BeginningWorld:
+    return BeginningWorld(tmp_path)
+
+
+# -- what the source has lost ----------------------------------------------------------------------
+
+
+class Expiring(Source):
+    """The numbers of the world, of which those below one are gone.
+
+    Args:
+        first: the lowest number that can still be read.
+    """
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+
+    def owns(self, line: str) -> bool:
+        return False
+
+    def check_readable(self, leg: SourceLeg, line: str, log: Path | None) -> bool:
+        if int(json.loads(line)["next"]) < self.first:
+            raise OffsetOutOfRangeError(
+                f"Numbers below {self.first} are gone.", remedy="bring them back."
+            )
+        return True
+
+
+@pytest.fixture
+def expired(monkeypatch: pytest.MonkeyPatch) -> Expiring:
+    """Numbers below 30 can no longer be read; those of the savepoint in `older` begin at 20."""
+    source = Expiring(30)
+    monkeypatch.setattr(operator_states, "source_of", lambda _: source)
+    return source
+
+
+@pytest.mark.parametrize("folder", ["job", "again"])
+def test_rows_that_the_source_has_lost_are_not_taken_back(
+    world: BeginningWorld, expired: Expiring, folder: str
+) -> None:
+    """I rewind to a savepoint, and the source has not kept what came after it: it is refused. The
+    job goes on without the rewind, or with it if the records come back.
+    """
+    path = older(world)
+    with refused(world.root):
+        world.drive(5, folder, **restoring(path, "rewind"))
+    world.drive(5)
+    world.is_exact("job", 5)
+    expired.first = 0
+    world.drive(6, folder, **restoring(path, "rewind"))
+    world.is_exact(folder, 6)
+
+
+@pytest.mark.parametrize("folder", ["job", "again"])
+@pytest.mark.xfail(strict=True, reason="issue: the sources are asked once, before the fence")
+def test_rows_that_the_source_loses_while_the_job_is_taken_over_are_not_taken_back(
+    world: BeginningWorld, expired: Expiring, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The source loses the records after it was asked, while an older driver is being fenced: it is
+    asked once more before a row goes.
+    """
+    path = older(world)
+    expired.first = 0
+    fence = OpenFolderSink.fence
+
+    def expires(sink: OpenFolderSink, attempt: object) -> None:
+        fence(sink, attempt)  # type: ignore[arg-type]
+        expired.first = 30
+
+    monkeypatch.setattr(OpenFolderSink, "fence", expires)
+    with pytest.raises(TwoPhaseError) as caught:
+        world.drive(5, folder, **restoring(path, "rewind"))
+    assert caught.value.remedy
+    assert world.ids() == [[*range(40)]] * 2
+    monkeypatch.setattr(OpenFolderSink, "fence", fence)
+    expired.first = 0
+    world.drive(5, folder, **restoring(path, "rewind"))
+    world.is_exact(folder, 5)
+
+
+# -- what the program cannot read ------------------------------------------------------------------
+
+
+class Listed:
+    """A function with a list as its state."""
+
+    def snapshot_state(self, context: SnapshotContext) -> Mapping[str, int] | None:
+        return None
+
+    def initialize_state(self, context: InitializationContext) -> None:
+        context.operator_state_store.get_list_state("numbers")
+
+
+class AsksInAnotherWay(Listed):
+    """Asks for the same state in another way than the checkpoint has it."""
+
+    def initialize_state(self, context: InitializationContext) -> None:
+        context.operator_state_store.get_union_list_state("numbers")
+
+
+class CannotRead(Listed):
+    """Fails over its state, as a program with a mistake does."""
+
+    def initialize_state(self, context: InitializationContext) -> None:
+        raise ValueError("no such field")
+
+
+@pytest.mark.parametrize("folder", ["job", "again"])
+@pytest.mark.parametrize("function", [AsksInAnotherWay, CannotRead])
+@pytest.mark.xfail(strict=True, reason="issue: rows go before the functions have read their state")
+def test_no_row_is_taken_back_for_a_program_that_cannot_read_the_state(
+    world: BeginningWorld, function: type[Listed], folder: str
+) -> None:
+    """I rewind with a new version of my program, which cannot read the state in the savepoint:
+    nothing is taken back. With the old version it is rewound, or goes on.
+    """
+    world.functions = {"listed": Listed()}
+    path = older(world)
+    world.functions = {"listed": function()}
+    with pytest.raises((TwoPhaseError, ValueError)):
+        world.drive(5, folder, **restoring(path, "rewind"))
+    assert world.ids() == [[*range(40)]] * 2
+    world.functions = {"listed": Listed()}
+    world.drive(5)
+    world.is_exact("job", 5)
+    world.drive(6, folder, **restoring(path, "rewind"))
+    world.is_exact(folder, 6)
+
+
+# -- one that has begun ----------------------------------------------------------------------------
+
+
+class Refuses(OpenFolderSink):
+    """Its rows were changed by somebody else between two starts, as by OPTIMIZE."""
+
+    def check_rewind(self, keep: object) -> None:
+        raise RestoreRefusedError("Version 7 has replaced files.", remedy="undo that.")
+
+
+def give_up(world: BeginningWorld, folder: str) -> None:
+    """Do what the error of a begun rewind names to give it up."""
+    pytest.fail("no command gives up a rewind that has begun")
+
+
+@pytest.mark.parametrize("point", ["S11", "S12"])
+@pytest.mark.xfail(strict=True, reason="issue: a begun rewind that a sink refuses has no way out")
+def test_a_begun_rewind_that_a_sink_refuses_is_given_up(world: BeginningWorld, point: str) -> None:
+    """A rewind died on its way, and by now a sink cannot take its rows back: I give the rewind up.
+    The job goes on, keeps what the targets have, and writes nothing twice.
+    """
+    path = older(world)
+    assert killed(point, lambda: world.drive(5, **restoring(path, "rewind")))
+    world.kinds["lake"] = Refuses
+    left = world.ids()
+    with refused(world.root):
+        world.drive(5, **restoring(path, "rewind"))
+    with refused(world.root):
+        world.drive(5)
+    give_up(world, "job")
+    world.drive(5)
+    facts, lake = world.ids()
+    assert lake == [*range(50)]
+    assert len(facts) == len({*facts})
+    assert {*left[0], *range(40, 50)} <= {*facts}
+
+
+@pytest.mark.parametrize("point", ["C18", "C22", "S11", "S12", "S13", "S06", "S07", "C01", "C06"])
+def test_a_rewind_that_died_in_a_new_folder_is_rewound_in_the_original_one(
+    world: BeginningWorld, point: str
+) -> None:
+    """I rewound in a new folder, that died, and I go back to the original folder with the same
+    rewind: it is done there. The new folder does not go on beside it.
+    """
+    path = older(world)
+    assert killed(point, lambda: world.drive(5, "again", **restoring(path, "rewind")))
+    world.drive(5, **restoring(path, "rewind"))
+    world.is_exact("job", 5)
+    for options in ({}, restoring(path, "refuse")):
+        with pytest.raises(TwoPhaseError):
+            world.drive(6, "again", **options)
+    assert world.ids() == [[*range(50)]] * 2
+    world.drive(6)
+    world.is_exact("job", 6)
+
+
+@pytest.mark.parametrize("point", ["C18", "C22"])
+def test_a_rewind_that_died_in_a_new_folder_before_it_was_recorded_changes_nothing(
+    world: BeginningWorld, point: str
+) -> None:
+    """The same, and the sinks did not hear of it: the original folder goes on as it was."""
+    path = older(world)
+    assert killed(point, lambda: world.drive(5, "again", **restoring(path, "rewind")))
+    world.drive(5)
+    world.is_exact("job", 5)
+
+
+@pytest.mark.parametrize("point", ["S11", "S12", "S13", "S07", "C01", "C06"])
+@pytest.mark.xfail(strict=True, reason="issue: the refusal names ways that do not lead on")
+def test_the_original_folder_names_a_way_on_beside_a_rewind_elsewhere(
+    world: BeginningWorld, point: str
+) -> None:
+    """A rewind died in a new folder, and I start the job in its original folder again: it names the
+    way on, which is to do the rewind there.
+    """
+    path = older(world)
+    assert killed(point, lambda: world.drive(5, "again", **restoring(path, "rewind")))
+    with refused(world.root) as caught:
+        world.drive(5)
+    assert "restore.sink_ahead=rewind" in caught.value.remedy
+    world.drive(5, **restoring(path, "rewind"))
+    world.is_exact("job", 5)
+
+
+@pytest.mark.parametrize("point", ["C22", "S11", "S12", "S13", "S07", "C01", "C06"])
+def test_a_rewind_to_a_checkpoint_that_died_in_a_new_folder_is_done_in_the_original_one(
+    world: BeginningWorld, point: str
+) -> None:
+    """The same with the path of a checkpoint of the original folder."""
+    kept = {"checkpoint.num_retained": 9}
+    PlainJob(world, 4, **kept).run()
+    [path] = (world.root / "job" / "chk").glob("*-1-*")
+    given = {**kept, **restoring(path, "rewind")}
+    assert killed(point, PlainJob(world, 5, "again", **given).run)
+    PlainJob(world, 5, **given).run()
+    assert world.ids() == [[*range(50)]] * 2
+    PlainJob(world, 6, **given).run()
+    assert world.ids() == [[*range(60)]] * 2

@@ -1,0 +1,167 @@
+"""A savepoint is one that can be restored, or making it is refused."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from harness.beginning_world import BeginningWorld, refused
+from harness.memory_driver import NOTE
+from harness.savepoint_world import killed, older, restoring
+from twophase.errors import LostCommittableError, SavepointError
+from twophase.operations.repair.accept_loss import LossRepair
+from twophase.operations.savepoint.make import open_savepoint
+
+pytestmark = pytest.mark.part("runtime")
+
+AHEAD = {"checkpoint.mode": "at_least_once"}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> BeginningWorld:
+    return BeginningWorld(tmp_path)
+
+
+def unfinished(world: BeginningWorld) -> Path:
+    """Make a savepoint of checkpoint 1, which is decided and committed nowhere."""
+    world.drive(1)
+    world.copy("job", "older")
+    assert killed("C11", lambda: world.drive(2))
+    (world.spark() / "commits" / "1").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    path = world.make()
+    assert not open_savepoint(str(path)).is_committed
+    return path
+
+
+@pytest.mark.xfail(strict=True, reason="issue: a folder that lacks the decision counts as done")
+def test_a_savepoint_is_not_finished_over_an_older_copy_of_the_folder(
+    world: BeginningWorld,
+) -> None:
+    """I finished a savepoint while the job's folder was an older copy: that is refused, and the
+    savepoint stays as it is. With the right folder it is finished.
+    """
+    path = unfinished(world)
+    world.copy("job", "kept")
+    world.copy("older", "job")
+    with refused(world.root):
+        world.finish(path)
+    world.copy("kept", "job")
+    world.finish(path)
+    world.drive(4, "again", **restoring(path, "refuse"))
+    world.is_exact("again", 4)
+
+
+@pytest.mark.xfail(strict=True, reason="issue: a folder that lacks the decision counts as done")
+def test_a_savepoint_that_was_not_finished_over_an_older_copy_can_be_restored(
+    world: BeginningWorld,
+) -> None:
+    """The same, and the right folder is gone: the restore of the savepoint commits it."""
+    path = unfinished(world)
+    world.copy("older", "job")
+    with refused(world.root):
+        world.finish(path)
+    world.drive(4, "again", **restoring(path, "refuse"))
+    world.is_exact("again", 4)
+
+
+def lose_piece(world: BeginningWorld) -> list[int]:
+    """Roll back one prepared piece of `facts`, as somebody might by hand; return its numbers."""
+    piece = min((world.root / "facts" / "prepared").iterdir())
+    piece.unlink()
+    return [*range(10, 15)]
+
+
+@pytest.mark.xfail(strict=True, reason="issue: no repair reaches what a savepoint holds as pending")
+def test_the_loss_of_a_piece_of_a_savepoint_can_be_accepted(world: BeginningWorld) -> None:
+    """Of a savepoint that is not finished a piece is lost, and the job's folder is gone: the
+    restore says so, I accept the loss, and the restore goes on with all the rest.
+    """
+    path = unfinished(world)
+    gone = lose_piece(world)
+    shutil.rmtree(world.root / "job")
+    with pytest.raises(LostCommittableError) as caught:
+        world.drive(4, "again", **restoring(path, "refuse"))
+    assert "accept-loss" in caught.value.remedy
+    repair = LossRepair(world.context("again", **restoring(path, "refuse")))
+    repair.accept(repair.plan(1, "facts"), NOTE)
+    world.drive(4, "again", **restoring(path, "refuse"))
+    assert world.ids() == [[one for one in range(40) if one not in gone], [*range(40)]]
+    assert world.prepared() == 0
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "A01",
+        pytest.param(
+            "A02",
+            marks=pytest.mark.xfail(strict=True, reason="issue: no sink is asked for a savepoint"),
+        ),
+    ],
+)
+def test_a_savepoint_beside_a_sink_that_is_ahead_can_be_restored(
+    world: BeginningWorld, point: str
+) -> None:
+    """The job died while one sink was ahead of the others, and I made a savepoint: it can be
+    restored, or it is refused until the job has caught up.
+    """
+    world.drive(2, **AHEAD)
+    assert killed(point, lambda: world.drive(3, **AHEAD))
+    with suppress(SavepointError):
+        world.make()
+    path = world.root / "saved"
+    if not path.exists():
+        world.drive(3, **AHEAD)
+        world.make()
+    shutil.rmtree(world.root / "job")
+    world.drive(5, "again", **restoring(path, "refuse"), **AHEAD)
+    world.is_exact("again", 5)
+
+
+@pytest.mark.parametrize("point", ["S11", "S12", "S13"])
+@pytest.mark.parametrize(
+    "folder",
+    [
+        pytest.param(
+            "job",
+            marks=pytest.mark.xfail(strict=True, reason="issue: a begun rewind does not stop it"),
+        ),
+        "again",
+    ],
+)
+def test_no_savepoint_is_made_in_the_middle_of_a_rewind(
+    world: BeginningWorld, point: str, folder: str
+) -> None:
+    """I made a savepoint while a rewind was unfinished: it is refused. After the rewind it is made,
+    and can be restored.
+    """
+    path = older(world)
+    assert killed(point, lambda: world.drive(5, folder, **restoring(path, "rewind")))
+    with refused(world.root) as caught:
+        world.make("amid", folder)
+    assert isinstance(caught.value, SavepointError)
+    world.drive(5, folder, **restoring(path, "rewind"))
+    newer = world.make("newer", folder)
+    world.drive(6, "third", **restoring(newer, "refuse"))
+    world.is_exact("third", 6)
+
+
+@pytest.mark.parametrize("policy", ["refuse", "rewind"])
+@pytest.mark.xfail(strict=True, reason="issue: a lineage without a checkpoint cannot be saved")
+def test_a_restored_job_is_saved_before_its_first_checkpoint(
+    world: BeginningWorld, policy: str
+) -> None:
+    """I restored a savepoint, nothing was to be read, and I stopped with a savepoint: it is made of
+    what was restored.
+    """
+    world.drive(2)
+    path = world.make()
+    if policy == "rewind":
+        world.drive(4)
+    world.drive(2, "again", **restoring(path, policy))
+    second = world.make("second", "again")
+    world.drive(4, "third", **restoring(second, "refuse"))
+    world.is_exact("third", 4)

@@ -1,0 +1,215 @@
+"""A running job is stopped with a savepoint, and something stands in the way."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from harness.beginning_world import BeginningWorld
+from harness.folder_sink import OpenFolderSink
+from harness.plain_job import PlainJob
+from harness.savepoint_world import restoring
+from twophase.contract.outcome import CommitOutcome, RetryLater
+from twophase.contract.sink import CommitRequest
+from twophase.errors import SavepointUnfinishedError, TwoPhaseError
+from twophase.operations.savepoint.make import SavepointMaker, open_savepoint
+
+pytestmark = pytest.mark.part("runtime")
+
+_DEADLINE_S = 30
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> BeginningWorld:
+    return BeginningWorld(tmp_path)
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor() as pool:
+        yield pool
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + _DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline_s, "it did not happen"
+        time.sleep(0.005)
+
+
+def decided(world: BeginningWorld) -> int:
+    """How many checkpoints the job's log knows as decided, or has subsumed."""
+    newest = world.history().newest(world.history().lineage.id) if _has_begun(world) else None
+    return newest.checkpoint + 1 if newest else 0
+
+
+def _has_begun(world: BeginningWorld) -> bool:
+    return (world.root / "job" / "log").exists() and world.history().lineage is not None
+
+
+def ends(future: Future[str], within_s: float) -> bool:
+    """Return whether it ends in time, with a result or an error."""
+    deadline_s = time.monotonic() + within_s
+    while not future.done() and time.monotonic() < deadline_s:
+        time.sleep(0.005)
+    return future.done()
+
+
+class Down(OpenFolderSink):
+    """Answers to no commit while `is_up` is not set."""
+
+    is_up = Event()
+
+    def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+        if self.is_up.is_set():
+            return super().commit(requests)
+        return [RetryLater("down") for _ in requests]
+
+
+@pytest.fixture
+def lake_is_down(world: BeginningWorld) -> Iterator[Event]:
+    Down.is_up.clear()
+    world.kinds["lake"] = Down
+    yield Down.is_up
+    Down.is_up.set()
+
+
+@pytest.mark.parametrize(
+    "max_concurrent",
+    [
+        1,
+        pytest.param(
+            2, marks=pytest.mark.xfail(strict=True, reason="issue: the stop waits for the sink")
+        ),
+    ],
+)
+def test_a_job_is_saved_while_a_sink_is_down(
+    world: BeginningWorld, lake_is_down: Event, threads: ThreadPoolExecutor, max_concurrent: int
+) -> None:
+    """A sink is down, and I stop the job with a savepoint: it stops, and says that the savepoint is
+    unfinished. When the sink is back it is finished, and restored.
+    """
+    job = PlainJob(world, 4, forever=True, **{"checkpoint.max_concurrent": max_concurrent})
+    job.start()
+    wait_for(lambda: decided(world) == max_concurrent)
+    path = world.root / "saved"
+    stopping = threads.submit(job.savepoints.stop, str(path), drain=False)
+    try:
+        assert ends(stopping, 10)
+    finally:
+        lake_is_down.set()
+    with pytest.raises(SavepointUnfinishedError) as caught:
+        stopping.result(_DEADLINE_S)
+    assert str(path) in caught.value.remedy
+    assert not job.engine.is_active
+    world.finish(path)
+    PlainJob(world, 4, "again", **restoring(path, "refuse")).run()
+    assert world.ids() == [[*range(40)]] * 2
+
+
+@pytest.mark.xfail(strict=True, reason="issue: the stop waits for the end of the pause")
+def test_a_job_that_pauses_between_two_checkpoints_is_saved_at_once(
+    world: BeginningWorld, threads: ThreadPoolExecutor
+) -> None:
+    """My job pauses an hour between two checkpoints, and I stop it with a savepoint in the pause:
+    it does not wait for the end of the hour.
+    """
+    job = PlainJob(world, 2, forever=True, **{"checkpoint.min_pause": "1 h"})
+    job.start()
+    wait_for(lambda: any("checkpoint.min_pause" in str(event) for event in job.events))
+    path = world.root / "saved"
+    stopping = threads.submit(job.savepoints.stop, str(path), drain=False)
+    try:
+        assert ends(stopping, 10)
+    finally:
+        job.engine.stop()
+    assert stopping.result(_DEADLINE_S) == str(path)
+    PlainJob(world, 4, "again", **restoring(path, "refuse")).run()
+    assert world.ids() == [[*range(40)]] * 2
+
+
+@pytest.mark.xfail(strict=True, reason="issue: the job has ended before its savepoint is written")
+def test_a_program_that_waits_for_the_job_ends_after_the_savepoint(
+    world: BeginningWorld, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """My program waits for the job, and a signal handler's thread stops it with a savepoint: when
+    the wait is over, the savepoint is there.
+    """
+    begun, go_on = Event(), Event()
+    make = SavepointMaker.make
+
+    def held(maker: SavepointMaker, *args: object, **given: object) -> object:
+        begun.set()
+        assert go_on.wait(_DEADLINE_S)
+        return make(maker, *args, **given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SavepointMaker, "make", held)
+    job = PlainJob(world, 2, forever=True)
+    job.start()
+    wait_for(lambda: decided(world) == 2)
+    path = world.root / "saved"
+    stopping = threads.submit(job.savepoints.stop, str(path), drain=False)
+    waiting = threads.submit(job.engine.await_termination, _DEADLINE_S)
+    try:
+        assert begun.wait(_DEADLINE_S)
+        assert not ends(waiting, 1)  # type: ignore[arg-type]
+    finally:
+        go_on.set()
+    assert waiting.result(_DEADLINE_S)
+    assert open_savepoint(str(path)).is_committed
+    stopping.result(_DEADLINE_S)
+
+
+class Disk:
+    """Fails below a folder as a disk does.
+
+    Args:
+        folder: everything below it fails.
+        number: of the error.
+    """
+
+    def __init__(self, folder: Path, number: int) -> None:
+        self._folder = folder
+        self._number = number
+        self._link = os.link
+
+    def __call__(self, source: str | Path, target: str | Path, **given: object) -> None:
+        if Path(target).absolute().is_relative_to(self._folder):
+            raise OSError(self._number, os.strerror(self._number), str(target))
+        self._link(source, target, **given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EPERM, errno.EOPNOTSUPP], ids=os.strerror)
+@pytest.mark.xfail(strict=True, reason="issue: a stopped job is said to be as it was")
+def test_a_savepoint_that_cannot_be_written_says_what_has_become_of_the_job(
+    world: BeginningWorld, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """I stop the job with a savepoint on a disk that is full, or whose file system has no hard
+    links: either it runs on, or it says that it has stopped. A savepoint elsewhere is made.
+    """
+    job = PlainJob(world, 2, forever=True)
+    job.start()
+    wait_for(lambda: decided(world) == 2)
+    path = world.root / "saved"
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", Disk(path, number))
+        with pytest.raises(TwoPhaseError) as caught:
+            job.savepoints.stop(str(path), drain=False)
+    said = str(caught.value)
+    assert caught.value.remedy
+    assert job.engine.is_active or "stopped" in said
+    assert "as it was" not in said or job.engine.is_active
+    if number != errno.ENOSPC:
+        assert "hard link" in said
+    job.engine.stop()
+    assert job.engine.await_termination(_DEADLINE_S)
+    elsewhere = world.make("elsewhere")
+    PlainJob(world, 4, "again", **restoring(elsewhere, "refuse")).run()
+    assert world.ids() == [[*range(40)]] * 2
