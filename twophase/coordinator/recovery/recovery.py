@@ -176,13 +176,8 @@ class DriverRecovery:
         if restore is not None and restore.sink_ahead is SinkAhead.REWIND:
             # no body goes before its lineage begins: the restored one may be needed again
             restore.prove()
-            planner = self._planner
-            rewind(
-                context,
-                self.plan,
-                Attempt(generation, 0),
-                lambda one: planner.sink_for(one, restore),
-            )
+            sink_of = partial(self._planner.sink_for, restore)
+            rewind(context, self.plan, Attempt(generation, 0), sink_of)
         else:
             # not before: a body says which pieces in doubt were committed once, in a restored
             # target
