@@ -70,7 +70,7 @@ class BeginningWorld(World):
         return self._driver(folder, {"commit.backoff": "1 ms", **options}, job).coordinator.context
 
     def _driver(self, folder: str, options: Mapping[str, Any], job: str = JOB) -> Driver:
-        self.driver = partial(Driver, functions=self.functions)
+        self.driver = partial(Driver, functions=self.functions)  # type: ignore[assignment]
         return super()._driver(folder, options, job)
 
 

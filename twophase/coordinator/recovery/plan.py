@@ -393,9 +393,8 @@ def _behind(observed: Observed) -> Iterator[Refusal]:
         for lineage, checkpoint in found.committed.items():
             if behind := known.behind(sink, lineage, checkpoint):
                 yield behind
-        for name, lineage, checkpoint in _under_other_names(
-            observed, sink, known.lineages | observed.folders
-        ):
+        ours = known.lineages | observed.folders
+        for name, lineage, checkpoint in _under_other_names(observed, sink, ours):
             if known.behind(name[1], lineage, checkpoint):
                 yield NamedOtherwise(sink, name, lineage, checkpoint)
 
