@@ -80,8 +80,7 @@ class Engine:
         self._failures = FailureManager(options.tolerable_failures)
         self._stopping = threading.Event()
         self._finished = threading.Event()
-        self._saved = threading.Event()
-        self._saved.set()
+        self._saved: threading.Event | None = None
         self._is_saved = False
         self._run: Run | None = None
         self._lock = threading.Lock()
@@ -137,8 +136,10 @@ class Engine:
         ended = self._finished.wait(timeout_s)
         if ended and self.error is not None:
             raise self.error
+        if not ended or self._saved is None:
+            return ended
         left_s = None if until_s is None else max(0.0, until_s - self.clock.monotonic_s())
-        return ended and self._saved.wait(left_s)
+        return self._saved.wait(left_s)
 
     def stop(self, timeout_s: float | None = None) -> bool:
         """Step 8; return whether the job has ended.
@@ -167,7 +168,7 @@ class Engine:
             BaseException: what ended the job instead.
         """
         self._is_saved = True
-        self._saved.clear()
+        self._saved = saved = threading.Event()
         try:
             self._stopping.set()
             with self._lock:
@@ -179,7 +180,7 @@ class Engine:
                 raise self.error
             yield
         finally:
-            self._saved.set()
+            saved.set()
 
     def _claim(self) -> None:
         """Step 1."""

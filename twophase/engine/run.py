@@ -109,5 +109,6 @@ class Run(Driver):
 
         It then waits for a pause, or for a sink that does not answer, perhaps for hours.
         """
-        newest, waits = self.coordinator.newest(), self.coordinator.is_waiting
-        return waits or (newest is not None and newest.checkpoint >= number)
+        newest = self.coordinator.newest()
+        is_decided = newest is not None and newest.checkpoint >= number
+        return is_decided or self.coordinator.stop_if_waiting()

@@ -594,7 +594,7 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
     ),
     "a savepoint is restored again because its option stays set": (
         SAVED,
-        [(lineage_start, "was_restored_from", lambda *_: False)],
+        [(lineage_start, "begun_with", lambda *_: None)],
     ),
     "what a restore has laid stays when it dies": (
         SAVED,

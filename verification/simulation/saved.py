@@ -144,6 +144,11 @@ class SavedOnes:
         assert isinstance(lineage, str)
         assert isinstance(number, int)
         decision = facts.decided.get((root, lineage, number))
+        if decision is None and root in {folder for folder, _ in self.begun}:
+            # of a job that was restored and has no checkpoint of its own yet
+            elsewhere = (*facts.decided.values(), *self.left)
+            of = (lineage, number)
+            decision = next((one for one in elsewhere if (one.lineage, one.checkpoint) == of), None)
         if decision is None:
             return facts.violated(f"I1: {where} is of {lineage}/{number}, which is undecided")
         pending, ancestors = manifest["pending"], manifest["ancestors"]

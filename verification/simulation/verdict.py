@@ -103,7 +103,12 @@ def judge_savepoint(oracle: Oracle, ending: CommandEnding) -> None:
 
 def _is_saving_explained(error: SavepointError) -> bool:
     """Whether a disk has failed, or there was nothing to save."""
-    return error.__cause__ is not None or "no checkpoint of the current lineage" in str(error)
+    expected = (
+        "no checkpoint of the current lineage",
+        "the others do not have it yet",
+        "was started and not finished",
+    )
+    return error.__cause__ is not None or any(one in str(error) for one in expected)
 
 
 def _is_explained(oracle: Oracle, ending: DriverEnding, error: TwoPhaseError) -> bool:

@@ -103,6 +103,7 @@ class SavepointMaker:
             SavepointError: there is nothing to save, or it could not be written.
             CorruptRecordError: the job's folder is damaged.
         """
+        self._wait_for_sinks(still_waiting)
         cut = self._choose(committed_only=committed_only)
         note = self._note(cut, still_waiting)
         writer = self.claim(path)
@@ -196,6 +197,12 @@ class SavepointMaker:
         left: list[Decision] = [] if newest.committed else history.uncommitted()
         pending = tuple(store.read(decision) for decision in left)
         return Cut(inlined(store.read_with_states(newest)), pending, history)
+
+    def _wait_for_sinks(self, still_waiting: StillWaiting) -> None:
+        """Wait until no sink is ahead of the others."""
+        log = JobLog(ReadOnlyStorage(self._root), self._job)
+        while log.refresh().sink_decisions and still_waiting():
+            time.sleep(_POLL_S)
 
     def _check_whole(self, history: History) -> None:
         """Check that no sink has, or lacks, rows that the other sinks do not."""

@@ -33,7 +33,10 @@ from twophase.state.files.folder_rights import check_rights
 
 _TEMPORARY = ".tmp-"
 _OPTION = "checkpointLocation"
-_NOT_LINKED = (errno.ENOSPC, errno.EDQUOT, errno.EMLINK, errno.EPERM, errno.EXDEV, errno.ENOENT)
+_NOT_LINKED = (
+    errno.ENOSPC, errno.EDQUOT, errno.EMLINK, errno.EPERM, errno.EXDEV, errno.ENOENT,
+    errno.EOPNOTSUPP, errno.ENOTSUP,
+)  # fmt: skip
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
