@@ -30,7 +30,7 @@ def test_a_dry_run_lists_no_rewind_that_the_start_does_not_do(world: BeginningWo
     before = files(world.root)
     context = world.context(**given)
     options = JobOptions.parse({"checkpointLocation": str(world.root / "job"), **given}, "job")
-    found = preview_restore("orders", str(path), context.sinks, options)
+    found = preview_restore("orders", context.sinks, options)
     assert files(world.root) == before
     world.drive(6, **given)
     taken_back = [event.sink for event in world.events if isinstance(event, SinkRewound)]

@@ -38,7 +38,7 @@ def show_restore(job: JobFile, sinks: Mapping[str, Sink], *, verbose: bool) -> N
         )
         check_connections(sinks)
         opened = open_sinks(stack, job, sinks, verbose=verbose)
-        found = preview_restore(job.name, options.restore_path, opened, options)
+        found = preview_restore(job.name, opened, options)
     for line in _lines(job.name, options.restore_path, found):
         click.echo(clean(line))
 

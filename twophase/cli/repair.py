@@ -109,11 +109,18 @@ def rewrite(
 
 @repair.command("accept-loss")
 @_piece_options
+@click.option(
+    "--restore",
+    "restore_path",
+    metavar="PATH",
+    help="The savepoint whose restore has found the loss, as for twophase run.",
+)
 @_repair_options
 def accept_loss(
     job_file: Path,
     checkpoint: int,
     sink: str,
+    restore_path: str | None,
     checkpoint_location: str | None,
     reason: str | None,
     yes: bool,
@@ -131,7 +138,11 @@ def accept_loss(
       twophase repair accept-loss orders.yaml --checkpoint 41 --sink facts
     """
     _require_reason(reason, yes=yes)
-    with repair_context(job_file, checkpoint_location, verbose=verbose) as (job, context):
+    overrides = {} if restore_path is None else {"restore.path": restore_path}
+    with repair_context(job_file, checkpoint_location, overrides, verbose=verbose) as (
+        job,
+        context,
+    ):
         query = query_folder(_storage(job).root)
         repairing = LossRepair(context)
         plan = repairing.plan(checkpoint, sink)

@@ -394,7 +394,7 @@ def said(world: World, path: Path, policy: str, job: str = JOB, folder: str = "j
     given = {"checkpointLocation": str(world.root / folder), **restoring(path, policy)}
     before = snapshot(world.root)
     options = JobOptions.parse(given, "job")
-    found = preview_restore(job, str(path), sinks, options)
+    found = preview_restore(job, sinks, options)
     assert snapshot(world.root) == before
     return "\n".join(_lines(job, str(path), found))
 

@@ -86,7 +86,7 @@ def _check_claim(folder: Path, storage: LocalStorage, options: JobOptions) -> No
         )
 
 
-def begun_with(job: str, path: str, storage: LocalStorage, options: JobOptions) -> Lineage | None:
+def begun_with(job: str, path: str, history: History, options: JobOptions) -> Lineage | None:
     """Return the lineage of a job's folder that has begun with what `restore.path` names.
 
     That may be an older lineage: the option may stay set, whatever was restored since. What was
@@ -96,15 +96,14 @@ def begun_with(job: str, path: str, storage: LocalStorage, options: JobOptions) 
     Args:
         job: the job's name.
         path: `restore.path`.
-        storage: the job's folder.
+        history: of the log in the job's folder.
         options: the job's options.
 
     Returns:
         The newest such lineage; None if there is none.
     """
     folder = local_path(path, RESTORE_PATH)
-    lineages = JobLog(storage, job).read().lineages
-    restored = [one for one in reversed(lineages) if one.restored_from]
+    restored = [one for one in reversed(history.lineages) if one.restored_from]
     if not restored:
         return None
     origin = _origin_of(job, folder, options)

@@ -113,7 +113,8 @@ def load_savepoint(
         SourceLossError: a source cannot read again what a rewind would take back.
     """
     savepoint = verified(job, path, options.sink_ahead)
-    checkpoint = savepoint.checkpoint()
+    repairs = JobLog(storage, job).read().repairs
+    checkpoint = savepoint.checkpoint().amended(repairs)
     lays = _lays(job, savepoint, checkpoint, states, options, plan)
     if lays:
         _check_room(savepoint, storage.root)
@@ -130,7 +131,8 @@ def load_savepoint(
         rescaled=manifest.rescaled if lays else (),
         origin=savepoint.identity,
     )
-    restore = Restore(checkpoint, lineage, savepoint.pending(), options.sink_ahead)
+    pending = tuple(one.amended(repairs) for one in savepoint.pending())
+    restore = Restore(checkpoint, lineage, pending, options.sink_ahead)
     return SavepointRestore(restore, savepoint, lays)
 
 

@@ -182,7 +182,8 @@ class LineageStart:
         path = context.options.restore_path
         if path is None:
             return None
-        begun = begun_with(context.job, path, self._storage, context.options)
+        history = JobLog(self._storage, context.job).read()
+        begun = begun_with(context.job, path, history, context.options)
         if begun is None:
             return path
         _log.info(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 from twophase.contract.committable import Committable
@@ -13,7 +14,7 @@ from twophase.ids import Attempt
 from twophase.state.checkpoints.function_state import FunctionState, StateFile
 from twophase.state.files.codec import canonical_json
 from twophase.state.files.json_values import OMITTED
-from twophase.state.journal.entries import AcceptedLoss, Proof, SinkDecision
+from twophase.state.journal.entries import AcceptedLoss, Proof, Repair, SinkDecision
 
 STATE_FOLDER = "state"
 """Has the files of large operator states, next to the bodies."""
@@ -146,6 +147,11 @@ class CompletedCheckpoint:
         committables = {**self.committables, loss.sink: kept} if pieces else self.committables
         predecessors = loss.amend_checkpoint(self.lineage, self.checkpoint, self.predecessors)
         return replace(self, committables=committables, predecessors=predecessors)
+
+    def amended(self, repairs: Iterable[Repair]) -> CompletedCheckpoint:
+        """Return the checkpoint as it is after all losses that operators have accepted."""
+        losses = (one for one in repairs if isinstance(one, AcceptedLoss))
+        return reduce(CompletedCheckpoint.without, losses, self)
 
     @property
     def rows(self) -> int:

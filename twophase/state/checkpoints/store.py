@@ -19,7 +19,7 @@ from twophase.state.checkpoints.state_files import delete_state_files, read_stat
 from twophase.state.files import codec
 from twophase.state.files.json_values import from_json, to_json
 from twophase.state.files.storage import Storage
-from twophase.state.journal.entries import AcceptedLoss, Decision
+from twophase.state.journal.entries import Decision
 from twophase.state.journal.history import History
 from twophase.state.journal.log import JobLog
 
@@ -119,11 +119,7 @@ class CompletedCheckpointStore:
                 "was decided: its SHA-256 differs from the log. Nothing was written or deleted.",
                 remedy=f"restore this file from a backup of the job's folder. {_ADOPT}",
             )
-        checkpoint = decode_body(data, name)
-        for repair in self._log.history.repairs:
-            if isinstance(repair, AcceptedLoss):
-                checkpoint = checkpoint.without(repair)
-        return checkpoint
+        return decode_body(data, name).amended(self._log.history.repairs)
 
     def read_with_states(
         self, decision: Decision, *, may_drop: bool = False

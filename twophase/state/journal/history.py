@@ -201,7 +201,8 @@ class History:
         """Return the history without the proofs that an accepted loss makes void."""
         known = {one.id for one in self.lineages}
         known |= {name for one in self.lineages for name in one.ancestors}
-        _check(loss.lineage in known, f"loss in lineage {loss.lineage}")
+        # that of a savepoint whose lineage has not begun here
+        _check(loss.lineage in known or not known, f"loss in lineage {loss.lineage}")
         decisions = tuple(
             replace(one, proofs=loss.amend_checkpoint(one.lineage, one.checkpoint, one.proofs))
             for one in self.decisions
