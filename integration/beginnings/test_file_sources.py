@@ -32,7 +32,7 @@ class FilesJob:
 
     def __init__(self, spark: SparkSession, root: Path) -> None:
         self.root = root
-        self.inputs = ("input",)
+        self.inputs: tuple[str, ...] = ("input",)
         self.files = ""
         self._spark = spark
         self._next = 0
@@ -98,7 +98,7 @@ def job(spark: SparkSession, tmp_path: Path) -> FilesJob:
 )
 def test_no_row_of_an_archived_file_is_taken_back(job: FilesJob, folder: str) -> None:
     """I rewind, and the files that came after the savepoint have been archived: it is refused. With
-    the files put back it is done.
+    the files there again it is done.
     """
     for _ in range(2):
         job.add()
