@@ -107,7 +107,7 @@ def test_a_restore_that_died_does_not_go_on_with_half_of_another_savepoint(
     world: BeginningWorld, point: str
 ) -> None:
     """A restore died before its first checkpoint, and the savepoint's path has a newer one by now:
-    the next start does not mix the two. With the older one put back it goes on.
+    the next start does not mix the two. With the older one there again it goes on.
     """
     counted = Counted()
     world.functions = {"counted": counted}
