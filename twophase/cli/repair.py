@@ -138,11 +138,8 @@ def accept_loss(
       twophase repair accept-loss orders.yaml --checkpoint 41 --sink facts
     """
     _require_reason(reason, yes=yes)
-    overrides = {} if restore_path is None else {"restore.path": restore_path}
-    with repair_context(job_file, checkpoint_location, overrides, verbose=verbose) as (
-        job,
-        context,
-    ):
+    restore = {} if restore_path is None else {"restore.path": restore_path}
+    with repair_context(job_file, checkpoint_location, restore, verbose=verbose) as (job, context):
         query = query_folder(_storage(job).root)
         repairing = LossRepair(context)
         plan = repairing.plan(checkpoint, sink)
