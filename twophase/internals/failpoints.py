@@ -46,8 +46,6 @@ The crash points of the protocol:
          folder is not synced
     O05  all such files are there, the body is not
     O06  one of them is deleted
-    K01  a file of a checkpoint is written in the job's folder, and not in a copy
-    K02  it is deleted in a copy, and not in the job's folder
     S01  a savepoint's folder is claimed         S02  a part of its data is written
     S03  all of its data is, the manifest is not S04  it is whole
     S05  a restore has written a file of Spark's S06  all of them, the lineage has not begun

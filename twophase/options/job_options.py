@@ -15,8 +15,8 @@ from pydantic import (
     field_validator,
 )
 
-from twophase.options.flink_keys import KEYS, with_our_keys
-from twophase.options.parsing import Duration, Names, Options, Size
+from twophase.options.other_keys import KEYS, with_our_keys
+from twophase.options.parsing import Duration, Options, Size
 
 
 class CheckpointMode(StrEnum):
@@ -126,13 +126,6 @@ class JobOptions(Options):
         le=10_000,
         description="committed checkpoints that keep their body, and can be restored; the newest "
         "with rows of each sink keeps it too",
-    )
-    copies: Names = Field(
-        default=(),
-        alias="checkpoint.copies",
-        description="more folders for the bodies and state files of checkpoints, best on other "
-        "disks, each for this job only; a file that is damaged or missing in the job's folder is "
-        "read from the first copy that is intact ([operations](operations.md#copies))",
     )
     savepoint_dir: str | None = Field(
         default=None,

@@ -14,7 +14,7 @@ import json
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +41,6 @@ from twophase.operations.savepoint.manifest import Manifest
 from twophase.options.job_options import JobOptions
 from twophase.spark.folder.spark_cut import files_of_cut
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
-from twophase.state.checkpoints.copies import readable_copies
 from twophase.state.checkpoints.state_files import inlined
 from twophase.state.checkpoints.store import CompletedCheckpointStore, encode_body
 from twophase.state.files.storage import LocalStorage, ReadOnlyStorage, local_path
@@ -80,14 +79,12 @@ class SavepointMaker:
         job: the job's name.
         root: the job's folder.
         clock: the time.
-        copies: the option `checkpoint.copies`.
     """
 
-    def __init__(self, job: str, root: Path, clock: Clock, copies: Sequence[str] = ()) -> None:
+    def __init__(self, job: str, root: Path, clock: Clock) -> None:
         self._job = job
         self._root = root
         self._clock = clock
-        self._copies = copies
 
     def make(
         self, path: str, *, committed_only: bool = False, still_waiting: StillWaiting
@@ -168,8 +165,7 @@ class SavepointMaker:
                 "yet. Nothing was written.",
                 remedy="let the job complete its first checkpoint, then try again.",
             )
-        files = readable_copies(storage, self._copies)
-        store = CompletedCheckpointStore(files, log, num_retained=1)
+        store = CompletedCheckpointStore(storage, log, num_retained=1)
         left: list[Decision] = [] if newest.committed else history.uncommitted()
         pending = tuple(store.read(decision) for decision in left)
         return Cut(inlined(store.read_with_states(newest)), pending, history)
@@ -258,8 +254,8 @@ class JobSavepoints:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._name = engine.job
-        self._options = options = engine.options
-        self._maker = SavepointMaker(engine.job, engine.storage.root, engine.clock, options.copies)
+        self._options = engine.options
+        self._maker = SavepointMaker(engine.job, engine.storage.root, engine.clock)
         self._lock = threading.Lock()
 
     def make(self, path: str | None) -> str:

@@ -17,7 +17,6 @@ from twophase.operations.savepoint.restore import read_checkpoint
 from twophase.operations.savepoint.savepoint_restore import is_savepoint, verified
 from twophase.options.job_options import JobOptions, SinkAhead
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
-from twophase.state.checkpoints.copies import readable_copies
 from twophase.state.checkpoints.store import CompletedCheckpointStore
 from twophase.state.files.storage import ReadOnlyStorage, local_path
 from twophase.state.journal.entries import Decision, Lineage
@@ -120,8 +119,7 @@ def _own_checkpoints(
     storage = ReadOnlyStorage(root)
     log = JobLog(storage, job)
     history = log.read()
-    files = readable_copies(storage, options.copies)
-    store = CompletedCheckpointStore(files, log, num_retained=1)
+    store = CompletedCheckpointStore(storage, log, num_retained=1)
     newest = history.decisions[-1:]
     found = [one for one in history.decisions if not one.committed or one in newest]
     return history, [(store.read(one), one) for one in found]

@@ -27,7 +27,6 @@ from twophase.operations.savepoint.savepoint_restore import is_savepoint, verifi
 from twophase.options.job_options import ClaimMode, JobOptions, SinkAhead
 from twophase.spark.plan.operator_states import OperatorStates
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
-from twophase.state.checkpoints.copies import readable_copies
 from twophase.state.checkpoints.store import CompletedCheckpointStore
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import Decision, Lineage
@@ -77,16 +76,6 @@ def load_restore(
         proofs=checkpoint.proofs,
     )
     return Restore(checkpoint, lineage, adopting, options.sink_ahead)
-
-
-def _check_claim(folder: Path, storage: LocalStorage, options: JobOptions) -> None:
-    """Raise ConfigError for a claim of a checkpoint that another folder's log still names."""
-    if options.claim_mode is ClaimMode.CLAIM and not folder.is_relative_to(storage.root):
-        raise ConfigError(
-            f"restore.claim_mode is claim, and {folder} is a checkpoint in the folder of another "
-            "job, whose log names it. Nothing was started or written.",
-            remedy="leave restore.claim_mode out, or restore from a savepoint.",
-        )
 
 
 def was_restored_from(job: str, storage: LocalStorage, path: str) -> bool:
@@ -165,7 +154,7 @@ def _read_restored(
     if is_savepoint(str(folder)):
         policy = SinkAhead.REFUSE if lineage.ancestors else SinkAhead.FORK
         return verified(job, str(folder), policy).checkpoint()
-    found = _find(job, folder, options)
+    found = _find(job, folder)
     if isinstance(found, TwoPhaseError):
         return found
     try:
@@ -193,7 +182,7 @@ def read_checkpoint(
         TwoPhaseError: as `load_restore`.
     """
     _check_no_fork(job, folder, options)
-    found = _find(job, folder, options)
+    found = _find(job, folder)
     if isinstance(found, TwoPhaseError):
         raise found
     decisions = found.history.decisions
@@ -280,5 +269,4 @@ def _find(job: str, folder: Path, options: JobOptions) -> _Found | TwoPhaseError
             f"restore.path {str(folder)!r} is not decided, or no longer kept, in job {job!r}.",
             remedy="`twophase checkpoints FOLDER` lists the decided checkpoints.",
         )
-    files = readable_copies(storage, options.copies)
-    return _Found(history, CompletedCheckpointStore(files, log, num_retained=1), named[0])
+    return _Found(history, CompletedCheckpointStore(storage, log, num_retained=1), named[0])
