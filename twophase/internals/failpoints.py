@@ -28,8 +28,6 @@ The crash points of the protocol:
     C20  it is aborting orphans                 C22  it has committed all that is decided
     A01  a sink is decided ahead of the others, committed nowhere
     A02  it has committed, the others have not acknowledged
-    G01  a job that was stopped gives its checkpoints up, nothing is recorded
-    G02  it is recorded, their bodies are still there
     E01  a worker has written rows              E02  as C03, where only the worker dies
     D01, D02  before and after a commit to a Delta table
     D03, D04  before and after the commit of a rewind to it

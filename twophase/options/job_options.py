@@ -1,6 +1,6 @@
 """The options of a job.
 
-Flink's keys are accepted too: `twophase.options.flink_keys`.
+Flink's keys are accepted too: `twophase.options.other_keys`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class RestartStrategy(StrEnum):
 
 
 class JobOptions(Options):
-    """Options of a job. Flink's keys are accepted too: `twophase.options.flink_keys`."""
+    """Options of a job. Flink's keys are accepted too: `twophase.options.other_keys`."""
 
     checkpoint_location: str = Field(
         alias="checkpointLocation",
@@ -140,13 +140,6 @@ class JobOptions(Options):
         le=1024 * 1024,
         description="a state of a function that is larger gets a file of its own, beside the "
         "checkpoint's body ([functions with state](howto/functions-with-state.md))",
-    )
-    externalized_retention: ExternalizedRetention = Field(
-        default=ExternalizedRetention.RETAIN_ON_CANCELLATION,
-        alias="checkpoint.externalized_retention",
-        description="retention of the checkpoints of a stopped job: kept, or deleted "
-        "with Spark's folder, and the job does not start again from here; "
-        "`no_externalized_checkpoints` deletes them after a failure too that no restart follows",
     )
     commit_backoff_s: Duration = Field(
         default=0.1,

@@ -14,7 +14,7 @@ from twophase.errors import CheckpointMissingError, RestoreRefusedError
 from twophase.events import Observers
 from twophase.options.job_options import SinkAhead
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
-from twophase.state.journal.entries import Lineage, Released, Rewinding
+from twophase.state.journal.entries import Lineage, Rewinding
 from twophase.state.journal.history import History
 
 _SHOWN = 5
@@ -127,8 +127,6 @@ def check_histories(
         CheckpointMissingError: starting would rewrite rows that a sink already has.
         RestoreRefusedError: a rewind was begun and not finished.
     """
-    if history.released is not None:
-        raise _released(job, history.released)
     if history.rewinding is not None:
         raise unfinished_rewind(job, history.rewinding)
     for name, remembered in sinks.items():
@@ -239,14 +237,6 @@ def check_restore(
 
 
 def _check_restore_against_log(job: str, history: History, lineage: Lineage) -> None:
-    gone = history.released
-    if gone is not None and gone.checkpoint > lineage.ancestors.get(gone.lineage, -1):
-        raise RestoreRefusedError(
-            f"Job {job!r}: cannot restore from {lineage.restored_from}: checkpoint "
-            f"{gone.checkpoint} of lineage {gone.lineage} was committed after it, and deleted when "
-            "the job ended; its rows would then be written twice. Nothing was written.",
-            remedy=f"restore from a copy that has this checkpoint, or {SINK_AHEAD}",
-        )
     for decision in history.decisions:
         if decision.checkpoint > lineage.ancestors.get(decision.lineage, -1):
             state = "is committed" if decision.committed else "must still be committed"
@@ -273,17 +263,6 @@ def unfinished_rewind(job: str, begun: Rewinding) -> RestoreRefusedError:
         "it may be gone from one sink and still be in another. Nothing was written.",
         remedy=f"finish it: start with restore.path={begun.restored_from}, or a copy of it, and "
         "restore.sink_ahead=rewind.",
-    )
-
-
-def _released(job: str, released: Released) -> CheckpointMissingError:
-    return CheckpointMissingError(
-        f"Job {job!r}: its checkpoints, up to {released.checkpoint}, were deleted when it ended, "
-        "as checkpoint.externalized_retention said. Starting would read the sources from their "
-        "beginning and write rows twice; nothing was written.",
-        remedy="begin under another name, with another checkpointLocation and other targets; or "
-        "restore with restore.path from a copy of the folder that has this checkpoint; or go on "
-        "from what the targets have: twophase repair adopt-from-target JOB.yaml",
     )
 
 

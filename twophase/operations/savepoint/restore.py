@@ -57,7 +57,7 @@ def load_restore(
         RestoreRefusedError: the log that it was decided in has a later checkpoint that is decided
             and not committed (I2).
         SourceLossError: a source cannot read again what a rewind would take back.
-        CheckpointMissingError: it was deleted when the job ended.
+        CheckpointMissingError: its body, or the file of a state, is gone.
         CorruptRecordError: it is damaged.
     """
     if was_restored_from(job, storage, path):
@@ -242,7 +242,7 @@ class _Found:
     decision: Decision
 
 
-def _find(job: str, folder: Path, options: JobOptions) -> _Found | TwoPhaseError:
+def _find(job: str, folder: Path) -> _Found | TwoPhaseError:
     """Return the decision on the checkpoint in `folder`, or the error if it is none or not kept."""
     root = folder.parent.parent
     if folder.parent.name != "chk" or not (root / "log").is_dir():
@@ -258,12 +258,6 @@ def _find(job: str, folder: Path, options: JobOptions) -> _Found | TwoPhaseError
     named = [
         decision for decision in history.decisions if Path(decision.folder).name == folder.name
     ]
-    if not named and history.released is not None:
-        return CheckpointMissingError(
-            f"restore.path {str(folder)!r} was deleted when job {job!r} ended, as "
-            "checkpoint.externalized_retention said.",
-            remedy="name a copy of it that has the log beside it.",
-        )
     if not named:
         return ConfigError(
             f"restore.path {str(folder)!r} is not decided, or no longer kept, in job {job!r}.",

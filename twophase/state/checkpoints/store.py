@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from twophase.errors import (
     CheckpointMissingError,
@@ -179,12 +178,6 @@ class CompletedCheckpointStore:
             kept = tuple(decision for decision in history.decisions if decision not in self._gone)
             self._log.fold(history.retaining(kept))
         self._gone.clear()
-
-    def delete(self, decisions: Iterable[Decision]) -> None:
-        """Delete the bodies of decisions that the log does not have any more."""
-        for decision in decisions:
-            self._delete(decision.folder)
-            failpoint("C17")
 
     def sweep(self) -> None:
         """Delete bodies and state files that no decision names: of declined attempts and
