@@ -26,21 +26,6 @@ class CheckpointMode(StrEnum):
     AT_LEAST_ONCE = "at_least_once"
 
 
-class ExternalizedRetention(StrEnum):
-    """Retention of the checkpoints of a job that ended before its input did."""
-
-    RETAIN_ON_CANCELLATION = "retain_on_cancellation"
-    DELETE_ON_CANCELLATION = "delete_on_cancellation"
-    NO_EXTERNALIZED_CHECKPOINTS = "no_externalized_checkpoints"
-
-
-class ClaimMode(StrEnum):
-    """Who a restored savepoint belongs to."""
-
-    NO_CLAIM = "no_claim"
-    CLAIM = "claim"
-
-
 class SinkAhead(StrEnum):
     """What a restore does if a sink has committed checkpoints after the restored one."""
 
@@ -208,13 +193,6 @@ class JobOptions(Options):
         alias="restore.path",
         description="begin a new lineage with the state of this checkpoint or savepoint; may stay "
         "set",
-    )
-    claim_mode: ClaimMode = Field(
-        default=ClaimMode.NO_CLAIM,
-        alias="restore.claim_mode",
-        description="`no_claim`: the savepoint stays, and is the user's to delete; `claim`: it "
-        "belongs to the job, which deletes it when `checkpoint.num_retained` newer checkpoints are "
-        "committed; not for a checkpoint in another folder",
     )
     sink_ahead: SinkAhead = Field(
         default=SinkAhead.REFUSE,

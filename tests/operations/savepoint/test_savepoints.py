@@ -72,6 +72,14 @@ def test_a_job_goes_on_from_a_savepoint_that_was_moved(world: World) -> None:
     world.is_exact("again", 8)
 
 
+def test_a_restored_savepoint_stays_as_it_is(world: World) -> None:
+    world.drive(2)
+    saved = world.make()
+    before = snapshot(saved)
+    world.drive(6, "again", **restoring(saved))
+    assert snapshot(saved) == before
+
+
 def test_a_savepoint_of_a_restored_job_is_restored_too(world: World) -> None:
     world.drive(2)
     world.drive(3, "second", **restoring(world.make("first")))

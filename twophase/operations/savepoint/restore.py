@@ -24,7 +24,7 @@ from twophase.ids import new_lineage_id
 from twophase.operations.savepoint.make import open_savepoint
 from twophase.operations.savepoint.rewound_sources import check_sources
 from twophase.operations.savepoint.savepoint_restore import is_savepoint, verified
-from twophase.options.job_options import ClaimMode, JobOptions, SinkAhead
+from twophase.options.job_options import JobOptions, SinkAhead
 from twophase.spark.plan.operator_states import OperatorStates
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.checkpoints.store import CompletedCheckpointStore
@@ -63,7 +63,6 @@ def load_restore(
     if was_restored_from(job, storage, path):
         return None
     folder = _folder(path)
-    _check_claim(folder, storage, options)
     checkpoint, adopting, ancestors = read_checkpoint(job, folder, options, storage.root)
     start = states.start_offsets(checkpoint, options)
     check_sources(job, path, storage, states, start, options)

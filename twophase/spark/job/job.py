@@ -10,7 +10,6 @@ from twophase.engine.engine import Engine
 from twophase.events import Observers
 from twophase.internals.logging_observer import log_event
 from twophase.operations.savepoint.make import JobSavepoints
-from twophase.operations.savepoint.savepoint_restore import ClaimedSavepoint
 from twophase.spark.job.spark_host import JobDescription, SparkHost
 
 if TYPE_CHECKING:
@@ -35,12 +34,7 @@ class Job:
             sinks,
             options,
             observers,
-            listeners=(
-                host.notifications,
-                *host.states.listeners(),
-                *description.listeners,
-                ClaimedSavepoint(description.name, host.storage, options),
-            ),
+            listeners=(host.notifications, *host.states.listeners(), *description.listeners),
         )
         self._savepoints = JobSavepoints(self._engine)
 
