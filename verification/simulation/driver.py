@@ -129,7 +129,7 @@ class Driver:
         self._ready().stop()
 
     def _stop_with_savepoint(self, path: str) -> None:
-        JobSavepoints(self._ready()).stop(path, drain=False)
+        JobSavepoints(self._ready()).stop(path)
 
     def _ready(self) -> Engine:
         self._world.scheduler.wait_until(lambda: self._engine is not None, None)

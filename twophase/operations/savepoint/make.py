@@ -273,20 +273,17 @@ class JobSavepoints:
             self._maker.make(path, committed_only=True, still_waiting=self._engine.still_runs)
         return path
 
-    def stop(self, path: str | None, *, drain: bool) -> str:
+    def stop(self, path: str | None) -> str:
         """Stop the job after its micro-batch, then make a savepoint of its newest checkpoint.
 
         Args:
             path: as for `make`.
-            drain: refused.
 
         Raises:
-            ConfigError: `drain` is set.
+            ConfigError: the path is not right; the job runs on.
             SavepointUnfinishedError: it is saved, and its checkpoint is not committed yet.
             SavepointError: another one is under way, or this one could not be made.
         """
-        if drain:
-            raise _cannot_drain(self._name)
         path = savepoint_path(self._name, path, self._options)
         with self._alone():
             self._maker.check(path)
@@ -313,12 +310,3 @@ class JobSavepoints:
             yield
         finally:
             self._lock.release()
-
-
-def _cannot_drain(job: str) -> ConfigError:
-    return ConfigError(
-        f"Job {job!r}: drain is not supported. Draining fires all event-time timers "
-        "and closes all windows, as if the sources had ended; Spark has no way to move a "
-        "query's watermark to the end of time. The job was not stopped.",
-        remedy="stop it with drain=False: open windows stay in the savepoint.",
-    )
