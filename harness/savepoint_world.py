@@ -39,8 +39,7 @@ from twophase.operations.savepoint import format as format_module
 from twophase.operations.savepoint.abandoned_folders import delete_abandoned
 from twophase.operations.savepoint.finish import finish_savepoint
 from twophase.operations.savepoint.make import SavepointMaker
-from twophase.operations.savepoint.savepoint_restore import ClaimedSavepoint, verified
-from twophase.options.job_options import JobOptions
+from twophase.operations.savepoint.savepoint_restore import verified
 from twophase.spark.job.lineage_start import LineageStart
 from twophase.spark.plan.operator_states import OperatorStates
 from twophase.state.checkpoints.checkpoint import FrozenOffsets
@@ -138,16 +137,12 @@ class World:
         finish_savepoint(context, verified(JOB, str(path)), LocalStorage(path))
 
     def _driver(self, folder: str, options: Mapping[str, Any], job: str = JOB) -> Driver:
-        location = {"checkpointLocation": str(self.root / folder)}
-        parsed = JobOptions.parse({**location, **options}, job)
-        claimed = ClaimedSavepoint(job, LocalStorage(self.root / folder), parsed)
         declared = {name: self.sink(name) for name in self.sinks}
         driver = self.driver(
             self.root / folder,
             {},
             options,
             sinks=open_sinks(declared, job, self.schema),
-            listeners=(claimed,),
             job=job,
             schema=self.schema,
             source="Numbers",

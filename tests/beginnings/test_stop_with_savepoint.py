@@ -96,7 +96,7 @@ def test_a_job_is_saved_while_a_sink_is_down(
     job.start()
     wait_for(lambda: decided(world) == max_concurrent)
     path = world.root / "saved"
-    stopping = threads.submit(job.savepoints.stop, str(path), drain=False)
+    stopping = threads.submit(job.savepoints.stop, str(path))
     try:
         assert ends(stopping, 10)
     finally:
@@ -120,7 +120,7 @@ def test_a_job_that_pauses_between_two_checkpoints_is_saved_at_once(
     job.start()
     wait_for(lambda: any("checkpoint.min_pause" in str(event) for event in job.events))
     path = world.root / "saved"
-    stopping = threads.submit(job.savepoints.stop, str(path), drain=False)
+    stopping = threads.submit(job.savepoints.stop, str(path))
     try:
         assert ends(stopping, 10)
     finally:
@@ -149,7 +149,7 @@ def test_a_program_that_waits_for_the_job_ends_after_the_savepoint(
     job.start()
     wait_for(lambda: decided(world) == 2)
     path = world.root / "saved"
-    stopping = threads.submit(job.savepoints.stop, str(path), drain=False)
+    stopping = threads.submit(job.savepoints.stop, str(path))
     waiting = threads.submit(job.engine.await_termination, _DEADLINE_S)
     try:
         assert begun.wait(_DEADLINE_S)
@@ -194,7 +194,7 @@ def test_a_savepoint_that_cannot_be_written_says_what_has_become_of_the_job(
     with monkeypatch.context() as patch:
         patch.setattr(os, "link", Disk(path, number))
         with pytest.raises(TwoPhaseError) as caught:
-            job.savepoints.stop(str(path), drain=False)
+            job.savepoints.stop(str(path))
     said = str(caught.value)
     assert caught.value.remedy
     assert job.engine.is_active or "stopped" in said

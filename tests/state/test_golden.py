@@ -63,7 +63,6 @@ from twophase.state.journal.entries import (
     Lineage,
     Note,
     Proof,
-    Released,
     Rescale,
     Rewinding,
     Rewrite,
@@ -365,7 +364,7 @@ def test_each_manifest_is_written_as_it_was(folder: str) -> None:
 def test_every_kind_of_record_is_there() -> None:
     found = {
         read_record(path).kind
-        for folder in ("job", "folded", "released", "rewinding", "ahead")
+        for folder in ("job", "folded", "rewinding", "ahead")
         for path in (GOLDEN / folder / "log").iterdir()
     }
     assert found == {*_KINDS}
@@ -727,8 +726,3 @@ def test_sinks_that_commit_ahead_are_known(golden: Path) -> None:
     [pieces, _] = [one.pieces for one in found.sink_decisions]
     assert [str(piece.subtask) for piece in pieces] == ["0.100", "1.101"]
     assert [one.checkpoint for one in found.decisions] == [0]
-
-
-def test_a_folder_whose_checkpoints_were_given_up_is_known_as_one(golden: Path) -> None:
-    found = JobLog(LocalStorage(golden / "released"), "orders").read()
-    assert found == History(1, (Lineage(A),), released=Released(A, 0, 1_700_000_100_000))

@@ -21,7 +21,6 @@ from twophase.state.journal.entries import (
     FenceRecord,
     Lineage,
     Note,
-    Released,
     Rewinding,
     SinkDecision,
 )
@@ -144,11 +143,6 @@ def test_nothing_is_decided_ahead_in_a_rewind(begun: History) -> None:
     history = begun.apply(Rewinding("/saved", {"a": 0}))
     with pytest.raises(ValueError, match="in a rewind"):
         history.apply(ahead())
-
-
-def test_nothing_is_released_with_it(one_ahead: History) -> None:
-    with pytest.raises(ValueError, match="release of checkpoint 0"):
-        one_ahead.apply(Released("a", 0, 0))
 
 
 def test_an_adoption_ends_it(one_ahead: History) -> None:

@@ -94,11 +94,6 @@ def _print(found: CheckpointList) -> None:
         console.print(Text(f"undecided: {clean(name)}", style="dim"), soft_wrap=True)
     for ahead in found.history.sink_decisions:
         console.print(Text(f"ahead: {clean(_ahead(ahead))}", style="yellow"), soft_wrap=True)
-    if (gone := found.history.released) is not None:
-        what = f"its checkpoints, up to {gone.checkpoint}, were deleted when the job ended"
-        console.print(
-            Text(f"released: {local_time(gone.at_ms)} {what}", style="yellow"), soft_wrap=True
-        )
     for repair in found.history.repairs:
         console.print(Text(f"repaired: {clean(_repair(repair))}", style="yellow"), soft_wrap=True)
     whole = [entry for entry in found.entries if entry.body is not None]
@@ -219,7 +214,6 @@ def _to_json(found: CheckpointList) -> dict[str, Any]:
             for one in found.history.sink_decisions
         ],
         "repairs": [asdict(repair) for repair in found.history.repairs],
-        "released": asdict(gone) if (gone := found.history.released) else None,
     }
 
 

@@ -106,7 +106,7 @@ def create(
     options = JobOptions.parse(job.options, job_file.name)
     root = ReadOnlyStorage(options.checkpoint_location).root
     clock = SystemClock()
-    maker = SavepointMaker(job.name, root, clock, options.copies)
+    maker = SavepointMaker(job.name, root, clock)
     path = savepoint_path(job.name, path, options)
     deadline_s = clock.monotonic_s() + wait_s
     maker.make(path, still_waiting=lambda: clock.monotonic_s() < deadline_s)

@@ -202,7 +202,7 @@ class Host(Protocol[FolderT_co]):
         """Return the folder of a lineage."""
 
     def delete_folders(self, history: History) -> None:
-        """Delete the folders of lineages that nothing needs; of all, once they are released."""
+        """Delete the folders of lineages that nothing needs."""
 
     def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
         """Return the operator states for a checkpoint; an exception declines the attempt."""

@@ -28,8 +28,6 @@ The crash points of the protocol:
     C20  it is aborting orphans                 C22  it has committed all that is decided
     A01  a sink is decided ahead of the others, committed nowhere
     A02  it has committed, the others have not acknowledged
-    G01  a job that was stopped gives its checkpoints up, nothing is recorded
-    G02  it is recorded, their bodies are still there
     E01  a worker has written rows              E02  as C03, where only the worker dies
     D01, D02  before and after a commit to a Delta table
     D03, D04  before and after the commit of a rewind to it
@@ -46,8 +44,6 @@ The crash points of the protocol:
          folder is not synced
     O05  all such files are there, the body is not
     O06  one of them is deleted
-    K01  a file of a checkpoint is written in the job's folder, and not in a copy
-    K02  it is deleted in a copy, and not in the job's folder
     S01  a savepoint's folder is claimed         S02  a part of its data is written
     S03  all of its data is, the manifest is not S04  it is whole
     S05  a restore has written a file of Spark's S06  all of them, the lineage has not begun

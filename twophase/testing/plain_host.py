@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import sys
 import threading
@@ -484,9 +483,7 @@ class PlainHost:
         return PlainFolder(self._root / lineage.id, lineage)
 
     def delete_folders(self, history: History) -> None:
-        """See `Host.delete_folders`: the lineage that there is stays until it is released."""
-        if history.released is not None:
-            shutil.rmtree(self._root, ignore_errors=True)
+        """See `Host.delete_folders`: there is only one lineage."""
 
     def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:  # noqa: ARG002
         """See `Host.snapshot`: there is no operator state."""

@@ -188,7 +188,7 @@ def remembered(state: State) -> Remembered:
 def is_refused(history: History, found: Remembered) -> bool:
     """`plan._behind`."""
     generation, committed = found
-    if history.released or history.rewinds:
+    if history.rewinds:
         return True
     ancestors = {ancestor: last for known in history.lineages for ancestor, last in known.ancestors}
     if generation > history.generation:
@@ -220,9 +220,8 @@ def is_restore_refused(world: World, driver: Driver) -> bool:
     decisions = driver.history.decisions
     if world.mistake is Mistake.RESTORE_OVERLOOKS_COMMITTED:
         decisions = tuple(log.uncommitted(driver.history))
-    released = [driver.history.released] if driver.history.released else []
     ahead = [one[1:3] for one in driver.history.ahead]
-    found = [*(decision[:2] for decision in decisions), *ahead, *released, *driver.remembered[1]]
+    found = [*(decision[:2] for decision in decisions), *ahead, *driver.remembered[1]]
     return any(number > ancestors.get(lineage, -1) for lineage, number in found)
 
 

@@ -65,7 +65,6 @@ class History(NamedTuple):
     """What the log adds up to.
 
     Attributes:
-        released: lineage and number of the newest checkpoint that was given up when the job ended.
         rewinds: a rewind has begun, and its lineage has not.
         ahead: the sinks that commit ahead of the next checkpoint: place, lineage, number,
             generation and counter.
@@ -74,7 +73,6 @@ class History(NamedTuple):
     generation: int = 0
     lineages: tuple[Lineage, ...] = ()
     decisions: tuple[Decision, ...] = ()
-    released: tuple[int, ...] = ()
     rewinds: bool = False
     ahead: tuple[tuple[int, int, int, int, int], ...] = ()
 
@@ -133,14 +131,6 @@ class Commit(NamedTuple):
     number: int
 
 
-class Release(NamedTuple):
-    """The job has ended, and has given its checkpoints up."""
-
-    kind: Literal["RELEASED"]
-    lineage: int
-    number: int
-
-
 class Rewinding(NamedTuple):
     """Sinks are about to take back what is after a savepoint."""
 
@@ -168,7 +158,7 @@ class Repaired(NamedTuple):
     begins: Lineage | None = None
 
 
-Record = Fence | Begin | Decide | DecideSink | Commit | Release | Rewinding | Subsume | Repaired
+Record = Fence | Begin | Decide | DecideSink | Commit | Rewinding | Subsume | Repaired
 
 
 class Slot(NamedTuple):
@@ -310,7 +300,6 @@ class Budget(NamedTuple):
         swaps: a target is swapped for an empty one.
         repairs: an operator runs a repair.
         returns: a piece that was rolled back is prepared again.
-        releases: the job is stopped, and gives its checkpoints up.
         savepoints: a savepoint is made, in place of the one before.
         moves: it is carried to where an empty folder waits.
         saved_restores: a driver is started that restores it.
@@ -334,7 +323,6 @@ class Budget(NamedTuple):
     swaps: int = 0
     repairs: int = 0
     returns: int = 0
-    releases: int = 0
     savepoints: int = 0
     moves: int = 0
     saved_restores: int = 0

@@ -24,7 +24,7 @@ from twophase.engine.host import Handle, Plan
 from twophase.errors import DeclinedError, InDoubtError, StopJobError
 from twophase.events import Event as JobEvent
 from twophase.events import RecoveryStarted
-from twophase.operations.savepoint.abandoned_folders import delete_abandoned, delete_released
+from twophase.operations.savepoint.abandoned_folders import delete_abandoned
 from twophase.options.job_options import CheckpointMode, JobOptions
 from twophase.spark.job.lineage_start import LineageStart
 from twophase.state.checkpoints.checkpoint import FrozenOffsets
@@ -135,10 +135,7 @@ class SimulatedHost:
 
     def delete_folders(self, history: History) -> None:
         """See `Host.delete_folders`."""
-        if history.released is not None:
-            delete_released(self._root, history)
-        else:
-            delete_abandoned(self._root, history, self._options.num_retained)
+        delete_abandoned(self._root, history, self._options.num_retained)
 
     def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
         """See `Host.snapshot`."""

@@ -28,10 +28,8 @@ from twophase.coordinator.commit.sink_decisions import SinkDecisions
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.recovery import plan, recovery, rewind
 from twophase.coordinator.recovery.recovery import AttemptCloser, Closed, DriverRecovery
-from twophase.coordinator.release import release_checkpoints
-from twophase.engine import retention
 from twophase.errors import DeclinedError, FencedError, TargetUnreachableError
-from twophase.ids import Attempt, Subtask
+from twophase.ids import Subtask
 from twophase.operations.repair import accept_loss
 from twophase.operations.repair.adopt import AdoptionRepair
 from twophase.operations.repair.adoption_plan import AdoptionPlanner
@@ -52,7 +50,7 @@ from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.checkpoints.store import CompletedCheckpointStore
 from twophase.state.files import storage
 from twophase.state.files.storage import LocalStorage
-from twophase.state.journal.entries import Released, Rewrite
+from twophase.state.journal.entries import Rewrite
 from twophase.state.journal.history import History
 from twophase.state.journal.log import JobLog
 from verification.simulation import engine_mistakes
@@ -60,7 +58,6 @@ from verification.simulation.options import Mishap, Options
 from verification.simulation.worlds import (
     AHEAD,
     COPIED,
-    RELEASED,
     REPAIRED,
     RESTORED_TARGET,
     SAVED,
@@ -304,30 +301,6 @@ _real_create = JobLog._create
 _real_store_prepare = CompletedCheckpointStore.prepare
 
 
-def _release_uncommitted(context: Any, attempts: Any, closer: Any) -> bool:
-    """Gives up whatever is decided, committed or not."""
-    history = context.log.history
-    newest = history.newest(history.lineage.id) if history.lineage else None
-    if newest is None:
-        return False
-    closer.close_below(Attempt(attempts.generation, attempts.counter + 1))
-    with mock.patch.object(History, "_check_released", _nothing):
-        context.log.append(Released(newest.lineage, newest.checkpoint, 0))
-    return True
-
-
-def _release_without_closing(context: Any, attempts: Any, _: Any) -> bool:
-    return _release_checkpoints(context, attempts, mock.Mock())
-
-
-def _behind_without_release(observed: plan.Observed) -> Any:
-    return _real_behind(replace(observed, history=replace(observed.history, released=None)))
-
-
-_release_checkpoints = release_checkpoints
-_real_behind = plan._behind
-
-
 # -- savepoints ------------------------------------------------------------------------------------
 
 
@@ -545,18 +518,6 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
         [(Rewrite, "replaces", lambda *_: False)],
     ),
     "an adoption leaves the pieces that wait": (REPAIRED, [(AdoptionRepair, "_commit", _nothing)]),
-    "checkpoints are given up before they are committed": (
-        RELEASED,
-        [(retention, "release_checkpoints", _release_uncommitted)],
-    ),
-    "checkpoints are given up and attempts left open": (
-        RELEASED,
-        [(retention, "release_checkpoints", _release_without_closing)],
-    ),
-    "a start does not look whether the checkpoints were given up": (
-        RELEASED,
-        [(plan, "_behind", _behind_without_release)],
-    ),
     "a savepoint leaves out what waits to be committed": (
         SAVED,
         [(SavepointMaker, "_read_cut", _cut_without_pending)],

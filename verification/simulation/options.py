@@ -103,7 +103,6 @@ class Options:
             one after the other.
         world: what befalls the job's folder or its targets, see `worlds`; no seed chooses it.
         empty_rate: how likely a micro-batch has no rows at all.
-        retention: the job's option `checkpoint.externalized_retention`; no seed chooses it.
         watermark: whether the plan has a watermark: a start then runs the newest micro-batch again,
             also when it is committed.
     """
@@ -142,7 +141,6 @@ class Options:
     side_by_side: bool = False
     world: str = ""
     empty_rate: float = 0.1
-    retention: str = "retain_on_cancellation"
     watermark: bool = False
 
     @classmethod

@@ -12,8 +12,6 @@ No seed of `Options.of` chooses these worlds: `in_world` makes the runs of a see
 - repaired: a loss that stops the job by name, of some after a restore; an operator runs the repair
   that the error names, see `incidents` and `repairs`. Nothing is duplicated; what was given up is
   missing, and nothing else.
-- released: a driver that is asked to stop gives its checkpoints up, also while others take over or
-  it dies. Decided checkpoints are visible, nothing is left, and no start goes on.
 - saved: savepoints are made, finished, moved and restored, see `savepoints`. Everything is exact,
   and one that a sink is ahead of is refused, with nothing written or aborted.
 - ahead: sinks commit ahead of the others (`checkpoint.mode`), in some of the drivers. Each sink has
@@ -29,12 +27,11 @@ from random import Random
 from verification.simulation.dialects import DIALECTS
 from verification.simulation.options import Mishap, Options
 
-COPIED, RESTORED_TARGET, SWAPPED, REPAIRED, RELEASED, SAVED, AHEAD, SAVED_AHEAD = WORLDS = (
+COPIED, RESTORED_TARGET, SWAPPED, REPAIRED, SAVED, AHEAD, SAVED_AHEAD = WORLDS = (
     "copied",
     "target restored",
     "swapped",
     "repaired",
-    "released",
     "saved",
     "ahead",
     "saved ahead",
@@ -42,7 +39,7 @@ COPIED, RESTORED_TARGET, SWAPPED, REPAIRED, RELEASED, SAVED, AHEAD, SAVED_AHEAD 
 WITH_SAVEPOINTS = frozenset({SAVED, SAVED_AHEAD})
 WITH_SINKS_AHEAD = frozenset({AHEAD, SAVED_AHEAD})
 _STOPS_S = (0.0, 20.0)
-"""A driver that gives its checkpoints up is killed, or stands still until another one is there."""
+"""A driver is killed, or stands still until another one is there."""
 
 
 def in_world(seed: int, world: str) -> Options:
@@ -55,16 +52,6 @@ def in_world(seed: int, world: str) -> Options:
     options = replace(options, checkpoints=max(options.checkpoints, 3))
     if world == COPIED:
         return replace(options, rivals=0, suspicion=0.0)
-    if world == RELEASED:
-        more = [
-            Mishap(random.choice(("G01", "G02", "C17", "C20")), 1, random.choice(_STOPS_S))
-            for _ in range(2)
-        ]
-        mishaps = tuple(random.sample((*options.mishaps, *more), len(options.mishaps) + 2))
-        stops = random.choice((1, 2, 4))
-        return replace(
-            options, stops=stops, mishaps=mishaps, suspicion=0.8, retention="delete_on_cancellation"
-        )
     if world in WITH_SINKS_AHEAD:
         options = _with_sinks_ahead(options, random)
     if world == AHEAD:

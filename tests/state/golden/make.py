@@ -18,7 +18,6 @@ beside these, and these stay.
                the body and in files; the first is subsumed
     savepoint/ of `job`, whose checkpoint 2 of lineage B waits for its commit, with the state of a
                `transformWithState` (added later)
-    released/  a job's folder whose checkpoints were given up (added later)
     rewinding/ a job's folder in the middle of a rewind (added later)
     ahead/     a job's folder in which a sink commits checkpoint 1 ahead, with a folded log (added
                later)
@@ -72,7 +71,6 @@ from twophase.state.journal.entries import (
     Lineage,
     Note,
     Proof,
-    Released,
     Rescale,
     Rewinding,
     Rewrite,
@@ -266,16 +264,6 @@ def begun(folder: Path, num_retained: int) -> tuple[JobLog, CompletedCheckpointS
     return log, CompletedCheckpointStore(storage, log, num_retained)
 
 
-def make_released(root: Path) -> None:
-    """Write `released`."""
-    log, store = begun(root / "released", num_retained=1)
-    store.decide(store.prepare(checkpoint(A, 0, Attempt(1, 1), {"facts": [0], "lake": [0]}, ())))
-    log.append(CommittedRecord(A, 0))
-    [gone] = log.history.decisions
-    log.append(Released(A, 0, 1_700_000_100_000))
-    store.delete([gone])
-
-
 def make_rewinding(root: Path) -> None:
     """Write `rewinding`."""
     log, store = begun(root / "rewinding", num_retained=2)
@@ -425,7 +413,6 @@ def main(root: Path) -> None:
     make_files(root)
     make_others(root)
     make_states(root)
-    make_released(root)
     make_rewinding(root)
     make_ahead(root)
     make_stats(root)

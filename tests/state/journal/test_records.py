@@ -433,6 +433,7 @@ def test_the_folder_of_a_body_names_lineage_checkpoint_and_attempt() -> None:
         ),
         ("REPAIRED", {"repair": {**json.loads(LOSS_TEXT)["repair"], "more": 1}}, "unknown fields"),
         ("RESCALED", {"n": 1}, "unknown kind 'RESCALED'"),
+        ("RELEASED", {"released": {"lineage": "a", "checkpoint": 0}}, "unknown kind 'RELEASED'"),
     ],
 )
 def test_a_record_that_this_version_does_not_know_is_refused_with_the_version_as_remedy(

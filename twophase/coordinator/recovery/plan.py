@@ -22,7 +22,7 @@ from twophase.contract.sink import OpenSink, SinkHistory
 from twophase.coordinator.commit.proofs import knows
 from twophase.options.job_options import SinkAhead
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
-from twophase.state.journal.entries import Decision, Lineage, Proof, Released, Rewinding
+from twophase.state.journal.entries import Decision, Lineage, Proof, Rewinding
 from twophase.state.journal.history import History
 
 # -- observed --------------------------------------------------------------------------------------
@@ -212,14 +212,6 @@ class RewindUnfinished:
 
 
 @dataclass(frozen=True)
-class ReleasedByItsEnd:
-    """The checkpoints of the job were deleted when it ended."""
-
-    released: Released
-    ways = (Way.RESTORE_FOLDER, Way.ADOPT)
-
-
-@dataclass(frozen=True)
 class FolderBehind:
     """A target knows more of the job than its folder: going on would write rows twice.
 
@@ -252,7 +244,6 @@ class RestoreBehind:
         decision: the decision on it, if the job's own log is ahead.
         sink: the sink that is ahead; empty for a decision.
         will_be: whether the sink is bound to get it.
-        released: whether it was deleted when the job ended.
     """
 
     lineage: str
@@ -261,7 +252,6 @@ class RestoreBehind:
     decision: Decision | None = None
     sink: str = ""
     will_be: bool = False
-    released: bool = False
     ways = (Way.GO_ON, Way.RESTORE_NEWEST, Way.REWIND, Way.FORK)
 
 
@@ -318,7 +308,6 @@ class SinkRenamed:
 
 Refusal = (
     RewindUnfinished
-    | ReleasedByItsEnd
     | FolderBehind
     | RestoreBehind
     | NamedOtherwise
@@ -382,8 +371,6 @@ def _plan(observed: Observed, wish: Wish) -> StartPlan:
 def _behind(observed: Observed) -> Iterator[Refusal]:
     """Yield why the folder knows less than a target: it is empty, outdated, or another one (I6)."""
     history = observed.history
-    if history.released is not None:
-        yield ReleasedByItsEnd(history.released)
     if history.rewinding is not None:
         yield RewindUnfinished(history.rewinding)
     known = _Known.of(history)
@@ -475,9 +462,6 @@ def _not_restorable(observed: Observed, wish: Restore) -> Iterator[Refusal]:
 
 
 def _log_ahead(history: History, keep: Mapping[str, int]) -> Iterator[RestoreBehind]:
-    gone = history.released
-    if gone is not None and gone.checkpoint > keep.get(gone.lineage, -1):
-        yield RestoreBehind(gone.lineage, gone.checkpoint, released=True)
     for one in history.decisions:
         if one.checkpoint > keep.get(one.lineage, -1):
             yield RestoreBehind(one.lineage, one.checkpoint, decision=one)

@@ -11,7 +11,6 @@ from twophase.coordinator.recovery.plan import (
     NamedOtherwise,
     Observed,
     Refusal,
-    ReleasedByItsEnd,
     Restore,
     RestoreBehind,
     RewindUnfinished,
@@ -21,7 +20,7 @@ from twophase.coordinator.recovery.plan import (
     Wish,
 )
 from twophase.errors import CheckpointMissingError, ConfigError, RestoreRefusedError, TwoPhaseError
-from twophase.state.journal.entries import Released, Rewinding
+from twophase.state.journal.entries import Rewinding
 from twophase.state.journal.history import History
 
 _SHOWN = 5
@@ -51,8 +50,6 @@ def refused(
     match why:
         case RewindUnfinished(begun):
             return _unfinished_rewind(context.job, begun)
-        case ReleasedByItsEnd(released):
-            return _released(context.job, released)
         case FolderBehind():
             return _folder_behind(context.job, why, observed.history, names)
         case RestoreBehind():
@@ -125,12 +122,6 @@ def _named_otherwise(job: str, why: NamedOtherwise) -> CheckpointMissingError:
 def _restore_behind(job: str, why: RestoreBehind, origin: str) -> RestoreRefusedError:
     begin = f"Job {job!r}: cannot restore from {origin}: "
     twice = "its rows would then be written twice. Nothing was written."
-    if why.released:
-        return RestoreRefusedError(
-            f"{begin}checkpoint {why.checkpoint} of lineage {why.lineage} was committed after it, "
-            f"and deleted when the job ended; {twice}",
-            remedy=f"restore from a copy that has this checkpoint, or {_OTHER_POLICY}",
-        )
     if why.decision is not None:
         state = "is committed" if why.decision.committed else "must still be committed"
         return RestoreRefusedError(
@@ -160,17 +151,6 @@ def _unfinished_rewind(job: str, begun: Rewinding) -> RestoreRefusedError:
         "it may be gone from one sink and still be in another. Nothing was written.",
         remedy=f"finish it: start with restore.path={begun.restored_from}, or a copy of it, and "
         "restore.sink_ahead=rewind.",
-    )
-
-
-def _released(job: str, released: Released) -> CheckpointMissingError:
-    return CheckpointMissingError(
-        f"Job {job!r}: its checkpoints, up to {released.checkpoint}, were deleted when it ended, "
-        "as checkpoint.externalized_retention said. Starting would read the sources from their "
-        "beginning and write rows twice; nothing was written.",
-        remedy="begin under another name, with another checkpointLocation and other targets; or "
-        "restore with restore.path from a copy of the folder that has this checkpoint; or go on "
-        "from what the targets have: twophase repair adopt-from-target JOB.yaml",
     )
 
 

@@ -52,17 +52,6 @@ def delete_abandoned(root: Path, history: History, num_retained: int) -> None:
             )
 
 
-def delete_released(root: Path, history: History) -> None:
-    """Delete the folders of a job whose checkpoints are released; what cannot be stays.
-
-    Args:
-        root: as for `delete_abandoned`.
-        history: the job's history from its log.
-    """
-    for lineage in history.lineages:
-        shutil.rmtree(root / lineage.id, ignore_errors=True)
-
-
 def _never_begun(root: Path, known: Container[str], generation: int) -> set[str]:
     """Return the folders that restores of older drivers laid, of lineages that never began.
 

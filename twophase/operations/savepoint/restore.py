@@ -25,10 +25,9 @@ from twophase.operations.savepoint.format import MANIFEST
 from twophase.operations.savepoint.make import open_savepoint
 from twophase.operations.savepoint.rewound_sources import check_sources
 from twophase.operations.savepoint.savepoint_restore import is_savepoint, verified
-from twophase.options.job_options import ClaimMode, JobOptions, SinkAhead
+from twophase.options.job_options import JobOptions, SinkAhead
 from twophase.spark.plan.operator_states import OperatorStates
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
-from twophase.state.checkpoints.copies import readable_copies
 from twophase.state.checkpoints.store import CompletedCheckpointStore
 from twophase.state.files.storage import LocalStorage, local_path
 from twophase.state.journal.entries import Decision, Lineage
@@ -56,11 +55,10 @@ def load_restore(
         RestoreRefusedError: the log that it was decided in has a later checkpoint that is decided
             and not committed (I2).
         SourceLossError: a source cannot read again what a rewind would take back.
-        CheckpointMissingError: it was deleted when the job ended.
+        CheckpointMissingError: its body, or the file of a state, is gone.
         CorruptRecordError: it is damaged.
     """
     folder = local_path(path, RESTORE_PATH)
-    _check_claim(folder, storage, options)
     decision, checkpoint, adopting, ancestors = read_checkpoint(job, folder, options, storage.root)
     start = states.start_offsets(checkpoint, options)
     check_sources(job, path, storage, states, start, options)
@@ -74,16 +72,6 @@ def load_restore(
         origin=decision.body_digest,
     )
     return Restore(checkpoint, lineage, adopting, options.sink_ahead)
-
-
-def _check_claim(folder: Path, storage: LocalStorage, options: JobOptions) -> None:
-    """Raise ConfigError for a claim of a checkpoint that another folder's log still names."""
-    if options.claim_mode is ClaimMode.CLAIM and not folder.is_relative_to(storage.root):
-        raise ConfigError(
-            f"restore.claim_mode is claim, and {folder} is a checkpoint in the folder of another "
-            "job, whose log names it. Nothing was started or written.",
-            remedy="leave restore.claim_mode out, or restore from a savepoint.",
-        )
 
 
 def begun_with(job: str, path: str, history: History, options: JobOptions) -> Lineage | None:
@@ -194,7 +182,7 @@ def _read_restored(
     if is_savepoint(str(folder)):
         policy = SinkAhead.REFUSE if lineage.ancestors else SinkAhead.FORK
         return verified(job, str(folder), policy).checkpoint()
-    found = _find(job, folder, options)
+    found = _find(job, folder)
     if isinstance(found, TwoPhaseError):
         return found
     try:
@@ -224,7 +212,7 @@ def read_checkpoint(
         TwoPhaseError: as `load_restore`.
     """
     _check_no_fork(job, folder, options)
-    found = _find(job, folder, options)
+    found = _find(job, folder)
     if isinstance(found, TwoPhaseError):
         raise found
     decisions = found.history.decisions
@@ -284,7 +272,7 @@ class _Found:
     decision: Decision
 
 
-def _find(job: str, folder: Path, options: JobOptions) -> _Found | TwoPhaseError:
+def _find(job: str, folder: Path) -> _Found | TwoPhaseError:
     """Return the decision on the checkpoint in `folder`, or the error if it is none or not kept."""
     root = folder.parent.parent
     if folder.parent.name != "chk" or not (root / "log").is_dir():
@@ -300,16 +288,9 @@ def _find(job: str, folder: Path, options: JobOptions) -> _Found | TwoPhaseError
     named = [
         decision for decision in history.decisions if Path(decision.folder).name == folder.name
     ]
-    if not named and history.released is not None:
-        return CheckpointMissingError(
-            f"restore.path {str(folder)!r} was deleted when job {job!r} ended, as "
-            "checkpoint.externalized_retention said.",
-            remedy="name a copy of it that has the log beside it.",
-        )
     if not named:
         return ConfigError(
             f"restore.path {str(folder)!r} is not decided, or no longer kept, in job {job!r}.",
             remedy="`twophase checkpoints FOLDER` lists the decided checkpoints.",
         )
-    files = readable_copies(storage, options.copies)
-    return _Found(history, CompletedCheckpointStore(files, log, num_retained=1), named[0])
+    return _Found(history, CompletedCheckpointStore(storage, log, num_retained=1), named[0])

@@ -20,7 +20,7 @@ from twophase.engine.host import Handle, Plan
 from twophase.errors import ConfigError, SparkLostError, StopJobError, carried
 from twophase.events import GroupOffsetsDelayed, Observer, Observers
 from twophase.internals.clock import SystemClock
-from twophase.operations.savepoint.abandoned_folders import delete_abandoned, delete_released
+from twophase.operations.savepoint.abandoned_folders import delete_abandoned
 from twophase.options.job_options import JobOptions
 from twophase.spark.batch.batch import ForeachBatch, JobSink, SparkBatch, SparkQuery
 from twophase.spark.batch.shared_folder import SharedFolder
@@ -68,7 +68,6 @@ class SparkHost:
         clock: the machine's.
         states: the operator states.
         notifications: tells the sources of complete checkpoints.
-        storage: the job's folder.
         query: Spark's query, once it has started; another one after each restart.
     """
 
@@ -82,9 +81,9 @@ class SparkHost:
         self._description = description
         self._declared = {name: entry.sink for name, entry in description.sinks.items()}
         self._spark = description.frame.sparkSession
-        self.storage = LocalStorage(description.options.checkpoint_location)
+        self._storage = LocalStorage(description.options.checkpoint_location)
         self.query: StreamingQuery | None = None
-        self._root = self.storage.root / "spark"
+        self._root = self._storage.root / "spark"
         self._shared = SharedFolder(description.name, self._spark.sparkContext, self._root)
         self._conf: Mapping[str, str] = {}
         self._plan: Plan
@@ -131,7 +130,7 @@ class SparkHost:
         self._plan = plan
         check_shared = self._shared.check if plan.keeps_state else None
         beginning = LineageStart(
-            context, self.storage, self.states, plan, self._declared, check_shared
+            context, self._storage, self.states, plan, self._declared, check_shared
         )
         try:
             if plan.stateful and self._conf:
@@ -153,9 +152,6 @@ class SparkHost:
 
     def delete_folders(self, history: History) -> None:
         """See `Host.delete_folders`."""
-        if history.released is not None:
-            delete_released(self._root, history)
-            return
         delete_abandoned(self._root, history, self._description.options.num_retained)
         self._shared.delete_abandoned()
 

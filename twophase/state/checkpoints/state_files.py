@@ -139,7 +139,7 @@ def _read(
     path = f"{checkpoint.state_folder}/{state.file.name}"
     whose = f"state {state.name!r} of function {uid!r} in checkpoint {checkpoint.checkpoint}"
     try:
-        data = storage.read_intact(path, state.file.sha256)
+        data = storage.read(path)
     except FileNotFoundError:
         raise CheckpointMissingError(
             f"The file {path} with {whose} is missing.", remedy=_REMEDY

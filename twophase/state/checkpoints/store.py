@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from twophase.errors import (
     CheckpointMissingError,
@@ -36,7 +35,7 @@ class CompletedCheckpointStore:
     """Writes decisions and reads them back.
 
     Args:
-        storage: the job's folder, with the copies of its checkpoints.
+        storage: the job's folder.
         log: the job's log, written by this driver only.
         num_retained: how many committed checkpoints keep their body.
         memory_threshold: in bytes; operator states above it get files of their own.
@@ -106,7 +105,7 @@ class CompletedCheckpointStore:
         """
         name = _body_of(decision)
         try:
-            data = self._storage.read_intact(name, decision.body_digest)
+            data = self._storage.read(name)
         except FileNotFoundError:
             self._log.check_fence()
             raise CheckpointMissingError(
@@ -175,12 +174,6 @@ class CompletedCheckpointStore:
             kept = tuple(decision for decision in history.decisions if decision not in self._gone)
             self._log.fold(history.retaining(kept))
         self._gone.clear()
-
-    def delete(self, decisions: Iterable[Decision]) -> None:
-        """Delete the bodies of decisions that the log does not have any more."""
-        for decision in decisions:
-            self._delete(decision.folder)
-            failpoint("C17")
 
     def sweep(self) -> None:
         """Delete bodies and state files that no decision names: of declined attempts and

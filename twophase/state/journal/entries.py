@@ -171,23 +171,6 @@ class SinkDecision:
 
 
 @dataclass(frozen=True)
-class Released:
-    """The job's checkpoints were deleted when it ended: all of them were committed, and this is
-    all that is left of them.
-
-    Attributes:
-        lineage: the lineage of the newest one.
-        checkpoint: its number.
-        at_ms: Unix time; for people, never for decisions.
-    """
-
-    kind: ClassVar[str] = "RELEASED"
-    lineage: str
-    checkpoint: int
-    at_ms: int
-
-
-@dataclass(frozen=True)
 class Rewinding:
     """A restore has begun to rewind the sinks. Until its lineage begins, rows may be gone from one
     sink and not from the other, so no start continues without finishing it.

@@ -21,7 +21,6 @@ from twophase.state.journal.entries import (
     FenceRecord,
     Lineage,
     Proof,
-    Released,
     Repair,
     Rewinding,
     Rewrite,
@@ -40,8 +39,6 @@ class History:
         decisions: the decided checkpoints whose bodies are retained, oldest first.
         repairs: the repairs made by operators, oldest first; kept for ever.
         stats: of its decisions, as far as they are known.
-        released: what was given up, if the current lineage has ended like that. Then there are no
-            decisions, and only a new lineage goes on.
         rewinding: the rewind that was begun, until its lineage begins.
         sink_decisions: of the checkpoint after the newest decided one, those sinks that commit
             ahead of it; until it is decided, or a lineage begins.
@@ -52,7 +49,6 @@ class History:
     decisions: tuple[Decision, ...] = ()
     repairs: tuple[Repair, ...] = ()
     stats: tuple[CheckpointStats, ...] = field(default=(), metadata=OMITTED)
-    released: Released | None = field(default=None, metadata=OMITTED)
     rewinding: Rewinding | None = field(default=None, metadata=OMITTED)
     sink_decisions: tuple[SinkDecision, ...] = field(default=(), metadata=OMITTED)
 
@@ -135,9 +131,6 @@ class History:
                 return replace(self, decisions=decisions, stats=measured)
             case AcceptedLoss() | Adoption() | Rewrite():
                 return self._repaired(record)
-            case Released():
-                self._check_released(record)
-                return replace(self, decisions=(), stats=(), released=record)
             case Rewinding():
                 return replace(self, rewinding=record, sink_decisions=self._kept(record))
             case SubsumedRecord(history):
@@ -155,7 +148,7 @@ class History:
         ahead = self.ahead_of(lineage.ancestors)
         _check(not ahead, f"a lineage begins before what sink {ahead[0].sink} has" if ahead else "")
         lineages = (*self._without_repetition(lineage), lineage)
-        return replace(self, lineages=lineages, released=None, sink_decisions=())
+        return replace(self, lineages=lineages, sink_decisions=())
 
     def _without_repetition(self, begins: Lineage) -> Iterator[Lineage]:
         """Yield the lineages without the ancestors that the one which begins has as well.
@@ -178,12 +171,6 @@ class History:
         _check(self.rewinding.is_finished_by(keep), "a lineage begins before the rewind is done")
         kept = [one for one in self.decisions if one.checkpoint <= keep.get(one.lineage, -1)]
         return replace(self.retaining(kept), rewinding=None)
-
-    def _check_released(self, released: Released) -> None:
-        newest = self.newest(released.lineage)
-        known = newest is not None and newest.checkpoint == released.checkpoint
-        left = self.uncommitted() or self.sink_decisions
-        _check(known and not left, f"release of checkpoint {released.checkpoint}")
 
     def _repaired(self, repair: Repair) -> History:
         repairs = (*self.repairs, repair)
@@ -225,7 +212,6 @@ class History:
     def _check_next(self, decision: Decision | SinkDecision) -> None:
         """Check a decision on the next checkpoint, of all its sinks or of one."""
         lineage, newest = self.lineage, self.newest(decision.lineage)
-        _check(self.released is None, f"checkpoint {decision.checkpoint} after a release")
         _check(self.rewinding is None, f"checkpoint {decision.checkpoint} in a rewind")
         _check(
             lineage is not None and lineage.id == decision.lineage,
@@ -285,7 +271,6 @@ Record = (
     | SinkDecision
     | CommittedRecord
     | Repair
-    | Released
     | Rewinding
     | SubsumedRecord
 )
@@ -296,7 +281,6 @@ _KINDS: Mapping[str, tuple[Any, str]] = {
     "SINK_DECIDED": (SinkDecision, "decision"),
     "COMMITTED": (CommittedRecord, ""),
     "REPAIRED": (Repair, "repair"),
-    "RELEASED": (Released, "released"),
     "REWINDING": (Rewinding, "rewinding"),
     "SUBSUMED": (SubsumedRecord, ""),
     "SUBSUMED_AHEAD": (SubsumedRecord, ""),
