@@ -16,8 +16,8 @@ from twophase.errors import DeclinedError
 from twophase.events import CheckpointCommitted, TolerableFailuresExceeded
 from twophase.failure_reason import CheckpointFailureReason as Reason
 from twophase.ids import Attempt
+from twophase.internals.json_values import to_json
 from twophase.state.checkpoints.store import CompletedCheckpointStore
-from twophase.state.files.json_values import to_json
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import CommittedRecord
 from twophase.state.journal.history import History, record_from_json, record_to_json

@@ -21,8 +21,8 @@ from twophase.functions.serializer import (
     register_serializer,
     serializer_of,
 )
+from twophase.internals.json_values import from_json, to_json
 from twophase.state.checkpoints.function_state import FunctionState
-from twophase.state.files.json_values import from_json, to_json
 
 JSON = st.recursive(
     st.none()

@@ -23,6 +23,7 @@ from twophase.contract.sink import CommitRequest, SinkContext, SinkHistory
 from twophase.contract.source import SourceLeg
 from twophase.engine.host import Plan
 from twophase.ids import Attempt, Subtask, TransactionId
+from twophase.internals.json_values import from_json, to_json
 from twophase.operations.savepoint.make import open_savepoint
 from twophase.operations.savepoint.manifest import Manifest as StateManifest
 from twophase.operations.savepoint.manifest import SavedFile, decode_manifest
@@ -52,7 +53,6 @@ from twophase.state.checkpoints import replay_guard
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.checkpoints.store import CompletedCheckpointStore, decode_body, encode_body
 from twophase.state.files import codec
-from twophase.state.files.json_values import from_json, to_json
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import (
     AcceptedLoss,

@@ -10,11 +10,11 @@ import pytest
 
 from tests.state.conftest import JOB, LINEAGE, bit_flips, checkpoint, decide, snapshot
 from twophase.errors import CorruptRecordError, FencedError, NewerFormatError
+from twophase.internals.json_values import to_json
 from twophase.internals.record import digest, newer_version, unframe
 from twophase.state.checkpoints import store as module
 from twophase.state.checkpoints.store import CompletedCheckpointStore
 from twophase.state.files import codec
-from twophase.state.files.json_values import to_json
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import CommittedRecord, Decision, FenceRecord
 from twophase.state.journal.history import History, SubsumedRecord

@@ -9,8 +9,8 @@ import json
 import pytest
 
 from twophase.ids import Attempt
+from twophase.internals.json_values import to_json
 from twophase.state.files import codec
-from twophase.state.files.json_values import to_json
 from twophase.state.journal.entries import (
     CommittedRecord,
     Decision,

@@ -11,8 +11,8 @@ import pytest
 
 from twophase.contract.committable import Committable
 from twophase.ids import Attempt, Subtask, TransactionId
+from twophase.internals.json_values import to_json
 from twophase.state.files import codec
-from twophase.state.files.json_values import to_json
 from twophase.state.journal.entries import (
     AcceptedLoss,
     Adoption,

@@ -26,10 +26,10 @@ from twophase.errors import (
     DeclinedError,
 )
 from twophase.internals.failpoints import VARIABLE
+from twophase.internals.json_values import to_json
 from twophase.operations.savepoint.restore import load_restore
 from twophase.options.job_options import JobOptions
 from twophase.spark.plan.operator_states import OperatorStates
-from twophase.state.files.json_values import to_json
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.log import JobLog
 from twophase.testing.memory import MemoryTarget

@@ -23,13 +23,13 @@ from twophase.functions.operator_state import Redistribution, SerializedState
 from twophase.ids import Attempt
 from twophase.internals import failpoints
 from twophase.internals.failpoints import FailpointError
+from twophase.internals.json_values import to_json
 from twophase.internals.record import digest
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.checkpoints.function_state import FunctionState
 from twophase.state.checkpoints.state_files import read_states
 from twophase.state.checkpoints.store import CompletedCheckpointStore, decode_body
 from twophase.state.files import codec
-from twophase.state.files.json_values import to_json
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import CommittedRecord, Decision, FenceRecord
 from twophase.state.journal.log import JobLog

@@ -34,11 +34,11 @@ from twophase.errors import (
     NewerFormatError,
 )
 from twophase.ids import Attempt
+from twophase.internals.json_values import to_json
 from twophase.state.checkpoints import store as module
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.checkpoints.store import CompletedCheckpointStore, decode_body, retained
 from twophase.state.files import codec
-from twophase.state.files.json_values import to_json
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import CommittedRecord, Decision, FenceRecord, Lineage
 from twophase.state.journal.history import History

@@ -48,6 +48,7 @@ from twophase.contract.sink import CommitRequest, SinkContext
 from twophase.contract.source import SourceLeg
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.internals.clock import SystemClock
+from twophase.internals.json_values import to_json
 from twophase.operations.savepoint import manifest as savepoint_manifest
 from twophase.operations.savepoint.format import KINDS, MANIFEST
 from twophase.operations.savepoint.make import SavepointMaker
@@ -62,7 +63,6 @@ from twophase.spark.plan.operator_states import OperatorStates
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.checkpoints.store import CompletedCheckpointStore
 from twophase.state.files import codec
-from twophase.state.files.json_values import to_json
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import (
     AcceptedLoss,

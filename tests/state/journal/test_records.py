@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from twophase.errors import NewerFormatError
 from twophase.ids import Attempt
+from twophase.internals.json_values import from_json, to_json
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.checkpoints.store import retained
 from twophase.state.files import codec
-from twophase.state.files.json_values import from_json, to_json
 from twophase.state.journal.entries import (
     AcceptedLoss,
     Adoption,

@@ -23,12 +23,12 @@ from typing import Any
 
 from twophase.errors import ConfigError, CorruptRecordError, SavepointError
 from twophase.internals.failpoints import failpoint
+from twophase.internals.json_values import to_json
 from twophase.internals.record import digest
 from twophase.operations.savepoint.manifest import COPY_AGAIN, Manifest, SavedFile, decode_manifest
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.checkpoints.store import decode_body
 from twophase.state.files import codec
-from twophase.state.files.json_values import to_json
 from twophase.state.files.storage import AlreadyExistsError, Storage, UnclearOutcomeError
 
 BEGUN, MANIFEST, FINISHED, DATA = "_begun", "_savepoint", "_finished", "data"

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from twophase.errors import CorruptRecordError
+from twophase.internals.json_values import OMITTED, from_json
 from twophase.state.files import codec
-from twophase.state.files.json_values import OMITTED, from_json
 from twophase.state.journal.entries import Rescale
 
 COPY_AGAIN = "copy the savepoint again from where it was made, or restore from another one."

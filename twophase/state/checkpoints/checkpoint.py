@@ -10,9 +10,9 @@ from typing import Any
 from twophase.contract.committable import Committable
 from twophase.contract.sink import Predecessor
 from twophase.ids import Attempt
+from twophase.internals.json_values import OMITTED
 from twophase.state.checkpoints.function_state import FunctionState, StateFile
 from twophase.state.files.codec import canonical_json
-from twophase.state.files.json_values import OMITTED
 from twophase.state.journal.entries import AcceptedLoss, Proof, SinkDecision
 
 STATE_FOLDER = "state"

@@ -13,11 +13,11 @@ from twophase.errors import (
 from twophase.failure_reason import CheckpointFailureReason
 from twophase.ids import Attempt
 from twophase.internals.failpoints import failpoint
+from twophase.internals.json_values import from_json, to_json
 from twophase.internals.record import digest
 from twophase.state.checkpoints.checkpoint import STATE_FOLDER, CompletedCheckpoint
 from twophase.state.checkpoints.state_files import delete_state_files, read_states, write_states
 from twophase.state.files import codec
-from twophase.state.files.json_values import from_json, to_json
 from twophase.state.files.storage import Storage
 from twophase.state.journal.entries import AcceptedLoss, Decision
 from twophase.state.journal.history import History

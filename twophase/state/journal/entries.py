@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 
 from twophase.contract.committable import Committable
 from twophase.ids import Attempt
-from twophase.state.files.json_values import OMITTED
+from twophase.internals.json_values import OMITTED
 from twophase.state.journal.stats import CheckpointStats
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from twophase.errors import NewerFormatError
+from twophase.internals.json_values import OMITTED, from_json, other_version, to_json
 from twophase.internals.record import NEWER_REMEDY
-from twophase.state.files.json_values import OMITTED, from_json, other_version, to_json
 from twophase.state.journal.entries import (
     AcceptedLoss,
     Adoption,

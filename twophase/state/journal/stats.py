@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from twophase.ids import Attempt
-from twophase.state.files.json_values import instance
+from twophase.internals.json_values import instance
 
 
 @dataclass(frozen=True)

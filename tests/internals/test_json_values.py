@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 
 from twophase.errors import NewerFormatError
-from twophase.state.files.json_values import OMITTED, from_json, to_json
+from twophase.internals.json_values import OMITTED, from_json, to_json
 
 
 @dataclass(frozen=True)
