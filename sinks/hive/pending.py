@@ -21,6 +21,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from twophase.internals.json_values import from_json
 from twophase.internals.record import frame, unframe
 from twophase.sinks.common.partition_names import Values
 from twophase.sinks.common.staging.disk import sync, write_durably
@@ -69,7 +70,11 @@ class PendingPartitions:
         """
         found = [path for path in sorted(self._pending.iterdir()) if not path.name.startswith(".")]
         return [
-            tuple(json.loads(unframe(FORMAT, "partition", path.read_bytes(), str(path))))
+            from_json(
+                Values,
+                json.loads(unframe(FORMAT, "partition", path.read_bytes(), str(path))),
+                str(path),
+            )
             for path in found
         ]
 

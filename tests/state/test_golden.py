@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from twophase.contract.source import SourceLeg
 from twophase.engine.host import Plan
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.internals.json_values import from_json, to_json
+from twophase.internals.record import kind_of
 from twophase.operations.savepoint.make import open_savepoint
 from twophase.operations.savepoint.manifest import Manifest as StateManifest
 from twophase.operations.savepoint.manifest import SavedFile, decode_manifest
@@ -49,7 +49,6 @@ from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
 from twophase.sources.kafka.range_digest import RangeDigest
 from twophase.spark.folder.spark_folder import SparkFolder
 from twophase.spark.plan.operator_states import OperatorStates
-from twophase.state.checkpoints import replay_guard
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.checkpoints.store import CompletedCheckpointStore, decode_body, encode_body
 from twophase.state.files import codec
@@ -326,7 +325,7 @@ BODIES = {
 
 def read_record(path: Path) -> Record:
     data = path.read_bytes()
-    kind = codec.kind_of(data)
+    kind = kind_of(data)
     return record_from_json(kind, codec.decode(kind, data, path.name)["record"], path.name)
 
 
@@ -340,7 +339,7 @@ def test_each_record_is_what_it_was(sequence: int) -> None:
 )
 def test_each_record_is_written_as_it_was(path: Path) -> None:
     data = path.read_bytes()
-    kind, body = codec.kind_of(data), codec.decode("", data, path.name)
+    kind, body = kind_of(data), codec.decode("", data, path.name)
     record = read_record(path)
     assert record.kind == kind
     assert codec.encode(kind, {**body, "record": record_to_json(record)}) == data
@@ -592,9 +591,10 @@ def test_the_offset_of_the_kafka_source_is_what_it_was() -> None:
 
 
 def test_the_digest_of_a_range_is_what_it_was() -> None:
-    expected = asdict(RangeDigest(100, 5_950, 3_735_928_559))
+    expected = RangeDigest(100, 5_950, 3_735_928_559)
     kept = (GOLDEN / "ranges/digest").read_bytes()
-    assert replay_guard.decoded(kept, "here", expected.keys()) == expected
+    assert codec.decode("RANGE", kept, "here", RangeDigest) == expected
+    assert codec.encode("RANGE", expected) == kept
 
 
 FIELDS = pa.schema([("id", pa.int64()), ("day", pa.string())])
@@ -615,7 +615,9 @@ def test_a_manifest_of_staged_files_is_what_it_was() -> None:
         ),
     )
     transaction = TransactionId("orders", A, 2, Attempt(1, 3), "lake", "2f" * 32)
-    assert Manifest.decode(path.read_bytes()) == Manifest(transaction, Subtask(0, 102), files)
+    assert Manifest.decode(path.read_bytes(), "here") == Manifest(
+        transaction, Subtask(0, 102), files
+    )
 
 
 def test_a_table_of_files_goes_on(golden: Path) -> None:
@@ -655,8 +657,8 @@ def test_the_records_of_a_delta_piece_are_what_they_were() -> None:
         {"name": name, "type": "string", "nullable": True, "metadata": {}} for name in ("id", "p")
     )
     layout = TableLayout(columns, ("p",), ("appendOnly",), {"delta.appendOnly": "true"})
-    assert delta.decode_intent((GOLDEN / "delta/intent").read_bytes()) == intent
-    manifest = delta.decode_manifest((GOLDEN / "delta/manifest").read_bytes())
+    assert delta.decode_intent((GOLDEN / "delta/intent").read_bytes(), "intent") == intent
+    manifest = delta.decode_manifest((GOLDEN / "delta/manifest").read_bytes(), "manifest")
     assert (manifest.intent, manifest.layout) == (intent, layout)
     [file] = map(delta.data_file, manifest.actions)
     assert file == delta.DataFile("p=%C3%A4/twophase-x-part-00000.parquet", 9, 3)

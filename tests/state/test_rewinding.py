@@ -9,8 +9,7 @@ import json
 import pytest
 
 from twophase.ids import Attempt
-from twophase.internals.json_values import to_json
-from twophase.state.files import codec
+from twophase.internals.json_values import canonical_json, to_json
 from twophase.state.journal.entries import (
     CommittedRecord,
     Decision,
@@ -40,13 +39,13 @@ def rewinding() -> History:
 
 def test_its_text_is_as_it_was_written_down() -> None:
     assert record_from_json("REWINDING", json.loads(TEXT), "here") == BEGUN
-    assert codec.canonical_json(record_to_json(BEGUN)).decode() == TEXT
+    assert canonical_json(record_to_json(BEGUN)).decode() == TEXT
 
 
 def test_a_fold_carries_it_and_a_history_without_it_does_not_mention_it(
     rewinding: History,
 ) -> None:
-    text = codec.canonical_json(record_to_json(SubsumedRecord(rewinding)))
+    text = canonical_json(record_to_json(SubsumedRecord(rewinding)))
     folded = record_from_json("SUBSUMED", json.loads(text), "here")
     assert folded == SubsumedRecord(rewinding)
     assert "rewinding" not in to_json(History())

@@ -11,8 +11,7 @@ import pytest
 
 from twophase.contract.committable import Committable
 from twophase.ids import Attempt, Subtask, TransactionId
-from twophase.internals.json_values import to_json
-from twophase.state.files import codec
+from twophase.internals.json_values import canonical_json, to_json
 from twophase.state.journal.entries import (
     AcceptedLoss,
     Adoption,
@@ -68,13 +67,13 @@ def one_ahead(begun: History) -> History:
 def test_its_text_is_as_it_was_written_down() -> None:
     record = ahead()
     assert record_from_json("SINK_DECIDED", json.loads(TEXT), "here") == record
-    assert codec.canonical_json(record_to_json(record)).decode() == TEXT
+    assert canonical_json(record_to_json(record)).decode() == TEXT
 
 
 def test_a_fold_carries_it_under_a_kind_of_its_own(one_ahead: History) -> None:
     record = SubsumedRecord(one_ahead)
     assert record.kind == "SUBSUMED_AHEAD"
-    text = codec.canonical_json(record_to_json(record))
+    text = canonical_json(record_to_json(record))
     assert record_from_json("SUBSUMED_AHEAD", json.loads(text), "here") == record
     assert History().apply(record) == one_ahead
 

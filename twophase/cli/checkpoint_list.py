@@ -143,9 +143,10 @@ def _entry(
     """Read one entry; the body of one `replaced` by a newer committed one may be gone."""
     path = storage.root / decision.folder
     try:
+        files = store.read(decision).state_files.values()
         body = store.read_with_states(decision)
         size = sum(file.stat().st_size for file in path.iterdir())
-        size += sum(file.length for file in body.state_files.values())
+        size += sum(file.length for file in files)
     except (FileNotFoundError, StopJobError) as error:
         if replaced and isinstance(error, FileNotFoundError | CheckpointMissingError):
             return Entry(decision, "subsumed", path)

@@ -47,6 +47,7 @@ from twophase.errors import CheckpointExpiredError, ConfigError, DeclinedError, 
 from twophase.ids import Subtask, TransactionId, new_lineage_id
 from twophase.internals.clock import Clock, SystemClock
 from twophase.internals.failpoints import failpoint
+from twophase.internals.json_values import from_json, to_json
 from twophase.options.job_options import JobOptions
 from twophase.state.checkpoints.checkpoint import FrozenOffsets
 from twophase.state.files.storage import LocalStorage
@@ -182,7 +183,7 @@ class ForkedWorkers:
                     if error:
                         errors.append(error)
                     else:
-                        done(task, Committable.from_json(piece) if piece else None)
+                        done(task, from_json(Committable | None, piece, "A worker's answer"))
         except BaseException:
             self.cancel()
             for one in running:
@@ -223,7 +224,7 @@ def _work(task: Task, answer: int) -> NoReturn:
     sys.settrace(None)
     try:
         piece = task.run()
-        found = (piece.to_json() if piece else None, "")
+        found = (to_json(piece), "")
     except BaseException:  # noqa: BLE001 - the driver raises it
         found = (None, traceback.format_exc())
     os.write(answer, json.dumps(found).encode())

@@ -34,7 +34,7 @@ from twophase.errors import (
     NewerFormatError,
 )
 from twophase.ids import Attempt
-from twophase.internals.json_values import to_json
+from twophase.internals.json_values import canonical_json, to_json
 from twophase.state.checkpoints import store as module
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.checkpoints.store import CompletedCheckpointStore, decode_body, retained
@@ -224,7 +224,7 @@ def test_a_torn_temporary_name_beside_the_body_is_ignored(
 def test_whatever_stands_in_for_a_body_is_refused(value: Any) -> None:
     for data in (
         codec.encode("CHECKPOINT", {"body": value}),
-        framed(codec.canonical_json(value), "CHECKPOINT"),
+        framed(canonical_json(value), "CHECKPOINT"),
     ):
         with pytest.raises(REFUSED):
             decode_body(data, "here")

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from tests.state.conftest import REFUSED, bit_flips, truncations
 from twophase.errors import CorruptRecordError, NewerFormatError
 from twophase.internals import record
+from twophase.internals.json_values import canonical_json
+from twophase.internals.record import kind_of
 from twophase.state.files import codec
 
 NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -64,7 +66,7 @@ def test_nothing_may_follow_a_record(rest: bytes) -> None:
 def test_arbitrary_bytes_are_refused(data: bytes) -> None:
     with pytest.raises((CorruptRecordError, NewerFormatError)):
         codec.decode("", data, "here")
-    assert isinstance(codec.kind_of(data), str)
+    assert isinstance(kind_of(data), str)
 
 
 @given(st.binary(max_size=100))
@@ -111,7 +113,7 @@ def test_a_record_of_another_kind_is_refused() -> None:
     ],
 )
 def test_only_the_exact_header_is_accepted(header: str) -> None:
-    payload = codec.canonical_json(BODY)
+    payload = canonical_json(BODY)
     digest = record.digest(payload)
     text = header.format(length=len(payload), digest=digest, upper=digest.upper(), long="F" * 200)
     assert codec.decode("FENCE", framed(payload), "here") == BODY
@@ -185,12 +187,11 @@ def test_the_error_names_the_file_and_says_that_nothing_was_changed_and_what_to_
 
 
 def test_the_kind_is_what_the_header_claims() -> None:
-    assert codec.kind_of(codec.encode("DECIDED", {})) == "DECIDED"
-    assert codec.kind_of(b"anything") == ""
+    assert kind_of(codec.encode("DECIDED", {})) == "DECIDED"
+    assert kind_of(b"anything") == ""
 
 
 def test_the_text_is_ascii_so_that_no_editor_changes_it() -> None:
     assert (
-        json.loads(codec.canonical_json("\u2028 ä \U0001f600").decode("ascii"))
-        == "\u2028 ä \U0001f600"
+        json.loads(canonical_json("\u2028 ä \U0001f600").decode("ascii")) == "\u2028 ä \U0001f600"
     )

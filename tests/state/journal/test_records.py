@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from twophase.errors import NewerFormatError
 from twophase.ids import Attempt
-from twophase.internals.json_values import from_json, to_json
+from twophase.internals.json_values import canonical_json, from_json, to_json
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.checkpoints.store import retained
-from twophase.state.files import codec
 from twophase.state.journal.entries import (
     AcceptedLoss,
     Adoption,
@@ -173,13 +172,13 @@ def test_folding_to_what_is_retained_keeps_all_that_is_needed(
 @given(logs())
 def test_a_record_is_the_same_after_json(records: list[Record]) -> None:
     for record in (*records, SubsumedRecord(fold(records))):
-        value = json.loads(codec.canonical_json(record_to_json(record)))
+        value = json.loads(canonical_json(record_to_json(record)))
         assert record_from_json(record.kind, value, "here") == record
 
 
 @given(histories())
 def test_a_history_is_the_same_after_json(history: History) -> None:
-    value = json.loads(codec.canonical_json(to_json(history)))
+    value = json.loads(canonical_json(to_json(history)))
     assert from_json(History, value, "here") == history
 
 
@@ -222,7 +221,7 @@ def test_a_decision_s_text_is_as_it_was_written_down() -> None:
     record = record_from_json("DECIDED", json.loads(WITH_PROOFS), "here")
     assert isinstance(record, Decision)
     assert record.proofs == (Proof("facts", "a", 3, "mysql:u/shop.orders"),)
-    assert codec.canonical_json(record_to_json(record)).decode() == WITH_PROOFS
+    assert canonical_json(record_to_json(record)).decode() == WITH_PROOFS
 
 
 @pytest.mark.parametrize("field", ["proofs", "committed"])
@@ -270,7 +269,7 @@ REWRITE_TEXT = (
 )
 def test_a_repair_s_text_is_as_it_was_written_down(repair: Repair, text: str) -> None:
     assert record_from_json("REPAIRED", json.loads(text), "here") == repair
-    assert codec.canonical_json(record_to_json(repair)).decode() == text
+    assert canonical_json(record_to_json(repair)).decode() == text
 
 
 def test_a_loss_puts_every_proof_before_in_the_place_of_the_lost_one() -> None:
@@ -469,5 +468,5 @@ def test_a_completed_checkpoint_is_the_same_after_json(
     done = CompletedCheckpoint(
         "orders", "a", 3, Attempt(2, 5), 99, FrozenOffsets(lines, lines), states, {}, 12
     )
-    value = json.loads(codec.canonical_json(to_json(done)))
+    value = json.loads(canonical_json(to_json(done)))
     assert from_json(CompletedCheckpoint, value, "here") == done

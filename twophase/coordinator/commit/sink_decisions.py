@@ -26,8 +26,8 @@ from twophase.errors import DeclinedError
 from twophase.events import Observers, SinkDecided
 from twophase.failure_reason import CheckpointFailureReason
 from twophase.internals.failpoints import failpoint
+from twophase.internals.json_values import canonical_json
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
-from twophase.state.files.codec import canonical_json
 from twophase.state.journal.entries import SinkDecision
 from twophase.state.journal.history import record_to_json
 from twophase.state.journal.log import JobLog

@@ -23,7 +23,6 @@ from typing import Any
 
 from twophase.errors import ConfigError, CorruptRecordError, SavepointError
 from twophase.internals.failpoints import failpoint
-from twophase.internals.json_values import to_json
 from twophase.internals.record import digest
 from twophase.operations.savepoint.manifest import COPY_AGAIN, Manifest, SavedFile, decode_manifest
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
@@ -111,7 +110,7 @@ class SavepointWriter:
             **fields,
         )
         failpoint("S03")
-        self._storage.create(MANIFEST, codec.encode(KINDS[MANIFEST], to_json(manifest)))
+        self._storage.create(MANIFEST, codec.encode(KINDS[MANIFEST], manifest))
         failpoint("S04")
         return manifest
 

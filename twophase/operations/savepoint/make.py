@@ -42,7 +42,6 @@ from twophase.options.job_options import JobOptions
 from twophase.spark.folder.spark_cut import files_of_cut
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.checkpoints.copies import readable_copies
-from twophase.state.checkpoints.state_files import inlined
 from twophase.state.checkpoints.store import CompletedCheckpointStore, encode_body
 from twophase.state.files.storage import LocalStorage, ReadOnlyStorage, local_path
 from twophase.state.journal.entries import Decision
@@ -172,7 +171,7 @@ class SavepointMaker:
         store = CompletedCheckpointStore(files, log, num_retained=1)
         left: list[Decision] = [] if newest.committed else history.uncommitted()
         pending = tuple(store.read(decision) for decision in left)
-        return Cut(inlined(store.read_with_states(newest)), pending, history)
+        return Cut(store.read_with_states(newest), pending, history)
 
     def _note(self, folder: Path, number: int, still_waiting: StillWaiting) -> str | None:
         """Step 2. Return the note that is ours to write; None if Spark has written it.

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from twophase.errors import CorruptRecordError
-from twophase.internals.json_values import OMITTED, from_json
+from twophase.internals.json_values import OMITTED
 from twophase.state.files import codec
 from twophase.state.journal.entries import Rescale
 
@@ -89,8 +88,7 @@ def decode_manifest(kind: str, data: bytes, where: str) -> Manifest:
         CorruptRecordError: it is damaged.
         NewerFormatError: a newer version of twophase has written it.
     """
-    fields = _fields(kind, data, where)
-    manifest: Manifest = from_json(Manifest, fields, f"The savepoint's manifest {where}")
+    manifest = _decoded(kind, data, where)
     paths = [file.path for file in manifest.files]
     if not all(map(_is_plain, paths)) or not {manifest.body, *manifest.pending} <= {*paths}:
         raise CorruptRecordError(
@@ -101,15 +99,16 @@ def decode_manifest(kind: str, data: bytes, where: str) -> Manifest:
     return manifest
 
 
-def _fields(kind: str, data: bytes, where: str) -> dict[str, Any]:
+def _decoded(kind: str, data: bytes, where: str) -> Manifest:
     try:
-        return codec.decode(kind, data, where)
+        manifest: Manifest = codec.decode(kind, data, where, Manifest)
     except CorruptRecordError as error:
         what = error.what.partition(": ")[2].partition(". ")[0]
         raise CorruptRecordError(
             f"The savepoint's manifest {where} is damaged: {what}. Nothing was started or written.",
             remedy=COPY_AGAIN,
         ) from None
+    return manifest
 
 
 def _is_plain(path: str) -> bool:

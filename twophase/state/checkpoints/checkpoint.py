@@ -10,9 +10,8 @@ from typing import Any
 from twophase.contract.committable import Committable
 from twophase.contract.sink import Predecessor
 from twophase.ids import Attempt
-from twophase.internals.json_values import OMITTED
+from twophase.internals.json_values import OMITTED, canonical_json
 from twophase.state.checkpoints.function_state import FunctionState, StateFile
-from twophase.state.files.codec import canonical_json
 from twophase.state.journal.entries import AcceptedLoss, Proof, SinkDecision
 
 STATE_FOLDER = "state"
@@ -101,8 +100,8 @@ class CompletedCheckpoint:
 
     @property
     def state_files(self) -> dict[str, StateFile]:
-        """The files that it consists of apart from its body, by path relative to the
-        job's folder.
+        """The files that its body names, by path relative to the job's folder; none once the
+        states are read.
         """
         return {
             f"{self.state_folder}/{state.file.name}": state.file

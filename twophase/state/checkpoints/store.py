@@ -13,7 +13,6 @@ from twophase.errors import (
 from twophase.failure_reason import CheckpointFailureReason
 from twophase.ids import Attempt
 from twophase.internals.failpoints import failpoint
-from twophase.internals.json_values import from_json, to_json
 from twophase.internals.record import digest
 from twophase.state.checkpoints.checkpoint import STATE_FOLDER, CompletedCheckpoint
 from twophase.state.checkpoints.state_files import delete_state_files, read_states, write_states
@@ -144,7 +143,8 @@ class CompletedCheckpointStore:
         except CheckpointMissingError:
             self._log.check_fence()
             raise
-        if len(found.state_files) < len(checkpoint.state_files):
+        states, kept = (one.function_states.values() for one in (checkpoint, found))
+        if sum(map(len, kept)) < sum(map(len, states)):
             self._log.check_fence()
         return found
 
@@ -231,7 +231,7 @@ def retained(history: History, num_retained: int) -> list[Decision]:
 
 def encode_body(checkpoint: CompletedCheckpoint) -> bytes:
     """Encode a `_metadata` file, the inverse of `decode_body`."""
-    return codec.encode(_KIND, to_json(checkpoint))
+    return codec.encode(_KIND, checkpoint)
 
 
 def decode_body(data: bytes, name: str) -> CompletedCheckpoint:
@@ -239,11 +239,9 @@ def decode_body(data: bytes, name: str) -> CompletedCheckpoint:
 
     Raises:
         CorruptRecordError: it is damaged.
-        NewerFormatError: another version of twophase has written it, in a newer format or
-            with unknown fields.
+        NewerFormatError: another version of twophase has written it.
     """
-    body = codec.decode(_KIND, data, name)
-    checkpoint: CompletedCheckpoint = from_json(CompletedCheckpoint, body, f"The body {name}")
+    checkpoint: CompletedCheckpoint = codec.decode(_KIND, data, name, CompletedCheckpoint)
     return checkpoint
 
 

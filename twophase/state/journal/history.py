@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from twophase.errors import NewerFormatError
-from twophase.internals.json_values import OMITTED, from_json, other_version, to_json
+from twophase.internals.json_values import OMITTED, from_json, to_json
 from twophase.internals.record import NEWER_REMEDY
 from twophase.state.journal.entries import (
     AcceptedLoss,
@@ -311,7 +311,10 @@ def record_from_json(kind: str, value: Any, where: str) -> Record:
     what = f"The log record {where} ({kind})"
     named = value if name else {name: value}
     if not isinstance(named, dict) or [*named] != [name]:
-        raise other_version(what, f"it is not one {name}")
+        raise NewerFormatError(
+            f"{what} is intact but has missing or unknown fields: it is not one {name}",
+            remedy=NEWER_REMEDY,
+        )
     record: Record = from_json(form, named[name], what)
     return record
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from twophase.errors import CorruptRecordError, FencedError, InDoubtError, NewerFormatError
 from twophase.internals.failpoints import failpoint
-from twophase.internals.record import HEAD_BYTES
+from twophase.internals.record import HEAD_BYTES, kind_of
 from twophase.state.files import codec
 from twophase.state.files.storage import (
     DECISION_CRASH_POINTS,
@@ -59,7 +59,7 @@ def job_of(storage: Storage) -> str | None:
         return None
     name = f"{FOLDER}/{names[-1]}"
     data = storage.read(name)
-    return str(codec.decode(codec.kind_of(data), data, name).get("job"))
+    return str(codec.decode(kind_of(data), data, name).get("job"))
 
 
 class JobLog:
@@ -289,7 +289,7 @@ class JobLog:
     def _read_entry(self, sequence: int) -> LogEntry:
         name = _name(sequence)
         data = self._storage.read(name)
-        kind = codec.kind_of(data)
+        kind = kind_of(data)
         body = codec.decode(kind, data, name)
         if body.get("job") != self._job or body.get("sequence") != sequence:
             raise self._corrupt(
