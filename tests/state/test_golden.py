@@ -73,7 +73,6 @@ from twophase.state.journal.history import (
     Record,
     SubsumedRecord,
     record_from_json,
-    record_to_json,
 )
 from twophase.state.journal.log import JobLog, job_of
 from twophase.state.journal.stats import CheckpointStats, DeclinedAttempt
@@ -94,31 +93,30 @@ def golden(tmp_path: Path) -> Path:
 # -- the expected values ---------------------------------------------------------------------------
 
 
-def line(first: int, second: int, more: str = "") -> str:
+def line(first: int, second: int, begin: str = "null") -> str:
     """A line of the Kafka source, as it is in the files."""
     entry = (
         '{"topic": "orders", "topic_id": "id-1", "partition": %d, "offset": %d, "leader_epoch": %d}'
     )
     entries = f"[{entry % (0, first, 3)}, {entry % (1, second, 3)}]"
-    return f'{{"version": 1, "source": "kafka", "partitions": {entries}{more}}}'
+    return f'{{"version": 1, "source": "kafka", "partitions": {entries}, "begin": {begin}}}'
 
 
 AT_ZERO = (
     '[{"topic": "orders", "topic_id": "id-1", "partition": 0, "offset": 0, "leader_epoch": -1}, '
     '{"topic": "orders", "topic_id": "id-1", "partition": 1, "offset": 0, "leader_epoch": -1}]'
 )
-NOTHING = f'{{"version": 1, "source": "kafka", "partitions": {AT_ZERO}}}'
-BEGIN = f', "begin": {AT_ZERO}'
-ENDS = [line(10, 11, BEGIN), line(20, 21), line(30, 31), line(40, 41), line(50, 51)]
+NOTHING = f'{{"version": 1, "source": "kafka", "partitions": {AT_ZERO}, "begin": null}}'
+ENDS = [line(10, 11, AT_ZERO), line(20, 21), line(30, 31), line(40, 41), line(50, 51)]
 OFFSETS = [
     FrozenOffsets((start,), (end,)) for start, end in zip([NOTHING, *ENDS], ENDS, strict=False)
 ]
 HASHES = {
-    0: "313884b8fae5131203b64254ed40d1b31d013fb93a2f44430fe22b49bc6b3a40",
-    1: "19fc359a9d73a3c6054466792725cfad79cbf6efd4f50bc784c85b018937b4a7",
-    2: "01080a9acd861d670897c64caa9a06d986098aea242075c9ae378b6717bb6810",
-    3: "33ab9d08127ec5be58773a9869f28a643e0ad4571a43c5d5e59642f59ef395e9",
-    4: "da4f9e63923b81b66b80807449b7f60dcf25b45b18ee9cc73437221e7969ae14",
+    0: "c8e8b56c9027e0a90acacc337539fb06990e3a43583ac09d8ce88574835c3c6f",
+    1: "3f47c4ed42cf60eabe3c09dafc279e98196901a50199d4e8e3ce64251f0267a9",
+    2: "fba0e0a0f2a127065cfcf0d1a711f84b7c8a89dee9183d4b70013818ccea840a",
+    3: "6780b8727423cab93f585b6491debd1458fdf384d05b3db12c543537d6a990da",
+    4: "70250923ffed757d9501ee11364fae7f247eef2ee8cbc3b61bb95692d4eefad1",
 }
 
 
@@ -137,7 +135,7 @@ D0 = Decision(
     0,
     Attempt(1, 1),
     HASHES[0],
-    "5ca64ce90920565ac791494d52e04751e227bb89c0e43dd527dc66a5c9d695c3",
+    "0bdfefb47cdf33d6d8967e1d7af1340ef2f3dd1e4b6b9370726a1c318aa793f1",
     proofs=P0,
 )
 D1 = Decision(
@@ -145,7 +143,7 @@ D1 = Decision(
     1,
     Attempt(1, 3),
     HASHES[1],
-    "74cb186244f0bc7fc6baf053077ef3d5aa2dbdce785e3c8b7b95eb8e5059e491",
+    "65983c6028eae72d11ef5e5ab115abef9c7d410092ee17d1e3f676bc1fa73048",
     proofs=P1,
 )
 D2 = Decision(
@@ -153,7 +151,7 @@ D2 = Decision(
     2,
     Attempt(2, 1),
     HASHES[2],
-    "6bcf5db92efb5e11a963261ac8a329af3eb56877e642d94395941d8b3bfb1a91",
+    "605f70633923462e60589ebc7d6e5a3fb0b3e37b30571e070b3d56659c20f167",
     proofs=P2,
 )
 D2_AGAIN = Decision(
@@ -161,7 +159,7 @@ D2_AGAIN = Decision(
     2,
     Attempt(2, 2),
     HASHES[2],
-    "103196295ce537c7b581b33aac1d6b1dc8db75a10406541c49ee4456a2ef331a",
+    "4671f1cd18e622fa5498fbcabea09c32a4358474351298d54532b2c76f250ff8",
     proofs=P2,
 )
 D3 = Decision(
@@ -169,7 +167,7 @@ D3 = Decision(
     1,
     Attempt(3, 1),
     HASHES[3],
-    "c428ae6848c288c2be9488266c2ae5840053215a34ca63dc50f299e4915d4dce",
+    "f999365ca62b0380cfe5c1a5a14de1ac1d7e16093c7b6a1086d6d2107b359fe9",
     proofs=P3,
 )
 D4 = Decision(
@@ -177,7 +175,7 @@ D4 = Decision(
     2,
     Attempt(3, 2),
     HASHES[4],
-    "93cf18a6c848891333007b0dd443af3d513648c2e7e1f6a3145687fd745a92dc",
+    "99517bc5bdf2aaa0f817ae1f7f452d3ed0b5ca177608891cedb49b48f25cdeff",
     proofs=P4,
 )
 ADOPTED = Lineage(B, "", 1, (ENDS[2],), {A: 2}, P2)
@@ -342,7 +340,7 @@ def test_each_record_is_written_as_it_was(path: Path) -> None:
     kind, body = kind_of(data), codec.decode("", data, path.name)
     record = read_record(path)
     assert record.kind == kind
-    assert codec.encode(kind, {**body, "record": record_to_json(record)}) == data
+    assert codec.encode(kind, {**body, "record": to_json(record)}) == data
 
 
 @pytest.mark.parametrize(
@@ -498,15 +496,6 @@ def test_a_rescale_is_what_it_was(golden: Path) -> None:
     assert decode_manifest("SAVEPOINT", data, "_savepoint") == StateManifest(
         *("orders", B, 2, body.path, (), {A: 2}, 1_700_000_000_000, (body,), 16, rescaled)
     )
-
-
-def test_what_was_not_rescaled_does_not_mention_it() -> None:
-    lineage = Lineage(C)
-    assert "rescaled" not in record_to_json(lineage)["lineage"]
-    adopted = Adoption(NOTE, lineage)
-    assert "rescaled" not in record_to_json(adopted)["repair"]["lineage"]
-    history = SubsumedRecord(History(1, (lineage,), repairs=(adopted,)))
-    assert "rescaled" not in str(record_to_json(history))
 
 
 # -- a savepoint -----------------------------------------------------------------------------------

@@ -23,14 +23,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
-from types import MappingProxyType, UnionType
+from types import UnionType
 from typing import Any, Literal, NamedTuple, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from twophase.errors import NewerFormatError
 from twophase.internals.record import NEWER_REMEDY, DamagedRecordError, frame, unframe
 
-OMITTED: Mapping[str, Any] = MappingProxyType({"omitted": True})
-"""Metadata of a field that is left out while it is empty."""
 _PLAIN = (bool, int, str, dict)
 
 
@@ -177,22 +175,17 @@ def _form(kind: Any) -> _Form:
 def _dataclass_form(kind: Any) -> _Form:
     types = get_type_hints(kind)
     forms = {one.name: _form(types[one.name]) for one in fields(kind)}
-    omitted = {one.name for one in fields(kind) if one.metadata.get("omitted")}
-    always = forms.keys() - omitted
 
     def write(value: Any) -> dict[str, Any]:
-        return {
-            name: form.write(found)
-            for name, form in forms.items()
-            if (found := getattr(value, name)) or name not in omitted
-        }
+        return {name: form.write(getattr(value, name)) for name, form in forms.items()}
 
     def read(value: Any) -> Any:
-        found = value.keys()
-        if not always <= found <= forms.keys():
-            missing, unknown = sorted(always - found), sorted(found - forms.keys())
+        if value.keys() != forms.keys():
+            missing, unknown = (
+                sorted(one.keys() - other.keys()) for one, other in ((forms, value), (value, forms))
+            )
             raise ValueError(f"{kind.__name__}: missing {missing}, unknown {unknown}")
-        return kind(**{name: forms[name].read(one) for name, one in value.items()})
+        return kind(**{name: form.read(value[name]) for name, form in forms.items()})
 
     return _Form(write, read)
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from twophase.errors import CorruptRecordError
-from twophase.internals.json_values import OMITTED
 from twophase.state.files import codec
 from twophase.state.journal.entries import Rescale
 
@@ -59,7 +58,7 @@ class Manifest:
     created_ms: int
     files: tuple[SavedFile, ...]
     part_bytes: int
-    rescaled: tuple[Rescale, ...] = field(default=(), metadata=OMITTED)
+    rescaled: tuple[Rescale, ...] = ()
 
     @property
     def last_batch(self) -> int:

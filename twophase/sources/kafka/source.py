@@ -66,7 +66,7 @@ class KafkaSource(RereadsRanges[OffsetRange]):
             CorruptRecordError: an entry is damaged, or two name the same partition.
         """
         listed = [dict(entry) for entry in entries]
-        document = {"version": VERSION, "source": uid, "partitions": listed}
+        document = {"version": VERSION, "source": uid, "partitions": listed, "begin": None}
         return SourceOffset.parse(document).to_line()
 
     def first_line(self, end: str) -> str | None:

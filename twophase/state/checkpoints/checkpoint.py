@@ -10,7 +10,7 @@ from typing import Any
 from twophase.contract.committable import Committable
 from twophase.contract.sink import Predecessor
 from twophase.ids import Attempt
-from twophase.internals.json_values import OMITTED, canonical_json
+from twophase.internals.json_values import canonical_json
 from twophase.state.checkpoints.function_state import FunctionState, StateFile
 from twophase.state.journal.entries import AcceptedLoss, Proof, SinkDecision
 
@@ -67,9 +67,7 @@ class CompletedCheckpoint:
     committables: Mapping[str, Sequence[Committable]] = field(default_factory=dict)
     duration_ms: int = 0
     predecessors: tuple[Proof, ...] = ()
-    function_states: Mapping[str, tuple[FunctionState, ...]] = field(
-        default_factory=dict, metadata=OMITTED
-    )
+    function_states: Mapping[str, tuple[FunctionState, ...]] = field(default_factory=dict)
 
     @classmethod
     def of_sink(

@@ -8,12 +8,11 @@ in a file it follows the header of every durable record (`twophase/1 STATE ...`)
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from twophase.functions.operator_state import Redistribution, SerializedState
-from twophase.internals.json_values import OMITTED
 
 _FILE_NAME = re.compile(r"[0-9]{1,6}")
 
@@ -54,8 +53,8 @@ class FunctionState:
     scheme: Redistribution
     serializers: tuple[str, ...]
     entries: int
-    data: bytes | None = field(default=None, metadata=OMITTED)
-    file: StateFile | None = field(default=None, metadata=OMITTED)
+    data: bytes | None
+    file: StateFile | None = None
 
     def __post_init__(self) -> None:
         if (self.data is None) == (self.file is None):
