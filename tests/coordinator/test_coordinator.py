@@ -151,7 +151,7 @@ def test_i2_a_file_system_that_goes_read_only_after_the_decision_was_linked_abor
 
 
 def test_i3_a_state_that_is_not_json_declines_the_attempt(driver: Driver, targets: Targets) -> None:
-    driver.coordinator._snapshot = lambda number, frozen: {"mine": float("nan")}
+    driver.coordinator._snapshot = lambda number, frozen: {"functions": {"mine": float("nan")}}
     with pytest.raises(DeclinedError, match="is not JSON"):
         driver.run(0)
     assert targets["facts"].prepared == targets["lake"].prepared == {}

@@ -21,6 +21,7 @@ from twophase.contract.outcome import AlreadyCommitted, Committed
 from twophase.contract.sink import CommitRequest, SinkContext, SinkHistory
 from twophase.contract.source import SourceLeg
 from twophase.engine.host import Plan
+from twophase.functions.operator_state import Redistribution
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.internals.json_values import from_json, to_json
 from twophase.internals.record import kind_of
@@ -49,7 +50,7 @@ from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
 from twophase.sources.kafka.range_digest import RangeDigest
 from twophase.spark.folder.spark_folder import SparkFolder
 from twophase.spark.plan.operator_states import OperatorStates
-from twophase.state.checkpoints.checkpoint import CompletedCheckpoint, FrozenOffsets
+from twophase.state.checkpoints.checkpoint import CompletedCheckpoint, FrozenOffsets, SourceState
 from twophase.state.checkpoints.store import CompletedCheckpointStore, decode_body, encode_body
 from twophase.state.files import codec
 from twophase.state.files.storage import LocalStorage
@@ -135,7 +136,7 @@ D0 = Decision(
     0,
     Attempt(1, 1),
     HASHES[0],
-    "0bdfefb47cdf33d6d8967e1d7af1340ef2f3dd1e4b6b9370726a1c318aa793f1",
+    "bbf55f5bac6eea58aff9fe1a9b0ae8e3b1c0f463620858186d6255650613b8c5",
     proofs=P0,
 )
 D1 = Decision(
@@ -143,7 +144,7 @@ D1 = Decision(
     1,
     Attempt(1, 3),
     HASHES[1],
-    "65983c6028eae72d11ef5e5ab115abef9c7d410092ee17d1e3f676bc1fa73048",
+    "ef4525dd5276d65cdc616125d09f476ecde767560f35cca03f6a30fcf29ac99d",
     proofs=P1,
 )
 D2 = Decision(
@@ -151,7 +152,7 @@ D2 = Decision(
     2,
     Attempt(2, 1),
     HASHES[2],
-    "605f70633923462e60589ebc7d6e5a3fb0b3e37b30571e070b3d56659c20f167",
+    "fb2474658125d53494b384d90cd933511d9f939ab16a53c0b115982d82dd4e9f",
     proofs=P2,
 )
 D2_AGAIN = Decision(
@@ -159,7 +160,7 @@ D2_AGAIN = Decision(
     2,
     Attempt(2, 2),
     HASHES[2],
-    "4671f1cd18e622fa5498fbcabea09c32a4358474351298d54532b2c76f250ff8",
+    "367650580b3a37dcac21242afd6e191ab38f1fb2f2f484c1676f7b21c5c7a208",
     proofs=P2,
 )
 D3 = Decision(
@@ -167,7 +168,7 @@ D3 = Decision(
     1,
     Attempt(3, 1),
     HASHES[3],
-    "f999365ca62b0380cfe5c1a5a14de1ac1d7e16093c7b6a1086d6d2107b359fe9",
+    "3b0fa4f1dd6d81daf9cefa7bd9277ec7c9f4e372cae3f6c8a458ba0a7befcf22",
     proofs=P3,
 )
 D4 = Decision(
@@ -175,7 +176,7 @@ D4 = Decision(
     2,
     Attempt(3, 2),
     HASHES[4],
-    "99517bc5bdf2aaa0f817ae1f7f452d3ed0b5ca177608891cedb49b48f25cdeff",
+    "8b6782748d26dcdf68f2c5a4b930d4fa92fad3ede246409901b7332d6f0bf7c2",
     proofs=P4,
 )
 ADOPTED = Lineage(B, "", 1, (ENDS[2],), {A: 2}, P2)
@@ -243,7 +244,7 @@ def checkpoint(
     before: tuple[Proof, ...],
     **pieces: tuple[Committable, ...],
 ) -> CompletedCheckpoint:
-    entries = [
+    entries = tuple(
         {
             "topic": "orders",
             "topic_id": "id-1",
@@ -252,13 +253,7 @@ def checkpoint(
             "leader_epoch": 3,
         }
         for index in (0, 1)
-    ]
-    states = {
-        "sources": [
-            {"format": "twophase-kafka", "scheme": "split", "source": "kafka", "entries": entries}
-        ],
-        "functions": {"dedup": {"seen": ["ä", 7, None, 0.5]}},
-    }
+    )
     time_ms = 1_700_000_000_000 + number
     return CompletedCheckpoint(
         "orders",
@@ -267,10 +262,11 @@ def checkpoint(
         attempt,
         time_ms,
         OFFSETS[at],
-        states,
+        {"dedup": {"seen": ["ä", 7, None, 0.5]}},
         pieces,
         840,
         predecessors=before,
+        sources=(SourceState("twophase-kafka", "kafka", Redistribution.SPLIT, entries),),
     )
 
 

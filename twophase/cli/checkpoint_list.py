@@ -76,7 +76,7 @@ class CheckpointList:
     def is_of_plugin_form(self) -> bool:
         """Whether a query of the plugin form wrote them: it has no operator states."""
         bodies = [entry.body for entry in self.entries if entry.body is not None]
-        return bool(bodies) and not any("sources" in one.operator_states for one in bodies)
+        return bool(bodies) and not any(one.sources for one in bodies)
 
     @property
     def problem(self) -> StopJobError | None:
@@ -164,10 +164,9 @@ def offsets_of(body: CompletedCheckpoint) -> list[tuple[str, list[Any]]]:
     Without operator states (the plugin form) the frozen offsets tell it, and the format of a source
     only if an installed one knows them.
     """
-    sources = body.operator_states.get("sources")
-    if sources is None:
+    if not body.sources:
         return [_frozen(line) for line in body.offsets.end]
-    return [(state["format"], [_decoded(entry) for entry in state["entries"]]) for state in sources]
+    return [(state.format, [_decoded(entry) for entry in state.entries]) for state in body.sources]
 
 
 def _frozen(line: str | None) -> tuple[str, list[Any]]:

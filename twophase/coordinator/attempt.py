@@ -23,15 +23,16 @@ from twophase.failure_reason import CheckpointFailureReason
 from twophase.internals.clock import Stopwatch
 from twophase.internals.failpoints import failpoint
 from twophase.internals.redaction import shown
-from twophase.state.checkpoints.checkpoint import CompletedCheckpoint, FrozenOffsets
+from twophase.state.checkpoints.checkpoint import (
+    CompletedCheckpoint,
+    FrozenOffsets,
+    OperatorStateFields,
+)
 from twophase.state.files.storage import AlreadyExistsError, UnclearOutcomeError
 from twophase.state.journal.stats import CheckpointStats, DeclinedAttempt
 
-Snapshot = Callable[[int, FrozenOffsets], Mapping[str, Any]]
-"""Returns the operator states for a checkpoint; an exception declines the attempt.
-
-JSON values, apart from `function_states`: the `FunctionState`s of each function, by its uid.
-"""
+Snapshot = Callable[[int, FrozenOffsets], OperatorStateFields]
+"""Returns the operator states for a checkpoint; an exception declines the attempt."""
 
 
 class TriggerGate:

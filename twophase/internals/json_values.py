@@ -81,7 +81,7 @@ def canonical_json(value: Any) -> bytes:
     """Return the canonical JSON of a value: ASCII, sorted keys, no spaces, no NaN.
 
     Raises:
-        ValueError: the value holds NaN or infinity.
+        ValueError: the value holds NaN or infinity, or a field another type than it says.
         TypeError: the value holds something that JSON cannot represent.
     """
     values = to_json(value)
@@ -89,7 +89,11 @@ def canonical_json(value: Any) -> bytes:
 
 
 def to_json(value: Any) -> Any:
-    """Return the JSON values of a dataclass, or of whatever holds some."""
+    """Return the JSON values of a dataclass, or of whatever holds some.
+
+    Raises:
+        ValueError: a field holds another type than it says, and could not be read back.
+    """
     if value is None or type(value) in (str, int, bool):
         return value
     if is_dataclass(value) and not isinstance(value, type):
@@ -137,9 +141,8 @@ def _form(kind: Any) -> _Form:
         case None, _ if kind is Any:
             return _Form(to_json, _same)
         case None, _ if kind in _PLAIN:
-            return _Form(
-                _same, lambda value: value if type(value) is kind else _refuse(kind, value)
-            )
+            exact = _checked(kind, kind, _same)  # also written only if it can be read
+            return _Form(exact, exact)
         case None, _ if kind is bytes:
             return _Form(
                 lambda data: b64encode(data).decode(),

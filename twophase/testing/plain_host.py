@@ -26,7 +26,7 @@ import threading
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -49,7 +49,7 @@ from twophase.internals.clock import Clock, SystemClock
 from twophase.internals.failpoints import failpoint
 from twophase.internals.json_values import from_json, to_json
 from twophase.options.job_options import JobOptions
-from twophase.state.checkpoints.checkpoint import FrozenOffsets
+from twophase.state.checkpoints.checkpoint import FrozenOffsets, OperatorStateFields
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import Decision, Lineage
 from twophase.state.journal.history import History
@@ -489,7 +489,7 @@ class PlainHost:
         if history.released is not None:
             shutil.rmtree(self._root, ignore_errors=True)
 
-    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:  # noqa: ARG002
+    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> OperatorStateFields:  # noqa: ARG002
         """See `Host.snapshot`: there is no operator state."""
         return {}
 

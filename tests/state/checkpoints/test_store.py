@@ -100,7 +100,7 @@ def test_a_state_that_is_not_json_is_declined_before_anything_is_written(
     with pytest.raises(
         DeclinedError, match="checkpoint 0 holds an operator state or a handle that is not JSON"
     ):
-        store.prepare(replace(checkpoint(0), operator_states={"mine": value}))
+        store.prepare(replace(checkpoint(0), functions={"mine": value}))
     assert snapshot(folder) == before
 
 
@@ -108,7 +108,7 @@ def test_a_body_that_could_not_be_read_back_is_not_written(
     store: CompletedCheckpointStore, folder: Path
 ) -> None:
     with pytest.raises(OSError, match="too large to be read back"):
-        store.prepare(replace(checkpoint(0), operator_states={"mine": "x" * codec.MAX_BYTES}))
+        store.prepare(replace(checkpoint(0), functions={"mine": "x" * codec.MAX_BYTES}))
     assert not (folder / "chk").exists()
 
 

@@ -140,8 +140,7 @@ def checkpoint(
         ]
         for sink, found in tasks.items()
     }
-    state = dict(states.snapshot(number, offsets))
-    del state["function_states"]
+    state = states.snapshot(number, offsets)
     return CompletedCheckpoint(
         JOB,
         lineage,
@@ -149,10 +148,11 @@ def checkpoint(
         attempt,
         1_700_000_000_000 + number,
         offsets,
-        state,
+        state["functions"],
         pieces,
         840,
         before,
+        state["sources"],
     )
 
 
@@ -192,8 +192,8 @@ def make_states(root: Path) -> None:
     for number in (0, 1):
         plain = checkpoint(A, number, Attempt(1, number + 1), {"facts": [0]}, ())
         listed = states.snapshot(number, plain.offsets)
-        kept = {**plain.operator_states, "functions": listed["functions"]}
-        whole = replace(plain, operator_states=kept, function_states=listed["function_states"])
+        functions, states_of = listed["functions"], listed["function_states"]
+        whole = replace(plain, functions=functions, function_states=states_of)
         store.decide(store.prepare(whole))
         log.append(CommittedRecord(A, number))
         store.subsume()
