@@ -6,8 +6,7 @@
                 piece is pre-committed
 
     twophase-delta/1 manifest 5120 9f86d081884c7d65...
-    {"after":41,"base":107,"shape":{...},"table":"...","transaction":{...}}
-    {"add":{"path":"dt=2026-08-01/twophase-...-part-00000-....c000.snappy.parquet", ...}}
+    {"actions":[...],"intent":{"after":41,"base":107,"table":"...","transaction":{...}},"layout":{...}}
 
 The actions are not in the checkpoint's body: there can be thousands, each of a kilobyte with its
 statistics, and the body has a limit. The committable carries the SHA-256 of the manifest instead.
@@ -21,8 +20,8 @@ from urllib.parse import unquote
 
 from twophase.contract.committable import Committable
 from twophase.ids import Subtask, TransactionId
-from twophase.internals.json_values import canonical_json, decode, encode, from_json
-from twophase.internals.record import digest, frame, unframe
+from twophase.internals.json_values import decode, encode
+from twophase.internals.record import digest
 from twophase.sinks.delta.layout import TableLayout
 
 ONLY_SUBTASK = Subtask(0, 0)
@@ -78,14 +77,6 @@ class Manifest:
 
 
 @dataclass(frozen=True)
-class _Head:
-    """The first line of a manifest."""
-
-    intent: Intent
-    shape: TableLayout
-
-
-@dataclass(frozen=True)
 class DataFile:
     """One data file of a manifest.
 
@@ -137,17 +128,12 @@ def decode_intent(data: bytes, where: str) -> Intent:
         NewerFormatError: another version of twophase has written them.
         DamagedRecordError: the bytes are not what was written.
     """
-    intent: Intent = decode(_MAGIC, "intent", data, where, Intent)
-    return intent
+    return decode(_MAGIC, "intent", data, where, Intent)
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """Return a manifest as durable bytes."""
-    head = canonical_json(_Head(manifest.intent, manifest.layout))
-    lines = [head, *(action.encode() for action in manifest.actions)]
-    if any(b"\n" in line for line in lines):
-        raise ValueError("a line of a record holds a line break")
-    return frame(_MAGIC, "manifest", b"\n".join(lines))
+    return encode(_MAGIC, "manifest", manifest)
 
 
 def decode_manifest(data: bytes, where: str) -> Manifest:
@@ -161,6 +147,4 @@ def decode_manifest(data: bytes, where: str) -> Manifest:
         NewerFormatError: another version of twophase has written them.
         DamagedRecordError: the bytes are not what was written.
     """
-    lines = unframe(_MAGIC, "manifest", data, where).split(b"\n")
-    head: _Head = from_json(_Head, json.loads(lines[0]), f"The durable file {where} (manifest)")
-    return Manifest(head.intent, head.shape, tuple(line.decode() for line in lines[1:]))
+    return decode(_MAGIC, "manifest", data, where, Manifest)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,9 +75,9 @@ class PendingPartitions:
             NewerFormatError: a newer version of twophase has added one.
         """
         found = [path for path in sorted(self._pending.iterdir()) if not path.name.startswith(".")]
-        records = ((path.read_bytes(), str(path)) for path in found)
-        waiting: Iterator[_Waiting] = (decode(FORMAT, _KIND, *one, _Waiting) for one in records)
-        return [one.values for one in waiting]
+        return [
+            decode(FORMAT, _KIND, path.read_bytes(), str(path), _Waiting).values for path in found
+        ]
 
     def watermark_us(self) -> int | None:
         """Return the highest event time so far; None if there is none."""

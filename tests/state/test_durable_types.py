@@ -34,7 +34,7 @@ from twophase.state.journal.log import LogEntry
 
 TYPES = [
     *(LogEntry, CompletedCheckpoint, SavepointManifest, RangeDigest),
-    *(Committable, StagedManifest, delta.Intent, delta._Head, _Waiting),
+    *(Committable, StagedManifest, delta.Intent, delta.Manifest, _Waiting),
 ]
 TEXT = st.text(max_size=4)
 PLAIN = {str: TEXT, int: st.integers(), bool: st.booleans()}

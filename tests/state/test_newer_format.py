@@ -55,7 +55,7 @@ def full(log: JobLog, store: CompletedCheckpointStore, folder: Path) -> Path:
 def test_the_error_says_which_version_and_what_to_do() -> None:
     with pytest.raises(NewerFormatError) as caught:
         codec.decode(
-            "FENCE", FORMS["another checksum"](codec.encode("FENCE", {})), "log/0000000003"
+            "FENCE", FORMS["another checksum"](codec.encode("FENCE", {})), "log/0000000003", dict
         )
     assert str(caught.value) == (
         "The durable file log/0000000003 was written by a newer twophase (format 2; "
@@ -71,7 +71,7 @@ def test_the_error_says_which_version_and_what_to_do() -> None:
 )
 def test_what_does_not_begin_with_a_version_is_damaged(word: bytes) -> None:
     with pytest.raises(CorruptRecordError):
-        codec.decode("FENCE", word, "here")
+        codec.decode("FENCE", word, "here", dict)
 
 
 def test_damage_looks_newer_only_if_it_is_in_the_version() -> None:

@@ -24,11 +24,22 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
 from types import UnionType
-from typing import Any, Literal, NamedTuple, NoReturn, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Literal,
+    NamedTuple,
+    NoReturn,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from twophase.errors import NewerFormatError
 from twophase.internals.record import NEWER_REMEDY, DamagedRecordError, frame, unframe
 
+T = TypeVar("T")
 _PLAIN = (bool, int, str, dict)
 
 
@@ -53,7 +64,7 @@ def encode(magic: str, kind: str, value: Any) -> bytes:
     return frame(magic, kind, canonical_json(value))
 
 
-def decode(magic: str, kind: str, data: bytes, where: str, form: Any) -> Any:
+def decode(magic: str, kind: str, data: bytes, where: str, form: type[T]) -> T:
     """Return the value of a record, the inverse of `encode`.
 
     Args:
@@ -105,7 +116,7 @@ def to_json(value: Any) -> Any:
     return value
 
 
-def from_json(form: Any, value: Any, what: str) -> Any:
+def from_json(form: type[T], value: Any, what: str) -> T:
     """Build a dataclass from JSON values, the inverse of `to_json`.
 
     Args:
@@ -126,13 +137,14 @@ def from_json(form: Any, value: Any, what: str) -> Any:
         ) from None
 
 
-def read(form: Any, value: Any) -> Any:
+def read(form: type[T], value: Any) -> T:
     """Build a value as `from_json` does, for a caller with an error of its own.
 
     Raises:
         AttributeError, KeyError, TypeError, ValueError: these are not the JSON values of `form`.
     """
-    return _form(form).read(value)
+    built: T = _form(form).read(value)
+    return built
 
 
 @cache

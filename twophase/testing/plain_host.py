@@ -183,7 +183,7 @@ class ForkedWorkers:
                     if error:
                         errors.append(error)
                     else:
-                        done(task, from_json(Committable | None, piece, "A worker's answer"))
+                        done(task, piece and from_json(Committable, piece, "A worker's answer"))
         except BaseException:
             self.cancel()
             for one in running:

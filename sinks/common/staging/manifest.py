@@ -101,5 +101,4 @@ class Manifest:
             NewerFormatError: another version of twophase has written them.
             DamagedRecordError: the bytes are not those that were written.
         """
-        manifest: Manifest = decode(FORMAT, FILE, data, where, cls)
-        return manifest
+        return decode(FORMAT, FILE, data, where, cls)

@@ -100,14 +100,13 @@ def decode_manifest(kind: str, data: bytes, where: str) -> Manifest:
 
 def _decoded(kind: str, data: bytes, where: str) -> Manifest:
     try:
-        manifest: Manifest = codec.decode(kind, data, where, Manifest)
+        return codec.decode(kind, data, where, Manifest)
     except CorruptRecordError as error:
         what = error.what.partition(": ")[2].partition(". ")[0]
         raise CorruptRecordError(
             f"The savepoint's manifest {where} is damaged: {what}. Nothing was started or written.",
             remedy=COPY_AGAIN,
         ) from None
-    return manifest
 
 
 def _is_plain(path: str) -> bool:

@@ -42,7 +42,7 @@ class TaskMessage(WriterCommitMessage):
     def acknowledged(self) -> Acknowledged:
         """Return the message in the form that the job takes."""
         found = json.loads(self.committable or "null")
-        piece = from_json(Committable | None, found, "A task's message")
+        piece = found and from_json(Committable, found, "A task's message")
         return Acknowledged(Attempt(self.generation, self.counter), piece)
 
 

@@ -177,7 +177,7 @@ def _claim(job: str, copy: LocalStorage) -> None:
     try:
         copy.create(_OWNER, codec.encode(_KIND, {"job": job}))
     except AlreadyExistsError:
-        owner = codec.decode(_KIND, copy.read(_OWNER), str(copy.root / _OWNER)).get("job")
+        owner = codec.decode(_KIND, copy.read(_OWNER), str(copy.root / _OWNER), dict)["job"]
         if owner != job:
             raise ConfigError(
                 f"{_OPTION} {str(copy.root)!r} holds the copies of job {owner!r}.",

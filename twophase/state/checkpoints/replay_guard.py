@@ -186,7 +186,7 @@ class ReplayGuard:
         for found in kept:
             where = f"{self.path}/{found}"
             data = LocalStorage(self.path).read(found)
-            first: DigestT = codec.decode(_KIND, data, where, type(digest))
+            first = codec.decode(_KIND, data, where, type(digest))
             if first != digest:
                 return first
         if not kept:

@@ -241,8 +241,7 @@ def decode_body(data: bytes, name: str) -> CompletedCheckpoint:
         CorruptRecordError: it is damaged.
         NewerFormatError: another version of twophase has written it.
     """
-    checkpoint: CompletedCheckpoint = codec.decode(_KIND, data, name, CompletedCheckpoint)
-    return checkpoint
+    return codec.decode(_KIND, data, name, CompletedCheckpoint)
 
 
 def _body_of(decision: Decision) -> str:

@@ -8,7 +8,7 @@ A reader rejects every truncation and every flipped bit, and a newer version by 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from twophase.errors import CorruptRecordError
 from twophase.internals import json_values
@@ -20,6 +20,7 @@ from twophase.internals.record import (
     unframe,
 )
 
+T = TypeVar("T")
 VERSION = 1
 _MAGIC = f"twophase/{VERSION}"
 MAX_BYTES = 64 * 1024 * 1024
@@ -30,7 +31,7 @@ def encode(kind: str, body: Any) -> bytes:
     return json_values.encode(_MAGIC, kind, body)
 
 
-def decode(kind: str, data: bytes, where: str, form: Any = dict) -> Any:
+def decode(kind: str, data: bytes, where: str, form: type[T]) -> T:
     """Return the body of a record that must be of `kind`.
 
     Args:

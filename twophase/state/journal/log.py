@@ -323,5 +323,4 @@ def _name(sequence: int) -> str:
 
 def _decoded(data: bytes, name: str) -> LogEntry:
     """Return an entry whose record is not decoded yet."""
-    entry: LogEntry = codec.decode(kind_of(data), data, name, LogEntry)
-    return entry
+    return codec.decode(kind_of(data), data, name, LogEntry)
