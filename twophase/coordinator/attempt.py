@@ -11,8 +11,7 @@ the attempt signals what has happened, and does what the answer is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.commit.pending import PendingCheckpoint
@@ -195,7 +194,7 @@ class CheckpointAttempt:
             )
         return pending.action
 
-    def _states(self) -> Mapping[str, Any]:
+    def _states(self) -> OperatorStateFields:
         number = self.pending.checkpoint
         try:
             with self._context.listeners.lock:

@@ -143,7 +143,8 @@ def read(form: type[T], value: Any) -> T:
     Raises:
         AttributeError, KeyError, TypeError, ValueError: these are not the JSON values of `form`.
     """
-    built: T = _form(form).read(value)
+    known: Any = form  # a hashable one, which mypy does not see
+    built: T = _form(known).read(value)
     return built
 
 

@@ -4,7 +4,6 @@ read, and deleted with it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -278,26 +277,14 @@ def test_a_file_of_a_newer_version_is_named_and_stays(
 # -- the body --------------------------------------------------------------------------------------
 
 
-def test_a_body_without_states_does_not_mention_them() -> None:
-    assert "function_states" not in to_json(checkpoint(0))
-
-
-def test_an_older_version_refuses_a_body_with_states_by_name(
-    store: CompletedCheckpointStore, folder: Path, decision: Decision
-) -> None:
-    """It knows no field of this name, and calls a body with one a newer version's (0041)."""
-    body = json.loads((folder / decision.folder / "_metadata").read_bytes().partition(b"\n")[2])
-    body["a_field_of_a_newer_version"] = body.pop("function_states")
-    with pytest.raises(NewerFormatError, match="unknown fields"):
-        decode_body(framed_body(body), "here")
-
-
 @pytest.mark.parametrize(
     "change",
     [
         {"scheme": "scattered"},
         {"more": 1},
         {"data": "AA=="},
+        {"file": None},
+        {"data": "AA", "file": None},
         {"file": {"name": "../../etc/passwd", "length": 1, "sha256": ""}},
         {"file": {"name": "0", "length": 1, "sha256": "", "more": 1}},
     ],
@@ -306,10 +293,11 @@ def test_an_older_version_refuses_a_body_with_states_by_name(
 def test_a_state_of_another_form_is_a_newer_versions(change: dict[str, Any]) -> None:
     body = to_json(with_states(0))
     body["function_states"]["dedup"] = [
-        {"name": "s", "scheme": "split", "serializers": ["json"], "entries": 1}
+        {"name": "s", "scheme": "split", "serializers": ["json"], "entries": 1, "data": None}
         | {"file": {"name": "0", "length": 1, "sha256": ""}}
-        | change
     ]
+    assert decode_body(framed_body(body), "here").state_files
+    body["function_states"]["dedup"][0] |= change
     with pytest.raises(NewerFormatError):
         decode_body(framed_body(body), "here")
 

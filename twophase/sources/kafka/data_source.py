@@ -24,7 +24,6 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from twophase.errors import ConfigError, SourceLossError
-from twophase.internals.json_values import to_json
 from twophase.internals.workers import freeze_gc
 from twophase.sources.kafka import raw_format
 from twophase.sources.kafka.engines import cluster_of, planner_of, read_range
@@ -75,7 +74,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the constant "nothing yet": after a crash in batch 0 Spark asks again (H55)."""
-        return to_json(SourceOffset.initial(self._options.uid))
+        return SourceOffset.initial(self._options.uid).to_values()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the limit of the options: not the one of a trigger that reads everything."""
@@ -94,12 +93,12 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if end == begin:
             return start
         self._planned = (begin, end)
-        return to_json(end)
+        return end.to_values()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return where the partitions ended at the last look, for the progress report."""
         seen = self._planner.seen if self._planner is not None else None
-        return None if seen is None else to_json(seen)
+        return None if seen is None else seen.to_values()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the ranges of a batch, at least one for each partition that advances.

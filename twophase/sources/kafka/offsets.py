@@ -136,12 +136,17 @@ class SourceOffset:
         """The unrecorded start of the batch that ended here: its beginning, or "nothing yet"."""
         return type(self)(self.source, self.begin)
 
+    def to_values(self) -> dict[str, Any]:
+        """Return the offset as the JSON values that Spark's runner takes."""
+        values: dict[str, Any] = to_json(self)
+        return values
+
     def to_line(self) -> str:
         """Return the offset as the line that Spark writes into its offset log.
 
         Equal offsets give equal text, which Spark compares.
         """
-        return json.dumps(to_json(self))
+        return json.dumps(self.to_values())
 
     def by_partition(self) -> dict[Partition, PartitionOffset]:
         """Return the entries by partition."""

@@ -65,7 +65,7 @@ def _changed(
     return RangeChangedError(
         f"Source {item.source!r}: {item} (topic {item.topic!r}, "
         f"partition {item.partition}) has other records than when the checkpoint was taken: "
-        f"{first['records']} then, {digest.records} now"
+        f"{first.records} then, {digest.records} now"
         f"{', with other offsets or values' if same else ' (compaction)'}.",
         remedy="to rebuild the state from the records that are there now, "
         f"delete {guard.path} and start again.",
