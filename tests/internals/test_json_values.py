@@ -155,6 +155,6 @@ def test_no_class_has_a_codec_of_its_own(tree: str) -> None:
     assert not found
 
 
-def test_a_type_without_json_values_is_a_mistake_of_ours() -> None:
+def test_a_type_without_json_values_is_a_bug() -> None:
     with pytest.raises(AssertionError, match="has no JSON values"):
         from_json(set[int], [], "It")
