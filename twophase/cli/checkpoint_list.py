@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from twophase.contract.source_entry_points import owner_of
 from twophase.errors import CheckpointMissingError, ConfigError, NewerFormatError, StopJobError
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
+from twophase.state.checkpoints.state_files import read_states
 from twophase.state.checkpoints.store import FOLDER as BODY_FOLDER
 from twophase.state.checkpoints.store import CompletedCheckpointStore
 from twophase.state.files.storage import ReadOnlyStorage
@@ -143,10 +144,10 @@ def _entry(
     """Read one entry; the body of one `replaced` by a newer committed one may be gone."""
     path = storage.root / decision.folder
     try:
-        files = store.read(decision).state_files.values()
-        body = store.read_with_states(decision)
+        named = store.read(decision)
+        body = read_states(storage, named)
         size = sum(file.stat().st_size for file in path.iterdir())
-        size += sum(file.length for file in files)
+        size += sum(file.length for file in named.state_files.values())
     except (FileNotFoundError, StopJobError) as error:
         if replaced and isinstance(error, FileNotFoundError | CheckpointMissingError):
             return Entry(decision, "subsumed", path)
