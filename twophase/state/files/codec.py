@@ -14,15 +14,13 @@ from twophase.errors import CorruptRecordError
 from twophase.internals import json_values
 from twophase.internals.record import (
     DamagedRecordError,
-    check_version,
     frame,
     newer_version,
     unframe,
 )
 
 T = TypeVar("T")
-VERSION = 1
-_MAGIC = f"twophase/{VERSION}"
+_MAGIC = "twophase/1"
 MAX_BYTES = 64 * 1024 * 1024
 
 
@@ -66,15 +64,6 @@ def decode_bytes(kind: str, data: bytes, where: str) -> bytes:
         return unframe(_MAGIC, kind, data, where)
     except DamagedRecordError as error:
         raise _corrupt(where, str(error)) from None
-
-
-def check_readable(data: bytes, where: str) -> None:
-    """Check that no newer version of twophase has written a record.
-
-    Raises:
-        NewerFormatError: one has.
-    """
-    check_version(_MAGIC, data, where)
 
 
 def is_newer(data: bytes) -> bool:

@@ -287,7 +287,7 @@ class JobLog:
     def _check_foreign(self, name: str) -> None:
         """Check that no newer version of twophase has written a file that is not a record."""
         with suppress(OSError, CorruptRecordError):
-            codec.check_readable(self._storage.head(name, HEAD_BYTES), name)
+            codec.decode_bytes("", self._storage.head(name, HEAD_BYTES), name)
 
     def _read_entry(self, sequence: int) -> LogEntry:
         name = _name(sequence)
