@@ -38,6 +38,7 @@ from twophase.contract.writer import SinkWriter
 from twophase.errors import FencedError, TargetChangedError
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.internals.failpoints import failpoint
+from twophase.internals.json_values import from_json, to_json
 
 
 class FolderTarget:
@@ -104,7 +105,8 @@ class FolderTarget:
         """Return the pieces of one job and sink in `prepared` or `visible`."""
         paths = sorted((self.root / folder).glob(f"{job}~{sink}~*.json"))
         return [
-            Committable.from_json(json.loads(path.read_text())["committable"]) for path in paths
+            from_json(Committable, json.loads(path.read_text())["committable"], str(path))
+            for path in paths
         ]
 
     def _fence_path(self, job: str, sink: str) -> Path:
@@ -311,7 +313,7 @@ class FolderWriter(SinkWriter):
             if transaction.attempt.is_closed_by(fence):
                 raise FencedError(f"{transaction} is closed: the sink is at {fence}.")
             path = self._folder.root / "prepared" / _name(transaction, self._subtask)
-            _replace(path, {"committable": committable.to_json(), "rows": self._rows})
+            _replace(path, {"committable": to_json(committable), "rows": self._rows})
         failpoint("C05")
         return committable
 

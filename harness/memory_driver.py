@@ -33,7 +33,11 @@ from twophase.internals import failpoints
 from twophase.internals.failpoints import FailpointError
 from twophase.options.job_options import JobOptions
 from twophase.spark.plan.operator_states import OperatorStates
-from twophase.state.checkpoints.checkpoint import CompletedCheckpoint, FrozenOffsets
+from twophase.state.checkpoints.checkpoint import (
+    CompletedCheckpoint,
+    FrozenOffsets,
+    OperatorStateFields,
+)
 from twophase.state.checkpoints.store import CompletedCheckpointStore
 from twophase.state.files.storage import LocalStorage, Storage
 from twophase.state.journal.entries import Lineage, Note
@@ -94,7 +98,7 @@ class _Host(MemoryHost):
     def beginning(self, context: JobContext, plan: Plan) -> _Beginning:
         return _Beginning(self._states)
 
-    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
+    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> OperatorStateFields:
         return self._states.snapshot(checkpoint, offsets)
 
 

@@ -42,7 +42,7 @@ from twophase.operations.savepoint.make import SavepointMaker
 from twophase.operations.savepoint.savepoint_restore import verified
 from twophase.spark.job.lineage_start import LineageStart
 from twophase.spark.plan.operator_states import OperatorStates
-from twophase.state.checkpoints.checkpoint import FrozenOffsets
+from twophase.state.checkpoints.checkpoint import FrozenOffsets, OperatorStateFields
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import Decision, Lineage
 from twophase.state.journal.history import History
@@ -211,7 +211,7 @@ class StatefulHost(PlainHost):
     def delete_folders(self, history: History) -> None:
         delete_abandoned(self._spark, history, 1)
 
-    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
+    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> OperatorStateFields:
         return self._states.snapshot(checkpoint, offsets)
 
 

@@ -13,6 +13,7 @@ from integration.mysql.sink_harness import MySqlHarness, Server, commit
 from twophase.contract.outcome import Committed, RetryLater
 from twophase.errors import ConfigError, PreflightError, TargetUnreachableError
 from twophase.ids import Attempt
+from twophase.internals.json_values import to_json
 from twophase.testing.harness import LINEAGE
 from twophase.testing.services import MariaDbService, MySqlService
 
@@ -285,7 +286,7 @@ class TestRights:
         sink = app.opened()
         piece = app.write(sink, app.rows(range(3)))
         shown = (
-            f"{sink!r} {sink.writers()!r} {piece!r} {piece.to_json()} {caplog.text} "
+            f"{sink!r} {sink.writers()!r} {piece!r} {to_json(piece)} {caplog.text} "
             f"{app.sql('SHOW FULL PROCESSLIST')}"
         )
         assert PASSWORD not in shown

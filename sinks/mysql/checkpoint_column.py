@@ -8,8 +8,8 @@ server's.
                        Per job and sink, under the lineage '': the generation of the last driver
                        that fills the column
 
-A driver that does not fill it, such as one of an older version, raises the fence past that
-generation: the next one that does takes all that is committed by then for rows without a value.
+A driver without the option raises the fence past that generation: the next one with it takes all
+that is committed by then for rows without a value.
 """
 
 from __future__ import annotations

@@ -175,9 +175,7 @@ def test_a_row_tells_how_long_its_parts_took_and_what_was_declined_before(
 def test_the_plugin_form_shows_the_frozen_offsets_and_no_restore(
     job_folder: JobFolder, line: str, shown_offsets: str, listed: list[Any]
 ) -> None:
-    found = replace(
-        job_folder.checkpoint(0), operator_states={}, offsets=FrozenOffsets((None,), (line,))
-    )
+    found = replace(job_folder.checkpoint(0), sources=(), offsets=FrozenOffsets((None,), (line,)))
     job_folder.store.decide(job_folder.store.prepare(found))
     _, _, row, after = show(job_folder.root).stdout.splitlines()
     assert shown_offsets in row

@@ -162,10 +162,10 @@ def read_checkpoint(path: str) -> CompletedCheckpoint:
 
 def state_entries(checkpoint: CompletedCheckpoint) -> Iterator[StateEntry]:
     """Return all entries of all states: of sources, then of functions."""
-    for source in checkpoint.operator_states.get("sources", []):
-        uid = source.get("source", source["format"])
-        yield from _json_entries(uid, "offsets", source["scheme"], source["entries"])
-    for uid, value in checkpoint.operator_states.get("functions", {}).items():
+    for source in checkpoint.sources:
+        uid = source.uid or source.format
+        yield from _json_entries(uid, "offsets", source.scheme.value, source.entries)
+    for uid, value in checkpoint.functions.items():
         if value:
             yield from _json_entries(uid, "returned", Redistribution.SPLIT.value, [value])
         for state in checkpoint.function_states.get(uid, ()):

@@ -14,9 +14,11 @@ whichever thread the step runs on, and a crash loses nothing: the next start cal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from twophase.state.checkpoints.checkpoint import OperatorStateFields
 
 if TYPE_CHECKING:
     from twophase.contract.sink import SinkContext
@@ -204,7 +206,7 @@ class Host(Protocol[FolderT_co]):
     def delete_folders(self, history: History) -> None:
         """Delete the folders of lineages that nothing needs."""
 
-    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
+    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> OperatorStateFields:
         """Return the operator states for a checkpoint; an exception declines the attempt."""
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import pymysql
 
@@ -24,10 +24,11 @@ from twophase.engine.host import Handle, Plan
 from twophase.errors import DeclinedError, InDoubtError, StopJobError
 from twophase.events import Event as JobEvent
 from twophase.events import RecoveryStarted
+from twophase.functions.operator_state import Redistribution
 from twophase.operations.savepoint.abandoned_folders import delete_abandoned
 from twophase.options.job_options import CheckpointMode, JobOptions
 from twophase.spark.job.lineage_start import LineageStart
-from twophase.state.checkpoints.checkpoint import FrozenOffsets
+from twophase.state.checkpoints.checkpoint import FrozenOffsets, OperatorStateFields, SourceState
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import Decision, Lineage
 from twophase.state.journal.history import History
@@ -137,9 +138,10 @@ class SimulatedHost:
         """See `Host.delete_folders`."""
         delete_abandoned(self._root, history, self._options.num_retained)
 
-    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
+    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> OperatorStateFields:
         """See `Host.snapshot`."""
-        return {"sources": list(offsets.end)}
+        state = SourceState("simulated", "", Redistribution.UNION, (*offsets.end,))
+        return {"sources": (state,)}
 
     def start(
         self, coordinator: CheckpointCoordinator, folder: QueryFolder, handle: Handle

@@ -36,7 +36,7 @@ from twophase.operations.repair.adoption_plan import AdoptionPlanner
 from twophase.operations.repair.lineage_order import LineageOrder
 from twophase.operations.savepoint import abandoned_folders
 from twophase.operations.savepoint import finish as savepoint_finish
-from twophase.operations.savepoint.make import SavepointMaker
+from twophase.operations.savepoint.make import Cut, SavepointMaker
 from twophase.operations.savepoint.savepoint_restore import load_savepoint
 from twophase.options.job_options import SinkAhead
 from twophase.sinks.mysql import committer, open_sink, orphans, writer, xid
@@ -305,7 +305,8 @@ _real_store_prepare = CompletedCheckpointStore.prepare
 
 
 def _cut_without_pending(self: SavepointMaker, storage: Any, *, committed_only: bool) -> Any:
-    return replace(_real_read_cut(self, storage, committed_only=committed_only), pending=())
+    cut: Any = _real_read_cut(self, storage, committed_only=committed_only)
+    return replace(cut, pending=()) if isinstance(cut, Cut) else cut
 
 
 def _cut_of_committed(self: SavepointMaker, storage: Any, *, committed_only: bool) -> Any:

@@ -69,7 +69,7 @@ class Oracle(Facts):
                 )
                 self._fence(root, body["generation"])
             case b"LINEAGE":
-                lineage = body["lineage"]
+                lineage = body
                 mine = self.fencers.get(root) is self._process()
                 self.holds(mine, "I7: a lineage begins, whose driver has not taken the job over")
                 self._end_ahead(root)
@@ -77,17 +77,15 @@ class Oracle(Facts):
                     self.restored.add(lineage["restored_from"])
                 self.saved.begins(self, root, lineage["id"], lineage["restored_from"])
             case b"DECIDED":
-                self._decide(root, path, body["decision"])
+                self._decide(root, path, body)
             case b"SINK_DECIDED":
-                self._decide_sink(root, path, body["decision"])
+                self._decide_sink(root, path, body)
             case b"COMMITTED":
                 self._commit(root, body["lineage"], body["checkpoint"])
             case b"REWINDING":
                 self.saved.rewinding.add(root)
             case b"REPAIRED":
-                self.on_repaired(
-                    body["repair"]["action"], self.repaired.repair(self, root, path, body["repair"])
-                )
+                self.on_repaired(body["action"], self.repaired.repair(self, root, path, body))
             case _:
                 pass  # what it adds up to is checked in the end
 

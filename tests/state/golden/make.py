@@ -47,6 +47,7 @@ from twophase.contract.sink import CommitRequest, SinkContext
 from twophase.contract.source import SourceLeg
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.internals.clock import SystemClock
+from twophase.internals.json_values import to_json
 from twophase.operations.savepoint import manifest as savepoint_manifest
 from twophase.operations.savepoint.format import KINDS, MANIFEST
 from twophase.operations.savepoint.make import SavepointMaker
@@ -61,7 +62,6 @@ from twophase.spark.plan.operator_states import OperatorStates
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.checkpoints.store import CompletedCheckpointStore
 from twophase.state.files import codec
-from twophase.state.files.json_values import to_json
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import (
     AcceptedLoss,
@@ -138,8 +138,7 @@ def checkpoint(
         ]
         for sink, found in tasks.items()
     }
-    state = dict(states.snapshot(number, offsets))
-    del state["function_states"]
+    state = states.snapshot(number, offsets)
     return CompletedCheckpoint(
         JOB,
         lineage,
@@ -147,10 +146,11 @@ def checkpoint(
         attempt,
         1_700_000_000_000 + number,
         offsets,
-        state,
+        state["functions"],
         pieces,
         840,
         before,
+        state["sources"],
     )
 
 
@@ -190,8 +190,8 @@ def make_states(root: Path) -> None:
     for number in (0, 1):
         plain = checkpoint(A, number, Attempt(1, number + 1), {"facts": [0]}, ())
         listed = states.snapshot(number, plain.offsets)
-        kept = {**plain.operator_states, "functions": listed["functions"]}
-        whole = replace(plain, operator_states=kept, function_states=listed["function_states"])
+        functions, states_of = listed["functions"], listed["function_states"]
+        whole = replace(plain, functions=functions, function_states=states_of)
         store.decide(store.prepare(whole))
         log.append(CommittedRecord(A, number))
         store.subsume()

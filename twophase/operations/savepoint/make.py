@@ -40,7 +40,6 @@ from twophase.operations.savepoint.manifest import Manifest
 from twophase.options.job_options import JobOptions
 from twophase.spark.folder.spark_cut import files_of_cut
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
-from twophase.state.checkpoints.state_files import inlined
 from twophase.state.checkpoints.store import CompletedCheckpointStore, encode_body
 from twophase.state.files.storage import LocalStorage, ReadOnlyStorage, local_path
 from twophase.state.journal.entries import Decision
@@ -192,7 +191,7 @@ class SavepointMaker:
         store = CompletedCheckpointStore(storage, log, num_retained=1)
         left: list[Decision] = [] if newest.committed else history.uncommitted()
         pending = tuple(store.read(decision) for decision in left)
-        return Cut(inlined(store.read_with_states(newest)), pending, history)
+        return Cut(store.read_with_states(newest), pending, history)
 
     def _wait_for_sinks(self, still_waiting: StillWaiting) -> None:
         """Wait until no sink is ahead of the others."""

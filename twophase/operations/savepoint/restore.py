@@ -74,7 +74,7 @@ def load_restore(
     return Restore(checkpoint, lineage, adopting, options.sink_ahead)
 
 
-def begun_with(job: str, path: str, history: History, options: JobOptions) -> Lineage | None:
+def begun_with(job: str, path: str, history: History) -> Lineage | None:
     """Return the lineage of a job's folder that has begun with what `restore.path` names.
 
     That may be an older lineage: the option may stay set, whatever was restored since. What was
@@ -85,7 +85,6 @@ def begun_with(job: str, path: str, history: History, options: JobOptions) -> Li
         job: the job's name.
         path: `restore.path`.
         history: of the log in the job's folder.
-        options: the job's options.
 
     Returns:
         The newest such lineage; None if there is none.
@@ -94,14 +93,14 @@ def begun_with(job: str, path: str, history: History, options: JobOptions) -> Li
     restored = [one for one in reversed(history.lineages) if one.restored_from]
     if not restored:
         return None
-    origin = _origin_of(job, folder, options)
+    origin = _origin_of(job, folder)
     for one in restored:
         if one.origin == origin if origin else one.restored_from == str(folder):
             return one
     return None
 
 
-def _origin_of(job: str, folder: Path, options: JobOptions) -> str:
+def _origin_of(job: str, folder: Path) -> str:
     """Return the identity of the checkpoint or savepoint in a folder; empty if there is none.
 
     Raises:
@@ -109,7 +108,7 @@ def _origin_of(job: str, folder: Path, options: JobOptions) -> str:
     """
     if (folder / MANIFEST).exists():
         return open_savepoint(str(folder)).identity
-    found = _find(job, folder, options)
+    found = _find(job, folder)
     return "" if isinstance(found, TwoPhaseError) else found.decision.body_digest
 
 
@@ -177,7 +176,7 @@ def _read_restored(
 ) -> CompletedCheckpoint | TwoPhaseError:
     """Return the checkpoint that a lineage began with, or the error that says why it is gone."""
     folder = Path(lineage.restored_from)
-    if (origin := _origin_of(job, folder, options)) and origin != lineage.origin:
+    if (origin := _origin_of(job, folder)) and origin != lineage.origin:
         return CheckpointMissingError("another savepoint is there now.")
     if is_savepoint(str(folder)):
         policy = SinkAhead.REFUSE if lineage.ancestors else SinkAhead.FORK

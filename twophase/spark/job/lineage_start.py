@@ -183,7 +183,7 @@ class LineageStart:
         if path is None:
             return None
         history = JobLog(self._storage, context.job).read()
-        begun = begun_with(context.job, path, history, context.options)
+        begun = begun_with(context.job, path, history)
         if begun is None:
             return path
         _log.info(

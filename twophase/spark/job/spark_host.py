@@ -33,7 +33,7 @@ from twophase.spark.job.lineage_start import LineageStart
 from twophase.spark.plan import logical_plan, shuffles, state_plan
 from twophase.spark.plan.operator_states import OperatorStates
 from twophase.spark.startup.worker_interpreter import restore_worker_python
-from twophase.state.checkpoints.checkpoint import FrozenOffsets
+from twophase.state.checkpoints.checkpoint import FrozenOffsets, OperatorStateFields
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import Lineage
 from twophase.state.journal.history import History
@@ -141,7 +141,7 @@ class SparkHost:
             raise
         return beginning
 
-    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
+    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> OperatorStateFields:
         """See `Host.snapshot`."""
         self.notifications.remember(checkpoint, offsets.end)
         return self.states.snapshot(checkpoint, offsets)

@@ -16,7 +16,6 @@ from twophase.internals.record import digest
 from twophase.state.checkpoints.checkpoint import STATE_FOLDER, CompletedCheckpoint
 from twophase.state.checkpoints.state_files import delete_state_files, read_states, write_states
 from twophase.state.files import codec
-from twophase.state.files.json_values import from_json, to_json
 from twophase.state.files.storage import Storage
 from twophase.state.journal.entries import Decision
 from twophase.state.journal.history import History
@@ -139,7 +138,8 @@ class CompletedCheckpointStore:
         except CheckpointMissingError:
             self._log.check_fence()
             raise
-        if len(found.state_files) < len(checkpoint.state_files):
+        states, kept = (one.function_states.values() for one in (checkpoint, found))
+        if sum(map(len, kept)) < sum(map(len, states)):
             self._log.check_fence()
         return found
 
@@ -220,7 +220,7 @@ def retained(history: History, num_retained: int) -> list[Decision]:
 
 def encode_body(checkpoint: CompletedCheckpoint) -> bytes:
     """Encode a `_metadata` file, the inverse of `decode_body`."""
-    return codec.encode(_KIND, to_json(checkpoint))
+    return codec.encode(_KIND, checkpoint)
 
 
 def decode_body(data: bytes, name: str) -> CompletedCheckpoint:
@@ -228,12 +228,9 @@ def decode_body(data: bytes, name: str) -> CompletedCheckpoint:
 
     Raises:
         CorruptRecordError: it is damaged.
-        NewerFormatError: another version of twophase has written it, in a newer format or
-            with unknown fields.
+        NewerFormatError: another version of twophase has written it.
     """
-    body = codec.decode(_KIND, data, name)
-    checkpoint: CompletedCheckpoint = from_json(CompletedCheckpoint, body, f"The body {name}")
-    return checkpoint
+    return codec.decode(_KIND, data, name, CompletedCheckpoint)
 
 
 def _body_of(decision: Decision) -> str:

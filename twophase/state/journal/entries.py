@@ -12,7 +12,6 @@ from typing import ClassVar, Literal
 
 from twophase.contract.committable import Committable
 from twophase.ids import Attempt
-from twophase.state.files.json_values import OMITTED
 from twophase.state.journal.stats import CheckpointStats
 
 
@@ -34,7 +33,7 @@ class CommittedRecord:
     kind: ClassVar[str] = "COMMITTED"
     lineage: str
     checkpoint: int
-    stats: CheckpointStats | None = field(default=None, metadata=OMITTED)
+    stats: CheckpointStats | None = None
 
 
 @dataclass(frozen=True)
@@ -95,8 +94,8 @@ class Lineage:
     start: tuple[str | None, ...] = ()
     ancestors: Mapping[str, int] = field(default_factory=dict)
     proofs: tuple[Proof, ...] = ()
-    rescaled: tuple[Rescale, ...] = field(default=(), metadata=OMITTED)
-    origin: str = field(default="", metadata=OMITTED)
+    rescaled: tuple[Rescale, ...] = ()
+    origin: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The history that the records of a job's log fold into, and the records' JSON values.
+"""The history that the records of a job's log fold into, and the type of each kind of record.
 
 `History` is a pure function of the records: what a driver knows of a job, it knows from here. A
 `SUBSUMED` record carries the history of all records before it, so that they can be deleted.
@@ -7,12 +7,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 from twophase.errors import NewerFormatError
+from twophase.internals.json_values import from_json
 from twophase.internals.record import NEWER_REMEDY
-from twophase.state.files.json_values import OMITTED, from_json, other_version, to_json
 from twophase.state.journal.entries import (
     AcceptedLoss,
     Adoption,
@@ -48,9 +48,9 @@ class History:
     lineages: tuple[Lineage, ...] = ()
     decisions: tuple[Decision, ...] = ()
     repairs: tuple[Repair, ...] = ()
-    stats: tuple[CheckpointStats, ...] = field(default=(), metadata=OMITTED)
-    rewinding: Rewinding | None = field(default=None, metadata=OMITTED)
-    sink_decisions: tuple[SinkDecision, ...] = field(default=(), metadata=OMITTED)
+    stats: tuple[CheckpointStats, ...] = ()
+    rewinding: Rewinding | None = None
+    sink_decisions: tuple[SinkDecision, ...] = ()
 
     @property
     def lineage(self) -> Lineage | None:
@@ -256,12 +256,8 @@ class History:
 class SubsumedRecord:
     """The history of all records before this one, which may be deleted."""
 
+    kind: ClassVar[str] = "SUBSUMED"
     history: History
-
-    @property
-    def kind(self) -> str:
-        """Its kind in the log; one of its own if sinks are ahead (docs/decisions/0055)."""
-        return "SUBSUMED_AHEAD" if self.history.sink_decisions else "SUBSUMED"
 
 
 Record = (
@@ -274,29 +270,21 @@ Record = (
     | Rewinding
     | SubsumedRecord
 )
-_KINDS: Mapping[str, tuple[Any, str]] = {
-    "FENCE": (FenceRecord, ""),
-    "LINEAGE": (Lineage, "lineage"),
-    "DECIDED": (Decision, "decision"),
-    "SINK_DECIDED": (SinkDecision, "decision"),
-    "COMMITTED": (CommittedRecord, ""),
-    "REPAIRED": (Repair, "repair"),
-    "REWINDING": (Rewinding, "rewinding"),
-    "SUBSUMED": (SubsumedRecord, ""),
-    "SUBSUMED_AHEAD": (SubsumedRecord, ""),
+_KINDS: Mapping[str, Any] = {
+    AcceptedLoss.kind: Repair,
+    **{
+        one.kind: one
+        for one in (
+            *(FenceRecord, Lineage, Decision, SinkDecision, CommittedRecord),
+            *(Rewinding, SubsumedRecord),
+        )
+    },
 }
-"""The type of each kind of record, and the name that its JSON values have in the file, if any."""
-
-
-def record_to_json(record: Record) -> dict[str, Any]:
-    """Return the JSON values of a record; its kind is stored separately."""
-    name = _KINDS[record.kind][1]
-    value: dict[str, Any] = to_json(record)
-    return {name: value} if name else value
+"""The type of each kind of record."""
 
 
 def record_from_json(kind: str, value: Any, where: str) -> Record:
-    """Build a record from JSON values, the inverse of `record_to_json`.
+    """Build a record from JSON values, the inverse of `to_json`.
 
     Raises:
         NewerFormatError: this version does not know the kind, or the fields, of an intact record.
@@ -306,12 +294,7 @@ def record_from_json(kind: str, value: Any, where: str) -> Record:
             f"The log record {where} is of the unknown kind {kind!r}: a newer twophase wrote it.",
             remedy=NEWER_REMEDY,
         )
-    form, name = _KINDS[kind]
-    what = f"The log record {where} ({kind})"
-    named = value if name else {name: value}
-    if not isinstance(named, dict) or [*named] != [name]:
-        raise other_version(what, f"it is not one {name}")
-    record: Record = from_json(form, named[name], what)
+    record: Record = from_json(_KINDS[kind], value, f"The log record {where} ({kind})")
     return record
 
 

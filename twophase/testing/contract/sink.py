@@ -35,6 +35,7 @@ from twophase.contract.sink import (
 )
 from twophase.errors import FencedError, StopJobError, TargetChangedError
 from twophase.ids import Attempt, Subtask
+from twophase.internals.json_values import from_json, to_json
 from twophase.testing.contract.base import CLOSED, ContractBase
 from twophase.testing.harness import (
     FIRST,
@@ -154,11 +155,9 @@ class PhasesContract(ContractBase):
     def test_another_driver_commits_from_the_stored_json(
         self, harness: SinkHarness, sink: OpenSink
     ) -> None:
-        stored = json.dumps(
-            [committable.to_json() for committable in self.prepare(harness, sink, range(5))]
-        )
+        stored = json.dumps(to_json(self.prepare(harness, sink, range(5))))
         sink.close()
-        read = [Committable.from_json(value) for value in json.loads(stored)]
+        read = [from_json(Committable, value, "A piece") for value in json.loads(stored)]
         outcomes = self.commit(self.opened(harness), read)
         assert all(outcome == Committed() for outcome in outcomes)
         assert self.ids_visible(harness) == [0, 1, 2, 3, 4]
