@@ -10,7 +10,7 @@ from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.commit.proofs import check_names, check_targets
 from twophase.coordinator.recovery.recovery_steps import Restore
 from twophase.coordinator.recovery.rewind import ahead_of, check_rewind
-from twophase.errors import CheckpointMissingError, RestoreRefusedError
+from twophase.errors import CheckpointMissingError, FencedError, RestoreRefusedError
 from twophase.events import Observers
 from twophase.options.job_options import SinkAhead
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
@@ -62,6 +62,8 @@ class SinkValidation:
             StopJobError: the job must not go on.
         """
         context = self._context
+        if restore is not None and (begun := history.lineage) and restore.was_done_by(begun):
+            raise _restored_already(context.job, begun)
         if restore is None:
             check_histories(context.job, history, remembered, piece_names(context.sinks))
         else:
@@ -264,6 +266,19 @@ def _check_restore_against_log(job: str, history: History, lineage: Lineage) -> 
             "its rows would then be written twice. Nothing was written.",
             remedy=f"start the job without restore.path to go on from it; or {SINK_AHEAD}",
         )
+
+
+def _restored_already(job: str, begun: Lineage) -> FencedError:
+    """Return the error of a restore that another driver has done since this one read the log.
+
+    Doing it again would take back, or refuse to go on from, what the job has written since.
+    """
+    return FencedError(
+        f"Job {job!r}: another driver has begun lineage {begun.id} with {begun.restored_from} "
+        "while this one was starting. No data is lost: it goes on from there.",
+        remedy="leave this driver stopped; the next start goes on with that lineage, with the same "
+        "options too.",
+    )
 
 
 def unfinished_rewind(job: str, begun: Rewinding) -> RestoreRefusedError:
