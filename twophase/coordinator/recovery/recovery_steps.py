@@ -46,10 +46,6 @@ class Restore:
         """The last checkpoint of each lineage that stays in the sinks."""
         return self.lineage.ancestors
 
-    def was_done_by(self, lineage: Lineage) -> bool:
-        """Return whether a lineage began with what this restore begins with."""
-        return bool(lineage.restored_from) and lineage.restored_from == self.lineage.restored_from
-
     @property
     def committed(self) -> tuple[Proof, ...]:
         """Return each sink's newest committed checkpoint, by the log that it is from."""

@@ -62,8 +62,8 @@ class SinkValidation:
             StopJobError: the job must not go on.
         """
         context = self._context
-        if restore is not None and (begun := history.lineage) and restore.was_done_by(begun):
-            raise _restored_already(context.job, begun)
+        if restore is not None and (current := history.lineage):
+            _check_not_left(context.job, history, current, restore)
         if restore is None:
             check_histories(context.job, history, remembered, piece_names(context.sinks))
         else:
@@ -268,17 +268,32 @@ def _check_restore_against_log(job: str, history: History, lineage: Lineage) -> 
         )
 
 
-def _restored_already(job: str, begun: Lineage) -> FencedError:
-    """Return the error of a restore that another driver has done since this one read the log.
+def _check_not_left(job: str, history: History, current: Lineage, restore: Restore) -> None:
+    """Reject a restore that was done already, or of what the job has left behind.
 
-    Doing it again would take back, or refuse to go on from, what the job has written since.
+    Raises:
+        FencedError: another driver has done it since this one read the log. Doing it again would
+            take back what the job has written since.
+        RestoreRefusedError: it continues checkpoints that a rewind has taken back.
     """
-    return FencedError(
-        f"Job {job!r}: another driver has begun lineage {begun.id} with {begun.restored_from} "
-        "while this one was starting. No data is lost: it goes on from there.",
-        remedy="leave this driver stopped; the next start goes on with that lineage, with the same "
-        "options too.",
-    )
+    where = restore.lineage.restored_from
+    if current.restored_from == where:
+        raise FencedError(
+            f"Job {job!r}: another driver has begun lineage {current.id} with {where} while this "
+            "one was starting. No data is lost: it goes on from there.",
+            remedy="leave this driver stopped; the next start goes on with that lineage, with the "
+            "same options too.",
+        )
+    known = {one.id for one in history.lineages} - {current.id}
+    for lineage, newest in restore.keep.items():
+        if lineage in known and newest > current.ancestors.get(lineage, -1):
+            raise RestoreRefusedError(
+                f"Job {job!r}: cannot restore from {where}: it continues checkpoint {newest} of "
+                f"lineage {lineage}, which was taken back when the job was rewound to "
+                f"{current.restored_from}. Nothing was written.",
+                remedy="start the job without restore.path to go on from where it is, or restore "
+                "what was made since.",
+            )
 
 
 def unfinished_rewind(job: str, begun: Rewinding) -> RestoreRefusedError:
