@@ -41,6 +41,7 @@ COPIED, RESTORED_TARGET, SWAPPED, REPAIRED, RELEASED, SAVED, AHEAD, SAVED_AHEAD 
 )
 WITH_SAVEPOINTS = frozenset({SAVED, SAVED_AHEAD})
 WITH_SINKS_AHEAD = frozenset({AHEAD, SAVED_AHEAD})
+_STAND_STILL = 0.3
 _STOPS_S = (0.0, 20.0)
 """A driver that gives its checkpoints up is killed, or stands still until another one is there."""
 
@@ -89,8 +90,25 @@ def in_world(seed: int, world: str) -> Options:
             restore=restore,
             checkpoints=checkpoints,
         )
+    empty_rate, subsume_every = random.choice((0.1, 0.4)), random.choice((1, 1, 2))
+    options = replace(options, empty_rate=empty_rate, subsume_every=subsume_every)
+    if world == RESTORED_TARGET and random.random() < _STAND_STILL:
+        return _standing_still(options, random)
+    return options
+
+
+def _standing_still(options: Options, random: Random) -> Options:
+    """The first driver stands still before a micro-batch, for longer than a target takes to be
+    restored. Bodies go early, and micro-batches without rows commit nothing there.
+    """
     return replace(
-        options, empty_rate=random.choice((0.1, 0.4)), subsume_every=random.choice((1, 1, 2))
+        options,
+        mishaps=(Mishap("C01", random.choice((2, 3, 4)), 40.0), *options.mishaps),
+        checkpoints=max(options.checkpoints, 5),
+        rivals=0,
+        suspicion=0.0,
+        empty_rate=0.5,
+        num_retained=1,
     )
 
 
