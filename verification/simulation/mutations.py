@@ -599,7 +599,7 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
     ),
     "a restore that another driver has done meanwhile is done again": (
         SAVED,
-        [(validation, "_check_not_left", _nothing)],
+        [(validation, "_check_not_done", _nothing)],
     ),
     "the note of who has laid a folder is deleted first": (
         SAVED,

@@ -93,8 +93,10 @@ def test_a_savepoint_of_what_a_rewind_has_taken_back_is_refused(
     newer = world.make("newer")
     world.drive(5, **restoring(path, "rewind"))
     before = snapshot(world.root)
-    with pytest.raises(RestoreRefusedError, match="taken back when the job was rewound to"):
+    with pytest.raises(RestoreRefusedError, match="has gone back to 1 of it since"):
         world.drive(6, **restoring(newer, policy))
+    with pytest.raises(RestoreRefusedError, match="what was newer was taken back"):
+        said(world, newer, policy)
     assert snapshot(world.root) == before
     world.drive(6)
     world.is_exact("job", 6)

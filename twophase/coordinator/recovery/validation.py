@@ -62,11 +62,10 @@ class SinkValidation:
             StopJobError: the job must not go on.
         """
         context = self._context
-        if restore is not None and (current := history.lineage):
-            _check_not_left(context.job, history, current, restore)
         if restore is None:
             check_histories(context.job, history, remembered, piece_names(context.sinks))
         else:
+            _check_not_done(context.job, history, restore.lineage.restored_from)
             rewinds = restore.sink_ahead is SinkAhead.REWIND
             waiting = history.uncommitted() if rewinds else ()
             ahead = context.sink_decisions.bodies() if rewinds else ()
@@ -209,6 +208,7 @@ def check_sinks(
     Raises:
         RestoreRefusedError: it is refused.
     """
+    _check_not_taken_back(job, history, restore)
     rewinds = restore.sink_ahead is SinkAhead.REWIND
     if (begun := history.rewinding) and not (rewinds and begun.is_finished_by(restore.keep)):
         raise unfinished_rewind(job, begun)
@@ -268,29 +268,39 @@ def _check_restore_against_log(job: str, history: History, lineage: Lineage) -> 
         )
 
 
-def _check_not_left(job: str, history: History, current: Lineage, restore: Restore) -> None:
-    """Reject a restore that was done already, or of what the job has left behind.
+def _check_not_done(job: str, history: History, where: str) -> None:
+    """Reject a restore that another driver has done since this one read the log.
+
+    Doing it again would take back what the job has written since.
 
     Raises:
-        FencedError: another driver has done it since this one read the log. Doing it again would
-            take back what the job has written since.
-        RestoreRefusedError: it continues checkpoints that a rewind has taken back.
+        FencedError: it has.
     """
-    where = restore.lineage.restored_from
-    if current.restored_from == where:
+    if history.lineage is not None and history.lineage.restored_from == where:
         raise FencedError(
-            f"Job {job!r}: another driver has begun lineage {current.id} with {where} while this "
-            "one was starting. No data is lost: it goes on from there.",
+            f"Job {job!r}: another driver has begun lineage {history.lineage.id} with {where} "
+            "while this one was starting. No data is lost: it goes on from there.",
             remedy="leave this driver stopped; the next start goes on with that lineage, with the "
             "same options too.",
         )
-    known = {one.id for one in history.lineages} - {current.id}
+
+
+def _check_not_taken_back(job: str, history: History, restore: Restore) -> None:
+    """Refuse to continue checkpoints that an earlier rewind has taken back.
+
+    Raises:
+        RestoreRefusedError: it would.
+    """
+    if (current := history.lineage) is None:
+        return
+    older = {one.id for one in history.lineages} - {current.id}
     for lineage, newest in restore.keep.items():
-        if lineage in known and newest > current.ancestors.get(lineage, -1):
+        if lineage in older and newest > (last := current.ancestors.get(lineage, -1)):
             raise RestoreRefusedError(
-                f"Job {job!r}: cannot restore from {where}: it continues checkpoint {newest} of "
-                f"lineage {lineage}, which was taken back when the job was rewound to "
-                f"{current.restored_from}. Nothing was written.",
+                f"Job {job!r}: cannot restore from {restore.lineage.restored_from}: it continues "
+                f"checkpoint {newest} of lineage {lineage}, and the job has gone back to "
+                f"{'none' if last < 0 else last} of it since: what was newer was taken back. "
+                "Nothing was written.",
                 remedy="start the job without restore.path to go on from where it is, or restore "
                 "what was made since.",
             )
