@@ -204,7 +204,7 @@ def restoring(checkpoint: CompletedCheckpoint, *, committed: bool) -> Restore:
     """Restore from a copy whose log has the checkpoint as committed, or only as decided."""
     lineage = Lineage(
         new_lineage_id(),
-        restored_from="/copy/chk/x",
+        restored_from=f"/copy/chk/{checkpoint.lineage}-{checkpoint.checkpoint}",
         first_checkpoint=1,
         start=checkpoint.offsets.end,
         ancestors={checkpoint.lineage: checkpoint.checkpoint},

@@ -101,7 +101,12 @@ def test_a_stop_with_a_savepoint_waits_for_a_micro_batch_that_begins_while_the_q
     run.coordinator, run.take_over, run._lock = driver.coordinator, lambda: True, lock
     run.folder = SimpleNamespace(finished=lambda: 0)
     close = run.gate.close
-    run.gate.close = lambda: (close(), waits.set())
+
+    def closed() -> None:
+        close()
+        waits.set()
+
+    run.gate.close = closed
     batch = threading.Thread(target=micro_batch)
     stop = threading.Thread(target=run.stop_after_batch)
     run.start()

@@ -463,6 +463,11 @@ def _pieces_of_whole_checkpoints(self: CheckpointCompleter) -> frozenset[PieceKe
     return pieces_of(map(self._store.read, self._log.history.uncommitted()))
 
 
+def _delete_in_any_order(folder: object) -> None:
+    rmtree = vars(abandoned_folders)["shutil"].rmtree  # the simulated one
+    rmtree(folder)
+
+
 def _superseded_without_proof(
     self: CheckpointCompleter, _: str, __: OpenSink, found: Sequence[Committable]
 ) -> Sequence[Committable]:
@@ -603,7 +608,7 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
     ),
     "the note of who has laid a folder is deleted first": (
         SAVED,
-        [(abandoned_folders, "delete_laid", lambda path: abandoned_folders.shutil.rmtree(path))],
+        [(abandoned_folders, "delete_laid", _delete_in_any_order)],
     ),
     "what a restore has laid stays when it dies": (
         SAVED,

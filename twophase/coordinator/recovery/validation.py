@@ -279,7 +279,7 @@ def _check_not_done(job: str, history: History, where: str) -> None:
     if history.lineage is not None and history.lineage.restored_from == where:
         raise FencedError(
             f"Job {job!r}: another driver has begun lineage {history.lineage.id} with {where} "
-            "while this one was starting. No data is lost: it goes on from there.",
+            "while this one was starting.",
             remedy="leave this driver stopped; the next start goes on with that lineage, with the "
             "same options too.",
         )
