@@ -694,6 +694,7 @@ _SOONER: dict[str, Mapping[str, Any]] = {
     "the mark is raised to what a target lacks": _RESTORED_WHILE_IT_STANDS_STILL,
     "superseded attempts are aborted in a target that lacks a checkpoint": (
         _RESTORED_WHILE_IT_STANDS_STILL
+        | {"mishaps": (Mishap("C01", 4, 40.0),), "restored_behind": 3}
     ),
     "neither a lock nor a fence keeps old writers out": _WORKERS_OUTLIVE_THEIR_DRIVER,
     "orphans are looked for only before the fence": _WORKERS_OUTLIVE_THEIR_DRIVER,

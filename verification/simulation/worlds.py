@@ -98,13 +98,15 @@ def in_world(seed: int, world: str) -> Options:
 
 
 def _standing_still(options: Options, random: Random) -> Options:
-    """The first driver stands still before a micro-batch, for longer than a target takes to be
-    restored. Bodies go early, and micro-batches without rows commit nothing there.
+    """The first driver stands still before a micro-batch while a target is restored. Bodies go
+    early, and micro-batches without rows commit nothing there.
     """
+    decisions = random.choice((3, 4))
     return replace(
         options,
-        mishaps=(Mishap("C01", random.choice((2, 3, 4)), 40.0), *options.mishaps),
-        checkpoints=max(options.checkpoints, 5),
+        restored_behind=decisions,
+        mishaps=(Mishap("C01", decisions + 1, 40.0), *options.mishaps),
+        checkpoints=decisions + 2,
         rivals=0,
         suspicion=0.0,
         empty_rate=0.5,
