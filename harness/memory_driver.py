@@ -208,11 +208,12 @@ def restoring(checkpoint: CompletedCheckpoint, *, committed: bool) -> Restore:
     """Restore from a copy whose log has the checkpoint as committed, or only as decided."""
     lineage = Lineage(
         new_lineage_id(),
-        restored_from="/copy/chk/x",
+        restored_from=f"/copy/chk/{checkpoint.lineage}-{checkpoint.checkpoint}",
         first_checkpoint=1,
         start=checkpoint.offsets.end,
         ancestors={checkpoint.lineage: checkpoint.checkpoint},
         proofs=checkpoint.proofs,
+        origin=f"{checkpoint.lineage}-{checkpoint.checkpoint}",
     )
     return Restore(checkpoint, lineage, adopting=() if committed else (checkpoint,))
 

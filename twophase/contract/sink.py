@@ -129,7 +129,8 @@ def predecessor_missing(request: CommitRequest, target: str) -> TargetChangedErr
         f"{before.checkpoint} of lineage {before.lineage} was committed there before it, and the "
         "target no longer has proof of that. It was restored from a backup, "
         "or is a different target.",
-        remedy="restore the target to its previous state, then start the job again.",
+        remedy="restore the target to its previous state, then start the job again: if anything "
+        "is still missing, its error says what, and how to go on without it.",
     )
 
 

@@ -85,8 +85,10 @@ class Run(Driver):
         Raises:
             OSError: whether it is noted cannot be read; the job stops all the same.
         """
+        with self._lock:  # held while the query is being started, which may have begun one
+            query = self._query
         try:
-            if self._query is not None:
+            if query is not None:
                 self._finish_batch()
         finally:
             self.stop()

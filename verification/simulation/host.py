@@ -265,10 +265,13 @@ class SimulatedQuery:
         self._host.judge(self._error)  # nobody else hears of it
 
     def stop(self) -> None:
-        """See `Query.stop`. A job that is to leave a savepoint decides its micro-batch before."""
+        """See `Query.stop`. A job that is to leave a savepoint decides its micro-batch before,
+        unless the process dies, whose threads have no effect any more.
+        """
         host, failed = self._host, self._coordinator.failure is not None
+        may_cancel = failed or host.process.dead or host.process not in host.world.oracle.saving
         host.world.oracle.holds(
-            self._under_way is None or failed or host.process not in host.world.oracle.saving,
+            self._under_way is None or may_cancel,
             f"{host.process.name} was stopped with a savepoint, and micro-batch "
             f"{self._under_way} is cancelled",
         )

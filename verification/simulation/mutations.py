@@ -18,7 +18,9 @@ from unittest import mock
 
 import pymysql
 
+from twophase.contract.committable import Committable
 from twophase.contract.outcome import AlreadyCommitted
+from twophase.contract.sink import OpenSink
 from twophase.coordinator import coordinator
 from twophase.coordinator.commit.checkpoint_completion import CheckpointCompleter
 from twophase.coordinator.commit.commit_loop import CommitLoop
@@ -443,6 +445,17 @@ def _pieces_of_whole_checkpoints(self: CheckpointCompleter) -> frozenset[PieceKe
     return pieces_of(map(self._store.read, self._log.history.uncommitted()))
 
 
+def _delete_in_any_order(folder: object) -> None:
+    rmtree = vars(abandoned_folders)["shutil"].rmtree  # the simulated one
+    rmtree(folder)
+
+
+def _superseded_without_proof(
+    self: CheckpointCompleter, _: str, __: OpenSink, found: Sequence[Committable]
+) -> Sequence[Committable]:
+    return self.commit_restored(found)
+
+
 def _fold_without_sinks(self: JobLog, history: History) -> None:
     _real_fold(self, replace(history, sink_decisions=()))
 
@@ -496,6 +509,10 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
     "the mark is raised to what a target lacks": (
         RESTORED_TARGET,
         [(OpenMySqlSink, "subsume", _raise_mark_unproven)],
+    ),
+    "superseded attempts are aborted in a target that lacks a checkpoint": (
+        RESTORED_TARGET,
+        [(CheckpointCompleter, "_superseded", _superseded_without_proof)],
     ),
     "a table is known by its name alone": (
         SWAPPED,
@@ -558,6 +575,14 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
         SAVED,
         [(lineage_start, "begun_with", lambda *_: None)],
     ),
+    "a restore that another driver has done meanwhile is done again": (
+        SAVED,
+        [(plan, "_over", _no_refusal)],
+    ),
+    "the note of who has laid a folder is deleted first": (
+        SAVED,
+        [(abandoned_folders, "delete_laid", _delete_in_any_order)],
+    ),
     "what a restore has laid stays when it dies": (
         SAVED,
         [(abandoned_folders, "_never_begun", lambda *_: set())],
@@ -592,8 +617,7 @@ _RESTORED_WHILE_IT_STANDS_STILL = {
     "empty_rate": 0.5,
     "subsume_every": 1,
     "max_concurrent": 1,
-    # a piece whose body is gone would be taken for a superseded attempt, without any mistake
-    "num_retained": 3,
+    "num_retained": 1,
 }
 _TWO_SINKS = {"sinks": ("mysql-8.0.12", "mysql-8.0.12")}
 _BEHIND = {"max_concurrent": 3, "keyed": False, "checkpoints": 5}
@@ -626,10 +650,25 @@ _SOONER: dict[str, Mapping[str, Any]] = {
     },
     "the ledger is collapsed before the mark is raised": {"subsume_every": 1},
     "a rewind takes rows back in one sink": _TWO_SINKS,
+    "a restore that another driver has done meanwhile is done again": {
+        # before it reads the log again
+        "mishaps": (Mishap("SELECT lineage", 1, 20.0),) * 8,
+        "drivers": 3,
+        "suspicion": 1.0,
+    },
+    "the note of who has laid a folder is deleted first": {
+        "mishaps": (Mishap("S06", 1, 0.0),) * 4,
+        "disk_rate": 0.02,
+        "disk_budget": 4,
+    },
     "checkpoints are given up and attempts left open": _STOPPED_WHILE_SERVERS_FAIL,
     "checkpoints are given up before they are committed": _STOPPED_WHILE_SERVERS_FAIL | _BEHIND,
     "a commit does not require its predecessor": _RESTORED_WHILE_IT_STANDS_STILL,
     "the mark is raised to what a target lacks": _RESTORED_WHILE_IT_STANDS_STILL,
+    "superseded attempts are aborted in a target that lacks a checkpoint": (
+        _RESTORED_WHILE_IT_STANDS_STILL
+        | {"mishaps": (Mishap("C01", 4, 40.0),), "restored_behind": 3}
+    ),
     "neither a lock nor a fence keeps old writers out": _WORKERS_OUTLIVE_THEIR_DRIVER,
     "orphans are looked for only before the fence": _WORKERS_OUTLIVE_THEIR_DRIVER,
     "a sink without orphans is not scanned again after its fence": _WORKERS_OUTLIVE_THEIR_DRIVER,

@@ -6,7 +6,8 @@
 checkpoint before it, is not visible yet is listed as pending |
 | it is noted as finished | all that it holds is visible |
 | a lineage begins with it | nothing after its checkpoint is visible in a sink, or decided in this
-folder; from then on what the job has left in another folder is undecided |
+folder; the lineage before did not begin with it; from then on what the job has left in another
+folder is undecided |
 | a driver over another folder aborts what was decided after it | no sink shows that checkpoint |
 """
 
@@ -90,8 +91,10 @@ class SavedOnes:
 
     def begins(self, facts: Facts, root: str, lineage: str, where: str) -> None:
         """A lineage begins in a job's folder with what is at a path."""
-        self.begun[root, lineage] = where
         saved = self.by_path.get(where)
+        newest = [path for (folder, _), path in self.begun.items() if folder == root][-1:]
+        facts.holds(saved is None or newest != [where], f"{where} is restored twice in a row")
+        self.begun[root, lineage] = where
         if root in self.forks:
             waiting = [xid for xid in self._held(facts, where) if xid not in facts.visible]
             return facts.holds(
@@ -120,6 +123,14 @@ class SavedOnes:
         return saved is not None and any(
             saved.is_behind(decision) and self.begun.get((root, decision.lineage)) != where
             for decision in (*facts.decided.values(), *facts.ahead.values())
+        )
+
+    def is_taken_back(self, facts: Facts, where: str) -> bool:
+        """Whether a rewind has taken back rows that it, or what it continues, has written."""
+        saved = self.by_path.get(where)
+        return saved is not None and any(
+            not self.taken_back.isdisjoint(decision.xids) and not saved.is_behind(decision)
+            for decision in (*facts.known(), *self.left)
         )
 
     def may_abort(self, facts: Facts, root: str, decision: Decision) -> bool:

@@ -304,6 +304,7 @@ class Supervisor:
 
     def _recorded(self, action: str, withdrawn: set[str]) -> None:
         self._world.happens(f"recorded: {action}")
+        self._operator.recorded(withdrawn)
         self._incident.repaired(withdrawn)
 
     def _goes_on(self, last: Driver) -> None:

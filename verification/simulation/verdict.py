@@ -120,7 +120,8 @@ def _is_explained(oracle: Oracle, ending: DriverEnding, error: TwoPhaseError) ->
             return bool(oracle.saved.by_path[ending.saves].pending)
         return bool(ending.saves or ending.restore_path) and _is_saving_explained(error)
     if isinstance(error, RestoreRefusedError) and ending.restore_path in oracle.saved.by_path:
-        return oracle.saved.is_too_old(oracle, ending.folder, ending.restore_path)
+        saved, where = oracle.saved, ending.restore_path
+        return saved.is_too_old(oracle, ending.folder, where) or saved.is_taken_back(oracle, where)
     if isinstance(error, FencedError):
         others = [
             generation for root, generation in oracle.generation.items() if root != ending.folder

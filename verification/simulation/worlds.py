@@ -38,6 +38,7 @@ COPIED, RESTORED_TARGET, SWAPPED, REPAIRED, SAVED, AHEAD, SAVED_AHEAD = WORLDS =
 )
 WITH_SAVEPOINTS = frozenset({SAVED, SAVED_AHEAD})
 WITH_SINKS_AHEAD = frozenset({AHEAD, SAVED_AHEAD})
+_STAND_STILL = 0.3
 _STOPS_S = (0.0, 20.0)
 """A driver is killed, or stands still until another one is there."""
 
@@ -76,8 +77,27 @@ def in_world(seed: int, world: str) -> Options:
             restore=restore,
             checkpoints=checkpoints,
         )
+    empty_rate, subsume_every = random.choice((0.1, 0.4)), random.choice((1, 1, 2))
+    options = replace(options, empty_rate=empty_rate, subsume_every=subsume_every)
+    if world == RESTORED_TARGET and random.random() < _STAND_STILL:
+        return _standing_still(options, random)
+    return options
+
+
+def _standing_still(options: Options, random: Random) -> Options:
+    """The first driver stands still before a micro-batch while a target is restored. Bodies go
+    early, and micro-batches without rows commit nothing there.
+    """
+    decisions = random.choice((3, 4))
     return replace(
-        options, empty_rate=random.choice((0.1, 0.4)), subsume_every=random.choice((1, 1, 2))
+        options,
+        restored_behind=decisions,
+        mishaps=(Mishap("C01", decisions + 1, 40.0), *options.mishaps),
+        checkpoints=decisions + 2,
+        rivals=0,
+        suspicion=0.0,
+        empty_rate=0.5,
+        num_retained=1,
     )
 
 

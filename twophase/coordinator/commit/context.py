@@ -87,7 +87,14 @@ class JobContext:
         )
         self.sink_decisions = SinkDecisions(job, self.log, self.proofs, self.commit_loop, observers)
         self.completer = CheckpointCompleter(
-            job, sinks, self.commit_loop, self.log, self.store, self.listeners, observers
+            job,
+            sinks,
+            self.commit_loop,
+            self.log,
+            self.store,
+            self.proofs,
+            self.listeners,
+            observers,
         )
 
     def lineage_folders(self) -> frozenset[str]:

@@ -256,6 +256,32 @@ class RestoreBehind:
 
 
 @dataclass(frozen=True)
+class RestoredMeanwhile:
+    """Another driver has begun this lineage with what is to be restored, since this one has read
+    the log. Doing it again would take back what the job has written since.
+    """
+
+    lineage: str
+    ways = (Way.GO_ON,)
+
+
+@dataclass(frozen=True)
+class LeftBehind:
+    """What is to be restored continues a checkpoint that an earlier rewind has taken back.
+
+    Attributes:
+        lineage: of the checkpoint.
+        checkpoint: its number.
+        left: the last checkpoint of the lineage that the job has kept; -1 if none.
+    """
+
+    lineage: str
+    checkpoint: int
+    left: int
+    ways = (Way.GO_ON, Way.RESTORE_NEWEST)
+
+
+@dataclass(frozen=True)
 class NamedOtherwise:
     """A target has rows of this job under another name: they would be written twice, or stay.
 
@@ -310,6 +336,8 @@ Refusal = (
     RewindUnfinished
     | FolderBehind
     | RestoreBehind
+    | RestoredMeanwhile
+    | LeftBehind
     | NamedOtherwise
     | CannotTakeBack
     | TargetReplaced
@@ -447,6 +475,7 @@ def _not_restorable(observed: Observed, wish: Restore) -> Iterator[Refusal]:
     """
     history, keep = observed.history, wish.keep
     rewinds = wish.sink_ahead is SinkAhead.REWIND
+    yield from _over(history, wish.lineage)
     if (begun := history.rewinding) and not (rewinds and begun.is_finished_by(keep)):
         yield RewindUnfinished(begun)
     if not rewinds:
@@ -459,6 +488,20 @@ def _not_restorable(observed: Observed, wish: Restore) -> Iterator[Refusal]:
         for one in _taken_back(observed, wish):
             if not observed.sinks[one.sink].can_rewind:
                 yield CannotTakeBack(one.sink)
+
+
+def _over(history: History, begins: Lineage) -> Iterator[Refusal]:
+    """Yield why the job has gone on from what is to be restored, or back behind it."""
+    for one in history.lineages:
+        if begins.origin and one.origin == begins.origin:
+            yield RestoredMeanwhile(one.id)
+    if (current := history.lineage) is None:
+        return
+    older = {one.id for one in history.lineages} - {current.id}
+    for lineage, newest in begins.ancestors.items():
+        left = current.ancestors.get(lineage, -1)
+        if lineage in older and newest > left:
+            yield LeftBehind(lineage, newest, left)
 
 
 def _log_ahead(history: History, keep: Mapping[str, int]) -> Iterator[RestoreBehind]:

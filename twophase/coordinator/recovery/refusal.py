@@ -8,18 +8,26 @@ from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.recovery.plan import (
     CannotTakeBack,
     FolderBehind,
+    LeftBehind,
     NamedOtherwise,
     Observed,
     Refusal,
     Restore,
     RestoreBehind,
+    RestoredMeanwhile,
     RewindUnfinished,
     SinkRenamed,
     TargetLacks,
     TargetReplaced,
     Wish,
 )
-from twophase.errors import CheckpointMissingError, ConfigError, RestoreRefusedError, TwoPhaseError
+from twophase.errors import (
+    CheckpointMissingError,
+    ConfigError,
+    FencedError,
+    RestoreRefusedError,
+    TwoPhaseError,
+)
 from twophase.state.journal.entries import Rewinding
 from twophase.state.journal.history import History
 
@@ -54,6 +62,22 @@ def refused(
             return _folder_behind(context.job, why, observed.history, names)
         case RestoreBehind():
             return _restore_behind(context.job, why, _origin(wish))
+        case RestoredMeanwhile(lineage):
+            return FencedError(
+                f"Job {context.job!r}: another driver has begun lineage {lineage} with "
+                f"{_origin(wish)} while this one was starting.",
+                remedy="leave this driver stopped; the next start goes on with that lineage, with "
+                "the same options too.",
+            )
+        case LeftBehind(lineage, checkpoint, left):
+            return RestoreRefusedError(
+                f"Job {context.job!r}: cannot restore from {_origin(wish)}: it continues "
+                f"checkpoint {checkpoint} of lineage {lineage}, and the job has gone back to "
+                f"{'none' if left < 0 else left} of it since: what was newer was taken back. "
+                "Nothing was written.",
+                remedy="start the job without restore.path to go on from where it is, or restore "
+                "what was made since.",
+            )
         case NamedOtherwise():
             return _named_otherwise(context.job, why)
         case CannotTakeBack(sink):

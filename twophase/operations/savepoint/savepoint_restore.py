@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,10 +82,25 @@ class SavepointRestore:
             lay_spark(self.savepoint, folder)
             failpoint("S06")
         except BaseException as error:
-            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):  # the next start deletes what is left
+                delete_laid(folder)
             if isinstance(error, OSError):
                 raise _not_laid(self.savepoint, folder, error) from error
             raise
+
+
+def delete_laid(folder: Path) -> None:
+    """Delete Spark's folder of a lineage; `LAID_BY` last, which tells the next start that it may.
+
+    Raises:
+        OSError: it is not deleted, or not all of it.
+    """
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != LAID_BY:
+            path.unlink(missing_ok=True)
+    shutil.rmtree(folder)
 
 
 def is_savepoint(path: str) -> bool:
