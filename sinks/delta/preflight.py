@@ -104,7 +104,7 @@ def _folder(jvm: Jvm, options: DeltaOptions, rows: StructType | None) -> str:
         raise ConfigError(
             f"Table {options.table!r} does not exist, or is not a Delta table: {first_line(error)}",
             remedy="create it, or set create=True.",
-        ) from None
+        ) from error
     if detail is None or detail["format"] != "delta":
         raise ConfigError(
             f"Table {options.table!r} is not a Delta table but {detail and detail['format']!r}."
@@ -117,7 +117,7 @@ def _qualified(jvm: Jvm, folder: str) -> str:
         path = jvm.hadoop("Path")(folder)
         return str(path.getFileSystem(_configuration(jvm)).makeQualified(path).toString())
     except (Py4JJavaError, PySparkException) as error:
-        raise ConfigError(f"The path {folder!r} cannot be used: {first_line(error)}") from None
+        raise ConfigError(f"The path {folder!r} cannot be used: {first_line(error)}") from error
 
 
 def _configuration(jvm: Jvm) -> Any:

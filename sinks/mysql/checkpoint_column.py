@@ -128,7 +128,7 @@ class MarkedRows:
             raise PreflightError(
                 f"The account {user!r} may not make {self._table}, which checkpoint_column needs.",
                 remedy=f"let an administrator run: {ddl};",
-            ) from None
+            ) from error
 
     def take_over(self, session: Session, job: str, sink: str, attempt: Attempt) -> None:
         """Note that all rows of `attempt` and later ones carry their checkpoint.

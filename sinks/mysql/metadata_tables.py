@@ -100,7 +100,7 @@ class MetadataTables:
                         f"{_LOCKED_TIMEOUT_S:g} s.",
                         remedy="find out by whom (performance_schema.metadata_locks, SHOW "
                         "PROCESSLIST), then start again.",
-                    ) from None
+                    ) from error
 
     def _create(self, session: Session, user: str) -> str:
         try:
@@ -125,7 +125,7 @@ class MetadataTables:
         except pymysql.Error as error:
             if code_of(error) not in DENIED:
                 raise
-            raise self._refused(error, user) from None
+            raise self._refused(error, user) from error
         return str(number)
 
     def _refused(self, error: pymysql.Error, user: str) -> PreflightError:

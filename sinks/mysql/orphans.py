@@ -52,7 +52,7 @@ def list_branches(session: Session) -> list[Row]:
             "The account may not list prepared branches (XA RECOVER).",
             remedy="let an administrator run: GRANT XA_RECOVER_ADMIN "
             "ON *.* TO the user of the sink.",
-        ) from None
+        ) from error
 
 
 def xid_of(committable: Committable) -> Xid:

@@ -115,7 +115,7 @@ class Rewind:
             raise self._refused(
                 f"the account may not delete from {self._table}",
                 f"GRANT DELETE ON {self._table} TO the user of the sink.",
-            ) from None
+            ) from error
 
     def _counted(self, session: Session) -> dict[str, int]:
         """Return the values to delete, with how many rows have each.

@@ -11,6 +11,7 @@ from tests.sources.kafka.memory_cluster import Log, MemoryCluster
 from twophase.contract.source import SourceLeg
 from twophase.errors import (
     ConfigError,
+    CorruptRecordError,
     OffsetOutOfRangeError,
     PartitionVanishedError,
     StopJobError,
@@ -88,6 +89,12 @@ def with_options(harness: SparkKafkaHarness, **options: str) -> SourceLeg:
 )
 def test_what_is_almost_an_offset_is_none(line: str) -> None:
     assert not SparkKafkaSource().owns(line)
+
+
+def test_an_offset_that_cannot_be_read_says_why(harness: SparkKafkaHarness) -> None:
+    with pytest.raises(CorruptRecordError, match="Cannot read this offset") as caught:
+        harness.source.check_readable(harness.leg, '{"orders":', None)
+    assert isinstance(caught.value.__cause__, json.JSONDecodeError)
 
 
 def test_a_topic_or_partition_that_is_gone_is_named(harness: SparkKafkaHarness) -> None:

@@ -170,12 +170,13 @@ def _parsed(line: str, lowest: int = 0) -> dict[Partition, int]:
         }
         if offsets and all(type(at) is int and at >= lowest for at in offsets.values()):
             return offsets
-    except (ValueError, AttributeError):
-        pass
+        cause = None
+    except (ValueError, AttributeError) as error:
+        cause = error
     raise CorruptRecordError(
-        f"An offset of Spark's Kafka source cannot be read: {line[:200]!r}.",
+        f"Cannot read this offset of Spark's Kafka source: {line[:200]!r}.",
         remedy="check that the offset log and the checkpoint belong to this job.",
-    )
+    ) from cause
 
 
 def _line(offsets: Mapping[Partition, int]) -> str:

@@ -282,11 +282,11 @@ def connect(endpoint: Endpoint, *, local_infile: bool = False) -> Session:
     try:
         return Session(endpoint, local_infile=local_infile)
     except pymysql.Error as error:
-        raise _explain(endpoint, error) from None
+        raise _explain(endpoint, error) from error
     except (OSError, RuntimeError, ValueError) as error:
         # A missing certificate file, a plugin that needs a package, a server that
         # speaks another protocol.
-        raise PreflightError(f"No session with {endpoint}: {error}") from None
+        raise PreflightError(f"No session with {endpoint}: {error}") from error
 
 
 def hostile(error: SecurityError) -> StopJobError:

@@ -50,7 +50,7 @@ def _open(endpoint: Endpoint, *, autocommit: bool, local_infile: bool, lock_wait
         session.end()
         raise TargetUnreachableError(
             f"{endpoint} let us in and then failed: {code_of(error)} {error.args[-1]}."
-        ) from None
+        ) from error
     except BaseException:
         session.end()
         raise

@@ -169,7 +169,7 @@ class Cluster:
                     f"Kafka at {self._options.bootstrap_servers} refuses {what}: {error}.",
                     remedy="check user, password and the ACLs: READ and DESCRIBE on the topics, "
                     "READ on the group.",
-                ) from None
+                ) from error
             except kafka_errors.KafkaError as error:
                 if not _may_pass(error) or time.monotonic() >= deadline:
                     raise SourceUnavailableError(
@@ -178,7 +178,7 @@ class Cluster:
                         remedy="check that the brokers run and can be "
                         f"reached{_SASL_HINT if self._options.sasl else ''}; "
                         "the job may be started again.",
-                    ) from None
+                    ) from error
             time.sleep(_BACKOFF_S)
 
     def _open(self) -> Any:

@@ -72,7 +72,7 @@ def _poll(consumer: Any, partition: TopicPartition, position: int, guard: ReadGu
     except kafka_errors.AuthorizationError as error:
         raise PreflightError(
             f"Kafka refuses to be read: {error}.", remedy="check user, password and ACLs."
-        ) from None
+        ) from error
     except kafka_errors.KafkaError as error:
         if not error.retriable:
             guard.failed(position, str(error))
