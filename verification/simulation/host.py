@@ -146,7 +146,11 @@ class SimulatedHost:
         return {"sources": list(offsets.end)}
 
     def start(
-        self, coordinator: CheckpointCoordinator, folder: QueryFolder, handle: Handle
+        self,
+        coordinator: CheckpointCoordinator,
+        folder: QueryFolder,
+        plan: Plan,
+        handle: Handle,
     ) -> SimulatedQuery:
         """See `QueryHost.start`."""
         self.world.oracle.holds(
