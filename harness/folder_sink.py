@@ -32,6 +32,7 @@ from twophase.contract.sink import (
     Predecessor,
     SinkContext,
     SinkHistory,
+    commit_each,
     predecessor_missing,
 )
 from twophase.contract.writer import SinkWriter
@@ -170,13 +171,7 @@ class OpenFolderSink(OpenArrowSink):
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
         """See `OpenSink.commit`."""
-        outcomes = []
-        for number, request in enumerate(requests):
-            failpoint("C13" if number else "C12")
-            outcomes.append(self._commit_one(request))
-            failpoint("C14")
-        failpoint("C15")
-        return outcomes
+        return commit_each(requests, self._commit_one)
 
     def _commit_one(self, request: CommitRequest) -> CommitOutcome:
         piece = request.committable

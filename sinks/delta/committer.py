@@ -24,7 +24,7 @@ from collections.abc import Sequence
 
 from twophase.contract.committable import Committable
 from twophase.contract.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
-from twophase.contract.sink import CommitRequest, another_target, predecessor_missing
+from twophase.contract.sink import CommitRequest, another_target, commit_each, predecessor_missing
 from twophase.errors import StopJobError
 from twophase.internals.failpoints import failpoint
 from twophase.sinks.delta.features import refusals
@@ -54,13 +54,7 @@ class Committer:
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
         """See `OpenSink.commit`."""
-        outcomes = []
-        for number, request in enumerate(requests):
-            failpoint("C13" if number else "C12")
-            outcomes.append(self._commit_one(request))
-            failpoint("C14")
-        failpoint("C15")
-        return outcomes
+        return commit_each(requests, self._commit_one)
 
     def _commit_one(self, request: CommitRequest) -> CommitOutcome:
         committable = request.committable
