@@ -38,7 +38,7 @@ class Rewind:
 
     Args:
         owner: the job and sink.
-        metadata: the sink's own tables.
+        metadata: the metadata tables.
         table: the table.
         checkpoint_column: the column that names each row's checkpoint, if there is one.
         keep: as `CanRewind` takes it.
@@ -159,8 +159,8 @@ class Rewind:
         shown = "; ".join(wrong[:_SHOWN])
         more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
         return self._refused(
-            f"somebody else has changed its rows: {shown}{more}",
-            "bring the rows back, or fork.",
+            f"its rows have been changed since: {shown}{more}",
+            "restore those rows, or fork.",
         )
 
     def _refused(self, why: str, remedy: str) -> RestoreRefusedError:

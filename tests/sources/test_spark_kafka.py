@@ -100,10 +100,10 @@ def test_an_offset_that_cannot_be_read_says_why(harness: SparkKafkaHarness) -> N
 def test_a_topic_or_partition_that_is_gone_is_named(harness: SparkKafkaHarness) -> None:
     line = harness.append()
     harness.memory.logs["orders"][1].pop()
-    with pytest.raises(PartitionVanishedError, match=r"orders-1.*the partition does not exist"):
+    with pytest.raises(PartitionVanishedError, match=r"orders-1.*the partition no longer exists"):
         harness.source.check_readable(harness.leg, line, None)
     del harness.memory.logs["orders"]
-    with pytest.raises(PartitionVanishedError, match="the topic does not exist"):
+    with pytest.raises(PartitionVanishedError, match="the topic no longer exists"):
         harness.source.check_readable(harness.leg, line, None)
 
 
@@ -194,7 +194,7 @@ def test_without_a_group_nobody_is_told(harness: SparkKafkaHarness) -> None:
 def test_where_a_partition_began_is_not_guessed(harness: SparkKafkaHarness) -> None:
     line = harness.append()
     for start in (None, '{"orders":{"0":0}}'):
-        with pytest.raises(StopJobError, match=r"orders-\d began in this micro-batch"):
+        with pytest.raises(StopJobError, match=r"orders-\d was first read in this micro-batch"):
             harness.source.ranges(harness.leg, start, line)
 
 

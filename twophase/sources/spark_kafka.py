@@ -117,9 +117,9 @@ class SparkKafkaSource(RereadsRanges[OffsetRange]):
         begins, ends = (_parsed(line) if line else {} for line in (start, end))
         if new := sorted(ends.keys() - begins.keys()):
             raise StopJobError(
-                f"{_WHERE}: {new[0]} began in this micro-batch, and Spark's offsets do not say at "
-                "which record. Nothing was written.",
-                remedy="go on without these rows: twophase repair accept-loss.",
+                f"{_WHERE}: {new[0]} was first read in this micro-batch, and Spark's offsets do "
+                "not name its first record. Nothing was written.",
+                remedy="give up these rows: twophase repair accept-loss.",
             )
         return [
             OffsetRange(FORMAT, key.topic, "", key.number, begins[key], at)

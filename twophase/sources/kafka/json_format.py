@@ -235,8 +235,7 @@ class JsonDecoder:
                 f"Source {self._item.source!r}: the record at offset {offset} of "
                 f"{self._item.key} (topic {self._item.topic!r}, partition {self._item.partition}) "
                 f"does not fit the schema: {reason}.",
-                remedy="correct the producer or the schema; json.on_error=drop "
-                "leaves such records out.",
+                remedy="correct the producer or the schema; json.on_error=drop drops such records.",
             ) from None
         self.dropped += 1
         self._first_dropped = self._first_dropped or (offset, reason)
@@ -315,8 +314,7 @@ def read_type(name: str, target: pa.DataType) -> pa.DataType:
         return pa.float64()
     if not _readable(target):
         raise ConfigError(
-            f"{WHERE}: column {name!r} has the type {target}, which value.format=json does not "
-            "read.",
+            f"{WHERE}: column {name!r} has the type {target}, which value.format=json cannot read.",
             remedy="read binary columns and maps as STRING or STRUCT, "
             "or use value.format=raw and from_json.",
         )

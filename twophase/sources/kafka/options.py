@@ -94,7 +94,7 @@ def _parse_topics(value: object) -> object:
         bad = [topic for topic in topics if not _TOPIC.fullmatch(topic)]
         if bad or not topics:
             wrong = bad[0] if bad else ""
-            raise ValueError(f"give topic names separated by commas; {wrong!r} is none")
+            raise ValueError(f"give topic names separated by commas; {wrong!r} is not a topic name")
         return tuple(dict.fromkeys(topics))
     return topics
 

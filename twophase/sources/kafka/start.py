@@ -110,7 +110,7 @@ class StartResolver:
         left = [key for key in self._ends if key not in wanted]
         if left and self._options.fallback is None:
             raise ConfigError(
-                f"{WHERE}: startingOffsets does not say where {left[0]} begins.",
+                f"{WHERE}: startingOffsets names no offset for {left[0]}.",
                 remedy="name every partition, or set startingOffsets.fallback to earliest or "
                 "latest.",
             )
