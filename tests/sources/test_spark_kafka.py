@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
@@ -16,8 +15,6 @@ from twophase.errors import (
     PartitionVanishedError,
     StopJobError,
 )
-from twophase.sources.kafka import cluster
-from twophase.sources.kafka.engines import close_clusters
 from twophase.sources.spark_kafka import SparkKafkaSource
 from twophase.testing.contract import (
     NotifyingSourceContract,
@@ -49,15 +46,6 @@ class SparkKafkaHarness(SourceHarness):
 
     def progress(self) -> object:
         return dict(self.memory.group) or None
-
-
-@pytest.fixture
-def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryCluster]:
-    """What every connection of this process leads to."""
-    made = MemoryCluster({"orders": ("id-1", [Log(), Log()])})
-    monkeypatch.setattr(cluster, "Cluster", lambda _: made)
-    yield made
-    close_clusters()
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.sources.kafka.memory_cluster import Log, MemoryCluster
@@ -14,8 +12,8 @@ from twophase.errors import (
     PartitionVanishedError,
     TopicRecreatedError,
 )
-from twophase.sources.kafka import KafkaSource, cluster
-from twophase.sources.kafka.engines import close_clusters, planner_of
+from twophase.sources.kafka import KafkaSource
+from twophase.sources.kafka.engines import planner_of
 from twophase.sources.kafka.offsets import Limits, SourceOffset
 from twophase.sources.kafka.options import KafkaOptions
 from twophase.testing.contract import (
@@ -50,15 +48,6 @@ class KafkaHarness(SourceHarness):
 
     def progress(self) -> object:
         return dict(self.memory.group) or None
-
-
-@pytest.fixture
-def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryCluster]:
-    """What every connection of this process leads to."""
-    made = MemoryCluster({"orders": ("id-1", [Log(), Log()])})
-    monkeypatch.setattr(cluster, "Cluster", lambda _: made)
-    yield made
-    close_clusters()
 
 
 @pytest.fixture
