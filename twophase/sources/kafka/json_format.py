@@ -155,7 +155,7 @@ class JsonDecoder:
                 return self._assemble(self._columns(b"".join(parts), rows), pieces)
         except _UNFIT:
             pass
-        found = [self._fitting(piece) for piece in pieces]
+        found = [self._halves(piece, piece.all_values(), 0, len(piece)) for piece in pieces]
         empty = pa.RecordBatch.from_arrays(
             [pa.nulls(0, field.type) for field in self._schema], schema=self._schema
         )
@@ -172,10 +172,6 @@ class JsonDecoder:
                 f"fit the schema and were dropped; the first has offset {offset}: {reason}."
             )
         ]
-
-    def _fitting(self, piece: _Piece) -> list[pa.RecordBatch]:
-        values = piece.all_values()
-        return list(self._halves(piece, values, 0, len(values)))
 
     def _halves(
         self, piece: _Piece, values: list[bytes | None], low: int, high: int

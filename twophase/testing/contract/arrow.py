@@ -14,7 +14,7 @@ from twophase.contract.sink import OpenArrowSink, OpenSink
 from twophase.contract.writer import SinkWriter
 from twophase.errors import FencedError, TwoPhaseError
 from twophase.ids import Attempt, Subtask
-from twophase.testing.contract.base import CLOSED
+from twophase.testing.contract.base import CLOSED, closed_by_each
 from twophase.testing.contract.sink import SinkContract
 from twophase.testing.contract.stepping import LINES_AT_MOST, Lines, spread
 from twophase.testing.harness import (
@@ -161,9 +161,7 @@ class ArrowSinkContract(SinkContract):
         assert arrow.in_doubt() == []
         assert self.ids_visible() == []
 
-    @pytest.mark.parametrize(
-        "closed_by", [Attempt(2, 1), Attempt(1, 2)], ids=["next driver", "next attempt"]
-    )
+    @closed_by_each
     def test_a_late_writer_cannot_pre_commit(
         self, arrow: OpenArrowSink, closed_by: Attempt
     ) -> None:
@@ -176,9 +174,7 @@ class ArrowSinkContract(SinkContract):
         assert arrow.in_doubt() == []
         assert self.ids_visible() == []
 
-    @pytest.mark.parametrize(
-        "closed_by", [Attempt(2, 1), Attempt(1, 2)], ids=["next driver", "next attempt"]
-    )
+    @closed_by_each
     def test_a_writer_made_before_the_fence_cannot_begin_after_it(
         self, arrow: OpenArrowSink, closed_by: Attempt
     ) -> None:

@@ -11,7 +11,7 @@ from twophase.contract.committable import Committable
 from twophase.contract.outcome import CommitOutcome, RetryLater
 from twophase.contract.sink import CommitRequest, OpenSink, Predecessor, SinkContext
 from twophase.errors import DeclinedError, FencedError
-from twophase.ids import Subtask, TransactionId
+from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.testing.harness import (
     FIRST,
     FIRST_SUBTASK,
@@ -24,6 +24,10 @@ from twophase.testing.harness import (
 
 CLOSED = (FencedError, DeclinedError)
 _COMMIT_TRIES = 50
+closed_by_each = pytest.mark.parametrize(
+    "closed_by", [Attempt(2, 1), Attempt(1, 2)], ids=["next driver", "next attempt"]
+)
+"""For a test of the fences that close the first attempt."""
 
 
 class ContractBase:

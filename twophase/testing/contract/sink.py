@@ -34,7 +34,7 @@ from twophase.contract.sink import (
 )
 from twophase.errors import FencedError, StopJobError, TargetChangedError
 from twophase.ids import Attempt, Subtask
-from twophase.testing.contract.base import CLOSED, ContractBase, all_are
+from twophase.testing.contract.base import CLOSED, ContractBase, all_are, closed_by_each
 from twophase.testing.harness import (
     FIRST,
     LINEAGE,
@@ -382,9 +382,7 @@ class FenceContract(ContractBase):
             sink.fence(Attempt(1, 9))
         assert sink.history().generation == 2
 
-    @pytest.mark.parametrize(
-        "closed_by", [Attempt(2, 1), Attempt(1, 2)], ids=["next driver", "next attempt"]
-    )
+    @closed_by_each
     def test_a_closed_attempt_cannot_begin(self, sink: OpenSink, closed_by: Attempt) -> None:
         sink.fence(closed_by)
         with pytest.raises(CLOSED):
