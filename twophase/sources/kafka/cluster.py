@@ -204,7 +204,7 @@ def _topics(described: Iterable[Mapping[str, Any]], *, skip: bool = False) -> di
         if not topic.get("topic_id"):
             raise PreflightError(
                 f"The brokers report no topic id for {topic['name']!r}: "
-                "a recreated topic could not be told from the old one.",
+                "a recreated topic could not be distinguished from the old one.",
                 remedy="use Kafka 2.8 or newer.",
             )
         epochs = {
