@@ -51,7 +51,9 @@ class Run(Driver):
         if self.take_over():
             with self._lock:
                 if not self._stopping.is_set():
-                    self._query = self._query_host.start(self.coordinator, self.folder, self.handle)
+                    self._query = self._query_host.start(
+                        self.coordinator, self.folder, self.plan, self.handle
+                    )
 
     def wait(self) -> None:
         """Wait for the end of the query and of its queued commits; raise what made either fail."""

@@ -35,9 +35,9 @@ The crash points of the protocol:
     F02  the manifest is written                F03  between the renames of two partitions
     F04  all files are visible, the proof is not there
     F05  the partitions are in the metastore, other policies have not run
-    F06  an abort has set staged files aside, and has not searched the table for them
-    F07  a rewind has taken one file out of the table, and not the next
-    F08  it has taken out all of them, their proofs are there
+    F06  an abort has hidden staged files, and has not searched the table for them
+    F07  a rewind has removed one file from the table, and not the next
+    F08  it has removed all of them, their proofs are there
     F09  a proof is still there, the marks are lowered
     F10  no proof is left, the files are not deleted
     O01  the file of a large state is half written; O02 not synced; O03 not linked; O04 its

@@ -491,7 +491,11 @@ class PlainHost:
         return {}
 
     def start(
-        self, coordinator: CheckpointCoordinator, folder: PlainFolder, handle: Handle
+        self,
+        coordinator: CheckpointCoordinator,
+        folder: PlainFolder,
+        plan: Plan,  # noqa: ARG002
+        handle: Handle,
     ) -> PlainQuery:
         """See `QueryHost.start`."""
         return PlainQuery(self, coordinator, folder, handle)

@@ -37,8 +37,8 @@ def _begin_and_take_doubt_for_a_rival(self: Driver, beginning: Any) -> None:
 
 
 def _begin_before_recovery(self: Driver) -> bool:
-    self._plan = self._host.plan()
-    beginning = self._host.beginning(self.context, self._plan)
+    self.plan = self._host.plan()
+    beginning = self._host.beginning(self.context, self.plan)
     self._begin(beginning)
     self._recover(beginning.restore)
     beginning.close()
@@ -46,8 +46,8 @@ def _begin_before_recovery(self: Driver) -> bool:
 
 
 def _take_over_although_it_stops(self: Driver) -> bool:
-    self._plan = self._host.plan()
-    beginning = self._host.beginning(self.context, self._plan)
+    self.plan = self._host.plan()
+    beginning = self._host.beginning(self.context, self.plan)
     self._recover(beginning.restore)
     beginning.close()
     self._begin(beginning)
@@ -68,7 +68,7 @@ def _run_without_memory(
 
 def _start_whatever_was_asked(self: Run) -> None:
     if self.take_over():
-        self._query = self._query_host.start(self.coordinator, self.folder, self.handle)
+        self._query = self._query_host.start(self.coordinator, self.folder, self.plan, self.handle)
 
 
 def _wait_for_the_query_alone(self: Run) -> None:

@@ -87,6 +87,7 @@ class SimulatedHost:
         self._options = options
         self._sinks = sinks
         self.judge = judge
+        self._storage: LocalStorage | None = None
         self._failure: Exception | None = None
         self._tell: Callable[[JobEvent], None] = lambda event: None
 
@@ -114,9 +115,9 @@ class SimulatedHost:
             f"I8: {process.name} goes on after {self._failure!r}",
         )
         world.oracle.aborted.discard(process)
-        storage = LocalStorage(self._options.checkpoint_location)
+        self._storage = self._storage or LocalStorage(self._options.checkpoint_location)
         states = SourceStates(same=not world.reads_other_sources)
-        start = LineageStart(context, storage, states, plan, self._sinks)
+        start = LineageStart(context, self._storage, states, plan, self._sinks)
         restore, path = start.restore, self._options.restore_path
         savepoint = _of_savepoint(restore) if path in world.oracle.saved.by_path else None
         started = Started(
@@ -144,7 +145,11 @@ class SimulatedHost:
         return {"sources": (state,)}
 
     def start(
-        self, coordinator: CheckpointCoordinator, folder: QueryFolder, handle: Handle
+        self,
+        coordinator: CheckpointCoordinator,
+        folder: QueryFolder,
+        plan: Plan,
+        handle: Handle,
     ) -> SimulatedQuery:
         """See `QueryHost.start`."""
         self.world.oracle.holds(

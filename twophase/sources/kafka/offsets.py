@@ -340,7 +340,7 @@ def _sorted(entries: Iterable[PartitionOffset]) -> tuple[PartitionOffset, ...]:
 
 def _corrupt(what: str) -> CorruptRecordError:
     return CorruptRecordError(
-        f"A Kafka source offset cannot be read: {what}.",
+        f"Cannot read an offset of the Kafka source: {what}.",
         remedy="check that the offset log and the checkpoint belong to this job and "
         "this release of twophase.",
     )

@@ -64,7 +64,8 @@ def _changed(
     same = first.records == digest.records
     return RangeChangedError(
         f"Source {item.source!r}: {item} (topic {item.topic!r}, "
-        f"partition {item.partition}) has other records than when the checkpoint was taken: "
+        f"partition {item.partition}) does not have the records that it had when the checkpoint "
+        "was taken: "
         f"{first.records} then, {digest.records} now"
         f"{', with other offsets or values' if same else ' (compaction)'}.",
         remedy="to rebuild the state from the records that are there now, "

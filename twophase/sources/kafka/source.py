@@ -1,4 +1,4 @@
-"""The Kafka source for checkpoints: what its offset lines mean, and what the brokers still have."""
+"""The Kafka source in checkpoints: reads offset lines, asks the brokers what they still have."""
 
 from __future__ import annotations
 

@@ -85,8 +85,6 @@ class SparkHost:
         self.query: StreamingQuery | None = None
         self._root = self._storage.root / "spark"
         self._shared = SharedFolder(description.name, self._spark.sparkContext, self._root)
-        self._conf: Mapping[str, str] = {}
-        self._plan: Plan
 
     def thread(self, name: str, run: Callable[[], None]) -> InheritableThread:
         """See `Host.thread`: with Spark's local properties, such as the scheduler pool."""
@@ -98,12 +96,12 @@ class SparkHost:
         job, frame = self._description, self._description.frame
         rows = (entry.rows(frame) for entry in job.sinks.values())
         shuffles.check(job.name, self._spark, rows)
-        self._conf = state_backend.wanted_settings(job.name, job.options, self._spark)
         analyzed = logical_plan.analyzed(frame)
         return Plan(
             logical_plan.is_stateful(frame),
             logical_plan.keeps_state(analyzed),
             logical_plan.has_watermark(analyzed),
+            state_backend.wanted_settings(job.name, job.options, self._spark),
         )
 
     def sink_context(self, sink: str) -> SinkContext:
@@ -127,13 +125,12 @@ class SparkHost:
 
     def beginning(self, context: JobContext, plan: Plan) -> LineageStart:
         """See `Host.beginning`."""
-        self._plan = plan
         check_shared = self._shared.check if plan.keeps_state else None
         beginning = LineageStart(
             context, self._storage, self.states, plan, self._declared, check_shared
         )
         try:
-            if plan.stateful and self._conf:
+            if plan.stateful and plan.settings:
                 options = self._description.options
                 state_backend.check_noted(context.job, options, beginning.noted_header())
         except BaseException:
@@ -156,11 +153,15 @@ class SparkHost:
         self._shared.delete_abandoned()
 
     def start(
-        self, coordinator: CheckpointCoordinator, folder: SparkFolder, handle: Handle
+        self,
+        coordinator: CheckpointCoordinator,
+        folder: SparkFolder,
+        plan: Plan,
+        handle: Handle,
     ) -> SparkQuery:
         """See `QueryHost.start`."""
         job = self._description
-        new_batch = partial(SparkBatch, coordinator, job.sinks, folder, self._shared, self._plan)
+        new_batch = partial(SparkBatch, coordinator, job.sinks, folder, self._shared, plan)
         handler = ForeachBatch(new_batch, handle, coordinator.context.stopping)
         writer = job.frame.writeStream.queryName(job.name).foreachBatch(handler)
         writer = writer.option("checkpointLocation", folder.uri)
@@ -168,7 +169,7 @@ class SparkHost:
             writer = writer.trigger(**job.trigger)
         query: StreamingQuery | None = None
         try:
-            with state_backend.applied(self._spark, self._conf):
+            with state_backend.applied(self._spark, plan.settings):
                 query = self.query = writer.start()
         except BaseException:
             if query is not None:  # nobody else could stop it
