@@ -14,6 +14,8 @@ How to read it
     log              append, check and fold (`twophase.state.journal.log`)
     recovery         look, take over, restore (`twophase.coordinator.recovery.recovery`,
                      `twophase.operations.savepoint.restore`)
+    planning         what a start may do: the product's own function, called
+                     (`twophase.coordinator.recovery.plan`)
     closing          scan, fence, scan (`twophase.coordinator.commit.orphans`,
                      `twophase.sinks.mysql.fence`)
     checkpoint       trigger to subsume (`twophase.coordinator.coordinator`, `.commit`)

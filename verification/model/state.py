@@ -14,6 +14,10 @@ from verification.model.pieces import NOTHING, Attempt, Sink, Xid
 # -- the log ---------------------------------------------------------------------------------------
 
 
+Proofs = tuple[tuple[int, int, int], ...]
+"""Place of a sink, lineage and number of its newest checkpoint with pieces."""
+
+
 class Lineage(NamedTuple):
     """One unbroken history of the job.
 
@@ -22,12 +26,14 @@ class Lineage(NamedTuple):
         base: its checkpoint n reads the range `base + n`.
         first: the number of its first checkpoint.
         ancestors: the last checkpoint of each lineage that it continues.
+        proofs: what each sink has of them.
     """
 
     id: int
     base: int = 0
     first: int = 0
     ancestors: tuple[tuple[int, int], ...] = ()
+    proofs: Proofs = ()
 
 
 class Decision(NamedTuple):
@@ -66,7 +72,7 @@ class History(NamedTuple):
 
     Attributes:
         released: lineage and number of the newest checkpoint that was given up when the job ended.
-        rewinds: a rewind has begun, and its lineage has not.
+        rewinding: what a rewind keeps of each lineage that has begun, and whose lineage has not.
         ahead: the sinks that commit ahead of the next checkpoint: place, lineage, number,
             generation and counter.
     """
@@ -75,7 +81,7 @@ class History(NamedTuple):
     lineages: tuple[Lineage, ...] = ()
     decisions: tuple[Decision, ...] = ()
     released: tuple[int, ...] = ()
-    rewinds: bool = False
+    rewinding: tuple[tuple[int, int], ...] = ()
     ahead: tuple[tuple[int, int, int, int, int], ...] = ()
 
 
@@ -86,6 +92,8 @@ class Saved(NamedTuple):
         lineage: of its checkpoint.
         number: of its checkpoint.
         pending: what a restore has to commit, oldest first.
+        proofs: what each sink has of it, or will have.
+        before: what each sink has before the first of those that are pending.
         drivers: for the invariants: how many drivers had been started when it was made, if none
             of them was alive.
     """
@@ -93,6 +101,8 @@ class Saved(NamedTuple):
     lineage: Lineage
     number: int
     pending: tuple[Decision, ...]
+    proofs: Proofs = ()
+    before: Proofs = ()
     drivers: int = 0
 
 
@@ -145,6 +155,7 @@ class Rewinding(NamedTuple):
     """Sinks are about to take back what is after a savepoint."""
 
     kind: Literal["REWINDING"]
+    keep: tuple[tuple[int, int], ...]
 
 
 class Subsume(NamedTuple):
@@ -217,6 +228,10 @@ class Decided(NamedTuple):
 
 # -- a driver --------------------------------------------------------------------------------------
 
+Memory = tuple[int, tuple[tuple[int, int], ...]]
+"""What a sink remembers: the highest generation, and the highest checkpoint of each lineage."""
+Remembered = tuple[Memory, ...]
+
 
 class Driver(NamedTuple):
     """One process that believes the job to be its own.
@@ -232,10 +247,11 @@ class Driver(NamedTuple):
         nonce: who wrote that.
         history: what it knows of the log.
         record: what it has just created and not accepted yet.
-        remembered: what the sinks remembered: the highest generation, and the highest
-            checkpoint of each lineage.
+        remembered: what each sink remembered.
         begins: the lineage that an explicit restore is about to begin.
-        adopting: decided checkpoints of another folder that the restore still has to commit.
+        adopting: decided checkpoints that the restore has to commit, of another folder perhaps.
+        adopted: how many of them it has committed.
+        before: what each sink has before the first of them.
         recommitted: (lineage, number) of the newest checkpoint that its recovery has committed.
         number: the checkpoint that Spark runs next, or runs.
         acknowledged: the sinks that have acknowledged it.
@@ -249,6 +265,7 @@ class Driver(NamedTuple):
         repairs: lineage and number of the checkpoint and the place of the sink that it is about.
         savepoint: it restores a savepoint.
         rewinds: 1 if its restore takes back what is after the savepoint, 2 when it has.
+        takes_back: the sinks that have to, while it does so.
     """
 
     owner: int
@@ -261,9 +278,11 @@ class Driver(NamedTuple):
     nonce: int = 0
     history: History = History()
     record: Record | None = None
-    remembered: tuple[int, tuple[tuple[int, int], ...]] = (0, ())
+    remembered: Remembered = ()
     begins: Lineage | None = None
     adopting: tuple[Decision, ...] = ()
+    adopted: int = 0
+    before: Proofs = ()
     recommitted: tuple[int, ...] = ()
     number: int = 0
     acknowledged: tuple[int, ...] = ()
@@ -277,6 +296,12 @@ class Driver(NamedTuple):
     repairs: tuple[int, int, int] = (0, 0, 0)
     savepoint: bool = False
     rewinds: int = 0
+    takes_back: tuple[int, ...] = ()
+
+    @property
+    def to_adopt(self) -> tuple[Decision, ...]:
+        """What the restore has still to commit."""
+        return self.adopting[self.adopted :]
 
 
 ACCEPT, REWRITE, ADOPT = "accepts the loss", "writes again", "adopts"
