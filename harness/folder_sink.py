@@ -156,6 +156,16 @@ class OpenFolderSink(OpenArrowSink):
             committed[lineage] = max(committed.get(lineage, -1), piece.transaction.checkpoint)
         return SinkHistory(self._folder.fence(self._job, self._sink).generation, committed)
 
+    def other_names(self) -> Mapping[tuple[str, str], Mapping[str, int]]:
+        """See `KnowsOtherNames`."""
+        found: dict[tuple[str, str], Mapping[str, int]] = {}
+        for path in (self._folder.root / "fences").iterdir():
+            job, _, sink = path.name.partition("~")
+            if (job, sink) != (self._job, self._sink):
+                other = OpenFolderSink(self._folder.root, job, sink)
+                found[job, sink] = other.history().committed
+        return found
+
     def fence(self, attempt: Attempt) -> None:
         """See `OpenSink.fence`."""
         with self._folder.lock():

@@ -69,7 +69,7 @@ class World:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.sinks = ("facts", "lake")
+        self.sinks: tuple[str, ...] = ("facts", "lake")
         self.events: list[Event] = []
 
     # -- what there is -----------------------------------------------------------------------------

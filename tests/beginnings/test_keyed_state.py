@@ -40,7 +40,6 @@ def test_a_savepoint_gives_back_the_keyed_state_without_the_function(
 
 
 @pytest.mark.parametrize("folder", ["job", "again"])
-@pytest.mark.xfail(strict=True, reason="issue: one option drops both states")
 def test_a_checkpoint_without_the_keyed_state_is_refused_though_a_function_may_be_dropped(
     world: BeginningWorld, folder: str
 ) -> None:

@@ -24,7 +24,6 @@ def world(tmp_path: Path) -> BeginningWorld:
     return BeginningWorld(tmp_path)
 
 
-@pytest.mark.xfail(strict=True, reason="issue: another job's log is called a damaged one")
 def test_a_job_with_another_name_is_told_so_and_goes_on_under_its_own(
     world: BeginningWorld,
 ) -> None:
@@ -55,7 +54,6 @@ def _adopt_without_the_log(world: BeginningWorld) -> None:
 
 
 @pytest.mark.parametrize("go_on", [_begin_without_the_log, _adopt_without_the_log])
-@pytest.mark.xfail(strict=True, reason="issue: a target knows a job's rows by its name only")
 def test_a_renamed_job_whose_log_was_moved_away_does_not_write_its_rows_again(
     world: BeginningWorld, go_on: object
 ) -> None:
@@ -76,7 +74,6 @@ def test_a_renamed_job_whose_log_was_moved_away_does_not_write_its_rows_again(
 
 @pytest.mark.parametrize("folder", ["job", "again"])
 @pytest.mark.parametrize("name", ["pond", "lake"])
-@pytest.mark.xfail(strict=True, reason="issue: only the sinks that there are now are asked")
 def test_a_rewind_takes_back_what_a_sink_has_written_under_each_of_its_names(
     world: BeginningWorld, name: str, folder: str
 ) -> None:
@@ -95,7 +92,6 @@ def test_a_rewind_takes_back_what_a_sink_has_written_under_each_of_its_names(
     world.is_exact(folder, 6)
 
 
-@pytest.mark.xfail(strict=True, reason="issue: only the sinks that there are now are asked")
 def test_a_restore_in_a_new_folder_sees_what_a_renamed_sink_has_written(
     world: BeginningWorld,
 ) -> None:

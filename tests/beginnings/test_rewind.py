@@ -75,7 +75,6 @@ def test_rows_that_the_source_has_lost_are_not_taken_back(
 
 
 @pytest.mark.parametrize("folder", ["job", "again"])
-@pytest.mark.xfail(strict=True, reason="issue: the sources are asked once, before the fence")
 def test_rows_that_the_source_loses_while_the_job_is_taken_over_are_not_taken_back(
     world: BeginningWorld, expired: Expiring, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,7 +129,6 @@ class CannotRead(Listed):
 
 @pytest.mark.parametrize("folder", ["job", "again"])
 @pytest.mark.parametrize("function", [AsksInAnotherWay, CannotRead])
-@pytest.mark.xfail(strict=True, reason="issue: rows go before the functions have read their state")
 def test_no_row_is_taken_back_for_a_program_that_cannot_read_the_state(
     world: BeginningWorld, function: type[Listed], folder: str
 ) -> None:
@@ -218,7 +216,6 @@ def test_a_rewind_that_died_in_a_new_folder_before_it_was_recorded_changes_nothi
 
 
 @pytest.mark.parametrize("point", ["S11", "S12", "S13", "S07", "C01", "C06"])
-@pytest.mark.xfail(strict=True, reason="issue: the refusal names ways that do not lead on")
 def test_the_original_folder_names_a_way_on_beside_a_rewind_elsewhere(
     world: BeginningWorld, point: str
 ) -> None:

@@ -36,7 +36,6 @@ def unfinished(world: BeginningWorld) -> Path:
     return path
 
 
-@pytest.mark.xfail(strict=True, reason="issue: a folder that lacks the decision counts as done")
 def test_a_savepoint_is_not_finished_over_an_older_copy_of_the_folder(
     world: BeginningWorld,
 ) -> None:
@@ -54,7 +53,6 @@ def test_a_savepoint_is_not_finished_over_an_older_copy_of_the_folder(
     world.is_exact("again", 4)
 
 
-@pytest.mark.xfail(strict=True, reason="issue: a folder that lacks the decision counts as done")
 def test_a_savepoint_that_was_not_finished_over_an_older_copy_can_be_restored(
     world: BeginningWorld,
 ) -> None:
@@ -96,10 +94,7 @@ def test_the_loss_of_a_piece_of_a_savepoint_can_be_accepted(world: BeginningWorl
     "point",
     [
         "A01",
-        pytest.param(
-            "A02",
-            marks=pytest.mark.xfail(strict=True, reason="issue: no sink is asked for a savepoint"),
-        ),
+        "A02",
     ],
 )
 def test_a_savepoint_beside_a_sink_that_is_ahead_can_be_restored(
@@ -125,10 +120,7 @@ def test_a_savepoint_beside_a_sink_that_is_ahead_can_be_restored(
 @pytest.mark.parametrize(
     "folder",
     [
-        pytest.param(
-            "job",
-            marks=pytest.mark.xfail(strict=True, reason="issue: a begun rewind does not stop it"),
-        ),
+        "job",
         "again",
     ],
 )
@@ -150,7 +142,6 @@ def test_no_savepoint_is_made_in_the_middle_of_a_rewind(
 
 
 @pytest.mark.parametrize("policy", ["refuse", "rewind"])
-@pytest.mark.xfail(strict=True, reason="issue: a lineage without a checkpoint cannot be saved")
 def test_a_restored_job_is_saved_before_its_first_checkpoint(
     world: BeginningWorld, policy: str
 ) -> None:

@@ -85,9 +85,7 @@ def lake_is_down(world: BeginningWorld) -> Iterator[Event]:
     "max_concurrent",
     [
         1,
-        pytest.param(
-            2, marks=pytest.mark.xfail(strict=True, reason="issue: the stop waits for the sink")
-        ),
+        2,
     ],
 )
 def test_a_job_is_saved_while_a_sink_is_down(
@@ -114,7 +112,6 @@ def test_a_job_is_saved_while_a_sink_is_down(
     assert world.ids() == [[*range(40)]] * 2
 
 
-@pytest.mark.xfail(strict=True, reason="issue: the stop waits for the end of the pause")
 def test_a_job_that_pauses_between_two_checkpoints_is_saved_at_once(
     world: BeginningWorld, threads: ThreadPoolExecutor
 ) -> None:
@@ -135,7 +132,6 @@ def test_a_job_that_pauses_between_two_checkpoints_is_saved_at_once(
     assert world.ids() == [[*range(40)]] * 2
 
 
-@pytest.mark.xfail(strict=True, reason="issue: the job has ended before its savepoint is written")
 def test_a_program_that_waits_for_the_job_ends_after_the_savepoint(
     world: BeginningWorld, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,14 +139,14 @@ def test_a_program_that_waits_for_the_job_ends_after_the_savepoint(
     the wait is over, the savepoint is there.
     """
     begun, go_on = Event(), Event()
-    make = SavepointMaker.make
+    make = SavepointMaker.make_stopped
 
     def held(maker: SavepointMaker, *args: object, **given: object) -> object:
         begun.set()
         assert go_on.wait(_DEADLINE_S)
         return make(maker, *args, **given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(SavepointMaker, "make", held)
+    monkeypatch.setattr(SavepointMaker, "make_stopped", held)
     job = PlainJob(world, 2, forever=True)
     job.start()
     wait_for(lambda: decided(world) == 2)
@@ -187,7 +183,6 @@ class Disk:
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EPERM, errno.EOPNOTSUPP], ids=os.strerror)
-@pytest.mark.xfail(strict=True, reason="issue: a stopped job is said to be as it was")
 def test_a_savepoint_that_cannot_be_written_says_what_has_become_of_the_job(
     world: BeginningWorld, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:

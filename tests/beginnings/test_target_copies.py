@@ -32,7 +32,6 @@ def move(world: BeginningWorld, *names: str) -> None:
 
 @pytest.mark.parametrize("policy", ["refuse", "rewind"])
 @pytest.mark.parametrize("moved", [["facts"], ["facts", "lake"]], ids=["one", "both"])
-@pytest.mark.xfail(strict=True, reason="issue: at another target no proof is asked for")
 def test_a_copy_that_lacks_rows_of_the_savepoint_is_noticed(
     world: BeginningWorld, moved: list[str], policy: str
 ) -> None:

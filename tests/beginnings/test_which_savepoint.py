@@ -25,21 +25,16 @@ def rewound(world: BeginningWorld) -> bool:
     return any(isinstance(event, SinkRewound) for event in world.events)
 
 
-OTHERWISE = pytest.mark.xfail(
-    strict=True, reason="issue: a path that is written in another way is another one"
-)
-
-
 @pytest.mark.parametrize(
     ("first", "later"),
     [
         ("{}", "{}"),
         ("file://{}", "{}"),
         ("{}/", "{}"),
-        pytest.param("file:{}", "file:{}", marks=OTHERWISE),
-        pytest.param("file://localhost{}", "file://localhost{}", marks=OTHERWISE),
-        pytest.param("{}", "file:{}", marks=OTHERWISE),
-        pytest.param("{}", "{}/../saved", marks=OTHERWISE),
+        ("file:{}", "file:{}"),
+        ("file://localhost{}", "file://localhost{}"),
+        ("{}", "file:{}"),
+        ("{}", "{}/../saved"),
     ],
 )
 @pytest.mark.parametrize("policy", ["refuse", "rewind"])
@@ -67,7 +62,6 @@ def _newest(world: BeginningWorld) -> Path:
 
 
 @pytest.mark.parametrize("policy", ["refuse", "rewind"])
-@pytest.mark.xfail(strict=True, reason="issue: only the newest restore is remembered")
 def test_the_option_stays_set_beside_one_more_restore(world: BeginningWorld, policy: str) -> None:
     """My job file has `restore.path` since its first day; once I restored another savepoint by the
     command line. The next start by the job file goes on, and takes nothing back.
@@ -81,7 +75,6 @@ def test_the_option_stays_set_beside_one_more_restore(world: BeginningWorld, pol
     world.is_exact("again", 6)
 
 
-@pytest.mark.xfail(strict=True, reason="issue: what was restored is known by its path")
 def test_a_new_savepoint_at_the_path_of_an_older_one_is_restored(world: BeginningWorld) -> None:
     """I make each savepoint at the same path. I restored the one that was there, later replaced it,
     and want the job back at the new one: it goes back.
@@ -109,11 +102,9 @@ def test_a_new_savepoint_at_the_path_of_an_older_one_is_not_taken_for_it_in_a_ne
     world.is_exact("third", 5)
 
 
-@pytest.mark.parametrize("job", ["orders", "orders-fork"])
 @pytest.mark.parametrize("point", ["S07", "C01", "C06"])
-@pytest.mark.xfail(strict=True, reason="issue: a restored lineage reads whatever is at the path")
 def test_a_restore_that_died_does_not_go_on_with_half_of_another_savepoint(
-    world: BeginningWorld, point: str, job: str
+    world: BeginningWorld, point: str
 ) -> None:
     """A restore died before its first checkpoint, and the savepoint's path has a newer one by now:
     the next start does not mix the two. With the older one put back it goes on.
@@ -121,21 +112,37 @@ def test_a_restore_that_died_does_not_go_on_with_half_of_another_savepoint(
     counted = Counted()
     world.functions = {"counted": counted}
     path = _newest(world)
-    given = restoring(path, "refuse" if job == "orders" else "fork")
-    assert killed(point, lambda: world.drive(3, "again", job, **given))
+    given = restoring(path, "refuse")
+    assert killed(point, lambda: world.drive(3, "again", **given))
     path.rename(world.root / "kept")
-    if job == "orders":
-        _overwrite(world)
-    else:
-        world.drive(4)
-        world.make()
+    _overwrite(world)
     with refused(world.root):
-        world.drive(3, "again", job, **given)
+        world.drive(3, "again", **given)
     shutil.rmtree(path)
     (world.root / "kept").rename(path)
-    world.drive(3, "again", job, **given)
+    world.drive(3, "again", **given)
     assert counted.count == 3
-    assert world.state("again", job) == sum(range(30))
+    assert world.state("again") == sum(range(30))
+
+
+@pytest.mark.parametrize("point", ["S07", "C01", "C06"])
+def test_a_fork_that_died_begins_with_all_of_a_newer_savepoint(
+    world: BeginningWorld, point: str
+) -> None:
+    """The same with a fork, which the newer savepoint fits: it begins with that, and with no half
+    of the older one.
+    """
+    counted = Counted()
+    world.functions = {"counted": counted}
+    path = _newest(world)
+    given = restoring(path, "fork")
+    assert killed(point, lambda: world.drive(3, "again", "orders-fork", **given))
+    shutil.rmtree(path)
+    world.drive(4)
+    world.make()
+    world.drive(5, "again", "orders-fork", **given)
+    assert counted.count == 5
+    assert world.state("again", "orders-fork") == sum(range(50))
 
 
 def _overwrite(world: BeginningWorld) -> None:

@@ -17,6 +17,7 @@ from twophase.contract.committable import Committable
 from twophase.contract.sink import Sink
 from twophase.operations.savepoint.preview import RestorePreview, preview_restore
 from twophase.options.job_options import JobOptions
+from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 
 
 def show_restore(job: JobFile, sinks: Mapping[str, Sink], *, verbose: bool) -> None:
@@ -44,13 +45,20 @@ def show_restore(job: JobFile, sinks: Mapping[str, Sink], *, verbose: bool) -> N
 
 def _lines(job: str, path: str, found: RestorePreview) -> list[str]:
     checkpoint = found.checkpoint
+    if checkpoint is None:
+        return [
+            f"Job {job} would go on: it has begun a lineage with {path}, and restores it once.",
+            *_pieces("committed", found.commits),
+            *_pieces("aborted, and its rows read again", found.aborts),
+            "Nothing was written. Whether the plan fits is checked when the job starts.",
+        ]
     what = f"checkpoint {checkpoint.checkpoint} of lineage {checkpoint.lineage}"
     return [
         f"Job {job} would begin a new lineage with {what}, from {path}.",
         *_pieces("committed", found.commits),
         *_rewinds(found),
         *_pieces("aborted, and its rows read again", found.aborts),
-        *_sources(found),
+        *_sources(checkpoint, found.position),
         "Nothing was written. Whether the plan fits is checked when the job starts.",
     ]
 
@@ -75,10 +83,9 @@ def _rewinds(found: RestorePreview) -> list[str]:
     return lines
 
 
-def _sources(found: RestorePreview) -> list[str]:
-    checkpoint = found.checkpoint
+def _sources(checkpoint: CompletedCheckpoint, position: Sequence[str | None]) -> list[str]:
     end = checkpoint.offsets.end
-    now = found.position if len(found.position) == len(end) else (None,) * len(end)
+    now = position if len(position) == len(end) else (None,) * len(end)
     formats = [name for name, _ in offsets_of(checkpoint)] or ["source"] * len(end)
     return [
         f"{name} would go from {before or 'its beginning'} to {after or 'its beginning'}."

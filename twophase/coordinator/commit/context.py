@@ -71,6 +71,7 @@ class JobContext:
         self.failures = failures or FailureManager(options.tolerable_failures)
         self.listeners = Listeners(listeners)
         self.stopping = threading.Event()
+        self._storage = storage
         self.log = JobLog(storage, job)
         self.store = CompletedCheckpointStore(
             with_copies(job, storage, options.copies),
@@ -92,6 +93,10 @@ class JobContext:
         self.completer = CheckpointCompleter(
             job, sinks, self.commit_loop, self.log, self.store, self.listeners, observers
         )
+
+    def lineage_folders(self) -> frozenset[str]:
+        """Return the lineages of which the job's folder holds what its host keeps."""
+        return frozenset(self._storage.names("spark"))
 
     @property
     def history(self) -> History:

@@ -14,7 +14,7 @@ The words of a refusal are in `coordinator.recovery.refusal`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
@@ -60,12 +60,14 @@ class Observed:
         history: of the log in the job's folder.
         sinks: by name, in the order of the job.
         waiting: the bodies of what the log has still to commit; needed for a rewind only.
+        folders: the lineages that the job's folder holds something of, whatever its log says.
     """
 
     job: str
     history: History
     sinks: Mapping[str, ObservedSink]
     waiting: Sequence[CompletedCheckpoint] = ()
+    folders: frozenset[str] = frozenset()
 
     @property
     def memories(self) -> Mapping[str, SinkHistory]:
@@ -108,6 +110,10 @@ class Restore:
         original: for a fork: the sinks of the pieces in `adopting`, opened in the name of the job
             that has written them. Only `commit` is called.
         may_rename: as for `GoOn`.
+        open_as: opens a sink of the job once more, in the name of a job and sink: to take back what
+            the target has under that.
+        prove: called behind the fences, before a row is taken back: raises if what the restore goes
+            on with cannot be read.
     """
 
     checkpoint: CompletedCheckpoint
@@ -116,6 +122,8 @@ class Restore:
     sink_ahead: SinkAhead = SinkAhead.REFUSE
     original: Mapping[str, OpenSink] = field(default_factory=dict)
     may_rename: bool = False
+    open_as: Callable[[str, str, str], OpenSink] | None = None
+    prove: Callable[[], None] = lambda: None
 
     @property
     def keep(self) -> Mapping[str, int]:
@@ -138,12 +146,17 @@ Wish = GoOn | Restore
 
 @dataclass(frozen=True)
 class TakenBack:
-    """The checkpoints of a lineage that a sink takes back: those after `kept`, up to `newest`."""
+    """The checkpoints of a lineage that a sink takes back: those after `kept`, up to `newest`.
+
+    Attributes:
+        name: the job and sink under which the target has them, if those are others by now.
+    """
 
     sink: str
     lineage: str
     newest: int
     kept: int
+    name: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -380,7 +393,8 @@ def _behind(observed: Observed) -> Iterator[Refusal]:
         for lineage, checkpoint in found.committed.items():
             if behind := known.behind(sink, lineage, checkpoint):
                 yield behind
-        for name, lineage, checkpoint in _under_other_names(observed, sink, known.lineages):
+        ours = known.lineages | observed.folders
+        for name, lineage, checkpoint in _under_other_names(observed, sink, ours):
             if known.behind(name[1], lineage, checkpoint):
                 yield NamedOtherwise(sink, name, lineage, checkpoint)
 
@@ -452,11 +466,8 @@ def _not_restorable(observed: Observed, wish: Restore) -> Iterator[Refusal]:
         yield from _log_ahead(history, keep)
         for sink, lineage, newest in ahead_of(keep, observed.memories):
             yield RestoreBehind(lineage, newest, keep.get(lineage), sink=sink)
-    ours = _Known.of(history).lineages | keep.keys()
-    for sink in observed.sinks:
-        for name, lineage, newest in _under_other_names(observed, sink, ours):
-            if newest > keep.get(lineage, -1):
-                yield NamedOtherwise(sink, name, lineage, newest)
+        for sink, name, lineage, newest in _ahead_under_other_names(observed, keep):
+            yield NamedOtherwise(sink, name, lineage, newest)
     if rewinds:
         for one in _taken_back(observed, wish):
             if not observed.sinks[one.sink].can_rewind:
@@ -506,6 +517,19 @@ def _taken_back(observed: Observed, wish: Restore) -> Iterator[TakenBack]:
         found[sink, lineage] = max(found.get((sink, lineage), -1), newest)
     for (sink, lineage), newest in found.items():
         yield TakenBack(sink, lineage, newest, keep.get(lineage, -1))
+    for sink, name, lineage, newest in _ahead_under_other_names(observed, keep):
+        yield TakenBack(sink, lineage, newest, keep.get(lineage, -1), name)
+
+
+def _ahead_under_other_names(
+    observed: Observed, keep: Mapping[str, int]
+) -> Iterator[tuple[str, tuple[str, str], str, int]]:
+    """Yield what is ahead under another name of the job or the sink."""
+    ours = _Known.of(observed.history).lineages | keep.keys()
+    for sink in observed.sinks:
+        for name, lineage, newest in _under_other_names(observed, sink, ours):
+            if newest > keep.get(lineage, -1):
+                yield sink, name, lineage, newest
 
 
 # -- does every target have what is committed? -----------------------------------------------------

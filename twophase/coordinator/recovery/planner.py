@@ -43,6 +43,7 @@ class StartPlanner:
 
     def __init__(self, context: JobContext) -> None:
         self._context = context
+        self._renamed: dict[tuple[str, str], OpenSink] = {}
 
     def histories(self, known: Mapping[str, SinkHistory] | None = None) -> dict[str, SinkHistory]:
         """Return what each sink remembers of the job now.
@@ -86,6 +87,27 @@ class StartPlanner:
         if restore is not None:
             self._check_rewind(found.takes_back, restore)
         return found
+
+    def under_other_names(self, plan: StartPlan, restore: Restore) -> dict[str, SinkHistory]:
+        """Return what the targets remember of the other names under which rows are taken back."""
+        return {
+            "/".join(one.name): self.sink_for(restore, one).history()
+            for one in plan.takes_back
+            if one.name is not None
+        }
+
+    def sink_for(self, restore: Restore, one: TakenBack) -> OpenSink:
+        """Return the open sink that takes rows back: under the name that the target has them by."""
+        if one.name is None or restore.open_as is None:
+            return self._context.sinks[one.sink]
+        if one.name not in self._renamed:
+            self._renamed[one.name] = restore.open_as(one.sink, *one.name)
+        return self._renamed[one.name]
+
+    def close(self) -> None:
+        """Close the sinks that were opened under other names."""
+        while self._renamed:
+            self._renamed.popitem()[1].close()
 
     def plan_again(
         self, restore: Restore | None = None, known: Mapping[str, SinkHistory] | None = None
@@ -150,7 +172,7 @@ class StartPlanner:
             for name, sink in context.sinks.items()
         }
         bodies = (*map(context.store.read, waiting), *ahead)
-        observed = Observed(context.job, history, sinks, bodies)
+        observed = Observed(context.job, history, sinks, bodies, context.lineage_folders())
         for why in tuple(refusals(observed, wish)):
             if isinstance(why, TargetLacks) and self._has(why.proof):
                 observed = observed.with_proof(why.proof)
@@ -170,8 +192,7 @@ class StartPlanner:
 
     def _check_rewind(self, takes_back: Iterable[TakenBack], restore: Restore) -> None:
         """Let each sink prove that it can, before a rewind is recorded or a row goes."""
-        for name in dict.fromkeys(one.sink for one in takes_back):
-            sink = self._context.sinks[name]
+        for sink in dict.fromkeys(self.sink_for(restore, one) for one in takes_back):
             if isinstance(sink, CanRewind):
                 sink.check_rewind(restore.keep)
 

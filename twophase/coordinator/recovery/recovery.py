@@ -152,6 +152,12 @@ class DriverRecovery:
         Raises:
             StopJobError: the job must not go on.
         """
+        try:
+            self._run(previous_generation, restore)
+        finally:
+            self._planner.close()
+
+    def _run(self, previous_generation: int | None, restore: Restore | None) -> None:
         context = self._context
         began_s = context.clock.monotonic_s()
         self._take_over(previous_generation, restore)
@@ -169,7 +175,9 @@ class DriverRecovery:
         aborted = self._close(restore)
         if restore is not None and restore.sink_ahead is SinkAhead.REWIND:
             # no body goes before its lineage begins: the restored one may be needed again
-            rewind(context, self.plan, Attempt(generation, 0))
+            restore.prove()
+            sink_of = partial(self._planner.sink_for, restore)
+            rewind(context, self.plan, Attempt(generation, 0), sink_of)
         else:
             # not before: a body says which pieces in doubt were committed once, in a restored
             # target
@@ -193,6 +201,10 @@ class DriverRecovery:
                     remedy="leave this driver stopped.",
                 )
             self.plan = self._planner.plan(history, remembered, restore)
+            if restore is not None:
+                restore.prove()
+                # a fence under another name counts, too
+                remembered.update(self._planner.under_other_names(self.plan, restore))
 
         self._attempts.generation = take_over(context.log, remembered, check)
         _tell_of_sinks(context.job, self.plan)

@@ -197,5 +197,7 @@ def _missing(job: str, what: str) -> CheckpointMissingError:
         f"Job {job!r}: {what}. Starting would write rows twice; nothing was written.",
         remedy="restore the job's folder (checkpointLocation) to its newest state, "
         "or start a new lineage with restore.path set to its newest checkpoint (not in the plugin "
-        "form). If it is gone for good: twophase repair adopt-from-target JOB.yaml",
+        "form). If a rewind in another folder has died, repeat it in this one: the same "
+        "restore.path, with restore.sink_ahead=rewind. If the newest state is gone for good: "
+        "twophase repair adopt-from-target JOB.yaml",
     )

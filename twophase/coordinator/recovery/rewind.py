@@ -15,24 +15,31 @@ The record LINEAGE, which follows, ends it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
-from twophase.contract.sink import CanRewind
+from twophase.contract.sink import CanRewind, OpenSink
 from twophase.coordinator.commit.context import JobContext
-from twophase.coordinator.recovery.plan import StartPlan, ahead_of
+from twophase.coordinator.recovery.plan import StartPlan, TakenBack, ahead_of
 from twophase.errors import RestoreRefusedError
 from twophase.events import SinkRewound
 from twophase.ids import Attempt
 from twophase.internals.failpoints import failpoint
 
 
-def rewind(context: JobContext, plan: StartPlan, attempt: Attempt) -> None:
+def rewind(
+    context: JobContext,
+    plan: StartPlan,
+    attempt: Attempt,
+    sink_of: Callable[[TakenBack], OpenSink],
+) -> None:
     """Step 3d.
 
     Args:
         context: the job.
         plan: of a restore that rewinds, made behind the fences; nothing is done if it says so.
         attempt: the fence of every sink.
+        sink_of: returns the open sink that takes rows back.
 
     Raises:
         RestoreRefusedError: a sink cannot rewind after all.
@@ -44,13 +51,18 @@ def rewind(context: JobContext, plan: StartPlan, attempt: Attempt) -> None:
     origin, keep = plan.rewinding.restored_from, plan.rewinding.keep
     context.log.append(plan.rewinding)
     failpoint("S11")
-    for sink in dict.fromkeys(one.sink for one in plan.takes_back):
-        cast("CanRewind", context.sinks[sink]).rewind(keep, attempt)
+    sinks = {(one.sink, one.name): sink_of(one) for one in plan.takes_back}
+    for key, sink in sinks.items():
+        if key[1] is not None:
+            _close_older(sink, attempt)
+        cast("CanRewind", sink).rewind(keep, attempt)
         for one in plan.takes_back:
-            if one.sink == sink:
-                context.observers(SinkRewound(context.job, sink, one.lineage, one.newest, one.kept))
+            if (one.sink, one.name) == key:
+                found = (one.lineage, one.newest, one.kept)
+                context.observers(SinkRewound(context.job, one.sink, *found))
         failpoint("S12")
     histories = {name: sink.history() for name, sink in context.sinks.items()}
+    histories |= {other[1]: sink.history() for (_, other), sink in sinks.items() if other}
     for name, lineage, newest in ahead_of(keep, histories):
         raise RestoreRefusedError(
             f"Job {context.job!r}: sink {name!r} still has proof of checkpoint {newest} of lineage "
@@ -59,3 +71,9 @@ def rewind(context: JobContext, plan: StartPlan, attempt: Attempt) -> None:
             "the same options.",
         )
     failpoint("S13")
+
+
+def _close_older(sink: OpenSink, attempt: Attempt) -> None:
+    """Fence those who write under another name; what they have in doubt is decided nowhere."""
+    sink.fence(attempt)
+    sink.abort(sink.in_doubt())

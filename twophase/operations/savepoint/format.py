@@ -13,6 +13,7 @@ create-if-absent, and never changed.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import re
 import shutil
@@ -36,6 +37,7 @@ SCRATCH = "scratch"
 KINDS = {BEGUN: "SAVEPOINT-BEGUN", MANIFEST: "SAVEPOINT", FINISHED: "SAVEPOINT-FINISHED"}
 PART_BYTES = 16 * 1024 * 1024
 _OWN = {BEGUN, MANIFEST, FINISHED, DATA, SCRATCH}
+_NO_HARD_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK}
 _PART = re.compile(r"\d{7}")
 
 
@@ -56,9 +58,8 @@ class SavepointWriter:
         self._parts = 0
         self._part_bytes = PART_BYTES
 
-    @contextmanager
-    def begun(self, job: str) -> Iterator[None]:
-        """Claim the folder for the block, and delete what was written if the block fails.
+    def claim(self, job: str) -> None:
+        """Claim the folder: from here on nobody else makes a savepoint there.
 
         Raises:
             SavepointError: something is there already, or it cannot be written.
@@ -69,16 +70,27 @@ class SavepointWriter:
         except AlreadyExistsError:
             raise _taken(self._where, [BEGUN]) from None
         except (OSError, UnclearOutcomeError) as error:
-            self._discard()
+            self.discard()
             raise self._failed(error) from error
         failpoint("S01")
+
+    @contextmanager
+    def writing(self, outcome: str = "") -> Iterator[None]:
+        """Delete what was written if the block fails.
+
+        Args:
+            outcome: what has become of the job by then, as a sentence for the error.
+
+        Raises:
+            SavepointError: it cannot be written.
+        """
         try:
             yield
         except (OSError, UnclearOutcomeError, AlreadyExistsError) as error:
-            self._discard()
-            raise self._failed(error) from error
+            self.discard()
+            raise self._failed(error, outcome) from error
         except BaseException:
-            self._discard()
+            self.discard()
             raise
 
     def add(self, path: str, content: Iterable[bytes]) -> None:
@@ -122,7 +134,7 @@ class SavepointWriter:
         self._parts += 1
         del self._waiting[: self._part_bytes]
 
-    def _discard(self) -> None:
+    def discard(self) -> None:
         """Delete what this writer has written; an error leaves a folder that is no savepoint."""
         try:
             self._storage.delete(MANIFEST)
@@ -133,12 +145,14 @@ class SavepointWriter:
         except OSError:
             return
 
-    def _failed(self, error: Exception) -> SavepointError:
+    def _failed(self, error: Exception, outcome: str = "") -> SavepointError:
+        advice = "make room or name another folder, then try again"
+        if isinstance(error, OSError) and error.errno in _NO_HARD_LINKS:
+            advice = "name a folder on a file system with hard links, then try again"
         return SavepointError(
             f"The savepoint {self._where} could not be written: {error}. "
-            "Nothing of it is left, and the job is as it was.",
-            remedy="make room or name another folder, then try again; "
-            f"if anything is left, run: twophase savepoint dispose {self._where}",
+            f"Nothing of it is left.{outcome and ' '}{outcome}",
+            remedy=f"{advice}; if anything is left, run: twophase savepoint dispose {self._where}",
         )
 
 

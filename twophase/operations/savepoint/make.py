@@ -35,7 +35,6 @@ from twophase.operations.savepoint.format import (
     MANIFEST,
     Savepoint,
     SavepointWriter,
-    check_empty,
 )
 from twophase.operations.savepoint.manifest import Manifest
 from twophase.options.job_options import JobOptions
@@ -104,36 +103,63 @@ class SavepointMaker:
             SavepointError: there is nothing to save, or it could not be written.
             CorruptRecordError: the job's folder is damaged.
         """
-        where = self._where(path)
         cut = self._choose(committed_only=committed_only)
-        number, lineage = cut.checkpoint.checkpoint, cut.checkpoint.lineage
-        folder = self._root / "spark" / lineage
-        note = self._note(folder, number, still_waiting)
-        writer = SavepointWriter(LocalStorage(where, OPTION), where)
-        with writer.begun(self._job):
-            for checkpoint in (*cut.pending[:-1], cut.checkpoint):
-                writer.add(_path_of(checkpoint), [encode_body(checkpoint)])
-            for file in files_of_cut(folder, number, note):
-                writer.add(f"spark/{file.path}", file.content())
-            [continued] = [known for known in cut.history.lineages if known.id == lineage]
-            return writer.complete(
-                cut.checkpoint,
-                body=_path_of(cut.checkpoint),
-                pending=tuple(map(_path_of, cut.pending)),
-                ancestors=continued.ancestors,
-                created_ms=self._clock.unix_ms(),
-            )
+        note = self._note(cut, still_waiting)
+        writer = self.claim(path)
+        with writer.writing():
+            return self._write(writer, cut, note)
 
-    def check(self, path: str) -> None:
-        """Check a path before the job is stopped for a savepoint there.
+    def make_stopped(self, writer: SavepointWriter) -> Manifest:
+        """Make a savepoint of a job that has stopped for it, in a folder that is claimed.
 
         Raises:
-            ConfigError: it is not right.
-            SavepointError: something is there already.
+            SavepointError: it could not be written; the job has stopped all the same.
+            CorruptRecordError: the job's folder is damaged.
+        """
+        with writer.writing("The job has stopped."):
+            cut = self._choose(committed_only=False)
+            return self._write(writer, cut, self._note(cut, lambda: False))
+
+    def claim(self, path: str) -> SavepointWriter:
+        """Claim a folder for a savepoint.
+
+        Raises:
+            ConfigError: the path is not right.
+            SavepointError: something is there already, or it cannot be written.
         """
         where = self._where(path)
-        if Path(where).exists():
-            check_empty(ReadOnlyStorage(where, OPTION), where)
+        writer = SavepointWriter(LocalStorage(where, OPTION), where)
+        writer.claim(self._job)
+        return writer
+
+    def check_begun(self) -> None:
+        """Check that there is something to save, before the job is stopped for it.
+
+        Raises:
+            SavepointError: the job has no checkpoint yet.
+        """
+        history = JobLog(ReadOnlyStorage(self._root), self._job).read()
+        if history.lineage is None or history.newest(history.lineage.id) is None:
+            self._restored(history)
+
+    def _write(self, writer: SavepointWriter, cut: Cut | Savepoint, note: str | None) -> Manifest:
+        """Steps 3 and 4."""
+        if isinstance(cut, Savepoint):
+            return _copy(writer, cut, self._clock.unix_ms())
+        number, lineage = cut.checkpoint.checkpoint, cut.checkpoint.lineage
+        folder = self._root / "spark" / lineage
+        for checkpoint in (*cut.pending[:-1], cut.checkpoint):
+            writer.add(_path_of(checkpoint), [encode_body(checkpoint)])
+        for file in files_of_cut(folder, number, note):
+            writer.add(f"spark/{file.path}", file.content())
+        [continued] = [known for known in cut.history.lineages if known.id == lineage]
+        return writer.complete(
+            cut.checkpoint,
+            body=_path_of(cut.checkpoint),
+            pending=tuple(map(_path_of, cut.pending)),
+            ancestors=continued.ancestors,
+            created_ms=self._clock.unix_ms(),
+        )
 
     def _where(self, path: str) -> str:
         where, root = local_path(path, OPTION), self._root.resolve()
@@ -145,7 +171,7 @@ class SavepointMaker:
             )
         return str(where)
 
-    def _choose(self, *, committed_only: bool) -> Cut:
+    def _choose(self, *, committed_only: bool) -> Cut | Savepoint:
         """Step 1; again if the driver replaces the body by a newer one meanwhile."""
         storage = ReadOnlyStorage(self._root)
         for _ in range(_TRIES - 1):
@@ -157,18 +183,14 @@ class SavepointMaker:
                     raise
         return self._read_cut(storage, committed_only=committed_only)
 
-    def _read_cut(self, storage: ReadOnlyStorage, *, committed_only: bool) -> Cut:
+    def _read_cut(self, storage: ReadOnlyStorage, *, committed_only: bool) -> Cut | Savepoint:
         log = JobLog(storage, self._job)
         history = log.read()
         lineage = history.lineage.id if history.lineage else ""
         self._check_whole(history)
         newest = history.newest_committed(lineage) if committed_only else history.newest(lineage)
         if newest is None:
-            raise SavepointError(
-                f"Job {self._job!r}: there is no checkpoint of the current lineage in {self._root} "
-                "yet. Nothing was written.",
-                remedy="let the job complete its first checkpoint, then try again.",
-            )
+            return self._restored(history)
         files = readable_copies(storage, self._copies)
         store = CompletedCheckpointStore(files, log, num_retained=1)
         left: list[Decision] = [] if newest.committed else history.uncommitted()
@@ -193,11 +215,27 @@ class SavepointMaker:
                 remedy="let the job decide that checkpoint, then try again.",
             )
 
-    def _note(self, folder: Path, number: int, still_waiting: StillWaiting) -> str | None:
+    def _restored(self, history: History) -> Savepoint:
+        """Return the savepoint that a lineage without a checkpoint of its own has begun with."""
+        lineage = history.lineage
+        if lineage is not None and (Path(lineage.restored_from) / MANIFEST).exists():
+            found = open_savepoint(lineage.restored_from)
+            if found.identity == lineage.origin and found.manifest.job == self._job:
+                return found
+        raise SavepointError(
+            f"Job {self._job!r}: there is no checkpoint of the current lineage in {self._root} "
+            "yet. Nothing was written.",
+            remedy="let the job complete its first checkpoint, then try again.",
+        )
+
+    def _note(self, cut: Cut | Savepoint, still_waiting: StillWaiting) -> str | None:
         """Step 2. Return the note that is ours to write; None if Spark has written it.
 
         Only a plan without state can do without Spark's own: nothing depends on its watermark.
         """
+        if isinstance(cut, Savepoint):
+            return None
+        number, folder = cut.checkpoint.checkpoint, self._root / "spark" / cut.checkpoint.lineage
         commit = folder / "commits" / str(number)
         has_state = any((folder / "state").glob("*"))
         while has_state and not commit.exists() and still_waiting():
@@ -262,6 +300,21 @@ def list_savepoints(path: str) -> Iterator[tuple[str, Savepoint | TwoPhaseError]
                 yield str(found), error
 
 
+def _copy(writer: SavepointWriter, savepoint: Savepoint, created_ms: int) -> Manifest:
+    """Write the savepoint that a lineage has begun with, all of whose checkpoints are committed."""
+    manifest = savepoint.manifest
+    for file in manifest.files:
+        writer.add(file.path, savepoint.content(file))
+    return writer.complete(
+        savepoint.checkpoint(),
+        body=manifest.body,
+        pending=(),
+        ancestors=manifest.ancestors,
+        created_ms=created_ms,
+        rescaled=manifest.rescaled,
+    )
+
+
 def _path_of(checkpoint: CompletedCheckpoint) -> str:
     folder = f"{checkpoint.lineage}-{checkpoint.checkpoint}-{checkpoint.attempt}"
     return f"checkpoints/{folder}/_metadata"
@@ -312,9 +365,14 @@ class JobSavepoints:
             raise _cannot_drain(self._name)
         path = savepoint_path(self._name, path, self._options)
         with self._alone():
-            self._maker.check(path)
-            with self._engine.stopped_after_batch():
-                manifest = self._maker.make(path, still_waiting=lambda: False)
+            self._maker.check_begun()
+            writer = self._maker.claim(path)
+            try:
+                with self._engine.stopped_after_batch():
+                    manifest = self._maker.make_stopped(writer)
+            except BaseException:
+                writer.discard()
+                raise
         if manifest.pending:
             raise SavepointUnfinishedError(
                 f"Job {self._name!r} has stopped and savepoint {path} is complete, but "

@@ -14,8 +14,7 @@ from twophase.coordinator.recovery.planner import StartPlanner
 from twophase.events import Observers
 from twophase.internals.clock import SystemClock
 from twophase.operations.savepoint.fork import check_original
-from twophase.operations.savepoint.format import Savepoint
-from twophase.operations.savepoint.restore import read_checkpoint
+from twophase.operations.savepoint.restore import begun_with, read_checkpoint
 from twophase.operations.savepoint.savepoint_restore import is_savepoint, verified
 from twophase.options.job_options import JobOptions, SinkAhead
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
@@ -28,7 +27,8 @@ class RestorePreview:
     """What a restore would do.
 
     Attributes:
-        checkpoint: the restored one.
+        checkpoint: the restored one; None if a lineage has begun with it already: then the job
+            goes on.
         plan: the plan.
         position: where the job's folder says that each source is now; empty if it has no
             checkpoint.
@@ -36,7 +36,7 @@ class RestorePreview:
         aborts: by sink, the pieces that wait there and would be aborted; their rows are read again.
     """
 
-    checkpoint: CompletedCheckpoint
+    checkpoint: CompletedCheckpoint | None
     plan: StartPlan
     position: tuple[str | None, ...]
     commits: Mapping[str, Sequence[Committable]]
@@ -60,23 +60,23 @@ def preview_restore(
     root = local_path(options.checkpoint_location)
     storage = ReadOnlyStorage(root) if root.exists() else LocalStorage(root)
     context = JobContext(job, storage, sinks, options, Observers(), SystemClock())
-    restore, savepoint = _restore(job, path, options)
-    if savepoint is not None and restore.sink_ahead is SinkAhead.FORK:
-        check_original(job, savepoint, sinks)
+    restore = None
+    if begun_with(job, path, storage, options) is None:
+        restore = _restore(job, path, sinks, options)
     planner = StartPlanner(context)
     remembered = planner.histories()
     plan = planner.plan(context.log.read(), remembered, restore)
     decided = [*map(context.store.read, plan.commits), *context.sink_decisions.bodies()]
-    kept = pieces_of((*restore.adopting, *decided))
+    kept = pieces_of((*plan.adopts, *decided))
     waiting = {name: sink.in_doubt() for name, sink in sinks.items()}
     commits = {
         name: [one for one in found if key_of(one) in kept] for name, found in waiting.items()
     }
-    if restore.sink_ahead is SinkAhead.FORK:
+    if restore is not None and restore.sink_ahead is SinkAhead.FORK:
         commits |= _pending(restore)
     newest = context.history.decisions[-1:]
     return RestorePreview(
-        restore.checkpoint,
+        restore.checkpoint if restore else None,
         plan,
         context.store.read(newest[0]).offsets.end if newest else (),
         commits,
@@ -87,19 +87,22 @@ def preview_restore(
     )
 
 
-def _restore(job: str, path: str, options: JobOptions) -> tuple[Restore, Savepoint | None]:
-    """Return the restore without a lineage id, and the savepoint if it is of one."""
-    policy, savepoint = options.sink_ahead, None
+def _restore(job: str, path: str, sinks: Mapping[str, OpenSink], options: JobOptions) -> Restore:
+    """Return the restore, without a lineage id."""
+    policy = options.sink_ahead
     ancestors: Mapping[str, int]
     if is_savepoint(path):
         savepoint = verified(job, path, policy)
         checkpoint, adopting = savepoint.checkpoint(), savepoint.pending()
-        ancestors = {} if policy is SinkAhead.FORK else savepoint.ancestors()
+        ancestors = savepoint.ancestors()
+        if policy is SinkAhead.FORK:
+            check_original(job, savepoint, sinks)
+            ancestors = {}
     else:
         folder, root = local_path(path, "restore.path"), local_path(options.checkpoint_location)
         _, checkpoint, adopting, ancestors = read_checkpoint(job, folder, options, root)
     lineage = Lineage("", path, ancestors=ancestors, proofs=checkpoint.proofs)
-    return Restore(checkpoint, lineage, adopting, policy), savepoint
+    return Restore(checkpoint, lineage, adopting, policy)
 
 
 def _pending(restore: Restore) -> dict[str, list[Committable]]:

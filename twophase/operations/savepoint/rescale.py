@@ -96,7 +96,8 @@ class Rescaler:
         savepoint, where = self._savepoint, str(self.output)
         writer = SavepointWriter(LocalStorage(where, OPTION), where)
         scratch = self.output / SCRATCH
-        with writer.begun(savepoint.manifest.job):
+        writer.claim(savepoint.manifest.job)
+        with writer.writing():
             try:
                 self._lay(scratch)
                 rescale = self._repartition(scratch, repartition)

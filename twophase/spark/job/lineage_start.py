@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from twophase.contract.sink import Sink
+from twophase.contract.sink import OpenSink, Sink, SinkContext
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.recovery.plan import Restore
@@ -21,6 +21,7 @@ from twophase.operations.savepoint.restore import (
     load_restore,
     restored_checkpoint,
 )
+from twophase.operations.savepoint.rewound_sources import check_sources
 from twophase.operations.savepoint.savepoint_restore import (
     SavepointRestore,
     is_savepoint,
@@ -67,10 +68,12 @@ class LineageStart:
         self._storage = storage
         self._states = states
         self._declared = declared
-        self._stateful = plan.stateful
+        self._stateful, self._keeps_state = plan.stateful, plan.keeps_state
         path = self._path_to_restore()
         self._savepoint = self._load_savepoint(path, plan) if path and is_savepoint(path) else None
-        self.restore = self._savepoint.restore if self._savepoint else self._load(path)
+        found = self._savepoint.restore if self._savepoint else self._load(path)
+        self.restore = found and replace(found, open_as=self._open_as, prove=self._prove)
+        self._is_initialized = False
 
     def close(self) -> None:
         """Close the sinks that recovery has committed the pieces of another job with."""
@@ -134,7 +137,23 @@ class LineageStart:
         of_spark = checkpoint if coordinator.newest() else self._laid(coordinator)
         if of_spark is not None:
             states.check_plan(of_spark, options)
-        states.initialize(checkpoint, options)
+        if not self._is_initialized:
+            states.initialize(checkpoint, options)
+
+    def _open_as(self, sink: str, job: str, name: str) -> OpenSink:
+        return self._declared[sink].open(SinkContext(job, name, None, parallelism=0))
+
+    def _prove(self) -> None:
+        """Check that the program can go on with what is restored, before rows are taken back."""
+        restore, options = self.restore, self._context.options
+        if restore is None or options.sink_ahead is not SinkAhead.REWIND:
+            return
+        lines = restore.lineage.start or restore.checkpoint.offsets.end
+        name, path = self._context.job, restore.lineage.restored_from
+        check_sources(name, path, self._storage, self._states, lines, options)
+        if not self._is_initialized:
+            self._states.initialize(restore.checkpoint, options)
+            self._is_initialized = True
 
     def _laid(self, coordinator: CheckpointCoordinator) -> CompletedCheckpoint | None:
         """Return the checkpoint of the savepoint that an older driver has laid for the lineage."""
@@ -192,6 +211,13 @@ class LineageStart:
             return None
         name, options = self._context.job, self._context.options
         restore = load_restore(name, path, self._storage, self._states, options)
+        if self._keeps_state:
+            raise ConfigError(
+                f"Job {name!r}: the plan keeps state in Spark, and {path} holds none of it: a "
+                "checkpoint does not have it. Nothing was written.",
+                remedy="restore a savepoint, or start the job in its own folder without "
+                "restore.path.",
+            )
         if self._stateful and not options.allow_non_restored_state:
             raise ConfigError(
                 f"Job {name!r}: the plan keeps state in Spark, or may, "
