@@ -241,6 +241,22 @@ REWOUND_BESIDE = World(
     head_start=True,
     budget=Budget(rivals=1, savepoints=1, rewinds=1),
 )
+REWOUND_ELSEWHERE = World(
+    "rewound elsewhere",
+    "a rewind that has begun, and another savepoint than the one that it goes back to",
+    (MEMORY,),
+    checkpoints=2,
+    head_start=True,
+    budget=Budget(crashes=2, savepoints=2, rewinds=2),
+)
+SAVED_OVER_SWAPPED = World(
+    "saved, swapped",
+    "a savepoint is restored beside a target that is swapped for an empty one",
+    (MEMORY, MEMORY),
+    checkpoints=2,
+    head_start=True,
+    budget=Budget(crashes=1, savepoints=1, saved_restores=1, swaps=1),
+)
 FORKED = World(
     "forked",
     "another job begins with a savepoint, beside a job that lives, has died or goes on",
@@ -279,6 +295,8 @@ SMALL = (
     SAVED_BESIDE,
     REWOUND,
     REWOUND_BESIDE,
+    REWOUND_ELSEWHERE,
+    SAVED_OVER_SWAPPED,
     FORKED,
     AHEAD,
     AHEAD_BESIDE,

@@ -127,6 +127,12 @@ def check(world: World, state: State, driver: Driver) -> tuple[Refusal, ...]:
         found = more
 
 
+def forget() -> None:
+    """Plan everything anew: the product's function was changed."""
+    _answer.cache_clear()
+    _refusals.cache_clear()
+
+
 def place_of(sink: str) -> int:
     """The place of the product's sink."""
     return int(sink)

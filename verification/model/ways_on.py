@@ -1,0 +1,294 @@
+"""No state is a dead end: some wish leads on from each, or a repair that says what is given up.
+
+Asked of every state in which nobody drives the job, or in which a driver has just been refused.
+Nothing is explored for it: the product's plan tells of each wish whether it can be carried out
+there, and its refusals tell which repairs lead on (`Way`). A way on is
+
+    going on                the start is planned, and no piece that it commits is lost
+    a restore               of a checkpoint that a log or the copy of one keeps, or of the
+                            savepoint, in the job's folder or a new one, with or without a rewind
+    accepting a loss        of a decided piece that is lost, or of all that a target lacks, where
+                            nothing else keeps the job from going on
+    adopting                from the targets, where the folder is behind and nothing else is wrong
+
+and after a repair there is one again. What a repair writes in the log is the product's record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import cache
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
+
+from twophase.coordinator.commit.proofs import Proofs, knows
+from twophase.coordinator.recovery import plan as product
+from twophase.coordinator.recovery.plan import (
+    FolderBehind,
+    GoOn,
+    Observed,
+    Refusal,
+    ReleasedByItsEnd,
+    StartPlan,
+    TargetLacks,
+    Way,
+)
+from twophase.state.journal import history as journal
+from twophase.state.journal.entries import (
+    AcceptedLoss,
+    Adoption,
+    Decision,
+    FenceRecord,
+    Lineage,
+    Note,
+    Proof,
+)
+from verification.model import log, planning, sinks, targets
+from verification.model.planning import Wish
+from verification.model.state import CHANGED, LOST, REFUSED, Driver, History, Remembered, State
+from verification.model.state import Decision as Decided
+from verification.model.state import Lineage as Begun
+from verification.model.world import World
+
+Piece = tuple[int, int, int]
+"""Lineage, number and place: a checkpoint has all pieces in a sink or none."""
+
+_MOST_REPAIRS = 9
+_NOTE = Note("an operator", 0, "")
+_NEW = 99
+
+
+class Situation(NamedTuple):
+    """What decides whether there is a way on.
+
+    Attributes:
+        logs: of the job's folder, and of another one that has a driver.
+        found: what the sinks remember.
+        lost: the pieces that a sink would prove lost.
+        restores: what could be restored, with the place of the log that it is beside; None for
+            what is beside none of them.
+    """
+
+    logs: tuple[History, ...]
+    found: Remembered
+    lost: frozenset[Piece]
+    restores: tuple[tuple[int | None, Wish], ...]
+
+
+def there_is_a_way_on(world: World, state: State) -> bool:
+    """The invariant."""
+    if not state.drivers or not _is_asked(state):
+        return True
+    return bool(ways_on(world, situation(world, state)))
+
+
+def _is_asked(state: State) -> bool:
+    stopped = state.drivers[-1] in (REFUSED, LOST, CHANGED)
+    return stopped or not any(isinstance(driver, Driver) for driver in state.drivers)
+
+
+@cache
+def ways_on(world: World, of: Situation) -> str:
+    """Describe the first way on; empty if there is none."""
+    for place, history in enumerate(of.logs):
+        observed = planning.observed(history, of.found, planning.GO_ON, world.asks)
+        if way := _repaired(observed, history, of.lost):
+            return way
+        if way := _restored(world, of, history, place):
+            return way
+    return _restored(world, of, History(), None)
+
+
+# -- what there is ---------------------------------------------------------------------------------
+
+
+def situation(world: World, state: State) -> Situation:
+    """What decides it in a state."""
+    logs = [log.read(one)[0] for one in (state.log, state.other) if one is not None]
+    restores = tuple(_restores(state, logs))
+    decisions = {one for history in logs for one in (*history.decisions, *_ahead(history))}
+    decisions |= {one for _, wish in restores for one in wish.adopting}
+    waiting = [one for one in decisions if not one.committed]
+    lost = frozenset(
+        (*one[:2], place)
+        for one in waiting
+        for place, sink in enumerate(state.sinks)
+        for xid in one.xids(place, world.pieces_of(place, one.attempt))
+        if sinks.try_commit(world, world.servers[place], sink, xid)[0] == sinks.LOSES
+    )
+    return Situation(tuple(logs), planning.remembered(state), lost, restores)
+
+
+def _ahead(history: History) -> Iterator[Decided]:
+    """What a sink has ahead, as if the others had nothing of it."""
+    for place, *rest in history.ahead:
+        others = tuple(other for other in range(9) if other != place)
+        yield Decided(*rest, given_up=others)
+
+
+def _restores(state: State, logs: list[History]) -> Iterator[tuple[int | None, Wish]]:
+    """Everything that could be restored."""
+    found = [*enumerate(logs), *([(None, state.copy)] if state.copy else [])]
+    for beside, history in found:
+        for at, decision in enumerate(history.decisions):
+            known = history.decisions[: at + 1]
+            [of] = [one for one in history.lineages if one.id == decision.lineage]
+            begins = Begun(
+                id=_NEW,
+                first=1,
+                ancestors=(*of.ancestors, decision[:2]),
+                proofs=targets.proofs_of(history, decision, len(state.sinks)),
+            )
+            adopting = tuple(one for one in known if not one.committed)
+            before = (
+                targets.proofs_before(history, adopting[0], len(state.sinks)) if adopting else ()
+            )
+            later = any(not one.committed for one in history.decisions[at + 1 :])
+            later = later or any(one[2] > decision.number for one in history.ahead)
+            if not later:
+                yield beside, Wish(begins, adopting, before)
+                yield None, Wish(begins, adopting, before)
+                yield None, Wish(begins, adopting, before, rewinds=True)
+            yield beside, Wish(begins, adopting, before, rewinds=True)
+    if (saved := state.saved) is not None:
+        ends = (*saved.lineage.ancestors, (saved.lineage.id, saved.number))
+        begins = Begun(_NEW, 0, saved.number + 1, ends, saved.proofs)
+        for rewinds in (False, True):
+            for beside in (*range(len(logs)), None):
+                wish = Wish(begins, saved.pending, saved.before, rewinds, savepoint=True)
+                yield beside, wish
+
+
+# -- the ways --------------------------------------------------------------------------------------
+
+
+def _restored(world: World, of: Situation, history: History, place: int | None) -> str:
+    for beside, wish in of.restores:
+        pieces = {one[:2] for one in wish.adopting}
+        if beside != place or any(one[:2] in pieces for one in of.lost):
+            continue
+        own = {one[:2] for one in history.decisions if not one.committed}
+        if any(one[:2] in own for one in of.lost):
+            continue
+        observed = planning.observed(history, of.found, wish, world.asks)
+        if isinstance(product.plan_start(observed, planning.wished(wish, world.asks)), StartPlan):
+            begins = wish.begins
+            assert begins is not None
+            how = "rewinds to" if wish.rewinds else "restores"
+            return f"{how} {begins.ancestors[-1]}{'' if beside is not None else ' elsewhere'}"
+    return ""
+
+
+def _repaired(observed: Observed, history: History, lost: frozenset[Piece]) -> str:
+    """Repair as often as the plan asks for it, until the job goes on."""
+    repairs: list[str] = []
+    for _ in range(_MOST_REPAIRS):
+        found = product.plan_start(observed, GoOn())
+        if isinstance(found, StartPlan):
+            waiting = [(int(one.lineage), one.checkpoint) for one in found.commits]
+            waiting += [(one[1], one[2]) for one in history.ahead]
+            gone = sorted(one for one in lost if one[:2] in waiting)
+            if not gone:
+                return ", ".join([*repairs, "goes on"])
+            observed, lost = _without_piece(observed, history, gone[0]), lost - {gone[0]}
+            repairs.append(f"accepts the loss of {gone[0]}")
+        else:
+            after = _by_its_ways(found, observed, lost)
+            if after is None:
+                return ""
+            observed = after
+            repairs.append(f"repairs {type(found).__name__}")
+    return ""
+
+
+def _by_its_ways(why: Refusal, observed: Observed, lost: frozenset[Piece]) -> Observed | None:
+    """What is observed after a repair that a refusal names; None if it names none that can be."""
+    reasons = tuple(product.refusals(observed, GoOn(may_rename=True)))
+    if Way.ACCEPT_LOSS in why.ways and all(isinstance(one, TargetLacks) for one in reasons):
+        assert isinstance(why, TargetLacks)
+        return _without_proof(observed, why.proof)
+    if Way.ADOPT in why.ways and all(
+        isinstance(one, FolderBehind | ReleasedByItsEnd) for one in reasons
+    ):
+        return _adopted(observed, lost)
+    return None
+
+
+def _without_proof(observed: Observed, proof: Proof) -> Observed:
+    """`LossRepair`, of all that a target lacks."""
+    context = SimpleNamespace(history=observed.history)
+    proofs = Proofs(observed.job, cast("Any", context), cast("Any", None))
+    lacks, before = proofs.missing(proof, observed.sinks[proof.sink].memory)
+    return _accepted(observed, proof, before, lacks)
+
+
+def _without_piece(observed: Observed, history: History, piece: Piece) -> Observed:
+    """`LossRepair`, of the pieces of a decided checkpoint."""
+    lineage, number, place = piece
+    of = Decided(lineage, number, 0, 0)
+    sink = observed.sinks[str(place)]
+    proof = Proof(str(place), str(lineage), number, sink.target)
+    before = [
+        Proof(str(place), str(one), last, sink.target)
+        for at, one, last in targets.proofs_before(history, of, len(observed.sinks))
+        if at == place
+    ]
+    for loss in observed.history.repairs:
+        if isinstance(loss, AcceptedLoss):
+            before = [*loss.amend_checkpoint(str(lineage), number, tuple(before))]
+    return _accepted(observed, proof, before, [proof])
+
+
+def _accepted(
+    observed: Observed, proof: Proof, before: Iterable[Proof], lacks: Iterable[Proof]
+) -> Observed:
+    loss = AcceptedLoss(
+        _NOTE,
+        proof.lineage,
+        proof.checkpoint,
+        proof.sink,
+        pieces=(),
+        rows=0,
+        start=(),
+        end=(),
+        emptied=True,
+        before=tuple(before),
+        lacks=tuple(lacks),
+    )
+    return replace(observed, history=_fenced(observed).apply(loss))
+
+
+def _adopted(observed: Observed, lost: frozenset[Piece]) -> Observed | None:
+    """`AdoptionRepair`: what waits of this log is committed, and a lineage begins."""
+    history, ends = observed.history, dict[str, int]()
+    waiting = history.uncommitted()
+    gone = {(str(lineage), number) for lineage, number, _ in lost}
+    if history.sink_decisions or any((one.lineage, one.checkpoint) in gone for one in waiting):
+        return None
+    observed = _committed(observed, waiting)
+    for one in (*history.decisions, *_proven(observed)):
+        ends[one.lineage] = max(ends.get(one.lineage, -1), one.checkpoint)
+    newest = {one.sink: one for one in sorted(_proven(observed), key=lambda one: int(one.lineage))}
+    lineage = Lineage(str(_NEW), "", 1, ("end",), ends, tuple(newest.values()))
+    return replace(observed, history=_fenced(observed).apply(Adoption(_NOTE, lineage)))
+
+
+def _committed(observed: Observed, waiting: Iterable[Decision]) -> Observed:
+    for one in waiting:
+        for name, sink in observed.sinks.items():
+            proof = Proof(name, one.lineage, one.checkpoint, sink.target)
+            if not knows(sink.memory, proof):
+                observed = observed.with_proof(proof)
+    return observed
+
+
+def _proven(observed: Observed) -> Iterator[Proof]:
+    for name, sink in observed.sinks.items():
+        for lineage, number in sink.committed.items():
+            yield Proof(name, lineage, number, sink.target)
+
+
+def _fenced(observed: Observed) -> journal.History:
+    known = [sink.memory.generation for sink in observed.sinks.values()]
+    return observed.history.apply(FenceRecord(1 + max(observed.history.generation, *known)))
