@@ -38,7 +38,7 @@ from verification.model.state import (
     Remembered,
     State,
 )
-from verification.model.world import Mistake, World
+from verification.model.world import Mistake, Rules, World
 
 JOB = "job"
 _HASH = "0" * 64
@@ -109,7 +109,7 @@ def planned(
 ) -> StartPlan | Refusal:
     """The same of any history and any wish."""
     while True:
-        answer = _answer(history, found, wish, world.asks, world.mistake)
+        answer = _answer(history, found, wish, world.rules, world.mistake)
         more = _asked_once_more(state, found, [answer])
         if more == found:
             return answer
@@ -120,7 +120,7 @@ def check(world: World, state: State, driver: Driver) -> tuple[Refusal, ...]:
     """`StartPlanner.check`: every reason why the job cannot go on by itself, for a repair."""
     found = driver.remembered
     while True:
-        answers = _refusals(driver.history, found, world.asks)
+        answers = _refusals(driver.history, found, world.rules)
         more = _asked_once_more(state, found, answers)
         if more == found:
             return answers
@@ -143,9 +143,9 @@ def place_of(sink: str) -> int:
 
 @cache
 def _answer(
-    history: History, found: Remembered, wish: Wish, asks: bool, mistake: Mistake | None
+    history: History, found: Remembered, wish: Wish, rules: Rules, mistake: Mistake | None
 ) -> StartPlan | Refusal:
-    seen, wants = observed(history, found, wish, asks), wished(wish, asks)
+    seen, wants = observed(history, found, wish, rules), wished(wish, rules)
     if mistake is Mistake.RESTORE_OVERLOOKS_COMMITTED and wish.begins is not None:
         overlooking = replace(seen.history, decisions=tuple(seen.history.uncommitted()))
         seen = replace(seen, history=overlooking)
@@ -169,8 +169,8 @@ def _hears(mistake: Mistake, seen: Observed, wish: Wish, why: Refusal) -> bool:
 
 
 @cache
-def _refusals(history: History, found: Remembered, asks: bool) -> tuple[Refusal, ...]:
-    seen = observed(history, found, GO_ON, asks)
+def _refusals(history: History, found: Remembered, rules: Rules) -> tuple[Refusal, ...]:
+    seen = observed(history, found, GO_ON, rules)
     return tuple(product.refusals(seen, product.GoOn(may_rename=True)))
 
 
@@ -181,10 +181,13 @@ def _asked_once_more(
     for answer in answers:
         if isinstance(answer, product.TargetLacks):
             place = place_of(answer.proof.sink)
-            generation, committed = found[place]
+            memory = found[place]
             if knows(_history(_memory(state.sinks[place])), answer.proof):
-                newer = {**dict(committed), int(answer.proof.lineage): answer.proof.checkpoint}
-                memory = (generation, tuple(sorted(newer.items())))
+                newer = {
+                    **dict(memory.committed),
+                    int(answer.proof.lineage): answer.proof.checkpoint,
+                }
+                memory = memory._replace(committed=tuple(sorted(newer.items())))
                 found = (*found[:place], memory, *found[place + 1 :])
     return found
 
@@ -193,14 +196,16 @@ def _asked_once_more(
 
 
 @cache
-def observed(history: History, found: Remembered, wish: Wish, asks: bool) -> Observed:
+def observed(history: History, found: Remembered, wish: Wish, rules: Rules) -> Observed:
     """What a start finds."""
     sinks = {
-        _sink(place): ObservedSink(_target(place), _history(memory), can_rewind=True)
+        _sink(place): ObservedSink(
+            _target(place, memory.target), _history(memory), rules.can_rewind
+        )
         for place, memory in enumerate(found)
     }
     waiting = _waiting(history, len(found)) if wish.rewinds else ()
-    return Observed(JOB, _journal(history, len(found), asks), sinks, waiting)
+    return Observed(JOB, _journal(history, len(found), rules), sinks, waiting)
 
 
 @cache
@@ -209,22 +214,21 @@ def _memory(sink: Sink) -> Memory:
     proofs = [piece[:2] for piece in sink.pieces if piece.status in VISIBLE]
     for lineage, number in (*proofs, *sink.marks):
         highest[lineage] = max(highest.get(lineage, -1), number)
-    return sink.fence[0], tuple(sorted(highest.items()))
+    return Memory(sink.fence[0], tuple(sorted(highest.items())), sink.target)
 
 
 def _history(memory: Memory) -> SinkHistory:
-    generation, committed = memory
-    return SinkHistory(generation, {str(lineage): last for lineage, last in committed})
+    return SinkHistory(memory.generation, _ends(memory.committed))
 
 
 @cache
-def _journal(history: History, sinks: int, asks: bool) -> journal.History:
+def _journal(history: History, sinks: int, rules: Rules) -> journal.History:
     """The product's history of the same log."""
     rewinding = entries.Rewinding("", _ends(history.rewinding)) if history.rewinding else None
     return journal.History(
         generation=history.generation,
-        lineages=tuple(_lineage(one, asks) for one in history.lineages),
-        decisions=tuple(_decision(history, one, sinks, asks) for one in history.decisions),
+        lineages=tuple(_lineage(one, rules) for one in history.lineages),
+        decisions=tuple(_decision(history, one, sinks, rules) for one in history.decisions),
         released=_released(history.released) if history.released else None,
         rewinding=rewinding,
         sink_decisions=tuple(
@@ -236,13 +240,13 @@ def _journal(history: History, sinks: int, asks: bool) -> journal.History:
     )
 
 
-def _lineage(lineage: Lineage, asks: bool) -> entries.Lineage:
+def _lineage(lineage: Lineage, rules: Rules) -> entries.Lineage:
     ancestors = _ends(lineage.ancestors)
-    proofs = _proofs(lineage.proofs, asks)
+    proofs = _proofs(lineage.proofs, rules)
     return entries.Lineage(str(lineage.id), "", lineage.first, (), ancestors, proofs)
 
 
-def _decision(history: History, decision: Decision, sinks: int, asks: bool) -> entries.Decision:
+def _decision(history: History, decision: Decision, sinks: int, rules: Rules) -> entries.Decision:
     proofs = targets.proofs_of(history, decision, sinks)
     return entries.Decision(
         str(decision.lineage),
@@ -251,7 +255,7 @@ def _decision(history: History, decision: Decision, sinks: int, asks: bool) -> e
         _HASH,
         _HASH,
         decision.committed,
-        _proofs(proofs, asks),
+        _proofs(proofs, rules),
     )
 
 
@@ -291,10 +295,10 @@ def _body(
     )
 
 
-def _proofs(proofs: Proofs, asks: bool) -> tuple[entries.Proof, ...]:
+def _proofs(proofs: Proofs, rules: Rules) -> tuple[entries.Proof, ...]:
     return tuple(
         entries.Proof(_sink(place), str(lineage), number, _target(place))
-        for place, lineage, number in (proofs if asks else ())
+        for place, lineage, number in (proofs if rules.asks else ())
     )
 
 
@@ -306,21 +310,21 @@ def _sink(place: int) -> str:
     return str(place)
 
 
-def _target(place: int) -> str:
-    return f"target {place}"
+def _target(place: int, server: int = 0) -> str:
+    return f"target {place}" if not server else f"target {place} on another server"
 
 
 # -- the wish --------------------------------------------------------------------------------------
 
 
 @cache
-def wished(wish: Wish, asks: bool) -> product.Wish:
+def wished(wish: Wish, rules: Rules) -> product.Wish:
     """The product's wish."""
     if wish.begins is None:
         return product.GoOn()
-    begins = _lineage(wish.begins, asks)
+    begins = _lineage(wish.begins, rules)
     [*_, (restored, number)] = begins.ancestors.items()
     checkpoint = _body(Decision(int(restored), number, 0, 0), (), begins.proofs)
-    adopting = tuple(_body(one, (), _proofs(wish.before, asks)) for one in wish.adopting)
+    adopting = tuple(_body(one, (), _proofs(wish.before, rules)) for one in wish.adopting)
     policy = SinkAhead.REWIND if wish.rewinds else SinkAhead.REFUSE
     return product.Restore(checkpoint, begins, adopting, policy)

@@ -165,7 +165,7 @@ def _word(why: Refusal) -> str:
 
 
 def _highest_generation(driver: Driver) -> int:
-    return max(driver.history.generation, *(generation for generation, _ in driver.remembered))
+    return max(driver.history.generation, *(one.generation for one in driver.remembered))
 
 
 def _to_fence(world: World, driver: Driver) -> Driver:

@@ -228,8 +228,21 @@ class Decided(NamedTuple):
 
 # -- a driver --------------------------------------------------------------------------------------
 
-Memory = tuple[int, tuple[tuple[int, int], ...]]
-"""What a sink remembers: the highest generation, and the highest checkpoint of each lineage."""
+
+class Memory(NamedTuple):
+    """What a sink remembers.
+
+    Attributes:
+        generation: the highest that has fenced it.
+        committed: the highest checkpoint of each lineage, sorted.
+        target: as in `Sink`.
+    """
+
+    generation: int
+    committed: tuple[tuple[int, int], ...] = ()
+    target: int = 0
+
+
 Remembered = tuple[Memory, ...]
 
 
@@ -329,15 +342,18 @@ class Budget(NamedTuple):
         restores: a driver is started with an explicit restore.
         copies: the operator copies the job's folder.
         losses: the job's folder is lost.
+        folder_restores: the job's folder is restored from the copy.
         rollbacks: somebody rolls a prepared branch back by hand.
         folders: a driver is started over a copy of the folder while another one lives.
         target_restores: a target is restored from a backup, or swapped for an empty one.
         swaps: a target is swapped for an empty one.
+        failovers: a target is swapped for an older copy of it, on another server.
         repairs: an operator runs a repair.
         returns: a piece that was rolled back is prepared again.
         releases: the job is stopped, and gives its checkpoints up.
         savepoints: a savepoint is made, in place of the one before.
         moves: it is carried to where an empty folder waits.
+        deletions: it is deleted.
         saved_restores: a driver is started that restores it.
         rewinds: a driver is started that rewinds to it.
         forks: another job is started with it.
@@ -353,15 +369,18 @@ class Budget(NamedTuple):
     restores: int = 0
     copies: int = 0
     losses: int = 0
+    folder_restores: int = 0
     rollbacks: int = 0
     folders: int = 0
     target_restores: int = 0
     swaps: int = 0
+    failovers: int = 0
     repairs: int = 0
     returns: int = 0
     releases: int = 0
     savepoints: int = 0
     moves: int = 0
+    deletions: int = 0
     saved_restores: int = 0
     rewinds: int = 0
     forks: int = 0

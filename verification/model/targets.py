@@ -202,13 +202,11 @@ def target_restores(state: State) -> Iterator[Transition[State]]:
         yield from _swaps(
             state._replace(budget=budget._replace(swaps=budget.swaps - 1), changed=True)
         )
+    yield from _failovers(state)
     if not budget.target_restores:
         return
     if state.backup is None:
-        for place, sink in enumerate(state.sinks):
-            if sink.pieces:
-                label = ("backs up", "the operator", place)
-                yield Transition(label, state._replace(backup=(place, sink)), fault=True)
+        yield from _backs_up(state)
     fewer = state._replace(
         budget=budget._replace(target_restores=budget.target_restores - 1), changed=True
     )
@@ -220,6 +218,31 @@ def target_restores(state: State) -> Iterator[Transition[State]]:
             fault=True,
         )
     yield from _swaps(fewer)
+
+
+def _failovers(state: State) -> Iterator[Transition[State]]:
+    """The same backup on another server."""
+    budget = state.budget
+    if not budget.failovers:
+        return
+    if state.backup is None:
+        yield from _backs_up(state)
+    else:
+        place, sink = state.backup
+        fewer = budget._replace(failovers=budget.failovers - 1)
+        elsewhere = with_sink(
+            state._replace(budget=fewer, changed=True), place, sink._replace(target=1)
+        )
+        yield Transition(
+            ("fails over to a backup of", "the operator", place), elsewhere, fault=True
+        )
+
+
+def _backs_up(state: State) -> Iterator[Transition[State]]:
+    for place, sink in enumerate(state.sinks):
+        if sink.pieces:
+            label = ("backs up", "the operator", place)
+            yield Transition(label, state._replace(backup=(place, sink)), fault=True)
 
 
 def _swaps(fewer: State) -> Iterator[Transition[State]]:

@@ -8,7 +8,7 @@ there, and its refusals tell which repairs lead on (`Way`). A way on is
     a restore               of a checkpoint that a log or the copy of one keeps, or of the
                             savepoint, in the job's folder or a new one, with or without a rewind
     accepting a loss        of a decided piece that is lost, or of all that a target lacks, where
-                            nothing else keeps the job from going on
+                            nothing keeps the job from going on but a folder that is behind
     adopting                from the targets, where the folder is behind and nothing else is wrong
 
 and after a repair there is one again. What a repair writes in the log is the product's record.
@@ -16,7 +16,7 @@ and after a repair there is one again. What a repair writes in the log is the pr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
@@ -92,12 +92,19 @@ def _is_asked(state: State) -> bool:
 def ways_on(world: World, of: Situation) -> str:
     """Describe the first way on; empty if there is none."""
     for place, history in enumerate(of.logs):
-        observed = planning.observed(history, of.found, planning.GO_ON, world.asks)
+        observed = planning.observed(history, of.found, planning.GO_ON, world.rules)
         if way := _repaired(observed, history, of.lost):
             return way
         if way := _restored(world, of, history, place):
             return way
     return _restored(world, of, History(), None)
+
+
+def reasons_of(world: World, state: State) -> tuple[str, ...]:
+    """Name the kinds of refusals that keep the job from going on in a state."""
+    found = situation(world, state)
+    observed = planning.observed(found.logs[0], found.found, planning.GO_ON, world.rules)
+    return tuple(sorted({type(one).__name__ for one in product.refusals(observed, GoOn())}))
 
 
 # -- what there is ---------------------------------------------------------------------------------
@@ -171,8 +178,8 @@ def _restored(world: World, of: Situation, history: History, place: int | None) 
         own = {one[:2] for one in history.decisions if not one.committed}
         if any(one[:2] in own for one in of.lost):
             continue
-        observed = planning.observed(history, of.found, wish, world.asks)
-        if isinstance(product.plan_start(observed, planning.wished(wish, world.asks)), StartPlan):
+        observed = planning.observed(history, of.found, wish, world.rules)
+        if isinstance(product.plan_start(observed, planning.wished(wish, world.rules)), StartPlan):
             begins = wish.begins
             assert begins is not None
             how = "rewinds to" if wish.rewinds else "restores"
@@ -185,42 +192,55 @@ def _repaired(observed: Observed, history: History, lost: frozenset[Piece]) -> s
     repairs: list[str] = []
     for _ in range(_MOST_REPAIRS):
         found = product.plan_start(observed, GoOn())
-        if isinstance(found, StartPlan):
-            waiting = [(int(one.lineage), one.checkpoint) for one in found.commits]
-            waiting += [(one[1], one[2]) for one in history.ahead]
-            gone = sorted(one for one in lost if one[:2] in waiting)
-            if not gone:
-                return ", ".join([*repairs, "goes on"])
+        gone = _gone(observed, history, lost)
+        if isinstance(found, StartPlan) and not gone:
+            return ", ".join([*repairs, "goes on"])
+        reasons = tuple(product.refusals(observed, GoOn(may_rename=True)))
+        if after := _adopted(observed, reasons, is_whole=not gone):
+            observed = after
+            repairs.append("adopts")
+        elif after := _without_proof(observed, reasons):
+            observed = after
+            repairs.append("accepts a gap")
+        elif gone and _may_accept(reasons):
             observed, lost = _without_piece(observed, history, gone[0]), lost - {gone[0]}
             repairs.append(f"accepts the loss of {gone[0]}")
         else:
-            after = _by_its_ways(found, observed, lost)
-            if after is None:
-                return ""
-            observed = after
-            repairs.append(f"repairs {type(found).__name__}")
+            return ""
     return ""
 
 
-def _by_its_ways(why: Refusal, observed: Observed, lost: frozenset[Piece]) -> Observed | None:
-    """What is observed after a repair that a refusal names; None if it names none that can be."""
-    reasons = tuple(product.refusals(observed, GoOn(may_rename=True)))
-    if Way.ACCEPT_LOSS in why.ways and all(isinstance(one, TargetLacks) for one in reasons):
-        assert isinstance(why, TargetLacks)
-        return _without_proof(observed, why.proof)
-    if Way.ADOPT in why.ways and all(
-        isinstance(one, FolderBehind | ReleasedByItsEnd) for one in reasons
-    ):
-        return _adopted(observed, lost)
-    return None
+def _gone(observed: Observed, history: History, lost: frozenset[Piece]) -> list[Piece]:
+    """The pieces that the log has still to commit, and that are lost."""
+    waiting = [(int(one.lineage), one.checkpoint) for one in observed.history.uncommitted()]
+    waiting += [(one[1], one[2]) for one in history.ahead]
+    return sorted(one for one in lost if one[:2] in waiting)
 
 
-def _without_proof(observed: Observed, proof: Proof) -> Observed:
-    """`LossRepair`, of all that a target lacks."""
+def _may_accept(reasons: Sequence[Refusal], *repairs: type[Refusal]) -> bool:
+    """`LossRepair.plan`: a folder that is behind is adopted next, when targets prove that it is."""
+    behind = [one for one in reasons if isinstance(one, FolderBehind)]
+    if behind and not any(one.checkpoint >= 0 for one in behind):
+        return False
+    return all(isinstance(one, (FolderBehind, *repairs)) for one in reasons)
+
+
+def _without_proof(observed: Observed, reasons: Sequence[Refusal]) -> Observed | None:
+    """`LossRepair`, of all that a target lacks; None if it cannot be accepted."""
+    lacks = [one for one in reasons if isinstance(one, TargetLacks) and _is_same(observed, one)]
+    if not lacks or Way.ACCEPT_LOSS not in lacks[0].ways or not _may_accept(reasons, TargetLacks):
+        return None
+    proof = lacks[0].proof
     context = SimpleNamespace(history=observed.history)
     proofs = Proofs(observed.job, cast("Any", context), cast("Any", None))
-    lacks, before = proofs.missing(proof, observed.sinks[proof.sink].memory)
-    return _accepted(observed, proof, before, lacks)
+    missing, before = proofs.missing(proof, observed.sinks[proof.sink].memory)
+    return _accepted(observed, proof, before, missing)
+
+
+def _is_same(observed: Observed, why: TargetLacks) -> bool:
+    """`LossRepair._gap`: the target that the log names, or one that knows the job."""
+    sink = observed.sinks[why.proof.sink]
+    return bool(why.proof.target == sink.target or sink.committed)
 
 
 def _without_piece(observed: Observed, history: History, piece: Piece) -> Observed:
@@ -259,14 +279,15 @@ def _accepted(
     return replace(observed, history=_fenced(observed).apply(loss))
 
 
-def _adopted(observed: Observed, lost: frozenset[Piece]) -> Observed | None:
+def _adopted(observed: Observed, reasons: Sequence[Refusal], *, is_whole: bool) -> Observed | None:
     """`AdoptionRepair`: what waits of this log is committed, and a lineage begins."""
     history, ends = observed.history, dict[str, int]()
-    waiting = history.uncommitted()
-    gone = {(str(lineage), number) for lineage, number, _ in lost}
-    if history.sink_decisions or any((one.lineage, one.checkpoint) in gone for one in waiting):
+    is_for_it = all(isinstance(one, FolderBehind | ReleasedByItsEnd) for one in reasons)
+    if not reasons or not is_for_it or Way.ADOPT not in reasons[0].ways:
         return None
-    observed = _committed(observed, waiting)
+    if history.sink_decisions or not is_whole:
+        return None
+    observed = _committed(observed, history.uncommitted())
     for one in (*history.decisions, *_proven(observed)):
         ends[one.lineage] = max(ends.get(one.lineage, -1), one.checkpoint)
     newest = {one.sink: one for one in sorted(_proven(observed), key=lambda one: int(one.lineage))}
