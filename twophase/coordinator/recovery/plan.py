@@ -493,7 +493,8 @@ def _not_restorable(observed: Observed, wish: Restore) -> Iterator[Refusal]:
 def _over(history: History, begins: Lineage) -> Iterator[Refusal]:
     """Yield why the job has gone on from what is to be restored, or back behind it."""
     for one in history.lineages:
-        if begins.origin and one.origin == begins.origin:
+        is_same = (one.origin, one.restore_id) == (begins.origin, begins.restore_id)
+        if begins.origin and is_same:
             yield RestoredMeanwhile(one.id)
     if (current := history.lineage) is None:
         return

@@ -97,7 +97,7 @@ def restore_of(context: JobContext) -> Restore | None:
     job, options = context.job, context.options
     path, policy = options.restore_path, options.sink_ahead
     history = context.log.read()
-    if path is None or begun_with(job, path, history) is not None:
+    if path is None or begun_with(job, path, history, options) is not None:
         return None
     ancestors: Mapping[str, int]
     if is_savepoint(path):
