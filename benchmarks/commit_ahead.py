@@ -28,7 +28,7 @@ from benchmarks.report import console, milliseconds, table
 from harness.memory_host import InThisProcess, MemoryHost
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.engine.engine import Engine
-from twophase.engine.host import Handle
+from twophase.engine.host import Handle, Plan
 from twophase.events import CheckpointTriggered, Event, Observers, PieceCommitted
 from twophase.options.job_options import JobOptions
 from twophase.sinks.file.sink import FileSink
@@ -140,11 +140,15 @@ class _Host(MemoryHost):
     begun: Callable[[], None]
 
     def start(
-        self, coordinator: CheckpointCoordinator, folder: PlainFolder, handle: Handle
+        self,
+        coordinator: CheckpointCoordinator,
+        folder: PlainFolder,
+        plan: Plan,
+        handle: Handle,
     ) -> PlainQuery:
         """See `QueryHost.start`."""
         self.begun()
-        return super().start(coordinator, folder, handle)
+        return super().start(coordinator, folder, plan, handle)
 
 
 class _Workers(InThisProcess):

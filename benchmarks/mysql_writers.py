@@ -23,6 +23,7 @@ import pyarrow as pa
 from twophase.contract.committable import Committable
 from twophase.contract.sink import CommitRequest, SinkContext
 from twophase.ids import Attempt, Subtask, TransactionId, new_lineage_id
+from twophase.internals.json_values import from_json, to_json
 from twophase.sinks.mysql.sink import MySqlSink
 from twophase.testing.services import MariaDbService, MySqlService, SqlService
 
@@ -81,7 +82,7 @@ def work(
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     results.put(
         (
-            committable.to_json(),
+            to_json(committable),
             loaded - started,
             prepared - loaded,
             cpu,
@@ -142,7 +143,9 @@ def run(server: SqlService, arguments: argparse.Namespace) -> None:
     started, busy = time.perf_counter(), sum(process.cpu_times()[:2])
     done = [results.get() for _ in workers]
     prepared = time.perf_counter()
-    outcomes = sink.commit([CommitRequest(Committable.from_json(one[0])) for one in done])
+    outcomes = sink.commit(
+        [CommitRequest(from_json(Committable, one[0], "A piece")) for one in done]
+    )
     committed, busy = time.perf_counter(), sum(process.cpu_times()[:2]) - busy
     for worker in workers:
         worker.join()

@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import click
 import pyarrow as pa
@@ -26,8 +24,9 @@ from harness.memory_host import MemoryHost
 from twophase.coordinator.commit.fan_out import sequentially
 from twophase.engine.engine import Engine
 from twophase.events import CheckpointCommitted, Event, Observers
+from twophase.functions.operator_state import Redistribution
 from twophase.options.job_options import JobOptions
-from twophase.state.checkpoints.checkpoint import FrozenOffsets
+from twophase.state.checkpoints.checkpoint import FrozenOffsets, OperatorStateFields, SourceState
 from twophase.testing.memory import MemorySink, MemoryTarget
 from twophase.testing.plain_host import ListedRows
 
@@ -104,10 +103,10 @@ def without_spark(folder: Path, checkpoints: int, sinks: int) -> list[float]:
 class _Host(MemoryHost):
     """Has the state of one source, as a real job has."""
 
-    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
+    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> OperatorStateFields:
         """See `Host.snapshot`."""
         del checkpoint
-        return {"sources": [{"entries": list(offsets.end)}]}
+        return {"sources": (SourceState("rows", "", Redistribution.UNION, (*offsets.end,)),)}
 
 
 def _real_job(checkpoints: int, batch_records: int) -> Run:

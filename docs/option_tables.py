@@ -1,9 +1,8 @@
-"""Tables of options, from the models that check them and the table of Flink's keys.
+"""Tables of options, from the models that check them and the tables of other keys.
 
 <!-- options: MODULE.CLASS -->             every option of a group
 <!-- options: MODULE.CLASS: PREFIX ... --> those whose keys begin so
-<!-- flink: deprecated -->                 Flink's older names, with those of today
-<!-- flink: instead -->                    Flink's keys that have no option here
+<!-- options: refused -->                  keys that are refused, with what to do instead
 
 A marker is followed by its table and by `<!-- end -->`. What is around them is written by hand.
 """
@@ -19,7 +18,7 @@ from importlib import import_module
 from typing import Any, Union, get_args, get_origin
 
 _MARKER = re.compile(
-    r"(<!-- (options|flink): (\S+?)(?:: ([^\n]+?))? -->\n).*?(<!-- end -->)", flags=re.DOTALL
+    r"(<!-- options: (\S+?)(?:: ([^\n]+?))? -->\n).*?(<!-- end -->)", flags=re.DOTALL
 )
 _UNITS = ((3600, "h"), (60, "min"), (1, "s"), (0.001, "ms"))
 _TYPES = {
@@ -38,11 +37,9 @@ def filled(text: str, page: str) -> str:
     """
 
     def table(found: re.Match[str]) -> str:
-        start, kind, name, prefixes, end = found.groups()
+        start, name, prefixes, end = found.groups()
         made = (
-            option_table(name, tuple((prefixes or "").split()))
-            if kind == "options"
-            else _FLINK[name]()
+            _refused() if name == "refused" else option_table(name, tuple((prefixes or "").split()))
         )
         return f"{start}\n{_relinked(made, page)}\n{end}"
 
@@ -160,29 +157,16 @@ def _bytes(number: float) -> str:
 
 def _flink_keys() -> dict[str, str]:
     keys: dict[str, list[str]] = {}
-    for key in import_module("twophase.options.flink_keys").KEYS:
+    for key in import_module("twophase.options.other_keys").KEYS:
         keys.setdefault(key.ours, []).append(f"`{key.name}`")
     return {ours: ", ".join(names) for ours, names in keys.items()}
 
 
-def _deprecated() -> str:
-    keys = import_module("twophase.options.flink_keys").KEYS
-    rows = [
-        [f"`{old}`", f"`{key.name}`", f"`{key.ours}`"] for key in keys for old in key.deprecated
-    ]
-    return _table(["Flink's older name", "in Flink 2.x", "here"], rows)
-
-
-def _instead() -> str:
+def _refused() -> str:
     names: dict[str, list[str]] = {}
-    for name, text in import_module("twophase.options.flink_keys").INSTEAD.items():
+    for name, text in import_module("twophase.options.other_keys").REFUSED.items():
         names.setdefault(text, []).append(f"`{name}`")
-    return _table(
-        ["Flink's key", "instead"], [[", ".join(listed), text] for text, listed in names.items()]
-    )
-
-
-_FLINK = {"deprecated": _deprecated, "instead": _instead}
+    return _table(["key", "instead"], [[", ".join(listed), text] for text, listed in names.items()])
 
 
 def _relinked(table: str, page: str) -> str:

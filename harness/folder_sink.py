@@ -14,7 +14,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,12 +32,14 @@ from twophase.contract.sink import (
     Predecessor,
     SinkContext,
     SinkHistory,
+    commit_each,
     predecessor_missing,
 )
 from twophase.contract.writer import SinkWriter
 from twophase.errors import FencedError, TargetChangedError
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.internals.failpoints import failpoint
+from twophase.internals.json_values import from_json, to_json
 
 
 class FolderTarget:
@@ -104,7 +106,8 @@ class FolderTarget:
         """Return the pieces of one job and sink in `prepared` or `visible`."""
         paths = sorted((self.root / folder).glob(f"{job}~{sink}~*.json"))
         return [
-            Committable.from_json(json.loads(path.read_text())["committable"]) for path in paths
+            from_json(Committable, json.loads(path.read_text())["committable"], str(path))
+            for path in paths
         ]
 
     def _fence_path(self, job: str, sink: str) -> Path:
@@ -180,13 +183,7 @@ class OpenFolderSink(OpenArrowSink):
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
         """See `OpenSink.commit`."""
-        outcomes = []
-        for number, request in enumerate(requests):
-            failpoint("C13" if number else "C12")
-            outcomes.append(self._commit_one(request))
-            failpoint("C14")
-        failpoint("C15")
-        return outcomes
+        return commit_each(requests, self._commit_one)
 
     def _commit_one(self, request: CommitRequest) -> CommitOutcome:
         piece = request.committable
@@ -311,13 +308,59 @@ class FolderWriter(SinkWriter):
             if transaction.attempt.is_closed_by(fence):
                 raise FencedError(f"{transaction} is closed: the sink is at {fence}.")
             path = self._folder.root / "prepared" / _name(transaction, self._subtask)
-            _replace(path, {"committable": committable.to_json(), "rows": self._rows})
+            _replace(path, {"committable": to_json(committable), "rows": self._rows})
         failpoint("C05")
         return committable
 
     def abort(self) -> None:
         """See `SinkWriter.abort`."""
         self._rows = []
+
+
+@dataclass(frozen=True)
+class WrappedWriters:
+    """Writers of a folder that a test has wrapped, as they are sent to the executors.
+
+    Attributes:
+        writers: those of the folder.
+        wrap: called on the executor with each writer.
+    """
+
+    writers: FolderWriters
+    wrap: Callable[[SinkWriter], SinkWriter]
+
+    def __call__(self, transaction: TransactionId, subtask: Subtask) -> SinkWriter:
+        """Create the writer of one task attempt."""
+        return self.wrap(self.writers(transaction, subtask))
+
+
+class WrappedWriter(SinkWriter):
+    """Passes each call on: a test overrides what it changes."""
+
+    def __init__(self, writer: SinkWriter) -> None:
+        self._writer = writer
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """See `SinkWriter.write`."""
+        self._writer.write(batch)
+
+    def pre_commit(self) -> Committable | None:
+        """See `SinkWriter.pre_commit`."""
+        return self._writer.pre_commit()
+
+    def abort(self) -> None:
+        """See `SinkWriter.abort`."""
+        self._writer.abort()
+
+
+def with_writers(path: Path, wrap: Callable[[SinkWriter], SinkWriter]) -> FolderSink:
+    """Return a sink whose writers are wrapped."""
+
+    class Wrapped(OpenFolderSink):
+        def writers(self) -> Any:
+            return WrappedWriters(super().writers(), wrap)
+
+    return FolderSink(path, Wrapped)
 
 
 def _name(transaction: TransactionId, subtask: Subtask) -> str:

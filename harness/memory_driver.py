@@ -33,7 +33,11 @@ from twophase.internals import failpoints
 from twophase.internals.failpoints import FailpointError
 from twophase.options.job_options import JobOptions
 from twophase.spark.plan.operator_states import OperatorStates
-from twophase.state.checkpoints.checkpoint import CompletedCheckpoint, FrozenOffsets
+from twophase.state.checkpoints.checkpoint import (
+    CompletedCheckpoint,
+    FrozenOffsets,
+    OperatorStateFields,
+)
 from twophase.state.checkpoints.store import CompletedCheckpointStore
 from twophase.state.files.storage import LocalStorage, Storage
 from twophase.state.journal.entries import Lineage, Note
@@ -94,7 +98,7 @@ class _Host(MemoryHost):
     def beginning(self, context: JobContext, plan: Plan) -> _Beginning:
         return _Beginning(self._states)
 
-    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
+    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> OperatorStateFields:
         return self._states.snapshot(checkpoint, offsets)
 
 
@@ -204,11 +208,12 @@ def restoring(checkpoint: CompletedCheckpoint, *, committed: bool) -> Restore:
     """Restore from a copy whose log has the checkpoint as committed, or only as decided."""
     lineage = Lineage(
         new_lineage_id(),
-        restored_from="/copy/chk/x",
+        restored_from=f"/copy/chk/{checkpoint.lineage}-{checkpoint.checkpoint}",
         first_checkpoint=1,
         start=checkpoint.offsets.end,
         ancestors={checkpoint.lineage: checkpoint.checkpoint},
         proofs=checkpoint.proofs,
+        origin=f"{checkpoint.lineage}-{checkpoint.checkpoint}",
     )
     return Restore(checkpoint, lineage, adopting=() if committed else (checkpoint,))
 

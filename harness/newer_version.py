@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from twophase.internals.record import digest
+from twophase.internals.record import digest, kind_of
 from twophase.state.files import codec
 
 
@@ -33,6 +33,6 @@ def renew_body(root: Path, body: Path) -> dict[Path, bytes]:
         if old in data:
             before[record] = data
             changed = json.loads(data.partition(b"\n")[2].replace(old, new))
-            record.write_bytes(codec.encode(codec.kind_of(data), changed))
+            record.write_bytes(codec.encode(kind_of(data), changed))
     assert len(before) == 2
     return before

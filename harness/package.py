@@ -28,6 +28,7 @@ REQUIRED = (
     "__init__.py",
     "py.typed",
     "cli/log4j2.properties",
+    "testing/services/kafka.sha256",
     "sinks/__init__.py",
     "sinks/mysql/sink.py",
 )

@@ -29,7 +29,7 @@ from twophase.operations.savepoint.make import JobSavepoints
 from twophase.options.job_options import JobOptions
 from twophase.spark.job.lineage_start import LineageStart
 from twophase.spark.plan.operator_states import OperatorStates
-from twophase.state.checkpoints.checkpoint import FrozenOffsets
+from twophase.state.checkpoints.checkpoint import FrozenOffsets, OperatorStateFields
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import Lineage
 from twophase.state.journal.history import History
@@ -69,9 +69,15 @@ class RestorableHost(PlainHost):
     """A plan without state, over Spark's folder."""
 
     def __init__(
-        self, options: JobOptions, numbers: Numbers, declared: Mapping[str, Sink], **given: Any
+        self,
+        job: str,
+        options: JobOptions,
+        numbers: Numbers,
+        declared: Mapping[str, Sink],
+        *,
+        forever: bool,
     ) -> None:
-        super().__init__(JOB, options, numbers, InThisProcess(), **given)
+        super().__init__(job, options, numbers, InThisProcess(), forever=forever)
         self._declared = declared
         self._states = OperatorStates([SourceLeg("Numbers", {})], {})
         self._storage = LocalStorage(options.checkpoint_location)
@@ -89,7 +95,7 @@ class RestorableHost(PlainHost):
     def delete_folders(self, history: History) -> None:
         delete_abandoned(self._spark, history, 1)
 
-    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
+    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> OperatorStateFields:
         return self._states.snapshot(checkpoint, offsets)
 
 
@@ -101,6 +107,8 @@ class PlainJob:
         batches: how many micro-batches there are to read.
         folder: the job's.
         options: of the job.
+        name: the job's.
+        forever: whether it waits for more when there is nothing to read.
 
     Attributes:
         numbers: the source.
@@ -114,22 +122,23 @@ class PlainJob:
         world: BeginningWorld,
         batches: int,
         folder: str = "job",
+        options: Mapping[str, Any] | None = None,
         *,
+        name: str = JOB,
         forever: bool = False,
-        **options: Any,
     ) -> None:
         given = {
             "checkpointLocation": str(world.root / folder),
             "restart.strategy": "none",
             "commit.backoff": "1 ms",
-            **options,
+            **(options or {}),
         }
-        parsed = JobOptions.parse(given, JOB)
+        parsed = JobOptions.parse(given, name)
         declared = {name: world.sink(name) for name in world.sinks}
         self.numbers = Numbers(batches)
-        host = RestorableHost(parsed, self.numbers, declared, forever=forever)
+        host = RestorableHost(name, parsed, self.numbers, declared, forever=forever)
         self.events: list[Event] = []
-        self.engine = Engine(host, JOB, declared, parsed, Observers(self.events.append))
+        self.engine = Engine(host, name, declared, parsed, Observers(self.events.append))
         self.savepoints = JobSavepoints(self.engine)
 
     def start(self) -> None:

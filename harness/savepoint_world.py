@@ -39,11 +39,10 @@ from twophase.operations.savepoint import format as format_module
 from twophase.operations.savepoint.abandoned_folders import delete_abandoned
 from twophase.operations.savepoint.finish import finish_savepoint
 from twophase.operations.savepoint.make import SavepointMaker
-from twophase.operations.savepoint.savepoint_restore import ClaimedSavepoint, verified
-from twophase.options.job_options import JobOptions
+from twophase.operations.savepoint.savepoint_restore import verified
 from twophase.spark.job.lineage_start import LineageStart
 from twophase.spark.plan.operator_states import OperatorStates
-from twophase.state.checkpoints.checkpoint import FrozenOffsets
+from twophase.state.checkpoints.checkpoint import FrozenOffsets, OperatorStateFields
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import Decision, Lineage
 from twophase.state.journal.history import History
@@ -138,16 +137,12 @@ class World:
         finish_savepoint(context, verified(JOB, str(path)), LocalStorage(path))
 
     def _driver(self, folder: str, options: Mapping[str, Any], job: str = JOB) -> Driver:
-        location = {"checkpointLocation": str(self.root / folder)}
-        parsed = JobOptions.parse({**location, **options}, job)
-        claimed = ClaimedSavepoint(job, LocalStorage(self.root / folder), parsed)
         declared = {name: self.sink(name) for name in self.sinks}
         driver = self.driver(
             self.root / folder,
             {},
             options,
             sinks=open_sinks(declared, job, self.schema),
-            listeners=(claimed,),
             job=job,
             schema=self.schema,
             source="Numbers",
@@ -216,7 +211,7 @@ class StatefulHost(PlainHost):
     def delete_folders(self, history: History) -> None:
         delete_abandoned(self._spark, history, 1)
 
-    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
+    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> OperatorStateFields:
         return self._states.snapshot(checkpoint, offsets)
 
 

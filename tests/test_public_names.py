@@ -78,6 +78,7 @@ NAMES = [
     "WriterFactory",
     "another_target",
     "attempt_is_closed",
+    "commit_each",
     "driver_is_fenced",
     "failpoint",
     "predecessor_missing",

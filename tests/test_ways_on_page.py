@@ -24,8 +24,6 @@ ELSEWHERE = {
     "a sink has another name": "tests/coordinator/recovery/test_sink_names.py::"
     "test_a_sink_gets_another_name_if_that_is_allowed",
     "another driver runs": f"{_BY_HAND}::test_a_driver_that_was_overtaken_is_left_stopped",
-    "the job was stopped and has deleted its checkpoints": "tests/spark/job/test_retention.py::"
-    "test_a_stopped_job_deletes_its_checkpoints_and_does_not_start_again_from_the_beginning",
     "Spark's folder is gone, or an old copy": "tests/spark/job/test_job.py::"
     "test_a_restore_from_the_newest_checkpoint_leads_out_where_spark_s_folder_is_gone_or_old",
     (

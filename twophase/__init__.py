@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from twophase.contract.sink import TellsUnfinished as TellsUnfinished
     from twophase.contract.sink import WriterFactory as WriterFactory
     from twophase.contract.sink import another_target as another_target
+    from twophase.contract.sink import commit_each as commit_each
     from twophase.contract.sink import predecessor_missing as predecessor_missing
     from twophase.contract.source import RereadsRanges as RereadsRanges
     from twophase.contract.source import Source as Source
@@ -116,6 +117,7 @@ export(
             "TellsUnfinished",
             "WriterFactory",
             "another_target",
+            "commit_each",
             "predecessor_missing",
         ],
         "twophase.contract.source": ["RereadsRanges", "Source", "SourceLeg", "SourceRange"],

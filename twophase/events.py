@@ -188,13 +188,6 @@ class CheckpointSubsumed(Event):
 
 
 @dataclass(frozen=True)
-class CheckpointsReleased(Event):
-    """The job has ended, and its checkpoints, up to this one, were deleted as its options say."""
-
-    checkpoint: int
-
-
-@dataclass(frozen=True)
 class OrphansAborted(Event):
     """Pieces of closed attempts that are in no decision were removed from a sink."""
 

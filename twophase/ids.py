@@ -9,9 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from twophase.errors import ConfigError
 
@@ -108,11 +106,6 @@ class TransactionId:
 
     def __str__(self) -> str:
         return f"{self.job}/{self.lineage[:8]}/{self.checkpoint}/{self.attempt}/{self.sink}"
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> TransactionId:
-        """Build from the JSON values of its fields."""
-        return cls(**{**value, "attempt": Attempt(**value["attempt"])})
 
 
 @dataclass(frozen=True, order=True)

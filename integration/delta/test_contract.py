@@ -20,7 +20,7 @@ from twophase.testing.contract import (
     TellsUnfinishedContract,
 )
 from twophase.testing.contract.sink import DeclaredContract
-from twophase.testing.harness import Row, SinkHarness, transaction_id
+from twophase.testing.harness import Row, transaction_id
 
 IN_PHASE_1 = {"C04": False, "C05": False, "F01": False, "F02": True}
 """Crash points, and whether a piece can be committed from there on."""
@@ -44,15 +44,13 @@ class OnDelta:
 class Unfinished(TellsUnfinishedContract):
     """Phase 1 runs on the driver, so that dies instead of a writer."""
 
-    def test_a_piece_of_a_killed_writer_has_a_handle_or_is_unfinished(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
+    def test_a_piece_of_a_killed_writer_has_a_handle_or_is_unfinished(self, sink: OpenSink) -> None:
         assert isinstance(sink, TellsUnfinished)
         for number, point in enumerate(IN_PHASE_1):
             failpoints.arm(f"{point}=raise")
             try:
                 with pytest.raises(FailpointError):
-                    self.prepare(harness, sink, [number], transaction_id(number))
+                    self.prepare(sink, [number], transaction_id(number))
             finally:
                 failpoints.arm("")
         found = sorted(sink.in_doubt(), key=lambda piece: piece.transaction.checkpoint)

@@ -265,7 +265,7 @@ LOSSES: dict[
     ),
     "vanished": (
         PartitionVanishedError,
-        "the topic does not exist any more",
+        "the topic no longer exists",
         Job.delete,
         Job.begin_with_another_topic,
     ),
@@ -421,7 +421,9 @@ def test_where_only_spark_s_commit_log_tells_the_state_it_is_not_built_of_other_
         for _ in range(2):
             error = job.error()
             assert isinstance(error, RangeChangedError)
-            assert f"[0, 100) (topic '{job.topic}', partition 0) has other records" in str(error)
+            assert f"[0, 100) (topic '{job.topic}', partition 0) does not have the records" in str(
+                error
+            )
             assert f"100 then, {left} now (compaction)" in str(error)
         assert job.ids() == written
         way_on = re.search(r"delete (\S+) and start again", error.remedy)

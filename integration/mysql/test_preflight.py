@@ -13,6 +13,7 @@ from integration.mysql.sink_harness import MySqlHarness, Server, commit
 from twophase.contract.outcome import Committed, RetryLater
 from twophase.errors import ConfigError, PreflightError, TargetUnreachableError
 from twophase.ids import Attempt
+from twophase.internals.json_values import to_json
 from twophase.testing.harness import LINEAGE
 from twophase.testing.services import MariaDbService, MySqlService
 
@@ -107,7 +108,7 @@ class TestTheTable:
             "twice:",
             "gone: the table has no",
             "at: timestamp",
-            "must: it takes no NULL",
+            "must: it is NOT NULL",
         ):
             assert part in said
         assert "may:" not in said
@@ -203,7 +204,7 @@ class TestRights:
 
     def give_books(self, app: MySqlHarness) -> None:
         """Run exactly what the error says."""
-        said = refuse(app, PreflightError, "own tables")
+        said = refuse(app, PreflightError, "metadata tables")
         for statement in said.partition("run: ")[2].split(";"):
             if statement.strip():
                 app.sql(statement)
@@ -231,7 +232,7 @@ class TestRights:
                 f"ON {app.database}.twophase_{table} TO {app.database}@'%'"
             )
         if isinstance(app.server, MySqlService):
-            refuse(app, PreflightError, "own tables.*1143")
+            refuse(app, PreflightError, "metadata tables.*1143")
         else:
             app.opened().close()
 
@@ -285,7 +286,7 @@ class TestRights:
         sink = app.opened()
         piece = app.write(sink, app.rows(range(3)))
         shown = (
-            f"{sink!r} {sink.writers()!r} {piece!r} {piece.to_json()} {caplog.text} "
+            f"{sink!r} {sink.writers()!r} {piece!r} {to_json(piece)} {caplog.text} "
             f"{app.sql('SHOW FULL PROCESSLIST')}"
         )
         assert PASSWORD not in shown

@@ -294,7 +294,7 @@ def test_an_account_that_may_not_complete_them_goes_on_without(
             Driver(tmp_path / "job", {}, sinks=sinks).recover().run(number)
 
         run(1)
-        assert "may not make" in caplog.text
+        assert "may not create" in caplog.text
         assert target.ids() == list(range(20))
         for statement in DROPPED:
             target.sql(statement)

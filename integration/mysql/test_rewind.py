@@ -177,7 +177,7 @@ def test_a_column_that_does_not_fit_is_refused_at_open(
 
 def test_rows_that_have_the_column_themselves_are_refused_at_open(harness: MySqlHarness) -> None:
     schema = harness.schema.append(pa.field(COLUMN.upper(), pa.string()))
-    with pytest.raises(ConfigError, match="the sink fills that one"):
+    with pytest.raises(ConfigError, match="which the sink fills itself"):
         harness.new_sink().open(harness.context(schema=schema))
 
 

@@ -214,7 +214,7 @@ class TestRejected:
             ({"id": 50, "name": "x", "count": 2**32}, r"(?s)Out of range value for column 'count'"),
             ({"id": 50, "name": "x", "count": -1}, r"Out of range value for column 'count'"),
             ({"id": 50, "name": "toolong", "count": 1}, r"column 'name'"),
-            ({"id": 50, "name": None, "count": 1}, r"column 'name' cannot take None"),
+            ({"id": 50, "name": None, "count": 1}, r"column 'name' cannot store None"),
         ],
         ids=[
             "key taken",

@@ -27,7 +27,7 @@ from integration.without_spark.workers import Workers
 from twophase.contract.sink import ArrowSink
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.engine.engine import Engine
-from twophase.engine.host import Handle, MicroBatch
+from twophase.engine.host import Handle, MicroBatch, Plan
 from twophase.errors import TwoPhaseError
 from twophase.events import Event, Observers
 from twophase.internals import failpoints
@@ -94,7 +94,11 @@ class Host(PlainHost):
         return QueryFolder(Path(self._settings["location"], "spark", lineage.id), lineage)
 
     def start(
-        self, coordinator: CheckpointCoordinator, folder: PlainFolder, handle: Handle
+        self,
+        coordinator: CheckpointCoordinator,
+        folder: PlainFolder,
+        plan: Plan,
+        handle: Handle,
     ) -> PlainQuery:
         """See `QueryHost.start`."""
 
@@ -107,7 +111,7 @@ class Host(PlainHost):
             else:
                 handle(number, batch)
 
-        return super().start(coordinator, folder, armed)
+        return super().start(coordinator, folder, plan, armed)
 
     def _arm(self) -> None:
         self._of_processes.armed = self._settings.get("arm", "")

@@ -162,7 +162,6 @@ _BY_HAND = "somebody who changes or deletes what is there"
 _COPY = f"{_BY_HAND}: a driver over a copy of the job's folder"
 _CHANGED = f"{_BY_HAND}: a target that is restored from a backup or swapped"
 _REPAIR = f"{_BY_HAND}, and an operator who runs a repair; a plain driver has none"
-_RELEASE = "a plain driver gives no checkpoints up: tests/coordinator/test_release.py"
 _SAVEPOINT = (
     "a plain driver makes and restores no savepoints: tests/operations/savepoint/test_savepoints.py"
 )
@@ -188,14 +187,8 @@ NOT_SHOWN = {
         "shown by another: that the end does not wait for the commits behind"
     ),
     "sinks are closed before the commit queue has ended": _STOP,
-    "checkpoints are given up while commits are queued": _RELEASE,
-    "a job that ends by itself gives its checkpoints up": _RELEASE,
-    "a job that is stopped with a savepoint gives its checkpoints up": _SAVEPOINT,
     "a stop with a savepoint cancels the micro-batch under way": _SAVEPOINT,
     "the gate of a stop with a savepoint does not hold": _SAVEPOINT,
-    "checkpoints are given up before they are committed": _RELEASE,
-    "checkpoints are given up and attempts left open": _RELEASE,
-    "a start does not look whether the checkpoints were given up": _RELEASE,
     "a recovery leaves a sink that is ahead to the next commit": (
         "the commit of the checkpoint makes up for it; the simulation looks at each recovery"
     ),

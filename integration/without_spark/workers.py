@@ -31,6 +31,7 @@ from pyspark import cloudpickle
 from twophase.contract.committable import Committable
 from twophase.errors import CheckpointExpiredError
 from twophase.internals import failpoints
+from twophase.internals.json_values import from_json, to_json
 from twophase.spark.batch.spark_errors import declined
 from twophase.spark.batch.writer_task import WriterTask
 from twophase.testing.parent_death import die_with_parent
@@ -138,7 +139,7 @@ def _work(connection: Connection) -> NoReturn:
         try:
             writer = WriterTask(task.writers, task.transaction)
             committable = writer.write(iter(task.rows()), task.subtask)
-            result = {"committable": json.dumps(committable.to_json()) if committable else None}
+            result = {"committable": json.dumps(to_json(committable)) if committable else None}
         except Exception:  # noqa: BLE001 carried to the driver, which raises it
             result = {"error": traceback.format_exc()}
         connection.send_bytes(json.dumps(result).encode())
@@ -162,7 +163,7 @@ def _result(connection: Connection) -> Committable | None:
     if "error" in result:
         raise WorkerError(result["error"])
     text = result["committable"]
-    return None if text is None else Committable.from_json(json.loads(text))
+    return None if text is None else from_json(Committable, json.loads(text), "A result")
 
 
 def _cancel(running: dict[Connection, _Running]) -> None:

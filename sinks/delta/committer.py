@@ -24,9 +24,10 @@ from collections.abc import Sequence
 
 from twophase.contract.committable import Committable
 from twophase.contract.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
-from twophase.contract.sink import CommitRequest, another_target, predecessor_missing
+from twophase.contract.sink import CommitRequest, another_target, commit_each, predecessor_missing
 from twophase.errors import StopJobError
 from twophase.internals.failpoints import failpoint
+from twophase.sinks.common.java import brief
 from twophase.sinks.delta.features import refusals
 from twophase.sinks.delta.layout import differences
 from twophase.sinks.delta.names import PieceName
@@ -54,13 +55,7 @@ class Committer:
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
         """See `OpenSink.commit`."""
-        outcomes = []
-        for number, request in enumerate(requests):
-            failpoint("C13" if number else "C12")
-            outcomes.append(self._commit_one(request))
-            failpoint("C14")
-        failpoint("C15")
-        return outcomes
+        return commit_each(requests, self._commit_one)
 
     def _commit_one(self, request: CommitRequest) -> CommitOutcome:
         committable = request.committable
@@ -106,11 +101,9 @@ class Committer:
         self._check_target(request, transaction)
         if piece.manifest is not None:
             raise self._stop(committable, f"{named.value}, and {app_id} is at {highest}")
-        gone = "is hidden by an abort" if self._is_being_aborted(piece) else "is gone"
+        aborted = self._table.pieces.is_being_aborted(piece.name)
+        gone = "is hidden by an abort" if aborted else "is gone"
         return Lost(f"{app_id} is at {highest}, and the manifest of piece {piece.name} {gone}")
-
-    def _is_being_aborted(self, piece: Piece) -> bool:
-        return self._table.pieces.is_being_aborted(piece.name)
 
     def _ready(
         self, committable: Committable, piece: Piece, manifest: Manifest, transaction: Transaction
@@ -178,7 +171,7 @@ class Committer:
                 remedy=error.remedy,
             ) from error
         except Exception as error:  # noqa: BLE001 whatever it is, the log shows the outcome
-            return RetryLater(f"{type(error).__name__}: {_brief(error)}")
+            return RetryLater(f"{type(error).__name__}: {brief(error)[:400]}")
         return Committed()
 
     def _check_target(self, request: CommitRequest, transaction: Transaction) -> None:
@@ -226,12 +219,3 @@ def _commit_info(committable: Committable) -> dict[str, dict[str, object]]:
             "rows": committable.rows,
         }
     }
-
-
-def _brief(error: Exception) -> str:
-    lines = [
-        line.strip()
-        for line in str(error).splitlines()
-        if line.strip() and not line.lstrip().startswith("at ")
-    ]
-    return " | ".join(lines[:2])[:400]

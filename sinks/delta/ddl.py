@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -15,9 +14,9 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql.types import StructField, StructType
 
 from twophase.errors import ConfigError, PreflightError
-from twophase.sinks.delta.jvm import Jvm
+from twophase.sinks.delta.jvm import Jvm, messages
 from twophase.sinks.delta.log import Log
-from twophase.sinks.delta.storage import refused_locally
+from twophase.sinks.delta.storage import refusal_to_write
 
 _LOG_FOLDER = "_delta_log"
 _STAGED_COMMITS = "_staged_commits"
@@ -117,14 +116,7 @@ def _check_parents(jvm: Jvm, files: Any, path: Any) -> None:
 
 def _check_rights(jvm: Jvm, files: Any, folder: Any) -> None:
     """Check that an existing folder can be written, as far as that shows without a write."""
-    try:
-        files.access(folder, jvm.hadoop("permission.FsAction").WRITE)
-        refused = (
-            "" if files.getScheme() != "file" else refused_locally(Path(folder.toUri().getPath()))
-        )
-    except Py4JJavaError as error:
-        refused = str(error.java_exception.getMessage())
-    if refused:
+    if refused := refusal_to_write(jvm, files, folder):
         raise PreflightError(
             f"The folder {folder.toString()} cannot be written: {refused}. Nothing was written.",
             remedy="give the driver's account write permission.",
@@ -173,12 +165,8 @@ def _names(files: Any, folder: Any) -> list[str]:
 
 def _cause(error: Exception) -> str:
     """Return the message of the original error."""
-    java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    text = first_line(error)
-    while java is not None:
-        text = str(java.getMessage() or text).splitlines()[0][:300]
-        java = java.getCause()
-    return text
+    texts = [first_line(error), *filter(None, messages(error))]
+    return texts[-1].splitlines()[0][:300]
 
 
 def quoted(name: str) -> str:

@@ -236,11 +236,11 @@ def class_name(thing: Any) -> str:
 
 
 def messages(error: Exception) -> Iterator[str]:
-    """Return the messages of a Java exception and its causes, outermost first."""
+    """Return the messages of a Java exception and its causes, outermost first; empty for none."""
     # py4j's errors have the one, those that PySpark makes of them have the other.
     java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     while java is not None:
-        yield str(java.getMessage())
+        yield java.getMessage() or ""
         java = java.getCause()
 
 

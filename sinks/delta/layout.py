@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Self
 
 _FILE_PROPERTIES = ("delta.columnMapping.mode", "delta.enableVariantShredding")
@@ -55,20 +55,6 @@ class TableLayout:
                 for key, value in sorted(configuration.items())
                 if key in _FILE_PROPERTIES or key.startswith(_FILE_PROPERTY_PREFIXES)
             },
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the layout as JSON values."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Return the layout in JSON values; the reverse of `to_json`."""
-        return cls(
-            fields=tuple(value["fields"]),
-            partition_columns=tuple(value["partition_columns"]),
-            features=tuple(value["features"]),
-            properties=dict(value["properties"]),
         )
 
     def identity_columns(self) -> list[str]:

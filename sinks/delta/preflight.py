@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from twophase.errors import ConfigError, PreflightError
+from twophase.sinks.common.java import active_session
 from twophase.sinks.delta.ddl import by_name, create_at_path, create_table, first_line, is_vacant
 from twophase.sinks.delta.features import refusals
 from twophase.sinks.delta.jvm import SPARK_CONF, Jvm
@@ -34,12 +34,7 @@ def find_session() -> Jvm:
     Raises:
         PreflightError: there is none, or Delta is not set up in it.
     """
-    try:
-        session = SparkSession.active()
-    except PySparkException as error:
-        raise PreflightError(
-            "The Delta sink needs a running Spark session.", remedy="start the job from one."
-        ) from error
+    session = active_session("Delta")
     jvm = Jvm(session)
     missing = [
         f"{key}={SPARK_CONF[key]}"
@@ -104,7 +99,7 @@ def _folder(jvm: Jvm, options: DeltaOptions, rows: StructType | None) -> str:
         raise ConfigError(
             f"Table {options.table!r} does not exist, or is not a Delta table: {first_line(error)}",
             remedy="create it, or set create=True.",
-        ) from None
+        ) from error
     if detail is None or detail["format"] != "delta":
         raise ConfigError(
             f"Table {options.table!r} is not a Delta table but {detail and detail['format']!r}."
@@ -117,7 +112,7 @@ def _qualified(jvm: Jvm, folder: str) -> str:
         path = jvm.hadoop("Path")(folder)
         return str(path.getFileSystem(_configuration(jvm)).makeQualified(path).toString())
     except (Py4JJavaError, PySparkException) as error:
-        raise ConfigError(f"The path {folder!r} cannot be used: {first_line(error)}") from None
+        raise ConfigError(f"The path {folder!r} cannot be used: {first_line(error)}") from error
 
 
 def _configuration(jvm: Jvm) -> Any:

@@ -6,8 +6,7 @@
                 piece is pre-committed
 
     twophase-delta/1 manifest 5120 9f86d081884c7d65...
-    {"after":41,"base":107,"shape":{...},"table":"...","transaction":{...}}
-    {"add":{"path":"dt=2026-08-01/twophase-...-part-00000-....c000.snappy.parquet", ...}}
+    {"actions":[...],"intent":{"after":41,"base":107,"table":"...","transaction":{...}},"layout":{...}}
 
 The actions are not in the checkpoint's body: there can be thousands, each of a kilobyte with its
 statistics, and the body has a limit. The committable carries the SHA-256 of the manifest instead.
@@ -16,14 +15,13 @@ statistics, and the body has a limit. The committable carries the SHA-256 of the
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 from urllib.parse import unquote
 
 from twophase.contract.committable import Committable
 from twophase.ids import Subtask, TransactionId
-from twophase.internals.record import digest, frame, unframe
+from twophase.internals.json_values import decode, encode
+from twophase.internals.record import digest
 from twophase.sinks.delta.layout import TableLayout
 
 ONLY_SUBTASK = Subtask(0, 0)
@@ -116,10 +114,10 @@ def data_file(action: str) -> DataFile:
 
 def encode_intent(intent: Intent) -> bytes:
     """Return an intent as durable bytes."""
-    return _frame("intent", [_json(asdict(intent))])
+    return encode(_MAGIC, "intent", intent)
 
 
-def decode_intent(data: bytes, where: str = "") -> Intent:
+def decode_intent(data: bytes, where: str) -> Intent:
     """Return the intent in some bytes; the reverse of `encode_intent`.
 
     Args:
@@ -127,20 +125,18 @@ def decode_intent(data: bytes, where: str = "") -> Intent:
         where: the file's name, for the error.
 
     Raises:
-        NewerFormatError: a newer version of twophase has written them.
+        NewerFormatError: another version of twophase has written them.
         DamagedRecordError: the bytes are not what was written.
     """
-    lines = _unframe("intent", data, where)
-    return _intent(json.loads(lines[0]))
+    return decode(_MAGIC, "intent", data, where, Intent)
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """Return a manifest as durable bytes."""
-    head = {"intent": asdict(manifest.intent), "shape": manifest.layout.to_json()}
-    return _frame("manifest", [_json(head), *(action.encode() for action in manifest.actions)])
+    return encode(_MAGIC, "manifest", manifest)
 
 
-def decode_manifest(data: bytes, where: str = "") -> Manifest:
+def decode_manifest(data: bytes, where: str) -> Manifest:
     """Return the manifest in some bytes; the reverse of `encode_manifest`.
 
     Args:
@@ -148,29 +144,7 @@ def decode_manifest(data: bytes, where: str = "") -> Manifest:
         where: the file's name, for the error.
 
     Raises:
-        NewerFormatError: a newer version of twophase has written them.
+        NewerFormatError: another version of twophase has written them.
         DamagedRecordError: the bytes are not what was written.
     """
-    lines = _unframe("manifest", data, where)
-    head = json.loads(lines[0])
-    actions = tuple(line.decode() for line in lines[1:])
-    return Manifest(_intent(head["intent"]), TableLayout.from_json(head["shape"]), actions)
-
-
-def _intent(value: Mapping[str, Any]) -> Intent:
-    transaction = TransactionId.from_json(value["transaction"])
-    return Intent(transaction, value["table"], value["base"], value["after"])
-
-
-def _json(value: Any) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode("ascii")
-
-
-def _frame(kind: str, lines: Sequence[bytes]) -> bytes:
-    if any(b"\n" in line for line in lines):
-        raise ValueError("a line of a record holds a line break")
-    return frame(_MAGIC, kind, b"\n".join(lines))
-
-
-def _unframe(kind: str, data: bytes, where: str) -> list[bytes]:
-    return unframe(_MAGIC, kind, data, where).split(b"\n")
+    return decode(_MAGIC, "manifest", data, where, Manifest)

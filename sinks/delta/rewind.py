@@ -27,7 +27,6 @@ from typing import Any
 
 from twophase.contract.fencing import driver_is_fenced
 from twophase.errors import (
-    FencedError,
     RestoreRefusedError,
     StopJobError,
     TargetUnreachableError,
@@ -119,7 +118,8 @@ class Rewind:
         transaction.watch(self._owner.fence_id)
         fence = Fence(self._table).read(transaction.snapshot)
         if attempt.is_closed_by(fence):
-            raise self._fenced(fence or Attempt(0, 0), attempt)
+            job, sink = self._owner.job, self._owner.sink
+            raise driver_is_fenced(job, sink, fence or Attempt(0, 0), attempt)
         return transaction
 
     def _ahead(self, snapshot: Snapshot) -> dict[str, int]:
@@ -174,9 +174,6 @@ class Rewind:
         HighWaterMarks(self._owner, self._table.log.storage).remove_after(self._point, snapshot)
         for lineage in self._point.last:
             self._table.save_high_water_mark(lineage, snapshot)
-
-    def _fenced(self, fence: Attempt, attempt: Attempt) -> FencedError:
-        return driver_is_fenced(self._owner.job, self._owner.sink, fence, attempt)
 
     def _cannot(self) -> str:
         return (

@@ -175,7 +175,7 @@ def _check_name(action: str, prefix: str) -> None:
     except ValueError as error:
         raise DeclinedError(
             f"The statistics of data files are needed for their row counts: {error}."
-        ) from None
+        ) from error
     if not named:
         raise PreflightError(
             f"This version of Delta does not prefix the names of data files with {prefix!r}: "

@@ -47,11 +47,7 @@ class Storage:
 
     def refuses_writing(self) -> str:
         """Return the file system's objection to writing into the table's folder; empty if none."""
-        try:
-            self._fs.access(self._path(self.root), self._jvm.hadoop("permission.FsAction").WRITE)
-        except Py4JJavaError as error:
-            return str(error.java_exception.getMessage())
-        return "" if self._local is None else refused_locally(self._local)
+        return refusal_to_write(self._jvm, self._fs, self._path(self.root))
 
     def create_folder(self, name: str) -> None:
         """Create a folder and those above it."""
@@ -175,9 +171,24 @@ class Storage:
         return self._path(self._path(self.root), self._path(None, None, name))
 
 
-def refused_locally(folder: Path) -> str:
-    """Return the kernel's objection to writing into a local folder; empty if it has none."""
-    return "" if os.access(folder, os.W_OK | os.X_OK) else "the operating system refuses it"
+def refusal_to_write(jvm: Jvm, files: Any, folder: Any) -> str:
+    """Return why a folder that exists cannot be written, as far as that shows without a write.
+
+    Args:
+        jvm: the JVM of Spark.
+        files: the folder's file system.
+        folder: as Hadoop's path.
+
+    Returns:
+        The objection of the file system or, on a local disk, of the kernel; empty if there is none.
+    """
+    try:
+        files.access(folder, jvm.hadoop("permission.FsAction").WRITE)
+    except Py4JJavaError as error:
+        return str(error.java_exception.getMessage())
+    if files.getScheme() != "file" or os.access(folder.toUri().getPath(), os.W_OK | os.X_OK):
+        return ""
+    return "the operating system refuses it"
 
 
 def _sync(path: Path) -> None:

@@ -213,7 +213,7 @@ def _locks(descriptor: int, path: Path) -> bool:
     except OSError as error:
         if error.errno != errno.EBADF:
             raise
-        raise _unwritable(path, "NFS") from None
+        raise _unwritable(path, "NFS") from error
     return True
 
 

@@ -84,9 +84,9 @@ class Transactions:
         return CommitSession(self.log.jvm)
 
     @cached_property
-    def deferring(self) -> DeferringTransactions:
-        """Transactions that are not due for a checkpoint, compiled on first use."""
-        return DeferringTransactions(self.log.jvm, self.log.java)
+    def deferring(self) -> Any | None:
+        """The constructor of transactions that are never due for a checkpoint, compiled once."""
+        return _compile_deferring(self.log.jvm, self.log.java)
 
 
 class Transaction:
@@ -124,9 +124,10 @@ class Transaction:
         """
         if self._counted is None or self.snapshot.commits_since_checkpoint >= _FAR_BEHIND:
             return
-        deferring = self._transactions.deferring.begin(self._java.snapshot())
-        if deferring is not None:
-            self._java, self._counted = deferring, None
+        constructor = self._transactions.deferring
+        if constructor is not None:
+            arguments = self.jvm.array(self._transactions.log.java, self._java.snapshot())
+            self._java, self._counted = constructor.newInstance(arguments), None
 
     def write_files(self, rows: DataFrame, prefix: str) -> list[str]:
         """Write data files, uncommitted, with names from `prefix`; return their actions as JSON.
@@ -267,43 +268,32 @@ def tasks_for(log_bytes: int, most: int) -> int:
     return min(most, 1 + log_bytes // BYTES_A_TASK)
 
 
-class DeferringTransactions:
-    """Begins transactions that are never due for a checkpoint of the log.
+def _compile_deferring(jvm: Jvm, log: Any) -> Any | None:
+    """Return the constructor of a transaction that is never due for a checkpoint of the log.
 
     Removing the hook that writes the checkpoint would leave the counting: only the transaction's
     own `isCheckpointNeeded` decides about that. So this is a subclass in Java. Spark's own compiler
     for generated code, Janino, compiles it in the driver's JVM.
 
+    It is not essential: without it a commit takes seconds longer if Delta counts with it.
+
     Args:
         jvm: the JVM of Spark.
         log: Delta's log of the table.
+
+    Returns:
+        The constructor, which takes the log and a snapshot of Delta's; None if the class could not
+        be compiled.
     """
-
-    def __init__(self, jvm: Jvm, log: Any) -> None:
-        self._jvm = jvm
-        self._log = log
-        self._constructor = self._compile()
-
-    def begin(self, snapshot: Any) -> Any | None:
-        """Begin a transaction on a snapshot of Delta's; None if the class could not be compiled."""
-        if self._constructor is None:
-            return None
-        return self._constructor.newInstance(self._jvm.array(self._log, snapshot))
-
-    def _compile(self) -> Any | None:
-        """Return the constructor of the class.
-
-        It is not essential: without it a commit takes seconds longer if Delta counts with it.
-        """
-        try:
-            compiler = self._jvm.janino_compiler()
-            compiler.setParentClassLoader(self._log.getClass().getClassLoader())
-            compiler.cook(_SOURCE)
-            [constructor] = compiler.getClassLoader().loadClass(_NAME).getConstructors()
-        except Exception:
-            _logger.info("Checkpoints of Delta's log cannot be deferred", exc_info=True)
-            return None
-        return constructor
+    try:
+        compiler = jvm.janino_compiler()
+        compiler.setParentClassLoader(log.getClass().getClassLoader())
+        compiler.cook(_SOURCE)
+        [constructor] = compiler.getClassLoader().loadClass(_NAME).getConstructors()
+    except Exception:
+        _logger.info("Checkpoints of Delta's log cannot be deferred", exc_info=True)
+        return None
+    return constructor
 
 
 def warm_up(jvm: Jvm) -> None:

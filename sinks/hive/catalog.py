@@ -11,14 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
-from pyspark.errors import AnalysisException, PySparkException, PySparkRuntimeError
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from twophase.errors import ConfigError, PreflightError, TargetUnreachableError
 from twophase.internals.redaction import shown
-from twophase.sinks.common.java import PYTHON_UTILS, java_class
+from twophase.sinks.common.java import PYTHON_UTILS, active_session, brief, java_class
 from twophase.sinks.common.partition_names import NULL_NAME, Values, folders, specified
 from twophase.sinks.common.staging.formats import Format
 from twophase.sinks.hive.storage_descriptor import (
@@ -86,12 +86,7 @@ class Catalog:
         Raises:
             PreflightError: there is no session, or it has no metastore.
         """
-        try:
-            session = SparkSession.active()
-        except PySparkRuntimeError as error:
-            raise PreflightError(
-                "The Hive sink needs a running Spark session.", remedy="start one first."
-            ) from error
+        session = active_session("Hive")
         if session.conf.get("spark.sql.catalogImplementation") != "hive":
             raise PreflightError(
                 "The Spark session has no Hive metastore.",
@@ -382,13 +377,14 @@ class Catalog:
         try:
             yield
         except (Py4JError, PySparkException) as error:
+            # it may name partitions, and so values of rows: these are redacted
             if is_refusal(error):
                 raise ConfigError(
-                    f"Spark could not {what}: {_brief(error)}.",
+                    f"Spark could not {what}: {shown(brief(error))}.",
                     remedy="correct the sink's options, or the rows.",
                 ) from error
             raise TargetUnreachableError(
-                f"The metastore could not {what}: {_brief(error)}.",
+                f"The metastore could not {what}: {shown(brief(error))}.",
                 remedy="check that the metastore runs; decided checkpoints are "
                 "committed once it is back.",
             ) from error
@@ -400,16 +396,6 @@ def _arrow(fields: Sequence[StructField]) -> pa.Schema:
 
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
-
-
-def _brief(error: Exception) -> str:
-    """Return the first line of an error: it may name partitions, and so values of rows."""
-    lines = [
-        line.strip()
-        for line in str(error).splitlines()
-        if line.strip() and not line.lstrip().startswith("at ")
-    ]
-    return shown(" | ".join(lines[:2]))
 
 
 def is_refusal(error: Exception) -> bool:

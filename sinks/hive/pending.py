@@ -19,15 +19,24 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from twophase.internals.record import frame, unframe
+from twophase.internals.json_values import decode, encode
 from twophase.sinks.common.partition_names import Values
 from twophase.sinks.common.staging.disk import sync, write_durably
 from twophase.sinks.common.staging.manifest import FORMAT
 
+_KIND = "partition"
 _FOLDERS = ("pending", "watermark")
 _NUMBER = re.compile(r"-?\d{1,19}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """The record of one partition."""
+
+    values: Values
 
 
 class PendingPartitions:
@@ -52,9 +61,7 @@ class PendingPartitions:
             path = self._path(values)
             if not path.exists():
                 path.with_name(f".{path.name}").unlink(missing_ok=True)  # of a driver that died
-                write_durably(
-                    path, [frame(FORMAT, "partition", json.dumps(values).encode("ascii"))]
-                )
+                write_durably(path, [encode(FORMAT, _KIND, _Waiting(values))])
 
     def remove(self, partitions: Iterable[Values]) -> None:
         """Remove committed partitions. If a crash brings them back, they are committed again."""
@@ -69,8 +76,7 @@ class PendingPartitions:
         """
         found = [path for path in sorted(self._pending.iterdir()) if not path.name.startswith(".")]
         return [
-            tuple(json.loads(unframe(FORMAT, "partition", path.read_bytes(), str(path))))
-            for path in found
+            decode(FORMAT, _KIND, path.read_bytes(), str(path), _Waiting).values for path in found
         ]
 
     def watermark_us(self) -> int | None:

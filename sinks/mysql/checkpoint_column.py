@@ -8,8 +8,8 @@ server's.
                        Per job and sink, under the lineage '': the generation of the last driver
                        that fills the column
 
-A driver that does not fill it, such as one of an older version, raises the fence past that
-generation: the next one that does takes all that is committed by then for rows without a value.
+A driver without the option raises the fence past that generation: the next one with it takes all
+that is committed by then for rows without a value.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _COLLATION = (
 
 
 def value_of(transaction: TransactionId) -> str:
-    """Return what the rows of a transaction carry."""
+    """Return the value of the column in the rows of a transaction."""
     owner = short_hash(f"{transaction.job}/{transaction.sink}", 8)
     return f"{transaction.lineage}/{transaction.checkpoint:0{_DIGITS}d}/{owner}"
 
@@ -50,7 +50,7 @@ def checkpoint_in(value: str) -> tuple[str, int, str]:
     """Return lineage, checkpoint and owner of a value, as `value_of` made it.
 
     Raises:
-        ValueError: it did not.
+        ValueError: it is not such a value.
     """
     lineage, number, owner = value.split("/")
     return lineage, int(number), owner
@@ -97,10 +97,10 @@ def _unfit(table: Table, name: str, why: str) -> ConfigError:
 
 @dataclass(frozen=True)
 class MarkedRows:
-    """The record of which rows carry their checkpoint. Runs statements only.
+    """The metadata table that records which rows name their checkpoint. Runs statements only.
 
     Attributes:
-        metadata: the tables that it lies beside.
+        metadata: the other metadata tables.
     """
 
     metadata: MetadataTables
@@ -126,12 +126,13 @@ class MarkedRows:
             if code_of(error) not in DENIED:
                 raise
             raise PreflightError(
-                f"The account {user!r} may not make {self._table}, which checkpoint_column needs.",
-                remedy=f"let an administrator run: {ddl};",
-            ) from None
+                f"The account {user!r} may not create {self._table}, "
+                "which checkpoint_column needs.",
+                remedy=f"have an administrator run: {ddl};",
+            ) from error
 
     def take_over(self, session: Session, job: str, sink: str, attempt: Attempt) -> None:
-        """Note that all rows of `attempt` and later ones carry their checkpoint.
+        """Record that all rows of `attempt` and later ones name their checkpoint.
 
         In the transaction that raises the fence, before it is raised.
         """

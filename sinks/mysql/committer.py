@@ -59,7 +59,7 @@ class Committer:
     Args:
         link: the driver's session.
         owner: the job and sink that they belong to.
-        metadata: the sink's own tables.
+        metadata: the metadata tables.
         target: the target's identity.
         table: the table that has the rows of the predecessor.
 
@@ -97,7 +97,8 @@ class Committer:
             if xid in held:
                 outcomes.append(
                     RetryLater(
-                        f"session {xid.session}, which prepared the branch {xid}, is still there"
+                        f"session {xid.session}, which prepared the branch {xid}, "
+                        "is still connected"
                     )
                 )
             else:
@@ -164,7 +165,7 @@ class Committer:
                     session, committable.transaction, committable.subtask, lock=False
                 ):
                     return Committed()
-                return RetryLater(f"the server said OK to XA COMMIT {xid} and did nothing")
+                return RetryLater(f"the server acknowledged XA COMMIT {xid} and committed nothing")
         except (TargetUnreachableError, pymysql.Error) as error:
             return _retry_later(error)
 
@@ -197,7 +198,7 @@ class Committer:
             return  # no table: the reply to XA COMMIT tells what happens to the branch
         if reason := why_another(session, self.table, now):
             raise TargetChangedError(
-                f"{request.committable.transaction} is decided and is not committed to "
+                f"{request.committable.transaction} is decided but was not committed to "
                 f"{self._target}: {reason}.",
                 remedy="restore the table as it was, then start the job again.",
             )
@@ -205,7 +206,7 @@ class Committer:
         TargetTable(self._metadata.schema).write(session, self._owner.job, self._owner.sink, now)
 
     def _decide(self, session: Session, committable: Committable, xid: Xid) -> CommitOutcome:
-        """Decide what an unknown branch means."""
+        """Return the outcome of a branch that XA COMMIT does not know."""
         for look in ("first", "second"):
             row = self._look_up_row(session, committable)
             if row is _Row.THERE:

@@ -34,7 +34,7 @@ class Fence:
     Args:
         link: the driver's session.
         owner: the job and sink.
-        metadata: the sink's own tables.
+        metadata: the metadata tables.
         timeout_s: how long to wait for sessions of older attempts to end.
         marked: whether each row names its checkpoint.
     """

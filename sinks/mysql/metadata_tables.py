@@ -96,11 +96,11 @@ class MetadataTables:
                     raise
                 if time.monotonic() >= deadline_s:
                     raise TargetUnreachableError(
-                        f"The sink's own tables in {self.schema!r} have been locked for "
+                        f"The metadata tables in {self.schema!r} have been locked for "
                         f"{_LOCKED_TIMEOUT_S:g} s.",
-                        remedy="find out by whom (performance_schema.metadata_locks, SHOW "
-                        "PROCESSLIST), then start again.",
-                    ) from None
+                        remedy="find the session that locks them "
+                        "(performance_schema.metadata_locks, SHOW PROCESSLIST), then start again.",
+                    ) from error
 
     def _create(self, session: Session, user: str) -> str:
         try:
@@ -125,15 +125,15 @@ class MetadataTables:
         except pymysql.Error as error:
             if code_of(error) not in DENIED:
                 raise
-            raise self._refused(error, user) from None
+            raise self._refused(error, user) from error
         return str(number)
 
     def _refused(self, error: pymysql.Error, user: str) -> PreflightError:
         return PreflightError(
-            f"The sink may not keep its own tables in {self.schema!r}: "
+            f"The account may not create the metadata tables in {self.schema!r}: "
             f"{error.args[-1]} ({code_of(error)}).",
-            remedy="name a schema of the sink's own in bookkeeping_schema, or use this one; "
-            f"let an administrator run: {self.setup_sql(user)}",
+            remedy="name another schema in bookkeeping_schema, or keep this one and "
+            f"have an administrator run: {self.setup_sql(user)}",
         )
 
     def _make(self, session: Session, name: str, user: str, *, others_present: bool) -> None:
@@ -143,8 +143,8 @@ class MetadataTables:
             if name != _OPTIONAL or not others_present or code_of(error) not in DENIED:
                 raise
             _log.warning(
-                "The account may not make %s.%s: a table that is dropped and recreated is not "
-                "noticed. Let an administrator run: %s",
+                "The account may not create %s.%s, so the sink cannot tell that its table was "
+                "dropped and recreated. Have an administrator run: %s",
                 *(self.schema, name, self.setup_sql(user)),
             )
 

@@ -26,14 +26,14 @@ _BY_REFERENCE = (
 
 
 class Protocol(StrEnum):
-    """How rows are pre-committed."""
+    """The protocol by which rows are pre-committed."""
 
     AUTO = "auto"
     XA = "xa"
 
 
 class Tls(StrEnum):
-    """How the server is authenticated."""
+    """The authentication of the server by TLS."""
 
     VERIFY_IDENTITY = "verify_identity"
     VERIFY_CA = "verify_ca"
@@ -42,7 +42,7 @@ class Tls(StrEnum):
 
 
 class Load(StrEnum):
-    """How rows travel."""
+    """The statement that sends the rows."""
 
     AUTO = "auto"
     LOCAL = "local"
@@ -201,7 +201,7 @@ class MySqlOptions(Options):
     @classmethod
     def _protocol(cls, value: object) -> object:
         if value == "staged":
-            raise ValueError("the staged protocol is not there yet; use 'xa'")
+            raise ValueError("the staged protocol is not available yet; use 'xa'")
         return value
 
     @field_validator("url")
@@ -290,7 +290,7 @@ def _refuse_secrets(url: str, where: str) -> None:
         or "#" in url
     ):
         raise ConfigError(
-            f"{where}: option 'url' holds a password, '?' or '#'. It is not shown here.",
+            f"{where}: option 'url' contains a password, '?' or '#'. It is not shown here.",
             remedy=f"write {_URL_FORM}; {_BY_REFERENCE}",
         )
 

@@ -50,9 +50,9 @@ def list_branches(session: Session) -> list[Row]:
             raise
         raise PreflightError(
             "The account may not list prepared branches (XA RECOVER).",
-            remedy="let an administrator run: GRANT XA_RECOVER_ADMIN "
+            remedy="have an administrator run: GRANT XA_RECOVER_ADMIN "
             "ON *.* TO the user of the sink.",
-        ) from None
+        ) from error
 
 
 def xid_of(committable: Committable) -> Xid:
@@ -66,7 +66,7 @@ class Orphans:
     Args:
         link: the driver's session.
         owner: the job and sink that they belong to.
-        metadata: the sink's own tables.
+        metadata: the metadata tables.
         target: the target's identity.
         timeout_s: how long to wait for the end of another session.
     """
@@ -174,9 +174,8 @@ class Orphans:
             raise
         if committed:
             raise StopJobError(
-                f"The branch {xid} of {committable.transaction} was to be "
-                "rolled back and is committed: "
-                "its rows are visible.",
+                f"The branch {xid} of {committable.transaction} should have been rolled back, but "
+                "is committed: its rows are visible.",
                 remedy="find out who committed it (any account can on MariaDB); "
                 "then remove its rows by hand.",
             )

@@ -128,7 +128,7 @@ def find_table(session: Session, options: MySqlOptions) -> Table:
 def check_table(
     session: Session, options: MySqlOptions, context: SinkContext
 ) -> tuple[Table, tuple[ColumnPlan, ...]]:
-    """Find the table and decide how each column is filled; without rows to come none is.
+    """Find the table and plan how each column is filled; plan none if no rows will follow.
 
     Raises:
         ConfigError: the table is not there, or rows of the schema do not fit; names each column.
@@ -167,7 +167,7 @@ def _with_checkpoint(
     column = check_column(session, table, options.checkpoint_column)
     if column.lower() in (name.lower() for name in schema.names):
         raise ConfigError(
-            f"The rows for {table.sql} have a column {column!r}, and the sink fills that one: it "
+            f"The rows for {table.sql} have a column {column!r}, which the sink fills itself: it "
             "is the checkpoint_column.",
             remedy="drop or rename it before the sink, or name another column.",
         )
@@ -192,13 +192,13 @@ def _plan_columns(schema: pa.Schema, table: Table) -> tuple[ColumnPlan, ...]:
             plans[plan.column] = plan
     given = {field.name.lower() for field in schema}
     problems += [
-        f"{column.name}: it takes no NULL, has no default, and the rows have no value for it."
+        f"{column.name}: it is NOT NULL, has no default, and the rows have no value for it."
         for column in table.columns
         if column.required and column.name.lower() not in given
     ]
     if problems:
         raise ConfigError(
-            f"The rows do not fit into {table.sql}: {' '.join(problems)}",
+            f"The rows do not match {table.sql}: {' '.join(problems)}",
             remedy="select and cast the columns before the sink, or alter the table.",
         )
     if not plans:
@@ -253,8 +253,8 @@ def may_load_local(server: Server, options: MySqlOptions) -> bool:
     allowed = server.is_on("local_infile")
     if options.load is Load.LOCAL and not allowed:
         raise PreflightError(
-            "load='local', and the server forbids LOAD DATA LOCAL.",
-            remedy="let an administrator run "
+            "load='local', but the server forbids LOAD DATA LOCAL.",
+            remedy="have an administrator run "
             "SET PERSIST local_infile = 1, or use load='auto', which takes INSERT then",
         )
     return allowed and options.load is not Load.INSERT

@@ -38,7 +38,7 @@ class Rewind:
 
     Args:
         owner: the job and sink.
-        metadata: the sink's own tables.
+        metadata: the metadata tables.
         table: the table.
         checkpoint_column: the column that names each row's checkpoint, if there is one.
         keep: as `CanRewind` takes it.
@@ -115,7 +115,7 @@ class Rewind:
             raise self._refused(
                 f"the account may not delete from {self._table}",
                 f"GRANT DELETE ON {self._table} TO the user of the sink.",
-            ) from None
+            ) from error
 
     def _counted(self, session: Session) -> dict[str, int]:
         """Return the values to delete, with how many rows have each.
@@ -159,8 +159,8 @@ class Rewind:
         shown = "; ".join(wrong[:_SHOWN])
         more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
         return self._refused(
-            f"somebody else has changed its rows: {shown}{more}",
-            "bring the rows back, or fork.",
+            f"its rows have been changed since: {shown}{more}",
+            "restore those rows, or fork.",
         )
 
     def _refused(self, why: str, remedy: str) -> RestoreRefusedError:

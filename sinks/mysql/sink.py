@@ -39,9 +39,9 @@ _log = logging.getLogger("twophase.sinks.mysql")
 _STATEMENT_BYTES = 1_000_000
 _WITHOUT_LOAD_DATA = "rows go by INSERT, which is slower than LOAD DATA LOCAL"
 _WITHOUT_PROCESS = (
-    "this account cannot see when a writer's session has let go of its branch. A commit that comes "
-    "too early is noticed, and waits for a restart of the server. GRANT PROCESS ON *.* rules that "
-    "out."
+    "this account cannot see when a writer's session has released its branch. A commit that comes "
+    "too early is detected, and waits for a restart of the server. GRANT PROCESS ON *.* prevents "
+    "that."
 )
 
 
@@ -101,7 +101,7 @@ class MySqlSink(ArrowSink):
         table: Table,
         plans: tuple[ColumnPlan, ...],
     ) -> MySqlWriters:
-        """Make the metadata tables, and return what the executors need."""
+        """Create the metadata tables, and return what the executors need."""
         options = self._options
         metadata = MetadataTables(options.metadata_schema)
         owner = Owner(metadata.create(session, endpoint.user), context.job, context.sink)
@@ -133,7 +133,7 @@ def _check_engines(session: Session, metadata: MetadataTables) -> None:
     foreign = [engine for engine in metadata.engines(session) if engine.lower() != "innodb"]
     if foreign:
         raise PreflightError(
-            f"The sink's own tables in {metadata.schema!r} are {foreign}.",
+            f"The metadata tables in {metadata.schema!r} are {foreign}.",
             remedy="ALTER TABLE each to ENGINE = InnoDB.",
         )
 

@@ -49,7 +49,7 @@ class MySqlWriters:
     Attributes:
         endpoint: where the server is.
         owner: the job and sink that the branches belong to.
-        metadata: the sink's own tables.
+        metadata: the metadata tables.
         target: the target's identity (I10).
         loader: loads rows into the table.
         local_infile: whether it may use LOAD DATA LOCAL.

@@ -69,7 +69,7 @@ class Xid:
                 raise CorruptRecordError(
                     f"{part!r} is not part of one of our XA ids, "
                     f"or is longer than {_MAX_BYTES} bytes.",
-                    remedy="find out who changed the committables of the checkpoint.",
+                    remedy="find out what changed the committables of the checkpoint.",
                 )
 
     @classmethod

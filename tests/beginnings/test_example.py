@@ -44,8 +44,8 @@ def test_the_example_counts_once_when_an_attempt_is_tried_again(tmp_path: Path) 
     """
     function = announced()
     options = {"checkpoint.tolerable_failures": 1}
-    given = {"functions": {"announced": function}}
-    driver = Driver(tmp_path / "job", {"facts": MemoryTarget()}, options, **given).recover()
+    targets = {"facts": MemoryTarget()}
+    driver = Driver(tmp_path / "job", targets, options, functions={"announced": function}).recover()
     for number in range(11):
         write = failing_once(driver) if number == 10 else driver.write
         driver.coordinator.classify(number, offsets(number))

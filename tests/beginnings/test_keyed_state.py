@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from tests.beginnings.functions import Counted
 
 pytestmark = pytest.mark.part("runtime")
 
-MAY_DROP = {"restore.allow_non_restored_state": True}
+MAY_DROP: dict[str, Any] = {"restore.allow_non_restored_state": True}
 
 
 @pytest.fixture

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.beginning_world import BeginningWorld, refused
 from harness.memory_driver import NOTE
+from harness.plain_job import PlainJob
 from harness.savepoint_world import restoring
 from twophase.errors import CorruptRecordError, TwoPhaseError
 from twophase.operations.repair.adopt import AdoptionRepair
@@ -16,7 +19,7 @@ from twophase.state.checkpoints.checkpoint import FrozenOffsets
 
 pytestmark = pytest.mark.part("runtime")
 
-MAY_RENAME = {"restore.allow_non_restored_state": True}
+MAY_RENAME: dict[str, Any] = {"restore.allow_non_restored_state": True}
 
 
 @pytest.fixture
@@ -41,7 +44,7 @@ def test_a_job_with_another_name_is_told_so_and_goes_on_under_its_own(
 
 
 def _begin_without_the_log(world: BeginningWorld) -> None:
-    world.drive(4, job="sales")
+    PlainJob(world, 4, name="sales").run()
 
 
 def _adopt_without_the_log(world: BeginningWorld) -> None:
@@ -50,26 +53,26 @@ def _adopt_without_the_log(world: BeginningWorld) -> None:
 
     repair = AdoptionRepair(world.context(job="sales"), frozen, lambda _: True)
     repair.adopt(repair.plan(), NOTE)
-    world.drive(4, job="sales")
+    PlainJob(world, 4, name="sales").run()
 
 
 @pytest.mark.parametrize("go_on", [_begin_without_the_log, _adopt_without_the_log])
 def test_a_renamed_job_whose_log_was_moved_away_does_not_write_its_rows_again(
-    world: BeginningWorld, go_on: object
+    world: BeginningWorld, go_on: Callable[[BeginningWorld], None]
 ) -> None:
     """I gave the job another name and moved its log away: it does not begin afresh over rows that
-    it has written under the old name. With log and name put back it goes on.
+    it has written under the old name. With the old log and name it goes on.
     """
-    world.drive(2)
+    PlainJob(world, 2).run()
     shutil.move(world.root / "job" / "log", world.root / "log")
     with pytest.raises(TwoPhaseError) as caught:
-        go_on(world)  # type: ignore[operator]
+        go_on(world)
     assert caught.value.remedy
     assert world.ids() == [[*range(20)]] * 2
     shutil.rmtree(world.root / "job" / "log", ignore_errors=True)
     shutil.move(world.root / "log", world.root / "job" / "log")
-    world.drive(4)
-    world.is_exact("job", 4)
+    PlainJob(world, 4).run()
+    assert world.ids() == [[*range(40)]] * 2
 
 
 @pytest.mark.parametrize("folder", ["job", "again"])

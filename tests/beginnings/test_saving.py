@@ -72,7 +72,6 @@ def lose_piece(world: BeginningWorld) -> list[int]:
     return [*range(10, 15)]
 
 
-@pytest.mark.xfail(strict=True, reason="issue: no repair reaches what a savepoint holds as pending")
 def test_the_loss_of_a_piece_of_a_savepoint_can_be_accepted(world: BeginningWorld) -> None:
     """Of a savepoint that is not finished a piece is lost, and the job's folder is gone: the
     restore says so, I accept the loss, and the restore goes on with all the rest.

@@ -20,6 +20,7 @@ from twophase.contract.outcome import CommitOutcome, RetryLater
 from twophase.contract.sink import CommitRequest
 from twophase.errors import SavepointUnfinishedError, TwoPhaseError
 from twophase.operations.savepoint.make import SavepointMaker, open_savepoint
+from twophase.state.journal.history import History
 
 pytestmark = pytest.mark.part("runtime")
 
@@ -46,12 +47,9 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 def decided(world: BeginningWorld) -> int:
     """How many checkpoints the job's log knows as decided, or has subsumed."""
-    newest = world.history().newest(world.history().lineage.id) if _has_begun(world) else None
+    history = world.history() if (world.root / "job" / "log").exists() else History()
+    newest = history.newest(history.lineage.id) if history.lineage else None
     return newest.checkpoint + 1 if newest else 0
-
-
-def _has_begun(world: BeginningWorld) -> bool:
-    return (world.root / "job" / "log").exists() and world.history().lineage is not None
 
 
 def ends(future: Future[str], within_s: float) -> bool:
@@ -94,11 +92,11 @@ def test_a_job_is_saved_while_a_sink_is_down(
     """A sink is down, and I stop the job with a savepoint: it stops, and says that the savepoint is
     unfinished. When the sink is back it is finished, and restored.
     """
-    job = PlainJob(world, 4, forever=True, **{"checkpoint.max_concurrent": max_concurrent})
+    job = PlainJob(world, 4, options={"checkpoint.max_concurrent": max_concurrent}, forever=True)
     job.start()
     wait_for(lambda: decided(world) == max_concurrent)
     path = world.root / "saved"
-    stopping = threads.submit(job.savepoints.stop, str(path), drain=False)
+    stopping = threads.submit(job.savepoints.stop, str(path))
     try:
         assert ends(stopping, 10)
     finally:
@@ -108,7 +106,7 @@ def test_a_job_is_saved_while_a_sink_is_down(
     assert str(path) in caught.value.remedy
     assert not job.engine.is_active
     world.finish(path)
-    PlainJob(world, 4, "again", **restoring(path, "refuse")).run()
+    PlainJob(world, 4, "again", restoring(path, "refuse")).run()
     assert world.ids() == [[*range(40)]] * 2
 
 
@@ -118,17 +116,17 @@ def test_a_job_that_pauses_between_two_checkpoints_is_saved_at_once(
     """My job pauses an hour between two checkpoints, and I stop it with a savepoint in the pause:
     it does not wait for the end of the hour.
     """
-    job = PlainJob(world, 2, forever=True, **{"checkpoint.min_pause": "1 h"})
+    job = PlainJob(world, 2, options={"checkpoint.min_pause": "1 h"}, forever=True)
     job.start()
     wait_for(lambda: any("checkpoint.min_pause" in str(event) for event in job.events))
     path = world.root / "saved"
-    stopping = threads.submit(job.savepoints.stop, str(path), drain=False)
+    stopping = threads.submit(job.savepoints.stop, str(path))
     try:
         assert ends(stopping, 10)
     finally:
         job.engine.stop()
     assert stopping.result(_DEADLINE_S) == str(path)
-    PlainJob(world, 4, "again", **restoring(path, "refuse")).run()
+    PlainJob(world, 4, "again", restoring(path, "refuse")).run()
     assert world.ids() == [[*range(40)]] * 2
 
 
@@ -151,7 +149,7 @@ def test_a_program_that_waits_for_the_job_ends_after_the_savepoint(
     job.start()
     wait_for(lambda: decided(world) == 2)
     path = world.root / "saved"
-    stopping = threads.submit(job.savepoints.stop, str(path), drain=False)
+    stopping = threads.submit(job.savepoints.stop, str(path))
     waiting = threads.submit(job.engine.await_termination, _DEADLINE_S)
     try:
         assert begun.wait(_DEADLINE_S)
@@ -196,7 +194,7 @@ def test_a_savepoint_that_cannot_be_written_says_what_has_become_of_the_job(
     with monkeypatch.context() as patch:
         patch.setattr(os, "link", Disk(path, number))
         with pytest.raises(TwoPhaseError) as caught:
-            job.savepoints.stop(str(path), drain=False)
+            job.savepoints.stop(str(path))
     said = str(caught.value)
     assert caught.value.remedy
     assert job.engine.is_active or "stopped" in said
@@ -206,5 +204,5 @@ def test_a_savepoint_that_cannot_be_written_says_what_has_become_of_the_job(
     job.engine.stop()
     assert job.engine.await_termination(_DEADLINE_S)
     elsewhere = world.make("elsewhere")
-    PlainJob(world, 4, "again", **restoring(elsewhere, "refuse")).run()
+    PlainJob(world, 4, "again", restoring(elsewhere, "refuse")).run()
     assert world.ids() == [[*range(40)]] * 2

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from twophase.contract.committable import Committable
+from twophase.functions.operator_state import Redistribution
 from twophase.ids import Attempt, Subtask, TransactionId
-from twophase.state.checkpoints.checkpoint import CompletedCheckpoint, FrozenOffsets
+from twophase.state.checkpoints.checkpoint import CompletedCheckpoint, FrozenOffsets, SourceState
 from twophase.state.checkpoints.store import CompletedCheckpointStore
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import CommittedRecord, FenceRecord, Lineage
@@ -44,10 +45,10 @@ class JobFolder:
         attempt = Attempt(1, number + 1)
         offsets = FrozenOffsets((None,), (f'{{"n": {number}}}',))
         transaction = TransactionId("orders", LINEAGE, number, attempt, "facts", offsets.hash)
-        entries = [
+        entries = tuple(
             {"topic": "orders", "partition": index, "offset": 100 * number + index}
             for index in (0, 1)
-        ]
+        )
         return CompletedCheckpoint(
             job="orders",
             lineage=LINEAGE,
@@ -55,9 +56,7 @@ class JobFolder:
             attempt=attempt,
             trigger_time_ms=1_700_000_000_000,
             offsets=offsets,
-            operator_states={
-                "sources": [{"format": "twophase-kafka", "scheme": "split", "entries": entries}]
-            },
+            sources=(SourceState("twophase-kafka", "", Redistribution.SPLIT, entries),),
             committables={
                 "facts": [
                     Committable(transaction, Subtask(index, index), "t", 10 + 10 * index)

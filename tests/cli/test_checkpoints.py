@@ -27,7 +27,6 @@ from twophase.state.journal.entries import (
     Decision,
     Lineage,
     Note,
-    Released,
     Rewrite,
     SinkDecision,
 )
@@ -67,18 +66,6 @@ def test_repairs_are_listed_with_who_and_why(job_folder: JobFolder) -> None:
     assert "adopted from the targets: 11111111 up to 0, by ann@host" in show(job_folder.root).stdout
     repairs = json.loads(show(job_folder.root, "--json").stdout)["repairs"]
     assert [repair["action"] for repair in repairs] == ["accept-loss", "adopt-from-target"]
-
-
-def test_a_job_that_has_given_up_its_checkpoints_says_so(job_folder: JobFolder) -> None:
-    job_folder.commit(0)
-    released = Released(LINEAGE, 0, 1_700_000_000_000)
-    job_folder.log.append(released)
-    lines = show(job_folder.root).stdout.splitlines()
-    (line,) = [line for line in lines if line.startswith("released: ")]
-    assert line.endswith("its checkpoints, up to 0, were deleted when the job ended")
-    found = json.loads(show(job_folder.root, "--json").stdout)
-    assert found["released"] == asdict(released)
-    assert found["checkpoints"] == []
 
 
 def test_a_sink_that_is_ahead_is_named(job_folder: JobFolder) -> None:
@@ -188,9 +175,7 @@ def test_a_row_tells_how_long_its_parts_took_and_what_was_declined_before(
 def test_the_plugin_form_shows_the_frozen_offsets_and_no_restore(
     job_folder: JobFolder, line: str, shown_offsets: str, listed: list[Any]
 ) -> None:
-    found = replace(
-        job_folder.checkpoint(0), operator_states={}, offsets=FrozenOffsets((None,), (line,))
-    )
+    found = replace(job_folder.checkpoint(0), sources=(), offsets=FrozenOffsets((None,), (line,)))
     job_folder.store.decide(job_folder.store.prepare(found))
     _, _, row, after = show(job_folder.root).stdout.splitlines()
     assert shown_offsets in row

@@ -39,7 +39,7 @@ def error() -> Iterator[list[Exception]]:
 
     @click.command()
     @verbose_option
-    def fail(verbose: bool) -> None:
+    def fail() -> None:
         raise raised[0]
 
     main.add_command(fail)

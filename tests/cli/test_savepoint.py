@@ -81,7 +81,7 @@ def test_one_without_a_path_is_made_in_savepoint_dir(world: Files) -> None:
     world.drive(1)
     path = job_file(world)
     job = yaml.safe_load(Path(path).read_text())
-    job["options"]["state.savepoints.dir"] = str(world.root / "all")
+    job["options"]["execution.checkpointing.savepoint-dir"] = str(world.root / "all")
     Path(path).write_text(yaml.safe_dump(job))
     made = command("savepoint", "create", path).stdout
     [found] = (world.root / "all").iterdir()

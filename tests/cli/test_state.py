@@ -146,7 +146,7 @@ def test_a_value_of_an_own_serializer_is_shown_as_bytes(job_folder: JobFolder) -
     plain = job_folder.checkpoint(0)
     whole = replace(
         plain,
-        operator_states={**plain.operator_states, "functions": {"shapes": {"count": 1}}},
+        functions={"shapes": {"count": 1}},
         function_states={"shapes": (FunctionState.of(own),)},
     )
     job_folder.store.decide(job_folder.store.prepare(whole))

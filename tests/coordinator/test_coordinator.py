@@ -40,6 +40,7 @@ from twophase.events import (
     RecoveryFinished,
 )
 from twophase.ids import Attempt, Subtask
+from twophase.state.checkpoints.checkpoint import OperatorStateFields
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import Decision, FenceRecord, Lineage
 from twophase.state.journal.history import History
@@ -151,7 +152,7 @@ def test_i2_a_file_system_that_goes_read_only_after_the_decision_was_linked_abor
 
 
 def test_i3_a_state_that_is_not_json_declines_the_attempt(driver: Driver, targets: Targets) -> None:
-    driver.coordinator._snapshot = lambda number, frozen: {"mine": float("nan")}
+    driver.coordinator._snapshot = lambda number, frozen: {"functions": {"mine": float("nan")}}
     with pytest.raises(DeclinedError, match="is not JSON"):
         driver.run(0)
     assert targets["facts"].prepared == targets["lake"].prepared == {}
@@ -163,7 +164,7 @@ def test_i3_a_state_that_is_not_json_declines_the_attempt(driver: Driver, target
 def test_i3_a_state_that_cannot_be_taken_declines_the_attempt_before_anything_is_written(
     driver: Driver,
 ) -> None:
-    def snapshot(number: int, frozen: object) -> dict[str, Any]:
+    def snapshot(number: int, frozen: object) -> OperatorStateFields:
         raise KeyError("mine")
 
     def write(pending: PendingCheckpoint) -> None:

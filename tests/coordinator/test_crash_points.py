@@ -22,6 +22,7 @@ Patch = pytest.MonkeyPatch
 MODULES = [
     "twophase.state.files.storage",
     "twophase.state.checkpoints.store",
+    "twophase.contract.sink",
     "twophase.state.checkpoints.state_files",
     "twophase.state.journal.log",
     "twophase.coordinator.attempt",

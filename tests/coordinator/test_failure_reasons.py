@@ -157,7 +157,7 @@ def test_a_full_disk_is_named_by_what_could_not_be_written(
     assert reasons(driver) == [reason]
 
 
-@pytest.mark.parametrize("state", [ValueError("no state"), {"no": {"JSON"}}])
+@pytest.mark.parametrize("state", [ValueError("no state"), {"functions": {"no": {"JSON"}}}])
 def test_a_state_that_cannot_be_snapshotted_is_an_asynchronous_exception(
     driver: Driver, monkeypatch: pytest.MonkeyPatch, state: Any
 ) -> None:

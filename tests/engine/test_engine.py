@@ -14,7 +14,6 @@ from twophase.contract.sink import SinkContext
 from twophase.engine.engine import Engine
 from twophase.errors import ConfigError, FencedError, PreflightError, StopJobError
 from twophase.events import CheckpointTriggered, Event, JobRestarting, JobStopped, RecoveryStarted
-from twophase.options.job_options import ExternalizedRetention
 from twophase.state.files.storage import LocalStorage, UnclearOutcomeError
 from twophase.testing.plain_host import Done, Task
 
@@ -286,7 +285,7 @@ def test_a_job_has_not_ended_for_others_before_the_block_after_its_stop_has(worl
 
 def test_a_stop_after_the_batch_raises_what_ended_the_job_instead(world: World) -> None:
     held = HeldThenFailing()
-    engine = world.engine(workers=held, options={"checkpoint.externalized_retention": DELETE})
+    engine = world.engine(workers=held)
     engine.start()
     assert held.began.wait(WAIT_S)
     raised: list[BaseException] = []
@@ -327,39 +326,6 @@ def wait_for_the_gate(engine: Engine) -> None:
         time.sleep(0.001)
 
 
-# -- release ---------------------------------------------------------------------------------------
-
-KEEP, DELETE, NONE = (policy.value for policy in ExternalizedRetention)
-
-
-@pytest.mark.parametrize(("policy", "released"), [(KEEP, False), (DELETE, True), (NONE, True)])
-def test_a_stopped_job_gives_its_checkpoints_up_if_the_policy_says_so(
-    world: World, policy: str, released: bool
-) -> None:
-    world.run(1)
-    engine = world.engine(forever=True, options={"checkpoint.externalized_retention": policy})
-    engine.start()
-    assert engine.stop(WAIT_S)
-    assert (world.history().released is not None) is released
-
-
-@pytest.mark.parametrize("policy", [KEEP, DELETE, NONE])
-def test_a_job_whose_query_ended_by_itself_keeps_them(world: World, policy: str) -> None:
-    engine = world.engine(options={"checkpoint.externalized_retention": policy})
-    engine.start()
-    assert engine.await_termination(WAIT_S)
-    assert world.history().released is None
-
-
-def test_a_job_that_was_stopped_after_a_batch_keeps_them(world: World) -> None:
-    """A savepoint is made of them."""
-    engine = world.engine(forever=True, options={"checkpoint.externalized_retention": DELETE})
-    engine.start()
-    stop_after_batch(engine)
-    assert not engine.is_active
-    assert world.history().released is None
-
-
 def test_checkpoints_that_are_not_committed_are_kept(world: World) -> None:
     """The job is stopped while its sink does not take the commit."""
     asked = threading.Event()
@@ -369,12 +335,10 @@ def test_checkpoints_that_are_not_committed_are_kept(world: World) -> None:
         raise ConnectionError("not now")
 
     world.sink.before_commit = refuse
-    options = {"checkpoint.externalized_retention": DELETE, "commit.backoff": "1 ms"}
-    engine = world.engine(options=options)
+    engine = world.engine(options={"commit.backoff": "1 ms"})
     engine.start()
     assert asked.wait(WAIT_S)
     assert engine.stop(WAIT_S)
-    assert world.history().released is None
     assert len(world.history().uncommitted()) == 1
     world.sink.before_commit = lambda: None
     world.run(3)

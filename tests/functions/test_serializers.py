@@ -21,8 +21,8 @@ from twophase.functions.serializer import (
     register_serializer,
     serializer_of,
 )
+from twophase.internals.json_values import from_json, to_json
 from twophase.state.checkpoints.function_state import FunctionState
-from twophase.state.files.json_values import from_json, to_json
 
 JSON = st.recursive(
     st.none()
@@ -176,7 +176,8 @@ def test_states_come_back_from_the_values_of_a_body(
     states: dict[str, tuple[SerializedState, ...]],
 ) -> None:
     made = {uid: tuple(FunctionState.of(one) for one in listed) for uid, listed in states.items()}
-    back = from_json(Mapping[str, tuple[FunctionState, ...]], to_json(made), "here")
+    form: Any = Mapping[str, tuple[FunctionState, ...]]
+    back = from_json(form, to_json(made), "here")
     assert back == made
     assert {
         uid: tuple(one.serialized() for one in listed) for uid, listed in back.items()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,12 +10,11 @@ from tests.sources.kafka.memory_cluster import Log, MemoryCluster
 from twophase.contract.source import SourceLeg
 from twophase.errors import (
     ConfigError,
+    CorruptRecordError,
     OffsetOutOfRangeError,
     PartitionVanishedError,
     StopJobError,
 )
-from twophase.sources.kafka import cluster
-from twophase.sources.kafka.engines import close_clusters
 from twophase.sources.spark_kafka import SparkKafkaSource
 from twophase.testing.contract import (
     NotifyingSourceContract,
@@ -51,15 +49,6 @@ class SparkKafkaHarness(SourceHarness):
 
 
 @pytest.fixture
-def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryCluster]:
-    """What every connection of this process leads to."""
-    made = MemoryCluster({"orders": ("id-1", [Log(), Log()])})
-    monkeypatch.setattr(cluster, "Cluster", lambda _: made)
-    yield made
-    close_clusters()
-
-
-@pytest.fixture
 def harness(memory: MemoryCluster) -> SparkKafkaHarness:
     return SparkKafkaHarness(memory)
 
@@ -90,13 +79,19 @@ def test_what_is_almost_an_offset_is_none(line: str) -> None:
     assert not SparkKafkaSource().owns(line)
 
 
+def test_an_offset_that_cannot_be_read_says_why(harness: SparkKafkaHarness) -> None:
+    with pytest.raises(CorruptRecordError, match="Cannot read this offset") as caught:
+        harness.source.check_readable(harness.leg, '{"orders":', None)
+    assert isinstance(caught.value.__cause__, json.JSONDecodeError)
+
+
 def test_a_topic_or_partition_that_is_gone_is_named(harness: SparkKafkaHarness) -> None:
     line = harness.append()
     harness.memory.logs["orders"][1].pop()
-    with pytest.raises(PartitionVanishedError, match=r"orders-1.*the partition does not exist"):
+    with pytest.raises(PartitionVanishedError, match=r"orders-1.*the partition no longer exists"):
         harness.source.check_readable(harness.leg, line, None)
     del harness.memory.logs["orders"]
-    with pytest.raises(PartitionVanishedError, match="the topic does not exist"):
+    with pytest.raises(PartitionVanishedError, match="the topic no longer exists"):
         harness.source.check_readable(harness.leg, line, None)
 
 
@@ -187,7 +182,7 @@ def test_without_a_group_nobody_is_told(harness: SparkKafkaHarness) -> None:
 def test_where_a_partition_began_is_not_guessed(harness: SparkKafkaHarness) -> None:
     line = harness.append()
     for start in (None, '{"orders":{"0":0}}'):
-        with pytest.raises(StopJobError, match=r"orders-\d began in this micro-batch"):
+        with pytest.raises(StopJobError, match=r"orders-\d was first read in this micro-batch"):
             harness.source.ranges(harness.leg, start, line)
 
 

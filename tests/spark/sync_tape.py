@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from twophase.internals.record import kind_of
 from twophase.spark.folder import spark_folder
-from twophase.state.files import codec
 
 
 class SyncTape:
@@ -39,7 +39,7 @@ class SyncTape:
         self.calls.append("/".join(path.parts[-2:]))
 
     def _note_link(self, source: Any, target: Any, **rest: Any) -> None:
-        if codec.kind_of(Path(source).read_bytes()) == "DECIDED":
+        if kind_of(Path(source).read_bytes()) == "DECIDED":
             self.calls.append("DECIDED")
         self._link(source, target, **rest)
 

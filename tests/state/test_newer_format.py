@@ -10,11 +10,11 @@ import pytest
 
 from tests.state.conftest import JOB, LINEAGE, bit_flips, checkpoint, decide, snapshot
 from twophase.errors import CorruptRecordError, FencedError, NewerFormatError
+from twophase.internals.json_values import to_json
 from twophase.internals.record import digest, newer_version, unframe
 from twophase.state.checkpoints import store as module
 from twophase.state.checkpoints.store import CompletedCheckpointStore
 from twophase.state.files import codec
-from twophase.state.files.json_values import to_json
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import CommittedRecord, Decision, FenceRecord
 from twophase.state.journal.history import History, SubsumedRecord
@@ -55,7 +55,7 @@ def full(log: JobLog, store: CompletedCheckpointStore, folder: Path) -> Path:
 def test_the_error_says_which_version_and_what_to_do() -> None:
     with pytest.raises(NewerFormatError) as caught:
         codec.decode(
-            "FENCE", FORMS["another checksum"](codec.encode("FENCE", {})), "log/0000000003"
+            "FENCE", FORMS["another checksum"](codec.encode("FENCE", {})), "log/0000000003", dict
         )
     assert str(caught.value) == (
         "The durable file log/0000000003 was written by a newer twophase (format 2; "
@@ -71,7 +71,7 @@ def test_the_error_says_which_version_and_what_to_do() -> None:
 )
 def test_what_does_not_begin_with_a_version_is_damaged(word: bytes) -> None:
     with pytest.raises(CorruptRecordError):
-        codec.decode("FENCE", word, "here")
+        codec.decode("FENCE", word, "here", dict)
 
 
 def test_damage_looks_newer_only_if_it_is_in_the_version() -> None:

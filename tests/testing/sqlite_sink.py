@@ -46,6 +46,7 @@ from twophase import (
     WriterFactory,
     another_target,
     attempt_is_closed,
+    commit_each,
     driver_is_fenced,
     failpoint,
     predecessor_missing,
@@ -261,13 +262,7 @@ class OpenSqliteSink(OpenArrowSink):
         return functools.partial(self.writer_class, self.database, self.target())
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
-        outcomes = []
-        for number, request in enumerate(requests):
-            failpoint("C13" if number else "C12")
-            outcomes.append(self.commit_one(request))
-            failpoint("C14")
-        failpoint("C15")
-        return outcomes
+        return commit_each(requests, self.commit_one)
 
     def commit_one(self, request: CommitRequest) -> CommitOutcome:
         """Rows, proof and the end of what is staged are one transaction (invariant I4)."""

@@ -248,9 +248,10 @@ def play(mistake: Mistake, folder: Path) -> None:
     suite: Any = type("Kills", (kills,), {"lines_at_most": mistake.lines})() if kills else SUITE()
     harness = SqliteHarness(folder, mistake.sink)
     given: dict[str, Any] = {"harness": harness, "tmp_path": folder, **mistake.arguments}
+    suite.use(harness)
     wanted = inspect.signature(mistake.test).parameters
     if {"sink", "arrow"} & set(wanted):
-        given["sink"] = given["arrow"] = SUITE.opened(harness)
+        given["sink"] = given["arrow"] = suite.opened()
         given["sink"].fence(FIRST)
     mistake.test(suite, **{name: value for name, value in given.items() if name in wanted})
 
@@ -292,7 +293,9 @@ class WithASuiteTooMany(Suite, TellsUnfinishedContract):
 def test_a_power_without_its_suite_and_a_suite_without_its_power_are_found(
     suite: type[ArrowSinkContract], what: str, tmp_path: Path
 ) -> None:
-    sink = SUITE.opened(SqliteHarness(tmp_path))
+    whole = SUITE()
+    whole.use(SqliteHarness(tmp_path))
+    sink = whole.opened()
     with pytest.raises(AssertionError, match=what):
         suite().test_each_power_of_the_sink_has_its_suite(sink)
-    SUITE().test_each_power_of_the_sink_has_its_suite(sink)
+    whole.test_each_power_of_the_sink_has_its_suite(sink)

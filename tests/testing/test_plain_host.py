@@ -177,15 +177,3 @@ def _never(*_: object) -> Any:
 def _pause() -> Iterator[pa.RecordBatch]:
     signal.pause()
     yield ids([])
-
-
-def test_its_folders_go_with_the_checkpoints(job: Job) -> None:
-    job.run(ListedRows(batches(1)))
-    option = {"checkpoint.externalized_retention": "delete_on_cancellation"}
-    engine = job.engine(Once(batches(2), job.root / "mark", "pause"), **option)
-    engine.start()
-    while not (job.root / "mark").exists():
-        assert not engine.await_termination(0.01)
-    assert [*(job.root / "job" / "plain").iterdir()]
-    assert engine.stop(60)
-    assert not (job.root / "job" / "plain").exists()

@@ -29,8 +29,8 @@ class TestSqliteSink(ArrowSinkContract, NamesPiecesContract, RewindContract):
         return SqliteHarness(tmp_path)
 
     @pytest.mark.proof
-    def test_a_fence_between_any_two_lines_of_pre_commit_counts(self, harness, arrow):
-        super().test_a_fence_between_any_two_lines_of_pre_commit_counts(harness, arrow)
+    def test_a_fence_between_any_two_lines_of_pre_commit_counts(self, arrow):
+        super().test_a_fence_between_any_two_lines_of_pre_commit_counts(arrow)
 
 
 class TestSqliteSinkIsKilled(SinkKillContract):

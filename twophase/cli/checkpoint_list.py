@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from twophase.contract.source_entry_points import owner_of
 from twophase.errors import CheckpointMissingError, ConfigError, NewerFormatError, StopJobError
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
+from twophase.state.checkpoints.state_files import read_states
 from twophase.state.checkpoints.store import FOLDER as BODY_FOLDER
 from twophase.state.checkpoints.store import CompletedCheckpointStore
 from twophase.state.files.storage import ReadOnlyStorage
@@ -76,7 +77,7 @@ class CheckpointList:
     def is_of_plugin_form(self) -> bool:
         """Whether a query of the plugin form wrote them: it has no operator states."""
         bodies = [entry.body for entry in self.entries if entry.body is not None]
-        return bool(bodies) and not any("sources" in one.operator_states for one in bodies)
+        return bool(bodies) and not any(one.sources for one in bodies)
 
     @property
     def problem(self) -> StopJobError | None:
@@ -143,9 +144,10 @@ def _entry(
     """Read one entry; the body of one `replaced` by a newer committed one may be gone."""
     path = storage.root / decision.folder
     try:
-        body = store.read_with_states(decision)
+        named = store.read(decision)
+        body = read_states(storage, named)
         size = sum(file.stat().st_size for file in path.iterdir())
-        size += sum(file.length for file in body.state_files.values())
+        size += sum(file.length for file in named.state_files.values())
     except (FileNotFoundError, StopJobError) as error:
         if replaced and isinstance(error, FileNotFoundError | CheckpointMissingError):
             return Entry(decision, "subsumed", path)
@@ -163,10 +165,9 @@ def offsets_of(body: CompletedCheckpoint) -> list[tuple[str, list[Any]]]:
     Without operator states (the plugin form) the frozen offsets tell it, and the format of a source
     only if an installed one knows them.
     """
-    sources = body.operator_states.get("sources")
-    if sources is None:
+    if not body.sources:
         return [_frozen(line) for line in body.offsets.end]
-    return [(state["format"], [_decoded(entry) for entry in state["entries"]]) for state in sources]
+    return [(state.format, [_decoded(entry) for entry in state.entries]) for state in body.sources]
 
 
 def _frozen(line: str | None) -> tuple[str, list[Any]]:

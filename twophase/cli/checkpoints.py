@@ -10,11 +10,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
-from rich.table import Table
 from rich.text import Text
 
 from twophase.cli.checkpoint_list import CheckpointList, Entry, offsets_of, read_checkpoints
-from twophase.cli.display.console import table_console
+from twophase.cli.display.console import plain_table, table_console
 from twophase.cli.display.text import clean, count, duration, local_time, size
 from twophase.cli.options import verbose_option
 from twophase.state.journal.entries import AcceptedLoss, Adoption, Repair, Rewrite, SinkDecision
@@ -52,8 +51,7 @@ _RIGHT = ("id", "duration", "pre-commit", "commit", "size", "rows")
 @click.argument("folder", metavar="FOLDER")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with full paths and offsets.")
 @verbose_option
-# verbose is for the display of errors
-def checkpoints(folder: str, as_json: bool, verbose: bool) -> None:  # noqa: ARG001
+def checkpoints(folder: str, as_json: bool) -> None:
     """List the decided checkpoints in FOLDER, a job's checkpointLocation.
 
     Only reads, so it can be used while the job runs. Exits with 3 if something in the folder
@@ -83,9 +81,7 @@ def checkpoints(folder: str, as_json: bool, verbose: bool) -> None:  # noqa: ARG
 
 def _print(found: CheckpointList) -> None:
     console = table_console()
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in _COLUMNS:
-        table.add_column(name, justify="right" if name in _RIGHT else "left", overflow="fold")
+    table = plain_table(_COLUMNS, _RIGHT)
     for entry in found.entries:
         table.add_row(*_cells(entry))
     console.print(Text(_head(found)), soft_wrap=True)
@@ -94,11 +90,6 @@ def _print(found: CheckpointList) -> None:
         console.print(Text(f"undecided: {clean(name)}", style="dim"), soft_wrap=True)
     for ahead in found.history.sink_decisions:
         console.print(Text(f"ahead: {clean(_ahead(ahead))}", style="yellow"), soft_wrap=True)
-    if (gone := found.history.released) is not None:
-        what = f"its checkpoints, up to {gone.checkpoint}, were deleted when the job ended"
-        console.print(
-            Text(f"released: {local_time(gone.at_ms)} {what}", style="yellow"), soft_wrap=True
-        )
     for repair in found.history.repairs:
         console.print(Text(f"repaired: {clean(_repair(repair))}", style="yellow"), soft_wrap=True)
     whole = [entry for entry in found.entries if entry.body is not None]
@@ -219,7 +210,6 @@ def _to_json(found: CheckpointList) -> dict[str, Any]:
             for one in found.history.sink_decisions
         ],
         "repairs": [asdict(repair) for repair in found.history.repairs],
-        "released": asdict(gone) if (gone := found.history.released) else None,
     }
 
 

@@ -38,7 +38,7 @@ def show_restore(job: JobFile, sinks: Mapping[str, Sink], *, verbose: bool) -> N
         )
         check_connections(sinks)
         opened = open_sinks(stack, job, sinks, verbose=verbose)
-        found = preview_restore(job.name, options.restore_path, opened, options)
+        found = preview_restore(job.name, opened, options)
     for line in _lines(job.name, options.restore_path, found):
         click.echo(clean(line))
 
@@ -47,7 +47,8 @@ def _lines(job: str, path: str, found: RestorePreview) -> list[str]:
     checkpoint = found.checkpoint
     if checkpoint is None:
         return [
-            f"Job {job} would go on: it has begun a lineage with {path}, and restores it once.",
+            f"Job {job} would go on: it has begun a lineage with {path}, and restores it once for "
+            "each restore.id.",
             *_pieces("committed", found.commits),
             *_pieces("aborted, and its rows read again", found.aborts),
             "Nothing was written. Whether the plan fits is checked when the job starts.",

@@ -44,9 +44,7 @@ class Commands(click.Group):
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
         except Exception as error:  # noqa: BLE001 shown, and reported by the exit code
-            code = show_error(
-                JobConsole(stderr=True, highlight=False), error, verbose=is_verbose(ctx)
-            )
+            code = show_error(JobConsole(stderr=True, highlight=False), error, verbose=is_verbose())
             ctx.exit(code)
 
 

@@ -13,15 +13,19 @@ Decorator = Callable[[Any], Any]
 _VERBOSE = "twophase.verbose"
 
 
-def _remember(ctx: click.Context, _: click.Parameter, value: bool) -> bool:
+def _remember(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     ctx.meta[_VERBOSE] = value
-    return value
 
 
 verbose_option = click.option(
-    "-v", "--verbose", is_flag=True, callback=_remember, help="Show log lines and tracebacks."
+    "-v",
+    "--verbose",
+    is_flag=True,
+    expose_value=False,
+    callback=_remember,
+    help="Show log lines and tracebacks.",
 )
-"""Adds `--verbose`, which the command gets as `verbose`, and the display of errors too."""
+"""Adds `--verbose`: see `is_verbose`."""
 job_file_argument = click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
 checkpoint_location_option = click.option(
     "--checkpoint-location", metavar="FOLDER", help="The job's folder; sets checkpointLocation."
@@ -33,6 +37,6 @@ def combined(*options: Decorator) -> Decorator:
     return lambda command: reduce(lambda done, option: option(done), options, command)
 
 
-def is_verbose(ctx: click.Context) -> bool:
+def is_verbose() -> bool:
     """Return whether `--verbose` was given to the running command."""
-    return bool(ctx.meta.get(_VERBOSE, False))
+    return bool(click.get_current_context().meta.get(_VERBOSE, False))

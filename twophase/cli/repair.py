@@ -9,15 +9,14 @@ from functools import partial
 from pathlib import Path
 
 import click
-from rich.table import Table
-from rich.text import Text
 
-from twophase.cli.display.console import table_console
+from twophase.cli.display.console import print_lines
 from twophase.cli.display.text import clean
 from twophase.cli.jobfile.job_file import JobFile
 from twophase.cli.options import (
     checkpoint_location_option,
     combined,
+    is_verbose,
     job_file_argument,
     verbose_option,
 )
@@ -84,7 +83,6 @@ def rewrite(
     checkpoint_location: str | None,
     reason: str | None,
     yes: bool,
-    verbose: bool,
 ) -> None:
     """Write lost pieces of a decided checkpoint again, from the same records of Kafka.
 
@@ -98,10 +96,10 @@ def rewrite(
       twophase repair rewrite orders.yaml --checkpoint 41 --sink facts
     """
     _require_reason(reason, yes=yes)
-    with rewrite_context(job_file, checkpoint_location, verbose=verbose) as (context, reread):
+    with rewrite_context(job_file, checkpoint_location, verbose=is_verbose()) as (context, reread):
         repairing = RewriteRepair(context, reread)
         plan = repairing.plan(checkpoint, sink)
-        _show(rewrite_lines(plan, context))
+        print_lines(rewrite_lines(plan, context))
         note = _ask("Write these rows again?", reason, yes=yes)
         repairing.rewrite(plan, note)
     _done("The rows are written again and committed.", job_file, None)
@@ -109,15 +107,21 @@ def rewrite(
 
 @repair.command("accept-loss")
 @_piece_options
+@click.option(
+    "--restore",
+    "restore_path",
+    metavar="PATH",
+    help="The savepoint whose restore has found the loss, as for twophase run.",
+)
 @_repair_options
 def accept_loss(
     job_file: Path,
     checkpoint: int,
     sink: str,
+    restore_path: str | None,
     checkpoint_location: str | None,
     reason: str | None,
     yes: bool,
-    verbose: bool,
 ) -> None:
     """Let the job go on without rows that are gone for good.
 
@@ -131,11 +135,13 @@ def accept_loss(
       twophase repair accept-loss orders.yaml --checkpoint 41 --sink facts
     """
     _require_reason(reason, yes=yes)
-    with repair_context(job_file, checkpoint_location, verbose=verbose) as (job, context):
+    restore = {} if restore_path is None else {"restore.path": restore_path}
+    setup = repair_context(job_file, checkpoint_location, restore, verbose=is_verbose())
+    with setup as (job, context):
         query = query_folder(_storage(job).root)
         repairing = LossRepair(context)
         plan = repairing.plan(checkpoint, sink)
-        _show(loss_lines(plan, context))
+        print_lines(loss_lines(plan, context))
         note = _ask("Give these rows up?", reason, yes=yes)
         repairing.accept(plan, note)
     _done("The rows are given up.", job_file, query)
@@ -155,7 +161,6 @@ def adopt_from_target(
     checkpoint_location: str | None,
     reason: str | None,
     yes: bool,
-    verbose: bool,
 ) -> None:
     """Rebuild the job's log from the proofs in its targets, if its folder is old, damaged or gone.
 
@@ -168,7 +173,7 @@ def adopt_from_target(
       twophase repair adopt-from-target orders.yaml
     """
     _require_reason(reason, yes=yes)
-    with repair_context(job_file, checkpoint_location, verbose=verbose) as (job, context):
+    with repair_context(job_file, checkpoint_location, verbose=is_verbose()) as (job, context):
         storage = _storage(job)
         query = query_folder(storage.root)
         adopting = _adoption(context, storage, query)
@@ -176,7 +181,7 @@ def adopt_from_target(
         if query is not None:
             check_beginning(query, plan.end)
         begins = _begins(job, plan, allowed=from_starting_offsets)
-        _show((*adoption_lines(plan, context.job, begins), *_laid(query, plan.end)))
+        print_lines((*adoption_lines(plan, context.job, begins), *_laid(query, plan.end)))
         note = _ask("Adopt this?", reason, yes=yes)
         lineage = adopting.adopt(plan, note)
         if query is not None:
@@ -214,12 +219,6 @@ def _laid(query: Path | None, end: Sequence[str | None]) -> Iterable[str]:
 def _require_reason(reason: str | None, *, yes: bool) -> None:
     if yes and not reason:
         raise click.UsageError("--yes skips the question, so it needs --reason.")
-
-
-def _show(lines: Iterable[Table | str]) -> None:
-    console = table_console()
-    for line in lines:
-        console.print(Text(clean(line)) if isinstance(line, str) else line, soft_wrap=True)
 
 
 def _ask(question: str, reason: str | None, *, yes: bool) -> Note:

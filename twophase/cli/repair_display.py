@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from rich.table import Table
 from rich.text import Text
 
+from twophase.cli.display.console import plain_table
 from twophase.cli.display.text import clean, count
 from twophase.contract.committable import Committable
 from twophase.coordinator.commit.context import JobContext
@@ -44,9 +45,7 @@ def _adopted(plan: AdoptionPlan, job: str) -> str:
 
 
 def _sinks_table(plan: AdoptionPlan) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in _ADOPTION_COLUMNS:
-        table.add_column(name, overflow="fold")
+    table = plain_table(_ADOPTION_COLUMNS)
     waiting = [piece for sink in plan.sinks.values() for piece in (*sink.commits, *sink.aborts)]
     several = len({piece.transaction.lineage for piece in waiting}) > 1
     for name, sink in plan.sinks.items():
@@ -129,9 +128,7 @@ def _lost_pieces(plan: LossPlan, job: str) -> Iterable[Table | str]:
     yield f"Job {job}, lineage {plan.lineage}, checkpoint {plan.number}, sink {plan.sink}"
     if plan.gap:
         yield plan.gap
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("piece", "rows", "state"):
-        table.add_column(name, justify="right" if name == "rows" else "left", overflow="fold")
+    table = plain_table(("piece", "rows", "state"), right=("rows",))
     for piece, evidence in plan.lost:
         table.add_row(
             str(piece.subtask), f"{piece.rows:,}", Text(clean(f"lost: {evidence}"), style="red")

@@ -37,20 +37,26 @@ if TYPE_CHECKING:
 
 @contextmanager
 def repair_context(
-    path: Path, checkpoint_location: str | None, *, verbose: bool
+    path: Path,
+    checkpoint_location: str | None,
+    overrides: Mapping[str, str] | None = None,
+    *,
+    verbose: bool,
 ) -> Iterator[tuple[JobFile, JobContext]]:
     """Open the job of a job file, starting Spark only if a sink needs it.
 
     Args:
         path: the job file.
         checkpoint_location: the job's folder, if not the one in the file.
+        overrides: other options, in place of those in the file.
         verbose: show log lines.
 
     Raises:
         TwoPhaseError: the file is invalid, or a sink cannot be opened.
     """
     with ExitStack() as stack:
-        job, options, declared = _load(stack, path, checkpoint_location, verbose=verbose)
+        overrides = _at(checkpoint_location) | dict(overrides or {})
+        job, options, declared = _load(stack, path, overrides, verbose=verbose)
         sinks = open_sinks(stack, job, declared, verbose=verbose)
         yield job, _context(job, options, sinks)
 
@@ -71,7 +77,7 @@ def rewrite_context(
             cannot be written again.
     """
     with ExitStack() as stack:
-        job, options, declared = _load(stack, path, checkpoint_location, verbose=verbose)
+        job, options, declared = _load(stack, path, _at(checkpoint_location), verbose=verbose)
         spark = _start_spark(stack, job, declared, verbose=verbose)
         described = describe(spark, job, declared).build()
         sinks = described.open_sinks()
@@ -82,10 +88,13 @@ def rewrite_context(
         yield context, PlanReread(job.name, parts.frame, parts.sinks, sinks, storage)
 
 
+def _at(checkpoint_location: str | None) -> dict[str, str]:
+    return {} if checkpoint_location is None else {"checkpointLocation": checkpoint_location}
+
+
 def _load(
-    stack: ExitStack, path: Path, checkpoint_location: str | None, *, verbose: bool
+    stack: ExitStack, path: Path, overrides: Mapping[str, str], *, verbose: bool
 ) -> tuple[JobFile, JobOptions, Mapping[str, Sink]]:
-    overrides = {} if checkpoint_location is None else {"checkpointLocation": checkpoint_location}
     job = load_job_file(path, overrides)
     sinks = make_sinks(job)
     options = JobOptions.parse(job.options, f"{path.name}: options")

@@ -23,6 +23,7 @@ from twophase.cli.jobfile.job_file import JobFile, load_job_file
 from twophase.cli.jobfile.sink_types import make_sinks, modules_of_workers, spark_conf
 from twophase.cli.options import (
     checkpoint_location_option,
+    is_verbose,
     job_file_argument,
     verbose_option,
 )
@@ -81,7 +82,6 @@ def run(
     checkpoint_location: str | None,
     progress: str,
     dry_run: bool,
-    verbose: bool,
 ) -> None:
     """Run the job that JOB.yaml describes until it is stopped.
 
@@ -116,9 +116,9 @@ def run(
     overrides = _given(restore, sink_ahead, checkpoint_location)
     job = load_job_file(job_file, overrides, available_now=available_now)
     if dry_run:
-        _show_restore(job, verbose=verbose)
+        _show_restore(job)
     else:
-        _run_job(job, ProgressMode(progress), verbose=verbose)
+        _run_job(job, ProgressMode(progress), verbose=is_verbose())
 
 
 def _given(
@@ -133,11 +133,11 @@ def _given(
     return {key: value for key, value in given.items() if value is not None}
 
 
-def _show_restore(job: JobFile, *, verbose: bool) -> None:
+def _show_restore(job: JobFile) -> None:
     # Imported here: a run does not need it, and starts sooner.
     from twophase.cli.dry_run import show_restore
 
-    show_restore(job, make_sinks(job), verbose=verbose)
+    show_restore(job, make_sinks(job), verbose=is_verbose())
 
 
 def _run_job(job: JobFile, progress: ProgressMode, *, verbose: bool) -> None:

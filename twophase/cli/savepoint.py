@@ -10,17 +10,16 @@ from pathlib import Path
 from typing import Any, cast
 
 import click
-from rich.table import Table
-from rich.text import Text
 
 from twophase.cli.checkpoint_list import offsets_of
-from twophase.cli.display.console import table_console
+from twophase.cli.display.console import plain_table, print_lines
 from twophase.cli.display.output import SparkOutput
 from twophase.cli.display.text import clean, count, local_time, size
 from twophase.cli.jobfile.job_file import load_job_file
 from twophase.cli.options import (
     checkpoint_location_option,
     combined,
+    is_verbose,
     job_file_argument,
     verbose_option,
 )
@@ -43,7 +42,6 @@ from twophase.operations.savepoint.savepoint_restore import verified
 from twophase.options.job_options import JobOptions
 from twophase.options.parsing import parse_duration_s
 from twophase.spark.startup.quick_start import is_switched_off
-from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.files.storage import LocalStorage, ReadOnlyStorage
 
 
@@ -89,7 +87,6 @@ def create(
     path: str | None,
     wait_s: float,
     checkpoint_location: str | None,
-    verbose: bool,  # noqa: ARG001 for the display of errors
 ) -> None:
     """Make a savepoint of the newest completed checkpoint in the folder PATH.
 
@@ -106,7 +103,7 @@ def create(
     options = JobOptions.parse(job.options, job_file.name)
     root = ReadOnlyStorage(options.checkpoint_location).root
     clock = SystemClock()
-    maker = SavepointMaker(job.name, root, clock, options.copies)
+    maker = SavepointMaker(job.name, root, clock)
     path = savepoint_path(job.name, path, options)
     deadline_s = clock.monotonic_s() + wait_s
     maker.make(path, still_waiting=lambda: clock.monotonic_s() < deadline_s)
@@ -117,21 +114,19 @@ def create(
 @click.argument("folder", metavar="FOLDER")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @verbose_option
-def list_(folder: str, as_json: bool, verbose: bool) -> None:  # noqa: ARG001
+def list_(folder: str, as_json: bool) -> None:
     """List the savepoints in FOLDER. Exits with the code of the first that is not usable."""
     entries = [_entry(path, found) for path, found in list_savepoints(folder)]
     if as_json:
         click.echo(json.dumps([entry for entry, _ in entries], indent=2))
     else:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for name in ("path", "job", "checkpoint", "state", "made", "size"):
-            table.add_column(name, overflow="fold")
+        table = plain_table(("path", "job", "checkpoint", "state", "made", "size"))
         for entry, _ in entries:
             made = local_time(entry["created_ms"]) if "created_ms" in entry else "-"
             bytes_ = size(entry["bytes"]) if "bytes" in entry else "-"
             cells = (entry["path"], entry.get("job", "-"), entry.get("checkpoint", "-"))
             table.add_row(*(clean(str(cell)) for cell in (*cells, entry["state"], made, bytes_)))
-        table_console().print(table)
+        print_lines([table])
     for _, error in entries:
         if error is not None:
             raise error
@@ -141,7 +136,7 @@ def list_(folder: str, as_json: bool, verbose: bool) -> None:  # noqa: ARG001
 @click.argument("path", metavar="PATH")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with every file.")
 @verbose_option
-def show(path: str, as_json: bool, verbose: bool) -> None:  # noqa: ARG001
+def show(path: str, as_json: bool) -> None:
     """Show what the savepoint PATH holds: offsets, sinks, state, files."""
     found = open_savepoint(path)
     if as_json:
@@ -155,7 +150,7 @@ def show(path: str, as_json: bool, verbose: bool) -> None:  # noqa: ARG001
 @savepoint.command()
 @click.argument("path", metavar="PATH")
 @verbose_option
-def verify(path: str, verbose: bool) -> None:  # noqa: ARG001
+def verify(path: str) -> None:
     """Read all of the savepoint PATH, and compare it with its manifest. Exits with 3 if damaged."""
     found = open_savepoint(path)
     found.verify()
@@ -166,12 +161,12 @@ def verify(path: str, verbose: bool) -> None:  # noqa: ARG001
 @savepoint.command()
 @_job_options
 @click.argument("path", metavar="PATH")
-def finish(job_file: Path, path: str, checkpoint_location: str | None, verbose: bool) -> None:
+def finish(job_file: Path, path: str, checkpoint_location: str | None) -> None:
     """Commit the checkpoint of a savepoint whose job was stopped before a sink could commit it.
 
     It begins like every start: it takes the job over and commits decided checkpoints.
     """
-    with repair_context(job_file, checkpoint_location, verbose=verbose) as (job, context):
+    with repair_context(job_file, checkpoint_location, verbose=is_verbose()) as (job, context):
         found = verified(job.name, path)
         finish_savepoint(context, found, LocalStorage(found.where, OPTION))
     click.echo(f"{found.where} is finished: its checkpoint is committed in every sink.")
@@ -186,14 +181,14 @@ def finish(job_file: Path, path: str, checkpoint_location: str | None, verbose: 
     "--output", metavar="NEW", help="The folder of the new savepoint; PATH-N if not given."
 )
 @verbose_option
-def rescale(path: str, partitions: int, output: str | None, verbose: bool) -> None:
+def rescale(path: str, partitions: int, output: str | None) -> None:
     """Write a new savepoint whose keyed state has N partitions.
 
     A job that is restored from it runs with N shuffle partitions. PATH is only read. The state has
     to be RocksDB's (state.backend).
     """
     rescaler = Rescaler(path, partitions, output or f"{path.rstrip('/')}-{partitions}")
-    start = Start("twophase savepoint rescale", None, {}, not is_switched_off(), (), verbose)
+    start = Start("twophase savepoint rescale", None, {}, not is_switched_off(), (), is_verbose())
     with spark_session(start, SparkOutput(lambda line: click.echo(line, err=True))) as spark:
         rescaler.run(repartition_with(spark.session), SystemClock())
     _describe(open_savepoint(str(rescaler.output)))
@@ -202,7 +197,7 @@ def rescale(path: str, partitions: int, output: str | None, verbose: bool) -> No
 @savepoint.command()
 @click.argument("path", metavar="PATH")
 @verbose_option
-def dispose(path: str, verbose: bool) -> None:  # noqa: ARG001
+def dispose(path: str) -> None:
     """Delete the savepoint PATH, or what one that was cut short has left."""
     where = ReadOnlyStorage(path, OPTION).root
     dispose_of(LocalStorage(where, OPTION), str(where))
@@ -244,12 +239,7 @@ def _describe(found: Savepoint) -> None:
             f"keyed state rescaled to {count(one.partitions, 'partition')}: micro-batch {one.batch}"
             for one in manifest.rescaled
         ),
-        *_offset_lines(checkpoint),
+        *(f"{name} continues at {entries}" for name, entries in offsets_of(checkpoint)),
         f"sinks: {', '.join(checkpoint.committables) or '-'}",
     ]
-    for line in lines:
-        table_console().print(Text(clean(line)), soft_wrap=True)
-
-
-def _offset_lines(checkpoint: CompletedCheckpoint) -> list[str]:
-    return [f"{name} continues at {entries}" for name, entries in offsets_of(checkpoint)]
+    print_lines(lines)

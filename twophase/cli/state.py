@@ -11,11 +11,10 @@ from typing import Any
 import click
 import pyarrow as pa
 import pyarrow.parquet as pq
-from rich.table import Table
 from rich.text import Text
 
 from twophase.cli.checkpoint_list import Entry, read_checkpoints
-from twophase.cli.display.console import table_console
+from twophase.cli.display.console import plain_table, print_lines
 from twophase.cli.display.text import clean, count
 from twophase.cli.options import verbose_option
 from twophase.errors import ConfigError
@@ -59,8 +58,7 @@ def state() -> None:
 @click.option("--operator", metavar="UID", help="Of this source or function only.")
 @click.option("--output", metavar="FILE.parquet", type=click.Path(path_type=Path), help="Export.")
 @verbose_option
-# verbose is for the display of errors
-def read(path: str, operator: str | None, output: Path | None, verbose: bool) -> None:  # noqa: ARG001
+def read(path: str, operator: str | None, output: Path | None) -> None:
     """Print or export the operator state of sources and driver-side functions.
 
     PATH is a checkpoint's folder, as `twophase checkpoints` shows it; a savepoint; or a job's
@@ -93,17 +91,13 @@ def read(path: str, operator: str | None, output: Path | None, verbose: bool) ->
 
 
 def _print(head: str, entries: list[StateEntry]) -> None:
-    console = table_console()
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in _COLUMNS:
-        table.add_column(name, overflow="fold")
+    table = plain_table(_COLUMNS)
     for entry in entries:
         key = "-" if entry.key is None else _shown(entry.key, entry.key_text)
         value = _shown(entry.value, entry.value_text)
         cells = (entry.operator, entry.state, entry.scheme, entry.serializer, str(entry.index))
         table.add_row(*(Text(clean(cell)) for cell in (*cells, key, value)))
-    console.print(Text(head), soft_wrap=True)
-    console.print(table)
+    print_lines((head, table))
 
 
 def _shown(data: bytes, text: str | None) -> str:
@@ -162,10 +156,10 @@ def read_checkpoint(path: str) -> CompletedCheckpoint:
 
 def state_entries(checkpoint: CompletedCheckpoint) -> Iterator[StateEntry]:
     """Return all entries of all states: of sources, then of functions."""
-    for source in checkpoint.operator_states.get("sources", []):
-        uid = source.get("source", source["format"])
-        yield from _json_entries(uid, "offsets", source["scheme"], source["entries"])
-    for uid, value in checkpoint.operator_states.get("functions", {}).items():
+    for source in checkpoint.sources:
+        uid = source.uid or source.format
+        yield from _json_entries(uid, "offsets", source.scheme.value, source.entries)
+    for uid, value in checkpoint.functions.items():
         if value:
             yield from _json_entries(uid, "returned", Redistribution.SPLIT.value, [value])
         for state in checkpoint.function_states.get(uid, ()):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Any
 
 from twophase.ids import Subtask, TransactionId
 
@@ -28,18 +28,3 @@ class Committable:
     target: str
     rows: int
     handle: Mapping[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values, for the checkpoint's body and for the result row of a task."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Build from JSON values, the inverse of `to_json`."""
-        return cls(
-            transaction=TransactionId.from_json(value["transaction"]),
-            subtask=Subtask(**value["subtask"]),
-            target=value["target"],
-            rows=value["rows"],
-            handle=dict(value["handle"]),
-        )

@@ -47,6 +47,7 @@ from twophase.contract.outcome import CommitOutcome
 from twophase.contract.writer import SinkWriter
 from twophase.errors import TargetChangedError
 from twophase.ids import Attempt, Subtask, TransactionId
+from twophase.internals.failpoints import failpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -129,8 +130,27 @@ def predecessor_missing(request: CommitRequest, target: str) -> TargetChangedErr
         f"{before.checkpoint} of lineage {before.lineage} was committed there before it, and the "
         "target no longer has proof of that. It was restored from a backup, "
         "or is a different target.",
-        remedy="restore the target to its previous state, then start the job again.",
+        remedy="restore the target to its previous state, then start the job again: if anything "
+        "is still missing, its error says what, and how to go on without it.",
     )
+
+
+def commit_each(
+    requests: Sequence[CommitRequest], commit_one: Callable[[CommitRequest], CommitOutcome]
+) -> Sequence[CommitOutcome]:
+    """Commit pieces one after the other: `OpenSink.commit`, with its failpoints C12 to C15.
+
+    Args:
+        requests: of `OpenSink.commit`.
+        commit_one: commits one piece.
+    """
+    outcomes = []
+    for number, request in enumerate(requests):
+        failpoint("C13" if number else "C12")
+        outcomes.append(commit_one(request))
+        failpoint("C14")
+    failpoint("C15")
+    return outcomes
 
 
 @dataclass(frozen=True)

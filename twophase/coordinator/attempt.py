@@ -11,8 +11,7 @@ the attempt signals what has happened, and does what the answer is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.commit.pending import PendingCheckpoint
@@ -23,15 +22,16 @@ from twophase.failure_reason import CheckpointFailureReason
 from twophase.internals.clock import Stopwatch
 from twophase.internals.failpoints import failpoint
 from twophase.internals.redaction import shown
-from twophase.state.checkpoints.checkpoint import CompletedCheckpoint, FrozenOffsets
+from twophase.state.checkpoints.checkpoint import (
+    CompletedCheckpoint,
+    FrozenOffsets,
+    OperatorStateFields,
+)
 from twophase.state.files.storage import AlreadyExistsError, UnclearOutcomeError
 from twophase.state.journal.stats import CheckpointStats, DeclinedAttempt
 
-Snapshot = Callable[[int, FrozenOffsets], Mapping[str, Any]]
-"""Returns the operator states for a checkpoint; an exception declines the attempt.
-
-JSON values, apart from `function_states`: the `FunctionState`s of each function, by its uid.
-"""
+Snapshot = Callable[[int, FrozenOffsets], OperatorStateFields]
+"""Returns the operator states for a checkpoint; an exception declines the attempt."""
 
 
 class TriggerGate:
@@ -194,7 +194,7 @@ class CheckpointAttempt:
             )
         return pending.action
 
-    def _states(self) -> Mapping[str, Any]:
+    def _states(self) -> OperatorStateFields:
         number = self.pending.checkpoint
         try:
             with self._context.listeners.lock:

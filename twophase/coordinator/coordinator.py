@@ -18,6 +18,7 @@ commit: its fence would wait for what is.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -96,8 +97,6 @@ class CheckpointCoordinator:
         options: the job's.
         attempts: numbers its attempts.
         closer: closes older attempts in the sinks.
-        is_waiting: whether a checkpoint is not triggered yet, because older ones are not committed,
-            or a pause has not passed.
     """
 
     def __init__(
@@ -111,7 +110,8 @@ class CheckpointCoordinator:
         self.context = context
         self.job, self.sinks, self.options = context.job, context.sinks, context.options
         self.attempts = AttemptSequence()
-        self.is_waiting = False
+        self._is_waiting = False
+        self._waiting = threading.Lock()
         planner = StartPlanner(context)
         self.closer = AttemptCloser(context, planner)
         self._recovery = DriverRecovery(context, self.attempts, planner, self.closer)
@@ -159,6 +159,23 @@ class CheckpointCoordinator:
         if not retry:
             self.context.stopping.set()
         self._commit_queue.close()
+
+    def stop_if_waiting(self) -> bool:
+        """Stop the job, unless a checkpoint is triggered; return whether none is.
+
+        One that is not waits for older ones to be committed, or for a pause. Called from any thread
+        while a micro-batch is under way.
+        """
+        with self._waiting:
+            if self._is_waiting:
+                self.context.stopping.set()
+            return self._is_waiting
+
+    def _stop_waiting(self, number: int) -> None:
+        with self._waiting:
+            if self._is_waiting and self.context.stopping.is_set():
+                raise self._gate.stopped(number)
+            self._is_waiting = False
 
     def recover(
         self, previous_generation: int | None = None, restore: Restore | None = None
@@ -270,7 +287,7 @@ class CheckpointCoordinator:
         self._make_room(number)
         while True:
             self._gate.pause(number)
-            self.is_waiting = False
+            self._stop_waiting(number)
             failpoint("C01")
             attempt = self._trigger(number, offsets, triggered_ms)
             match attempt.run(pre_commit):
@@ -278,13 +295,13 @@ class CheckpointCoordinator:
                     self._complete(attempt, self.context.failures.succeeded())
                     return
                 case Action.ABORT if self._decline(attempt):
-                    continue
+                    self._is_waiting = True
                 case _:  # ABORT, and no attempt is left; or STOP
                     raise attempt.error
 
     def _make_room(self, number: int) -> None:
         """Commit decided checkpoints, except those that may be under way, before the next (HD4)."""
-        self.is_waiting = True
+        self._is_waiting = True
         at_most = self.options.max_concurrent - 1
         if at_most:
             self._commit_queue.wait(at_most)

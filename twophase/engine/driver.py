@@ -38,6 +38,7 @@ class Driver:
         coordinator: of this driver.
         generation: the newest generation with which it has taken the job over; None if that is
             not known.
+        plan: what the host knows of it; after `take_over`.
         folder: of the lineage; after `take_over`.
         gate: before each micro-batch.
     """
@@ -60,7 +61,7 @@ class Driver:
         self.gate = BatchGate()
         self.folder: LineageFolder
         self._host = host
-        self._plan: Plan
+        self.plan: Plan
 
     @property
     def history(self) -> History:
@@ -74,8 +75,8 @@ class Driver:
             ConfigError: the job cannot go on with these options or settings; nothing was written.
             StopJobError: the job must not go on.
         """
-        self._plan = self._host.plan()
-        beginning = self._host.beginning(self.context, self._plan)
+        self.plan = self._host.plan()
+        beginning = self._host.beginning(self.context, self.plan)
         try:
             self._recover(beginning.restore)
         finally:
@@ -103,7 +104,7 @@ class Driver:
                 raise self.coordinator.cannot_trigger(number, error) from error
             if isinstance(found, Replay):
                 batch.begin(found.decision)
-                execute = batch.execute if self._plan.stateful else None
+                execute = batch.execute if self.plan.stateful else None
                 self.coordinator.replay(found.decision, execute)
             else:
                 batch.begin(None)
@@ -131,7 +132,7 @@ class Driver:
             newest = self.coordinator.newest()
             self.folder = self._host.folder(self.coordinator.lineage)
             self.folder.prepare(newest)
-            if not self._plan.has_watermark:
+            if not self.plan.has_watermark:
                 self.folder.finish(newest)
         except InDoubtError:
             raise

@@ -5,7 +5,6 @@
 3. to 6.      recover, lineage, folder, run: a run of the query (engine/run.py)
 7. watch      a failed run goes back to step 3 after the delay of the restart strategy
 8. stop       undecided checkpoints are aborted, decided ones are committed
-9. release    the checkpoints of a job that has ended are deleted, if its options say so
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from twophase.contract.sink import OpenSink, Sink, SinkContext
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.commit.failure_manager import FailureManager
 from twophase.coordinator.commit.fan_out import FanOut, SideBySide
-from twophase.engine import retention
 from twophase.engine.host import QueryHost
 from twophase.engine.restart import restart_policy
 from twophase.engine.run import Run
@@ -80,9 +78,7 @@ class Engine:
         self._failures = FailureManager(options.tolerable_failures)
         self._stopping = threading.Event()
         self._finished = threading.Event()
-        self._saved = threading.Event()
-        self._saved.set()
-        self._is_saved = False
+        self._saved: threading.Event | None = None
         self._run: Run | None = None
         self._lock = threading.Lock()
 
@@ -137,8 +133,10 @@ class Engine:
         ended = self._finished.wait(timeout_s)
         if ended and self.error is not None:
             raise self.error
+        if not ended or self._saved is None:
+            return ended
         left_s = None if until_s is None else max(0.0, until_s - self.clock.monotonic_s())
-        return ended and self._saved.wait(left_s)
+        return self._saved.wait(left_s)
 
     def stop(self, timeout_s: float | None = None) -> bool:
         """Step 8; return whether the job has ended.
@@ -158,7 +156,7 @@ class Engine:
 
     @contextmanager
     def stopped_after_batch(self) -> Iterator[None]:
-        """Step 8 for a savepoint: decide the micro-batch under way first. It is never released.
+        """Step 8 for a savepoint: decide the micro-batch under way first.
 
         `await_termination` returns in other threads only after the block: a program that ends there
         has its savepoint.
@@ -166,8 +164,7 @@ class Engine:
         Raises:
             BaseException: what ended the job instead.
         """
-        self._is_saved = True
-        self._saved.clear()
+        self._saved = saved = threading.Event()
         try:
             self._stopping.set()
             with self._lock:
@@ -179,7 +176,7 @@ class Engine:
                 raise self.error
             yield
         finally:
-            self._saved.set()
+            saved.set()
 
     def _claim(self) -> None:
         """Step 1."""
@@ -210,12 +207,11 @@ class Engine:
             return self._run
 
     def _watch(self) -> None:
-        """Steps 7 to 9."""
+        """Steps 7 and 8."""
         try:
             error = self._restart_until_it_ends()
             if isinstance(error, StopJobError):
                 self.error = error  # found by the commit queue, while the job was being stopped
-            self._release()
         finally:
             self._close()
             self.observers(JobStopped(self.job, str(self.error) if self.error else ""))
@@ -248,18 +244,6 @@ class Engine:
         except BaseException as error:  # noqa: BLE001 handed to the restart strategy
             return self._host.failed(error)
         return None
-
-    def _release(self) -> None:
-        """Step 9, unless a savepoint is made of the checkpoints: its restore is the way on."""
-        policy, stopped = self.options.externalized_retention, self._stopping.is_set()
-        if (
-            self._run
-            and not self._is_saved
-            and retention.is_due(policy, self.error, stopped=stopped)
-        ):
-            retention.release(self._run)
-            if (history := self._run.history).released is not None:
-                self._host.delete_folders(history)
 
     def _close(self) -> None:
         for close in (*(sink.close for sink in self._sinks.values()), self._host.close):

@@ -15,8 +15,10 @@ whichever thread the step runs on, and a crash loses nothing: the next start cal
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from twophase.state.checkpoints.checkpoint import OperatorStateFields
 
 if TYPE_CHECKING:
     from twophase.contract.sink import SinkContext
@@ -40,11 +42,13 @@ class Plan:
             again is then executed without sinks (hazard H42).
         keeps_state: whether it is known to keep state.
         has_watermark: whether records move a watermark: only a run of a micro-batch knows it then.
+        settings: with which the host starts the query.
     """
 
     stateful: bool
     keeps_state: bool
     has_watermark: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 class MicroBatch(Protocol):
@@ -202,21 +206,24 @@ class Host(Protocol[FolderT_co]):
         """Return the folder of a lineage."""
 
     def delete_folders(self, history: History) -> None:
-        """Delete the folders of lineages that nothing needs; of all, once they are released."""
+        """Delete the folders of lineages that nothing needs."""
 
-    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
+    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> OperatorStateFields:
         """Return the operator states for a checkpoint; an exception declines the attempt."""
 
 
 class QueryHost(Host[FolderT], Protocol[FolderT]):
     """A host that the engine starts and restarts the query of."""
 
-    def start(self, coordinator: CheckpointCoordinator, folder: FolderT, handle: Handle) -> Query:
+    def start(
+        self, coordinator: CheckpointCoordinator, folder: FolderT, plan: Plan, handle: Handle
+    ) -> Query:
         """Start the query.
 
         Args:
             coordinator: recovered, with a lineage.
             folder: of that lineage, prepared.
+            plan: what `Host.plan` has returned for this run.
             handle: called for each micro-batch.
         """
 

@@ -51,7 +51,9 @@ class Run(Driver):
         if self.take_over():
             with self._lock:
                 if not self._stopping.is_set():
-                    self._query = self._query_host.start(self.coordinator, self.folder, self.handle)
+                    self._query = self._query_host.start(
+                        self.coordinator, self.folder, self.plan, self.handle
+                    )
 
     def wait(self) -> None:
         """Wait for the end of the query and of its queued commits; raise what made either fail."""
@@ -85,8 +87,10 @@ class Run(Driver):
         Raises:
             OSError: whether it is noted cannot be read; the job stops all the same.
         """
+        with self._lock:  # held while the query is being started, which may have begun one
+            query = self._query
         try:
-            if self._query is not None:
+            if query is not None:
                 self._finish_batch()
         finally:
             self.stop()
@@ -109,5 +113,6 @@ class Run(Driver):
 
         It then waits for a pause, or for a sink that does not answer, perhaps for hours.
         """
-        newest, waits = self.coordinator.newest(), self.coordinator.is_waiting
-        return waits or (newest is not None and newest.checkpoint >= number)
+        newest = self.coordinator.newest()
+        is_decided = newest is not None and newest.checkpoint >= number
+        return is_decided or self.coordinator.stop_if_waiting()

@@ -28,8 +28,6 @@ The crash points of the protocol:
     C20  it is aborting orphans                 C22  it has committed all that is decided
     A01  a sink is decided ahead of the others, committed nowhere
     A02  it has committed, the others have not acknowledged
-    G01  a job that was stopped gives its checkpoints up, nothing is recorded
-    G02  it is recorded, their bodies are still there
     E01  a worker has written rows              E02  as C03, where only the worker dies
     D01, D02  before and after a commit to a Delta table
     D03, D04  before and after the commit of a rewind to it
@@ -37,17 +35,15 @@ The crash points of the protocol:
     F02  the manifest is written                F03  between the renames of two partitions
     F04  all files are visible, the proof is not there
     F05  the partitions are in the metastore, other policies have not run
-    F06  an abort has set staged files aside, and has not searched the table for them
-    F07  a rewind has taken one file out of the table, and not the next
-    F08  it has taken out all of them, their proofs are there
+    F06  an abort has hidden staged files, and has not searched the table for them
+    F07  a rewind has removed one file from the table, and not the next
+    F08  it has removed all of them, their proofs are there
     F09  a proof is still there, the marks are lowered
     F10  no proof is left, the files are not deleted
     O01  the file of a large state is half written; O02 not synced; O03 not linked; O04 its
          folder is not synced
     O05  all such files are there, the body is not
     O06  one of them is deleted
-    K01  a file of a checkpoint is written in the job's folder, and not in a copy
-    K02  it is deleted in a copy, and not in the job's folder
     S01  a savepoint's folder is claimed         S02  a part of its data is written
     S03  all of its data is, the manifest is not S04  it is whole
     S05  a restore has written a file of Spark's S06  all of them, the lineage has not begun

@@ -7,7 +7,6 @@ from dataclasses import fields
 
 from twophase.events import (
     CheckpointDeclined,
-    CheckpointsReleased,
     CommitRetried,
     Event,
     GroupOffsetsDelayed,
@@ -21,7 +20,7 @@ from twophase.events import (
 from twophase.internals.redaction import printable
 
 _log = logging.getLogger("twophase")
-_INFO = (RecoveryFinished, OrphansAborted, CheckpointsReleased)
+_INFO = (RecoveryFinished, OrphansAborted)
 _WARNING = (
     CheckpointDeclined,
     CommitRetried,

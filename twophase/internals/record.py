@@ -18,6 +18,7 @@ import re
 
 from twophase.errors import NewerFormatError
 
+_HEADER_MAX_BYTES = 160
 _VERSION = re.compile(rb"([^ /\n]+)/([1-9][0-9]{0,8}) ")
 NEWER_REMEDY = (
     "start the newer version again. If none has ever run here, it is damaged: restore it from a "
@@ -45,6 +46,12 @@ def header(magic: str, kind: str, payload: bytes) -> bytes:
         payload: the content.
     """
     return f"{magic} {kind} {len(payload)} {digest(payload)}\n".encode("ascii", "replace")
+
+
+def kind_of(data: bytes) -> str:
+    """Return the kind that a record claims to be of; `unframe` checks it."""
+    fields = data[:_HEADER_MAX_BYTES].split(b" ", 2)
+    return fields[1].decode("ascii", "replace") if len(fields) == 3 else ""
 
 
 def frame(magic: str, kind: str, payload: bytes) -> bytes:
@@ -91,12 +98,12 @@ def newer_format(what: str, found: int, known: int) -> NewerFormatError:
     )
 
 
-def unframe(magic: str, kind: str, data: bytes, where: str = "") -> bytes:
+def unframe(magic: str, kind: str, data: bytes, where: str) -> bytes:
     """Check the header of a record and return its payload.
 
     Args:
         magic: the format and its version, such as `twophase-files/1`.
-        kind: the kind that the record must be of.
+        kind: the kind that the record must be of; "" accepts any.
         data: the record.
         where: the file's name, for the error.
 
@@ -104,10 +111,14 @@ def unframe(magic: str, kind: str, data: bytes, where: str = "") -> bytes:
         NewerFormatError: a newer version of twophase has written it.
         DamagedRecordError: the header does not match the payload, the kind or the format.
     """
-    check_version(magic, data, where or f"of a {kind}")
+    check_version(magic, data, where)
     head, newline, payload = data.partition(b"\n")
-    if head + newline != header(magic, kind, payload):
-        raise DamagedRecordError(
-            f"it is no whole {kind} of twophase: its header does not match its content"
-        )
+    fields = head[:_HEADER_MAX_BYTES].split(b" ")
+    if not newline or len(fields) != 4 or fields[0] != magic.encode():
+        raise DamagedRecordError(f"it does not begin with a {magic} header")
+    found = fields[1].decode("ascii", "replace")
+    if kind and found != kind:
+        raise DamagedRecordError(f"it is a {found!r} record where {kind!r} belongs")
+    if head + newline != header(magic, found, payload):
+        raise DamagedRecordError("its length or checksum does not match its content")
     return payload

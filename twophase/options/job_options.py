@@ -1,6 +1,6 @@
 """The options of a job.
 
-Flink's keys are accepted too: `twophase.options.flink_keys`.
+Flink's keys are accepted too: `twophase.options.other_keys`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pydantic import (
     field_validator,
 )
 
-from twophase.options.flink_keys import KEYS, with_our_keys
-from twophase.options.parsing import Duration, Names, Options, Size
+from twophase.options.other_keys import KEYS, with_our_keys
+from twophase.options.parsing import Duration, Options, Size
 
 
 class CheckpointMode(StrEnum):
@@ -24,21 +24,6 @@ class CheckpointMode(StrEnum):
 
     EXACTLY_ONCE = "exactly_once"
     AT_LEAST_ONCE = "at_least_once"
-
-
-class ExternalizedRetention(StrEnum):
-    """Retention of the checkpoints of a job that ended before its input did."""
-
-    RETAIN_ON_CANCELLATION = "retain_on_cancellation"
-    DELETE_ON_CANCELLATION = "delete_on_cancellation"
-    NO_EXTERNALIZED_CHECKPOINTS = "no_externalized_checkpoints"
-
-
-class ClaimMode(StrEnum):
-    """Who a restored savepoint belongs to."""
-
-    NO_CLAIM = "no_claim"
-    CLAIM = "claim"
 
 
 class SinkAhead(StrEnum):
@@ -66,7 +51,7 @@ class RestartStrategy(StrEnum):
 
 
 class JobOptions(Options):
-    """Options of a job. Flink's keys are accepted too: `twophase.options.flink_keys`."""
+    """Options of a job. Flink's keys are accepted too: `twophase.options.other_keys`."""
 
     checkpoint_location: str = Field(
         alias="checkpointLocation",
@@ -127,13 +112,6 @@ class JobOptions(Options):
         description="committed checkpoints that keep their body, and can be restored; the newest "
         "with rows of each sink keeps it too",
     )
-    copies: Names = Field(
-        default=(),
-        alias="checkpoint.copies",
-        description="more folders for the bodies and state files of checkpoints, best on other "
-        "disks, each for this job only; a file that is damaged or missing in the job's folder is "
-        "read from the first copy that is intact ([operations](operations.md#copies))",
-    )
     savepoint_dir: str | None = Field(
         default=None,
         alias="savepoint.dir",
@@ -147,13 +125,6 @@ class JobOptions(Options):
         le=1024 * 1024,
         description="a state of a function that is larger gets a file of its own, beside the "
         "checkpoint's body ([functions with state](howto/functions-with-state.md))",
-    )
-    externalized_retention: ExternalizedRetention = Field(
-        default=ExternalizedRetention.RETAIN_ON_CANCELLATION,
-        alias="checkpoint.externalized_retention",
-        description="retention of the checkpoints of a stopped job: kept, or deleted "
-        "with Spark's folder, and the job does not start again from here; "
-        "`no_externalized_checkpoints` deletes them after a failure too that no restart follows",
     )
     commit_backoff_s: Duration = Field(
         default=0.1,
@@ -220,15 +191,14 @@ class JobOptions(Options):
     restore_path: str | None = Field(
         default=None,
         alias="restore.path",
-        description="begin a new lineage with the state of this checkpoint or savepoint; may stay "
-        "set",
+        description="begin a new lineage with the state of this checkpoint or savepoint, once; "
+        "may stay set",
     )
-    claim_mode: ClaimMode = Field(
-        default=ClaimMode.NO_CLAIM,
-        alias="restore.claim_mode",
-        description="`no_claim`: the savepoint stays, and is the user's to delete; `claim`: it "
-        "belongs to the job, which deletes it when `checkpoint.num_retained` newer checkpoints are "
-        "committed; not for a checkpoint in another folder",
+    restore_id: str = Field(
+        default="",
+        alias="restore.id",
+        description="names the restore: what `restore.path` names is restored once for each name, "
+        "so another one restores it once more",
     )
     sink_ahead: SinkAhead = Field(
         default=SinkAhead.REFUSE,

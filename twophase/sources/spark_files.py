@@ -116,7 +116,7 @@ def _parsed(line: str) -> int:
     if isinstance(document, dict) and document.keys() == {_KEY} and type(document[_KEY]) is int:
         return int(document[_KEY])
     raise CorruptRecordError(
-        f"An offset of Spark's file source cannot be read: {line[:200]!r}.",
+        f"Cannot read this offset of Spark's file source: {line[:200]!r}.",
         remedy="check that the offset log and the checkpoint belong to this job.",
     )
 

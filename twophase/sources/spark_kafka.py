@@ -117,9 +117,9 @@ class SparkKafkaSource(RereadsRanges[OffsetRange]):
         begins, ends = (_parsed(line) if line else {} for line in (start, end))
         if new := sorted(ends.keys() - begins.keys()):
             raise StopJobError(
-                f"{_WHERE}: {new[0]} began in this micro-batch, and Spark's offsets do not say at "
-                "which record. Nothing was written.",
-                remedy="go on without these rows: twophase repair accept-loss.",
+                f"{_WHERE}: {new[0]} was first read in this micro-batch, and Spark's offsets do "
+                "not name its first record. Nothing was written.",
+                remedy="give up these rows: twophase repair accept-loss.",
             )
         return [
             OffsetRange(FORMAT, key.topic, "", key.number, begins[key], at)
@@ -170,12 +170,13 @@ def _parsed(line: str, lowest: int = 0) -> dict[Partition, int]:
         }
         if offsets and all(type(at) is int and at >= lowest for at in offsets.values()):
             return offsets
-    except (ValueError, AttributeError):
-        pass
+        cause = None
+    except (ValueError, AttributeError) as error:
+        cause = error
     raise CorruptRecordError(
-        f"An offset of Spark's Kafka source cannot be read: {line[:200]!r}.",
+        f"Cannot read this offset of Spark's Kafka source: {line[:200]!r}.",
         remedy="check that the offset log and the checkpoint belong to this job.",
-    )
+    ) from cause
 
 
 def _line(offsets: Mapping[Partition, int]) -> str:

@@ -26,28 +26,16 @@ from twophase.contract.sink import (
     Predecessor,
     SinkContext,
     SinkHistory,
+    commit_each,
     predecessor_missing,
 )
 from twophase.contract.writer import SinkWriter
 from twophase.errors import FencedError, RestoreRefusedError, TargetChangedError
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.internals.failpoints import failpoint
-
-Row = dict[str, Any]
-Key = tuple[str, str, str, int, Attempt, Subtask]
+from twophase.testing.harness import Identity, Row, identity
 
 _targets: weakref.WeakValueDictionary[str, MemoryTarget] = weakref.WeakValueDictionary()
-
-
-def _key(transaction: TransactionId, subtask: Subtask) -> Key:
-    return (
-        transaction.job,
-        transaction.sink,
-        transaction.lineage,
-        transaction.checkpoint,
-        transaction.attempt,
-        subtask,
-    )
 
 
 @dataclass(eq=False)
@@ -69,9 +57,9 @@ class MemoryTarget:
 
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
     visible: list[Row] = field(default_factory=list)
-    written: dict[Key, list[Row]] = field(default_factory=dict)
-    prepared: dict[Key, tuple[Committable, list[Row]]] = field(default_factory=dict)
-    ledger: set[Key] = field(default_factory=set)
+    written: dict[Identity, list[Row]] = field(default_factory=dict)
+    prepared: dict[Identity, tuple[Committable, list[Row]]] = field(default_factory=dict)
+    ledger: set[Identity] = field(default_factory=set)
     high_water: dict[tuple[str, str, str], int] = field(default_factory=dict)
     fences: dict[tuple[str, str], Attempt] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -161,18 +149,12 @@ class OpenMemorySink(OpenArrowSink):
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
         """See `OpenSink.commit`."""
-        outcomes = []
-        for number, request in enumerate(requests):
-            failpoint("C13" if number else "C12")
-            outcomes.append(self._commit_one(request))
-            failpoint("C14")
-        failpoint("C15")
-        return outcomes
+        return commit_each(requests, self._commit_one)
 
     def _commit_one(self, request: CommitRequest) -> CommitOutcome:
         committable = request.committable
         transaction = committable.transaction
-        key = _key(transaction, committable.subtask)
+        key = identity(committable)
         with self._target.lock:
             # Proof comes first: a committed piece no longer needs its target.
             if key in self._target.ledger:
@@ -231,7 +213,7 @@ class OpenMemorySink(OpenArrowSink):
         """See `OpenSink.abort`."""
         for committable in committables:
             with self._target.lock:
-                self._target.prepared.pop(_key(committable.transaction, committable.subtask), None)
+                self._target.prepared.pop(identity(committable), None)
             failpoint("C20")
 
     def in_doubt(self) -> Sequence[Committable]:
@@ -281,7 +263,7 @@ class OpenMemorySink(OpenArrowSink):
             self._target.ledger -= gone.keys()
             self._lower_marks(keep)
 
-    def _after(self, keep: Mapping[str, int]) -> list[Key]:
+    def _after(self, keep: Mapping[str, int]) -> list[Identity]:
         """Return the committed pieces that a rewind takes back; the caller holds the lock."""
         mine = [key for key in self._target.written if key[:2] == (self._job, self._sink)]
         return [key for key in mine if key[3] > keep.get(key[2], -1)]
@@ -337,7 +319,7 @@ class MemoryWriter(SinkWriter):
             fence = self._target.fences.get((transaction.job, transaction.sink))
             if transaction.attempt.is_closed_by(fence):
                 raise FencedError(f"{transaction} is closed: the sink is at {fence}.")
-            self._target.prepared[_key(transaction, self._subtask)] = (committable, self._rows)
+            self._target.prepared[identity(committable)] = (committable, self._rows)
         failpoint("C05")
         return committable
 

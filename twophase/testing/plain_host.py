@@ -19,14 +19,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import sys
 import threading
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -47,8 +46,9 @@ from twophase.errors import CheckpointExpiredError, ConfigError, DeclinedError, 
 from twophase.ids import Subtask, TransactionId, new_lineage_id
 from twophase.internals.clock import Clock, SystemClock
 from twophase.internals.failpoints import failpoint
+from twophase.internals.json_values import from_json, to_json
 from twophase.options.job_options import JobOptions
-from twophase.state.checkpoints.checkpoint import FrozenOffsets
+from twophase.state.checkpoints.checkpoint import FrozenOffsets, OperatorStateFields
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import Decision, Lineage
 from twophase.state.journal.history import History
@@ -182,7 +182,7 @@ class ForkedWorkers:
                     if error:
                         errors.append(error)
                     else:
-                        done(task, Committable.from_json(piece) if piece else None)
+                        done(task, piece and from_json(Committable, piece, "A worker's answer"))
         except BaseException:
             self.cancel()
             for one in running:
@@ -223,7 +223,7 @@ def _work(task: Task, answer: int) -> NoReturn:
     sys.settrace(None)
     try:
         piece = task.run()
-        found = (piece.to_json() if piece else None, "")
+        found = (to_json(piece), "")
     except BaseException:  # noqa: BLE001 - the driver raises it
         found = (None, traceback.format_exc())
     os.write(answer, json.dumps(found).encode())
@@ -484,16 +484,18 @@ class PlainHost:
         return PlainFolder(self._root / lineage.id, lineage)
 
     def delete_folders(self, history: History) -> None:
-        """See `Host.delete_folders`: the lineage that there is stays until it is released."""
-        if history.released is not None:
-            shutil.rmtree(self._root, ignore_errors=True)
+        """See `Host.delete_folders`: there is only one lineage."""
 
-    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:  # noqa: ARG002
+    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> OperatorStateFields:  # noqa: ARG002
         """See `Host.snapshot`: there is no operator state."""
         return {}
 
     def start(
-        self, coordinator: CheckpointCoordinator, folder: PlainFolder, handle: Handle
+        self,
+        coordinator: CheckpointCoordinator,
+        folder: PlainFolder,
+        plan: Plan,  # noqa: ARG002
+        handle: Handle,
     ) -> PlainQuery:
         """See `QueryHost.start`."""
         return PlainQuery(self, coordinator, folder, handle)

@@ -22,8 +22,6 @@ How to read it
     sinks            tasks, sessions and what servers answer (`twophase.testing.memory`,
                      `twophase.sinks.mysql`)
     faults           what goes wrong, what operators do
-    release          a job that is stopped gives its checkpoints up
-                     (`twophase.coordinator.release`)
     ahead            sinks that commit ahead of the others
                      (`twophase.coordinator.commit.sink_decisions`)
     savepoints       made, finished, moved, restored, rewound to, forked

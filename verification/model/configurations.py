@@ -190,23 +190,6 @@ LOST_FOLDER = World(
     budget=Budget(crashes=2, losses=1, repairs=1),
 )
 
-RELEASED = World(
-    "released",
-    "a job is stopped and gives its checkpoints up, a start after it is refused, or a copy of the "
-    "folder of any age is restored",
-    (MEMORY, MEMORY),
-    checkpoints=2,
-    budget=Budget(crashes=1, releases=1, restores=1, copies=1),
-)
-RELEASED_BESIDE = World(
-    "released beside a driver",
-    "the same with commits behind, while another driver takes the job over",
-    (MEMORY,),
-    checkpoints=2,
-    max_concurrent=2,
-    budget=Budget(rivals=1, releases=1),
-)
-
 SAVED = World(
     "saved",
     "a savepoint is made at any time, finished, and restored in the job's folder or beside an "
@@ -340,8 +323,6 @@ SMALL = (
     SWAPPED,
     LOST_PIECES,
     LOST_FOLDER,
-    RELEASED,
-    RELEASED_BESIDE,
     SAVED,
     SAVED_BESIDE,
     REWOUND,

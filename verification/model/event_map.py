@@ -48,7 +48,6 @@ VERBS: dict[type[events.Event], str] = {
 
 OF_NO_STEP = (
     events.CheckpointNotTriggered,
-    events.CheckpointsReleased,
     events.JobRestarting,
     events.JobStopped,
     events.SinkDecided,

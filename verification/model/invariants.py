@@ -20,7 +20,6 @@
     rewinds: no driver goes on over one that is half done
     savepoints: one of a job that nobody drives has all that is decided; another job begins with all
         that its savepoint holds committed
-    given up: when RELEASED is in the log, what was decided is visible and nothing else is prepared
     no dead end: where nobody drives the job, or a start was refused, some wish leads on (`ways_on`)
 
 I9 (durable bytes) and I10 (targets) are about what a state has no room for. That every checkpoint
@@ -47,7 +46,6 @@ from verification.model.pieces import (
     ROLLED_BACK,
     VISIBLE,
     Piece,
-    Sink,
 )
 from verification.model.state import CHANGED, LOST, REFUSED, Decided, Driver, State
 from verification.model.steps import IDLE, RUNNING
@@ -282,8 +280,6 @@ def is_settled(world: World, state: State) -> bool:
         return True
     if any(piece.status in _UNRESOLVED for piece in _pieces(state)):
         return False
-    if read(state.log)[0].released:
-        return True
     ranges = {found.range for found in state.decided if not found.lost}
     if ranges != set(range(world.checkpoints)):
         return False
@@ -325,31 +321,6 @@ def a_fork_begins_committed(world: World, state: State) -> bool:
     )
 
 
-def what_is_given_up_is_committed(world: World, state: State) -> bool:
-    """The checkpoints that RELEASED gives up: nobody would commit them, or abort the rest."""
-    history, _, _ = read(state.log)
-    if not history.released or state.changed or state.other is not None:
-        return True
-    lineage, number = history.released
-    for found in state.decided:
-        if found.lost or found.lineage != lineage or found.number > number:
-            continue
-        for place, sink in enumerate(state.sinks):
-            name = found.name_in(place)
-            seen = [one for one in sink.pieces if _name(one) == name and one.status in VISIBLE]
-            if (
-                place not in found.given_up
-                and len(seen) < world.branches
-                and not _is_marked(sink, lineage, found.number)
-            ):
-                return False
-    return not any(piece.status in _UNRESOLVED for piece in _pieces(state))
-
-
-def _is_marked(sink: Sink, lineage: int, number: int) -> bool:
-    return any(one == lineage and mark >= number for one, mark in sink.marks)
-
-
 INVARIANTS = {
     "I1 nothing is committed before its decision": nothing_is_committed_before_its_decision,
     "I2 nothing decided is aborted": nothing_decided_is_aborted,
@@ -360,7 +331,6 @@ INVARIANTS = {
     "I7 one driver writes": one_driver_writes,
     "I8 losses are real": losses_are_real,
     "rows are committed exactly once": rows_are_committed_exactly_once,
-    "what is given up is committed, and nothing waits": what_is_given_up_is_committed,
     "a savepoint of a stopped job has all": a_savepoint_of_a_stopped_job_has_all,
     "no driver goes on over half a rewind": no_driver_goes_on_over_half_a_rewind,
     "a fork begins committed": a_fork_begins_committed,

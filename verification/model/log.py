@@ -33,7 +33,6 @@ from verification.model.state import (
     History,
     Lineage,
     Record,
-    Release,
     Repaired,
     Rewinding,
     Slot,
@@ -62,8 +61,6 @@ def apply(history: History, record: Record) -> History:
         return history._replace(rewinding=record.keep, ahead=())
     if isinstance(record, DecideSink):
         return history._replace(ahead=(*history.ahead, (record.place, *record.decision[:4])))
-    if isinstance(record, Release):
-        return history._replace(decisions=(), released=record[1:])
     if isinstance(record, Repaired):
         return _repaired(history, record)
     if isinstance(record, Decide):
@@ -91,7 +88,7 @@ def _begun(history: History, lineage: Lineage) -> History:
 def _repaired(history: History, record: Repaired) -> History:
     if record.begins is not None:
         lineages = (*history.lineages, record.begins)
-        return history._replace(lineages=lineages, decisions=(), released=())
+        return history._replace(lineages=lineages, decisions=())
     about = (record.lineage, record.number)
     changed = [
         _amended(found, record) if found[:2] == about else found for found in history.decisions

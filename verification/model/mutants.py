@@ -28,7 +28,6 @@ ROWS = "rows are committed exactly once"
 SAVED_ALL = "a savepoint of a stopped job has all"
 HALF_REWOUND = "no driver goes on over half a rewind"
 FORK_COMMITTED = "a fork begins committed"
-GIVEN_UP = "what is given up is committed, and nothing waits"
 
 _CRASH = World("crash", "", (MEMORY,), budget=Budget(crashes=1))
 _RIVAL = World("rival", "", (MEMORY,), budget=Budget(rivals=1))
@@ -215,18 +214,6 @@ MUTANTS = (
         "adopts a checkpoint, and leaves its pieces in other sinks",
         replace(_ADOPTED, servers=(MEMORY, MEMORY)),
         I2,
-    ),
-    Mutant(
-        Mistake.RELEASE_BEFORE_COMMIT,
-        "gives a checkpoint up that is not committed in every sink yet",
-        worlds.RELEASED,
-        GIVEN_UP,
-    ),
-    Mutant(
-        Mistake.RELEASE_WITHOUT_CLOSING,
-        "gives the checkpoints up without closing its attempts",
-        worlds.RELEASED,
-        GIVEN_UP,
     ),
     Mutant(
         Mistake.SAVEPOINT_WITHOUT_PENDING,

@@ -16,11 +16,12 @@ from unittest import mock
 from twophase.coordinator.recovery import plan
 from twophase.coordinator.recovery.plan import (
     FolderBehind,
+    LeftBehind,
     Observed,
     Refusal,
-    ReleasedByItsEnd,
     Restore,
     RestoreBehind,
+    RestoredMeanwhile,
     RewindUnfinished,
     StartPlan,
     TakenBack,
@@ -33,7 +34,7 @@ from twophase.operations.savepoint import restore
 from verification.model import configurations as worlds
 from verification.model import planning, ways_on
 from verification.model.explore import Exploration, explore
-from verification.model.mutants import GIVEN_UP, HALF_REWOUND, I6, I8, ROWS
+from verification.model.mutants import HALF_REWOUND, I6, I8, ROWS
 from verification.model.protocol import specification
 from verification.model.state import State
 from verification.model.world import World
@@ -230,8 +231,13 @@ MISTAKES = {
     "a lineage that the log does not know is overlooked": PlanMistake(
         [(plan, "_behind", _deaf(_real_behind, FolderBehind))], worlds.LOST_FOLDER, I6
     ),
-    "checkpoints that a job has given up are not missed": PlanMistake(
-        [(plan, "_behind", _deaf(_real_behind, ReleasedByItsEnd))], worlds.RELEASED, GIVEN_UP
+    "what a rewind has taken back is restored": PlanMistake(
+        [(plan, "_not_restorable", _deaf(_real_not_restorable, LeftBehind))],
+        test=_refused("a restore of what a rewind has taken back"),
+    ),
+    "what another driver has restored meanwhile is restored again": PlanMistake(
+        [(plan, "_not_restorable", _deaf(_real_not_restorable, RestoredMeanwhile))],
+        test=_refused("a restore that another driver has done meanwhile"),
     ),
     "a lineage that went on elsewhere is not compared with where it was left": PlanMistake(
         [(plan._Known, "behind", _known_without_ends)],

@@ -229,7 +229,6 @@ def _journal(history: History, sinks: int, rules: Rules) -> journal.History:
         generation=history.generation,
         lineages=tuple(_lineage(one, rules) for one in history.lineages),
         decisions=tuple(_decision(history, one, sinks, rules) for one in history.decisions),
-        released=_released(history.released) if history.released else None,
         rewinding=rewinding,
         sink_decisions=tuple(
             entries.SinkDecision(
@@ -257,11 +256,6 @@ def _decision(history: History, decision: Decision, sinks: int, rules: Rules) ->
         decision.committed,
         _proofs(proofs, rules),
     )
-
-
-def _released(released: tuple[int, ...]) -> entries.Released:
-    lineage, number = released
-    return entries.Released(str(lineage), number, 0)
 
 
 def _waiting(history: History, sinks: int) -> tuple[CompletedCheckpoint, ...]:

@@ -12,7 +12,6 @@ from verification.model import (
     closing,
     log,
     recovery,
-    release,
     repairs,
     savepoints,
     sinks,
@@ -42,7 +41,6 @@ _DRIVER: dict[str, Actions] = {
     steps.RUNNING: checkpoint.running,
     steps.DELETE: log.deleting,
     steps.COLLAPSE: checkpoint.collapse,
-    **dict.fromkeys((steps.RELEASE, steps.RELEASED), release.release),
     **dict.fromkeys((steps.AHEAD, steps.AHEAD_FIRST), checkpoint.commit_ahead),
     steps.REWINDING: savepoints.begin_rewind,
     steps.REWIND: savepoints.rewind,
@@ -93,8 +91,6 @@ def _driver_transitions(world: World, state: State, driver: Driver) -> Iterator[
     act = _DRIVER.get(driver.step)
     if act is not None:
         yield from act(world, state, driver)
-    if driver.step in (steps.IDLE, steps.RUNNING):
-        yield from release.stops(world, state, driver)
     if driver.step in (steps.RECOMMIT, steps.IDLE, steps.REPLAY) or (
         world.max_concurrent > 1
         and driver.step in _COMMITS_BEHIND

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator
 from twophase.coordinator.recovery.plan import (
     FolderBehind,
     Refusal,
-    ReleasedByItsEnd,
     StartPlan,
     TargetLacks,
 )
@@ -132,9 +131,6 @@ def starting(world: World, state: State, driver: Driver) -> Iterator[Transition[
         yield from log.append(world, state, driver, Fence("FENCE", generation), then)
 
 
-_REPAIRED_BY_ADOPTION = (FolderBehind, ReleasedByItsEnd)
-
-
 def _planned(world: World, state: State, driver: Driver) -> State:
     """The first plan, before the fence."""
     if driver.repair:
@@ -150,7 +146,7 @@ def _planned(world: World, state: State, driver: Driver) -> State:
 
 def _checked(world: World, state: State, driver: Driver) -> State:
     """The same for a repair: nothing but what it is for may keep the job from going on."""
-    repairs = _REPAIRED_BY_ADOPTION if driver.repair == ADOPT else ()
+    repairs = (FolderBehind,) if driver.repair == ADOPT else ()
     found = planning.check(world, state, driver)
     for why in found:
         if not isinstance(why, repairs):

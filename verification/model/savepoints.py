@@ -50,7 +50,7 @@ def makes(world: World, state: State) -> Iterator[Transition[State]]:
     """A savepoint is made, finished or carried elsewhere."""
     budget, alive = state.budget, _lives(state)
     history = log.read(state.log)[0]
-    if budget.savepoints and history.lineages and not history.released:
+    if budget.savepoints and history.lineages:
         fewer = state._replace(budget=budget._replace(savepoints=budget.savepoints - 1))
         for only in (True, False) if alive else (False,):
             saved = _saved(world, history, only_committed=only)

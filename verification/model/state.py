@@ -71,7 +71,6 @@ class History(NamedTuple):
     """What the log adds up to.
 
     Attributes:
-        released: lineage and number of the newest checkpoint that was given up when the job ended.
         rewinding: what a rewind keeps of each lineage that has begun, and whose lineage has not.
         ahead: the sinks that commit ahead of the next checkpoint: place, lineage, number,
             generation and counter.
@@ -80,7 +79,6 @@ class History(NamedTuple):
     generation: int = 0
     lineages: tuple[Lineage, ...] = ()
     decisions: tuple[Decision, ...] = ()
-    released: tuple[int, ...] = ()
     rewinding: tuple[tuple[int, int], ...] = ()
     ahead: tuple[tuple[int, int, int, int, int], ...] = ()
 
@@ -143,14 +141,6 @@ class Commit(NamedTuple):
     number: int
 
 
-class Release(NamedTuple):
-    """The job has ended, and has given its checkpoints up."""
-
-    kind: Literal["RELEASED"]
-    lineage: int
-    number: int
-
-
 class Rewinding(NamedTuple):
     """Sinks are about to take back what is after a savepoint."""
 
@@ -179,7 +169,7 @@ class Repaired(NamedTuple):
     begins: Lineage | None = None
 
 
-Record = Fence | Begin | Decide | DecideSink | Commit | Release | Rewinding | Subsume | Repaired
+Record = Fence | Begin | Decide | DecideSink | Commit | Rewinding | Subsume | Repaired
 
 
 class Slot(NamedTuple):
@@ -350,7 +340,6 @@ class Budget(NamedTuple):
         failovers: a target is swapped for an older copy of it, on another server.
         repairs: an operator runs a repair.
         returns: a piece that was rolled back is prepared again.
-        releases: the job is stopped, and gives its checkpoints up.
         savepoints: a savepoint is made, in place of the one before.
         moves: it is carried to where an empty folder waits.
         deletions: it is deleted.
@@ -377,7 +366,6 @@ class Budget(NamedTuple):
     failovers: int = 0
     repairs: int = 0
     returns: int = 0
-    releases: int = 0
     savepoints: int = 0
     moves: int = 0
     deletions: int = 0

@@ -29,7 +29,6 @@ from twophase.coordinator.recovery.plan import (
     GoOn,
     Observed,
     Refusal,
-    ReleasedByItsEnd,
     StartPlan,
     TargetLacks,
     Way,
@@ -282,7 +281,7 @@ def _accepted(
 def _adopted(observed: Observed, reasons: Sequence[Refusal], *, is_whole: bool) -> Observed | None:
     """`AdoptionRepair`: what waits of this log is committed, and a lineage begins."""
     history, ends = observed.history, dict[str, int]()
-    is_for_it = all(isinstance(one, FolderBehind | ReleasedByItsEnd) for one in reasons)
+    is_for_it = all(isinstance(one, FolderBehind) for one in reasons)
     if not reasons or not is_for_it or Way.ADOPT not in reasons[0].ways:
         return None
     if history.sink_decisions or not is_whole:

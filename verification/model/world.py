@@ -82,8 +82,6 @@ class Mistake(Enum):
     ADOPT_BY_THE_FOLDER = auto()
     ADOPT_WITHOUT_COMMITTING = auto()
     EMPTY_TAKEN_FOR_NEW = auto()
-    RELEASE_BEFORE_COMMIT = auto()
-    RELEASE_WITHOUT_CLOSING = auto()
     SAVEPOINT_WITHOUT_PENDING = auto()
     SAVEPOINT_OF_COMMITTED = auto()
     SAVEPOINT_ABORTED_FIRST = auto()

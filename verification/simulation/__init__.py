@@ -11,7 +11,7 @@ turn, which call fails, who is killed or stands still where. The same seed does 
 whatever the machine, the load and the hash seed.
 
 **Real.** The life of a job (`twophase/engine`): start, restart, stop, stop with a savepoint
-(`JobSavepoints`), release, takeover; the coordinator with recovery, orphans and commit
+(`JobSavepoints`), takeover; the coordinator with recovery, orphans and commit
 (`twophase/coordinator`); log, records, codec, store and `LocalStorage` (`twophase/state`); the
 beginning of a lineage, restores, Spark's folder as the product reads, writes and syncs it
 (`SparkFolder`); the function that runs in each task (`twophase/spark/batch/writer_task.py`); the
@@ -51,8 +51,8 @@ I1 to I8, hazards H14, H28, H30, H40, H41, H48 to H50 and decision 0010; every r
 checkpoint once in each sink, nothing prepared left, nothing undecided visible, every run ends. No
 query begins after a stop, and no micro-batch after a stop with a savepoint, which cancels none;
 nothing of a job goes on when it has ended, and no sink is called after its close; who is overtaken
-does not take over again; checkpoints are given up by a stop alone. `mutations.py` and
-`engine_mistakes.py` break the product on purpose; each mistake has to be found.
+does not take over again. `mutations.py` and `engine_mistakes.py` break the product on purpose; each
+mistake has to be found.
 
 **Not covered.** The wire protocol, TLS and LOAD DATA's conversions (`tests/sinks/mysql`,
 `integration`); Spark itself, what it writes without a sync, and state in its folder; the statements

@@ -12,6 +12,7 @@ after a power cut.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from random import Random
 
 
@@ -62,6 +63,11 @@ class Folder:
 Node = File | Folder
 
 
+@lru_cache(maxsize=4096)
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(part for part in path.split("/") if part)
+
+
 class Disk:
     """A tree of folders and files, and what a power cut leaves of it. Single operations;
     nothing fails here.
@@ -81,9 +87,7 @@ class Disk:
             FileNotFoundError, NotADirectoryError: nothing.
         """
         node: Node = self.root
-        for part in path.split("/"):
-            if not part:
-                continue
+        for part in _parts(path):
             if not isinstance(node, Folder):
                 raise NotADirectoryError(20, "Not a directory", path)
             found = node.entries.get(part)

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from twophase.coordinator.commit.fan_out import sequentially
 from twophase.engine.engine import Engine
-from twophase.events import CheckpointsReleased, Event, Observers
+from twophase.events import Event, Observers
 from twophase.operations.savepoint.make import JobSavepoints
 from verification.simulation.ending import DriverEnding
 from verification.simulation.host import SimulatedHost
 from verification.simulation.job import JOB, job_options, watched_sinks
 from verification.simulation.scheduler import Process, Task
 from verification.simulation.spark import Executors
-from verification.simulation.worlds import RELEASED
 
 if TYPE_CHECKING:
     from verification.simulation.world import World
@@ -73,7 +72,6 @@ class Driver:
         self._engine: _Engine | None = None
         self._saving: Task | None = None
         self._judged: Exception | None = None
-        self._released = False
         world.oracle.folders[self.process] = folder
 
     @property
@@ -127,14 +125,12 @@ class Driver:
             world.scheduler.wait_until(lambda: saving.done, None)
             if isinstance(saving.error, Exception):
                 raise saving.error
-        if self.stopping and world.options.world == RELEASED:
-            world.happens("released" if self._released else "kept")
 
     def _stop(self) -> None:
         self._ready().stop()
 
     def _stop_with_savepoint(self, path: str) -> None:
-        JobSavepoints(self._ready()).stop(path, drain=False)
+        JobSavepoints(self._ready()).stop(path)
 
     def _ready(self) -> Engine:
         self._world.scheduler.wait_until(lambda: self._engine is not None, None)
@@ -145,7 +141,6 @@ class Driver:
         return self._world.scheduler.spawn(self.process, f"{self.process.name}.{name}", work)
 
     def _hear(self, event: Event) -> None:
-        self._released = self._released or isinstance(event, CheckpointsReleased)
         self._host.tell(event)
 
     def _failed(self, error: Exception) -> None:

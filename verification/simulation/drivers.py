@@ -147,13 +147,16 @@ class Drivers:
 
     def has_reached(self) -> bool:
         """Whether one has reached its goal."""
-        return any(driver.reached for driver in self.fresh())
+        return any(driver.reached and driver not in self.settled for driver in self.all)
 
     def is_stopped(self) -> bool:
         """Whether the job has found that a decided piece is gone, or that a target
         is not what it was.
         """
-        return any(isinstance(driver.error, self.stops) for driver in self.fresh())
+        return any(
+            isinstance(driver.error, self.stops) and driver not in self.settled
+            for driver in self.all
+        )
 
     def wait_for_the_end(self) -> None:
         """Wait until no driver, command or task lives."""

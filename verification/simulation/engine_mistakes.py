@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
-from unittest import mock
 
-from twophase.coordinator.release import release_checkpoints
-from twophase.engine import engine, retention
+from twophase.engine import engine
 from twophase.engine.batch_gate import BatchGate
 from twophase.engine.driver import Driver
-from twophase.engine.engine import Engine
 from twophase.engine.run import Run
-from twophase.ids import Attempt
-from twophase.state.journal.entries import Released
-from twophase.state.journal.history import History
-from verification.simulation.worlds import RELEASED, SAVED
+from verification.simulation.worlds import SAVED
 
 Patches = Sequence[tuple[object, str, Any]]
 
@@ -43,8 +37,8 @@ def _begin_and_take_doubt_for_a_rival(self: Driver, beginning: Any) -> None:
 
 
 def _begin_before_recovery(self: Driver) -> bool:
-    self._plan = self._host.plan()
-    beginning = self._host.beginning(self.context, self._plan)
+    self.plan = self._host.plan()
+    beginning = self._host.beginning(self.context, self.plan)
     self._begin(beginning)
     self._recover(beginning.restore)
     beginning.close()
@@ -52,8 +46,8 @@ def _begin_before_recovery(self: Driver) -> bool:
 
 
 def _take_over_although_it_stops(self: Driver) -> bool:
-    self._plan = self._host.plan()
-    beginning = self._host.beginning(self.context, self._plan)
+    self.plan = self._host.plan()
+    beginning = self._host.beginning(self.context, self.plan)
     self._recover(beginning.restore)
     beginning.close()
     self._begin(beginning)
@@ -74,7 +68,7 @@ def _run_without_memory(
 
 def _start_whatever_was_asked(self: Run) -> None:
     if self.take_over():
-        self._query = self._query_host.start(self.coordinator, self.folder, self.handle)
+        self._query = self._query_host.start(self.coordinator, self.folder, self.plan, self.handle)
 
 
 def _wait_for_the_query_alone(self: Run) -> None:
@@ -95,44 +89,9 @@ def _stop_in_the_batch(self: Run) -> None:
     self.stop()
 
 
-def _leave_the_queue_to_the_release(self: Run) -> None:
-    if self.context.stopping.is_set():
-        _wait_for_the_query_alone(self)
-    else:
-        _real_wait(self)
-
-
-def _release_before_the_queue_has_ended(self: Engine) -> None:
-    _real_release(self)
-    if self._run is not None:
-        self._run.coordinator.close(retry=True)
-
-
-def _release_whatever_is_queued(context: Any, attempts: Any, closer: Any) -> bool:
-    history = context.log.history
-    newest = history.newest(history.lineage.id) if history.lineage else None
-    if newest is None or not history.uncommitted():
-        return release_checkpoints(context, attempts, closer)
-    closer.close_below(Attempt(attempts.generation, attempts.counter + 1))
-    with mock.patch.object(History, "_check_released"):
-        context.log.append(Released(newest.lineage, newest.checkpoint, 0))
-    return True
-
-
-def _release_although_it_is_saved(self: Engine) -> None:
-    self._is_saved = False
-    _real_release(self)
-
-
-def _is_due_after_any_end(policy: Any, error: Any, *, stopped: bool) -> bool:
-    return _real_is_due(policy, error, stopped=True)
-
-
 _real_begin = Driver._begin
 _real_run = Run.__init__
 _real_wait = Run.wait
-_real_release = Engine._release
-_real_is_due = retention.is_due
 
 RULED_OUT: dict[str, Patches] = {
     "a restart takes the fence of its own failed recovery for a rival's": [
@@ -162,22 +121,6 @@ FOUND: dict[str, Patches] = {
 }
 
 IN_WORLDS: dict[str, tuple[str, Patches]] = {
-    "checkpoints are given up while commits are queued": (
-        RELEASED,
-        [
-            (Run, "wait", _leave_the_queue_to_the_release),
-            (Engine, "_release", _release_before_the_queue_has_ended),
-            (retention, "release_checkpoints", _release_whatever_is_queued),
-        ],
-    ),
-    "a job that ends by itself gives its checkpoints up": (
-        RELEASED,
-        [(retention, "is_due", _is_due_after_any_end)],
-    ),
-    "a job that is stopped with a savepoint gives its checkpoints up": (
-        SAVED,
-        [(Engine, "_release", _release_although_it_is_saved)],
-    ),
     "a stop with a savepoint cancels the micro-batch under way": (
         SAVED,
         [(Run, "stop_after_batch", _stop_in_the_batch)],
@@ -198,8 +141,4 @@ SOONER: dict[str, Mapping[str, Any]] = {
     "a stop is lost between two runs": _STOPPED,
     "a stop does not wait for the commit queue": _BEHIND,
     "sinks are closed before the commit queue has ended": _BEHIND,
-    "checkpoints are given up while commits are queued": _BEHIND | _STOPPED,
-    "a job that is stopped with a savepoint gives its checkpoints up": {
-        "retention": "delete_on_cancellation"
-    },
 }

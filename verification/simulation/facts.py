@@ -35,7 +35,6 @@ class Facts:
         lost: what somebody has rolled back by hand although it is decided.
         generation: the newest fence in each job's log, by its folder.
         records: how many records each log has got.
-        released: the folders whose job has given its checkpoints up.
         restored: the checkpoints that lineages were begun from.
         folders: the job's folder of each driver process.
         fencers: whose the newest fence in each log is.
@@ -65,7 +64,6 @@ class Facts:
     lost: list[str] = field(default_factory=list)
     generation: dict[str, int] = field(default_factory=dict)
     records: Counter[str] = field(default_factory=Counter)
-    released: set[str] = field(default_factory=set)
     restored: set[str] = field(default_factory=set)
     folders: dict[Process, str] = field(default_factory=dict)
     fencers: dict[str, Process] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import pymysql
 
@@ -24,10 +24,11 @@ from twophase.engine.host import Handle, Plan
 from twophase.errors import DeclinedError, InDoubtError, StopJobError
 from twophase.events import Event as JobEvent
 from twophase.events import RecoveryStarted
-from twophase.operations.savepoint.abandoned_folders import delete_abandoned, delete_released
+from twophase.functions.operator_state import Redistribution
+from twophase.operations.savepoint.abandoned_folders import delete_abandoned
 from twophase.options.job_options import CheckpointMode, JobOptions
 from twophase.spark.job.lineage_start import LineageStart
-from twophase.state.checkpoints.checkpoint import FrozenOffsets
+from twophase.state.checkpoints.checkpoint import FrozenOffsets, OperatorStateFields, SourceState
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import Decision, Lineage
 from twophase.state.journal.history import History
@@ -86,6 +87,7 @@ class SimulatedHost:
         self._options = options
         self._sinks = sinks
         self.judge = judge
+        self._storage: LocalStorage | None = None
         self._failure: Exception | None = None
         self._tell: Callable[[JobEvent], None] = lambda event: None
 
@@ -113,9 +115,9 @@ class SimulatedHost:
             f"I8: {process.name} goes on after {self._failure!r}",
         )
         world.oracle.aborted.discard(process)
-        storage = LocalStorage(self._options.checkpoint_location)
+        self._storage = self._storage or LocalStorage(self._options.checkpoint_location)
         states = SourceStates(same=not world.reads_other_sources)
-        start = LineageStart(context, storage, states, plan, self._sinks)
+        start = LineageStart(context, self._storage, states, plan, self._sinks)
         restore, path = start.restore, self._options.restore_path
         savepoint = _of_savepoint(restore) if path in world.oracle.saved.by_path else None
         started = Started(
@@ -135,17 +137,19 @@ class SimulatedHost:
 
     def delete_folders(self, history: History) -> None:
         """See `Host.delete_folders`."""
-        if history.released is not None:
-            delete_released(self._root, history)
-        else:
-            delete_abandoned(self._root, history, self._options.num_retained)
+        delete_abandoned(self._root, history, self._options.num_retained)
 
-    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
+    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> OperatorStateFields:
         """See `Host.snapshot`."""
-        return {"sources": list(offsets.end)}
+        state = SourceState("simulated", "", Redistribution.UNION, (*offsets.end,))
+        return {"sources": (state,)}
 
     def start(
-        self, coordinator: CheckpointCoordinator, folder: QueryFolder, handle: Handle
+        self,
+        coordinator: CheckpointCoordinator,
+        folder: QueryFolder,
+        plan: Plan,
+        handle: Handle,
     ) -> SimulatedQuery:
         """See `QueryHost.start`."""
         self.world.oracle.holds(
@@ -266,10 +270,13 @@ class SimulatedQuery:
         self._host.judge(self._error)  # nobody else hears of it
 
     def stop(self) -> None:
-        """See `Query.stop`. A job that is to leave a savepoint decides its micro-batch before."""
+        """See `Query.stop`. A job that is to leave a savepoint decides its micro-batch before,
+        unless the process dies, whose threads have no effect any more.
+        """
         host, failed = self._host, self._coordinator.failure is not None
+        may_cancel = failed or host.process.dead or host.process not in host.world.oracle.saving
         host.world.oracle.holds(
-            self._under_way is None or failed or host.process not in host.world.oracle.saving,
+            self._under_way is None or may_cancel,
             f"{host.process.name} was stopped with a savepoint, and micro-batch "
             f"{self._under_way} is cancelled",
         )

@@ -33,7 +33,6 @@ def job_options(
         "checkpoint.num_retained": world.options.num_retained,
         "checkpoint.max_concurrent": world.options.max_concurrent,
         "checkpoint.mode": world.mode(),
-        "checkpoint.externalized_retention": world.options.retention,
         # neither a checkpoint nor an adopted log has the watermark
         "restore.allow_non_restored_state": world.options.watermark,
     }

@@ -18,7 +18,9 @@ from unittest import mock
 
 import pymysql
 
+from twophase.contract.committable import Committable
 from twophase.contract.outcome import AlreadyCommitted
+from twophase.contract.sink import OpenSink
 from twophase.coordinator import coordinator
 from twophase.coordinator.commit.checkpoint_completion import CheckpointCompleter
 from twophase.coordinator.commit.commit_loop import CommitLoop
@@ -28,17 +30,15 @@ from twophase.coordinator.commit.sink_decisions import SinkDecisions
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.recovery import plan, recovery, rewind
 from twophase.coordinator.recovery.recovery import AttemptCloser, Closed, DriverRecovery
-from twophase.coordinator.release import release_checkpoints
-from twophase.engine import retention
 from twophase.errors import DeclinedError, FencedError, TargetUnreachableError
-from twophase.ids import Attempt, Subtask
+from twophase.ids import Subtask
 from twophase.operations.repair import accept_loss
 from twophase.operations.repair.adopt import AdoptionRepair
 from twophase.operations.repair.adoption_plan import AdoptionPlanner
 from twophase.operations.repair.lineage_order import LineageOrder
 from twophase.operations.savepoint import abandoned_folders
 from twophase.operations.savepoint import finish as savepoint_finish
-from twophase.operations.savepoint.make import SavepointMaker
+from twophase.operations.savepoint.make import Cut, SavepointMaker
 from twophase.operations.savepoint.savepoint_restore import load_savepoint
 from twophase.options.job_options import SinkAhead
 from twophase.sinks.mysql import committer, open_sink, orphans, writer, xid
@@ -52,7 +52,7 @@ from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.checkpoints.store import CompletedCheckpointStore
 from twophase.state.files import storage
 from twophase.state.files.storage import LocalStorage
-from twophase.state.journal.entries import Released, Rewrite
+from twophase.state.journal.entries import Rewrite
 from twophase.state.journal.history import History
 from twophase.state.journal.log import JobLog
 from verification.simulation import engine_mistakes
@@ -60,7 +60,6 @@ from verification.simulation.options import Mishap, Options
 from verification.simulation.worlds import (
     AHEAD,
     COPIED,
-    RELEASED,
     REPAIRED,
     RESTORED_TARGET,
     SAVED,
@@ -304,35 +303,12 @@ _real_create = JobLog._create
 _real_store_prepare = CompletedCheckpointStore.prepare
 
 
-def _release_uncommitted(context: Any, attempts: Any, closer: Any) -> bool:
-    """Gives up whatever is decided, committed or not."""
-    history = context.log.history
-    newest = history.newest(history.lineage.id) if history.lineage else None
-    if newest is None:
-        return False
-    closer.close_below(Attempt(attempts.generation, attempts.counter + 1))
-    with mock.patch.object(History, "_check_released", _nothing):
-        context.log.append(Released(newest.lineage, newest.checkpoint, 0))
-    return True
-
-
-def _release_without_closing(context: Any, attempts: Any, _: Any) -> bool:
-    return _release_checkpoints(context, attempts, mock.Mock())
-
-
-def _behind_without_release(observed: plan.Observed) -> Any:
-    return _real_behind(replace(observed, history=replace(observed.history, released=None)))
-
-
-_release_checkpoints = release_checkpoints
-_real_behind = plan._behind
-
-
 # -- savepoints ------------------------------------------------------------------------------------
 
 
 def _cut_without_pending(self: SavepointMaker, storage: Any, *, committed_only: bool) -> Any:
-    return replace(_real_read_cut(self, storage, committed_only=committed_only), pending=())
+    cut: Any = _real_read_cut(self, storage, committed_only=committed_only)
+    return replace(cut, pending=()) if isinstance(cut, Cut) else cut
 
 
 def _cut_of_committed(self: SavepointMaker, storage: Any, *, committed_only: bool) -> Any:
@@ -469,6 +445,17 @@ def _pieces_of_whole_checkpoints(self: CheckpointCompleter) -> frozenset[PieceKe
     return pieces_of(map(self._store.read, self._log.history.uncommitted()))
 
 
+def _delete_in_any_order(folder: object) -> None:
+    rmtree = vars(abandoned_folders)["shutil"].rmtree  # the simulated one
+    rmtree(folder)
+
+
+def _superseded_without_proof(
+    self: CheckpointCompleter, _: str, __: OpenSink, found: Sequence[Committable]
+) -> Sequence[Committable]:
+    return self.commit_restored(found)
+
+
 def _fold_without_sinks(self: JobLog, history: History) -> None:
     _real_fold(self, replace(history, sink_decisions=()))
 
@@ -523,6 +510,10 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
         RESTORED_TARGET,
         [(OpenMySqlSink, "subsume", _raise_mark_unproven)],
     ),
+    "superseded attempts are aborted in a target that lacks a checkpoint": (
+        RESTORED_TARGET,
+        [(CheckpointCompleter, "_superseded", _superseded_without_proof)],
+    ),
     "a table is known by its name alone": (
         SWAPPED,
         [(committer, "why_another", lambda *_: ""), (open_sink, "why_another", lambda *_: "")],
@@ -545,18 +536,6 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
         [(Rewrite, "replaces", lambda *_: False)],
     ),
     "an adoption leaves the pieces that wait": (REPAIRED, [(AdoptionRepair, "_commit", _nothing)]),
-    "checkpoints are given up before they are committed": (
-        RELEASED,
-        [(retention, "release_checkpoints", _release_uncommitted)],
-    ),
-    "checkpoints are given up and attempts left open": (
-        RELEASED,
-        [(retention, "release_checkpoints", _release_without_closing)],
-    ),
-    "a start does not look whether the checkpoints were given up": (
-        RELEASED,
-        [(plan, "_behind", _behind_without_release)],
-    ),
     "a savepoint leaves out what waits to be committed": (
         SAVED,
         [(SavepointMaker, "_read_cut", _cut_without_pending)],
@@ -594,7 +573,15 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
     ),
     "a savepoint is restored again because its option stays set": (
         SAVED,
-        [(lineage_start, "was_restored_from", lambda *_: False)],
+        [(lineage_start, "begun_with", lambda *_: None)],
+    ),
+    "a restore that another driver has done meanwhile is done again": (
+        SAVED,
+        [(plan, "_over", _no_refusal)],
+    ),
+    "the note of who has laid a folder is deleted first": (
+        SAVED,
+        [(abandoned_folders, "delete_laid", _delete_in_any_order)],
     ),
     "what a restore has laid stays when it dies": (
         SAVED,
@@ -630,8 +617,7 @@ _RESTORED_WHILE_IT_STANDS_STILL = {
     "empty_rate": 0.5,
     "subsume_every": 1,
     "max_concurrent": 1,
-    # a piece whose body is gone would be taken for a superseded attempt, without any mistake
-    "num_retained": 3,
+    "num_retained": 1,
 }
 _TWO_SINKS = {"sinks": ("mysql-8.0.12", "mysql-8.0.12")}
 _BEHIND = {"max_concurrent": 3, "keyed": False, "checkpoints": 5}
@@ -664,10 +650,25 @@ _SOONER: dict[str, Mapping[str, Any]] = {
     },
     "the ledger is collapsed before the mark is raised": {"subsume_every": 1},
     "a rewind takes rows back in one sink": _TWO_SINKS,
+    "a restore that another driver has done meanwhile is done again": {
+        # before it reads the log again
+        "mishaps": (Mishap("SELECT lineage", 1, 20.0),) * 8,
+        "drivers": 3,
+        "suspicion": 1.0,
+    },
+    "the note of who has laid a folder is deleted first": {
+        "mishaps": (Mishap("S06", 1, 0.0),) * 4,
+        "disk_rate": 0.02,
+        "disk_budget": 4,
+    },
     "checkpoints are given up and attempts left open": _STOPPED_WHILE_SERVERS_FAIL,
     "checkpoints are given up before they are committed": _STOPPED_WHILE_SERVERS_FAIL | _BEHIND,
     "a commit does not require its predecessor": _RESTORED_WHILE_IT_STANDS_STILL,
     "the mark is raised to what a target lacks": _RESTORED_WHILE_IT_STANDS_STILL,
+    "superseded attempts are aborted in a target that lacks a checkpoint": (
+        _RESTORED_WHILE_IT_STANDS_STILL
+        | {"mishaps": (Mishap("C01", 4, 40.0),), "restored_behind": 3}
+    ),
     "neither a lock nor a fence keeps old writers out": _WORKERS_OUTLIVE_THEIR_DRIVER,
     "orphans are looked for only before the fence": _WORKERS_OUTLIVE_THEIR_DRIVER,
     "a sink without orphans is not scanned again after its fence": _WORKERS_OUTLIVE_THEIR_DRIVER,

@@ -103,7 +103,9 @@ class Options:
             one after the other.
         world: what befalls the job's folder or its targets, see `worlds`; no seed chooses it.
         empty_rate: how likely a micro-batch has no rows at all.
-        retention: the job's option `checkpoint.externalized_retention`; no seed chooses it.
+        restored_behind: a target is restored after so many decisions, while the driver stands
+            still, to what it was when pieces of an older one were prepared; 0: whenever, see
+            `target_change`. No seed chooses it.
         watermark: whether the plan has a watermark: a start then runs the newest micro-batch again,
             also when it is committed.
     """
@@ -142,7 +144,7 @@ class Options:
     side_by_side: bool = False
     world: str = ""
     empty_rate: float = 0.1
-    retention: str = "retain_on_cancellation"
+    restored_behind: int = 0
     watermark: bool = False
 
     @classmethod

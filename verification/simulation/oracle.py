@@ -69,7 +69,7 @@ class Oracle(Facts):
                 )
                 self._fence(root, body["generation"])
             case b"LINEAGE":
-                lineage = body["lineage"]
+                lineage = body
                 mine = self.fencers.get(root) is self._process()
                 self.holds(mine, "I7: a lineage begins, whose driver has not taken the job over")
                 self._end_ahead(root)
@@ -77,19 +77,15 @@ class Oracle(Facts):
                     self.restored.add(lineage["restored_from"])
                 self.saved.begins(self, root, lineage["id"], lineage["restored_from"])
             case b"DECIDED":
-                self._decide(root, path, body["decision"])
+                self._decide(root, path, body)
             case b"SINK_DECIDED":
-                self._decide_sink(root, path, body["decision"])
+                self._decide_sink(root, path, body)
             case b"COMMITTED":
                 self._commit(root, body["lineage"], body["checkpoint"])
             case b"REWINDING":
                 self.saved.rewinding.add(root)
-            case b"RELEASED":
-                self._release(root)
             case b"REPAIRED":
-                self.on_repaired(
-                    body["repair"]["action"], self.repaired.repair(self, root, path, body["repair"])
-                )
+                self.on_repaired(body["action"], self.repaired.repair(self, root, path, body))
             case _:
                 pass  # what it adds up to is checked in the end
 
@@ -205,16 +201,6 @@ class Oracle(Facts):
         self.holds(not early, f"I4: COMMITTED({checkpoint}) before that of {early}")
         decision.committed = True
         return None
-
-    def _release(self, root: str) -> None:
-        """Nobody commits any more what is given up. A job is stopped before, for no savepoint."""
-        process = self._process()
-        self.holds(process in self.stopped, f"RELEASED, and nobody has stopped {process.name}")
-        self.holds(process not in self.saving, f"RELEASED, and {process.name} leaves a savepoint")
-        mine = [found for found in self.decided.values() if found.root == root]
-        undone = [found.checkpoint for found in mine if not found.committed]
-        self.holds(not undone, f"I2: RELEASED, and {undone} are decided and not committed")
-        self.released.add(root)
 
     # -- the servers -------------------------------------------------------------------------------
 

@@ -46,7 +46,11 @@ class SimulatedPath:
 
     @property
     def parents(self) -> tuple[SimulatedPath, ...]:
-        return () if self._text == "/" else (self.parent, *self.parent.parents)
+        text, found = self._text, list[SimulatedPath]()
+        while text != "/":
+            text = text.rpartition("/")[0] or "/"
+            found.append(SimulatedPath(self._files, text))
+        return tuple(found)
 
     def absolute(self) -> SimulatedPath:
         return self

@@ -53,7 +53,8 @@ _PLACES = (
 )
 _PAUSES_S = (0.0, 0.0, 0.0, 0.3, 3.0)
 _AGAIN, _RIVALS, _MISHAPS = 0.6, 0.15, 0.6
-_MAX_REPAIRS = 12
+_MAX_IN_VAIN, _MAX_STARTS, _MAX_WITH_MISHAPS = 12, 3, 6
+_START_AGAIN = "start the job again: if anything is still missing, its error says what"
 
 
 @dataclass(frozen=True)
@@ -214,12 +215,21 @@ class Operator:
         self._folder = folder
         self._start_driver = start_driver
         self._judge = judge
+        self._in_vain = self._starts = 0
 
     def lead_out(self, error: Exception) -> None:
-        """Run what the error names, again while it dies, until it comes to its end or refuses."""
+        """Run what the error names, again while it dies, until it comes to its end or refuses. An
+        error may also say that the next start says more.
+        """
         random, scheduler = self._world.scheduler.random, self._world.scheduler
         commands = commands_of(error)
-        self._world.oracle.holds(bool(commands), f"no command leads out of {error!r}")
+        if not commands and _START_AGAIN in str(getattr(error, "remedy", "")):
+            self._starts += 1
+        else:
+            self._starts = 0
+        self._world.oracle.holds(
+            bool(commands) or 0 < self._starts <= _MAX_STARTS, f"no command leads out of {error!r}"
+        )
         for command in random.sample(commands, len(commands)):
             repair: Repair | None = None
             while repair is None or (
@@ -235,17 +245,25 @@ class Operator:
             if repair.done or not isinstance(repair.error, StopJobError):
                 return
 
+    def recorded(self, withdrawn: set[str]) -> None:
+        """A repair is in the log. If it has withdrawn pieces, there are fewer to repair: each
+        sink may lack some of each checkpoint that was under way.
+        """
+        if withdrawn:
+            self._in_vain = 0
+
     def run(self, command: Command) -> Repair:
         """Start a repair, whoever lives."""
         world, random = self._world, self._world.scheduler.random
-        if len(self.repairs) == _MAX_REPAIRS:
-            world.oracle.violated(f"{_MAX_REPAIRS} repairs did not lead out: {command}")
+        if self._in_vain == _MAX_IN_VAIN:
+            world.oracle.violated(f"{_MAX_IN_VAIN} repairs did not lead out: {command}")
+        self._in_vain += 1
         repair = Repair(world, len(self.repairs), self._folder, command, self._judge)
         world.happens(f"repair: {command.verb}")
         repair.process.on_death.append(lambda _: self.on_death(repair))
         if self.dies_at_record and not self.repairs:
             world.faults.arm(repair.process, Mishap("R03", 1, 0.0))
-        elif len(self.repairs) < _MAX_REPAIRS // 2 and random.random() < _MISHAPS:
+        elif len(self.repairs) < _MAX_WITH_MISHAPS and random.random() < _MISHAPS:
             world.faults.arm(repair.process, mishap_of(random))
         self.repairs.append(repair)
         world.scheduler.spawn(repair.process, repair.process.name, repair.run)

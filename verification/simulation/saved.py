@@ -6,7 +6,8 @@
 checkpoint before it, is not visible yet is listed as pending |
 | it is noted as finished | all that it holds is visible |
 | a lineage begins with it | nothing after its checkpoint is visible in a sink, or decided in this
-folder; from then on what the job has left in another folder is undecided |
+folder; the lineage before did not begin with it; from then on what the job has left in another
+folder is undecided |
 | a driver over another folder aborts what was decided after it | no sink shows that checkpoint |
 """
 
@@ -90,8 +91,10 @@ class SavedOnes:
 
     def begins(self, facts: Facts, root: str, lineage: str, where: str) -> None:
         """A lineage begins in a job's folder with what is at a path."""
-        self.begun[root, lineage] = where
         saved = self.by_path.get(where)
+        newest = [path for (folder, _), path in self.begun.items() if folder == root][-1:]
+        facts.holds(saved is None or newest != [where], f"{where} is restored twice in a row")
+        self.begun[root, lineage] = where
         if root in self.forks:
             waiting = [xid for xid in self._held(facts, where) if xid not in facts.visible]
             return facts.holds(
@@ -122,6 +125,14 @@ class SavedOnes:
             for decision in (*facts.decided.values(), *facts.ahead.values())
         )
 
+    def is_taken_back(self, facts: Facts, where: str) -> bool:
+        """Whether a rewind has taken back rows that it, or what it continues, has written."""
+        saved = self.by_path.get(where)
+        return saved is not None and any(
+            not self.taken_back.isdisjoint(decision.xids) and not saved.is_behind(decision)
+            for decision in (*facts.known(), *self.left)
+        )
+
     def may_abort(self, facts: Facts, root: str, decision: Decision) -> bool:
         """Whether a driver over one folder may abort what was decided in another."""
         saved = self.by_path.get(self.moved_to.get(root, ""))
@@ -144,6 +155,11 @@ class SavedOnes:
         assert isinstance(lineage, str)
         assert isinstance(number, int)
         decision = facts.decided.get((root, lineage, number))
+        if decision is None and root in {folder for folder, _ in self.begun}:
+            # of a job that was restored and has no checkpoint of its own yet
+            elsewhere = (*facts.decided.values(), *self.left)
+            of = (lineage, number)
+            decision = next((one for one in elsewhere if (one.lineage, one.checkpoint) == of), None)
         if decision is None:
             return facts.violated(f"I1: {where} is of {lineage}/{number}, which is undecided")
         pending, ancestors = manifest["pending"], manifest["ancestors"]

@@ -23,6 +23,7 @@ from twophase.errors import CheckpointExpiredError, DeclinedError, TwoPhaseError
 from twophase.events import Observer, SinkAcknowledged
 from twophase.failure_reason import CheckpointFailureReason
 from twophase.ids import TransactionId
+from twophase.internals.json_values import from_json
 from twophase.spark.batch.writer_task import WriterTask
 from twophase.state.checkpoints.checkpoint import FrozenOffsets
 from verification.simulation.faults import Faults
@@ -264,7 +265,7 @@ class _SinkJob:
         """What runs in a task: the real function, whose row travels as Spark would carry it."""
         [row] = [row for found in self._task(iter(batches)) for row in found.to_pylist()]
         text = row["committable"]
-        return Committable.from_json(json.loads(text)) if text is not None else None
+        return from_json(Committable, json.loads(text), "A result") if text is not None else None
 
     def acknowledge(self) -> None:
         """Every part has a result; the first one counts."""

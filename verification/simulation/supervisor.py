@@ -29,7 +29,6 @@ from verification.simulation.verdict import (
     check_end,
     check_lost,
     check_refused,
-    check_released,
     judge,
     judge_repair,
     judge_savepoint,
@@ -37,7 +36,6 @@ from verification.simulation.verdict import (
 from verification.simulation.world import World
 from verification.simulation.worlds import (
     COPIED,
-    RELEASED,
     REPAIRED,
     RESTORED_TARGET,
     SWAPPED,
@@ -146,7 +144,7 @@ class Supervisor:
         toolbox = Toolbox(world, lambda ending: judge_savepoint(world.oracle, ending))
         self._saving = Saving(world, self.drivers, toolbox)
         self.drivers.commands = lambda: [*self._operator.repairs, *toolbox.tools]
-        if options.world in (REPAIRED, RELEASED):
+        if options.world == REPAIRED:
             self.drivers.stops = (*LOSSES, CheckpointMissingError)
         elif options.world in WITH_SAVEPOINTS:
             self.drivers.stops = ()  # of those that a rewind has overtaken; `judge` has seen them
@@ -179,8 +177,6 @@ class Supervisor:
             self._work_in_two_folders(Site(_FOLDER), self._standby.site)
         elif self._options.world == REPAIRED:
             self._work_with_repairs()
-        elif self._options.world == RELEASED:
-            self._work_until_released()
         elif self._options.world in WITH_SAVEPOINTS:
             self._saving.work()
             check_end(self._world, self.drivers.folder)
@@ -291,29 +287,6 @@ class Supervisor:
                 self._oracle.violated(f"the job does not go on: {last.error!r}")
             self._repair()
 
-    def _work_until_released(self) -> None:
-        """The storm, until a driver that was stopped has given the checkpoints up, or all chunks
-        but the last are written; then a last driver does. A start after it is refused.
-        """
-        drivers, goal, oracle = self.drivers, self._options.checkpoints, self._oracle
-        drivers.storm(drivers.has_reached)
-        drivers.calm_down()
-        if drivers.folder not in oracle.released:
-            last = drivers.start(goal)
-            last.stays()
-            self._scheduler.wait_until(lambda: last.reached or last.process.dead, None)
-            last.stop()
-            drivers.wait_for_the_end()
-            self._goes_on(last)
-            oracle.holds(drivers.folder in oracle.released, "the checkpoints are not given up")
-        check_released(self._world, drivers.folder)
-        refused = drivers.start_last(goal)
-        oracle.holds(
-            isinstance(refused.error, CheckpointMissingError),
-            f"I6: a start after the release ended with {refused.error!r}",
-        )
-        check_released(self._world, drivers.folder)
-
     def _repair_until(self, reached: Callable[[], bool]) -> None:
         while not reached():
             self.drivers.storm(reached)
@@ -331,6 +304,7 @@ class Supervisor:
 
     def _recorded(self, action: str, withdrawn: set[str]) -> None:
         self._world.happens(f"recorded: {action}")
+        self._operator.recorded(withdrawn)
         self._incident.repaired(withdrawn)
 
     def _goes_on(self, last: Driver) -> None:

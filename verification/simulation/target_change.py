@@ -40,6 +40,9 @@ class TargetChange:
         self._changes = Moment(random, random.randint(1, options.checkpoints - 1))
         self._backs_up = Moment(random, random.randint(0, self._changes.decisions))
         self._between_runs = random.random() < 0.4
+        if behind := options.restored_behind:
+            self._changes.decisions, self._between_runs = behind, False
+            self._backs_up.decisions, self._backs_up.delay_s = random.randint(1, behind - 1), 0.0
         self._sink = random.randrange(len(options.sinks))
         self._backup: Backup | None = None
         self._reach(self._backs_up, self._back_up)

@@ -23,6 +23,7 @@ DEAR = {
     "MariaDB is asked as soon as a session is off the list",
     "the ledger is collapsed before the mark is raised",
     "the ledger is read without a lock",
+    "the note of who has laid a folder is deleted first",
 }
 """Those that take hundreds of seeds to be found: nine tenths of what all cost; of those of a
 repair, all but two.

@@ -1,6 +1,5 @@
 """Runs in each of the `worlds`: a copy of the folder beside a live driver, a target that is
-restored from a backup, one that is swapped, repairs, a job that gives its checkpoints up,
-savepoints, sinks that commit ahead.
+restored from a backup, one that is swapped, repairs, savepoints, sinks that commit ahead.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from verification.simulation.runner import Summary, run_all
 from verification.simulation.worlds import (
     AHEAD,
     COPIED,
-    RELEASED,
     REPAIRED,
     RESTORED_TARGET,
     SAVED,
@@ -26,7 +24,6 @@ SEEDS = {
     RESTORED_TARGET: range(100),
     SWAPPED: range(100),
     REPAIRED: range(20),
-    RELEASED: range(100),
     SAVED: range(60),
     AHEAD: range(100),
     SAVED_AHEAD: range(60),
@@ -50,7 +47,6 @@ HAPPENS = {
         *("recorded: accept-loss", "recorded: rewrite", "recorded: adopt-from-target"),
         *("R01", "R02", "R03", "R04", "R05"),
     ],
-    RELEASED: ["released", "kept", "G01", "G02"],
     SAVED: [
         *("saved: beside", "saved: stopped", "saved: dead", "refused: too old", "not restored"),
         *("restored: here", "restored: moved", "restored: here by other sources"),

@@ -48,7 +48,6 @@ _WITH_FAILPOINTS = (
     "twophase.coordinator.coordinator",
     "twophase.coordinator.recovery.recovery",
     "twophase.coordinator.recovery.recovery_steps",
-    "twophase.coordinator.release",
     "twophase.operations.repair.accept_loss",
     "twophase.coordinator.recovery.rewind",
     "twophase.operations.repair.rewrite",
@@ -70,7 +69,6 @@ _WITH_THREADS = (
     "twophase.state.journal.log",
 )
 _WITH_LOGGERS = (
-    "twophase.engine.retention",
     "twophase.operations.savepoint.abandoned_folders",
     "twophase.sinks.mysql.sink",
 )

@@ -12,8 +12,6 @@ No seed of `Options.of` chooses these worlds: `in_world` makes the runs of a see
 - repaired: a loss that stops the job by name, of some after a restore; an operator runs the repair
   that the error names, see `incidents` and `repairs`. Nothing is duplicated; what was given up is
   missing, and nothing else.
-- released: a driver that is asked to stop gives its checkpoints up, also while others take over or
-  it dies. Decided checkpoints are visible, nothing is left, and no start goes on.
 - saved: savepoints are made, finished, moved and restored, see `savepoints`. Everything is exact,
   and one that a sink is ahead of is refused, with nothing written or aborted.
 - ahead: sinks commit ahead of the others (`checkpoint.mode`), in some of the drivers. Each sink has
@@ -29,20 +27,20 @@ from random import Random
 from verification.simulation.dialects import DIALECTS
 from verification.simulation.options import Mishap, Options
 
-COPIED, RESTORED_TARGET, SWAPPED, REPAIRED, RELEASED, SAVED, AHEAD, SAVED_AHEAD = WORLDS = (
+COPIED, RESTORED_TARGET, SWAPPED, REPAIRED, SAVED, AHEAD, SAVED_AHEAD = WORLDS = (
     "copied",
     "target restored",
     "swapped",
     "repaired",
-    "released",
     "saved",
     "ahead",
     "saved ahead",
 )
 WITH_SAVEPOINTS = frozenset({SAVED, SAVED_AHEAD})
 WITH_SINKS_AHEAD = frozenset({AHEAD, SAVED_AHEAD})
+_STAND_STILL = 0.3
 _STOPS_S = (0.0, 20.0)
-"""A driver that gives its checkpoints up is killed, or stands still until another one is there."""
+"""A driver is killed, or stands still until another one is there."""
 
 
 def in_world(seed: int, world: str) -> Options:
@@ -55,16 +53,6 @@ def in_world(seed: int, world: str) -> Options:
     options = replace(options, checkpoints=max(options.checkpoints, 3))
     if world == COPIED:
         return replace(options, rivals=0, suspicion=0.0)
-    if world == RELEASED:
-        more = [
-            Mishap(random.choice(("G01", "G02", "C17", "C20")), 1, random.choice(_STOPS_S))
-            for _ in range(2)
-        ]
-        mishaps = tuple(random.sample((*options.mishaps, *more), len(options.mishaps) + 2))
-        stops = random.choice((1, 2, 4))
-        return replace(
-            options, stops=stops, mishaps=mishaps, suspicion=0.8, retention="delete_on_cancellation"
-        )
     if world in WITH_SINKS_AHEAD:
         options = _with_sinks_ahead(options, random)
     if world == AHEAD:
@@ -89,8 +77,27 @@ def in_world(seed: int, world: str) -> Options:
             restore=restore,
             checkpoints=checkpoints,
         )
+    empty_rate, subsume_every = random.choice((0.1, 0.4)), random.choice((1, 1, 2))
+    options = replace(options, empty_rate=empty_rate, subsume_every=subsume_every)
+    if world == RESTORED_TARGET and random.random() < _STAND_STILL:
+        return _standing_still(options, random)
+    return options
+
+
+def _standing_still(options: Options, random: Random) -> Options:
+    """The first driver stands still before a micro-batch while a target is restored. Bodies go
+    early, and micro-batches without rows commit nothing there.
+    """
+    decisions = random.choice((3, 4))
     return replace(
-        options, empty_rate=random.choice((0.1, 0.4)), subsume_every=random.choice((1, 1, 2))
+        options,
+        restored_behind=decisions,
+        mishaps=(Mishap("C01", decisions + 1, 40.0), *options.mishaps),
+        checkpoints=decisions + 2,
+        rivals=0,
+        suspicion=0.0,
+        empty_rate=0.5,
+        num_retained=1,
     )
 
 

@@ -23,8 +23,8 @@ import errno
 import hashlib
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +37,7 @@ from twophase.internals.record import DamagedRecordError
 from twophase.internals.redaction import shown
 from twophase.sinks.common.partition_names import Values, folders
 from twophase.sinks.common.staging.aborted import restage
-from twophase.sinks.common.staging.disk import digest, open_folder, rename_new, sync
+from twophase.sinks.common.staging.disk import digest, opened_folder, rename_new, sync
 from twophase.sinks.common.staging.manifest import FILE, Manifest, StagedFile
 from twophase.sinks.common.staging.names import PieceName, file_name
 from twophase.sinks.common.staging.rewound import moved_out
@@ -197,11 +197,8 @@ class Committer:
         return None
 
     def _is_moved(self, name: str, partition: Values) -> bool:
-        folder = self._open(partition)
-        try:
+        with self._opened(partition) as folder:
             return _size(name, folder) is not None
-        finally:
-            os.close(folder)
 
     def _move(self, pieces: Sequence[_Piece]) -> None:
         """Step 2. Folder by folder, so that each is opened once for all pieces.
@@ -216,36 +213,34 @@ class Committer:
         for count, (partition, files) in enumerate(moves.items()):
             if count:
                 failpoint("F03")
-            folder = self._open(partition)
-            try:
+            with self._opened(partition) as folder:
                 for piece, file in files:
                     self._move_file(piece, file, folder)
-            finally:
-                os.close(folder)
         self._sync(moves)
 
     def _sync(self, partitions: Iterable[Values]) -> None:
         """Sync the folders of partitions and those above them, as any of them may be new."""
         paths = [folders(self._table.partition_by, partition) for partition in partitions]
         for names in {path[:depth] for path in paths for depth in range(len(path) + 1)}:
-            folder = open_folder(self._table.area.root, names)
-            try:
+            with opened_folder(self._table.area.root, names) as folder:
                 os.fsync(folder)
-            finally:
-                os.close(folder)
 
-    def _open(self, partition: Values) -> int:
+    @contextmanager
+    def _opened(self, partition: Values) -> Iterator[int]:
         names = folders(self._table.partition_by, partition)
-        try:
-            return open_folder(self._table.area.root, names)
-        except OSError as error:
-            if error.errno not in (errno.ENOTDIR, errno.ELOOP):
-                raise
-            raise StopJobError(
-                f"The folder {shown('/'.join(names))} of a partition of {self._table.area.root} "
-                "is a link or a file. The decided files wait in the staging area; nothing is lost.",
-                remedy="replace it with a plain folder, then start the job again.",
-            ) from error
+        with ExitStack() as stack:
+            try:
+                folder = stack.enter_context(opened_folder(self._table.area.root, names))
+            except OSError as error:
+                if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+                    raise
+                raise StopJobError(
+                    f"The folder {shown('/'.join(names))} of a partition of "
+                    f"{self._table.area.root} is a link or a file. The decided files wait in the "
+                    "staging area; nothing is lost.",
+                    remedy="replace it with a plain folder, then start the job again.",
+                ) from error
+            yield folder
 
     def _move_file(self, piece: _Piece, file: StagedFile, folder: int) -> None:
         source, name = piece.source(file), self._name(piece, file)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from twophase.internals.failpoints import failpoint
@@ -21,7 +21,6 @@ HERE = -100
 
 _NOREPLACE = 1
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-_BLOCK_BYTES = 1 << 20
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -43,20 +42,23 @@ def rename_new(source: Path, target: str | Path, folder: int = HERE) -> None:
         raise OSError(code, os.strerror(code), str(source), None, str(target))
 
 
-def open_folder(root: Path, names: Sequence[str]) -> int:
-    """Open a folder below `root`, creating what is missing; the caller syncs and closes it.
+@contextmanager
+def opened_folder(root: Path, names: Sequence[str]) -> Iterator[int]:
+    """Open a folder below `root`, creating what is missing; nothing is synced.
+
+    Yields:
+        Its descriptor.
 
     Raises:
         NotADirectoryError: a name on the way is a link or a file.
     """
-    descriptor = os.open(root, _FOLDER)
-    for name in names:
-        parent = descriptor
-        try:
-            descriptor = _open_child(parent, name)
-        finally:
-            os.close(parent)
-    return descriptor
+    with ExitStack() as stack:
+        descriptor = os.open(root, _FOLDER)
+        stack.callback(os.close, descriptor)
+        for name in names:
+            descriptor = _open_child(descriptor, name)
+            stack.callback(os.close, descriptor)
+        yield descriptor
 
 
 def _open_child(parent: int, name: str) -> int:
@@ -82,10 +84,7 @@ def digest(name: str | Path, folder: int | None = None) -> str:
     """Return the hex SHA-256 of a file's content, without following links."""
     descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     with os.fdopen(descriptor, "rb") as file:
-        sha256 = hashlib.sha256()
-        while block := file.read(_BLOCK_BYTES):
-            sha256.update(block)
-    return sha256.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class NewFile:

@@ -14,6 +14,7 @@ from twophase.errors import ConfigError, PreflightError
 from twophase.internals.redaction import shown
 from twophase.sinks.common.partition_names import escape
 from twophase.sinks.common.staging.formats import Format
+from twophase.sinks.common.staging.visible_files import is_hidden
 
 
 def check_layout(root: Path, schema: pa.Schema, kind: Format, partition_by: Sequence[str]) -> None:
@@ -44,7 +45,7 @@ def check_layout(root: Path, schema: pa.Schema, kind: Format, partition_by: Sequ
 
 def _first_file(folder: Path) -> Path | None:
     for entry in sorted(folder.iterdir()):
-        if entry.name.startswith(".") or (entry.name.startswith("_") and "=" not in entry.name):
+        if is_hidden(entry.name):
             continue
         found = _first_file(entry) if entry.is_dir() and not entry.is_symlink() else entry
         if found is not None:

@@ -11,13 +11,13 @@ its SHA-256 instead.
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from twophase.contract.committable import Committable
 from twophase.ids import Subtask, TransactionId
-from twophase.internals.record import digest, frame, unframe
+from twophase.internals.json_values import decode, encode
+from twophase.internals.record import digest
 from twophase.sinks.common.partition_names import Values
 
 FILE = "manifest"
@@ -76,11 +76,7 @@ class Manifest:
 
     def encode(self) -> bytes:
         """Return the manifest as durable bytes."""
-        return frame(
-            FORMAT,
-            FILE,
-            json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode("ascii"),
-        )
+        return encode(FORMAT, FILE, self)
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
@@ -94,7 +90,7 @@ class Manifest:
         return cls.decode(path.read_bytes(), str(path))
 
     @classmethod
-    def decode(cls, data: bytes, where: str = "") -> Manifest:
+    def decode(cls, data: bytes, where: str) -> Manifest:
         """Return the manifest in some bytes; the reverse of `encode`.
 
         Args:
@@ -102,16 +98,7 @@ class Manifest:
             where: the file's name, for the error.
 
         Raises:
-            NewerFormatError: a newer version of twophase has written them.
+            NewerFormatError: another version of twophase has written them.
             DamagedRecordError: the bytes are not those that were written.
         """
-        value = json.loads(unframe(FORMAT, FILE, data, where))
-        return cls(
-            TransactionId.from_json(value["transaction"]),
-            Subtask(**value["subtask"]),
-            tuple(
-                StagedFile(**file | {"partition": tuple(file["partition"])})
-                for file in value["files"]
-            ),
-            value["watermark_us"],
-        )
+        return decode(FORMAT, FILE, data, where, cls)

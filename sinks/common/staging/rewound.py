@@ -11,7 +11,7 @@ Any driver deletes a folder whose piece has no proof.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from twophase.internals.failpoints import failpoint
@@ -72,7 +72,9 @@ def drop_proofs(stage: Path, point: RewindPoint) -> None:
         if mark is not None and not point.keeps(*mark):
             (marks / name).unlink(missing_ok=True)
     sync(marks)
-    for piece in _gone(pieces_in(stage / DONE), point):
+    for piece in pieces_in(stage / DONE):
+        if point.keeps(piece.lineage, piece.checkpoint):
+            continue
         failpoint("F09")
         folder = stage / REWOUND / str(piece)
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -85,10 +87,6 @@ def sweep(stage: Path) -> None:
     for piece in _pieces(stage):
         if not _is_proven(stage, piece):
             remove(stage / REWOUND / str(piece))
-
-
-def _gone(pieces: Iterable[PieceName], point: RewindPoint) -> list[PieceName]:
-    return [piece for piece in pieces if not point.keeps(piece.lineage, piece.checkpoint)]
 
 
 def _pieces(stage: Path) -> list[PieceName]:

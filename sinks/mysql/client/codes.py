@@ -1,4 +1,4 @@
-"""The error numbers of MySQL and MariaDB that the sink distinguishes, and what they mean to it."""
+"""The error numbers of MySQL and MariaDB that the sink distinguishes, grouped by meaning."""
 
 from __future__ import annotations
 

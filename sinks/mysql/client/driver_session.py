@@ -53,14 +53,14 @@ class DriverLink:
         except BaseException as error:
             self.close()
             if isinstance(error, SecurityError):
-                raise hostile(error) from None
+                raise hostile(error) from error
             if not (isinstance(error, pymysql.Error) and is_connection_lost(error)):
                 raise
             raise TargetUnreachableError(
                 f"The session with {self._endpoint} broke: {error.args[-1]} ({code_of(error)}).",
                 remedy="find out why the server is unreachable; "
                 "decided checkpoints are committed once it is back.",
-            ) from None
+            ) from error
 
     def _is_alive(self, session: Session) -> bool:
         """Return whether the session is alive: servers and firewalls end idle ones."""

@@ -282,17 +282,18 @@ def connect(endpoint: Endpoint, *, local_infile: bool = False) -> Session:
     try:
         return Session(endpoint, local_infile=local_infile)
     except pymysql.Error as error:
-        raise _explain(endpoint, error) from None
+        raise _explain(endpoint, error) from error
     except (OSError, RuntimeError, ValueError) as error:
         # A missing certificate file, a plugin that needs a package, a server that
         # speaks another protocol.
-        raise PreflightError(f"No session with {endpoint}: {error}") from None
+        raise PreflightError(f"Cannot connect to {endpoint}: {error}") from error
 
 
 def hostile(error: SecurityError) -> StopJobError:
     """Return the error that stops the job at a server that behaves as only a hostile one does."""
     return StopJobError(
-        f"The job stops: {error.args[-1]}.", remedy="find out who answers at the sink's address."
+        f"The job stops: {error.args[-1]}.",
+        remedy="find out which server answers at the sink's address.",
     )
 
 
@@ -307,15 +308,15 @@ def _is_tls_refused(error: pymysql.Error) -> bool:
 
 def _explain(endpoint: Endpoint, error: pymysql.Error) -> TwoPhaseError:
     code, text = code_of(error), error.args[-1] if error.args else ""
-    what = f"No session with {endpoint}: {text} ({code})."
+    what = f"Cannot connect to {endpoint}: {text} ({code})."
     if _is_tls_refused(error):
         return PreflightError(
             what,
             remedy="give the server a certificate for its name and name its authority in tls_ca; "
-            "tls='verify_ca', 'insecure' or 'off' do with less, at your own risk.",
+            "tls='verify_ca', 'insecure' or 'off' check less, at your own risk.",
         )
     if isinstance(error, SecurityError):
-        return PreflightError(what, remedy="find out who answers at that address.")
+        return PreflightError(what, remedy="find out which server answers at that address.")
     if code in (ACCESS_DENIED_USER, NO_PASSWORD_LOGIN):
         return PreflightError(
             what, remedy="check the user in url and what password_env or password_file names."

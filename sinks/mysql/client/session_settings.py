@@ -49,8 +49,8 @@ def _open(endpoint: Endpoint, *, autocommit: bool, local_infile: bool, lock_wait
     except pymysql.Error as error:
         session.end()
         raise TargetUnreachableError(
-            f"{endpoint} let us in and then failed: {code_of(error)} {error.args[-1]}."
-        ) from None
+            f"{endpoint} accepted the login and then failed: {code_of(error)} {error.args[-1]}."
+        ) from error
     except BaseException:
         session.end()
         raise
@@ -86,8 +86,7 @@ def _settle(session: Session, *, autocommit: bool, lock_wait_s: int) -> None:
     )
     if number & 0xFFFFFFFF != session.id:
         raise PreflightError(
-            "Something between us and the server answers for session "
-            f"{session.id} with session {number}.",
+            f"A proxy answered for session {session.id} with session {number} of the server.",
             remedy="connect to the server itself: an XA branch lives in one session, which a "
             "pooling proxy takes away.",
         )

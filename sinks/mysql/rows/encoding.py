@@ -102,7 +102,7 @@ def _column(batch: pa.RecordBatch, plan: ColumnPlan, text_format: TextFormat) ->
     index = batch.schema.get_field_index(plan.field)
     if index < 0:
         raise RejectedRowsError(
-            f"A batch has no single column {plan.field!r}; it has {batch.schema.names}.",
+            f"A batch needs exactly one column {plan.field!r}; it has {batch.schema.names}.",
             remedy="restart the job with the schema that the rows have.",
         )
     values = _cast(batch.column(index), plan)
@@ -120,8 +120,8 @@ def _cast(values: pa.Array, plan: ColumnPlan) -> pa.Array:
         return values.cast(plan.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise RejectedRowsError(
-            f"Column {plan.field!r} is {values.type} and cannot become {plan.type} unchanged: "
-            f"{shown(str(error))}.",
+            f"Column {plan.field!r} is {values.type} and cannot be converted to {plan.type} "
+            f"unchanged: {shown(str(error))}.",
             remedy="correct the rows or cast the column.",
         ) from None
 
@@ -131,7 +131,7 @@ def _reject(values: pa.Array, bad: pa.Array, plan: ColumnPlan, why: str) -> None
     row = pc.index(bad, scalar(True)).as_py()
     if row >= 0:
         raise RejectedRowsError(
-            f"Row {row + 1} of a batch of {len(values)}: column {plan.column!r} cannot take "
+            f"Row {row + 1} of a batch of {len(values)}: column {plan.column!r} cannot store "
             f"{shown(values[row].as_py())}: {why}.",
             remedy="correct the rows or change the column.",
         )

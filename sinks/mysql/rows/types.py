@@ -106,7 +106,7 @@ def plan_column(field: pa.Field, column: Column) -> ColumnPlan | str:
     plain = _plain(field.type)
     encoding = _encoding(plain, column)
     if isinstance(encoding, str):
-        return f"{field.name}: {field.type} does not fit into {column.column_type}: {encoding}"
+        return f"{field.name}: {field.type} cannot be stored in {column.column_type}: {encoding}"
     return ColumnPlan(
         field=field.name,
         column=column.name,
@@ -148,7 +148,7 @@ def _encoding(kind: pa.DataType, column: Column) -> Encoding | str:
     if column.generated:
         return "the server computes this column; drop it from the rows."
     if pa.types.is_null(kind):
-        return Encoding.PLAIN if column.nullable else "it takes no NULL."
+        return Encoding.PLAIN if column.nullable else "the column is NOT NULL."
     if pa.types.is_boolean(kind):
         return _for_boolean(column)
     if pa.types.is_integer(kind):

@@ -26,6 +26,7 @@ from twophase.events import (
     CheckpointTriggered,
 )
 from twophase.ids import Attempt
+from twophase.state.checkpoints.checkpoint import OperatorStateFields
 from twophase.state.files.storage import (
     NO_CRASH_POINTS,
     CrashPoints,
@@ -343,7 +344,7 @@ def test_no_state_is_taken_while_a_listener_hears(another: Another, targets: Tar
             hearing.set()
             overlaps.append(checkpoint == 0 and taken.wait(A_WHILE_S))
 
-    def snapshot(number: int, frozen: object) -> dict[str, object]:
+    def snapshot(number: int, frozen: object) -> OperatorStateFields:
         if number == 1:
             taken.set()
         return {}

@@ -28,7 +28,7 @@ def pending(*sinks: str) -> PendingCheckpoint:
         sinks=sinks,
         trigger_time_ms=7,
     )
-    found.operator_states = {"source": [1]}
+    found.operator_states = {"functions": {"seen": [1]}}
     return found
 
 
@@ -59,8 +59,8 @@ def test_the_completed_checkpoint_holds_all_that_was_acknowledged() -> None:
         Attempt(2, 5),
         offsets(3),
     )
-    assert (completed.operator_states, completed.trigger_time_ms, completed.duration_ms) == (
-        {"source": [1]},
+    assert (completed.functions, completed.trigger_time_ms, completed.duration_ms) == (
+        {"seen": [1]},
         7,
         12,
     )

@@ -29,7 +29,6 @@ from twophase.contract.sink import CommitRequest
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.coordinator.recovery.plan import Restore
-from twophase.coordinator.release import release_checkpoints
 from twophase.errors import (
     CheckpointMissingError,
     ConfigError,
@@ -453,16 +452,6 @@ def test_a_sink_that_is_decided_cannot_acknowledge_again(driver: Driver, another
 
 def void(_: object) -> None:
     """Drop a value."""
-
-
-@POINTS
-def test_a_job_that_ends_keeps_its_checkpoints(
-    driver: Driver, another: Another, folder: Path, point: str
-) -> None:
-    die_ahead(driver, point)
-    coordinator = another(options=AHEAD).recover().coordinator
-    assert not release_checkpoints(coordinator.context, coordinator.attempts, coordinator.closer)
-    assert history(folder).released is None
 
 
 @POINTS

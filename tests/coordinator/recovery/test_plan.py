@@ -15,12 +15,14 @@ from twophase.coordinator.recovery.plan import (
     CannotTakeBack,
     FolderBehind,
     GoOn,
+    LeftBehind,
     NamedOtherwise,
     Observed,
     ObservedSink,
     Refusal,
     Restore,
     RestoreBehind,
+    RestoredMeanwhile,
     RewindUnfinished,
     SinkRenamed,
     StartPlan,
@@ -196,12 +198,6 @@ REFUSED = [
         NamedOtherwise(FACTS, (JOB, "old"), A, 3),
     ),
     Case(
-        "a rewind past rows of the renamed sink",
-        observed(History(), replace(sink(FACTS), others=OLD_NAME), AT_2[1]),
-        restore(policy=SinkAhead.REWIND),
-        NamedOtherwise(FACTS, (JOB, "old"), A, 3),
-    ),
-    Case(
         "a rewind by a sink that cannot",
         observed(UP_TO_3, replace(AT_3[0], can_rewind=False), AT_3[1]),
         restore(policy=SinkAhead.REWIND),
@@ -232,6 +228,18 @@ REFUSED = [
         TargetLacks(proof(2)),
     ),
     Case(
+        "a restore that another driver has done meanwhile",
+        observed(History(2, (FIRST, Lineage(B, ancestors={A: 2}, origin="saved")), ()), *AT_2),
+        replace(restore(), lineage=replace(restore().lineage, origin="saved")),
+        RestoredMeanwhile(B),
+    ),
+    Case(
+        "a restore of what a rewind has taken back",
+        observed(History(2, (FIRST, Lineage(B, ancestors={A: 1})), ()), *AT_2),
+        restore(policy=SinkAhead.REWIND),
+        LeftBehind(A, 2, 1),
+    ),
+    Case(
         "a fork in a folder that has a job already",
         observed(UP_TO_3, *AT_3),
         replace(restore(policy=SinkAhead.FORK), lineage=Lineage(NEW, "/saved")),
@@ -256,7 +264,7 @@ def test_a_rewind_that_takes_back_more_finishes_one_that_has_begun() -> None:
 
 
 def test_every_kind_of_refusal_has_a_case() -> None:
-    kinds = {kind.__name__ for kind in get_args(Refusal)} - {"ReleasedByItsEnd"}
+    kinds = {kind.__name__ for kind in get_args(Refusal)}
     assert {type(case.refusal).__name__ for case in REFUSED} == kinds
 
 
@@ -299,6 +307,15 @@ def test_a_rewind_takes_back_what_is_there_and_what_is_bound_to_come() -> None:
     assert found.rewinding == BEGUN
     assert found.takes_back == (TakenBack(FACTS, B, 5, -1), TakenBack(LAKE, A, 3, 2))
     assert found.begins == restore().lineage
+
+
+def test_a_rewind_takes_back_what_is_there_under_another_name() -> None:
+    found = plan_start(
+        observed(History(), replace(AT_2[0], others=OLD_NAME), AT_2[1]),
+        restore(policy=SinkAhead.REWIND),
+    )
+    assert isinstance(found, StartPlan)
+    assert found.takes_back == (TakenBack(FACTS, A, 3, 2, (JOB, "old")),)
 
 
 def test_a_rewind_with_nothing_ahead_records_no_rewind() -> None:

@@ -9,14 +9,21 @@ from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
+import pyarrow as pa
 import pytest
 
-from harness.memory_driver import JOB, Driver, completed_of, dying, restoring, visible
+from harness.memory_driver import JOB, Driver, completed_of, dying, restoring, rows, visible
+from twophase.contract.committable import Committable
 from twophase.contract.outcome import CommitOutcome
 from twophase.contract.sink import CommitRequest, OpenSink, SinkHistory
 from twophase.coordinator.commit.pending import PendingCheckpoint
-from twophase.errors import DeclinedError, TargetChangedError, TargetUnreachableError
-from twophase.ids import Attempt
+from twophase.errors import (
+    DeclinedError,
+    FencedError,
+    TargetChangedError,
+    TargetUnreachableError,
+)
+from twophase.ids import Attempt, Subtask
 from twophase.state.journal.entries import CommittedRecord
 from twophase.state.journal.history import Record
 from twophase.testing.memory import MemoryTarget, OpenMemorySink
@@ -252,6 +259,25 @@ def test_a_sink_that_refuses_a_commit_and_cannot_be_asked_further_stops_the_job_
     monkeypatch.setattr(sink, "history", mock.Mock(side_effect=why))
     with pytest.raises(TargetChangedError, match="the disk is away"):
         driver.run(1)
+
+
+def test_if_nothing_tells_what_the_target_lacks_the_next_start_does(
+    driver: Driver, targets: Targets, another: Another, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by the simulation: the error of the sink names no command that goes on without it."""
+    driver.run(0)
+    unreachable = mock.Mock(side_effect=TargetUnreachableError("away"))
+
+    def is_restored(pending: PendingCheckpoint) -> None:
+        driver.write(pending)
+        restore_target(targets["facts"], MemoryTarget())
+        monkeypatch.setattr(driver.sinks["facts"], "history", unreachable)
+
+    with pytest.raises(TargetChangedError) as found:
+        driver.run(1, is_restored)
+    assert "start the job again: if anything is still missing, its error" in str(found.value)
+    with pytest.raises(TargetChangedError, match=r"accept-loss .* --checkpoint 0 --sink facts"):
+        another().recover()
 
 
 def run_all(driver: Driver, first: int, end: int) -> None:
@@ -523,6 +549,102 @@ def test_a_piece_prepared_again_is_committed_again_by_the_next_driver_if_the_nex
         driver.run(1)
     another().recover()
     assert (visible(target), target.prepared) == (list(range(20)), {})
+
+
+def snapshot_before_commit(
+    driver: Driver, target: MemoryTarget
+) -> tuple[MemoryTarget, Callable[[PendingCheckpoint], None]]:
+    """A snapshot of the server when its pieces are prepared, and the pre-commit that takes it."""
+    image = MemoryTarget()
+
+    def pre_commit(pending: PendingCheckpoint) -> None:
+        driver.write(pending)
+        restore_snapshot(image, target)
+
+    return image, pre_commit
+
+
+@pytest.mark.parametrize("retained", [1, 3])
+def test_what_is_prepared_again_of_a_subsumed_checkpoint_is_no_superseded_attempt(
+    driver: Driver, targets: Targets, another: Another, retained: int
+) -> None:
+    """Found by the simulation. Its body is gone: what tells is that the target lacks its proof."""
+    driver = another(options={"checkpoint.num_retained": retained}).recover()
+    target = targets["facts"]
+    image, pre_commit = snapshot_before_commit(driver, target)
+    driver.run(0, pre_commit)
+    for number in (1, 2, 3):
+        driver.run(number)
+    without_rows = no_rows_for("facts", driver)
+
+    def is_restored(pending: PendingCheckpoint) -> None:
+        without_rows(pending)
+        restore_snapshot(target, image)
+
+    with pytest.raises(
+        TargetChangedError, match=r"checkpoint 3 of .* 'facts' .* Checkpoints up to 3 are missing"
+    ) as found:
+        driver.run(4, is_restored)
+    assert "accept-loss JOB.yaml --checkpoint 3 --sink facts" in str(found.value)
+    assert {key[3] for key in target.prepared} == {0}, "it can still be committed by hand"
+
+
+def test_a_superseded_attempt_is_aborted_where_the_proof_is(
+    driver: Driver, targets: Targets
+) -> None:
+    target, asked = targets["facts"], 0
+    history = driver.sinks["facts"].history
+
+    def counted() -> SinkHistory:
+        nonlocal asked
+        asked += 1
+        return history()
+
+    driver.run(0)
+    with mock.patch.object(driver.sinks["facts"], "history", counted):
+        driver.run(1)
+        assert not asked, "nothing is in doubt"
+        driver.run(2, with_superseded(driver, "facts"))
+    assert (asked, target.prepared) == (1, {})
+    assert visible(target) == list(range(30))
+
+
+def with_superseded(driver: Driver, name: str) -> Callable[[PendingCheckpoint], None]:
+    """A task is tried twice, and each try pre-commits."""
+
+    def pre_commit(pending: PendingCheckpoint) -> None:
+        writer = driver.sinks[name].writers()(pending.transaction(name), Subtask(0, 99))
+        writer.write(pa.RecordBatch.from_pylist(rows(range(5)), schema=driver.schema))
+        assert writer.pre_commit() is not None
+        driver.write(pending)
+
+    return pre_commit
+
+
+def test_an_overtaken_driver_takes_no_rewind_for_a_loss(
+    driver: Driver, targets: Targets, another: Another
+) -> None:
+    """It has recorded its commit, and aborts superseded attempts when rows are taken back."""
+    driver.run(0)
+    driver.run(1)
+    sink = driver.sinks["facts"]
+    in_doubt, history = sink.in_doubt, sink.history
+    found: list[Committable] = []
+
+    def overtaken() -> SinkHistory:
+        another().recover()
+        return replace(history(), committed={})
+
+    def seen() -> Sequence[Committable]:
+        found.extend(in_doubt())
+        return found
+
+    with (
+        mock.patch.object(sink, "in_doubt", seen),
+        mock.patch.object(sink, "history", overtaken),
+        pytest.raises(FencedError),
+    ):
+        driver.run(2, with_superseded(driver, "facts"))
 
 
 def test_a_backup_made_in_the_middle_of_a_commit_is_not_noticed(

@@ -18,7 +18,7 @@ from harness.memory_driver import (
     visible,
 )
 from twophase.coordinator.recovery.plan import Restore
-from twophase.errors import RestoreRefusedError
+from twophase.errors import FencedError, RestoreRefusedError
 from twophase.events import RecoveryFinished, SinkRewound
 from twophase.operations.savepoint.restore import read_checkpoint
 from twophase.options.job_options import JobOptions, SinkAhead
@@ -154,3 +154,22 @@ def test_the_body_that_it_goes_back_to_stays_until_its_lineage_has_begun(
     dying("S12", lambda: rewind(another(), to(folder, 3)))
     rewind(another(), to(folder, 3))
     assert [visible(target) for target in targets.values()] == [[*range(40)]] * 2
+
+
+def test_a_restore_that_another_driver_has_done_meanwhile_is_not_done_again(
+    driver: Driver, another: Another, folder: Path, targets: dict[str, MemoryTarget]
+) -> None:
+    """Found by the simulation: both were started with the same options. The second would take back
+    what the first has written since.
+    """
+    first, second = to(folder, 1), to(folder, 1)
+    restored = another(options=KEPT)
+    rewind(restored, first)
+    restored.run(1, lambda pending: restored.write_rows(pending, 20))
+    records = restored.coordinator.context.log.length()
+    with pytest.raises(FencedError, match=f"another driver has begun lineage {first.lineage.id}"):
+        rewind(another(options=KEPT), second)
+    restored.run(2, lambda pending: restored.write_rows(pending, 30))
+    assert restored.coordinator.context.log.length() == records + 2, "it was not overtaken"
+    for target in targets.values():
+        assert visible(target) == [*range(40)]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from twophase.ids import Attempt
 from twophase.operations.savepoint.abandoned_folders import delete_abandoned
+from twophase.operations.savepoint.savepoint_restore import LAID_BY
 from twophase.state.journal.entries import CommittedRecord, Decision, FenceRecord, Lineage, Proof
 from twophase.state.journal.history import History
 
@@ -93,6 +97,43 @@ def test_a_folder_that_the_log_does_not_know_is_left_alone(root: Path) -> None:
     (root / "00000000-0000-4000-8000-000000000077").mkdir()
     delete_abandoned(root, committed(history, "facts"), 1)
     assert names(root) == [1, 77]
+
+
+def laid(root: Path, number: int, generation: int) -> Path:
+    """Spark's folder of a lineage that a restore has laid, and that never began."""
+    folder = root / f"00000000-0000-4000-8000-{number:012d}"
+    for log in ("offsets", "commits"):
+        (folder / log).mkdir(parents=True)
+        (folder / log / "0").write_text("v1")
+    (folder / LAID_BY).write_text(str(generation))
+    return folder
+
+
+@pytest.mark.parametrize("call", ["rmtree", "unlink"])
+@pytest.mark.parametrize("count", range(1, 4))
+def test_a_laid_folder_that_cannot_be_deleted_is_by_the_next_start(
+    root: Path, monkeypatch: pytest.MonkeyPatch, call: str, count: int
+) -> None:
+    """Found by the simulation: the note of who laid it went first, and nothing told any more that
+    the rest may go.
+    """
+    *_, history = lives(root, 2)
+    folder = laid(root, 50, generation=1)
+    calls = itertools.count(1)
+    owner: Any = shutil if call == "rmtree" else os
+    real = getattr(owner, call)
+
+    def fails_once(path: Any, *args: Any, **options: Any) -> None:
+        if next(calls) == count:
+            raise OSError(5, "Input/output error", str(path))
+        real(path, *args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, call, fails_once)
+        delete_abandoned(root, history, 1)
+    assert folder.exists()
+    delete_abandoned(root, history, 1)
+    assert names(root) == [0, 1]
 
 
 def test_nothing_outside_is_deleted_whatever_a_log_calls_a_lineage(root: Path) -> None:

@@ -169,16 +169,6 @@ def test_a_job_goes_on_from_a_savepoint_that_was_moved_as_if_it_had_never_stoppe
     assert moved.ids() == EXPECTED[plan]
 
 
-def test_a_job_that_gives_up_its_checkpoints_when_it_is_stopped_is_saved(moved: Moved) -> None:
-    moved.add()
-    path = moved.root / "saved"
-    moved.stopped(path, **{"checkpoint.externalized_retention": "delete_on_cancellation"})
-    open_savepoint(str(path)).verify()
-    moved.add()
-    moved.run(moved.writing("again", **{"restore.path": str(path)}))
-    assert moved.ids() == [*range(20)]
-
-
 class Held(FolderSink):
     """Its commits wait, or answer that they have to be tried later."""
 

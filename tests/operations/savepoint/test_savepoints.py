@@ -73,6 +73,14 @@ def test_a_job_goes_on_from_a_savepoint_that_was_moved(world: World) -> None:
     world.is_exact("again", 8)
 
 
+def test_a_restored_savepoint_stays_as_it_is(world: World) -> None:
+    world.drive(2)
+    saved = world.make()
+    before = snapshot(saved)
+    world.drive(6, "again", **restoring(saved))
+    assert snapshot(saved) == before
+
+
 def test_a_savepoint_of_a_restored_job_is_restored_too(world: World) -> None:
     world.drive(2)
     world.drive(3, "second", **restoring(world.make("first")))
@@ -395,7 +403,7 @@ def test_without_a_path_each_gets_a_name_of_its_own_in_savepoint_dir(world: Worl
     options: Any = {"savepoint.dir": f"file://{world.root}/all"}
     making = savepoints_of(world, **options)
     made = {making.make(None) for _ in range(2)}
-    made.add(making.stop(None, drain=False))
+    made.add(making.stop(None))
     assert len(made) == 3
     assert {path for path, _ in list_savepoints(str(world.root / "all"))} == made
     assert all(Path(path).name.startswith("orders-") for path in made)
@@ -404,7 +412,7 @@ def test_without_a_path_each_gets_a_name_of_its_own_in_savepoint_dir(world: Worl
 def test_without_a_path_and_savepoint_dir_the_job_is_not_stopped(world: World) -> None:
     world.drive(1)
     with pytest.raises(ConfigError, match="the savepoint has no path") as caught:
-        savepoints_of(world, is_not_stopped).stop(None, drain=False)
+        savepoints_of(world, is_not_stopped).stop(None)
     assert "savepoint.dir" in caught.value.remedy
 
 
@@ -415,23 +423,17 @@ def test_a_second_one_while_one_is_under_way_is_refused_by_its_reason(world: Wor
         before = snapshot(world.root)
         for refused in (
             lambda: making.make(str(world.root / "second")),
-            lambda: making.stop(str(world.root / "second"), drain=False),
+            lambda: making.stop(str(world.root / "second")),
         ):
             with pytest.raises(SavepointError, match="TOO_MANY_CHECKPOINT_REQUESTS"):
                 refused()
         assert snapshot(world.root) == before
 
     making = savepoints_of(world, stop)
-    making.stop(str(world.root / "first"), drain=False)
+    making.stop(str(world.root / "first"))
     making.make(str(world.root / "second"))
     for name in ("first", "second"):
         open_savepoint(str(world.root / name)).verify()
-
-
-def test_a_drain_is_refused_and_the_job_runs_on(world: World) -> None:
-    world.drive(1)
-    with pytest.raises(ConfigError, match="no way to move a query's watermark"):
-        savepoints_of(world, is_not_stopped).stop(str(world.root / "saved"), drain=True)
 
 
 @pytest.mark.parametrize("path", ["job/saved", "taken"])
@@ -442,7 +444,7 @@ def test_a_job_is_not_stopped_for_a_savepoint_at_a_path_that_is_not_right(
     (world.root / "taken").mkdir()
     (world.root / "taken" / "letter").touch()
     with pytest.raises((ConfigError, SavepointError), match=r"would (lie among|be inside)"):
-        savepoints_of(world, is_not_stopped).stop(str(world.root / path), drain=False)
+        savepoints_of(world, is_not_stopped).stop(str(world.root / path))
 
 
 def test_a_stop_before_a_sink_could_commit_saves_it_and_says_so(world: World) -> None:
@@ -456,7 +458,7 @@ def test_a_stop_before_a_sink_could_commit_saves_it_and_says_so(world: World) ->
     with pytest.raises(
         SavepointUnfinishedError, match="is complete, but checkpoint 2 is not"
     ) as one:
-        savepoints_of(world, stop).stop(path, drain=False)
+        savepoints_of(world, stop).stop(path)
     assert f"twophase savepoint finish JOB.yaml {path}" in one.value.remedy
     world.finish(Path(path))
     assert world.ids() == [[*range(30)]] * 2

@@ -78,6 +78,30 @@ def test_a_rewound_job_is_rewound_again_and_restored_from_its_own_savepoints(wor
     world.is_exact("job", 7)
 
 
+@pytest.mark.parametrize("policy", ["refuse", "rewind"])
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_savepoint_of_what_a_rewind_has_taken_back_is_refused(
+    world: World, policy: str, waits: bool
+) -> None:
+    """Found by the simulation: the job stopped for pieces that were lost, or for a target that was
+    restored from a backup, and nothing told that the savepoint is of no use any more.
+    """
+    path = older(world)
+    if waits:
+        assert killed("C11", lambda: world.drive(5))
+        (world.spark() / "commits" / "4").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    newer = world.make("newer")
+    world.drive(5, **restoring(path, "rewind"))
+    before = snapshot(world.root)
+    with pytest.raises(RestoreRefusedError, match="has gone back to 1 of it since"):
+        world.drive(6, **restoring(newer, policy))
+    with pytest.raises(RestoreRefusedError, match="what was newer was taken back"):
+        said(world, newer, policy)
+    assert snapshot(world.root) == before
+    world.drive(6)
+    world.is_exact("job", 6)
+
+
 def test_a_checkpoint_that_is_decided_is_committed_and_taken_back_with_the_rest(
     world: World,
 ) -> None:
@@ -394,7 +418,7 @@ def said(world: World, path: Path, policy: str, job: str = JOB, folder: str = "j
     given = {"checkpointLocation": str(world.root / folder), **restoring(path, policy)}
     before = snapshot(world.root)
     options = JobOptions.parse(given, "job")
-    found = preview_restore(job, str(path), sinks, options)
+    found = preview_restore(job, sinks, options)
     assert snapshot(world.root) == before
     return "\n".join(_lines(job, str(path), found))
 

@@ -138,7 +138,7 @@ def test_h23_a_manifest_that_is_not_the_one_of_the_checkpoint_commits_nothing(
     path = table.staged()[0] / "manifest"
     data = path.read_bytes()
     other = dataclasses.replace(
-        Manifest.decode(data), files=Manifest.decode(data).files[:1]
+        Manifest.decode(data, "here"), files=Manifest.decode(data, "here").files[:1]
     ).encode()
     path.write_bytes(
         {"flip": data[:-9] + bytes([data[-9] ^ 1]) + data[-8:], "cut": data[:-1], "swap": other}[
@@ -156,7 +156,7 @@ def test_h23_every_cut_and_every_flipped_bit_of_a_manifest_is_seen(
 ) -> None:
     table.write(sink, orders([1]))
     data = (table.staged()[0] / "manifest").read_bytes()
-    assert Manifest.decode(data).encode() == data
+    assert Manifest.decode(data, "here").encode() == data
     cut = [data[:length] for length in range(len(data))]
     flipped = [
         data[:byte] + bytes([data[byte] ^ 1 << bit]) + data[byte + 1 :]
@@ -165,7 +165,7 @@ def test_h23_every_cut_and_every_flipped_bit_of_a_manifest_is_seen(
     ]
     for damaged in (*cut, *flipped):
         with pytest.raises((DamagedRecordError, NewerFormatError)):
-            Manifest.decode(damaged)
+            Manifest.decode(damaged, "here")
 
 
 def test_h24_only_what_the_checkpoint_lists_is_moved(

@@ -45,7 +45,7 @@ def lose(folder: Path, how: str) -> None:
     elif how == "damaged":
         path.write_bytes(path.read_bytes()[:-1])
     else:
-        manifest = Manifest.decode(path.read_bytes())
+        manifest = Manifest.decode(path.read_bytes(), str(path))
         path.write_bytes(dataclasses.replace(manifest, watermark_us=1).encode())
 
 

@@ -74,7 +74,7 @@ def test_a_url_of_another_form_is_refused(url):
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
-        ("protocol", "staged", "not there yet"),
+        ("protocol", "staged", "not available yet"),
         ("protocol", "2pc", "xa"),
         ("tls", "on", "verify_identity"),
         ("load_rows", 0, "load_rows"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from harness.folder_sink import FolderSink, FolderTarget, OpenFolderSink
-from twophase.contract.committable import Committable
-from twophase.contract.sink import WriterFactory
+from harness.folder_sink import FolderSink, FolderTarget, WrappedWriter, with_writers
 from twophase.contract.writer import SinkWriter
 from twophase.errors import DeclinedError
 from twophase.events import (
@@ -24,7 +22,6 @@ from twophase.events import (
     Event,
     JobRestarting,
 )
-from twophase.ids import Subtask, TransactionId
 from twophase.spark.folder.spark_folder import SparkFolder
 from twophase.spark.job.stream_writer import StreamWriter, write_stream
 from twophase.state.checkpoints.checkpoint import FrozenOffsets
@@ -79,11 +76,12 @@ def fails_once(path: Path) -> None:
         raise ValueError("broken on purpose")
 
 
-class BrokenWriter(SinkWriter):
+class BrokenWriter(WrappedWriter):
     """Fails once, with an error of its own or as a sink that declines."""
 
     def __init__(self, writer: SinkWriter, path: Path, *, declines: bool) -> None:
-        self._writer, self._path, self._declines = writer, path, declines
+        super().__init__(writer)
+        self._path, self._declines = path, declines
 
     def write(self, batch: pa.RecordBatch) -> None:
         try:
@@ -92,32 +90,12 @@ class BrokenWriter(SinkWriter):
             if self._declines:
                 raise DeclinedError("It declines.") from error
             raise
-        self._writer.write(batch)
-
-    def pre_commit(self) -> Committable | None:
-        return self._writer.pre_commit()
-
-    def abort(self) -> None:
-        self._writer.abort()
-
-
-@dataclass(frozen=True)
-class BrokenWriters:
-    writers: WriterFactory
-    fails: Path
-    declines: bool
-
-    def __call__(self, transaction: TransactionId, subtask: Subtask) -> BrokenWriter:
-        writer = self.writers(transaction, subtask)
-        return BrokenWriter(writer, self.fails, declines=self.declines)
+        super().write(batch)
 
 
 def broken_sink(case: Case, *, declines: bool) -> FolderSink:
-    class BrokenSink(OpenFolderSink):
-        def writers(self) -> Any:
-            return BrokenWriters(super().writers(), case.path, declines)
-
-    return FolderSink(case.root / "facts", BrokenSink)
+    broken = partial(BrokenWriter, path=case.path, declines=declines)
+    return with_writers(case.root / "facts", broken)
 
 
 def by_a_function(case: Case) -> StreamWriter:

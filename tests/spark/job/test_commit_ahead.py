@@ -6,21 +6,17 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from harness.folder_sink import FolderSink, FolderTarget, OpenFolderSink
-from twophase.contract.committable import Committable
-from twophase.contract.sink import WriterFactory
+from harness.folder_sink import FolderSink, FolderTarget, WrappedWriter, with_writers
 from twophase.contract.writer import SinkWriter
 from twophase.errors import DeclinedError
 from twophase.events import CheckpointDeclined, Event, JobRestarting, SinkDecided
-from twophase.ids import Subtask, TransactionId
 from twophase.spark.job.stream_writer import write_stream
 
 pytestmark = pytest.mark.spark
@@ -30,11 +26,12 @@ _TIMEOUT_S = 60.0
 _POLL_S = 0.02
 
 
-class WaitingWriter(SinkWriter):
+class WaitingWriter(WrappedWriter):
     """Writes once the other sink's rows are visible; fails then while a file exists."""
 
     def __init__(self, writer: SinkWriter, root: Path, *, declines: bool) -> None:
-        self._writer, self._root, self._declines = writer, root, declines
+        super().__init__(writer)
+        self._root, self._declines = root, declines
 
     def write(self, batch: pa.RecordBatch) -> None:
         deadline_s = time.monotonic() + _TIMEOUT_S
@@ -44,32 +41,11 @@ class WaitingWriter(SinkWriter):
         if (self._root / "fails").exists():
             (self._root / "fails").unlink()
             raise DeclinedError("It declines.") if self._declines else ValueError("broken")
-        self._writer.write(batch)
-
-    def pre_commit(self) -> Committable | None:
-        return self._writer.pre_commit()
-
-    def abort(self) -> None:
-        self._writer.abort()
-
-
-@dataclass(frozen=True)
-class WaitingWriters:
-    writers: WriterFactory
-    root: Path
-    declines: bool
-
-    def __call__(self, transaction: TransactionId, subtask: Subtask) -> WaitingWriter:
-        writer = self.writers(transaction, subtask)
-        return WaitingWriter(writer, self.root, declines=self.declines)
+        super().write(batch)
 
 
 def waiting_sink(root: Path, *, declines: bool) -> FolderSink:
-    class WaitingSink(OpenFolderSink):
-        def writers(self) -> Any:
-            return WaitingWriters(super().writers(), root, declines)
-
-    return FolderSink(root / "slow", WaitingSink)
+    return with_writers(root / "slow", partial(WaitingWriter, root=root, declines=declines))
 
 
 def run(spark: SparkSession, root: Path, *, declines: bool = False) -> list[Event]:

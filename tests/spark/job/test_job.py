@@ -39,11 +39,11 @@ from twophase.events import (
     SinkAcknowledged,
 )
 from twophase.ids import Subtask, TransactionId
+from twophase.internals.record import kind_of
 from twophase.spark.folder import spark_folder as folder_module
 from twophase.spark.folder.spark_folder import SparkFolder
 from twophase.spark.job.job import Job
 from twophase.spark.job.stream_writer import StreamWriter, write_stream
-from twophase.state.files import codec
 from twophase.state.files.storage import LocalStorage, UnclearOutcomeError
 from twophase.state.journal.entries import Decision, FenceRecord
 from twophase.state.journal.log import JobLog
@@ -246,7 +246,7 @@ def test_a_fence_of_its_own_whose_reply_was_lost_does_not_fence_a_job_out(
         self: LocalStorage, name: str, data: bytes, *more: Any
     ) -> None:
         create(self, name, data, *more)
-        if codec.kind_of(data) == FenceRecord.kind:
+        if kind_of(data) == FenceRecord.kind:
             fences.append(name)
             if len(fences) == 2:
                 raise UnclearOutcomeError("the reply was lost")

@@ -36,7 +36,7 @@ def taken(legs: Sequence[SourceLeg], *lines: str) -> CompletedCheckpoint:
     """A checkpoint of a job with these sources."""
     offsets = FrozenOffsets((None,) * len(lines), lines)
     states = OperatorStates(legs, {}).snapshot(3, offsets)
-    return CompletedCheckpoint("orders", LINEAGE, 3, Attempt(1, 4), 0, offsets, states)
+    return CompletedCheckpoint("orders", LINEAGE, 3, Attempt(1, 4), 0, offsets, **states)
 
 
 def restored(checkpoint: CompletedCheckpoint, *legs: SourceLeg, **options: Any) -> Any:

@@ -53,6 +53,7 @@ class Replay:
                     "version": 1,
                     "source": source,
                     "partitions": [{**ENTRY.__dict__, "topic": source}],
+                    "begin": None,
                 }
             )
             for source in ("shop", "web")

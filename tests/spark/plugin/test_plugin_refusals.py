@@ -158,11 +158,10 @@ def test_what_is_required_is_named(world: World, missing: str) -> None:
         source(options).streamWriter(SCHEMA, overwrite=False)
 
 
-@pytest.mark.parametrize("name", ["execution.checkpointing.dir", "state.checkpoints.dir"])
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside Spark's"])
-def test_the_folder_by_flinks_name_is_refused(world: World, name: str, beside: bool) -> None:
+def test_the_folder_by_flinks_name_is_refused(world: World, beside: bool) -> None:
     """Spark reads its own name only, so its folder would be another one, or none."""
-    folder = str(world.folder)
+    name, folder = "execution.checkpointing.dir", str(world.folder)
     options = {"name": "orders", name: folder} | ({"checkpointLocation": folder} if beside else {})
     with pytest.raises(ConfigError, match=f"{name!r} has no effect in the plugin form") as raised:
         source(options).streamWriter(SCHEMA, overwrite=False)

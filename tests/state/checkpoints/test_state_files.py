@@ -4,7 +4,6 @@ read, and deleted with it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,13 +22,13 @@ from twophase.functions.operator_state import Redistribution, SerializedState
 from twophase.ids import Attempt
 from twophase.internals import failpoints
 from twophase.internals.failpoints import FailpointError
+from twophase.internals.json_values import to_json
 from twophase.internals.record import digest
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.checkpoints.function_state import FunctionState
 from twophase.state.checkpoints.state_files import read_states
 from twophase.state.checkpoints.store import CompletedCheckpointStore, decode_body
 from twophase.state.files import codec
-from twophase.state.files.json_values import to_json
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import CommittedRecord, Decision, FenceRecord
 from twophase.state.journal.log import JobLog
@@ -85,7 +84,7 @@ def test_states_are_read_as_they_were(store: CompletedCheckpointStore, decision:
     found = store.read_with_states(decision)
     [small, large], [raw] = found.function_states["dedup"], found.function_states["other"]
     assert (small, raw) == (SMALL, RAW)
-    assert replace(large, file=None) == LARGE
+    assert large == LARGE
     assert [one.serialized().entries for one in (small, large, raw)] == [
         (b"a", b""),
         (b"x" * 30_000,),
@@ -116,9 +115,9 @@ def test_the_threshold_divides_what_is_inline_from_what_has_a_file(
 ) -> None:
     assert LARGE.data is not None
     store = CompletedCheckpointStore(storage, log, 1, memory_threshold=len(LARGE.data) - beyond)
-    found = store.read_with_states(store.prepare(with_states(0)))
-    assert len(found.state_files) == count
-    assert replace(found.function_states["dedup"][1], file=None) == LARGE
+    decision = store.prepare(with_states(0))
+    assert len(store.read(decision).state_files) == count
+    assert store.read_with_states(decision).function_states["dedup"][1] == LARGE
 
 
 def test_a_threshold_of_zero_gives_every_state_a_file(storage: LocalStorage, log: JobLog) -> None:
@@ -150,7 +149,7 @@ def test_a_checkpoint_that_is_written_again_has_files_of_its_own(
     log.append(FenceRecord(2))
     again = store.prepare(replace(store.read_with_states(decision), attempt=Attempt(2, 1)))
     store.discard(decision.lineage, 0, decision.attempt)
-    assert replace(store.read_with_states(again).function_states["dedup"][1], file=None) == LARGE
+    assert store.read_with_states(again).function_states["dedup"][1] == LARGE
     attempt = f"state/{Path(again.folder).name}"
     assert files(folder) == [attempt, f"{attempt}/0"]
 
@@ -278,26 +277,14 @@ def test_a_file_of_a_newer_version_is_named_and_stays(
 # -- the body --------------------------------------------------------------------------------------
 
 
-def test_a_body_without_states_does_not_mention_them() -> None:
-    assert "function_states" not in to_json(checkpoint(0))
-
-
-def test_an_older_version_refuses_a_body_with_states_by_name(
-    store: CompletedCheckpointStore, folder: Path, decision: Decision
-) -> None:
-    """It knows no field of this name, and calls a body with one a newer version's (0041)."""
-    body = json.loads((folder / decision.folder / "_metadata").read_bytes().partition(b"\n")[2])
-    body["a_field_of_a_newer_version"] = body.pop("function_states")
-    with pytest.raises(NewerFormatError, match="unknown fields"):
-        decode_body(framed_body(body), "here")
-
-
 @pytest.mark.parametrize(
     "change",
     [
         {"scheme": "scattered"},
         {"more": 1},
         {"data": "AA=="},
+        {"file": None},
+        {"data": "AA", "file": None},
         {"file": {"name": "../../etc/passwd", "length": 1, "sha256": ""}},
         {"file": {"name": "0", "length": 1, "sha256": "", "more": 1}},
     ],
@@ -306,10 +293,11 @@ def test_an_older_version_refuses_a_body_with_states_by_name(
 def test_a_state_of_another_form_is_a_newer_versions(change: dict[str, Any]) -> None:
     body = to_json(with_states(0))
     body["function_states"]["dedup"] = [
-        {"name": "s", "scheme": "split", "serializers": ["json"], "entries": 1}
+        {"name": "s", "scheme": "split", "serializers": ["json"], "entries": 1, "data": None}
         | {"file": {"name": "0", "length": 1, "sha256": ""}}
-        | change
     ]
+    assert decode_body(framed_body(body), "here").state_files
+    body["function_states"]["dedup"][0] |= change
     with pytest.raises(NewerFormatError):
         decode_body(framed_body(body), "here")
 

@@ -34,11 +34,11 @@ from twophase.errors import (
     NewerFormatError,
 )
 from twophase.ids import Attempt
+from twophase.internals.json_values import canonical_json, to_json
 from twophase.state.checkpoints import store as module
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.checkpoints.store import CompletedCheckpointStore, decode_body, retained
 from twophase.state.files import codec
-from twophase.state.files.json_values import to_json
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import CommittedRecord, Decision, FenceRecord, Lineage
 from twophase.state.journal.history import History
@@ -100,7 +100,7 @@ def test_a_state_that_is_not_json_is_declined_before_anything_is_written(
     with pytest.raises(
         DeclinedError, match="checkpoint 0 holds an operator state or a handle that is not JSON"
     ):
-        store.prepare(replace(checkpoint(0), operator_states={"mine": value}))
+        store.prepare(replace(checkpoint(0), functions={"mine": value}))
     assert snapshot(folder) == before
 
 
@@ -108,7 +108,7 @@ def test_a_body_that_could_not_be_read_back_is_not_written(
     store: CompletedCheckpointStore, folder: Path
 ) -> None:
     with pytest.raises(OSError, match="too large to be read back"):
-        store.prepare(replace(checkpoint(0), operator_states={"mine": "x" * codec.MAX_BYTES}))
+        store.prepare(replace(checkpoint(0), functions={"mine": "x" * codec.MAX_BYTES}))
     assert not (folder / "chk").exists()
 
 
@@ -224,7 +224,7 @@ def test_a_torn_temporary_name_beside_the_body_is_ignored(
 def test_whatever_stands_in_for_a_body_is_refused(value: Any) -> None:
     for data in (
         codec.encode("CHECKPOINT", {"body": value}),
-        framed(codec.canonical_json(value), "CHECKPOINT"),
+        framed(canonical_json(value), "CHECKPOINT"),
     ):
         with pytest.raises(REFUSED):
             decode_body(data, "here")

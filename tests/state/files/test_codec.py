@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from tests.state.conftest import REFUSED, bit_flips, truncations
 from twophase.errors import CorruptRecordError, NewerFormatError
 from twophase.internals import record
+from twophase.internals.json_values import canonical_json
+from twophase.internals.record import kind_of
 from twophase.state.files import codec
 
 NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -32,7 +34,7 @@ def framed(payload: bytes, kind: str = "FENCE") -> bytes:
 
 @given(BODIES)
 def test_what_is_encoded_is_decoded(body: dict[str, Any]) -> None:
-    assert codec.decode("FENCE", codec.encode("FENCE", body), "here") == body
+    assert codec.decode("FENCE", codec.encode("FENCE", body), "here", dict) == body
 
 
 @given(BODIES)
@@ -51,20 +53,20 @@ def test_the_format_of_version_1_does_not_change() -> None:
 def test_no_truncation_and_no_changed_bit_is_accepted(damage: Any) -> None:
     for damaged in damage(codec.encode("FENCE", BODY)):
         with pytest.raises(REFUSED):
-            codec.decode("FENCE", damaged, "here")
+            codec.decode("FENCE", damaged, "here", dict)
 
 
 @given(st.binary(min_size=1, max_size=20))
 def test_nothing_may_follow_a_record(rest: bytes) -> None:
     with pytest.raises(CorruptRecordError):
-        codec.decode("FENCE", codec.encode("FENCE", BODY) + rest, "here")
+        codec.decode("FENCE", codec.encode("FENCE", BODY) + rest, "here", dict)
 
 
 @given(st.binary(max_size=300))
 def test_arbitrary_bytes_are_refused(data: bytes) -> None:
     with pytest.raises((CorruptRecordError, NewerFormatError)):
-        codec.decode("", data, "here")
-    assert isinstance(codec.kind_of(data), str)
+        codec.decode("", data, "here", dict)
+    assert isinstance(kind_of(data), str)
 
 
 @given(st.binary(max_size=100))
@@ -76,17 +78,17 @@ def test_arbitrary_content_under_a_fitting_header_is_a_json_object_or_refused(
     except ValueError:
         expected = None
     if isinstance(expected, dict):
-        assert codec.decode("FENCE", framed(payload), "here") == expected
+        assert codec.decode("FENCE", framed(payload), "here", dict) == expected
         return
     with pytest.raises(CorruptRecordError, match=r"its content is not (JSON|a JSON object)"):
-        codec.decode("FENCE", framed(payload), "here")
+        codec.decode("FENCE", framed(payload), "here", dict)
 
 
 def test_a_record_of_another_kind_is_refused() -> None:
     data = codec.encode("FENCE", BODY)
     with pytest.raises(CorruptRecordError, match="it is a 'FENCE' record where 'DECIDED' belongs"):
-        codec.decode("DECIDED", data, "here")
-    assert codec.decode("", data, "here") == BODY
+        codec.decode("DECIDED", data, "here", dict)
+    assert codec.decode("", data, "here", dict) == BODY
 
 
 @pytest.mark.parametrize(
@@ -111,12 +113,12 @@ def test_a_record_of_another_kind_is_refused() -> None:
     ],
 )
 def test_only_the_exact_header_is_accepted(header: str) -> None:
-    payload = codec.canonical_json(BODY)
+    payload = canonical_json(BODY)
     digest = record.digest(payload)
     text = header.format(length=len(payload), digest=digest, upper=digest.upper(), long="F" * 200)
-    assert codec.decode("FENCE", framed(payload), "here") == BODY
+    assert codec.decode("FENCE", framed(payload), "here", dict) == BODY
     with pytest.raises(CorruptRecordError):
-        codec.decode("FENCE", text.encode() + payload, "here")
+        codec.decode("FENCE", text.encode() + payload, "here", dict)
 
 
 class Bomb:
@@ -153,12 +155,12 @@ class Bomb:
 )
 def test_hostile_content_under_a_fitting_header_is_refused_in_bounded_time(payload: bytes) -> None:
     with pytest.raises(CorruptRecordError):
-        codec.decode("FENCE", framed(payload), "here")
+        codec.decode("FENCE", framed(payload), "here", dict)
 
 
 def test_a_million_keys_are_read_in_bounded_time() -> None:
     payload = b"{" + b",".join(b'"%d":0' % number for number in range(1_000_000)) + b"}"
-    assert len(codec.decode("FENCE", framed(payload), "here")) == 1_000_000
+    assert len(codec.decode("FENCE", framed(payload), "here", dict)) == 1_000_000
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
@@ -175,7 +177,7 @@ def test_values_that_json_does_not_have_are_not_written(value: object) -> None:
 
 def test_the_error_names_the_file_and_says_that_nothing_was_changed_and_what_to_do() -> None:
     with pytest.raises(CorruptRecordError) as caught:
-        codec.decode("FENCE", b"", "log/0000000003")
+        codec.decode("FENCE", b"", "log/0000000003", dict)
     assert str(caught.value) == (
         "The durable file log/0000000003 is damaged: it does not begin with a twophase/1 header. "
         "Nothing was written or deleted. Next: restore this file from a backup of the job's "
@@ -185,12 +187,11 @@ def test_the_error_names_the_file_and_says_that_nothing_was_changed_and_what_to_
 
 
 def test_the_kind_is_what_the_header_claims() -> None:
-    assert codec.kind_of(codec.encode("DECIDED", {})) == "DECIDED"
-    assert codec.kind_of(b"anything") == ""
+    assert kind_of(codec.encode("DECIDED", {})) == "DECIDED"
+    assert kind_of(b"anything") == ""
 
 
 def test_the_text_is_ascii_so_that_no_editor_changes_it() -> None:
     assert (
-        json.loads(codec.canonical_json("\u2028 ä \U0001f600").decode("ascii"))
-        == "\u2028 ä \U0001f600"
+        json.loads(canonical_json("\u2028 ä \U0001f600").decode("ascii")) == "\u2028 ä \U0001f600"
     )

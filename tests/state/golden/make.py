@@ -18,7 +18,6 @@ beside these, and these stay.
                the body and in files; the first is subsumed
     savepoint/ of `job`, whose checkpoint 2 of lineage B waits for its commit, with the state of a
                `transformWithState` (added later)
-    released/  a job's folder whose checkpoints were given up (added later)
     rewinding/ a job's folder in the middle of a rewind (added later)
     ahead/     a job's folder in which a sink commits checkpoint 1 ahead, with a folded log (added
                later)
@@ -48,6 +47,7 @@ from twophase.contract.sink import CommitRequest, SinkContext
 from twophase.contract.source import SourceLeg
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.internals.clock import SystemClock
+from twophase.internals.json_values import to_json
 from twophase.operations.savepoint import manifest as savepoint_manifest
 from twophase.operations.savepoint.format import KINDS, MANIFEST
 from twophase.operations.savepoint.make import SavepointMaker
@@ -62,7 +62,6 @@ from twophase.spark.plan.operator_states import OperatorStates
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.checkpoints.store import CompletedCheckpointStore
 from twophase.state.files import codec
-from twophase.state.files.json_values import to_json
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import (
     AcceptedLoss,
@@ -72,7 +71,6 @@ from twophase.state.journal.entries import (
     Lineage,
     Note,
     Proof,
-    Released,
     Rescale,
     Rewinding,
     Rewrite,
@@ -140,8 +138,7 @@ def checkpoint(
         ]
         for sink, found in tasks.items()
     }
-    state = dict(states.snapshot(number, offsets))
-    del state["function_states"]
+    state = states.snapshot(number, offsets)
     return CompletedCheckpoint(
         JOB,
         lineage,
@@ -149,10 +146,11 @@ def checkpoint(
         attempt,
         1_700_000_000_000 + number,
         offsets,
-        state,
+        state["functions"],
         pieces,
         840,
         before,
+        state["sources"],
     )
 
 
@@ -192,8 +190,8 @@ def make_states(root: Path) -> None:
     for number in (0, 1):
         plain = checkpoint(A, number, Attempt(1, number + 1), {"facts": [0]}, ())
         listed = states.snapshot(number, plain.offsets)
-        kept = {**plain.operator_states, "functions": listed["functions"]}
-        whole = replace(plain, operator_states=kept, function_states=listed["function_states"])
+        functions, states_of = listed["functions"], listed["function_states"]
+        whole = replace(plain, functions=functions, function_states=states_of)
         store.decide(store.prepare(whole))
         log.append(CommittedRecord(A, number))
         store.subsume()
@@ -264,16 +262,6 @@ def begun(folder: Path, num_retained: int) -> tuple[JobLog, CompletedCheckpointS
     log.append(FenceRecord(1))
     log.append(Lineage(A))
     return log, CompletedCheckpointStore(storage, log, num_retained)
-
-
-def make_released(root: Path) -> None:
-    """Write `released`."""
-    log, store = begun(root / "released", num_retained=1)
-    store.decide(store.prepare(checkpoint(A, 0, Attempt(1, 1), {"facts": [0], "lake": [0]}, ())))
-    log.append(CommittedRecord(A, 0))
-    [gone] = log.history.decisions
-    log.append(Released(A, 0, 1_700_000_100_000))
-    store.delete([gone])
 
 
 def make_rewinding(root: Path) -> None:
@@ -425,7 +413,6 @@ def main(root: Path) -> None:
     make_files(root)
     make_others(root)
     make_states(root)
-    make_released(root)
     make_rewinding(root)
     make_ahead(root)
     make_stats(root)

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from twophase.errors import NewerFormatError
 from twophase.ids import Attempt
+from twophase.internals.json_values import canonical_json, from_json, to_json
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.checkpoints.store import retained
-from twophase.state.files import codec
-from twophase.state.files.json_values import from_json, to_json
 from twophase.state.journal.entries import (
     AcceptedLoss,
     Adoption,
@@ -33,7 +32,6 @@ from twophase.state.journal.history import (
     Record,
     SubsumedRecord,
     record_from_json,
-    record_to_json,
 )
 
 LINES = st.lists(st.none() | st.text(max_size=8), max_size=3).map(tuple)
@@ -173,13 +171,13 @@ def test_folding_to_what_is_retained_keeps_all_that_is_needed(
 @given(logs())
 def test_a_record_is_the_same_after_json(records: list[Record]) -> None:
     for record in (*records, SubsumedRecord(fold(records))):
-        value = json.loads(codec.canonical_json(record_to_json(record)))
+        value = json.loads(canonical_json(record))
         assert record_from_json(record.kind, value, "here") == record
 
 
 @given(histories())
 def test_a_history_is_the_same_after_json(history: History) -> None:
-    value = json.loads(codec.canonical_json(to_json(history)))
+    value = json.loads(canonical_json(to_json(history)))
     assert from_json(History, value, "here") == history
 
 
@@ -212,9 +210,9 @@ DECISION = Decision("a", 0, Attempt(1, 1), "hash", "digest")
 
 PROOF = '{"checkpoint":3,"lineage":"a","sink":"facts","target":"mysql:u/shop.orders"}'
 WITH_PROOFS = (
-    '{"decision":{"attempt":{"counter":4,"generation":2},"body_digest":"d","checkpoint":3,'
+    '{"attempt":{"counter":4,"generation":2},"body_digest":"d","checkpoint":3,'
     '"committed":false,"lineage":"a",'
-    f'"offsets_hash":"o","proofs":[{PROOF}]}}}}'
+    f'"offsets_hash":"o","proofs":[{PROOF}]}}'
 )
 
 
@@ -222,32 +220,32 @@ def test_a_decision_s_text_is_as_it_was_written_down() -> None:
     record = record_from_json("DECIDED", json.loads(WITH_PROOFS), "here")
     assert isinstance(record, Decision)
     assert record.proofs == (Proof("facts", "a", 3, "mysql:u/shop.orders"),)
-    assert codec.canonical_json(record_to_json(record)).decode() == WITH_PROOFS
+    assert canonical_json(record).decode() == WITH_PROOFS
 
 
 @pytest.mark.parametrize("field", ["proofs", "committed"])
 def test_a_decision_without_a_field_is_refused(field: str) -> None:
     value = json.loads(WITH_PROOFS)
-    del value["decision"][field]
+    del value[field]
     with pytest.raises(NewerFormatError, match=rf"missing \['{field}'\]"):
         record_from_json("DECIDED", value, "here")
 
 
 LOSS_TEXT = (
-    '{"repair":{"action":"accept-loss","before":[{"checkpoint":1,"lineage":"a","sink":"facts",'
+    '{"action":"accept-loss","before":[{"checkpoint":1,"lineage":"a","sink":"facts",'
     '"target":"t"}],"checkpoint":3,'
     '"emptied":true,"end":["e"],"lacks":[{"checkpoint":3,"lineage":"a","sink":"facts",'
     '"target":"t"}],"lineage":"a","note":{"at_ms":7,"by":"ann@host","reason":"by '
     'hand"},"pieces":["0.1","1.2"],'
-    '"rows":10,"sink":"facts","start":[null]}}'
+    '"rows":10,"sink":"facts","start":[null]}'
 )
 ADOPTION = Adoption(NOTE, Lineage("b", "", 1, ("e",), {"a": 3}, (BEFORE,)), ("chk/a-3-1.4",))
 ADOPTION_TEXT = (
-    '{"repair":{"action":"adopt-from-target","gave_up":["chk/a-3-1.4"],'
+    '{"action":"adopt-from-target","gave_up":["chk/a-3-1.4"],'
     '"lineage":{"ancestors":{"a":3},"first_checkpoint":1,'
     '"id":"b","proofs":[{"checkpoint":1,"lineage":"a","sink":"facts","target":"t"}],'
-    '"restored_from":"","start":["e"]},'
-    '"note":{"at_ms":7,"by":"ann@host","reason":"by hand"}}}'
+    '"rescaled":[],"restored_from":"","start":["e"]},'
+    '"note":{"at_ms":7,"by":"ann@host","reason":"by hand"}}'
 )
 
 
@@ -255,11 +253,11 @@ REWRITE = Rewrite(
     NOTE, Decision("a", 0, Attempt(1, 5), "hash", "other"), Attempt(1, 1), "facts", ("0.1",), 5
 )
 REWRITE_TEXT = (
-    '{"repair":{"action":"rewrite","decision":{"attempt":{"counter":5,"generation":1},'
+    '{"action":"rewrite","decision":{"attempt":{"counter":5,"generation":1},'
     '"body_digest":"other","checkpoint":0,'
     '"committed":false,"lineage":"a","offsets_hash":"hash","proofs":[]},"note":{"at_ms":7,'
     '"by":"ann@host","reason":"by hand"},'
-    '"pieces":["0.1"],"replaced":{"counter":1,"generation":1},"rows":5,"sink":"facts"}}'
+    '"pieces":["0.1"],"replaced":{"counter":1,"generation":1},"rows":5,"sink":"facts"}'
 )
 
 
@@ -270,7 +268,7 @@ REWRITE_TEXT = (
 )
 def test_a_repair_s_text_is_as_it_was_written_down(repair: Repair, text: str) -> None:
     assert record_from_json("REPAIRED", json.loads(text), "here") == repair
-    assert codec.canonical_json(record_to_json(repair)).decode() == text
+    assert canonical_json(repair).decode() == text
 
 
 def test_a_loss_puts_every_proof_before_in_the_place_of_the_lost_one() -> None:
@@ -294,7 +292,7 @@ def test_a_loss_covers_what_a_target_lacks_of_each_lineage() -> None:
 
 def test_a_folded_log_without_repairs_is_refused() -> None:
     value = {"history": {"generation": 1, "lineages": [], "decisions": []}}
-    with pytest.raises(NewerFormatError, match=r"missing \['repairs'\]"):
+    with pytest.raises(NewerFormatError, match=r"missing \[.*'repairs'.*\]"):
         record_from_json("SUBSUMED", value, "here")
 
 
@@ -415,11 +413,10 @@ def test_the_folder_of_a_body_names_lineage_checkpoint_and_attempt() -> None:
         ("FENCE", {"generation": 1, "more": 1}, "unknown fields"),
         (
             "DECIDED",
-            {"decision": {**record_to_json(DECISION)["decision"], "more": 1}},
+            {**to_json(DECISION), "more": 1},
             "unknown fields",
         ),
-        ("DECIDED", record_to_json(DECISION)["decision"], "it is not one decision"),
-        ("DECIDED", {**record_to_json(DECISION), "more": 1}, "it is not one decision"),
+        ("DECIDED", {"decision": to_json(DECISION)}, "unknown fields"),
         ("LINEAGE", {"lineage": "a"}, "unknown fields"),
         (
             "SUBSUMED",
@@ -428,11 +425,12 @@ def test_the_folder_of_a_body_names_lineage_checkpoint_and_attempt() -> None:
         ),
         (
             "REPAIRED",
-            {"repair": {**json.loads(LOSS_TEXT)["repair"], "action": "undo"}},
+            {**json.loads(LOSS_TEXT), "action": "undo"},
             "unknown action 'undo'",
         ),
-        ("REPAIRED", {"repair": {**json.loads(LOSS_TEXT)["repair"], "more": 1}}, "unknown fields"),
+        ("REPAIRED", {**json.loads(LOSS_TEXT), "more": 1}, "unknown fields"),
         ("RESCALED", {"n": 1}, "unknown kind 'RESCALED'"),
+        ("RELEASED", {"released": {"lineage": "a", "checkpoint": 0}}, "unknown kind 'RELEASED'"),
     ],
 )
 def test_a_record_that_this_version_does_not_know_is_refused_with_the_version_as_remedy(
@@ -469,5 +467,5 @@ def test_a_completed_checkpoint_is_the_same_after_json(
     done = CompletedCheckpoint(
         "orders", "a", 3, Attempt(2, 5), 99, FrozenOffsets(lines, lines), states, {}, 12
     )
-    value = json.loads(codec.canonical_json(to_json(done)))
+    value = json.loads(canonical_json(to_json(done)))
     assert from_json(CompletedCheckpoint, value, "here") == done

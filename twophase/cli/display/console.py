@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import os
 import traceback
+from collections.abc import Container, Iterable
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from twophase.cli.display.text import clean
@@ -80,6 +82,29 @@ def _print_traceback(console: Console, error: BaseException) -> None:
 def _print(console: Console, head: str, text: str) -> None:
     style = "bold red" if head == "Error" else "bold"
     console.print(Text.assemble((f"{head}: ", style), text), soft_wrap=True)
+
+
+def plain_table(columns: Iterable[str], right: Container[str] = ()) -> Table:
+    """Return an empty table without lines.
+
+    Args:
+        columns: their heads.
+        right: those with numbers.
+    """
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
+    return table
+
+
+def print_lines(lines: Iterable[str | Table]) -> None:
+    """Print lines of text and tables, for people."""
+    console = table_console()
+    for line in lines:
+        if isinstance(line, str):
+            console.print(Text(clean(line)), soft_wrap=True)
+        else:
+            console.print(line)
 
 
 def table_console() -> Console:

@@ -25,8 +25,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from twophase.errors import ConfigError
 from twophase.ids import check_name
-from twophase.options.flink_keys import with_our_keys
 from twophase.options.job_options import JobOptions
+from twophase.options.other_keys import with_our_keys
 from twophase.options.parsing import Options
 from twophase.options.trigger import check_trigger
 

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from twophase.contract.committable import Committable
 from twophase.contract.listener import CheckpointListener
 from twophase.contract.sink import OpenSink
 from twophase.coordinator.commit.commit_loop import CommitLoop
 from twophase.coordinator.commit.orphans import Orphans, PieceKey, key_of, pieces_of
+from twophase.coordinator.commit.proofs import Proofs
 from twophase.errors import CheckpointMissingError, FencedError
 from twophase.events import CheckpointCommitted, CheckpointSubsumed, Observers
 from twophase.ids import Attempt
@@ -73,6 +75,7 @@ class CheckpointCompleter:
         commit_loop: of these sinks.
         log: the job's log.
         store: the job's checkpoints.
+        proofs: the proofs that the log expects in the targets.
         listeners: notified of completed and subsumed checkpoints.
         observers: receive every event.
     """
@@ -84,6 +87,7 @@ class CheckpointCompleter:
         commit_loop: CommitLoop,
         log: JobLog,
         store: CompletedCheckpointStore,
+        proofs: Proofs,
         listeners: Listeners,
         observers: Observers,
     ) -> None:
@@ -92,6 +96,7 @@ class CheckpointCompleter:
         self._commit_loop = commit_loop
         self._log = log
         self._store = store
+        self._proofs = proofs
         self._listeners = listeners
         self._observers = observers
 
@@ -168,10 +173,29 @@ class CheckpointCompleter:
 
         Args:
             attempt: the newest attempt; superseded task attempts up to it are aborted.
+
+        Raises:
+            TargetChangedError: the target of a sink with such pieces lacks a committed checkpoint,
+                which they may be of.
         """
         below, kept = Attempt(attempt.generation, attempt.counter + 1), self.pieces_to_commit()
         for name, sink in self._sinks.items():
-            Orphans(self._job, name, sink, self._observers, self.commit_restored).abort(below, kept)
+            may_abort = partial(self._superseded, name, sink)
+            Orphans(self._job, name, sink, self._observers, may_abort).abort(below, kept)
+
+    def _superseded(
+        self, name: str, sink: OpenSink, found: Sequence[Committable]
+    ) -> Sequence[Committable]:
+        """Return which pieces in doubt of a sink are of superseded attempts.
+
+        No body is left to tell that they are not of an older checkpoint, in a target that was
+        restored from a backup. The sink's newest committed checkpoint tells: each commit requires
+        the proof of its predecessor, so a target that has its proof lacks nothing before it. The
+        target is asked after the pieces were found.
+        """
+        if left := self.commit_restored(found):
+            self._proofs.check(name, sink)
+        return left
 
     def commit_restored(self, found: Sequence[Committable]) -> Sequence[Committable]:
         """Commit the pieces of committed checkpoints that a restored target prepared again (I2).

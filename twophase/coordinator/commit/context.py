@@ -16,7 +16,6 @@ from twophase.coordinator.commit.sink_decisions import SinkDecisions
 from twophase.events import Observers
 from twophase.internals.clock import Clock
 from twophase.options.job_options import JobOptions
-from twophase.state.checkpoints.copies import with_copies
 from twophase.state.checkpoints.store import CompletedCheckpointStore
 from twophase.state.files.storage import Storage
 from twophase.state.journal.history import History
@@ -74,10 +73,7 @@ class JobContext:
         self._storage = storage
         self.log = JobLog(storage, job)
         self.store = CompletedCheckpointStore(
-            with_copies(job, storage, options.copies),
-            self.log,
-            options.num_retained,
-            options.memory_threshold,
+            storage, self.log, options.num_retained, options.memory_threshold
         )
         self.proofs = Proofs(job, self.log, self.store)
         self.commit_loop = CommitLoop(
@@ -91,7 +87,14 @@ class JobContext:
         )
         self.sink_decisions = SinkDecisions(job, self.log, self.proofs, self.commit_loop, observers)
         self.completer = CheckpointCompleter(
-            job, sinks, self.commit_loop, self.log, self.store, self.listeners, observers
+            job,
+            sinks,
+            self.commit_loop,
+            self.log,
+            self.store,
+            self.proofs,
+            self.listeners,
+            observers,
         )
 
     def lineage_folders(self) -> frozenset[str]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from twophase.contract.committable import Committable
 from twophase.coordinator.commit.state_machine import Action, Phase, Signal, step
 from twophase.errors import DeclinedError, StopJobError
 from twophase.ids import Attempt, TransactionId
-from twophase.state.checkpoints.checkpoint import CompletedCheckpoint, FrozenOffsets
+from twophase.state.checkpoints.checkpoint import (
+    CompletedCheckpoint,
+    FrozenOffsets,
+    OperatorStateFields,
+)
 from twophase.state.journal.entries import Proof
 
 DecideSink = Callable[["PendingCheckpoint", str, Sequence[Committable]], None]
@@ -60,7 +63,7 @@ class PendingCheckpoint:
         self.offsets = offsets
         self.phase = Phase.PENDING
         self.action = Action.WAIT
-        self.operator_states: Mapping[str, Any] = {}
+        self.operator_states = OperatorStateFields()
         self._sinks = tuple(sinks)
         self._trigger_time_ms = trigger_time_ms
         self.decided = {sink: tuple(pieces) for sink, pieces in (decided or {}).items()}
@@ -126,7 +129,6 @@ class PendingCheckpoint:
                 f"Checkpoint {self.checkpoint} is {self.phase.name}, not complete; "
                 "this is a bug in twophase."
             )
-        states = dict(self.operator_states)
         return CompletedCheckpoint(
             job=self.job,
             lineage=self.lineage,
@@ -134,11 +136,10 @@ class PendingCheckpoint:
             attempt=self.attempt,
             trigger_time_ms=self._trigger_time_ms,
             offsets=self.offsets,
-            function_states=states.pop("function_states", {}),
-            operator_states=states,
             committables=dict(self._committables),
             duration_ms=duration_ms,
             predecessors=predecessors,
+            **self.operator_states,
         )
 
     def _on(self, signal: Signal) -> Action:

@@ -52,6 +52,19 @@ class Proofs:
         """Return each sink's newest committed checkpoint, which every target must have now."""
         return self._log.history.committed_proofs()
 
+    def check(self, name: str, sink: OpenSink) -> None:
+        """Check that a target has the proof of what its sink has committed.
+
+        Raises:
+            TargetChangedError: it lacks it.
+            FencedError: a newer driver has taken the job over, whose rewind looks like a loss.
+        """
+        memory = sink.history()
+        self._log.check_fence()
+        for proof in self.committed():
+            if proof.sink == name and not knows(memory, proof):
+                raise self.changed(proof, sink, memory)
+
     def body_of(self, proof: Proof) -> CompletedCheckpoint | None:
         """Return the checkpoint of a proof; None if no decision or no body of it is left."""
         for decision in self._log.history.decisions:

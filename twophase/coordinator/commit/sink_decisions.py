@@ -26,10 +26,9 @@ from twophase.errors import DeclinedError
 from twophase.events import Observers, SinkDecided
 from twophase.failure_reason import CheckpointFailureReason
 from twophase.internals.failpoints import failpoint
+from twophase.internals.json_values import canonical_json
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
-from twophase.state.files.codec import canonical_json
 from twophase.state.journal.entries import SinkDecision
-from twophase.state.journal.history import record_to_json
 from twophase.state.journal.log import JobLog
 
 
@@ -113,7 +112,7 @@ class SinkDecisions:
     def _append(self, decision: SinkDecision) -> None:
         what = f"Checkpoint {decision.checkpoint}: the decision on sink {decision.sink!r}"
         try:
-            canonical_json(record_to_json(decision))
+            canonical_json(decision)
         except (TypeError, ValueError, RecursionError) as error:
             reason = CheckpointFailureReason.CHECKPOINT_ASYNC_EXCEPTION
             raise DeclinedError(

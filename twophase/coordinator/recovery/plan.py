@@ -22,7 +22,7 @@ from twophase.contract.sink import OpenSink, SinkHistory
 from twophase.coordinator.commit.proofs import knows
 from twophase.options.job_options import SinkAhead
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
-from twophase.state.journal.entries import Decision, Lineage, Proof, Released, Rewinding
+from twophase.state.journal.entries import Decision, Lineage, Proof, Rewinding
 from twophase.state.journal.history import History
 
 # -- observed --------------------------------------------------------------------------------------
@@ -212,14 +212,6 @@ class RewindUnfinished:
 
 
 @dataclass(frozen=True)
-class ReleasedByItsEnd:
-    """The checkpoints of the job were deleted when it ended."""
-
-    released: Released
-    ways = (Way.RESTORE_FOLDER, Way.ADOPT)
-
-
-@dataclass(frozen=True)
 class FolderBehind:
     """A target knows more of the job than its folder: going on would write rows twice.
 
@@ -252,7 +244,6 @@ class RestoreBehind:
         decision: the decision on it, if the job's own log is ahead.
         sink: the sink that is ahead; empty for a decision.
         will_be: whether the sink is bound to get it.
-        released: whether it was deleted when the job ended.
     """
 
     lineage: str
@@ -261,8 +252,33 @@ class RestoreBehind:
     decision: Decision | None = None
     sink: str = ""
     will_be: bool = False
-    released: bool = False
     ways = (Way.GO_ON, Way.RESTORE_NEWEST, Way.REWIND, Way.FORK)
+
+
+@dataclass(frozen=True)
+class RestoredMeanwhile:
+    """Another driver has begun this lineage with what is to be restored, since this one has read
+    the log. Doing it again would take back what the job has written since.
+    """
+
+    lineage: str
+    ways = (Way.GO_ON,)
+
+
+@dataclass(frozen=True)
+class LeftBehind:
+    """What is to be restored continues a checkpoint that an earlier rewind has taken back.
+
+    Attributes:
+        lineage: of the checkpoint.
+        checkpoint: its number.
+        left: the last checkpoint of the lineage that the job has kept; -1 if none.
+    """
+
+    lineage: str
+    checkpoint: int
+    left: int
+    ways = (Way.GO_ON, Way.RESTORE_NEWEST)
 
 
 @dataclass(frozen=True)
@@ -318,9 +334,10 @@ class SinkRenamed:
 
 Refusal = (
     RewindUnfinished
-    | ReleasedByItsEnd
     | FolderBehind
     | RestoreBehind
+    | RestoredMeanwhile
+    | LeftBehind
     | NamedOtherwise
     | CannotTakeBack
     | TargetReplaced
@@ -382,8 +399,6 @@ def _plan(observed: Observed, wish: Wish) -> StartPlan:
 def _behind(observed: Observed) -> Iterator[Refusal]:
     """Yield why the folder knows less than a target: it is empty, outdated, or another one (I6)."""
     history = observed.history
-    if history.released is not None:
-        yield ReleasedByItsEnd(history.released)
     if history.rewinding is not None:
         yield RewindUnfinished(history.rewinding)
     known = _Known.of(history)
@@ -460,6 +475,7 @@ def _not_restorable(observed: Observed, wish: Restore) -> Iterator[Refusal]:
     """
     history, keep = observed.history, wish.keep
     rewinds = wish.sink_ahead is SinkAhead.REWIND
+    yield from _over(history, wish.lineage)
     if (begun := history.rewinding) and not (rewinds and begun.is_finished_by(keep)):
         yield RewindUnfinished(begun)
     if not rewinds:
@@ -474,10 +490,22 @@ def _not_restorable(observed: Observed, wish: Restore) -> Iterator[Refusal]:
                 yield CannotTakeBack(one.sink)
 
 
+def _over(history: History, begins: Lineage) -> Iterator[Refusal]:
+    """Yield why the job has gone on from what is to be restored, or back behind it."""
+    for one in history.lineages:
+        is_same = (one.origin, one.restore_id) == (begins.origin, begins.restore_id)
+        if begins.origin and is_same:
+            yield RestoredMeanwhile(one.id)
+    if (current := history.lineage) is None:
+        return
+    older = {one.id for one in history.lineages} - {current.id}
+    for lineage, newest in begins.ancestors.items():
+        left = current.ancestors.get(lineage, -1)
+        if lineage in older and newest > left:
+            yield LeftBehind(lineage, newest, left)
+
+
 def _log_ahead(history: History, keep: Mapping[str, int]) -> Iterator[RestoreBehind]:
-    gone = history.released
-    if gone is not None and gone.checkpoint > keep.get(gone.lineage, -1):
-        yield RestoreBehind(gone.lineage, gone.checkpoint, released=True)
     for one in history.decisions:
         if one.checkpoint > keep.get(one.lineage, -1):
             yield RestoreBehind(one.lineage, one.checkpoint, decision=one)

@@ -8,20 +8,27 @@ from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.recovery.plan import (
     CannotTakeBack,
     FolderBehind,
+    LeftBehind,
     NamedOtherwise,
     Observed,
     Refusal,
-    ReleasedByItsEnd,
     Restore,
     RestoreBehind,
+    RestoredMeanwhile,
     RewindUnfinished,
     SinkRenamed,
     TargetLacks,
     TargetReplaced,
     Wish,
 )
-from twophase.errors import CheckpointMissingError, ConfigError, RestoreRefusedError, TwoPhaseError
-from twophase.state.journal.entries import Released, Rewinding
+from twophase.errors import (
+    CheckpointMissingError,
+    ConfigError,
+    FencedError,
+    RestoreRefusedError,
+    TwoPhaseError,
+)
+from twophase.state.journal.entries import Rewinding
 from twophase.state.journal.history import History
 
 _SHOWN = 5
@@ -51,12 +58,26 @@ def refused(
     match why:
         case RewindUnfinished(begun):
             return _unfinished_rewind(context.job, begun)
-        case ReleasedByItsEnd(released):
-            return _released(context.job, released)
         case FolderBehind():
             return _folder_behind(context.job, why, observed.history, names)
         case RestoreBehind():
             return _restore_behind(context.job, why, _origin(wish))
+        case RestoredMeanwhile(lineage):
+            return FencedError(
+                f"Job {context.job!r}: another driver has begun lineage {lineage} with "
+                f"{_origin(wish)} while this one was starting.",
+                remedy="leave this driver stopped; the next start goes on with that lineage, with "
+                "the same options too.",
+            )
+        case LeftBehind(lineage, checkpoint, left):
+            return RestoreRefusedError(
+                f"Job {context.job!r}: cannot restore from {_origin(wish)}: it continues "
+                f"checkpoint {checkpoint} of lineage {lineage}, and the job has gone back to "
+                f"{'none' if left < 0 else left} of it since: what was newer was taken back. "
+                "Nothing was written.",
+                remedy="start the job without restore.path to go on from where it is, or restore "
+                "what was made since.",
+            )
         case NamedOtherwise():
             return _named_otherwise(context.job, why)
         case CannotTakeBack(sink):
@@ -125,12 +146,6 @@ def _named_otherwise(job: str, why: NamedOtherwise) -> CheckpointMissingError:
 def _restore_behind(job: str, why: RestoreBehind, origin: str) -> RestoreRefusedError:
     begin = f"Job {job!r}: cannot restore from {origin}: "
     twice = "its rows would then be written twice. Nothing was written."
-    if why.released:
-        return RestoreRefusedError(
-            f"{begin}checkpoint {why.checkpoint} of lineage {why.lineage} was committed after it, "
-            f"and deleted when the job ended; {twice}",
-            remedy=f"restore from a copy that has this checkpoint, or {_OTHER_POLICY}",
-        )
     if why.decision is not None:
         state = "is committed" if why.decision.committed else "must still be committed"
         return RestoreRefusedError(
@@ -160,17 +175,6 @@ def _unfinished_rewind(job: str, begun: Rewinding) -> RestoreRefusedError:
         "it may be gone from one sink and still be in another. Nothing was written.",
         remedy=f"finish it: start with restore.path={begun.restored_from}, or a copy of it, and "
         "restore.sink_ahead=rewind.",
-    )
-
-
-def _released(job: str, released: Released) -> CheckpointMissingError:
-    return CheckpointMissingError(
-        f"Job {job!r}: its checkpoints, up to {released.checkpoint}, were deleted when it ended, "
-        "as checkpoint.externalized_retention said. Starting would read the sources from their "
-        "beginning and write rows twice; nothing was written.",
-        remedy="begin under another name, with another checkpointLocation and other targets; or "
-        "restore with restore.path from a copy of the folder that has this checkpoint; or go on "
-        "from what the targets have: twophase repair adopt-from-target JOB.yaml",
     )
 
 

@@ -1,7 +1,7 @@
 """A repair: an operator accepts a loss, so that a job that cannot continue by itself goes on.
 
-The loss is pieces of a decided checkpoint, or everything that a target restored
-from a backup lacks.
+The loss is pieces of a decided checkpoint, also of one that the savepoint in `restore.path` holds
+as pending, or everything that a target restored from a backup lacks.
 
     1. take over   append a fence to the log, like every driver: a driver that still runs is
                    fenced from here on
@@ -25,11 +25,12 @@ from twophase.contract.committable import Committable
 from twophase.contract.sink import SinkHistory
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.commit.proofs import knows
-from twophase.coordinator.recovery.plan import FolderBehind, Refusal, TargetLacks
+from twophase.coordinator.recovery.plan import FolderBehind, Refusal, Restore, TargetLacks
 from twophase.coordinator.recovery.planner import StartPlanner
 from twophase.coordinator.recovery.recovery_steps import commit_in_order, take_over
 from twophase.errors import ConfigError, StopJobError
 from twophase.internals.failpoints import failpoint
+from twophase.operations.savepoint.preview import restore_of
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.journal.entries import AcceptedLoss, Decision, Note, Proof
 from twophase.state.journal.history import History
@@ -89,11 +90,14 @@ class LossRepair:
             StopJobError: nothing is lost, or the job must not go on for another reason.
         """
         context = self._context
+        restore = restore_of(context)
         if sink not in context.sinks:
             raise ConfigError(
                 f"Job {context.job!r} has no sink {sink!r}.",
                 remedy=f"name one of {', '.join(context.sinks)}.",
             )
+        if restore and any(one.checkpoint == checkpoint for one in restore.adopting):
+            return self._plan_of_restore(restore, checkpoint, sink)
         context.log.read()
         remembered = {name: one.history() for name, one in context.sinks.items()}
         if self._gap(checkpoint, sink, remembered[sink]) is None:
@@ -114,7 +118,7 @@ class LossRepair:
         failpoint("R01")
         if (gap := self._gap(checkpoint, sink, remembered[sink])) is not None:
             return self._plan_of_gap(gap)
-        return self._plan_of_pieces(checkpoint, sink)
+        return self._plan_of_pieces(self._decided(checkpoint, sink), sink)
 
     def accept(self, plan: LossPlan, note: Note) -> None:
         """Steps 4 and 5.
@@ -145,9 +149,23 @@ class LossRepair:
         commit_in_order(context.history, context.completer.commit_decided)
         context.sink_decisions.commit()
 
-    def _plan_of_pieces(self, checkpoint: int, sink: str) -> LossPlan:
-        context = self._context
-        body = self._decided(checkpoint, sink)
+    def _plan_of_restore(self, restore: Restore, checkpoint: int, sink: str) -> LossPlan:
+        """Take over the job that is restored, and commit what its savepoint holds before this."""
+        context, planner = self._context, StartPlanner(self._context)
+        remembered = planner.histories()
+
+        def check(history: History) -> None:
+            planner.plan(history, remembered, restore)
+
+        take_over(context.log, remembered, check)
+        failpoint("R01")
+        [body] = [one for one in restore.adopting if one.checkpoint == checkpoint]
+        for older in restore.adopting[: restore.adopting.index(body)]:
+            context.commit_loop.commit(older)
+        return self._plan_of_pieces(body, sink)
+
+    def _plan_of_pieces(self, body: CompletedCheckpoint, sink: str) -> LossPlan:
+        context, checkpoint = self._context, body.checkpoint
         lost = context.commit_loop.lost(body, sink)
         if not lost:
             raise StopJobError(

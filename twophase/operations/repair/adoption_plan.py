@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from twophase.contract.committable import Committable
 from twophase.contract.sink import SinkHistory
 from twophase.coordinator.commit.context import JobContext
-from twophase.coordinator.recovery.plan import FolderBehind, ReleasedByItsEnd, RewindUnfinished
+from twophase.coordinator.recovery.plan import FolderBehind, RewindUnfinished
 from twophase.coordinator.recovery.planner import StartPlanner
 from twophase.errors import StopJobError
 from twophase.operations.repair.adopted_pieces import AdoptedPieces, checkpoint_of, is_readable
@@ -141,7 +141,7 @@ class AdoptionPlanner:
     def _check_needed(
         self, history: History, remembered: Mapping[str, SinkHistory], *, is_unreadable: bool
     ) -> None:
-        repairs = [FolderBehind, ReleasedByItsEnd, *([RewindUnfinished] if is_unreadable else [])]
+        repairs = [FolderBehind, *([RewindUnfinished] if is_unreadable else [])]
         found = StartPlanner(self._context).check(history, remembered, repairs)
         if found or is_unreadable or self._is_stuck(history):
             return

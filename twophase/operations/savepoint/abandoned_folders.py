@@ -6,12 +6,11 @@ import logging
 import math
 import os
 import re
-import shutil
 from collections.abc import Container
 from contextlib import suppress
 from pathlib import Path
 
-from twophase.operations.savepoint.savepoint_restore import LAID_BY
+from twophase.operations.savepoint.savepoint_restore import LAID_BY, delete_laid
 from twophase.state.checkpoints.store import retained
 from twophase.state.journal.history import History
 
@@ -39,9 +38,9 @@ def delete_abandoned(root: Path, history: History, num_retained: int) -> None:
     needed |= {found.lineage for found in retained(history, num_retained)}
     known = {one.id for one in history.lineages}
     left = (known - needed - {current.id}) | _never_begun(root, known, history.generation)
-    for name in left.intersection(os.listdir(root)):
+    for name in sorted(left.intersection(os.listdir(root))):
         try:
-            shutil.rmtree(root / name)
+            delete_laid(root / name)
         except FileNotFoundError:  # another process was quicker
             continue
         except OSError as error:
@@ -50,17 +49,6 @@ def delete_abandoned(root: Path, history: History, num_retained: int) -> None:
                 root / name,
                 error,
             )
-
-
-def delete_released(root: Path, history: History) -> None:
-    """Delete the folders of a job whose checkpoints are released; what cannot be stays.
-
-    Args:
-        root: as for `delete_abandoned`.
-        history: the job's history from its log.
-    """
-    for lineage in history.lineages:
-        shutil.rmtree(root / lineage.id, ignore_errors=True)
 
 
 def _never_begun(root: Path, known: Container[str], generation: int) -> set[str]:

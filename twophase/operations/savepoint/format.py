@@ -29,7 +29,6 @@ from twophase.operations.savepoint.manifest import COPY_AGAIN, Manifest, SavedFi
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.checkpoints.store import decode_body
 from twophase.state.files import codec
-from twophase.state.files.json_values import to_json
 from twophase.state.files.storage import AlreadyExistsError, Storage, UnclearOutcomeError
 
 BEGUN, MANIFEST, FINISHED, DATA = "_begun", "_savepoint", "_finished", "data"
@@ -123,7 +122,7 @@ class SavepointWriter:
             **fields,
         )
         failpoint("S03")
-        self._storage.create(MANIFEST, codec.encode(KINDS[MANIFEST], to_json(manifest)))
+        self._storage.create(MANIFEST, codec.encode(KINDS[MANIFEST], manifest))
         failpoint("S04")
         return manifest
 

@@ -14,7 +14,7 @@ import json
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,8 +40,6 @@ from twophase.operations.savepoint.manifest import Manifest
 from twophase.options.job_options import JobOptions
 from twophase.spark.folder.spark_cut import files_of_cut
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
-from twophase.state.checkpoints.copies import readable_copies
-from twophase.state.checkpoints.state_files import inlined
 from twophase.state.checkpoints.store import CompletedCheckpointStore, encode_body
 from twophase.state.files.storage import LocalStorage, ReadOnlyStorage, local_path
 from twophase.state.journal.entries import Decision
@@ -79,14 +77,12 @@ class SavepointMaker:
         job: the job's name.
         root: the job's folder.
         clock: the time.
-        copies: the option `checkpoint.copies`.
     """
 
-    def __init__(self, job: str, root: Path, clock: Clock, copies: Sequence[str] = ()) -> None:
+    def __init__(self, job: str, root: Path, clock: Clock) -> None:
         self._job = job
         self._root = root
         self._clock = clock
-        self._copies = copies
 
     def make(
         self, path: str, *, committed_only: bool = False, still_waiting: StillWaiting
@@ -103,6 +99,7 @@ class SavepointMaker:
             SavepointError: there is nothing to save, or it could not be written.
             CorruptRecordError: the job's folder is damaged.
         """
+        self._wait_for_sinks(still_waiting)
         cut = self._choose(committed_only=committed_only)
         note = self._note(cut, still_waiting)
         writer = self.claim(path)
@@ -191,11 +188,16 @@ class SavepointMaker:
         newest = history.newest_committed(lineage) if committed_only else history.newest(lineage)
         if newest is None:
             return self._restored(history)
-        files = readable_copies(storage, self._copies)
-        store = CompletedCheckpointStore(files, log, num_retained=1)
+        store = CompletedCheckpointStore(storage, log, num_retained=1)
         left: list[Decision] = [] if newest.committed else history.uncommitted()
         pending = tuple(store.read(decision) for decision in left)
-        return Cut(inlined(store.read_with_states(newest)), pending, history)
+        return Cut(store.read_with_states(newest), pending, history)
+
+    def _wait_for_sinks(self, still_waiting: StillWaiting) -> None:
+        """Wait until no sink is ahead of the others."""
+        log = JobLog(ReadOnlyStorage(self._root), self._job)
+        while log.refresh().sink_decisions and still_waiting():
+            time.sleep(_POLL_S)
 
     def _check_whole(self, history: History) -> None:
         """Check that no sink has, or lacks, rows that the other sinks do not."""
@@ -330,8 +332,8 @@ class JobSavepoints:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._name = engine.job
-        self._options = options = engine.options
-        self._maker = SavepointMaker(engine.job, engine.storage.root, engine.clock, options.copies)
+        self._options = engine.options
+        self._maker = SavepointMaker(engine.job, engine.storage.root, engine.clock)
         self._lock = threading.Lock()
 
     def make(self, path: str | None) -> str:
@@ -349,20 +351,17 @@ class JobSavepoints:
             self._maker.make(path, committed_only=True, still_waiting=self._engine.still_runs)
         return path
 
-    def stop(self, path: str | None, *, drain: bool) -> str:
+    def stop(self, path: str | None) -> str:
         """Stop the job after its micro-batch, then make a savepoint of its newest checkpoint.
 
         Args:
             path: as for `make`.
-            drain: refused.
 
         Raises:
-            ConfigError: `drain` is set.
+            ConfigError: the path is not right; the job runs on.
             SavepointUnfinishedError: it is saved, and its checkpoint is not committed yet.
             SavepointError: another one is under way, or this one could not be made.
         """
-        if drain:
-            raise _cannot_drain(self._name)
         path = savepoint_path(self._name, path, self._options)
         with self._alone():
             self._maker.check_begun()
@@ -394,12 +393,3 @@ class JobSavepoints:
             yield
         finally:
             self._lock.release()
-
-
-def _cannot_drain(job: str) -> ConfigError:
-    return ConfigError(
-        f"Job {job!r}: drain is not supported. Draining fires all event-time timers "
-        "and closes all windows, as if the sources had ended; Spark has no way to move a "
-        "query's watermark to the end of time. The job was not stopped.",
-        remedy="stop it with drain=False: open windows stay in the savepoint.",
-    )

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from twophase.errors import CorruptRecordError
 from twophase.state.files import codec
-from twophase.state.files.json_values import OMITTED, from_json
 from twophase.state.journal.entries import Rescale
 
 COPY_AGAIN = "copy the savepoint again from where it was made, or restore from another one."
@@ -60,7 +58,7 @@ class Manifest:
     created_ms: int
     files: tuple[SavedFile, ...]
     part_bytes: int
-    rescaled: tuple[Rescale, ...] = field(default=(), metadata=OMITTED)
+    rescaled: tuple[Rescale, ...] = ()
 
     @property
     def last_batch(self) -> int:
@@ -89,8 +87,7 @@ def decode_manifest(kind: str, data: bytes, where: str) -> Manifest:
         CorruptRecordError: it is damaged.
         NewerFormatError: a newer version of twophase has written it.
     """
-    fields = _fields(kind, data, where)
-    manifest: Manifest = from_json(Manifest, fields, f"The savepoint's manifest {where}")
+    manifest = _decoded(kind, data, where)
     paths = [file.path for file in manifest.files]
     if not all(map(_is_plain, paths)) or not {manifest.body, *manifest.pending} <= {*paths}:
         raise CorruptRecordError(
@@ -101,9 +98,9 @@ def decode_manifest(kind: str, data: bytes, where: str) -> Manifest:
     return manifest
 
 
-def _fields(kind: str, data: bytes, where: str) -> dict[str, Any]:
+def _decoded(kind: str, data: bytes, where: str) -> Manifest:
     try:
-        return codec.decode(kind, data, where)
+        return codec.decode(kind, data, where, Manifest)
     except CorruptRecordError as error:
         what = error.what.partition(": ")[2].partition(". ")[0]
         raise CorruptRecordError(

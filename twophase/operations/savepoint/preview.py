@@ -43,14 +43,11 @@ class RestorePreview:
     aborts: Mapping[str, Sequence[Committable]]
 
 
-def preview_restore(
-    job: str, path: str, sinks: Mapping[str, OpenSink], options: JobOptions
-) -> RestorePreview:
+def preview_restore(job: str, sinks: Mapping[str, OpenSink], options: JobOptions) -> RestorePreview:
     """Plan a restore as a start would. The plan of the job's query is not looked at.
 
     Args:
         job: the job's name.
-        path: `restore.path`.
         sinks: by name.
         options: the job's options.
 
@@ -60,9 +57,7 @@ def preview_restore(
     root = local_path(options.checkpoint_location)
     storage = ReadOnlyStorage(root) if root.exists() else LocalStorage(root)
     context = JobContext(job, storage, sinks, options, Observers(), SystemClock())
-    restore = None
-    if begun_with(job, path, storage, options) is None:
-        restore = _restore(job, path, sinks, options)
+    restore = restore_of(context)
     planner = StartPlanner(context)
     remembered = planner.histories()
     plan = planner.plan(context.log.read(), remembered, restore)
@@ -87,20 +82,36 @@ def preview_restore(
     )
 
 
-def _restore(job: str, path: str, sinks: Mapping[str, OpenSink], options: JobOptions) -> Restore:
-    """Return the restore, without a lineage id."""
-    policy = options.sink_ahead
+def restore_of(context: JobContext) -> Restore | None:
+    """Return the restore that the options ask for, without a lineage id.
+
+    Args:
+        context: the job; its sinks are open, or without those that a fork needs.
+
+    Returns:
+        None if they ask for none, or if the job has begun a lineage with it.
+
+    Raises:
+        TwoPhaseError: it cannot be restored.
+    """
+    job, options = context.job, context.options
+    path, policy = options.restore_path, options.sink_ahead
+    history = context.log.read()
+    if path is None or begun_with(job, path, history, options) is not None:
+        return None
     ancestors: Mapping[str, int]
     if is_savepoint(path):
         savepoint = verified(job, path, policy)
         checkpoint, adopting = savepoint.checkpoint(), savepoint.pending()
         ancestors = savepoint.ancestors()
         if policy is SinkAhead.FORK:
-            check_original(job, savepoint, sinks)
+            check_original(job, savepoint, context.sinks)
             ancestors = {}
     else:
         folder, root = local_path(path, "restore.path"), local_path(options.checkpoint_location)
         _, checkpoint, adopting, ancestors = read_checkpoint(job, folder, options, root)
+    checkpoint = checkpoint.amended(history.repairs)
+    adopting = tuple(one.amended(history.repairs) for one in adopting)
     lineage = Lineage("", path, ancestors=ancestors, proofs=checkpoint.proofs)
     return Restore(checkpoint, lineage, adopting, policy)
 

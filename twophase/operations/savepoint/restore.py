@@ -25,10 +25,9 @@ from twophase.operations.savepoint.format import MANIFEST
 from twophase.operations.savepoint.make import open_savepoint
 from twophase.operations.savepoint.rewound_sources import check_sources
 from twophase.operations.savepoint.savepoint_restore import is_savepoint, verified
-from twophase.options.job_options import ClaimMode, JobOptions, SinkAhead
+from twophase.options.job_options import JobOptions, SinkAhead
 from twophase.spark.plan.operator_states import OperatorStates
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
-from twophase.state.checkpoints.copies import readable_copies
 from twophase.state.checkpoints.store import CompletedCheckpointStore
 from twophase.state.files.storage import LocalStorage, local_path
 from twophase.state.journal.entries import Decision, Lineage
@@ -56,11 +55,10 @@ def load_restore(
         RestoreRefusedError: the log that it was decided in has a later checkpoint that is decided
             and not committed (I2).
         SourceLossError: a source cannot read again what a rewind would take back.
-        CheckpointMissingError: it was deleted when the job ended.
+        CheckpointMissingError: its body, or the file of a state, is gone.
         CorruptRecordError: it is damaged.
     """
     folder = local_path(path, RESTORE_PATH)
-    _check_claim(folder, storage, options)
     decision, checkpoint, adopting, ancestors = read_checkpoint(job, folder, options, storage.root)
     start = states.start_offsets(checkpoint, options)
     check_sources(job, path, storage, states, start, options)
@@ -72,21 +70,12 @@ def load_restore(
         ancestors=ancestors,
         proofs=checkpoint.proofs,
         origin=decision.body_digest,
+        restore_id=options.restore_id,
     )
     return Restore(checkpoint, lineage, adopting, options.sink_ahead)
 
 
-def _check_claim(folder: Path, storage: LocalStorage, options: JobOptions) -> None:
-    """Raise ConfigError for a claim of a checkpoint that another folder's log still names."""
-    if options.claim_mode is ClaimMode.CLAIM and not folder.is_relative_to(storage.root):
-        raise ConfigError(
-            f"restore.claim_mode is claim, and {folder} is a checkpoint in the folder of another "
-            "job, whose log names it. Nothing was started or written.",
-            remedy="leave restore.claim_mode out, or restore from a savepoint.",
-        )
-
-
-def begun_with(job: str, path: str, storage: LocalStorage, options: JobOptions) -> Lineage | None:
+def begun_with(job: str, path: str, history: History, options: JobOptions) -> Lineage | None:
     """Return the lineage of a job's folder that has begun with what `restore.path` names.
 
     That may be an older lineage: the option may stay set, whatever was restored since. What was
@@ -96,25 +85,28 @@ def begun_with(job: str, path: str, storage: LocalStorage, options: JobOptions) 
     Args:
         job: the job's name.
         path: `restore.path`.
-        storage: the job's folder.
-        options: the job's options.
+        history: of the log in the job's folder.
+        options: the job's options; `restore.id` tells a repeated restore from the first.
 
     Returns:
         The newest such lineage; None if there is none.
     """
     folder = local_path(path, RESTORE_PATH)
-    lineages = JobLog(storage, job).read().lineages
-    restored = [one for one in reversed(lineages) if one.restored_from]
+    restored = [
+        one
+        for one in reversed(history.lineages)
+        if one.restored_from and one.restore_id == options.restore_id
+    ]
     if not restored:
         return None
-    origin = _origin_of(job, folder, options)
+    origin = _origin_of(job, folder)
     for one in restored:
         if one.origin == origin if origin else one.restored_from == str(folder):
             return one
     return None
 
 
-def _origin_of(job: str, folder: Path, options: JobOptions) -> str:
+def _origin_of(job: str, folder: Path) -> str:
     """Return the identity of the checkpoint or savepoint in a folder; empty if there is none.
 
     Raises:
@@ -122,7 +114,7 @@ def _origin_of(job: str, folder: Path, options: JobOptions) -> str:
     """
     if (folder / MANIFEST).exists():
         return open_savepoint(str(folder)).identity
-    found = _find(job, folder, options)
+    found = _find(job, folder)
     return "" if isinstance(found, TwoPhaseError) else found.decision.body_digest
 
 
@@ -190,12 +182,12 @@ def _read_restored(
 ) -> CompletedCheckpoint | TwoPhaseError:
     """Return the checkpoint that a lineage began with, or the error that says why it is gone."""
     folder = Path(lineage.restored_from)
-    if (origin := _origin_of(job, folder, options)) and origin != lineage.origin:
+    if (origin := _origin_of(job, folder)) and origin != lineage.origin:
         return CheckpointMissingError("another savepoint is there now.")
     if is_savepoint(str(folder)):
         policy = SinkAhead.REFUSE if lineage.ancestors else SinkAhead.FORK
         return verified(job, str(folder), policy).checkpoint()
-    found = _find(job, folder, options)
+    found = _find(job, folder)
     if isinstance(found, TwoPhaseError):
         return found
     try:
@@ -225,7 +217,7 @@ def read_checkpoint(
         TwoPhaseError: as `load_restore`.
     """
     _check_no_fork(job, folder, options)
-    found = _find(job, folder, options)
+    found = _find(job, folder)
     if isinstance(found, TwoPhaseError):
         raise found
     decisions = found.history.decisions
@@ -285,7 +277,7 @@ class _Found:
     decision: Decision
 
 
-def _find(job: str, folder: Path, options: JobOptions) -> _Found | TwoPhaseError:
+def _find(job: str, folder: Path) -> _Found | TwoPhaseError:
     """Return the decision on the checkpoint in `folder`, or the error if it is none or not kept."""
     root = folder.parent.parent
     if folder.parent.name != "chk" or not (root / "log").is_dir():
@@ -301,16 +293,9 @@ def _find(job: str, folder: Path, options: JobOptions) -> _Found | TwoPhaseError
     named = [
         decision for decision in history.decisions if Path(decision.folder).name == folder.name
     ]
-    if not named and history.released is not None:
-        return CheckpointMissingError(
-            f"restore.path {str(folder)!r} was deleted when job {job!r} ended, as "
-            "checkpoint.externalized_retention said.",
-            remedy="name a copy of it that has the log beside it.",
-        )
     if not named:
         return ConfigError(
             f"restore.path {str(folder)!r} is not decided, or no longer kept, in job {job!r}.",
             remedy="`twophase checkpoints FOLDER` lists the decided checkpoints.",
         )
-    files = readable_copies(storage, options.copies)
-    return _Found(history, CompletedCheckpointStore(files, log, num_retained=1), named[0])
+    return _Found(history, CompletedCheckpointStore(storage, log, num_retained=1), named[0])

@@ -15,9 +15,9 @@ the sources' own states, as after the restore of a checkpoint.
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,10 +26,10 @@ from twophase.engine.host import Plan
 from twophase.errors import ConfigError, SavepointError
 from twophase.ids import new_lineage_id
 from twophase.internals.failpoints import failpoint
-from twophase.operations.savepoint.format import BEGUN, MANIFEST, Savepoint, dispose
+from twophase.operations.savepoint.format import BEGUN, MANIFEST, Savepoint
 from twophase.operations.savepoint.make import OPTION, open_savepoint
 from twophase.operations.savepoint.rewound_sources import check_sources
-from twophase.options.job_options import ClaimMode, JobOptions, SinkAhead
+from twophase.options.job_options import JobOptions, SinkAhead
 from twophase.spark.folder.spark_cut import is_rewritten, unmovable_text
 from twophase.spark.plan.operator_states import OperatorStates
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
@@ -42,7 +42,6 @@ LAID_BY = "_laid_by"
 """In Spark's folder of a restored lineage: the generation of the driver that laid its files."""
 
 _SPARK = "spark"
-_log = logging.getLogger("twophase")
 
 
 @dataclass(frozen=True)
@@ -83,10 +82,25 @@ class SavepointRestore:
             lay_spark(self.savepoint, folder)
             failpoint("S06")
         except BaseException as error:
-            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):  # the next start deletes what is left
+                delete_laid(folder)
             if isinstance(error, OSError):
                 raise _not_laid(self.savepoint, folder, error) from error
             raise
+
+
+def delete_laid(folder: Path) -> None:
+    """Delete Spark's folder of a lineage; `LAID_BY` last, which tells the next start that it may.
+
+    Raises:
+        OSError: it is not deleted, or not all of it.
+    """
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != LAID_BY:
+            path.unlink(missing_ok=True)
+    shutil.rmtree(folder)
 
 
 def is_savepoint(path: str) -> bool:
@@ -113,7 +127,8 @@ def load_savepoint(
         SourceLossError: a source cannot read again what a rewind would take back.
     """
     savepoint = verified(job, path, options.sink_ahead)
-    checkpoint = savepoint.checkpoint()
+    repairs = JobLog(storage, job).read().repairs
+    checkpoint = savepoint.checkpoint().amended(repairs)
     lays = _lays(job, savepoint, checkpoint, states, options, plan)
     if lays:
         _check_room(savepoint, storage.root)
@@ -129,8 +144,10 @@ def load_savepoint(
         proofs=() if forks else checkpoint.proofs,
         rescaled=manifest.rescaled if lays else (),
         origin=savepoint.identity,
+        restore_id=options.restore_id,
     )
-    restore = Restore(checkpoint, lineage, savepoint.pending(), options.sink_ahead)
+    pending = tuple(one.amended(repairs) for one in savepoint.pending())
+    restore = Restore(checkpoint, lineage, pending, options.sink_ahead)
     return SavepointRestore(restore, savepoint, lays)
 
 
@@ -256,56 +273,3 @@ def _not_laid(savepoint: Savepoint, folder: Path, error: OSError) -> SavepointEr
         f"{error}. Nothing of it is left, and no lineage has begun.",
         remedy="make room, then start the job again.",
     )
-
-
-class ClaimedSavepoint:
-    """Disposes of the savepoint that the current lineage was restored from, if it is claimed.
-
-    Flink's claim mode `CLAIM`. The savepoint counts as the oldest retained checkpoint of the
-    restored lineage. When `checkpoint.num_retained` newer ones are committed nothing needs it any
-    more, and it is disposed of. A death in between leaves that to the next checkpoint.
-
-    Args:
-        job: the job's name.
-        storage: the job's folder.
-        options: of the job.
-    """
-
-    def __init__(self, job: str, storage: LocalStorage, options: JobOptions) -> None:
-        self._job = job
-        self._storage = storage
-        self._num_retained = options.num_retained
-        self._waits = options.claim_mode is ClaimMode.CLAIM
-
-    def notify_checkpoint_complete(self, checkpoint: int) -> None:  # noqa: ARG002
-        """Dispose of the savepoint if enough checkpoints are committed since."""
-        if not self._waits:
-            return
-        history = JobLog(self._storage, self._job).read()
-        lineage = history.lineage
-        if lineage is None or not lineage.restored_from:
-            self._waits = False
-            return
-        newer = [one for one in history.decisions if one.committed and one.lineage == lineage.id]
-        if len(newer) >= self._num_retained:
-            self._waits = False
-            self._dispose(lineage.restored_from)
-
-    def _dispose(self, path: str) -> None:
-        if not is_savepoint(path):
-            return
-        try:
-            dispose(LocalStorage(Path(path), "restore.path"), path)
-        except (ConfigError, OSError) as error:
-            _log.warning(
-                "job %s: the savepoint %s that it has claimed is not deleted: %s",
-                *(self._job, path, error),
-            )
-        else:
-            _log.info("job %s: the savepoint %s that it has claimed is deleted", self._job, path)
-
-    def notify_checkpoint_aborted(self, checkpoint: int) -> None:
-        """Do nothing: nothing has replaced the savepoint."""
-
-    def notify_checkpoint_subsumed(self, checkpoint: int) -> None:
-        """Do nothing: the savepoint goes when a checkpoint completes."""

@@ -1,4 +1,4 @@
-"""The Kafka source: the data source `twophase-kafka`, and what checkpoints have to know of it."""
+"""The Kafka source: the data source `twophase-kafka`, and its part in checkpoints."""
 
 from twophase.sources.kafka.data_source import KafkaDataSource
 from twophase.sources.kafka.group import GroupOffsets

@@ -166,10 +166,10 @@ class Cluster:
                 return call(self._open())
             except _RIGHTS as error:
                 raise PreflightError(
-                    f"Kafka at {self._options.bootstrap_servers} refuses {what}: {error}.",
+                    f"Kafka at {self._options.bootstrap_servers} denies access: {what}: {error}.",
                     remedy="check user, password and the ACLs: READ and DESCRIBE on the topics, "
                     "READ on the group.",
-                ) from None
+                ) from error
             except kafka_errors.KafkaError as error:
                 if not _may_pass(error) or time.monotonic() >= deadline:
                     raise SourceUnavailableError(
@@ -177,8 +177,8 @@ class Cluster:
                         f"{error}.",
                         remedy="check that the brokers run and can be "
                         f"reached{_SASL_HINT if self._options.sasl else ''}; "
-                        "the job may be started again.",
-                    ) from None
+                        "then start the job again.",
+                    ) from error
             time.sleep(_BACKOFF_S)
 
     def _open(self) -> Any:
@@ -203,8 +203,8 @@ def _topics(described: Iterable[Mapping[str, Any]], *, skip: bool = False) -> di
             raise kafka_errors.for_code(code)(topic["name"])
         if not topic.get("topic_id"):
             raise PreflightError(
-                f"The brokers give topic {topic['name']!r} no topic id: "
-                "a recreated topic could not be distinguished.",
+                f"The brokers report no topic id for {topic['name']!r}: "
+                "a recreated topic could not be distinguished from the old one.",
                 remedy="use Kafka 2.8 or newer.",
             )
         epochs = {
@@ -292,5 +292,5 @@ class _Failures(logging.Handler):
         handshakes = [failure for failure in self.found if "Handshake failed" in str(failure)]
         failure = (handshakes or self.found)[-1]
         return kafka_errors.KafkaTimeoutError(
-            f"no broker took the connection; last failure: {failure}"
+            f"no broker accepted the connection; last failure: {failure}"
         )

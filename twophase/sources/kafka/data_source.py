@@ -74,7 +74,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the constant "nothing yet": after a crash in batch 0 Spark asks again (H55)."""
-        return SourceOffset.initial(self._options.uid).to_json()
+        return SourceOffset.initial(self._options.uid).to_values()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the limit of the options: not the one of a trigger that reads everything."""
@@ -93,12 +93,12 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if end == begin:
             return start
         self._planned = (begin, end)
-        return end.to_json()
+        return end.to_values()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return where the partitions ended at the last look, for the progress report."""
         seen = self._planner.seen if self._planner is not None else None
-        return None if seen is None else seen.to_json()
+        return None if seen is None else seen.to_values()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the ranges of a batch, at least one for each partition that advances.

@@ -71,8 +71,8 @@ def _poll(consumer: Any, partition: TopicPartition, position: int, guard: ReadGu
         return consumer.poll(_POLL_MS, max_records=_BLOCK).get(partition, [])  # type: ignore[no-any-return]
     except kafka_errors.AuthorizationError as error:
         raise PreflightError(
-            f"Kafka refuses to be read: {error}.", remedy="check user, password and ACLs."
-        ) from None
+            f"Kafka denies the read: {error}.", remedy="check user, password and ACLs."
+        ) from error
     except kafka_errors.KafkaError as error:
         if not error.retriable:
             guard.failed(position, str(error))

@@ -116,7 +116,7 @@ def _failures(messages: list[Any], position: int, guard: ReadGuard) -> int:
             position = max(position, message.offset())
         elif error.code() in _RIGHTS:
             raise PreflightError(
-                f"Kafka refuses to be read: {error.str()}.", remedy="check user, password and ACLs."
+                f"Kafka denies the read: {error.str()}.", remedy="check user, password and ACLs."
             )
         elif message.topic() is None and not error.fatal():
             guard.troubled(position, error.str())

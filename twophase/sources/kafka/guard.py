@@ -59,10 +59,10 @@ class ReadGuard:
             available = self.look(position)
             if now - self._since >= self._options.read_timeout_s:
                 raise SourceUnavailableError(
-                    f"Source {self._item.source!r}: reading {self._item} has stood still "
+                    f"Source {self._item.source!r}: reading {self._item} has made no progress "
                     f"at offset {position} for {now - self._since:.0f} s; it waits for offset "
                     f"{self._item.end - 1}. The broker says that {available} are available. Last "
-                    f"trouble: {self._trouble}.",
+                    f"error: {self._trouble}.",
                     remedy="check the partition's leader and the network; "
                     "read.timeout says how long a read waits.",
                 )
@@ -87,7 +87,7 @@ class ReadGuard:
         raise SourceUnavailableError(
             f"Source {self._item.source!r}: reading {self._item} failed at offset {position}: "
             f"{trouble}. The broker says that {available} are available.",
-            remedy="a damaged or unsupported record fails again: "
+            remedy="a corrupt or unsupported record fails each time: "
             "check the brokers' logs and the installed codecs.",
         )
 

@@ -155,7 +155,7 @@ class JsonDecoder:
                 return self._assemble(self._columns(b"".join(parts), rows), pieces)
         except _UNFIT:
             pass
-        found = [self._fitting(piece) for piece in pieces]
+        found = [self._halves(piece, piece.all_values(), 0, len(piece)) for piece in pieces]
         empty = pa.RecordBatch.from_arrays(
             [pa.nulls(0, field.type) for field in self._schema], schema=self._schema
         )
@@ -172,10 +172,6 @@ class JsonDecoder:
                 f"fit the schema and were dropped; the first has offset {offset}: {reason}."
             )
         ]
-
-    def _fitting(self, piece: _Piece) -> list[pa.RecordBatch]:
-        values = piece.all_values()
-        return list(self._halves(piece, values, 0, len(values)))
 
     def _halves(
         self, piece: _Piece, values: list[bytes | None], low: int, high: int
@@ -235,8 +231,7 @@ class JsonDecoder:
                 f"Source {self._item.source!r}: the record at offset {offset} of "
                 f"{self._item.key} (topic {self._item.topic!r}, partition {self._item.partition}) "
                 f"does not fit the schema: {reason}.",
-                remedy="correct the producer or the schema; json.on_error=drop "
-                "leaves such records out.",
+                remedy="correct the producer or the schema; json.on_error=drop drops such records.",
             ) from None
         self.dropped += 1
         self._first_dropped = self._first_dropped or (offset, reason)
@@ -315,8 +310,7 @@ def read_type(name: str, target: pa.DataType) -> pa.DataType:
         return pa.float64()
     if not _readable(target):
         raise ConfigError(
-            f"{WHERE}: column {name!r} has the type {target}, which value.format=json does not "
-            "read.",
+            f"{WHERE}: column {name!r} has the type {target}, which value.format=json cannot read.",
             remedy="read binary columns and maps as STRING or STRUCT, "
             "or use value.format=raw and from_json.",
         )

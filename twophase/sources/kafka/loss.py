@@ -50,7 +50,7 @@ def check_topic(source: str, entry: PartitionOffset, topic: Topic | None) -> Non
     )
     if topic is None:
         raise PartitionVanishedError(
-            f"{who}: the topic does not exist any more. Offset {entry.offset} is wanted, "
+            f"{who}: the topic no longer exists. Offset {entry.offset} is wanted, "
             f"nothing is available. {lost}",
             remedy=f"find out who deleted the topic; {_AFRESH}.",
         )
@@ -63,8 +63,8 @@ def check_topic(source: str, entry: PartitionOffset, topic: Topic | None) -> Non
         )
     if entry.partition not in topic.epochs:
         raise PartitionVanishedError(
-            f"{who}: the partition does not exist any more, the topic has {len(topic.epochs)}. "
-            f"Offset {entry.offset} is wanted, nothing is available. {lost}",
+            f"{who}: the partition no longer exists; the topic has {len(topic.epochs)}. "
+            f"Offset {entry.offset} was to be read next, but nothing is available. {lost}",
             remedy=f"find out who removed the partition; {_AFRESH}.",
         )
 
@@ -131,7 +131,7 @@ def check_subscription(offset: SourceOffset, subscribed: frozenset[str]) -> None
     if left:
         raise ConfigError(
             f"Source {offset.source!r} holds offsets of topic {left[0]!r}, "
-            "which the options no longer subscribe: its unread records would be skipped.",
+            "which is no longer subscribed: its unread records would be skipped.",
             remedy=f"subscribe it again, or {_AFRESH}.",
         )
 

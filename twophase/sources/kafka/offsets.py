@@ -3,11 +3,12 @@
 The offset of the source, as Spark keeps it in its offset log, and the checkpoint
 store as list state:
 
-    {"version": 1, "source": UID, "partitions": null} nothing yet: the start of batch 0
+    {"version": 1, "source": UID, "partitions": null, "begin": null}    nothing yet: the start of
+        batch 0
     {"version": 1, "source": UID, "partitions": [{"topic", "topic_id", "partition", "offset",
-        "leader_epoch"}, ...]}
-    {"version": 1, "source": UID, "partitions": [...], "begin": [...]} the end of the source's first
-        batch
+        "leader_epoch"}, ...], "begin": null}
+    {"version": 1, "source": UID, "partitions": [...], "begin": [...]}  the end of the source's
+        first batch
 
 `offset` is the next one to read. The beginning of the source is resolved with its first batch and
 recorded in `begin`, in the line that Spark writes before the batch runs, so every run of it reads
@@ -20,14 +21,15 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple, Self
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, Self
 
 from twophase.errors import (
     CorruptRecordError,
     OffsetMismatchError,
     TopicRecreatedError,
 )
+from twophase.internals.json_values import read, to_json
 from twophase.internals.record import newer_format
 
 VERSION = 1
@@ -37,9 +39,6 @@ WHERE = f"source {FORMAT}"
 UNKNOWN_EPOCH = -1
 KEEP_UIDS = "keep the uids and the order of the sources as they were when the offsets were written."
 """The remedy if offsets belong to another source."""
-_KEYS = {"version", "source", "partitions"}
-_BEGIN = "begin"
-_FIELDS = {"topic": str, "topic_id": str, "partition": int, "offset": int, "leader_epoch": int}
 
 
 class Partition(NamedTuple):
@@ -81,12 +80,14 @@ class SourceOffset:
     """The offset of the whole source.
 
     Attributes:
+        version: of the format of the line.
         source: the uid of the source.
         partitions: sorted by topic and partition; None before the start is resolved.
         begin: where the source began, likewise sorted; None except at the end of its first batch. A
             partition that was found while that batch was planned is not included.
     """
 
+    version: Literal[1] = field(default=1, kw_only=True)
     source: str
     partitions: tuple[PartitionOffset, ...] | None
     begin: tuple[PartitionOffset, ...] | None = None
@@ -109,17 +110,22 @@ class SourceOffset:
             CorruptRecordError: it is not an offset of this source.
             NewerFormatError: a newer version of twophase has written it.
         """
-        document = _document(value)
-        source, partitions, begin = (
-            document["source"],
-            _entries(document["partitions"]),
-            _entries(document.get(_BEGIN)),
-        )
-        if not isinstance(source, str):
-            raise _corrupt(f"source {source!r}")
-        offset = cls(source, partitions, begin)
-        if begin is not None and (
-            partitions is None
+        if isinstance(value, str):
+            try:
+                value = json.loads(value)
+            except ValueError as error:
+                raise _corrupt(f"not JSON: {error}") from None
+        if isinstance(value, Mapping) and _is_newer(value):
+            raise newer_format(
+                f"The offset of Kafka source {value['source']!r}", value["version"], VERSION
+            )
+        try:
+            found = read(cls, value)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise _corrupt(str(error)) from None
+        offset = replace(found, partitions=_listed(found.partitions), begin=_listed(found.begin))
+        if offset.begin is not None and (
+            offset.partitions is None
             or not offset.start.by_partition().keys() <= offset.by_partition().keys()
         ):
             raise _corrupt("it began with partitions that it has not ended with")
@@ -130,18 +136,17 @@ class SourceOffset:
         """The unrecorded start of the batch that ended here: its beginning, or "nothing yet"."""
         return type(self)(self.source, self.begin)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the offset as JSON values; equal offsets give equal text, which Spark compares."""
-        document = {
-            "version": VERSION,
-            "source": self.source,
-            "partitions": _listed(self.partitions),
-        }
-        return document if self.begin is None else document | {_BEGIN: _listed(self.begin)}
+    def to_values(self) -> dict[str, Any]:
+        """Return the offset as the JSON values that Spark's runner takes."""
+        values: dict[str, Any] = to_json(self)
+        return values
 
     def to_line(self) -> str:
-        """Return the offset as the line that Spark writes into its offset log."""
-        return json.dumps(self.to_json())
+        """Return the offset as the line that Spark writes into its offset log.
+
+        Equal offsets give equal text, which Spark compares.
+        """
+        return json.dumps(self.to_values())
 
     def by_partition(self) -> dict[Partition, PartitionOffset]:
         """Return the entries by partition."""
@@ -311,37 +316,21 @@ def _split(item: OffsetRange, target: int) -> list[OffsetRange]:
     return [replace(item, start=low, end=high) for low, high in itertools.pairwise(cuts)]
 
 
-def _document(value: str | Mapping[str, Any]) -> Mapping[str, Any]:
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError as error:
-            raise _corrupt(f"not JSON: {error}") from None
-    if isinstance(value, Mapping) and _is_newer(value):
-        raise newer_format(
-            f"The offset of Kafka source {value['source']!r}", value["version"], VERSION
-        )
-    if not isinstance(value, Mapping) or set(value) - {_BEGIN} != _KEYS:
-        raise _corrupt("it does not have the keys version, source and partitions")
-    if value["version"] != VERSION:
-        raise _corrupt(f"version {value['version']!r}, this release knows {VERSION}")
-    return value
-
-
 def _is_newer(document: Mapping[str, Any]) -> bool:
     """Return whether a newer version of this source has written a document, by its uid."""
     version = document.get("version")
     return type(version) is int and version > VERSION and isinstance(document.get("source"), str)
 
 
-def _entries(listed: Any) -> tuple[PartitionOffset, ...] | None:
-    if listed is None:
+def _listed(entries: tuple[PartitionOffset, ...] | None) -> tuple[PartitionOffset, ...] | None:
+    """Return the entries of a line, checked and sorted."""
+    if entries is None:
         return None
-    if not isinstance(listed, list):
-        raise _corrupt(f"partitions of type {type(listed).__name__}")
-    entries = [_entry(item) for item in listed]
     if len({entry.key for entry in entries}) != len(entries):
         raise _corrupt("a partition is listed twice")
+    for entry in entries:
+        if entry.offset < 0 or entry.partition < 0:
+            raise _corrupt(f"{entry.key} stands at {entry.offset}")
     return _sorted(entries)
 
 
@@ -349,23 +338,9 @@ def _sorted(entries: Iterable[PartitionOffset]) -> tuple[PartitionOffset, ...]:
     return tuple(sorted(entries, key=lambda entry: entry.key))
 
 
-def _listed(entries: Iterable[PartitionOffset] | None) -> list[dict[str, Any]] | None:
-    return None if entries is None else [asdict(entry) for entry in entries]
-
-
-def _entry(item: Any) -> PartitionOffset:
-    # a bool is an int in Python, but not in JSON
-    if not isinstance(item, dict) or {name: type(value) for name, value in item.items()} != _FIELDS:
-        raise _corrupt(f"a partition needs {', '.join(_FIELDS)}, but is {item!r}")
-    entry = PartitionOffset(**item)
-    if entry.offset < 0 or entry.partition < 0:
-        raise _corrupt(f"{entry.key} stands at {entry.offset}")
-    return entry
-
-
 def _corrupt(what: str) -> CorruptRecordError:
     return CorruptRecordError(
-        f"A Kafka source offset cannot be read: {what}.",
+        f"Cannot read an offset of the Kafka source: {what}.",
         remedy="check that the offset log and the checkpoint belong to this job and "
         "this release of twophase.",
     )

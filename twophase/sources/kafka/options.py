@@ -9,7 +9,7 @@ or a file, which is read when a connection is opened.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Self
 
@@ -94,7 +94,7 @@ def _parse_topics(value: object) -> object:
         bad = [topic for topic in topics if not _TOPIC.fullmatch(topic)]
         if bad or not topics:
             wrong = bad[0] if bad else ""
-            raise ValueError(f"give topic names separated by commas; {wrong!r} is none")
+            raise ValueError(f"give topic names separated by commas; {wrong!r} is not a topic name")
         return tuple(dict.fromkeys(topics))
     return topics
 
@@ -298,7 +298,8 @@ class KafkaOptions(Options):
         parsed = super().parse(
             {by_case.get(key.lower(), key): value for key, value in options.items()}, where
         )
-        for problem, remedy in _conflicts(parsed):
+        check_name("source uid", parsed.uid)
+        for problem, remedy in (*_source_conflicts(parsed), *_security_conflicts(parsed)):
             raise ConfigError(f"{where}: {problem}.", remedy=remedy)
         return parsed
 
@@ -316,90 +317,52 @@ class KafkaOptions(Options):
         )
 
 
-Conflict = tuple[bool, str, str]
-"""A flag that is true if there is a conflict, the problem, and the remedy."""
+Conflict = tuple[str, str]
+"""The problem, and its remedy."""
 
 
-def _conflicts(options: KafkaOptions) -> list[tuple[str, str]]:
-    """Return problems between options, each with its remedy."""
-    check_name("source uid", options.uid)
-    found = [*_source_conflicts(options), *_security_conflicts(options)]
-    return [(problem, remedy) for wrong, problem, remedy in found if wrong]
-
-
-def _source_conflicts(options: KafkaOptions) -> list[Conflict]:
-    return [
-        (
-            bool(options.subscribe) == bool(options.subscribe_pattern),
+def _source_conflicts(options: KafkaOptions) -> Iterator[Conflict]:
+    if bool(options.subscribe) == bool(options.subscribe_pattern):
+        yield (
             "give one of subscribe and subscribePattern, not both and not neither",
-            (
-                "name the topics in `subscribe`, or a regular expression for them in "
-                "`subscribePattern`."
-            ),
-        ),
-        (
-            isinstance(options.starting, Committed) and options.group_id is None,
+            "name the topics in `subscribe`, or a pattern for them in `subscribePattern`.",
+        )
+    if isinstance(options.starting, Committed) and options.group_id is None:
+        yield (
             "startingOffsets=committed needs group.id",
             "set group.id to the consumer group whose committed offsets are the start.",
-        ),
-        (
-            options.on_bad_record is not OnBadRecord.FAIL
-            and options.value_format is not ValueFormat.JSON,
+        )
+    if options.on_bad_record is not OnBadRecord.FAIL and options.value_format is ValueFormat.RAW:
+        yield (
             f"json.on_error={options.on_bad_record} needs value.format=json",
             "remove json.on_error, or set value.format=json.",
-        ),
-    ]
+        )
 
 
-def _security_conflicts(options: KafkaOptions) -> list[Conflict]:
-    passwords = [options.sasl_password_env, options.sasl_password_file]
-    keys = [options.ssl_key_password_env, options.ssl_key_password_file]
-    return [
-        *_tls_conflicts(options, keys),
-        *_sasl_conflicts(options, passwords),
-        (
-            all(passwords) or all(keys),
-            "a password is named twice, by .env and by .file",
-            "keep one of the two.",
-        ),
-    ]
-
-
-def _tls_conflicts(options: KafkaOptions, keys: Sequence[str | None]) -> list[Conflict]:
-    tls_only = [options.ssl_ca, options.ssl_certificate, options.ssl_key, *keys]
-    return [
-        (
-            not options.tls and any(tls_only),
-            f"kafka.ssl.* options with {_protocol(options)}",
+def _security_conflicts(options: KafkaOptions) -> Iterator[Conflict]:
+    protocol = f"kafka.security.protocol={options.security_protocol}"
+    passwords = (options.sasl_password_env, options.sasl_password_file)
+    keys = (options.ssl_key_password_env, options.ssl_key_password_file)
+    account = (options.sasl_mechanism, options.sasl_username, any(passwords))
+    if not options.tls and any((options.ssl_ca, options.ssl_certificate, options.ssl_key, *keys)):
+        yield (
+            f"kafka.ssl.* options with {protocol}",
             "set kafka.security.protocol to SSL or SASL_SSL.",
-        ),
-        (
-            (options.ssl_certificate is None) != (options.ssl_key is None),
-            (
-                "a client certificate needs both kafka.ssl.certificate.location and "
-                "kafka.ssl.key.location"
-            ),
+        )
+    if (options.ssl_certificate is None) != (options.ssl_key is None):
+        yield (
+            "kafka.ssl.certificate.location and kafka.ssl.key.location go together",
             "give both, or neither.",
-        ),
-    ]
-
-
-def _sasl_conflicts(options: KafkaOptions, passwords: Sequence[str | None]) -> list[Conflict]:
-    sasl_only = [options.sasl_mechanism, options.sasl_username, *passwords]
-    has_account = options.sasl_mechanism and options.sasl_username and any(passwords)
-    return [
-        (
-            not options.sasl and any(sasl_only),
-            f"kafka.sasl.* options with {_protocol(options)}",
+        )
+    if not options.sasl and any(account):
+        yield (
+            f"kafka.sasl.* options with {protocol}",
             "set kafka.security.protocol to SASL_SSL or SASL_PLAINTEXT.",
-        ),
-        (
-            options.sasl and not has_account,
-            f"{_protocol(options)} needs mechanism, user name and password",
+        )
+    if options.sasl and not all(account):
+        yield (
+            f"{protocol} needs mechanism, user name and password",
             "set kafka.sasl.mechanism, kafka.sasl.username and kafka.sasl.password.env (or .file).",
-        ),
-    ]
-
-
-def _protocol(options: KafkaOptions) -> str:
-    return f"kafka.security.protocol={options.security_protocol}"
+        )
+    if all(passwords) or all(keys):
+        yield "a password is named twice, by .env and by .file", "keep one of the two."

@@ -7,8 +7,7 @@ Where it is kept and when it is compared is the matter of the guard
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from twophase.errors import RangeChangedError
 from twophase.sources.kafka.block import Block
@@ -50,23 +49,24 @@ def settle(guard: ReplayGuard, item: OffsetRange, digest: RangeDigest) -> None:
     Raises:
         RangeChangedError: this is a replay, and the range had other records.
         CorruptRecordError: a kept digest is damaged.
-        NewerFormatError: a newer version of twophase has kept it.
+        NewerFormatError: another version of twophase has kept it.
     """
     # without the leader epoch, which may have changed
     of = (item.source, item.topic_id, item.partition, item.start, item.end)
-    first = guard.settle(of, asdict(digest), f"Source {item.source!r}: {item}")
+    first = guard.settle(of, digest, f"Source {item.source!r}: {item}")
     if first is not None:
         raise _changed(guard, item, first, digest)
 
 
 def _changed(
-    guard: ReplayGuard, item: OffsetRange, first: Mapping[str, int], digest: RangeDigest
+    guard: ReplayGuard, item: OffsetRange, first: RangeDigest, digest: RangeDigest
 ) -> RangeChangedError:
-    same = first["records"] == digest.records
+    same = first.records == digest.records
     return RangeChangedError(
         f"Source {item.source!r}: {item} (topic {item.topic!r}, "
-        f"partition {item.partition}) has other records than when the checkpoint was taken: "
-        f"{first['records']} then, {digest.records} now"
+        f"partition {item.partition}) does not have the records that it had when the checkpoint "
+        "was taken: "
+        f"{first.records} then, {digest.records} now"
         f"{', with other offsets or values' if same else ' (compaction)'}.",
         remedy="to rebuild the state from the records that are there now, "
         f"delete {guard.path} and start again.",

@@ -60,9 +60,9 @@ class RawDecoder:
         for field in schema:
             if field.type != _TYPES.get(field.name):
                 raise ConfigError(
-                    f"{WHERE}: the schema has {field.name!r} of type {field.type}, not a column "
-                    "of value.format=raw.",
-                    remedy="leave .schema() out and choose with `columns`, "
+                    f"{WHERE}: the schema has {field.name!r} of type {field.type}, which is not a "
+                    "column of value.format=raw.",
+                    remedy="leave .schema() out and name the columns in `columns`, "
                     f"or use {ddl(tuple(DDL))}.",
                 )
         self.wanted = Wanted(

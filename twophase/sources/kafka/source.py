@@ -1,16 +1,17 @@
-"""The Kafka source for checkpoints: what its offset lines mean, and what the brokers still have."""
+"""The Kafka source in checkpoints: reads offset lines, asks the brokers what they still have."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from twophase.contract.source import RereadsRanges, SourceLeg, option
 from twophase.errors import CorruptRecordError, NewerFormatError
 from twophase.functions.operator_state import Redistribution
+from twophase.internals.json_values import to_json
 from twophase.sources.kafka.data_source import KafkaDataSource
 from twophase.sources.kafka.engines import check_range, close_cluster, planner_of
 from twophase.sources.kafka.group import GroupOffsets
@@ -57,7 +58,7 @@ class KafkaSource(RereadsRanges[OffsetRange]):
 
     def entries(self, line: str) -> list[Any]:
         """Return one entry for each partition; none before the start is resolved."""
-        return [asdict(entry) for entry in SourceOffset.parse(line).partitions or ()]
+        return [to_json(entry) for entry in SourceOffset.parse(line).partitions or ()]
 
     def start_line(self, uid: str, entries: Sequence[Any]) -> str:
         """See `Source.start_line`.
@@ -66,7 +67,7 @@ class KafkaSource(RereadsRanges[OffsetRange]):
             CorruptRecordError: an entry is damaged, or two name the same partition.
         """
         listed = [dict(entry) for entry in entries]
-        document = {"version": VERSION, "source": uid, "partitions": listed}
+        document = {"version": VERSION, "source": uid, "partitions": listed, "begin": None}
         return SourceOffset.parse(document).to_line()
 
     def first_line(self, end: str) -> str | None:

@@ -71,7 +71,7 @@ class StartResolver:
             case Earliest():
                 return dict(self._begins)
             case Latest():
-                return self._latest(self._ends)
+                return self._latest()
             case AtTimestamp(milliseconds):
                 found = self._cluster.at_timestamp(list(self._ends), milliseconds)
                 # no record at or after that time yet: begin at the end
@@ -110,11 +110,11 @@ class StartResolver:
         left = [key for key in self._ends if key not in wanted]
         if left and self._options.fallback is None:
             raise ConfigError(
-                f"{WHERE}: startingOffsets does not say where {left[0]} begins.",
+                f"{WHERE}: startingOffsets names no offset for {left[0]}.",
                 remedy="name every partition, or set startingOffsets.fallback to earliest or "
                 "latest.",
             )
-        named = {EARLIEST_SENTINEL: self._begins, LATEST_SENTINEL: self._latest(self._ends)}
+        named = {EARLIEST_SENTINEL: self._begins, LATEST_SENTINEL: self._latest()}
         return {
             key: named[offset][key] if offset in named else self._checked(key, offset)
             for key, offset in wanted.items()
@@ -124,8 +124,8 @@ class StartResolver:
         latest = self._options.fallback is Fallback.LATEST
         return {key: self._ends[key].offset if latest else self._begins[key] for key in keys}
 
-    def _latest(self, ends: Mapping[Partition, LogEnd]) -> dict[Partition, int]:
-        return {key: end.offset for key, end in ends.items()}
+    def _latest(self) -> dict[Partition, int]:
+        return {key: end.offset for key, end in self._ends.items()}
 
     def _checked(self, key: Partition, offset: int) -> int:
         entry = self._entry(key, offset)

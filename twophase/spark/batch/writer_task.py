@@ -23,6 +23,7 @@ from twophase.failure_reason import CheckpointFailureReason
 from twophase.ids import Subtask, TransactionId
 from twophase.internals.arrow_values import integers, texts
 from twophase.internals.failpoints import failpoint
+from twophase.internals.json_values import from_json, to_json
 from twophase.internals.redaction import SETTING, share_redaction, shown
 from twophase.internals.workers import freeze_gc
 from twophase.seal import share_key
@@ -68,7 +69,7 @@ def _write(
             f"{transaction}: Spark returned two results for one subtask: {sorted(subtasks)}."
         )
     found = [row.committable for row in results if row.committable is not None]
-    return [Committable.from_json(json.loads(text)) for text in found]
+    return [from_json(Committable, json.loads(text), "A task's result") for text in found]
 
 
 class WriterTask:
@@ -82,7 +83,7 @@ class WriterTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write all rows of the task, pre-commit, and yield one row with the committable."""
         subtask, committable = self.run(batches)
-        text = json.dumps(committable.to_json()) if committable else None
+        text = json.dumps(to_json(committable)) if committable else None
         columns = [integers([subtask.index], pa.int32()), texts([text])]
         yield pa.RecordBatch.from_arrays(columns, names=["subtask", "committable"])
 

@@ -321,7 +321,7 @@ class SparkFolder:
         except (FileNotFoundError, ValueError) as error:
             raise OffsetMismatchError(
                 f"Cannot read Spark's offset log {path}: {error}.", remedy=self._remedy
-            ) from None
+            ) from error
         if version != _VERSION or not lines:
             raise OffsetMismatchError(
                 f"Spark's offset log {path} has format {version[:20]!r}, not {_VERSION!r}.",

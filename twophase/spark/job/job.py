@@ -10,7 +10,6 @@ from twophase.engine.engine import Engine
 from twophase.events import Observers
 from twophase.internals.logging_observer import log_event
 from twophase.operations.savepoint.make import JobSavepoints
-from twophase.operations.savepoint.savepoint_restore import ClaimedSavepoint
 from twophase.spark.job.spark_host import JobDescription, SparkHost
 
 if TYPE_CHECKING:
@@ -35,12 +34,7 @@ class Job:
             sinks,
             options,
             observers,
-            listeners=(
-                host.notifications,
-                *host.states.listeners(),
-                *description.listeners,
-                ClaimedSavepoint(description.name, host.storage, options),
-            ),
+            listeners=(host.notifications, *host.states.listeners(), *description.listeners),
         )
         self._savepoints = JobSavepoints(self._engine)
 
@@ -106,25 +100,24 @@ class Job:
         """
         return self._savepoints.make(path)
 
-    def stop_with_savepoint(self, path: str | None = None, *, drain: bool = False) -> str:
+    def stop_with_savepoint(self, path: str | None = None) -> str:
         """Stop the job and make a savepoint of its newest checkpoint.
 
         The micro-batch under way is decided and committed, and no other one begins.
 
         Args:
             path: as for `savepoint`.
-            drain: refused: Spark cannot move a query's watermark to its end.
 
         Returns:
             The path, as `restore.path` takes it.
 
         Raises:
-            ConfigError: the path is not right, or `drain` is set; the job runs on.
+            ConfigError: the path is not right; the job runs on.
             SavepointUnfinishedError: it is saved, but a sink has not committed its checkpoint.
             SavepointError: as for `savepoint`. If it could not be written, the job is stopped.
             TwoPhaseError: the job has ended with this error, and no savepoint was made.
         """
-        return self._savepoints.stop(path, drain=drain)
+        return self._savepoints.stop(path)
 
     def start(self) -> None:
         """Start the job; called once by `StreamWriter.start`."""

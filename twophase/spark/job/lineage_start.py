@@ -182,12 +182,13 @@ class LineageStart:
         path = context.options.restore_path
         if path is None:
             return None
-        begun = begun_with(context.job, path, self._storage, context.options)
+        history = JobLog(self._storage, context.job).read()
+        begun = begun_with(context.job, path, history, context.options)
         if begun is None:
             return path
         _log.info(
             "job %s: goes on; lineage %s has begun with what restore.path names. To restore it "
-            "once more, name another checkpointLocation.",
+            "once more, set restore.id to another name.",
             *(context.job, begun.id),
         )
         return None

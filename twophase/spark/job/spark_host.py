@@ -20,7 +20,7 @@ from twophase.engine.host import Handle, Plan
 from twophase.errors import ConfigError, SparkLostError, StopJobError, carried
 from twophase.events import GroupOffsetsDelayed, Observer, Observers
 from twophase.internals.clock import SystemClock
-from twophase.operations.savepoint.abandoned_folders import delete_abandoned, delete_released
+from twophase.operations.savepoint.abandoned_folders import delete_abandoned
 from twophase.options.job_options import JobOptions
 from twophase.spark.batch.batch import ForeachBatch, JobSink, SparkBatch, SparkQuery
 from twophase.spark.batch.shared_folder import SharedFolder
@@ -33,7 +33,7 @@ from twophase.spark.job.lineage_start import LineageStart
 from twophase.spark.plan import logical_plan, shuffles, state_plan
 from twophase.spark.plan.operator_states import OperatorStates
 from twophase.spark.startup.worker_interpreter import restore_worker_python
-from twophase.state.checkpoints.checkpoint import FrozenOffsets
+from twophase.state.checkpoints.checkpoint import FrozenOffsets, OperatorStateFields
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import Lineage
 from twophase.state.journal.history import History
@@ -68,7 +68,6 @@ class SparkHost:
         clock: the machine's.
         states: the operator states.
         notifications: tells the sources of complete checkpoints.
-        storage: the job's folder.
         query: Spark's query, once it has started; another one after each restart.
     """
 
@@ -82,12 +81,10 @@ class SparkHost:
         self._description = description
         self._declared = {name: entry.sink for name, entry in description.sinks.items()}
         self._spark = description.frame.sparkSession
-        self.storage = LocalStorage(description.options.checkpoint_location)
+        self._storage = LocalStorage(description.options.checkpoint_location)
         self.query: StreamingQuery | None = None
-        self._root = self.storage.root / "spark"
+        self._root = self._storage.root / "spark"
         self._shared = SharedFolder(description.name, self._spark.sparkContext, self._root)
-        self._conf: Mapping[str, str] = {}
-        self._plan: Plan
 
     def thread(self, name: str, run: Callable[[], None]) -> InheritableThread:
         """See `Host.thread`: with Spark's local properties, such as the scheduler pool."""
@@ -99,12 +96,12 @@ class SparkHost:
         job, frame = self._description, self._description.frame
         rows = (entry.rows(frame) for entry in job.sinks.values())
         shuffles.check(job.name, self._spark, rows)
-        self._conf = state_backend.wanted_settings(job.name, job.options, self._spark)
         analyzed = logical_plan.analyzed(frame)
         return Plan(
             logical_plan.is_stateful(frame),
             logical_plan.keeps_state(analyzed),
             logical_plan.has_watermark(analyzed),
+            state_backend.wanted_settings(job.name, job.options, self._spark),
         )
 
     def sink_context(self, sink: str) -> SinkContext:
@@ -128,13 +125,12 @@ class SparkHost:
 
     def beginning(self, context: JobContext, plan: Plan) -> LineageStart:
         """See `Host.beginning`."""
-        self._plan = plan
         check_shared = self._shared.check if plan.keeps_state else None
         beginning = LineageStart(
-            context, self.storage, self.states, plan, self._declared, check_shared
+            context, self._storage, self.states, plan, self._declared, check_shared
         )
         try:
-            if plan.stateful and self._conf:
+            if plan.stateful and plan.settings:
                 options = self._description.options
                 state_backend.check_noted(context.job, options, beginning.noted_header())
         except BaseException:
@@ -142,7 +138,7 @@ class SparkHost:
             raise
         return beginning
 
-    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
+    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> OperatorStateFields:
         """See `Host.snapshot`."""
         self.notifications.remember(checkpoint, offsets.end)
         return self.states.snapshot(checkpoint, offsets)
@@ -153,18 +149,19 @@ class SparkHost:
 
     def delete_folders(self, history: History) -> None:
         """See `Host.delete_folders`."""
-        if history.released is not None:
-            delete_released(self._root, history)
-            return
         delete_abandoned(self._root, history, self._description.options.num_retained)
         self._shared.delete_abandoned()
 
     def start(
-        self, coordinator: CheckpointCoordinator, folder: SparkFolder, handle: Handle
+        self,
+        coordinator: CheckpointCoordinator,
+        folder: SparkFolder,
+        plan: Plan,
+        handle: Handle,
     ) -> SparkQuery:
         """See `QueryHost.start`."""
         job = self._description
-        new_batch = partial(SparkBatch, coordinator, job.sinks, folder, self._shared, self._plan)
+        new_batch = partial(SparkBatch, coordinator, job.sinks, folder, self._shared, plan)
         handler = ForeachBatch(new_batch, handle, coordinator.context.stopping)
         writer = job.frame.writeStream.queryName(job.name).foreachBatch(handler)
         writer = writer.option("checkpointLocation", folder.uri)
@@ -172,7 +169,7 @@ class SparkHost:
             writer = writer.trigger(**job.trigger)
         query: StreamingQuery | None = None
         try:
-            with state_backend.applied(self._spark, self._conf):
+            with state_backend.applied(self._spark, plan.settings):
                 query = self.query = writer.start()
         except BaseException:
             if query is not None:  # nobody else could stop it

@@ -25,7 +25,12 @@ from twophase.errors import ConfigError, SourceLossError
 from twophase.functions.operator_state import OperatorStateStore, Redistribution, SerializedState
 from twophase.options.job_options import JobOptions
 from twophase.spark.plan import state_plan
-from twophase.state.checkpoints.checkpoint import CompletedCheckpoint, FrozenOffsets
+from twophase.state.checkpoints.checkpoint import (
+    CompletedCheckpoint,
+    FrozenOffsets,
+    OperatorStateFields,
+    SourceState,
+)
 from twophase.state.checkpoints.function_state import FunctionState
 
 _log = logging.getLogger("twophase")
@@ -67,7 +72,7 @@ class OperatorStates:
             if isinstance(function, CheckpointListener)
         ]
 
-    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
+    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> OperatorStateFields:
         """Return the states for a checkpoint, as `coordinator.attempt.Snapshot` does."""
         returned, function_states = {}, {}
         for uid, function in self._functions.items():
@@ -77,12 +82,12 @@ class OperatorStates:
             if states := self._states_of(uid, context):
                 function_states[uid] = states
         return {
-            "sources": [
+            "sources": tuple(
                 _source_state(leg, line) for leg, line in zip(self._legs, offsets.end, strict=True)
-            ],
+            ),
             "functions": returned,
             "function_states": function_states,
-            **({state_plan.KEY: self._plan} if self._plan else {}),
+            "state_plan": self._plan,
         }
 
     def _states_of(self, uid: str, context: SnapshotContext) -> tuple[FunctionState, ...]:
@@ -104,7 +109,7 @@ class OperatorStates:
                 the options do not allow that; or a function asks for a state in another way
                 than the checkpoint has it.
         """
-        returned = checkpoint.operator_states.get("functions", {}) if checkpoint else {}
+        returned = checkpoint.functions if checkpoint else {}
         if checkpoint:
             self.check_functions(checkpoint, options)
         self._stores = {}
@@ -125,9 +130,9 @@ class OperatorStates:
 
     def reads_same_sources(self, checkpoint: CompletedCheckpoint) -> bool:
         """Return whether a checkpoint has the state of the job's sources, in the same order."""
-        sources = checkpoint.operator_states.get("sources", [])
+        sources = checkpoint.sources
         return len(sources) == len(self._legs) and all(
-            _key_in(state) == _key_of(leg) if state["entries"] else state["format"] == leg.name
+            _key_in(state) == _key_of(leg) if state.entries else state.format == leg.name
             for state, leg in zip(sources, self._legs, strict=True)
         )
 
@@ -145,11 +150,10 @@ class OperatorStates:
         Raises:
             ConfigError: it does not, and the options do not allow that.
         """
-        state_plan.check(checkpoint.operator_states.get(state_plan.KEY, {}), self._plan, options)
+        state_plan.check(checkpoint.state_plan, self._plan, options)
 
     def _surplus_functions(self, checkpoint: CompletedCheckpoint) -> list[str]:
-        functions = checkpoint.operator_states.get("functions", {})
-        return [f"function {uid!r}" for uid in functions if uid not in self._functions]
+        return [f"function {uid!r}" for uid in checkpoint.functions if uid not in self._functions]
 
     def start_offsets(
         self, checkpoint: CompletedCheckpoint, options: JobOptions
@@ -169,9 +173,9 @@ class OperatorStates:
                     f"{leg.name} cannot be restored: {reason}. Nothing was written.",
                     remedy="leave restore.path out and let the job go on in its own folder.",
                 )
-        waiting: dict[_SourceKey, list[Mapping[str, Any]]] = {}
-        for state in checkpoint.operator_states.get("sources", []):
-            if state["entries"]:
+        waiting: dict[_SourceKey, list[SourceState]] = {}
+        for state in checkpoint.sources:
+            if state.entries:
                 waiting.setdefault(_key_in(state), []).append(state)
         self.check_uids({key: len(listed) for key, listed in waiting.items()})
         lines = [
@@ -241,22 +245,17 @@ def _key_of(leg: SourceLeg) -> _SourceKey:
     return leg.name, source_of(leg.name).uid(leg)
 
 
-def _key_in(state: Mapping[str, Any]) -> _SourceKey:
+def _key_in(state: SourceState) -> _SourceKey:
     """Return the key of a source that has begun, as `_key_of` does."""
-    return state["format"], state.get("source", "")
+    return state.format, state.uid
 
 
-def _source_state(leg: SourceLeg, line: str | None) -> dict[str, Any]:
-    state: dict[str, Any] = {
-        "format": leg.name,
-        "scheme": Redistribution.UNION.value,
-        "entries": [],
-    }
+def _source_state(leg: SourceLeg, line: str | None) -> SourceState:
     if line is None:
-        return state
+        return SourceState(leg.name, "", Redistribution.UNION, ())
     source = source_of(leg.name)
-    state |= {"scheme": source.redistribution.value, "entries": source.entries(line)}
-    return state | ({"source": uid} if (uid := source.uid_in(line)) else {})
+    entries = tuple(source.entries(line))
+    return SourceState(leg.name, source.uid_in(line), source.redistribution, entries)
 
 
 def _surplus_sources(waiting: Mapping[_SourceKey, Sequence[Any]]) -> list[str]:
@@ -268,10 +267,8 @@ def _surplus_sources(waiting: Mapping[_SourceKey, Sequence[Any]]) -> list[str]:
     ]
 
 
-def _source_line(state: Mapping[str, Any]) -> str | None:
-    if not state["entries"]:
-        return None
-    return source_of(state["format"]).start_line(state.get("source", ""), state["entries"])
+def _source_line(state: SourceState) -> str:
+    return source_of(state.format).start_line(state.uid, state.entries)
 
 
 def _check_place(

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("twophase")
 
-KEY = "state_plan"
-"""Under which a checkpoint's operator states have the description."""
 _GROUPED = ("FlatMapGroupsInPandasWithState", "FlatMapGroupsWithState", "TransformWithState")
 _AGGREGATES = ("AggregateExpression", "PythonUDAF")
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from twophase.errors import ConfigError
 from twophase.ids import check_name, short_hash
-from twophase.options.flink_keys import flink_names, with_our_keys
 from twophase.options.job_options import JobOptions
+from twophase.options.other_keys import with_our_keys
 from twophase.spark.folder import state_backend
 from twophase.spark.plan.shuffles import Fault
 from twophase.state.files.storage import local_path
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _LOCATION = "checkpointLocation"
+_FLINKS_LOCATION = "execution.checkpointing.dir"
 _LOG = "twophase"
 _OURS = ("name", "sink", _LOCATION.lower())
 _SPARKS = ("queryname",)
@@ -136,9 +137,10 @@ def describe(
 
 
 def _refuse_flinks_folder(where: str, written: Mapping[str, str]) -> None:
-    if found := sorted(flink_names(_LOCATION) & written.keys()):
+    if _FLINKS_LOCATION in written:
         raise ConfigError(
-            f"{where}: {found[0]!r} has no effect in the plugin form: Spark needs the folder too.",
+            f"{where}: {_FLINKS_LOCATION!r} has no effect in the plugin form: Spark needs the "
+            "folder too.",
             remedy=f"set it on the query under Spark's name: .option({_LOCATION!r}, FOLDER)",
         )
 

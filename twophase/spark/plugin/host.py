@@ -6,8 +6,7 @@ is validated and never written here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -25,7 +24,7 @@ from twophase.spark.folder.spark_folder import SparkFolder, query_id
 from twophase.spark.plugin.adopted_query import ADOPTION_REMEDY
 from twophase.spark.plugin.description import PluginDescription
 from twophase.state.checkpoints import replay_guard
-from twophase.state.checkpoints.checkpoint import FrozenOffsets
+from twophase.state.checkpoints.checkpoint import FrozenOffsets, OperatorStateFields
 from twophase.state.journal.entries import Decision, Lineage
 from twophase.state.journal.history import History
 
@@ -150,7 +149,7 @@ class PluginHost:
     def delete_folders(self, history: History) -> None:
         """See `Host.delete_folders`: the only folder is the user's."""
 
-    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:  # noqa: ARG002
+    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> OperatorStateFields:  # noqa: ARG002
         """See `Host.snapshot`: there is no operator state."""
         return {}
 

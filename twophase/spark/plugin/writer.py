@@ -13,6 +13,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from twophase.contract.committable import Committable
 from twophase.errors import StopJobError
 from twophase.ids import Attempt
+from twophase.internals.json_values import from_json, to_json
 from twophase.internals.workers import freeze_gc
 from twophase.spark.batch.writer_task import WriterTask
 from twophase.spark.plugin.description import PluginDescription
@@ -40,7 +41,8 @@ class TaskMessage(WriterCommitMessage):
 
     def acknowledged(self) -> Acknowledged:
         """Return the message in the form that the job takes."""
-        piece = Committable.from_json(json.loads(self.committable)) if self.committable else None
+        found = json.loads(self.committable or "null")
+        piece = found and from_json(Committable, found, "A task's message")
         return Acknowledged(Attempt(self.generation, self.counter), piece)
 
 
@@ -71,7 +73,7 @@ class PluginWriter(DataSourceStreamArrowWriter):
             freeze_gc()
         else:
             _, committable = WriterTask(plan.writers, plan.transaction).run(iterator)
-        text = json.dumps(committable.to_json()) if committable else None
+        text = json.dumps(to_json(committable)) if committable else None
         return TaskMessage(plan.attempt.generation, plan.attempt.counter, text)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import reduce
+from typing import Any, TypedDict
 
 from twophase.contract.committable import Committable
 from twophase.contract.sink import Predecessor
+from twophase.functions.operator_state import Redistribution
 from twophase.ids import Attempt
+from twophase.internals.json_values import canonical_json
 from twophase.state.checkpoints.function_state import FunctionState, StateFile
-from twophase.state.files.codec import canonical_json
-from twophase.state.files.json_values import OMITTED
-from twophase.state.journal.entries import AcceptedLoss, Proof, SinkDecision
+from twophase.state.journal.entries import AcceptedLoss, Proof, Repair, SinkDecision
 
 STATE_FOLDER = "state"
 """Has the files of large operator states, next to the bodies."""
@@ -39,6 +40,32 @@ class FrozenOffsets:
 
 
 @dataclass(frozen=True)
+class SourceState:
+    """The state of a source, built from its line in the offset log.
+
+    Attributes:
+        format: the source's name.
+        uid: its uid; empty for a format without uids, and for a source that has not begun.
+        scheme: how the entries are redistributed.
+        entries: as `Source.entries` returns them; empty for a source that has not begun.
+    """
+
+    format: str
+    uid: str
+    scheme: Redistribution
+    entries: tuple[Any, ...]
+
+
+class OperatorStateFields(TypedDict, total=False):
+    """The fields of a checkpoint that hold operator state; what is left out is empty."""
+
+    sources: tuple[SourceState, ...]
+    functions: Mapping[str, Any]
+    function_states: Mapping[str, tuple[FunctionState, ...]]
+    state_plan: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class CompletedCheckpoint:
     """A decided checkpoint.
 
@@ -49,13 +76,14 @@ class CompletedCheckpoint:
         attempt: the attempt that completed.
         trigger_time_ms: Unix time of the trigger; for people, never for decisions (hazard H17).
         offsets: the offset ranges that it read.
-        operator_states: the state of every source, and what each function's `snapshot_state`
-            returned, by name.
+        functions: what each function's `snapshot_state` returned, by its uid; JSON values.
         committables: the pieces of each sink, by name; a sink without rows has an empty list.
         duration_ms: from the trigger to the decision.
         predecessors: for each sink the newest checkpoint before this one that has pieces in it. It
             must be proven in the target before a piece of this one is committed there.
+        sources: the state of every source, in plan order; empty in the plugin form.
         function_states: the named and raw states of each function, by its uid.
+        state_plan: what Spark keeps state of; empty if it keeps none.
     """
 
     job: str
@@ -64,13 +92,13 @@ class CompletedCheckpoint:
     attempt: Attempt
     trigger_time_ms: int
     offsets: FrozenOffsets
-    operator_states: Mapping[str, Any] = field(default_factory=dict)
+    functions: Mapping[str, Any] = field(default_factory=dict)
     committables: Mapping[str, Sequence[Committable]] = field(default_factory=dict)
     duration_ms: int = 0
     predecessors: tuple[Proof, ...] = ()
-    function_states: Mapping[str, tuple[FunctionState, ...]] = field(
-        default_factory=dict, metadata=OMITTED
-    )
+    sources: tuple[SourceState, ...] = ()
+    function_states: Mapping[str, tuple[FunctionState, ...]] = field(default_factory=dict)
+    state_plan: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of_sink(
@@ -101,8 +129,8 @@ class CompletedCheckpoint:
 
     @property
     def state_files(self) -> dict[str, StateFile]:
-        """The files that it consists of apart from its body, by path relative to the
-        job's folder.
+        """The files that its body names, by path relative to the job's folder; none once the
+        states are read.
         """
         return {
             f"{self.state_folder}/{state.file.name}": state.file
@@ -146,6 +174,11 @@ class CompletedCheckpoint:
         committables = {**self.committables, loss.sink: kept} if pieces else self.committables
         predecessors = loss.amend_checkpoint(self.lineage, self.checkpoint, self.predecessors)
         return replace(self, committables=committables, predecessors=predecessors)
+
+    def amended(self, repairs: Iterable[Repair]) -> CompletedCheckpoint:
+        """Return the checkpoint as it is after all losses that operators have accepted."""
+        losses = (one for one in repairs if isinstance(one, AcceptedLoss))
+        return reduce(CompletedCheckpoint.without, losses, self)
 
     @property
     def rows(self) -> int:

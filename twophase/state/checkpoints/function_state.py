@@ -8,10 +8,7 @@ in a file it follows the header of every durable record (`twophase/1 STATE ...`)
 from __future__ import annotations
 
 import re
-from base64 import b64decode, b64encode
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -34,6 +31,10 @@ class StateFile:
     length: int
     sha256: str
 
+    def __post_init__(self) -> None:
+        if not _FILE_NAME.fullmatch(self.name):
+            raise ValueError(f"a state's file is named {self.name!r}")
+
 
 @dataclass(frozen=True)
 class FunctionState:
@@ -44,8 +45,8 @@ class FunctionState:
         scheme: how it is redistributed.
         serializers: the names of its serializers, as in `SerializedState`.
         entries: how many entries there are.
-        data: the entries, as an Arrow IPC stream; None if they are in a file that was not read.
-        file: where they are, if not in the body.
+        data: the entries, as an Arrow IPC stream; None if they are in a file.
+        file: where they are, if not here.
     """
 
     name: str
@@ -54,6 +55,10 @@ class FunctionState:
     entries: int
     data: bytes | None
     file: StateFile | None = None
+
+    def __post_init__(self) -> None:
+        if (self.data is None) == (self.file is None):
+            raise ValueError("a state is in the body or in a file")
 
     @classmethod
     def of(cls, state: SerializedState) -> FunctionState:
@@ -74,36 +79,3 @@ class FunctionState:
             column = reader.read_all().column("entry")
         entries = tuple(value.as_py() for value in column)
         return SerializedState(self.name, self.scheme, self.serializers, entries)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values: the data, or the file that it is in."""
-        value: dict[str, Any] = {
-            "name": self.name,
-            "scheme": self.scheme.value,
-            "serializers": list(self.serializers),
-            "entries": self.entries,
-        }
-        if self.file is not None:
-            return value | {"file": asdict(self.file)}
-        return value | {"data": b64encode(self.data or b"").decode("ascii")}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> FunctionState:
-        """Build from JSON values, the inverse of `to_json`.
-
-        Raises:
-            KeyError, TypeError, ValueError: these are not its values.
-        """
-        fields = dict(value)
-        data, file = fields.pop("data", None), fields.pop("file", None)
-        if (data is None) == (file is None):
-            raise ValueError("a state is in the body or in a file")
-        if file is not None and not _FILE_NAME.fullmatch(file["name"]):
-            raise ValueError(f"a state's file is named {file['name']!r}")
-        return cls(
-            scheme=Redistribution(fields.pop("scheme")),
-            serializers=tuple(fields.pop("serializers")),
-            data=None if data is None else b64decode(data, validate=True),
-            file=None if file is None else StateFile(**file),
-            **fields,
-        )

@@ -26,15 +26,14 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
-from twophase.errors import NewerFormatError, SourceLossError
+from twophase.errors import SourceLossError
 from twophase.ids import short_hash
-from twophase.internals.record import HEAD_BYTES, NEWER_REMEDY
+from twophase.internals.record import HEAD_BYTES
 from twophase.state.files import codec
 from twophase.state.files.storage import LocalStorage
 
@@ -57,6 +56,7 @@ takes milliseconds.
 _NAME = re.compile(r"(?P<checkpoint>\d+)-(?P<generation>\d+)")
 
 _log = logging.getLogger("twophase")
+DigestT = TypeVar("DigestT")
 
 
 @dataclass(frozen=True)
@@ -117,14 +117,12 @@ class ReplayGuard:
             return None
         return cls(**note) if str(note.pop("checkpoint")) == batch else None
 
-    def settle(
-        self, of: Sequence[str | int], digest: Mapping[str, int], what: str
-    ) -> Mapping[str, int] | None:
+    def settle(self, of: Sequence[str | int], digest: DigestT, what: str) -> DigestT | None:
         """Keep or compare the digest of a range that was read to its end.
 
         Args:
             of: names the range among all of the micro-batch; the same in a replay.
-            digest: of its records, by names that never change.
+            digest: of its records: a dataclass, whose fields never change.
             what: the source and the range, for a warning.
 
         Returns:
@@ -132,12 +130,12 @@ class ReplayGuard:
 
         Raises:
             CorruptRecordError: a kept digest is damaged.
-            NewerFormatError: a newer version of twophase has kept it.
+            NewerFormatError: another version of twophase has kept it.
         """
         name = short_hash(json.dumps(of), 32)
         if self.replay:
             return self._compare(name, digest, what)
-        self._keep(f"{name}-{secrets.token_hex(8)}", codec.encode(_KIND, dict(digest)))
+        self._keep(f"{name}-{secrets.token_hex(8)}", codec.encode(_KIND, digest))
         return None
 
     def lost(self, error: SourceLossError) -> None:
@@ -181,13 +179,14 @@ class ReplayGuard:
         temporary.rename(folder / name)
         return True
 
-    def _compare(self, name: str, digest: Mapping[str, int], what: str) -> Mapping[str, int] | None:
-        """Compare with the kept digests: of other ranges or of an older version there are none."""
+    def _compare(self, name: str, digest: DigestT, what: str) -> DigestT | None:
+        """Compare with the kept digests: of other ranges there are none."""
         names = LocalStorage(self.path).names(".") if Path(self.path).is_dir() else []
         kept = [found for found in names if found.startswith(f"{name}-")]
         for found in kept:
             where = f"{self.path}/{found}"
-            first = decoded(LocalStorage(self.path).read(found), where, digest.keys())
+            data = LocalStorage(self.path).read(found)
+            first = codec.decode(_KIND, data, where, type(digest))
             if first != digest:
                 return first
         if not kept:
@@ -315,25 +314,3 @@ def _delete_half_written(plan: Path) -> None:
             continue
         except OSError as error:
             _log.warning("The half-written note %s cannot be deleted: %s", path, error)
-
-
-def decoded(data: bytes, where: str, names: AbstractSet[str]) -> Mapping[str, int]:
-    """Return a kept digest.
-
-    Args:
-        data: the content of its file.
-        where: the file, for errors.
-        names: those of its values.
-
-    Raises:
-        CorruptRecordError: it is damaged.
-        NewerFormatError: a newer version of twophase has kept it.
-    """
-    found: dict[str, int] = codec.decode(_KIND, data, where)
-    if found.keys() != names:
-        raise NewerFormatError(
-            f"The digest {where} of a range is intact but has missing or unknown fields: a newer "
-            "version of twophase wrote it.",
-            remedy=NEWER_REMEDY,
-        )
-    return found

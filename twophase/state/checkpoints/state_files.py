@@ -51,8 +51,9 @@ def write_states(
         if state.data is None:
             raise AssertionError(f"state {state.name!r} was not read from its file")
         if len(state.data) <= threshold:
-            return replace(state, file=None)
-        return replace(state, file=_write(storage, checkpoint, next(names), state.data))
+            return state
+        file = _write(storage, checkpoint, next(names), state.data)
+        return replace(state, data=None, file=file)
 
     written = replace(
         checkpoint,
@@ -100,17 +101,6 @@ def read_states(
     return replace(checkpoint, function_states=found)
 
 
-def inlined(checkpoint: CompletedCheckpoint) -> CompletedCheckpoint:
-    """Return a checkpoint, with the data of all of its states, whose body needs no other file."""
-    return replace(
-        checkpoint,
-        function_states={
-            uid: tuple(replace(state, file=None) for state in states)
-            for uid, states in checkpoint.function_states.items()
-        },
-    )
-
-
 def delete_state_files(storage: Storage, folder: str) -> None:
     """Delete the state files of one attempt at a checkpoint.
 
@@ -134,12 +124,12 @@ def delete_state_files(storage: Storage, folder: str) -> None:
 def _read(
     storage: Storage, checkpoint: CompletedCheckpoint, uid: str, state: FunctionState
 ) -> FunctionState:
-    if state.file is None or state.data is not None:
+    if state.file is None:
         return state
     path = f"{checkpoint.state_folder}/{state.file.name}"
     whose = f"state {state.name!r} of function {uid!r} in checkpoint {checkpoint.checkpoint}"
     try:
-        data = storage.read_intact(path, state.file.sha256)
+        data = storage.read(path)
     except FileNotFoundError:
         raise CheckpointMissingError(
             f"The file {path} with {whose} is missing.", remedy=_REMEDY
@@ -150,4 +140,4 @@ def _read(
             f"{len(data)} bytes, and its length or SHA-256 differs from the checkpoint's body.",
             remedy=_REMEDY,
         )
-    return replace(state, data=codec.decode_bytes(_KIND, data, path))
+    return replace(state, data=codec.decode_bytes(_KIND, data, path), file=None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from twophase.errors import (
     CheckpointMissingError,
@@ -17,9 +16,8 @@ from twophase.internals.record import digest
 from twophase.state.checkpoints.checkpoint import STATE_FOLDER, CompletedCheckpoint
 from twophase.state.checkpoints.state_files import delete_state_files, read_states, write_states
 from twophase.state.files import codec
-from twophase.state.files.json_values import from_json, to_json
 from twophase.state.files.storage import Storage
-from twophase.state.journal.entries import AcceptedLoss, Decision
+from twophase.state.journal.entries import Decision
 from twophase.state.journal.history import History
 from twophase.state.journal.log import JobLog
 
@@ -36,7 +34,7 @@ class CompletedCheckpointStore:
     """Writes decisions and reads them back.
 
     Args:
-        storage: the job's folder, with the copies of its checkpoints.
+        storage: the job's folder.
         log: the job's log, written by this driver only.
         num_retained: how many committed checkpoints keep their body.
         memory_threshold: in bytes; operator states above it get files of their own.
@@ -106,7 +104,7 @@ class CompletedCheckpointStore:
         """
         name = _body_of(decision)
         try:
-            data = self._storage.read_intact(name, decision.body_digest)
+            data = self._storage.read(name)
         except FileNotFoundError:
             self._log.check_fence()
             raise CheckpointMissingError(
@@ -119,11 +117,7 @@ class CompletedCheckpointStore:
                 "was decided: its SHA-256 differs from the log. Nothing was written or deleted.",
                 remedy=f"restore this file from a backup of the job's folder. {_ADOPT}",
             )
-        checkpoint = decode_body(data, name)
-        for repair in self._log.history.repairs:
-            if isinstance(repair, AcceptedLoss):
-                checkpoint = checkpoint.without(repair)
-        return checkpoint
+        return decode_body(data, name).amended(self._log.history.repairs)
 
     def read_with_states(
         self, decision: Decision, *, may_drop: bool = False
@@ -144,7 +138,8 @@ class CompletedCheckpointStore:
         except CheckpointMissingError:
             self._log.check_fence()
             raise
-        if len(found.state_files) < len(checkpoint.state_files):
+        states, kept = (one.function_states.values() for one in (checkpoint, found))
+        if sum(map(len, kept)) < sum(map(len, states)):
             self._log.check_fence()
         return found
 
@@ -179,12 +174,6 @@ class CompletedCheckpointStore:
             kept = tuple(decision for decision in history.decisions if decision not in self._gone)
             self._log.fold(history.retaining(kept))
         self._gone.clear()
-
-    def delete(self, decisions: Iterable[Decision]) -> None:
-        """Delete the bodies of decisions that the log does not have any more."""
-        for decision in decisions:
-            self._delete(decision.folder)
-            failpoint("C17")
 
     def sweep(self) -> None:
         """Delete bodies and state files that no decision names: of declined attempts and
@@ -231,7 +220,7 @@ def retained(history: History, num_retained: int) -> list[Decision]:
 
 def encode_body(checkpoint: CompletedCheckpoint) -> bytes:
     """Encode a `_metadata` file, the inverse of `decode_body`."""
-    return codec.encode(_KIND, to_json(checkpoint))
+    return codec.encode(_KIND, checkpoint)
 
 
 def decode_body(data: bytes, name: str) -> CompletedCheckpoint:
@@ -239,12 +228,9 @@ def decode_body(data: bytes, name: str) -> CompletedCheckpoint:
 
     Raises:
         CorruptRecordError: it is damaged.
-        NewerFormatError: another version of twophase has written it, in a newer format or
-            with unknown fields.
+        NewerFormatError: another version of twophase has written it.
     """
-    body = codec.decode(_KIND, data, name)
-    checkpoint: CompletedCheckpoint = from_json(CompletedCheckpoint, body, f"The body {name}")
-    return checkpoint
+    return codec.decode(_KIND, data, name, CompletedCheckpoint)
 
 
 def _body_of(decision: Decision) -> str:

@@ -33,7 +33,10 @@ from twophase.state.files.folder_rights import check_rights
 
 _TEMPORARY = ".tmp-"
 _OPTION = "checkpointLocation"
-_NOT_LINKED = (errno.ENOSPC, errno.EDQUOT, errno.EMLINK, errno.EPERM, errno.EXDEV, errno.ENOENT)
+_NOT_LINKED = (
+    errno.ENOSPC, errno.EDQUOT, errno.EMLINK, errno.EPERM, errno.EXDEV, errno.ENOENT,
+    errno.EOPNOTSUPP, errno.ENOTSUP,
+)  # fmt: skip
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -80,19 +83,6 @@ class Storage(ABC):
             FileNotFoundError: there is no such name.
             CorruptRecordError: it is too large, or not a regular file.
         """
-
-    def read_intact(self, name: str, sha256: str) -> bytes:  # noqa: ARG002
-        """Return `name`, from a copy if it has this SHA-256 there and not here; else as `read`.
-
-        Args:
-            name: a file.
-            sha256: its digest, in hex, as what names the file has it. Compare it again: without an
-                intact copy the damaged bytes are returned.
-
-        Raises:
-            FileNotFoundError, CorruptRecordError: as `read`.
-        """
-        return self.read(name)
 
     def head(self, name: str, length: int) -> bytes:
         """Return the first bytes of `name`, however long it is.

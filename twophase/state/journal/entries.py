@@ -12,7 +12,6 @@ from typing import ClassVar, Literal
 
 from twophase.contract.committable import Committable
 from twophase.ids import Attempt
-from twophase.state.files.json_values import OMITTED
 from twophase.state.journal.stats import CheckpointStats
 
 
@@ -34,7 +33,7 @@ class CommittedRecord:
     kind: ClassVar[str] = "COMMITTED"
     lineage: str
     checkpoint: int
-    stats: CheckpointStats | None = field(default=None, metadata=OMITTED)
+    stats: CheckpointStats | None = None
 
 
 @dataclass(frozen=True)
@@ -86,6 +85,7 @@ class Lineage:
         rescaled: how the keyed state of that copy was rescaled since checkpoint n, oldest first.
         origin: what it was restored from, wherever that is by now: the hex SHA-256 of the
             checkpoint's body, or of the savepoint's manifest; empty on a fresh start.
+        restore_id: the option `restore.id` of that restore.
     """
 
     kind: ClassVar[str] = "LINEAGE"
@@ -95,8 +95,9 @@ class Lineage:
     start: tuple[str | None, ...] = ()
     ancestors: Mapping[str, int] = field(default_factory=dict)
     proofs: tuple[Proof, ...] = ()
-    rescaled: tuple[Rescale, ...] = field(default=(), metadata=OMITTED)
-    origin: str = field(default="", metadata=OMITTED)
+    rescaled: tuple[Rescale, ...] = ()
+    origin: str = ""
+    restore_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -168,23 +169,6 @@ class SinkDecision:
             if not loss.gave_up(self.sink, self.lineage, self.checkpoint, one.subtask.index)
         )
         return replace(self, pieces=kept)
-
-
-@dataclass(frozen=True)
-class Released:
-    """The job's checkpoints were deleted when it ended: all of them were committed, and this is
-    all that is left of them.
-
-    Attributes:
-        lineage: the lineage of the newest one.
-        checkpoint: its number.
-        at_ms: Unix time; for people, never for decisions.
-    """
-
-    kind: ClassVar[str] = "RELEASED"
-    lineage: str
-    checkpoint: int
-    at_ms: int
 
 
 @dataclass(frozen=True)

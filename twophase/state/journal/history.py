@@ -1,4 +1,4 @@
-"""The history that the records of a job's log fold into, and the records' JSON values.
+"""The history that the records of a job's log fold into, and the type of each kind of record.
 
 `History` is a pure function of the records: what a driver knows of a job, it knows from here. A
 `SUBSUMED` record carries the history of all records before it, so that they can be deleted.
@@ -7,12 +7,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 from twophase.errors import NewerFormatError
+from twophase.internals.json_values import from_json
 from twophase.internals.record import NEWER_REMEDY
-from twophase.state.files.json_values import OMITTED, from_json, other_version, to_json
 from twophase.state.journal.entries import (
     AcceptedLoss,
     Adoption,
@@ -21,7 +21,6 @@ from twophase.state.journal.entries import (
     FenceRecord,
     Lineage,
     Proof,
-    Released,
     Repair,
     Rewinding,
     Rewrite,
@@ -40,8 +39,6 @@ class History:
         decisions: the decided checkpoints whose bodies are retained, oldest first.
         repairs: the repairs made by operators, oldest first; kept for ever.
         stats: of its decisions, as far as they are known.
-        released: what was given up, if the current lineage has ended like that. Then there are no
-            decisions, and only a new lineage goes on.
         rewinding: the rewind that was begun, until its lineage begins.
         sink_decisions: of the checkpoint after the newest decided one, those sinks that commit
             ahead of it; until it is decided, or a lineage begins.
@@ -51,10 +48,9 @@ class History:
     lineages: tuple[Lineage, ...] = ()
     decisions: tuple[Decision, ...] = ()
     repairs: tuple[Repair, ...] = ()
-    stats: tuple[CheckpointStats, ...] = field(default=(), metadata=OMITTED)
-    released: Released | None = field(default=None, metadata=OMITTED)
-    rewinding: Rewinding | None = field(default=None, metadata=OMITTED)
-    sink_decisions: tuple[SinkDecision, ...] = field(default=(), metadata=OMITTED)
+    stats: tuple[CheckpointStats, ...] = ()
+    rewinding: Rewinding | None = None
+    sink_decisions: tuple[SinkDecision, ...] = ()
 
     @property
     def lineage(self) -> Lineage | None:
@@ -135,9 +131,6 @@ class History:
                 return replace(self, decisions=decisions, stats=measured)
             case AcceptedLoss() | Adoption() | Rewrite():
                 return self._repaired(record)
-            case Released():
-                self._check_released(record)
-                return replace(self, decisions=(), stats=(), released=record)
             case Rewinding():
                 return replace(self, rewinding=record, sink_decisions=self._kept(record))
             case SubsumedRecord(history):
@@ -155,7 +148,7 @@ class History:
         ahead = self.ahead_of(lineage.ancestors)
         _check(not ahead, f"a lineage begins before what sink {ahead[0].sink} has" if ahead else "")
         lineages = (*self._without_repetition(lineage), lineage)
-        return replace(self, lineages=lineages, released=None, sink_decisions=())
+        return replace(self, lineages=lineages, sink_decisions=())
 
     def _without_repetition(self, begins: Lineage) -> Iterator[Lineage]:
         """Yield the lineages without the ancestors that the one which begins has as well.
@@ -179,12 +172,6 @@ class History:
         kept = [one for one in self.decisions if one.checkpoint <= keep.get(one.lineage, -1)]
         return replace(self.retaining(kept), rewinding=None)
 
-    def _check_released(self, released: Released) -> None:
-        newest = self.newest(released.lineage)
-        known = newest is not None and newest.checkpoint == released.checkpoint
-        left = self.uncommitted() or self.sink_decisions
-        _check(known and not left, f"release of checkpoint {released.checkpoint}")
-
     def _repaired(self, repair: Repair) -> History:
         repairs = (*self.repairs, repair)
         match repair:
@@ -201,7 +188,8 @@ class History:
         """Return the history without the proofs that an accepted loss makes void."""
         known = {one.id for one in self.lineages}
         known |= {name for one in self.lineages for name in one.ancestors}
-        _check(loss.lineage in known, f"loss in lineage {loss.lineage}")
+        # that of a savepoint whose lineage has not begun here
+        _check(loss.lineage in known or not known, f"loss in lineage {loss.lineage}")
         decisions = tuple(
             replace(one, proofs=loss.amend_checkpoint(one.lineage, one.checkpoint, one.proofs))
             for one in self.decisions
@@ -224,7 +212,6 @@ class History:
     def _check_next(self, decision: Decision | SinkDecision) -> None:
         """Check a decision on the next checkpoint, of all its sinks or of one."""
         lineage, newest = self.lineage, self.newest(decision.lineage)
-        _check(self.released is None, f"checkpoint {decision.checkpoint} after a release")
         _check(self.rewinding is None, f"checkpoint {decision.checkpoint} in a rewind")
         _check(
             lineage is not None and lineage.id == decision.lineage,
@@ -269,12 +256,8 @@ class History:
 class SubsumedRecord:
     """The history of all records before this one, which may be deleted."""
 
+    kind: ClassVar[str] = "SUBSUMED"
     history: History
-
-    @property
-    def kind(self) -> str:
-        """Its kind in the log; one of its own if sinks are ahead (docs/decisions/0055)."""
-        return "SUBSUMED_AHEAD" if self.history.sink_decisions else "SUBSUMED"
 
 
 Record = (
@@ -284,34 +267,24 @@ Record = (
     | SinkDecision
     | CommittedRecord
     | Repair
-    | Released
     | Rewinding
     | SubsumedRecord
 )
-_KINDS: Mapping[str, tuple[Any, str]] = {
-    "FENCE": (FenceRecord, ""),
-    "LINEAGE": (Lineage, "lineage"),
-    "DECIDED": (Decision, "decision"),
-    "SINK_DECIDED": (SinkDecision, "decision"),
-    "COMMITTED": (CommittedRecord, ""),
-    "REPAIRED": (Repair, "repair"),
-    "RELEASED": (Released, "released"),
-    "REWINDING": (Rewinding, "rewinding"),
-    "SUBSUMED": (SubsumedRecord, ""),
-    "SUBSUMED_AHEAD": (SubsumedRecord, ""),
+_KINDS: Mapping[str, Any] = {
+    AcceptedLoss.kind: Repair,
+    **{
+        one.kind: one
+        for one in (
+            *(FenceRecord, Lineage, Decision, SinkDecision, CommittedRecord),
+            *(Rewinding, SubsumedRecord),
+        )
+    },
 }
-"""The type of each kind of record, and the name that its JSON values have in the file, if any."""
-
-
-def record_to_json(record: Record) -> dict[str, Any]:
-    """Return the JSON values of a record; its kind is stored separately."""
-    name = _KINDS[record.kind][1]
-    value: dict[str, Any] = to_json(record)
-    return {name: value} if name else value
+"""The type of each kind of record."""
 
 
 def record_from_json(kind: str, value: Any, where: str) -> Record:
-    """Build a record from JSON values, the inverse of `record_to_json`.
+    """Build a record from JSON values, the inverse of `to_json`.
 
     Raises:
         NewerFormatError: this version does not know the kind, or the fields, of an intact record.
@@ -321,12 +294,7 @@ def record_from_json(kind: str, value: Any, where: str) -> Record:
             f"The log record {where} is of the unknown kind {kind!r}: a newer twophase wrote it.",
             remedy=NEWER_REMEDY,
         )
-    form, name = _KINDS[kind]
-    what = f"The log record {where} ({kind})"
-    named = value if name else {name: value}
-    if not isinstance(named, dict) or [*named] != [name]:
-        raise other_version(what, f"it is not one {name}")
-    record: Record = from_json(form, named[name], what)
+    record: Record = from_json(_KINDS[kind], value, f"The log record {where} ({kind})")
     return record
 
 

@@ -11,7 +11,8 @@ import re
 import secrets
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from twophase.errors import (
     ConfigError,
@@ -21,7 +22,7 @@ from twophase.errors import (
     NewerFormatError,
 )
 from twophase.internals.failpoints import failpoint
-from twophase.internals.record import HEAD_BYTES
+from twophase.internals.record import HEAD_BYTES, kind_of
 from twophase.state.files import codec
 from twophase.state.files.storage import (
     DECISION_CRASH_POINTS,
@@ -36,7 +37,6 @@ from twophase.state.journal.history import (
     Record,
     SubsumedRecord,
     record_from_json,
-    record_to_json,
 )
 
 FOLDER = "log"
@@ -46,11 +46,19 @@ _READ_TRIES = 5
 
 @dataclass(frozen=True)
 class LogEntry:
-    """One record and its sequence number."""
+    """One record with its place, as its file has it.
 
+    Attributes:
+        job: the job's name.
+        sequence: the record's number, which is the file's name.
+        nonce: random, to tell a record from another one under the same number.
+        record: of one of the kinds in `Record`, which the header names.
+    """
+
+    job: str
     sequence: int
-    record: Record
     nonce: str
+    record: Any
 
 
 def job_of(storage: Storage) -> str | None:
@@ -65,8 +73,7 @@ def job_of(storage: Storage) -> str | None:
         return None
     name = f"{FOLDER}/{names[-1]}"
     data = storage.read(name)
-    job = codec.decode(codec.kind_of(data), data, name).get("job")
-    return job if isinstance(job, str) else None
+    return _decoded(data, name).job
 
 
 class JobLog:
@@ -194,14 +201,9 @@ class JobLog:
 
     def _create(self, sequence: int, record: Record, nonce: str) -> None:
         points = DECISION_CRASH_POINTS if isinstance(record, Decision) else NO_CRASH_POINTS
-        body = {
-            "job": self._job,
-            "sequence": sequence,
-            "nonce": nonce,
-            "record": record_to_json(record),
-        }
+        entry = LogEntry(self._job, sequence, nonce, record)
         try:
-            self._storage.create(_name(sequence), codec.encode(record.kind, body), points)
+            self._storage.create(_name(sequence), codec.encode(record.kind, entry), points)
         except AlreadyExistsError:
             if self._nonce_of(sequence) != nonce:
                 raise self._fenced(
@@ -292,20 +294,15 @@ class JobLog:
     def _check_foreign(self, name: str) -> None:
         """Check that no newer version of twophase has written a file that is not a record."""
         with suppress(OSError, CorruptRecordError):
-            codec.check_readable(self._storage.head(name, HEAD_BYTES), name)
+            codec.decode_bytes("", self._storage.head(name, HEAD_BYTES), name)
 
     def _read_entry(self, sequence: int) -> LogEntry:
         name = _name(sequence)
         data = self._storage.read(name)
-        kind = codec.kind_of(data)
-        body = codec.decode(kind, data, name)
-        if body.get("job") != self._job or body.get("sequence") != sequence:
-            raise self._corrupt(
-                sequence, f"it is record {body.get('sequence')} of job {body.get('job')!r}"
-            )
-        return LogEntry(
-            sequence, record_from_json(kind, body.get("record"), name), str(body.get("nonce"))
-        )
+        entry = _decoded(data, name)
+        if (entry.job, entry.sequence) != (self._job, sequence):
+            raise self._corrupt(sequence, f"it is record {entry.sequence} of job {entry.job!r}")
+        return replace(entry, record=record_from_json(kind_of(data), entry.record, name))
 
     def _corrupt(self, sequence: int, reason: str) -> CorruptRecordError:
         return CorruptRecordError(
@@ -342,3 +339,8 @@ class JobLog:
 
 def _name(sequence: int) -> str:
     return f"{FOLDER}/{sequence:010d}"
+
+
+def _decoded(data: bytes, name: str) -> LogEntry:
+    """Return an entry whose record is not decoded yet."""
+    return codec.decode(kind_of(data), data, name, LogEntry)

@@ -1,17 +1,13 @@
 """The history of a checkpoint: how long its parts took, how large it is, what failed before it.
 
-For people, never for decisions: the log keeps it in its records, and a reader passes over what a
-newer version has added to it.
+For people, never for decisions. The log keeps it in its records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from twophase.ids import Attempt
-from twophase.state.files.json_values import instance
 
 
 @dataclass(frozen=True)
@@ -50,10 +46,3 @@ class CheckpointStats:
     commit_ms: int
     size_bytes: int
     declined: tuple[DeclinedAttempt, ...] = ()
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> CheckpointStats:
-        """Build from JSON values; pass over what a newer version has added."""
-        known = {name: value[name] for name in cls.__dataclass_fields__}
-        stats: CheckpointStats = instance(cls, known)
-        return stats

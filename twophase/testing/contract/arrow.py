@@ -14,13 +14,12 @@ from twophase.contract.sink import OpenArrowSink, OpenSink
 from twophase.contract.writer import SinkWriter
 from twophase.errors import FencedError, TwoPhaseError
 from twophase.ids import Attempt, Subtask
-from twophase.testing.contract.base import CLOSED
+from twophase.testing.contract.base import CLOSED, closed_by_each
 from twophase.testing.contract.sink import SinkContract
 from twophase.testing.contract.stepping import LINES_AT_MOST, Lines, spread
 from twophase.testing.harness import (
     FIRST,
     Identity,
-    SinkHarness,
     identity,
     new_writer,
     transaction_id,
@@ -130,142 +129,124 @@ class ArrowSinkContract(SinkContract):
         assert isinstance(sink, OpenArrowSink)
         return sink
 
-    def test_a_task_without_rows_leaves_nothing(
-        self, harness: SinkHarness, arrow: OpenArrowSink
-    ) -> None:
+    def test_a_task_without_rows_leaves_nothing(self, arrow: OpenArrowSink) -> None:
         assert new_writer(arrow, transaction_id(), Subtask(0, 0)).pre_commit() is None
         assert arrow.in_doubt() == []
 
-    def test_many_batches_make_one_piece(self, harness: SinkHarness, arrow: OpenArrowSink) -> None:
+    def test_many_batches_make_one_piece(self, arrow: OpenArrowSink) -> None:
         writer = new_writer(arrow, transaction_id(), Subtask(0, 0))
         for start in range(0, 50, 10):
-            writer.write(self.batch(harness, range(start, start + 10)))
+            writer.write(self.batch(range(start, start + 10)))
         committable = writer.pre_commit()
         assert committable is not None
         assert committable.rows == 50
         assert self.commit(arrow, [committable]) == [Committed()]
-        assert self.ids_visible(harness) == list(range(50))
+        assert self.ids_visible() == list(range(50))
 
-    def test_pieces_of_all_subtasks_are_committed_together(
-        self, harness: SinkHarness, arrow: OpenArrowSink
-    ) -> None:
+    def test_pieces_of_all_subtasks_are_committed_together(self, arrow: OpenArrowSink) -> None:
         pieces = [
-            self.prepare(
-                harness, arrow, range(10 * index, 10 * index + 10), subtask=Subtask(index, index)
-            )[0]
+            self.prepare(arrow, range(10 * index, 10 * index + 10), subtask=Subtask(index, index))[
+                0
+            ]
             for index in range(3)
         ]
-        assert self.ids_visible(harness) == []
+        assert self.ids_visible() == []
         assert self.commit(arrow, pieces) == [Committed()] * 3
-        assert self.ids_visible(harness) == list(range(30))
+        assert self.ids_visible() == list(range(30))
 
-    def test_an_aborted_writer_leaves_nothing(
-        self, harness: SinkHarness, arrow: OpenArrowSink
-    ) -> None:
+    def test_an_aborted_writer_leaves_nothing(self, arrow: OpenArrowSink) -> None:
         writer = new_writer(arrow, transaction_id(), Subtask(0, 0))
-        writer.write(self.batch(harness, range(5)))
+        writer.write(self.batch(range(5)))
         writer.abort()
         assert arrow.in_doubt() == []
-        assert self.ids_visible(harness) == []
+        assert self.ids_visible() == []
 
-    @pytest.mark.parametrize(
-        "closed_by", [Attempt(2, 1), Attempt(1, 2)], ids=["next driver", "next attempt"]
-    )
+    @closed_by_each
     def test_a_late_writer_cannot_pre_commit(
-        self, harness: SinkHarness, arrow: OpenArrowSink, closed_by: Attempt
+        self, arrow: OpenArrowSink, closed_by: Attempt
     ) -> None:
         late = new_writer(arrow, transaction_id(), Subtask(0, 0))
-        late.write(self.batch(harness, range(5)))
+        late.write(self.batch(range(5)))
         arrow.fence(closed_by)
         with pytest.raises(CLOSED):
             late.pre_commit()
         late.abort()
         assert arrow.in_doubt() == []
-        assert self.ids_visible(harness) == []
+        assert self.ids_visible() == []
 
-    @pytest.mark.parametrize(
-        "closed_by", [Attempt(2, 1), Attempt(1, 2)], ids=["next driver", "next attempt"]
-    )
+    @closed_by_each
     def test_a_writer_made_before_the_fence_cannot_begin_after_it(
-        self, harness: SinkHarness, arrow: OpenArrowSink, closed_by: Attempt
+        self, arrow: OpenArrowSink, closed_by: Attempt
     ) -> None:
         late = new_writer(arrow, transaction_id(), Subtask(0, 0))
         arrow.fence(closed_by)
         with pytest.raises(CLOSED):
-            self._write_all(late, self.batch(harness, range(5)))
+            self._write_all(late, self.batch(range(5)))
         late.abort()
         assert arrow.in_doubt() == []
 
-    def test_an_abandoned_writer_is_gone_after_the_fence(
-        self, harness: SinkHarness, arrow: OpenArrowSink
-    ) -> None:
+    def test_an_abandoned_writer_is_gone_after_the_fence(self, arrow: OpenArrowSink) -> None:
         abandoned = new_writer(arrow, transaction_id(), Subtask(0, 0))
-        abandoned.write(self.batch(harness, range(5)))
+        abandoned.write(self.batch(range(5)))
         arrow.fence(Attempt(2, 1))
-        committables = self.prepare(harness, arrow, range(5), transaction_id(0, Attempt(2, 1)))
+        committables = self.prepare(arrow, range(5), transaction_id(0, Attempt(2, 1)))
         assert self.commit(arrow, committables) == [Committed()]
-        assert self.ids_visible(harness) == [0, 1, 2, 3, 4]
+        assert self.ids_visible() == [0, 1, 2, 3, 4]
         abandoned.abort()
 
-    def test_the_new_generation_writes_the_same_rows(
-        self, harness: SinkHarness, arrow: OpenArrowSink
-    ) -> None:
-        self.prepare(harness, arrow, range(5))
-        again = self.opened(harness)
+    def test_the_new_generation_writes_the_same_rows(self, arrow: OpenArrowSink) -> None:
+        self.prepare(arrow, range(5))
+        again = self.opened()
         again.abort(again.in_doubt())
         again.fence(Attempt(2, 1))
         assert again.in_doubt() == []
-        committables = self.prepare(harness, again, range(5), transaction_id(0, Attempt(2, 1)))
+        committables = self.prepare(again, range(5), transaction_id(0, Attempt(2, 1)))
         assert self.commit(again, committables) == [Committed()]
-        assert self.ids_visible(harness) == [0, 1, 2, 3, 4]
+        assert self.ids_visible() == [0, 1, 2, 3, 4]
 
-    def test_attempts_of_one_task_are_pieces_apart(
-        self, harness: SinkHarness, arrow: OpenArrowSink
-    ) -> None:
+    def test_attempts_of_one_task_are_pieces_apart(self, arrow: OpenArrowSink) -> None:
         """Spark may run a task again, or twice at once: a checkpoint has one attempt's result."""
-        loser = self.prepare(harness, arrow, range(10, 13), subtask=Subtask(0, 1))
-        winner = self.prepare(harness, arrow, range(3), subtask=Subtask(0, 2))
+        loser = self.prepare(arrow, range(10, 13), subtask=Subtask(0, 1))
+        winner = self.prepare(arrow, range(3), subtask=Subtask(0, 2))
         assert sorted(map(identity, arrow.in_doubt())) == sorted(map(identity, [*loser, *winner]))
         assert self.commit(arrow, winner) == [Committed()]
-        assert self.ids_visible(harness) == [0, 1, 2]
+        assert self.ids_visible() == [0, 1, 2]
         assert list(map(identity, arrow.in_doubt())) == list(map(identity, loser))
 
     def test_abort_of_one_piece_leaves_the_others_of_its_attempt(
-        self, harness: SinkHarness, arrow: OpenArrowSink
+        self, arrow: OpenArrowSink
     ) -> None:
-        loser = self.prepare(harness, arrow, range(10, 13), subtask=Subtask(0, 1))
-        again = self.prepare(harness, arrow, range(3), subtask=Subtask(0, 2))
-        beside = self.prepare(harness, arrow, range(3, 6), subtask=Subtask(1, 3))
+        loser = self.prepare(arrow, range(10, 13), subtask=Subtask(0, 1))
+        again = self.prepare(arrow, range(3), subtask=Subtask(0, 2))
+        beside = self.prepare(arrow, range(3, 6), subtask=Subtask(1, 3))
         arrow.abort(loser)
         assert sorted(map(identity, arrow.in_doubt())) == sorted(map(identity, [*again, *beside]))
         assert self.commit(arrow, [*again, *beside]) == [Committed()] * 2
-        assert self.ids_visible(harness) == list(range(6))
+        assert self.ids_visible() == list(range(6))
 
     def test_abort_of_one_piece_leaves_what_is_committed_of_its_attempt(
-        self, harness: SinkHarness, arrow: OpenArrowSink
+        self, arrow: OpenArrowSink
     ) -> None:
-        winner = self.prepare(harness, arrow, range(3), subtask=Subtask(0, 2))
-        loser = self.prepare(harness, arrow, range(10, 13), subtask=Subtask(0, 1))
+        winner = self.prepare(arrow, range(3), subtask=Subtask(0, 2))
+        loser = self.prepare(arrow, range(10, 13), subtask=Subtask(0, 1))
         self.commit(arrow, winner)
         arrow.abort(loser)
-        assert self.ids_visible(harness) == [0, 1, 2]
+        assert self.ids_visible() == [0, 1, 2]
         assert arrow.in_doubt() == []
 
-    def test_a_fence_between_any_two_lines_of_pre_commit_counts(
-        self, harness: SinkHarness, arrow: OpenArrowSink
-    ) -> None:
+    def test_a_fence_between_any_two_lines_of_pre_commit_counts(self, arrow: OpenArrowSink) -> None:
         """Raise the fence while a writer is stopped at a line of `pre_commit`, at each in turn.
 
         Whatever it has checked before: the scan that follows the fence finds what it pre-commits,
         or it pre-commits nothing.
         """
-        race = FenceRace(arrow, self.batch(harness, range(3)))
+        race = FenceRace(arrow, self.batch(range(3)))
         for line in spread(race.count_lines(), LINES_AT_MOST):
             late = race.run(line)
             assert late == [], (
                 f"a fence raised before line {line} of pre_commit was not seen: {late}"
             )
-        assert self.ids_visible(harness) == []
+        assert self.ids_visible() == []
 
     @staticmethod
     def _write_all(writer: SinkWriter, batch: pa.RecordBatch) -> None:

@@ -11,65 +11,85 @@ from twophase.contract.committable import Committable
 from twophase.contract.outcome import CommitOutcome, RetryLater
 from twophase.contract.sink import CommitRequest, OpenSink, Predecessor, SinkContext
 from twophase.errors import DeclinedError, FencedError
-from twophase.ids import Subtask, TransactionId
-from twophase.testing.harness import FIRST, JOB, LINEAGE, SINK, SinkHarness, transaction_id
+from twophase.ids import Attempt, Subtask, TransactionId
+from twophase.testing.harness import (
+    FIRST,
+    FIRST_SUBTASK,
+    JOB,
+    LINEAGE,
+    SINK,
+    SinkHarness,
+    transaction_id,
+)
 
 CLOSED = (FencedError, DeclinedError)
 _COMMIT_TRIES = 50
+closed_by_each = pytest.mark.parametrize(
+    "closed_by", [Attempt(2, 1), Attempt(1, 2)], ids=["next driver", "next attempt"]
+)
+"""For a test of the fences that close the first attempt."""
 
 
 class ContractBase:
-    """Fixtures and calls; no test."""
+    """Fixtures and calls; no test.
+
+    Attributes:
+        harness_in_use: whose target the calls go to.
+    """
+
+    harness_in_use: SinkHarness
 
     @pytest.fixture
     def harness(self) -> SinkHarness:
         """The sink under test. Subclasses override this fixture."""
         raise NotImplementedError("override the fixture 'harness'")
 
+    @pytest.fixture(autouse=True)
+    def _in_use(self, harness: SinkHarness) -> None:
+        self.use(harness)
+
+    def use(self, harness: SinkHarness) -> None:
+        """Let the calls go to the target of a harness; at first, to that of the fixture."""
+        self.harness_in_use = harness
+
     @pytest.fixture
-    def sink(self, harness: SinkHarness) -> Iterable[OpenSink]:
+    def sink(self, _in_use: None) -> Iterable[OpenSink]:
         """An open sink, fenced for generation 1."""
-        sink = self.opened(harness)
+        sink = self.opened()
         sink.fence(FIRST)
         yield sink
         sink.close()
 
-    @staticmethod
     def context(
-        harness: SinkHarness, job: str = JOB, sink: str = SINK, schema: pa.Schema | None = None
+        self, job: str = JOB, sink: str = SINK, schema: pa.Schema | None = None
     ) -> SinkContext:
         """Return the context of a job whose rows have the columns `schema`, or the harness's."""
-        return SinkContext(job, sink, schema or harness.schema, parallelism=4)
+        return SinkContext(job, sink, schema or self.harness_in_use.schema, parallelism=4)
 
-    @classmethod
-    def opened(
-        cls, harness: SinkHarness, job: str = JOB, sink: str = SINK, schema: pa.Schema | None = None
-    ) -> OpenSink:
+    def opened(self, job: str = JOB, sink: str = SINK, schema: pa.Schema | None = None) -> OpenSink:
         """Open a new sink."""
-        return harness.new_sink().open(cls.context(harness, job, sink, schema))
+        return self.harness_in_use.new_sink().open(self.context(job, sink, schema))
 
-    @staticmethod
-    def opened_for_repair(harness: SinkHarness) -> OpenSink:
+    def opened_for_repair(self) -> OpenSink:
         """Open a new sink without columns: no rows will follow."""
-        return harness.new_sink().open(SinkContext(JOB, SINK, None, parallelism=0))
+        return self.harness_in_use.new_sink().open(SinkContext(JOB, SINK, None, parallelism=0))
 
-    @staticmethod
-    def batch(harness: SinkHarness, ids: Iterable[int]) -> pa.RecordBatch:
+    def batch(self, ids: Iterable[int]) -> pa.RecordBatch:
         """Return one batch of rows."""
-        return pa.RecordBatch.from_pylist(harness.rows(ids), schema=harness.schema)
+        return pa.RecordBatch.from_pylist(
+            self.harness_in_use.rows(ids), schema=self.harness_in_use.schema
+        )
 
-    @classmethod
     def prepare(
-        cls,
-        harness: SinkHarness,
+        self,
         sink: OpenSink,
         ids: Iterable[int],
         transaction: TransactionId | None = None,
-        subtask: Subtask | None = None,
+        subtask: Subtask = FIRST_SUBTASK,
     ) -> list[Committable]:
         """Pre-commit the rows of one task."""
-        return harness.pre_commit(
-            sink, transaction or transaction_id(), cls.batch(harness, ids), subtask or Subtask(0, 0)
+        return self.harness_in_use.pre_commit(
+            sink, transaction or transaction_id(), self.batch(ids), subtask
         )
 
     @staticmethod
@@ -85,10 +105,8 @@ class ContractBase:
                 return outcomes
         raise AssertionError(f"still {outcomes} after {_COMMIT_TRIES} tries")
 
-    @classmethod
     def written(
-        cls,
-        harness: SinkHarness,
+        self,
         sink: OpenSink,
         ids_by_checkpoint: Iterable[tuple[int, list[int]]],
         lineage: str = LINEAGE,
@@ -99,12 +117,16 @@ class ContractBase:
         pieces = []
         for number, ids in ids_by_checkpoint:
             named = transaction_id(number, lineage=lineage, job=job, sink=name)
-            [piece] = cls.prepare(harness, sink, ids, named)
-            cls.commit(sink, [piece])
+            [piece] = self.prepare(sink, ids, named)
+            self.commit(sink, [piece])
             pieces.append(piece)
         return pieces
 
-    @staticmethod
-    def ids_visible(harness: SinkHarness) -> list[int]:
+    def ids_visible(self) -> list[int]:
         """Return the ids of the visible rows, sorted."""
-        return sorted(row["id"] for row in harness.rows_visible())
+        return sorted(row["id"] for row in self.harness_in_use.rows_visible())
+
+
+def all_are(kind: type[CommitOutcome], outcomes: Iterable[CommitOutcome]) -> bool:
+    """Return whether all outcomes are of one kind."""
+    return all(isinstance(outcome, kind) for outcome in outcomes)

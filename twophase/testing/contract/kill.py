@@ -86,9 +86,9 @@ class SinkKillContract(ContractBase):
                 metafunc.parametrize(name, values)
 
     def test_a_kill_at_a_failpoint_neither_loses_nor_repeats(
-        self, harness: SinkHarness, tmp_path: Path, points_armed: str
+        self, tmp_path: Path, points_armed: str
     ) -> None:
-        job = self._job(harness, tmp_path / "job")
+        job = self._job(tmp_path / "job")
         _, killed = self._run(job, Doom(failpoints=points_armed))
         reached = job.failpoints_log.read_text() if job.failpoints_log.exists() else ""
         for point in points_armed.split(","):
@@ -96,36 +96,36 @@ class SinkKillContract(ContractBase):
                 f"{point} was not reached: put failpoint() there"
             )
         assert killed or "kill_driver" not in points_armed, f"{points_armed}: the driver lived on"
-        self._check(harness, job)
+        self._check(job)
 
     def test_a_kill_at_any_line_neither_loses_nor_repeats(
         self, harness: SinkHarness, tmp_path: Path, method: str
     ) -> None:
         declines = method in ("abort", "fence")
         lines, _ = self._run(
-            self._job(harness, tmp_path / "counted"), Doom(method=method, declines=declines)
+            self._job(tmp_path / "counted"), Doom(method=method, declines=declines)
         )
         assert lines, f"{method} is no Python code that can be stopped at a line"
         for line in spread(lines, self.lines_at_most):
-            fresh = harness.elsewhere()
-            job = self._job(fresh, tmp_path / f"line-{line}")
+            self.use(harness.elsewhere())
+            job = self._job(tmp_path / f"line-{line}")
             self._run(job, Doom(method=method, line=line, declines=declines))
-            self._check(fresh, job, f"killed before line {line} of {lines} of {method}")
+            self._check(job, f"killed before line {line} of {lines} of {method}")
 
-    def _job(self, harness: SinkHarness, folder: Path) -> Job:
+    def _job(self, folder: Path) -> Job:
         folder.mkdir()
-        sink = harness.new_sink()
+        sink = self.harness_in_use.new_sink()
         assert isinstance(sink, ArrowSink), (
             "a BatchSink is killed with its Spark, in tests of its own"
         )
         first = [n * _ROWS for n in range(_CHECKPOINTS * _TASKS)]
-        tasks = [self.batch(harness, range(start, start + _ROWS)) for start in first]
+        tasks = [self.batch(range(start, start + _ROWS)) for start in first]
         batches = [tasks[n : n + _TASKS] for n in range(0, len(tasks), _TASKS)]
         return Job(folder, sink, batches, dict(os.environ))
 
-    def _check(self, harness: SinkHarness, job: Job, after: str = "") -> None:
-        assert self.ids_visible(harness) == list(range(_CHECKPOINTS * _TASKS * _ROWS)), after
-        sink = self.opened(harness)
+    def _check(self, job: Job, after: str = "") -> None:
+        assert self.ids_visible() == list(range(_CHECKPOINTS * _TASKS * _ROWS)), after
+        sink = self.opened()
         assert sink.in_doubt() == [], after
         assert list(sink.history().committed.values()) == [FIRST_CHECKPOINT + _CHECKPOINTS - 1], (
             after

@@ -209,7 +209,11 @@ class _Host(PlainHost):
         return FreshStart(FIRST_CHECKPOINT)
 
     def start(
-        self, coordinator: CheckpointCoordinator, folder: PlainFolder, handle: Handle
+        self,
+        coordinator: CheckpointCoordinator,
+        folder: PlainFolder,
+        plan: Plan,
+        handle: Handle,
     ) -> PlainQuery:
         def armed(number: int, batch: MicroBatch) -> None:
             if number != ARMED_IN:
@@ -224,7 +228,7 @@ class _Host(PlainHost):
                 handle(number, batch)
             self.lines = lines.count
 
-        return super().start(coordinator, folder, armed)
+        return super().start(coordinator, folder, plan, armed)
 
 
 def _run(job: Job, doom: Doom) -> int:

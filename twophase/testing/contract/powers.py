@@ -31,7 +31,7 @@ from twophase.contract.sink import (
 )
 from twophase.errors import FencedError, RestoreRefusedError
 from twophase.ids import Attempt, Subtask
-from twophase.testing.contract.base import ContractBase
+from twophase.testing.contract.base import ContractBase, all_are
 from twophase.testing.contract.kill import run_driver
 from twophase.testing.contract.kill_driver import Rewind, pre_commit, rewind
 from twophase.testing.contract.stepping import LINES_AT_MOST, spread
@@ -62,45 +62,41 @@ class NamesPiecesContract(ContractBase):
         return sorted(sink.committed_pieces(lineage, checkpoint))
 
     def test_the_pieces_of_a_checkpoint_are_named_by_attempt_and_subtask(
-        self, harness: SinkHarness, sink: OpenSink
+        self, sink: OpenSink
     ) -> None:
         transaction = transaction_id(3, Attempt(1, 17))
         made = [
             piece
             for number, subtask in enumerate([Subtask(0, 201), Subtask(1, 5)])
-            for piece in self.prepare(harness, sink, [number], transaction, subtask)
+            for piece in self.prepare(sink, [number], transaction, subtask)
         ]
         self.commit(sink, made)
         sink.close()
-        again = self.opened(harness)
+        again = self.opened()
         assert self.names(again, 3) == sorted(
             f"{piece.transaction.attempt}/{piece.subtask}" for piece in made
         )
         again.close()
 
     def test_pieces_of_other_checkpoints_lineages_and_sinks_are_not_named(
-        self, harness: SinkHarness, sink: OpenSink
+        self, sink: OpenSink
     ) -> None:
-        self.written(harness, sink, [(4, [0])])
-        self.written(harness, sink, [(3, [1])], OTHER_LINEAGE)
-        other = self.opened(harness, sink="other")
+        self.written(sink, [(4, [0])])
+        self.written(sink, [(3, [1])], OTHER_LINEAGE)
+        other = self.opened(sink="other")
         other.fence(FIRST)
-        self.written(harness, other, [(3, [2])], name="other")
+        self.written(other, [(3, [2])], name="other")
         assert self.names(sink, 3) == []
         assert self.names(sink, 3, OTHER_LINEAGE)
         assert self.names(other, 3)
         other.close()
 
-    def test_a_piece_that_is_not_committed_is_not_named(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        self.prepare(harness, sink, [0], transaction_id(3))
+    def test_a_piece_that_is_not_committed_is_not_named(self, sink: OpenSink) -> None:
+        self.prepare(sink, [0], transaction_id(3))
         assert self.names(sink, 3) == []
 
-    def test_a_folded_checkpoint_has_its_names_or_none(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        self.written(harness, sink, [(3, [0])])
+    def test_a_folded_checkpoint_has_its_names_or_none(self, sink: OpenSink) -> None:
+        self.written(sink, [(3, [0])])
         names = self.names(sink, 3)
         sink.subsume(LINEAGE, 3)
         assert names
@@ -118,33 +114,27 @@ class KnowsOtherNamesContract(ContractBase):
         assert isinstance(sink, KnowsOtherNames)
         return {name: dict(found) for name, found in sink.other_names().items() if found}
 
-    def test_the_rows_of_another_sink_are_known_by_its_name(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        self.written(harness, sink, [(3, [0])])
-        self.written(harness, sink, [(5, [1])], OTHER_LINEAGE)
+    def test_the_rows_of_another_sink_are_known_by_its_name(self, sink: OpenSink) -> None:
+        self.written(sink, [(3, [0])])
+        self.written(sink, [(5, [1])], OTHER_LINEAGE)
         assert self.others(sink) == {}
-        other = self.opened(harness, sink="other")
+        other = self.opened(sink="other")
         assert self.others(other) == {(JOB, SINK): {LINEAGE: 3, OTHER_LINEAGE: 5}}
         other.fence(FIRST)
-        self.written(harness, other, [(0, [2])], name="other")
+        self.written(other, [(0, [2])], name="other")
         assert self.others(sink) == {(JOB, "other"): {LINEAGE: 0}}
         other.close()
 
-    def test_rows_are_known_after_their_proofs_are_folded(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        self.written(harness, sink, [(3, [0])])
+    def test_rows_are_known_after_their_proofs_are_folded(self, sink: OpenSink) -> None:
+        self.written(sink, [(3, [0])])
         sink.subsume(LINEAGE, 3)
-        other = self.opened(harness, sink="other")
+        other = self.opened(sink="other")
         assert self.others(other) == {(JOB, SINK): {LINEAGE: 3}}
         other.close()
 
-    def test_what_is_only_pre_committed_is_not_known(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        self.prepare(harness, sink, [0], transaction_id(3))
-        other = self.opened(harness, sink="other")
+    def test_what_is_only_pre_committed_is_not_known(self, sink: OpenSink) -> None:
+        self.prepare(sink, [0], transaction_id(3))
+        other = self.opened(sink="other")
         assert self.others(other) == {}
         other.close()
 
@@ -160,12 +150,10 @@ class TellsUnfinishedContract(ContractBase):
     power: ClassVar[type] = TellsUnfinished
     lines_at_most: ClassVar[int] = LINES_AT_MOST
 
-    def test_a_pre_committed_piece_is_not_unfinished(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        made = self.prepare(harness, sink, range(3))
+    def test_a_pre_committed_piece_is_not_unfinished(self, sink: OpenSink) -> None:
+        made = self.prepare(sink, range(3))
         sink.close()
-        repair = self.opened_for_repair(harness)
+        repair = self.opened_for_repair()
         assert isinstance(repair, TellsUnfinished)
         found = repair.in_doubt()
         assert sorted(map(identity, found)) == sorted(map(identity, made))
@@ -174,17 +162,15 @@ class TellsUnfinishedContract(ContractBase):
         assert list(repair.unfinished([])) == []
         repair.close()
 
-    def test_a_piece_of_a_killed_writer_has_a_handle_or_is_unfinished(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
+    def test_a_piece_of_a_killed_writer_has_a_handle_or_is_unfinished(self, sink: OpenSink) -> None:
         """Kill a writer before each line of its `pre_commit`."""
         assert isinstance(sink, OpenArrowSink)
         assert isinstance(sink, TellsUnfinished)
-        lines = self._killed(harness, sink, 0)
+        lines = self._killed(sink, 0)
         assert lines, "pre_commit is no Python code that can be stopped at a line"
         told: list[Committable] = []
         for line in spread(lines, self.lines_at_most):
-            self._killed(harness, sink, line)
+            self._killed(sink, line)
             found = [piece for piece in sink.in_doubt() if piece.subtask == Subtask(0, line)]
             unfinished = list(sink.unfinished(found))
             assert unfinished == [piece for piece in found if not piece.handle], (
@@ -195,14 +181,14 @@ class TellsUnfinishedContract(ContractBase):
         finished = [piece for piece in sink.in_doubt() if piece.handle]
         assert self.commit(sink, finished) == [Committed()] * len(finished)
 
-    def _killed(self, harness: SinkHarness, sink: OpenArrowSink, line: int) -> int:
+    def _killed(self, sink: OpenArrowSink, line: int) -> int:
         """Kill a writer before a line; return how many lines there are if `line` is 0."""
         code, found = run_driver(
             pre_commit,
             sink.writers(),
             transaction_id(),
             Subtask(0, line),
-            self.batch(harness, range(3)),
+            self.batch(range(3)),
             line,
             dict(os.environ),
         )
@@ -215,10 +201,8 @@ class RewindRefusedContract(ContractBase):
 
     power: ClassVar[type] = CanRewind
 
-    def test_a_rewind_is_refused_before_anything_is_removed(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        self.written(harness, sink, [(3, [0]), (4, [1])])
+    def test_a_rewind_is_refused_before_anything_is_removed(self, sink: OpenSink) -> None:
+        self.written(sink, [(3, [0]), (4, [1])])
         assert isinstance(sink, CanRewind)
         with pytest.raises(RestoreRefusedError) as caught:
             sink.check_rewind({LINEAGE: 3})
@@ -226,8 +210,8 @@ class RewindRefusedContract(ContractBase):
         sink.fence(RESTORING)
         with pytest.raises(RestoreRefusedError):
             sink.rewind({LINEAGE: 3}, RESTORING)
-        assert self.ids_visible(harness) == [0, 1]
-        assert self.opened(harness).history().committed == {LINEAGE: 4}
+        assert self.ids_visible() == [0, 1]
+        assert self.opened().history().committed == {LINEAGE: 4}
 
 
 class RewindContract(ContractBase):
@@ -246,132 +230,107 @@ class RewindContract(ContractBase):
         sink.fence(attempt)
         sink.rewind(keep, attempt)
 
-    def test_a_rewind_removes_what_was_committed_after_the_checkpoint(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        self.written(harness, sink, [(3, [0, 1]), (4, [2]), (5, [3, 4]), (7, [5])])
+    def test_a_rewind_removes_what_was_committed_after_the_checkpoint(self, sink: OpenSink) -> None:
+        self.written(sink, [(3, [0, 1]), (4, [2]), (5, [3, 4]), (7, [5])])
         self.rewind(sink, {LINEAGE: 4})
-        assert self.ids_visible(harness) == [0, 1, 2]
-        assert self.opened(harness).history().committed == {LINEAGE: 4}
+        assert self.ids_visible() == [0, 1, 2]
+        assert self.opened().history().committed == {LINEAGE: 4}
 
-    def test_a_rewind_removes_lineages_that_are_not_kept(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        self.written(harness, sink, [(3, [0]), (4, [1])])
-        self.written(harness, sink, [(1, [2]), (2, [3])], OTHER_LINEAGE)
+    def test_a_rewind_removes_lineages_that_are_not_kept(self, sink: OpenSink) -> None:
+        self.written(sink, [(3, [0]), (4, [1])])
+        self.written(sink, [(1, [2]), (2, [3])], OTHER_LINEAGE)
         self.rewind(sink, {LINEAGE: 3})
-        assert self.ids_visible(harness) == [0]
-        assert self.opened(harness).history().committed == {LINEAGE: 3}
+        assert self.ids_visible() == [0]
+        assert self.opened().history().committed == {LINEAGE: 3}
 
-    def test_a_rewind_keeps_each_lineage_up_to_its_own_end(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        self.written(harness, sink, [(8, [0]), (9, [1])])
-        self.written(harness, sink, [(1, [2]), (2, [3]), (3, [4])], OTHER_LINEAGE)
+    def test_a_rewind_keeps_each_lineage_up_to_its_own_end(self, sink: OpenSink) -> None:
+        self.written(sink, [(8, [0]), (9, [1])])
+        self.written(sink, [(1, [2]), (2, [3]), (3, [4])], OTHER_LINEAGE)
         self.rewind(sink, {LINEAGE: 9, OTHER_LINEAGE: 2})
-        assert self.ids_visible(harness) == [0, 1, 2, 3]
-        assert self.opened(harness).history().committed == {LINEAGE: 9, OTHER_LINEAGE: 2}
+        assert self.ids_visible() == [0, 1, 2, 3]
+        assert self.opened().history().committed == {LINEAGE: 9, OTHER_LINEAGE: 2}
 
-    def test_a_rewind_removes_what_only_the_mark_proves(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        self.written(harness, sink, [(3, [0]), (4, [1])])
+    def test_a_rewind_removes_what_only_the_mark_proves(self, sink: OpenSink) -> None:
+        self.written(sink, [(3, [0]), (4, [1])])
         sink.subsume(LINEAGE, 4)
-        self.written(harness, sink, [(1, [2])], OTHER_LINEAGE)
+        self.written(sink, [(1, [2])], OTHER_LINEAGE)
         sink.subsume(OTHER_LINEAGE, 1)
         self.rewind(sink, {LINEAGE: 3})
-        assert self.ids_visible(harness) == [0]
-        assert self.opened(harness).history().committed == {LINEAGE: 3}
+        assert self.ids_visible() == [0]
+        assert self.opened().history().committed == {LINEAGE: 3}
 
-    def test_a_rewind_keeps_the_proofs_of_what_stays(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        folded, kept, _ = self.written(harness, sink, [(2, [0]), (3, [1]), (4, [2])])
+    def test_a_rewind_keeps_the_proofs_of_what_stays(self, sink: OpenSink) -> None:
+        folded, kept, _ = self.written(sink, [(2, [0]), (3, [1]), (4, [2])])
         sink.subsume(LINEAGE, 2)
         self.rewind(sink, {LINEAGE: 3})
-        again = self.commit(sink, [folded]) + self.commit(sink, [kept])
-        assert all(isinstance(outcome, AlreadyCommitted) for outcome in again)
-        assert self.ids_visible(harness) == [0, 1]
+        assert all_are(AlreadyCommitted, self.commit(sink, [folded]) + self.commit(sink, [kept]))
+        assert self.ids_visible() == [0, 1]
 
-    def test_a_piece_that_was_taken_back_is_never_called_committed(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        _, taken = self.written(harness, sink, [(3, [0]), (4, [1])])
+    def test_a_piece_that_was_taken_back_is_never_called_committed(self, sink: OpenSink) -> None:
+        _, taken = self.written(sink, [(3, [0]), (4, [1])])
         sink.subsume(LINEAGE, 4)
         self.rewind(sink, {LINEAGE: 3})
-        assert all(isinstance(outcome, Lost) for outcome in self.commit(sink, [taken]))
-        assert self.ids_visible(harness) == [0]
+        assert all_are(Lost, self.commit(sink, [taken]))
+        assert self.ids_visible() == [0]
 
-    def test_a_restored_lineage_writes_the_rows_again(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        self.written(harness, sink, [(3, [0]), (4, [1])])
+    def test_a_restored_lineage_writes_the_rows_again(self, sink: OpenSink) -> None:
+        self.written(sink, [(3, [0]), (4, [1])])
         self.rewind(sink, {LINEAGE: 3})
-        again = self.prepare(
-            harness, sink, [1], transaction_id(4, Attempt(2, 1), lineage=OTHER_LINEAGE)
-        )
+        again = self.prepare(sink, [1], transaction_id(4, Attempt(2, 1), lineage=OTHER_LINEAGE))
         assert self.commit(sink, again, Predecessor(LINEAGE, 3)) == [Committed()] * len(again)
-        assert self.ids_visible(harness) == [0, 1]
+        assert self.ids_visible() == [0, 1]
         assert sink.history().committed == {LINEAGE: 3, OTHER_LINEAGE: 4}
 
     @pytest.mark.parametrize("whose", ["job", "sink"])
-    def test_a_rewind_leaves_rows_and_proofs_of_others(
-        self, harness: SinkHarness, sink: OpenSink, whose: str
-    ) -> None:
+    def test_a_rewind_leaves_rows_and_proofs_of_others(self, sink: OpenSink, whose: str) -> None:
         names = {"job": JOB, "sink": SINK} | {whose: "other"}
-        other = self.opened(harness, **names)
+        other = self.opened(**names)
         other.fence(Attempt(1, 1))
         mine = {"job": names["job"], "name": names["sink"]}
-        self.written(harness, other, [(4, [0]), (5, [1])], **mine)
+        self.written(other, [(4, [0]), (5, [1])], **mine)
         other.subsume(LINEAGE, 4)
-        self.written(harness, sink, [(4, [2]), (5, [3])])
+        self.written(sink, [(4, [2]), (5, [3])])
         self.rewind(sink, {LINEAGE: 4})
-        assert self.ids_visible(harness) == [0, 1, 2]
+        assert self.ids_visible() == [0, 1, 2]
         assert other.history().committed == {LINEAGE: 5}
         other.close()
 
-    def test_a_rewind_is_idempotent(self, harness: SinkHarness, sink: OpenSink) -> None:
-        self.written(harness, sink, [(3, [0]), (4, [1])])
+    def test_a_rewind_is_idempotent(self, sink: OpenSink) -> None:
+        self.written(sink, [(3, [0]), (4, [1])])
         self.rewind(sink, {LINEAGE: 3})
-        self.rewind(self.opened(harness), {LINEAGE: 3}, Attempt(3, 0))
-        assert self.ids_visible(harness) == [0]
+        self.rewind(self.opened(), {LINEAGE: 3}, Attempt(3, 0))
+        assert self.ids_visible() == [0]
         assert sink.history().committed == {LINEAGE: 3}
 
-    def test_a_rewind_of_what_is_not_ahead_changes_nothing(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        self.written(harness, sink, [(3, [0]), (4, [1])])
+    def test_a_rewind_of_what_is_not_ahead_changes_nothing(self, sink: OpenSink) -> None:
+        self.written(sink, [(3, [0]), (4, [1])])
         self.rewind(sink, {LINEAGE: 9})
-        assert self.ids_visible(harness) == [0, 1]
+        assert self.ids_visible() == [0, 1]
         assert sink.history().committed == {LINEAGE: 4}
 
-    def test_the_check_of_a_rewind_changes_nothing(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        self.written(harness, sink, [(3, [0]), (4, [1])])
+    def test_the_check_of_a_rewind_changes_nothing(self, sink: OpenSink) -> None:
+        self.written(sink, [(3, [0]), (4, [1])])
         before = sink.history()
         assert isinstance(sink, CanRewind)
         sink.check_rewind({LINEAGE: 3})
-        assert self.ids_visible(harness) == [0, 1]
-        assert self.opened(harness).history() == before
+        assert self.ids_visible() == [0, 1]
+        assert self.opened().history() == before
 
-    def test_a_driver_that_was_fenced_rewinds_nothing(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        self.written(harness, sink, [(3, [0]), (4, [1])])
+    def test_a_driver_that_was_fenced_rewinds_nothing(self, sink: OpenSink) -> None:
+        self.written(sink, [(3, [0]), (4, [1])])
         assert isinstance(sink, CanRewind)
-        newer = self.opened(harness)
+        newer = self.opened()
         newer.fence(Attempt(3, 0))
         with pytest.raises(FencedError):
             sink.rewind({LINEAGE: 3}, RESTORING)
-        assert self.ids_visible(harness) == [0, 1]
+        assert self.ids_visible() == [0, 1]
         assert newer.history().committed == {LINEAGE: 4}
         newer.close()
 
-    def test_a_rewind_leaves_the_fence(self, harness: SinkHarness, sink: OpenSink) -> None:
-        self.written(harness, sink, [(3, [0]), (4, [1])])
+    def test_a_rewind_leaves_the_fence(self, sink: OpenSink) -> None:
+        self.written(sink, [(3, [0]), (4, [1])])
         self.rewind(sink, {LINEAGE: 3})
-        assert self.opened(harness).history().generation == RESTORING.generation
+        assert self.opened().history().generation == RESTORING.generation
 
 
 class RewindKillContract(ContractBase):
@@ -386,37 +345,39 @@ class RewindKillContract(ContractBase):
 
     def test_a_kill_at_any_line_of_a_rewind_is_made_good(self, harness: SinkHarness) -> None:
         """The next driver finds the sink ahead, or all of it taken back; it rewinds again."""
-        lines = self._rewound(harness)
+        lines = self._rewound()
         assert lines, "rewind is no Python code that can be stopped at a line"
         for line in spread(lines, self.lines_at_most):
-            self._rewound(harness.elsewhere(), line)
+            self.use(harness.elsewhere())
+            self._rewound(line)
 
-    def _rewound(self, harness: SinkHarness, line: int = 0) -> int:
+    def _rewound(self, line: int = 0) -> int:
         """Kill a rewind before a line, then rewind again; return how many lines there are."""
-        sink = self.opened(harness)
+        sink = self.opened()
         sink.fence(FIRST)
-        self.written(harness, sink, [(3, [0, 1]), (4, [2])])
+        self.written(sink, [(3, [0, 1]), (4, [2])])
         sink.subsume(LINEAGE, 4)
-        self.written(harness, sink, [(5, [3])])
+        self.written(sink, [(5, [3])])
         sink.close()
         found = 0
         for driver in range(1 + bool(line)):
-            code, found = run_driver(rewind, self._rewind(harness, driver, line))
+            code, found = run_driver(rewind, self._rewind(driver, line))
             killed = bool(line) and driver == 0
             assert code == (-signal.SIGKILL if killed else 0), f"line {line}: {code}: {found}"
-            self._check_rewound(harness, f"killed before line {line} of rewind", done=not killed)
+            self._check_rewound(f"killed before line {line} of rewind", done=not killed)
         return int(found)
 
-    @staticmethod
-    def _rewind(harness: SinkHarness, driver: int, line: int) -> Rewind:
-        sink, attempt = harness.new_sink(), Attempt(2 + driver, 0)
+    def _rewind(self, driver: int, line: int) -> Rewind:
+        sink, attempt = self.harness_in_use.new_sink(), Attempt(2 + driver, 0)
         assert isinstance(sink, ArrowSink)
         line_of = 0 if driver else line
-        return Rewind(sink, {LINEAGE: 3}, attempt, line_of, harness.schema, dict(os.environ))
+        return Rewind(
+            sink, {LINEAGE: 3}, attempt, line_of, self.harness_in_use.schema, dict(os.environ)
+        )
 
-    def _check_rewound(self, harness: SinkHarness, after: str, *, done: bool) -> None:
-        sink = self.opened(harness)
-        ids, committed = self.ids_visible(harness), sink.history().committed
+    def _check_rewound(self, after: str, *, done: bool) -> None:
+        sink = self.opened()
+        ids, committed = self.ids_visible(), sink.history().committed
         sink.close()
         assert done <= (ids == [0, 1]), after
         assert done <= (committed == {LINEAGE: 3}), after

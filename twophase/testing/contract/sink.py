@@ -35,7 +35,8 @@ from twophase.contract.sink import (
 )
 from twophase.errors import FencedError, StopJobError, TargetChangedError
 from twophase.ids import Attempt, Subtask
-from twophase.testing.contract.base import CLOSED, ContractBase
+from twophase.internals.json_values import from_json, to_json
+from twophase.testing.contract.base import CLOSED, ContractBase, all_are, closed_by_each
 from twophase.testing.harness import (
     FIRST,
     LINEAGE,
@@ -54,176 +55,152 @@ class DeclaredContract(ContractBase):
     def test_a_declared_sink_works_after_pickling(self, harness: SinkHarness) -> None:
         # our own bytes
         copy: Sink = pickle.loads(pickle.dumps(harness.new_sink()))  # noqa: S301
-        sink = copy.open(self.context(harness))
+        sink = copy.open(self.context())
         sink.fence(FIRST)
-        made = self.prepare(harness, sink, range(3))
+        made = self.prepare(sink, range(3))
         assert self.commit(sink, made) == [Committed()] * len(made)
-        assert self.ids_visible(harness) == [0, 1, 2]
+        assert self.ids_visible() == [0, 1, 2]
         sink.close()
 
     def test_one_declared_sink_is_open_for_two_jobs_at_once(self, harness: SinkHarness) -> None:
         declared = harness.new_sink()
-        sinks = {job: declared.open(self.context(harness, job=job)) for job in ("one", "two")}
+        sinks = {job: declared.open(self.context(job=job)) for job in ("one", "two")}
         made = {}
         for number, (job, sink) in enumerate(sinks.items()):
             sink.fence(FIRST)
-            made[job] = self.prepare(harness, sink, [number], transaction_id(job=job))
+            made[job] = self.prepare(sink, [number], transaction_id(job=job))
         for job, sink in sinks.items():
             assert list(map(identity, sink.in_doubt())) == list(map(identity, made[job]))
         self.commit(sinks["one"], made["one"])
         sinks["one"].close()
         self.commit(sinks["two"], made["two"])
-        assert self.ids_visible(harness) == [0, 1]
+        assert self.ids_visible() == [0, 1]
         sinks["two"].close()
         assert pickle.dumps(declared), "opening it left something that cannot be pickled"
 
-    def test_a_repair_opens_a_sink_without_columns(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        self.commit(sink, self.prepare(harness, sink, [0], transaction_id(3)))
-        made = self.prepare(harness, sink, [1], transaction_id(4))
+    def test_a_repair_opens_a_sink_without_columns(self, sink: OpenSink) -> None:
+        self.commit(sink, self.prepare(sink, [0], transaction_id(3)))
+        made = self.prepare(sink, [1], transaction_id(4))
         sink.close()
-        repair = self.opened_for_repair(harness)
+        repair = self.opened_for_repair()
         assert repair.target() == made[0].target
         assert repair.history().committed == {LINEAGE: 3}
         assert list(map(identity, repair.in_doubt())) == list(map(identity, made))
         assert self.commit(repair, made) == [Committed()] * len(made)
-        assert self.ids_visible(harness) == [0, 1]
+        assert self.ids_visible() == [0, 1]
         repair.close()
 
 
 class PhasesContract(ContractBase):
     """Phase 1 makes rows durable and invisible; phase 2 makes them visible."""
 
-    def test_pre_committed_rows_are_invisible(self, harness: SinkHarness, sink: OpenSink) -> None:
-        assert self.prepare(harness, sink, range(5))
-        assert self.ids_visible(harness) == []
+    def test_pre_committed_rows_are_invisible(self, sink: OpenSink) -> None:
+        assert self.prepare(sink, range(5))
+        assert self.ids_visible() == []
 
     def test_a_committable_names_its_transaction_subtask_target_and_rows(
-        self, harness: SinkHarness, sink: OpenSink
+        self, sink: OpenSink
     ) -> None:
-        committables = self.prepare(harness, sink, range(5), subtask=Subtask(0, 0))
+        committables = self.prepare(sink, range(5), subtask=Subtask(0, 0))
         assert {committable.transaction for committable in committables} == {transaction_id()}
         assert {committable.target for committable in committables} == {sink.target()}
         assert sum(committable.rows for committable in committables) == 5
         assert all(committable.rows > 0 for committable in committables)
 
     def test_what_is_pre_committed_is_in_doubt_under_its_full_identity(
-        self, harness: SinkHarness, sink: OpenSink
+        self, sink: OpenSink
     ) -> None:
-        made = self.prepare(
-            harness, sink, range(3), transaction_id(7, Attempt(1, 4)), Subtask(0, 9)
-        )
+        made = self.prepare(sink, range(3), transaction_id(7, Attempt(1, 4)), Subtask(0, 9))
         found = sink.in_doubt()
         assert sorted(map(identity, found)) == sorted(map(identity, made))
         assert {committable.target for committable in found} == {sink.target()}
 
-    def test_in_doubt_comes_from_the_target_not_from_memory(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        made = self.prepare(harness, sink, range(3))
+    def test_in_doubt_comes_from_the_target_not_from_memory(self, sink: OpenSink) -> None:
+        made = self.prepare(sink, range(3))
         sink.close()
-        found = self.opened(harness).in_doubt()
+        found = self.opened().in_doubt()
         assert sorted(map(identity, found)) == sorted(map(identity, made))
 
-    def test_in_doubt_keeps_jobs_and_sinks_apart(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        self.prepare(harness, sink, range(3))
-        assert self.opened(harness, job="other").in_doubt() == []
-        assert self.opened(harness, sink="other").in_doubt() == []
+    def test_in_doubt_keeps_jobs_and_sinks_apart(self, sink: OpenSink) -> None:
+        self.prepare(sink, range(3))
+        assert self.opened(job="other").in_doubt() == []
+        assert self.opened(sink="other").in_doubt() == []
 
     def test_commit_makes_the_rows_visible_unchanged(
         self, harness: SinkHarness, sink: OpenSink
     ) -> None:
-        outcomes = self.commit(sink, self.prepare(harness, sink, range(5)))
+        outcomes = self.commit(sink, self.prepare(sink, range(5)))
         assert all(outcome == Committed() for outcome in outcomes)
         visible = sorted(harness.rows_visible(), key=lambda row: row["id"])
         assert visible == harness.rows(range(5))
         assert sink.in_doubt() == []
 
-    def test_a_second_commit_is_a_no_op_on_proof(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        committables = self.prepare(harness, sink, range(5))
+    def test_a_second_commit_is_a_no_op_on_proof(self, sink: OpenSink) -> None:
+        committables = self.prepare(sink, range(5))
         self.commit(sink, committables)
         outcomes = self.commit(sink, committables)
         assert all(isinstance(outcome, AlreadyCommitted) and outcome.proof for outcome in outcomes)
-        assert self.ids_visible(harness) == [0, 1, 2, 3, 4]
+        assert self.ids_visible() == [0, 1, 2, 3, 4]
 
-    def test_another_driver_commits_from_the_stored_json(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        stored = json.dumps(
-            [committable.to_json() for committable in self.prepare(harness, sink, range(5))]
-        )
+    def test_another_driver_commits_from_the_stored_json(self, sink: OpenSink) -> None:
+        stored = json.dumps(to_json(self.prepare(sink, range(5))))
         sink.close()
-        read = [Committable.from_json(value) for value in json.loads(stored)]
-        outcomes = self.commit(self.opened(harness), read)
+        read = [from_json(Committable, value, "A piece") for value in json.loads(stored)]
+        outcomes = self.commit(self.opened(), read)
         assert all(outcome == Committed() for outcome in outcomes)
-        assert self.ids_visible(harness) == [0, 1, 2, 3, 4]
+        assert self.ids_visible() == [0, 1, 2, 3, 4]
 
-    def test_another_driver_has_proof_of_an_earlier_commit(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        committables = self.prepare(harness, sink, range(5))
+    def test_another_driver_has_proof_of_an_earlier_commit(self, sink: OpenSink) -> None:
+        committables = self.prepare(sink, range(5))
         self.commit(sink, committables)
         sink.close()
-        outcomes = self.commit(self.opened(harness), committables)
-        assert all(isinstance(outcome, AlreadyCommitted) for outcome in outcomes)
-        assert self.ids_visible(harness) == [0, 1, 2, 3, 4]
+        assert all_are(AlreadyCommitted, self.commit(self.opened(), committables))
+        assert self.ids_visible() == [0, 1, 2, 3, 4]
 
-    def test_outcomes_come_in_the_order_of_the_requests(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        first = self.prepare(harness, sink, range(3), transaction_id(0))
-        second = self.prepare(harness, sink, range(3, 6), transaction_id(1))
+    def test_outcomes_come_in_the_order_of_the_requests(self, sink: OpenSink) -> None:
+        first = self.prepare(sink, range(3), transaction_id(0))
+        second = self.prepare(sink, range(3, 6), transaction_id(1))
         self.commit(sink, second)
         outcomes = self.commit(sink, [*second, *first])
-        assert all(isinstance(outcome, AlreadyCommitted) for outcome in outcomes[: len(second)])
+        assert all_are(AlreadyCommitted, outcomes[: len(second)])
         assert all(outcome == Committed() for outcome in outcomes[len(second) :])
 
-    def test_only_the_pieces_asked_for_become_visible(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        winner = self.prepare(harness, sink, range(3), subtask=Subtask(0, 1))
+    def test_only_the_pieces_asked_for_become_visible(self, sink: OpenSink) -> None:
+        winner = self.prepare(sink, range(3), subtask=Subtask(0, 1))
         loser = self.prepare(
-            harness, sink, range(10, 13), transaction_id(0, Attempt(1, 2)), subtask=Subtask(0, 2)
+            sink, range(10, 13), transaction_id(0, Attempt(1, 2)), subtask=Subtask(0, 2)
         )
         self.commit(sink, winner)
-        assert self.ids_visible(harness) == [0, 1, 2]
+        assert self.ids_visible() == [0, 1, 2]
         assert sorted(map(identity, sink.in_doubt())) == sorted(map(identity, loser))
 
-    def test_a_piece_of_another_target_is_never_committed(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        committables = self.prepare(harness, sink, range(3))
+    def test_a_piece_of_another_target_is_never_committed(self, sink: OpenSink) -> None:
+        committables = self.prepare(sink, range(3))
         strange = [
             dataclasses.replace(committable, target="elsewhere") for committable in committables
         ]
         with pytest.raises(TargetChangedError):
             self.commit(sink, strange)
-        assert self.ids_visible(harness) == []
+        assert self.ids_visible() == []
 
-    def test_a_piece_that_is_committed_needs_its_target_no_more(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        committables = self.prepare(harness, sink, range(3))
+    def test_a_piece_that_is_committed_needs_its_target_no_more(self, sink: OpenSink) -> None:
+        committables = self.prepare(sink, range(3))
         self.commit(sink, committables)
         strange = [
             dataclasses.replace(committable, target="elsewhere") for committable in committables
         ]
-        assert all(isinstance(outcome, AlreadyCommitted) for outcome in self.commit(sink, strange))
+        assert all_are(AlreadyCommitted, self.commit(sink, strange))
 
     def test_each_target_has_a_name_of_its_own(self, harness: SinkHarness, sink: OpenSink) -> None:
-        elsewhere = harness.elsewhere()
-        other = self.opened(elsewhere)
-        assert self.opened(harness).target() == sink.target()
+        assert self.opened().target() == sink.target()
+        pieces = self.prepare(sink, range(3))
+        self.use(harness.elsewhere())
+        other = self.opened()
         assert other.target() != sink.target()
         other.fence(FIRST)
         with pytest.raises(TargetChangedError):
-            self.commit(other, self.prepare(harness, sink, range(3)))
-        assert self.ids_visible(elsewhere) == []
+            self.commit(other, pieces)
+        assert self.ids_visible() == []
         other.close()
 
 
@@ -241,64 +218,53 @@ class PredecessorContract(ContractBase):
         """Commit pieces that require the proof of a checkpoint."""
         return cls.commit(sink, committables, Predecessor(lineage, checkpoint))
 
-    def test_a_piece_is_committed_after_its_predecessor(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        self.commit(sink, self.prepare(harness, sink, [0], transaction_id(3)))
-        later = self.prepare(harness, sink, [1], transaction_id(5))
+    def test_a_piece_is_committed_after_its_predecessor(self, sink: OpenSink) -> None:
+        self.commit(sink, self.prepare(sink, [0], transaction_id(3)))
+        later = self.prepare(sink, [1], transaction_id(5))
         assert self.commit_after(sink, later, 3) == [Committed()] * len(later)
-        assert self.ids_visible(harness) == [0, 1]
+        assert self.ids_visible() == [0, 1]
 
-    def test_the_mark_is_proof_of_a_predecessor(self, harness: SinkHarness, sink: OpenSink) -> None:
-        self.commit(sink, self.prepare(harness, sink, [0], transaction_id(3)))
+    def test_the_mark_is_proof_of_a_predecessor(self, sink: OpenSink) -> None:
+        self.commit(sink, self.prepare(sink, [0], transaction_id(3)))
         sink.subsume(LINEAGE, 3)
-        self.commit_after(sink, self.prepare(harness, sink, [1], transaction_id(4)), 3)
-        assert self.ids_visible(harness) == [0, 1]
+        self.commit_after(sink, self.prepare(sink, [1], transaction_id(4)), 3)
+        assert self.ids_visible() == [0, 1]
 
-    def test_the_predecessor_may_be_in_a_lineage_that_is_continued(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        self.commit(sink, self.prepare(harness, sink, [0], transaction_id(3)))
-        restored = self.prepare(harness, sink, [1], transaction_id(1, lineage=OTHER_LINEAGE))
+    def test_the_predecessor_may_be_in_a_lineage_that_is_continued(self, sink: OpenSink) -> None:
+        self.commit(sink, self.prepare(sink, [0], transaction_id(3)))
+        restored = self.prepare(sink, [1], transaction_id(1, lineage=OTHER_LINEAGE))
         self.commit_after(sink, restored, 3)
-        assert self.ids_visible(harness) == [0, 1]
+        assert self.ids_visible() == [0, 1]
 
     @pytest.mark.parametrize(
         "predecessor", [(LINEAGE, 4), (OTHER_LINEAGE, 3)], ids=["later", "of another lineage"]
     )
     def test_a_piece_whose_predecessor_is_missing_is_refused(
-        self, harness: SinkHarness, sink: OpenSink, predecessor: tuple[str, int]
+        self, sink: OpenSink, predecessor: tuple[str, int]
     ) -> None:
-        self.commit(sink, self.prepare(harness, sink, [0], transaction_id(3)))
-        later = self.prepare(harness, sink, [1], transaction_id(5))
+        self.commit(sink, self.prepare(sink, [0], transaction_id(3)))
+        later = self.prepare(sink, [1], transaction_id(5))
         lineage, checkpoint = predecessor
         with pytest.raises(TargetChangedError):
             self.commit_after(sink, later, checkpoint, lineage)
-        assert self.ids_visible(harness) == [0]
+        assert self.ids_visible() == [0]
         assert sorted(map(identity, sink.in_doubt())) == sorted(map(identity, later)), (
             "it waits for its target"
         )
         assert self.commit_after(sink, later, 3) == [Committed()] * len(later)
 
-    def test_a_predecessor_of_another_sink_is_none(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        other = self.opened(harness, sink="other")
+    def test_a_predecessor_of_another_sink_is_none(self, sink: OpenSink) -> None:
+        other = self.opened(sink="other")
         other.fence(FIRST)
-        self.commit(other, self.prepare(harness, other, [0], transaction_id(3, sink="other")))
+        self.commit(other, self.prepare(other, [0], transaction_id(3, sink="other")))
         with pytest.raises(TargetChangedError):
-            self.commit_after(sink, self.prepare(harness, sink, [1], transaction_id(4)), 3)
-        assert self.ids_visible(harness) == [0]
+            self.commit_after(sink, self.prepare(sink, [1], transaction_id(4)), 3)
+        assert self.ids_visible() == [0]
 
-    def test_a_piece_that_is_committed_needs_its_predecessor_no_more(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        committed = self.prepare(harness, sink, [0], transaction_id(3))
+    def test_a_piece_that_is_committed_needs_its_predecessor_no_more(self, sink: OpenSink) -> None:
+        committed = self.prepare(sink, [0], transaction_id(3))
         self.commit(sink, committed)
-        assert all(
-            isinstance(outcome, AlreadyCommitted)
-            for outcome in self.commit_after(sink, committed, 2)
-        )
+        assert all_are(AlreadyCommitted, self.commit_after(sink, committed, 2))
 
 
 class RowContract(ContractBase):
@@ -318,18 +284,14 @@ class RowContract(ContractBase):
     def test_columns_go_by_name_after_a_restart_with_another_order(
         self, harness: SinkHarness, sink: OpenSink
     ) -> None:
-        self.commit(sink, self.prepare(harness, sink, range(2)))
+        self.commit(sink, self.prepare(sink, range(2)))
         sink.close()
         names = list(reversed(harness.schema.names))
-        again = self.opened(
-            harness, schema=pa.schema([harness.schema.field(name) for name in names])
-        )
+        again = self.opened(schema=pa.schema([harness.schema.field(name) for name in names]))
         again.fence(FIRST)
         self.commit(
             again,
-            harness.pre_commit(
-                again, transaction_id(1), self.batch(harness, range(2, 4)).select(names)
-            ),
+            harness.pre_commit(again, transaction_id(1), self.batch(range(2, 4)).select(names)),
         )
         again.close()
         assert sorted(harness.rows_visible(), key=lambda row: row["id"]) == harness.rows(range(4))
@@ -338,178 +300,146 @@ class RowContract(ContractBase):
 class AbortContract(ContractBase):
     """An aborted piece is gone; everything else stays."""
 
-    def test_abort_leaves_nothing_behind(self, harness: SinkHarness, sink: OpenSink) -> None:
-        sink.abort(self.prepare(harness, sink, range(5)))
-        assert self.ids_visible(harness) == []
+    def test_abort_leaves_nothing_behind(self, sink: OpenSink) -> None:
+        sink.abort(self.prepare(sink, range(5)))
+        assert self.ids_visible() == []
         assert sink.in_doubt() == []
 
-    def test_abort_takes_what_in_doubt_gave(self, harness: SinkHarness, sink: OpenSink) -> None:
-        self.prepare(harness, sink, range(5))
-        again = self.opened(harness)
+    def test_abort_takes_what_in_doubt_gave(self, sink: OpenSink) -> None:
+        self.prepare(sink, range(5))
+        again = self.opened()
         again.abort(again.in_doubt())
         assert again.in_doubt() == []
-        assert self.ids_visible(harness) == []
+        assert self.ids_visible() == []
 
-    def test_abort_of_what_is_gone_is_done(self, harness: SinkHarness, sink: OpenSink) -> None:
-        committables = self.prepare(harness, sink, range(5))
+    def test_abort_of_what_is_gone_is_done(self, sink: OpenSink) -> None:
+        committables = self.prepare(sink, range(5))
         sink.abort(committables)
         sink.abort(committables)
 
-    def test_the_same_rows_can_be_written_after_an_abort(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        sink.abort(self.prepare(harness, sink, range(5)))
-        second = self.prepare(
-            harness, sink, range(5), transaction_id(0, Attempt(1, 2)), Subtask(0, 1)
-        )
+    def test_the_same_rows_can_be_written_after_an_abort(self, sink: OpenSink) -> None:
+        sink.abort(self.prepare(sink, range(5)))
+        second = self.prepare(sink, range(5), transaction_id(0, Attempt(1, 2)), Subtask(0, 1))
         self.commit(sink, second)
-        assert self.ids_visible(harness) == [0, 1, 2, 3, 4]
+        assert self.ids_visible() == [0, 1, 2, 3, 4]
 
-    def test_a_piece_that_is_gone_is_lost_never_called_committed(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        committables = self.prepare(harness, sink, range(5))
+    def test_a_piece_that_is_gone_is_lost_never_called_committed(self, sink: OpenSink) -> None:
+        committables = self.prepare(sink, range(5))
         sink.abort(committables)
         outcomes = self.commit(sink, committables)
         assert all(isinstance(outcome, Lost) and outcome.evidence for outcome in outcomes)
 
     def test_abort_of_a_loser_leaves_what_is_committed_of_its_checkpoint(
-        self, harness: SinkHarness, sink: OpenSink
+        self, sink: OpenSink
     ) -> None:
-        loser = self.prepare(harness, sink, range(10, 13), subtask=Subtask(0, 1))
-        winner = self.prepare(
-            harness, sink, range(3), transaction_id(0, Attempt(1, 2)), Subtask(0, 2)
-        )
+        loser = self.prepare(sink, range(10, 13), subtask=Subtask(0, 1))
+        winner = self.prepare(sink, range(3), transaction_id(0, Attempt(1, 2)), Subtask(0, 2))
         self.commit(sink, winner)
         sink.abort(loser)
-        assert self.ids_visible(harness) == [0, 1, 2]
+        assert self.ids_visible() == [0, 1, 2]
         assert sink.in_doubt() == []
-        assert all(isinstance(outcome, AlreadyCommitted) for outcome in self.commit(sink, winner))
+        assert all_are(AlreadyCommitted, self.commit(sink, winner))
 
     def test_abort_of_a_loser_leaves_what_is_pre_committed_of_its_checkpoint(
-        self, harness: SinkHarness, sink: OpenSink
+        self, sink: OpenSink
     ) -> None:
-        loser = self.prepare(harness, sink, range(10, 13), subtask=Subtask(0, 1))
-        winner = self.prepare(
-            harness, sink, range(3), transaction_id(0, Attempt(1, 2)), Subtask(0, 2)
-        )
+        loser = self.prepare(sink, range(10, 13), subtask=Subtask(0, 1))
+        winner = self.prepare(sink, range(3), transaction_id(0, Attempt(1, 2)), Subtask(0, 2))
         sink.abort(loser)
         assert sorted(map(identity, sink.in_doubt())) == sorted(map(identity, winner))
         assert all(outcome == Committed() for outcome in self.commit(sink, winner))
-        assert self.ids_visible(harness) == [0, 1, 2]
+        assert self.ids_visible() == [0, 1, 2]
 
-    def test_abort_never_takes_back_what_is_committed(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        committables = self.prepare(harness, sink, range(3))
+    def test_abort_never_takes_back_what_is_committed(self, sink: OpenSink) -> None:
+        committables = self.prepare(sink, range(3))
         self.commit(sink, committables)
         with suppress(StopJobError):  # an error about the contradiction is as good as doing nothing
             sink.abort(committables)
-        assert self.ids_visible(harness) == [0, 1, 2]
-        assert all(
-            isinstance(outcome, AlreadyCommitted) for outcome in self.commit(sink, committables)
-        )
+        assert self.ids_visible() == [0, 1, 2]
+        assert all_are(AlreadyCommitted, self.commit(sink, committables))
 
 
 class FenceContract(ContractBase):
     """A fence closes all attempts below it for ever, and is never lowered."""
 
-    def test_a_target_that_has_not_seen_the_job_has_no_history(self, harness: SinkHarness) -> None:
-        assert self.opened(harness).history() == SinkHistory(0, {})
+    def test_a_target_that_has_not_seen_the_job_has_no_history(self) -> None:
+        assert self.opened().history() == SinkHistory(0, {})
 
-    def test_the_fence_outlives_the_driver(self, harness: SinkHarness, sink: OpenSink) -> None:
+    def test_the_fence_outlives_the_driver(self, sink: OpenSink) -> None:
         sink.fence(Attempt(3, 1))
         sink.close()
-        assert self.opened(harness).history().generation == 3
+        assert self.opened().history().generation == 3
 
-    def test_raising_the_fence_again_is_a_no_op_and_never_lowers_it(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
+    def test_raising_the_fence_again_is_a_no_op_and_never_lowers_it(self, sink: OpenSink) -> None:
         sink.fence(Attempt(2, 5))
         sink.fence(Attempt(2, 5))
         sink.fence(Attempt(2, 3))
         with pytest.raises(CLOSED):
-            self.prepare(harness, sink, range(3), transaction_id(0, Attempt(2, 4)))
+            self.prepare(sink, range(3), transaction_id(0, Attempt(2, 4)))
         assert sink.history().generation == 2
 
-    def test_a_driver_of_a_lower_generation_is_fenced(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
+    def test_a_driver_of_a_lower_generation_is_fenced(self, sink: OpenSink) -> None:
         sink.fence(Attempt(2, 1))
         with pytest.raises(FencedError):
             sink.fence(Attempt(1, 9))
         assert sink.history().generation == 2
 
-    @pytest.mark.parametrize(
-        "closed_by", [Attempt(2, 1), Attempt(1, 2)], ids=["next driver", "next attempt"]
-    )
-    def test_a_closed_attempt_cannot_begin(
-        self, harness: SinkHarness, sink: OpenSink, closed_by: Attempt
-    ) -> None:
+    @closed_by_each
+    def test_a_closed_attempt_cannot_begin(self, sink: OpenSink, closed_by: Attempt) -> None:
         sink.fence(closed_by)
         with pytest.raises(CLOSED):
-            self.prepare(harness, sink, range(3), transaction_id(0, FIRST))
+            self.prepare(sink, range(3), transaction_id(0, FIRST))
         assert sink.in_doubt() == []
-        assert self.ids_visible(harness) == []
+        assert self.ids_visible() == []
 
-    def test_fences_of_other_jobs_and_sinks_do_not_matter(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        for other in (self.opened(harness, job="other"), self.opened(harness, sink="other")):
+    def test_fences_of_other_jobs_and_sinks_do_not_matter(self, sink: OpenSink) -> None:
+        for other in (self.opened(job="other"), self.opened(sink="other")):
             other.fence(Attempt(9, 9))
             other.close()
         assert sink.history().generation == 1
-        assert self.prepare(harness, sink, range(3))
+        assert self.prepare(sink, range(3))
 
-    def test_without_a_fence_nobody_can_begin(self, harness: SinkHarness) -> None:
-        never_fenced = self.opened(harness)
+    def test_without_a_fence_nobody_can_begin(self) -> None:
+        never_fenced = self.opened()
         with pytest.raises(CLOSED):
-            self.prepare(harness, never_fenced, range(3))
+            self.prepare(never_fenced, range(3))
         assert never_fenced.in_doubt() == []
-        assert self.ids_visible(harness) == []
+        assert self.ids_visible() == []
 
     @pytest.mark.parametrize("generation", [1, 3], ids=["lower", "higher"])
     def test_another_generation_than_the_fences_cannot_begin(
-        self, harness: SinkHarness, sink: OpenSink, generation: int
+        self, sink: OpenSink, generation: int
     ) -> None:
         """A higher attempt that the target has not seen: its fence was lost, or it was restored."""
         sink.fence(Attempt(2, 1))
         with pytest.raises(CLOSED):
-            self.prepare(harness, sink, range(3), transaction_id(0, Attempt(generation, 9)))
+            self.prepare(sink, range(3), transaction_id(0, Attempt(generation, 9)))
         assert sink.in_doubt() == []
-        assert self.ids_visible(harness) == []
+        assert self.ids_visible() == []
 
-    def test_the_fenced_generations_later_attempts_begin(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
+    def test_the_fenced_generations_later_attempts_begin(self, sink: OpenSink) -> None:
         sink.fence(Attempt(2, 1))
-        assert self.prepare(
-            harness, sink, range(3), transaction_id(0, Attempt(2, 1)), Subtask(0, 1)
-        )
-        assert self.prepare(
-            harness, sink, range(3, 6), transaction_id(1, Attempt(2, 2)), Subtask(0, 2)
-        )
+        assert self.prepare(sink, range(3), transaction_id(0, Attempt(2, 1)), Subtask(0, 1))
+        assert self.prepare(sink, range(3, 6), transaction_id(1, Attempt(2, 2)), Subtask(0, 2))
 
     @pytest.mark.parametrize("call", ["abort", "commit", "subsume", "in_doubt", "open"])
-    def test_no_other_call_takes_the_fence_down(
-        self, harness: SinkHarness, sink: OpenSink, call: str
-    ) -> None:
+    def test_no_other_call_takes_the_fence_down(self, sink: OpenSink, call: str) -> None:
         second = Attempt(2, 1)
         sink.fence(second)
-        pieces = self.prepare(harness, sink, range(3), transaction_id(0, second))
+        pieces = self.prepare(sink, range(3), transaction_id(0, second))
         if call == "abort":
             sink.abort(pieces)
         elif call == "in_doubt":
             sink.in_doubt()
         elif call == "open":
-            self.opened(harness).close()
+            self.opened().close()
         else:
             self.commit(sink, pieces)
             if call == "subsume":
                 sink.subsume(LINEAGE, 0)
         late = transaction_id(1, FIRST)
         with pytest.raises(CLOSED):
-            self.prepare(harness, sink, range(10, 13), late, Subtask(0, 7))
+            self.prepare(sink, range(10, 13), late, Subtask(0, 7))
         assert late not in [piece.transaction for piece in sink.in_doubt()]
         assert sink.history().generation == second.generation
 
@@ -517,88 +447,64 @@ class FenceContract(ContractBase):
 class ProofContract(ContractBase):
     """Proof is kept for ever, and proves only what was committed."""
 
-    def test_history_counts_what_is_committed_not_what_is_prepared(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        self.commit(sink, self.prepare(harness, sink, [0], transaction_id(4)))
-        self.prepare(harness, sink, [1], transaction_id(5))
-        assert self.opened(harness).history().committed == {LINEAGE: 4}
+    def test_history_counts_what_is_committed_not_what_is_prepared(self, sink: OpenSink) -> None:
+        self.commit(sink, self.prepare(sink, [0], transaction_id(4)))
+        self.prepare(sink, [1], transaction_id(5))
+        assert self.opened().history().committed == {LINEAGE: 4}
 
-    def test_history_outlives_subsume_and_keeps_lineages_apart(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        self.commit(sink, self.prepare(harness, sink, [0], transaction_id(7)))
+    def test_history_outlives_subsume_and_keeps_lineages_apart(self, sink: OpenSink) -> None:
+        self.commit(sink, self.prepare(sink, [0], transaction_id(7)))
         sink.subsume(LINEAGE, 7)
-        self.commit(
-            sink, self.prepare(harness, sink, [1], transaction_id(0, lineage=OTHER_LINEAGE))
-        )
+        self.commit(sink, self.prepare(sink, [1], transaction_id(0, lineage=OTHER_LINEAGE)))
         assert sink.history().committed == {LINEAGE: 7, OTHER_LINEAGE: 0}
-        assert self.opened(harness, sink="other").history().committed == {}
+        assert self.opened(sink="other").history().committed == {}
 
-    def test_proof_outlives_subsume(self, harness: SinkHarness, sink: OpenSink) -> None:
-        committables = [self.prepare(harness, sink, [n], transaction_id(n))[0] for n in range(3)]
-        self.commit(sink, committables)
+    def test_proof_outlives_subsume(self, sink: OpenSink) -> None:
+        committables = self.written(sink, [(n, [n]) for n in range(3)])
         sink.subsume(LINEAGE, 2)
-        outcomes = self.commit(sink, committables)
-        assert all(isinstance(outcome, AlreadyCommitted) for outcome in outcomes)
-        assert self.ids_visible(harness) == [0, 1, 2]
+        assert all_are(AlreadyCommitted, self.commit(sink, committables))
+        assert self.ids_visible() == [0, 1, 2]
 
-    def test_subsume_never_goes_backwards(self, harness: SinkHarness, sink: OpenSink) -> None:
-        committables = [self.prepare(harness, sink, [n], transaction_id(n))[0] for n in range(3)]
-        self.commit(sink, committables)
+    def test_subsume_never_goes_backwards(self, sink: OpenSink) -> None:
+        committables = self.written(sink, [(n, [n]) for n in range(3)])
         sink.subsume(LINEAGE, 2)
         sink.subsume(LINEAGE, 2)
         sink.subsume(LINEAGE, 0)
-        assert all(
-            isinstance(outcome, AlreadyCommitted) for outcome in self.commit(sink, committables)
-        )
+        assert all_are(AlreadyCommitted, self.commit(sink, committables))
 
-    def test_subsume_keeps_the_proof_of_later_checkpoints(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        committables = [self.prepare(harness, sink, [n], transaction_id(n))[0] for n in range(3)]
-        self.commit(sink, committables)
+    def test_subsume_keeps_the_proof_of_later_checkpoints(self, sink: OpenSink) -> None:
+        committables = self.written(sink, [(n, [n]) for n in range(3)])
         sink.subsume(LINEAGE, 0)
-        assert all(
-            isinstance(outcome, AlreadyCommitted) for outcome in self.commit(sink, committables)
-        )
+        assert all_are(AlreadyCommitted, self.commit(sink, committables))
 
-    def test_subsume_proves_no_more_than_the_target_had_proof_of(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        self.commit(sink, self.prepare(harness, sink, [0], transaction_id(3)))
+    def test_subsume_proves_no_more_than_the_target_had_proof_of(self, sink: OpenSink) -> None:
+        self.commit(sink, self.prepare(sink, [0], transaction_id(3)))
         sink.subsume(LINEAGE, 7)
         sink.subsume(OTHER_LINEAGE, 7)
-        assert self.opened(harness).history().committed == {LINEAGE: 3}
+        assert self.opened().history().committed == {LINEAGE: 3}
 
-    def test_a_mark_proves_nothing_for_a_later_checkpoint(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        self.commit(sink, self.prepare(harness, sink, [0], transaction_id(0)))
+    def test_a_mark_proves_nothing_for_a_later_checkpoint(self, sink: OpenSink) -> None:
+        self.commit(sink, self.prepare(sink, [0], transaction_id(0)))
         sink.subsume(LINEAGE, 0)
-        gone = self.prepare(harness, sink, [1], transaction_id(1))
+        gone = self.prepare(sink, [1], transaction_id(1))
         sink.abort(gone)
-        assert all(isinstance(outcome, Lost) for outcome in self.commit(sink, gone))
+        assert all_are(Lost, self.commit(sink, gone))
 
-    def test_a_mark_proves_nothing_for_another_lineage(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        self.commit(sink, self.prepare(harness, sink, [0], transaction_id(5)))
+    def test_a_mark_proves_nothing_for_another_lineage(self, sink: OpenSink) -> None:
+        self.commit(sink, self.prepare(sink, [0], transaction_id(5)))
         sink.subsume(LINEAGE, 5)
-        gone = self.prepare(harness, sink, [1], transaction_id(3, lineage=OTHER_LINEAGE))
+        gone = self.prepare(sink, [1], transaction_id(3, lineage=OTHER_LINEAGE))
         sink.abort(gone)
-        assert all(isinstance(outcome, Lost) for outcome in self.commit(sink, gone))
+        assert all_are(Lost, self.commit(sink, gone))
 
-    def test_a_mark_proves_nothing_for_another_sink(
-        self, harness: SinkHarness, sink: OpenSink
-    ) -> None:
-        self.commit(sink, self.prepare(harness, sink, [0], transaction_id(5)))
+    def test_a_mark_proves_nothing_for_another_sink(self, sink: OpenSink) -> None:
+        self.commit(sink, self.prepare(sink, [0], transaction_id(5)))
         sink.subsume(LINEAGE, 5)
-        other = self.opened(harness, sink="other")
+        other = self.opened(sink="other")
         other.fence(FIRST)
-        gone = self.prepare(harness, other, [1], transaction_id(3, sink="other"))
+        gone = self.prepare(other, [1], transaction_id(3, sink="other"))
         other.abort(gone)
-        assert all(isinstance(outcome, Lost) for outcome in self.commit(other, gone))
+        assert all_are(Lost, self.commit(other, gone))
 
 
 class PowersContract(ContractBase):

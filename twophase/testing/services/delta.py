@@ -12,7 +12,7 @@ from pathlib import Path
 from twophase.spark.startup.cache import cache_root, cached
 from twophase.spark.startup.progress import show_progress
 from twophase.testing.services.maven import fetch_jars
-from twophase.testing.services.pins import DELTA_COORDINATES, DELTA_PINS, DELTA_VERSION
+from twophase.testing.services.pins import DELTA_COORDINATES, DELTA_VERSION, pins
 
 _NAME = f"delta-{DELTA_VERSION}"
 
@@ -35,4 +35,4 @@ def delta_settings(jars: Sequence[Path]) -> dict[str, str]:
 
 def _fetch(folder: Path) -> None:
     with show_progress("Fetching Delta") as progress:
-        fetch_jars(DELTA_COORDINATES, folder, pins=DELTA_PINS, progress=progress)
+        fetch_jars(DELTA_COORDINATES, folder, pins=pins("delta"), progress=progress)

@@ -12,7 +12,7 @@ from twophase.spark.startup.cache import cached
 from twophase.spark.startup.java import java
 from twophase.spark.startup.progress import show_progress
 from twophase.testing.services.maven import fetch_jars
-from twophase.testing.services.pins import KAFKA_COORDINATES, KAFKA_PINS, KAFKA_VERSION
+from twophase.testing.services.pins import KAFKA_COORDINATES, KAFKA_VERSION, pins
 from twophase.testing.services.ports import LOOPBACK
 from twophase.testing.services.process import Launch, run_tool
 
@@ -93,7 +93,7 @@ def write_properties(
 
 def _fetch(folder: Path) -> None:
     with show_progress(f"Fetching Kafka {KAFKA_VERSION}") as progress:
-        fetch_jars(KAFKA_COORDINATES, folder, pins=KAFKA_PINS, progress=progress)
+        fetch_jars(KAFKA_COORDINATES, folder, pins=pins("kafka"), progress=progress)
 
 
 def _format(folder: Path) -> None:

@@ -20,7 +20,7 @@ from twophase.spark.startup.progress import show_progress
 from twophase.testing.services.access import USER
 from twophase.testing.services.debian import with_libraries
 from twophase.testing.services.maven import fetch_jars
-from twophase.testing.services.pins import MYSQL_COORDINATES, MYSQL_PINS, MYSQL_VERSION
+from twophase.testing.services.pins import MYSQL_COORDINATES, MYSQL_VERSION, pins
 from twophase.testing.services.process import Launch, run_tool
 from twophase.testing.services.sql import SqlProgram, SqlService, as_root_if_root
 
@@ -46,7 +46,7 @@ def _fetch(folder: Path) -> None:
         show_progress(f"Fetching MySQL {MYSQL_VERSION}") as progress,
         tempfile.TemporaryDirectory(prefix="twophase-mysql-fetch-", dir=folder) as scratch,
     ):
-        fetch_jars(MYSQL_COORDINATES, Path(scratch) / "jars", pins=MYSQL_PINS, progress=progress)
+        fetch_jars(MYSQL_COORDINATES, Path(scratch) / "jars", pins=pins("mysql"), progress=progress)
         [jar] = (Path(scratch) / "jars").iterdir()
         progress.update("extracting")
         with zipfile.ZipFile(jar) as archive, archive.open(_ARCHIVE) as packed:

@@ -1,10 +1,7 @@
-"""Flink's keys: accepted for ours, older names with a warning, and refused with what to do where
-they mean nothing here.
-"""
+"""Flink's keys are accepted for ours; others are refused by name, with what to do instead."""
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +9,8 @@ import pytest
 
 from twophase.cli.jobfile.job_file import load_job_file
 from twophase.errors import ConfigError
-from twophase.options.flink_keys import INSTEAD, KEYS, FlinkKey
 from twophase.options.job_options import JobOptions
+from twophase.options.other_keys import KEYS, REFUSED, FlinkKey
 
 LOCATION = {"checkpointLocation": "/chk/orders"}
 # For each option, a value as Flink has it, and what it is here.
@@ -29,7 +26,6 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "state.backend": ("HASHMAP", "hashmap"),
     "state.backend.incremental": ("true", True),
     "checkpoint.memory_threshold": ("64kb", 65_536),
-    "checkpoint.externalized_retention": ("DELETE_ON_CANCELLATION", "delete_on_cancellation"),
     "restart.strategy": ("fixed-delay", "fixed"),
     "restart.attempts": ("5", 5),
     "restart.delay": ("2 m", 120.0),
@@ -37,10 +33,9 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "restart.window": ("1 h", 3600.0),
     "restore.path": ("/chk/orders/chk/a-1-1.1", "/chk/orders/chk/a-1-1.1"),
     "restore.allow_non_restored_state": ("true", True),
-    "restore.claim_mode": ("CLAIM", "claim"),
     "savepoint.dir": ("file:///savepoints", "file:///savepoints"),
 }
-NAMES = [(name, key) for key in KEYS for name in (key.name, *key.deprecated)]
+NAMES = [key.name for key in KEYS]
 
 
 def parse(**options: Any) -> JobOptions:
@@ -58,52 +53,19 @@ def field_of(options: JobOptions, key: str) -> Any:
     return getattr(options, name)
 
 
-@pytest.mark.parametrize(("name", "key"), NAMES, ids=[name for name, _ in NAMES])
-def test_a_key_of_flinks_sets_the_option_that_it_is_an_alias_of(name: str, key: FlinkKey) -> None:
+@pytest.mark.parametrize("key", KEYS, ids=NAMES)
+def test_a_key_of_flinks_sets_the_option_that_it_is_an_alias_of(key: FlinkKey) -> None:
     given, expected = VALUES[key.ours]
     strategy = {"restart.strategy": key.strategy} if key.strategy else {}
     location = {} if key.ours == "checkpointLocation" else LOCATION
-    options = JobOptions.parse({**location, **strategy, name: given}, "job 'orders'")
+    options = JobOptions.parse({**location, **strategy, key.name: given}, "job 'orders'")
     assert field_of(options, key.ours) == expected
 
 
-@pytest.mark.parametrize(("name", "key"), NAMES, ids=[name for name, _ in NAMES])
-def test_only_an_older_name_warns_and_names_the_current_one(
-    name: str, key: FlinkKey, caplog: pytest.LogCaptureFixture
-) -> None:
-    strategy = {"restart.strategy": key.strategy} if key.strategy else {}
-    location = {} if key.ours == "checkpointLocation" else LOCATION
-    with caplog.at_level(logging.WARNING, logger="twophase"):
-        JobOptions.parse({**location, **strategy, name: VALUES[key.ours][0]}, "job 'orders'")
-    warned = [record.getMessage() for record in caplog.records]
-    if name == key.name:
-        assert warned == []
-    else:
-        assert warned == [
-            f"job 'orders': Flink's key {name} is deprecated: write {key.name} or {key.ours}"
-        ]
-
-
-@pytest.mark.parametrize(("name", "key"), NAMES, ids=[name for name, _ in NAMES])
-def test_an_option_that_is_given_by_both_names_is_refused_with_both(
-    name: str, key: FlinkKey
-) -> None:
-    message = refuses(**{key.ours: VALUES[key.ours][1], name: VALUES[key.ours][0]})
-    assert f"{key.ours!r} and {name!r} set the same option" in message
-
-
-def test_an_older_and_a_current_name_together_are_refused_with_both() -> None:
-    names = {"state.checkpoints.num-retained": 2, "execution.checkpointing.num-retained": 2}
-    assert "'state.checkpoints.num-retained' and 'execution.checkpointing.num-retained'" in refuses(
-        **names
-    )
-
-
-@pytest.mark.parametrize("name", INSTEAD)
-def test_a_key_that_means_nothing_here_is_refused_with_what_to_do(name: str) -> None:
-    message = refuses(**{name: "true"})
-    assert f"Flink's key {name!r} has no counterpart here" in message
-    assert INSTEAD[name] in message
+@pytest.mark.parametrize("key", KEYS, ids=NAMES)
+def test_an_option_that_is_given_by_both_names_is_refused_with_both(key: FlinkKey) -> None:
+    message = refuses(**{key.ours: VALUES[key.ours][1], key.name: VALUES[key.ours][0]})
+    assert f"{key.ours!r} and {key.name!r} set the same option" in message
 
 
 @pytest.mark.parametrize("given", [60_000, 60_000.0, "60000", " 60000 ", "60000.0"])
@@ -175,6 +137,61 @@ def test_the_command_line_wins_over_flinks_key_in_the_job_file(tmp_path: Path) -
 def test_a_key_that_means_nothing_here_is_refused_in_a_job_file_too(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError,
-        match=r"job.yaml: options: Flink's key 'state.checkpoint-storage' has no counterpart here",
+        match=r"job.yaml: options: option 'state.checkpoint-storage' is not supported",
     ):
         load_job_file(job_file(tmp_path, "state.checkpoint-storage: jobmanager"), {})
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_key_is_refused_by_name_with_what_to_do_instead(name: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(**{name: "true"})
+    assert f"job 'orders': option {name!r} is not supported." in str(caught.value)
+    assert caught.value.remedy == f"{REFUSED[name]}."
+    assert "\n" not in caught.value.remedy
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_is_no_option_under_any_name(name: str) -> None:
+    assert name not in {*JobOptions.keys(), *JobOptions.other_keys()}
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("checkpoint.copies", "back up the job's folder"),
+        ("checkpoint.externalized_retention", "delete it by hand"),
+        ("execution.checkpointing.externalized-checkpoint-retention", "delete it by hand"),
+        ("restore.claim_mode", "`twophase savepoint dispose PATH`"),
+        ("execution.state-recovery.claim-mode", "`twophase savepoint dispose PATH`"),
+        ("execution.savepoint-restore-mode", "`twophase savepoint dispose PATH`"),
+        (
+            "execution.savepoint.ignore-unclaimed-state",
+            "write `execution.state-recovery.ignore-unclaimed-state` or `restore.allow_non",
+        ),
+        (
+            "execution.savepoint.path",
+            "write `execution.state-recovery.path` or `restore.path`",
+        ),
+        ("restart-strategy", "write `restart-strategy.type` or `restart.strategy`"),
+        ("state.backend.fs.memory-threshold", "or `checkpoint.memory_threshold`"),
+        (
+            "state.checkpoints.dir",
+            "write `execution.checkpointing.dir` or `checkpointLocation`",
+        ),
+        (
+            "state.checkpoints.num-retained",
+            "write `execution.checkpointing.num-retained` or `checkpoint.num_retained`",
+        ),
+        (
+            "state.savepoints.dir",
+            "write `execution.checkpointing.savepoint-dir` or `savepoint.dir`",
+        ),
+        (
+            "state.storage.fs.memory-threshold",
+            "write `execution.checkpointing.data-inline-threshold` or `checkpoint.memory_thre",
+        ),
+    ],
+)
+def test_what_earlier_drafts_accepted_is_refused_with_what_to_use(name: str, instead: str) -> None:
+    assert instead in REFUSED[name]

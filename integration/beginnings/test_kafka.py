@@ -1,0 +1,156 @@
+"""A job over Kafka is rewound, and Kafka has not kept what that needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import twophase
+from harness.beginning_world import refused
+from harness.folder_sink import FolderSink, FolderTarget
+from harness.savepoint_world import restoring
+from integration.kafka.topics import Topics
+from twophase.internals import failpoints
+from twophase.internals.clock import SystemClock
+from twophase.operations.savepoint.make import SavepointMaker
+from twophase.spark.plugin.registration import register
+
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.part("kafka")]
+
+RECORDS = 20
+
+
+class KafkaJob:
+    """A topic of two partitions, and a job that writes it into a folder."""
+
+    def __init__(self, spark: SparkSession, topics: Topics, root: Path) -> None:
+        register(spark)
+        self.root = root
+        self.topics = topics
+        self.topic = topics.create(2)
+        self.group = f"group-of-{self.topic}"
+        self._spark = spark
+        self._produced = 0
+
+    def produce(self) -> None:
+        """Write to both partitions by turns."""
+        for number in range(self._produced, self._produced + RECORDS):
+            self.topics.send(self.topic, [b'{"id": %d}' % number], number % 2)
+        self._produced += RECORDS
+
+    def frame(self) -> DataFrame:
+        return (
+            self._spark.readStream.format("twophase-kafka")
+            .option("kafka.bootstrap.servers", self.topics.servers)
+            .option("subscribe", self.topic)
+            .option("startingOffsets", "earliest")
+            .option("group.id", self.group)
+            .option("value.format", "json")
+            .schema("id long")
+            .load()
+            .select("id")
+        )
+
+    def run(self, folder: str = "job", **options: str) -> None:
+        """Process what is there, and end."""
+        given = {"checkpointLocation": str(self.root / folder), "restart.strategy": "none"}
+        writer = twophase.write_stream(self.frame(), name="orders")
+        writer.sink("facts", FolderSink(self.root / "facts")).options(**given, **options)
+        writer.trigger(availableNow=True).start().await_termination(300)
+
+    def save(self) -> Path:
+        """Make a savepoint of the stopped job."""
+        path = self.root / "saved"
+        maker = SavepointMaker("orders", self.root / "job", SystemClock())
+        maker.make(str(path), still_waiting=lambda: False)
+        return path
+
+    def ids(self) -> list[int]:
+        return sorted(row["id"] for row in FolderTarget(self.root / "facts").rows())
+
+
+@pytest.fixture
+def job(spark: SparkSession, topics: Topics, tmp_path: Path) -> KafkaJob:
+    return KafkaJob(spark, topics, tmp_path)
+
+
+def expired(job: KafkaJob) -> None:
+    """Retention has deleted what came after the savepoint."""
+    for partition in (0, 1):
+        job.topics.cut(job.topic, RECORDS, partition)
+
+
+def recreated(job: KafkaJob) -> None:
+    """The topic was deleted and made again."""
+    job.topics.recreate(job.topic, 2)
+
+
+def shrunk(job: KafkaJob) -> None:
+    """The same, with one partition less."""
+    job.topics.recreate(job.topic, 1)
+
+
+def gone(job: KafkaJob) -> None:
+    """The topic was deleted."""
+    job.topics.delete(job.topic)
+
+
+def compacted(job: KafkaJob) -> None:
+    """The topic is compacted by now, and most of its records are gone."""
+    pad = b"x" * 600_000
+    job.topics.compact(job.topic, RECORDS, [b'{"id": %d, "pad": "%s"}' % (1000, pad)] * 3)
+
+
+_COMPACTED = pytest.param(
+    compacted,
+    marks=pytest.mark.xfail(strict=True, reason="issue: compaction leaves no mark in the offsets"),
+)
+
+
+@pytest.mark.parametrize("folder", ["job", "again"])
+@pytest.mark.parametrize("lose", [expired, recreated, shrunk, gone, _COMPACTED])
+def test_no_row_is_taken_back_that_kafka_cannot_give_again(
+    job: KafkaJob, lose: Callable[[KafkaJob], None], folder: str
+) -> None:
+    """I rewind to a savepoint, and Kafka has lost what came after it: the rewind is refused, and
+    all rows stay.
+    """
+    job.produce()
+    job.run()
+    path = job.save()
+    job.produce()
+    job.run()
+    lose(job)
+    before = job.ids()
+    with refused(job.root):
+        job.run(folder, **restoring(path, "rewind"))
+    assert job.ids() == before
+    if lose is expired:
+        job.produce()
+        job.run()
+        assert job.ids() == [*range(3 * RECORDS)]
+
+
+@pytest.mark.xfail(strict=True, reason="issue: group offsets never go backwards")
+def test_the_offsets_of_the_group_are_not_ahead_of_the_rows_after_a_rewind(
+    job: KafkaJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rewind died when the rows were taken back, and its folder is gone. I begin again where the
+    group stands, as the page on repairs says: no record is left out.
+    """
+    job.produce()
+    job.run()
+    path = job.save()
+    job.produce()
+    job.run()
+    assert job.topics.committed(job.group) == {0: RECORDS, 1: RECORDS}
+    with monkeypatch.context() as patch:
+        patch.setattr(failpoints, "_rules", failpoints._parse("C01=raise"))
+        patch.setattr(failpoints, "_hits", {})
+        with pytest.raises(Exception):  # noqa: B017, PT011 whatever Spark makes of it
+            job.run(**restoring(path, "rewind"))
+    assert job.ids() == [*range(RECORDS)]
+    assert job.topics.committed(job.group) == {0: RECORDS // 2, 1: RECORDS // 2}

@@ -1,0 +1,20 @@
+"""What the tests of the two Kafka sources share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.sources.kafka.memory_cluster import Log, MemoryCluster
+from twophase.sources.kafka import cluster
+from twophase.sources.kafka.engines import close_clusters
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryCluster]:
+    """What every connection of this process leads to."""
+    made = MemoryCluster({"orders": ("id-1", [Log(), Log()])})
+    monkeypatch.setattr(cluster, "Cluster", lambda _: made)
+    yield made
+    close_clusters()
