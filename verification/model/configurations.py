@@ -292,6 +292,13 @@ FOLDER_RESTORED = World(
     budget=Budget(crashes=1, copies=1, folder_restores=1, swaps=1),
 )
 
+SAVED_DIED = replace(
+    SAVED,
+    name="saved, died",
+    about="a restore beside an empty folder dies, and a start follows that does not restore",
+    budget=Budget(crashes=2, savepoints=1, moves=1, saved_restores=1),
+)
+
 DEAD_ENDS = {
     HALF_REWOUND_SWAPPED: ("RewindUnfinished", "TargetLacks"),
     HALF_REWOUND_FORGOTTEN: ("RewindUnfinished", "TargetLacks"),

@@ -31,6 +31,7 @@ from twophase.coordinator.recovery.plan import (
 )
 from twophase.coordinator.recovery.planner import StartPlanner
 from twophase.operations.savepoint import restore
+from twophase.options.job_options import SinkAhead
 from verification.model import configurations as worlds
 from verification.model import planning, ways_on
 from verification.model.explore import Exploration, explore
@@ -120,7 +121,7 @@ def _deaf_to_a_restore(real: Refusals, *kinds: type) -> Refusals:
 
 def _deaf_to_a_rewind_that_keeps_more(observed: Observed, wish: Restore) -> Iterator[Refusal]:
     for why in _real_not_restorable(observed, wish):
-        if not (isinstance(why, RewindUnfinished) and wish.sink_ahead is plan.SinkAhead.REWIND):
+        if not (isinstance(why, RewindUnfinished) and wish.sink_ahead is SinkAhead.REWIND):
             yield why
 
 

@@ -62,8 +62,8 @@ def makes(world: World, state: State) -> Iterator[Transition[State]]:
         yield from _finishes(world, state, state.saved, history)
         if budget.deletions:
             fewer = state._replace(budget=budget._replace(deletions=budget.deletions - 1))
-            label = ("deletes the savepoint", "somebody")
-            yield Transition(label, fewer._replace(saved=None), fault=True)
+            gone = fewer._replace(saved=None)
+            yield Transition(("deletes the savepoint", "somebody"), gone, fault=True)
         if budget.moves and not alive:
             yield _carries(state, state.saved)
 

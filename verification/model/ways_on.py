@@ -54,6 +54,7 @@ Piece = tuple[int, int, int]
 """Lineage, number and place: a checkpoint has all pieces in a sink or none."""
 
 _MOST_REPAIRS = 9
+_MOST_SINKS = 9
 _NOTE = Note("an operator", 0, "")
 _NEW = 99
 
@@ -128,9 +129,9 @@ def situation(world: World, state: State) -> Situation:
 
 def _ahead(history: History) -> Iterator[Decided]:
     """What a sink has ahead, as if the others had nothing of it."""
-    for place, *rest in history.ahead:
-        others = tuple(other for other in range(9) if other != place)
-        yield Decided(*rest, given_up=others)
+    for place, *of in history.ahead:
+        others = tuple(other for other in range(_MOST_SINKS) if other != place)
+        yield Decided(of[0], of[1], of[2], of[3], given_up=others)
 
 
 def _restores(state: State, logs: list[History]) -> Iterator[tuple[int | None, Wish]]:
@@ -171,11 +172,10 @@ def _restores(state: State, logs: list[History]) -> Iterator[tuple[int | None, W
 
 def _restored(world: World, of: Situation, history: History, place: int | None) -> str:
     for beside, wish in of.restores:
-        pieces = {one[:2] for one in wish.adopting}
+        # the loss of what a savepoint holds is accepted, with the savepoint in `restore.path`
+        adopted = () if wish.savepoint else wish.adopting
+        pieces = {one[:2] for one in (*adopted, *history.decisions) if not one.committed}
         if beside != place or any(one[:2] in pieces for one in of.lost):
-            continue
-        own = {one[:2] for one in history.decisions if not one.committed}
-        if any(one[:2] in own for one in of.lost):
             continue
         observed = planning.observed(history, of.found, wish, world.rules)
         if isinstance(product.plan_start(observed, planning.wished(wish, world.rules)), StartPlan):
@@ -287,8 +287,9 @@ def _adopted(observed: Observed, reasons: Sequence[Refusal], *, is_whole: bool) 
     if history.sink_decisions or not is_whole:
         return None
     observed = _committed(observed, history.uncommitted())
-    for one in (*history.decisions, *_proven(observed)):
-        ends[one.lineage] = max(ends.get(one.lineage, -1), one.checkpoint)
+    known = [(one.lineage, one.checkpoint) for one in history.decisions]
+    for name, last in (*known, *((one.lineage, one.checkpoint) for one in _proven(observed))):
+        ends[name] = max(ends.get(name, -1), last)
     newest = {one.sink: one for one in sorted(_proven(observed), key=lambda one: int(one.lineage))}
     lineage = Lineage(str(_NEW), "", 1, ("end",), ends, tuple(newest.values()))
     return replace(observed, history=_fenced(observed).apply(Adoption(_NOTE, lineage)))
