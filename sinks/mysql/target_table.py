@@ -34,17 +34,12 @@ class TargetTable:
     def others(
         self, session: Session, job: str, sink: str, table: TableIdentity
     ) -> list[tuple[str, str]]:
-        """Return the other jobs and sinks whose proofs belong to a table, as far as recorded."""
-        try:
-            found = session.rows(
-                f"SELECT job, sink FROM {self._table} WHERE table_schema_name = %s "
-                "AND table_name = %s AND NOT (job = %s AND sink = %s)",
-                (table.schema, table.name, job, sink),
-            )
-        except pymysql.Error as error:
-            if code_of(error) not in _NOT_OURS:
-                raise
-            return []
+        """Return the other jobs and sinks whose proofs belong to a table."""
+        found = session.rows(
+            f"SELECT job, sink FROM {self._table} WHERE table_schema_name = %s "
+            "AND table_name = %s AND NOT (job = %s AND sink = %s)",
+            (table.schema, table.name, job, sink),
+        )
         return [(str(job), str(sink)) for job, sink in found]
 
     def write(self, session: Session, job: str, sink: str, table: TableIdentity) -> None:
