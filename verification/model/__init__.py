@@ -51,7 +51,7 @@ What is in it
     written again beside a driver, and come back; the targets' checkpoints adopted after the folder
         is lost; a driver over a copy of
     the folder beside the one over the original; a target that is restored from a backup of any age,
-        swapped for an empty one, or for an older copy on another server; the folder put back
+        swapped for an empty one, or for an older copy on another server; the folder restored
         from a copy; savepoints, made at any time and restored in the job's folder
         or beside an empty one; a rewind to one, and another job that begins with one; sinks
         that commit ahead of each other, in any order, or do not.

@@ -87,7 +87,7 @@ class PlanMistake:
 
 
 def _forget() -> None:
-    """What was planned before is planned anew."""
+    """What was planned before is planned again."""
     planning.forget()
     ways_on.ways_on.cache_clear()
 

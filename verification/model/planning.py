@@ -128,7 +128,7 @@ def check(world: World, state: State, driver: Driver) -> tuple[Refusal, ...]:
 
 
 def forget() -> None:
-    """Plan everything anew: the product's function was changed."""
+    """Forget what was planned: the product's function was changed."""
     _answer.cache_clear()
     _refusals.cache_clear()
 

@@ -31,7 +31,7 @@ def test_i6_a_start_does_not_abort_what_a_restore_had_still_to_commit(
     driver: Driver, targets: dict[str, MemoryTarget], folder: Path, tmp_path: Path, point: str
 ) -> None:
     """No target has proof of the job yet: only their fences tell of it, until the restore has
-    appended one of its own. What is decided is committed by the same restore, tried again.
+    appended one of its own. The same restore, tried again, commits the decided checkpoint.
     """
     decided(driver, 0)
     new = tmp_path / "new"

@@ -103,15 +103,15 @@ def world(folder: Path, targets: Targets) -> World:
 
 
 def copied(folder: Path) -> Command:
-    """Copy the folder; return what puts the copy in its place."""
+    """Copy the folder; return what restores the copy."""
     copy = folder.parent / "copy"
     shutil.copytree(folder, copy)
 
-    def put_back() -> None:
+    def restore_copy() -> None:
         shutil.rmtree(folder)
         copy.rename(folder)
 
-    return put_back
+    return restore_copy
 
 
 def test_a_folder_that_is_behind_beside_a_target_that_has_lost_its_rows(
@@ -120,9 +120,9 @@ def test_a_folder_that_is_behind_beside_a_target_that_has_lost_its_rows(
     """The loss is accepted first, then the rest is adopted: each refused for the other's sake."""
     driver.run(0)
     world.may_restore(0)
-    put_back = copied(world.folder)
+    restore_copy = copied(world.folder)
     driver.run(1)
-    put_back()
+    restore_copy()
     restore_target(world.targets["lake"], MemoryTarget())
     world.goes_on()
     assert visible(world.targets["facts"]) == [*range(20)]
@@ -133,14 +133,14 @@ def test_a_folder_that_is_behind_and_has_a_lost_piece_to_commit(
 ) -> None:
     driver.run(0)
     decided(driver, 1)
-    put_back = copied(world.folder)
+    restore_copy = copied(world.folder)
     lose(world.targets["lake"], 1, 0, 1)
     with pytest.raises(LostCommittableError):
         another().recover()
     repair = accept_loss(world.folder, world.targets)
     repair.accept(repair.plan(1, "lake"), NOTE)
     another().recover().run(2)
-    put_back()
+    restore_copy()
     world.goes_on()
     assert visible(world.targets["facts"]) == [*range(30)]
     assert visible(world.targets["lake"]) == [*range(10), *range(20, 30)]
@@ -152,9 +152,9 @@ def test_a_folder_that_has_only_missed_a_driver_goes_on_by_adoption_alone(
 ) -> None:
     """A repair of something else takes the job over: then the folder would pass for the newest."""
     driver.run(0)
-    put_back = copied(world.folder)
+    restore_copy = copied(world.folder)
     another().recover()
-    put_back()
+    restore_copy()
     if not adopts:
         restore_target(world.targets["lake"], MemoryTarget())
         with pytest.raises(TwoPhaseError, match="has seen generation 2"):
@@ -191,9 +191,9 @@ def test_a_folder_that_has_missed_a_driver_beside_a_target_that_has_lost_its_row
 ) -> None:
     driver.run(0)
     world.may_restore(0)
-    put_back = copied(world.folder)
+    restore_copy = copied(world.folder)
     another().recover()
-    put_back()
+    restore_copy()
     restore_target(world.targets["lake"], MemoryTarget())
     world.goes_on()
 
