@@ -49,7 +49,6 @@ _WITH_FAILPOINTS = (
     "twophase.coordinator.recovery.recovery",
     "twophase.coordinator.recovery.recovery_steps",
     "twophase.operations.repair.accept_loss",
-    "twophase.coordinator.recovery.rewind",
     "twophase.operations.repair.rewrite",
     "twophase.operations.savepoint.finish",
     "twophase.coordinator.commit.sink_decisions",

@@ -148,11 +148,11 @@ class LineageStart:
         restore, options = self.restore, self._context.options
         if restore is None or options.sink_ahead is not SinkAhead.REWIND:
             return
-        lines = restore.lineage.start or restore.checkpoint.offsets.end
-        name, path = self._context.job, restore.lineage.restored_from
-        check_sources(name, path, self._storage, self._states, lines, options)
+        checkpoint, begins = restore.checkpoint, restore.lineage
+        lines, path = begins.start or checkpoint.offsets.end, begins.restored_from
+        check_sources(self._context.job, path, self._storage, self._states, lines, options)
         if not self._is_initialized:
-            self._states.initialize(restore.checkpoint, options)
+            self._states.initialize(checkpoint, options)
             self._is_initialized = True
 
     def _laid(self, coordinator: CheckpointCoordinator) -> CompletedCheckpoint | None:
