@@ -218,7 +218,6 @@ class World:
         )
         return {
             "twophase.operations.savepoint.abandoned_folders.os": self.files,
-            "twophase.operations.savepoint.abandoned_folders.shutil": trees,
             "twophase.spark.job.lineage_start.new_lineage_id": self.new_id,
             "twophase.operations.savepoint.savepoint_restore.new_lineage_id": self.new_id,
             "twophase.operations.savepoint.savepoint_restore.os": self.files,
