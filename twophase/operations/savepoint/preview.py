@@ -54,7 +54,8 @@ def preview_restore(job: str, sinks: Mapping[str, OpenSink], options: JobOptions
     Raises:
         TwoPhaseError: a start would be refused with it.
     """
-    storage = ReadOnlyStorage(options.checkpoint_location, may_be_missing=True)
+    root = local_path(options.checkpoint_location)
+    storage = ReadOnlyStorage(root, missing_ok=True)
     context = JobContext(job, storage, sinks, options, Observers(), SystemClock())
     restore = restore_of(context)
     planner = StartPlanner(context)
@@ -96,7 +97,7 @@ def restore_of(context: JobContext) -> Restore | None:
     job, options = context.job, context.options
     path, policy = options.restore_path, options.sink_ahead
     history = context.log.read()
-    if path is None or begun_with(job, path, history) is not None:
+    if path is None or begun_with(job, path, history, options) is not None:
         return None
     ancestors: Mapping[str, int]
     if is_savepoint(path):

@@ -287,21 +287,16 @@ class LocalStorage(Storage):
 class ReadOnlyStorage(LocalStorage):
     """A folder opened for reading only: nothing is synced, so do not act on what is read here.
 
-    Args:
-        root: as for `LocalStorage`.
-        option: likewise.
-        may_be_missing: without the folder, nothing is in it.
-
     Raises:
-        ConfigError: there is no such folder, or see `LocalStorage`.
+        ConfigError: there is no such folder, unless it may be missing; or see `LocalStorage`.
     """
 
     def __init__(
-        self, root: str | Path, option: str = _OPTION, *, may_be_missing: bool = False
+        self, root: str | Path, option: str = _OPTION, *, missing_ok: bool = False
     ) -> None:
         self.root = local_path(root, option)
         if not self.root.exists():
-            if may_be_missing:
+            if missing_ok:
                 return
             raise ConfigError(
                 f"There is no folder {str(self.root)!r}.",
