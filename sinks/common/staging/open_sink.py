@@ -97,22 +97,27 @@ class OpenStagedSink(OpenArrowSink):
 
     def fence(self, attempt: Attempt) -> None:
         """See `OpenSink.fence`."""
+        self._create_area()
+        self.table.area.raise_fence(attempt)
+
+    def _create_area(self) -> None:
         if not self._has_area:
             create_staging_area(self.table.area.root, self.table.area.owner)
             self._has_area = True
-        self.table.area.raise_fence(attempt)
 
     def writers(self) -> WriterFactory:
         """See `OpenArrowSink.writers`."""
         return partial(StagedWriter, self.table)
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
-        """See `OpenSink.commit`."""
+        """See `OpenSink.commit`. Without a staging area, what is to be committed is lost."""
+        self._create_area()
         return Committer(self.table, self.publish).commit(requests)
 
     def abort(self, committables: Sequence[Committable]) -> None:
         """See `OpenSink.abort`."""
-        orphans.abort(self.table, committables)
+        if self._has_area:
+            orphans.abort(self.table, committables)
 
     def in_doubt(self) -> Sequence[Committable]:
         """See `OpenSink.in_doubt`."""
@@ -124,8 +129,9 @@ class OpenStagedSink(OpenArrowSink):
 
     def subsume(self, lineage: str, checkpoint: int) -> None:
         """See `OpenSink.subsume`: raise the mark, then remove the proofs it replaces (H50)."""
-        self.table.area.raise_mark(lineage, checkpoint)
-        rewound.sweep(self.table.area.stage())
+        if self._has_area:
+            self.table.area.raise_mark(lineage, checkpoint)
+            rewound.sweep(self.table.area.stage())
 
     def check_rewind(self, keep: Mapping[str, int]) -> None:
         """See `CanRewind`."""
@@ -134,7 +140,8 @@ class OpenStagedSink(OpenArrowSink):
 
     def rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
         """See `CanRewind`."""
-        Rewind(self.table, keep).carry_out(attempt, self.unpublish)
+        if self._has_area:
+            Rewind(self.table, keep).carry_out(attempt, self.unpublish)
 
     def close(self) -> None:
         """See `OpenSink.close`. There is no connection to release."""
