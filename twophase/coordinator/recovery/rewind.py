@@ -6,11 +6,11 @@ Before step 3a of a start each sink that is ahead, or is bound to be, says that 
 Then, in step 3d:
 
     - record    REWINDING: a death leaves some sinks ahead, or one with a part of its rows, and no
-                start goes on from there without the rewind
+                start goes on from there before it is finished or given up
     - rewind    sink by sink
     - ask       the sinks again: none is ahead
 
-The record LINEAGE, which follows, ends it.
+The record LINEAGE, which follows, ends it; or that of `twophase repair abandon-rewind`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import cast
 from twophase.contract.sink import CanRewind, OpenSink
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.recovery.plan import StartPlan, TakenBack, ahead_of
+from twophase.coordinator.recovery.refusal import begun_and_refused
 from twophase.errors import RestoreRefusedError
 from twophase.events import SinkRewound
 from twophase.ids import Attempt
@@ -55,7 +56,10 @@ def rewind(
     for key, sink in sinks.items():
         if key[1] is not None:
             _close_older(sink, attempt)
-        cast("CanRewind", sink).rewind(keep, attempt)
+        try:
+            cast("CanRewind", sink).rewind(keep, attempt)
+        except RestoreRefusedError as error:
+            raise begun_and_refused(context.job, plan.rewinding, error) from error
         for one in plan.takes_back:
             if (one.sink, one.name) == key:
                 found = (one.lineage, one.newest, one.kept)
