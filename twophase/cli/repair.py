@@ -48,6 +48,7 @@ from twophase.spark.plugin.adopted_query import (
 from twophase.spark.plugin.description import log_folder
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import Note
+from twophase.state.journal.log import JobLog
 
 
 @click.group()
@@ -198,9 +199,18 @@ def adopt_from_target(
 
 
 @repair.command("abandon-rewind")
+@click.option(
+    "--begun-in",
+    metavar="FOLDER",
+    help="The checkpointLocation in which the rewind has begun, if it is not the job's own.",
+)
 @_repair_options
 def abandon_rewind(
-    job_file: Path, checkpoint_location: str | None, reason: str | None, yes: bool
+    job_file: Path,
+    begun_in: str | None,
+    checkpoint_location: str | None,
+    reason: str | None,
+    yes: bool,
 ) -> None:
     """Give up a rewind that has begun and cannot be finished.
 
@@ -216,7 +226,8 @@ def abandon_rewind(
     """
     _require_reason(reason, yes=yes)
     with repair_context(job_file, checkpoint_location, verbose=is_verbose()) as (_, context):
-        repairing = RewindRepair(context)
+        elsewhere = JobLog(LocalStorage(begun_in), context.job) if begun_in else None
+        repairing = RewindRepair(context, elsewhere)
         plan = repairing.plan()
         print_lines(abandon_lines(plan, context))
         note = _ask("Give the rewind up?", reason, yes=yes)

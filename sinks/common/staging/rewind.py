@@ -97,7 +97,10 @@ class Rewind:
         """See `RewindsInSteps.settle_rewind`: the files move back while one is in the table."""
         with self._fence(attempt) as stage:
             if out := rewound.moved_out(stage):
-                if any(self._search().files.values()):
+                found = self._search().files
+                for piece, numbers in out.items():
+                    self._check_once(found[piece], numbers)
+                if any(found.values()):
                     rewound.put_back(stage, self._root, out)
                 else:
                     rewound.drop_proofs(stage, self._point)
@@ -143,8 +146,7 @@ class Rewind:
                 f"an earlier rewind, to a checkpoint before {_named(piece)}, has not finished; "
                 "repeat that restore"
             )
-        if both := out & {*files}:
-            raise self._refused(f"{files[min(both)].name} is in the table twice")
+        self._check_once(files, out)
         is_folded = highest_marks(stage).get(piece.lineage, -1) >= piece.checkpoint
         manifest = self._manifest(stage / DONE / str(piece), piece, is_folded=is_folded)
         if manifest is not None:
@@ -153,6 +155,11 @@ class Rewind:
             raise self._refused(f"there are files of {_named(piece)}, but no proof of its commit")
         elif {*files, *out} != {*range(len(files) + len(out))}:
             raise self._refused(f"files of {_named(piece)} are missing from the table")
+
+    def _check_once(self, files: Mapping[int, Path], out: Set[int]) -> None:
+        """Check that nobody has brought back a file of a piece that was moved out."""
+        if both := out & {*files}:
+            raise self._refused(f"{files[min(both)].name} is in the table twice")
 
     def _manifest(self, folder: Path, piece: PieceName, *, is_folded: bool) -> Manifest | None:
         """Return the manifest of a committed piece; None if a mark has replaced it.

@@ -232,7 +232,9 @@ def test_a_rewind_that_has_begun_takes_back_no_more_of_what_is_gone_since(
     before = snapshot(world.root)
     with monkeypatch.context() as patched:
         patched.setattr(operator_states, "source_of", lambda _: Numbers())
-        with pytest.raises(OffsetOutOfRangeError, match="cannot be finished: .* are gone") as caught:
+        with pytest.raises(
+            OffsetOutOfRangeError, match=r"cannot be finished: .* are gone"
+        ) as caught:
             world.drive(5, **restoring(path, "rewind"))
     assert "bring them back" in caught.value.remedy
     assert "twophase repair abandon-rewind JOB.yaml" in caught.value.remedy

@@ -223,6 +223,7 @@ def _missing(job: str, what: str) -> CheckpointMissingError:
         remedy="restore the job's folder (checkpointLocation) to its newest state, "
         "or start a new lineage with restore.path set to its newest checkpoint (not in the plugin "
         "form). If a rewind in another folder has died, repeat it in this one: the same "
-        "restore.path, with restore.sink_ahead=rewind. If the newest state is gone for good: "
+        "restore.path, with restore.sink_ahead=rewind; or give it up: twophase repair "
+        "abandon-rewind JOB.yaml --begun-in FOLDER. If the newest state is gone for good: "
         "twophase repair adopt-from-target JOB.yaml",
     )

@@ -14,12 +14,15 @@ others stay.
 
 After step 4 the job goes on after its newest checkpoint. A crash before it gives up nothing, and
 the command can be run again; so can the rewind.
+
+A rewind that has begun in a folder of its own is given up for the folder that the job ran in. Both
+logs are taken over; the record goes to the log that goes on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from twophase.contract.sink import CanRewind, OpenSink, RewindsInSteps, SinkHistory
 from twophase.coordinator.commit.context import JobContext
@@ -33,6 +36,7 @@ from twophase.internals.failpoints import failpoint
 from twophase.operations.repair.accept_loss import LossPlan, loss_of_gap
 from twophase.state.journal.entries import AbandonedRewind, Note, Rewinding
 from twophase.state.journal.history import History
+from twophase.state.journal.log import JobLog
 
 
 @dataclass(frozen=True)
@@ -58,10 +62,12 @@ class RewindRepair:
 
     Args:
         context: the job's.
+        elsewhere: the log of the folder in which the rewind has begun, if that is another one.
     """
 
-    def __init__(self, context: JobContext) -> None:
+    def __init__(self, context: JobContext, elsewhere: JobLog | None = None) -> None:
         self._context = context
+        self._elsewhere = elsewhere
 
     def plan(self) -> AbandonPlan:
         """Steps 1 and 2: take over the job, and find out what was taken back.
@@ -74,9 +80,11 @@ class RewindRepair:
         remembered = planner.histories()
 
         def check(history: History) -> None:
-            self._begun(history)
-            planner.check(history, remembered, [RewindUnfinished, TargetLacks])
+            known = self._known(history)
+            planner.check(known, remembered, [RewindUnfinished, TargetLacks])
 
+        if self._elsewhere is not None:
+            take_over(self._elsewhere, remembered, lambda _: check(context.history))
         attempt = Attempt(take_over(context.log, remembered, check), 0)
         failpoint("R01")
         begun = self._begun(context.history)
@@ -86,7 +94,7 @@ class RewindRepair:
                 sink.settle_rewind(begun.keep, attempt)
             failpoint("R06")
         remembered = planner.histories()
-        planner.check(context.history, remembered, [RewindUnfinished, TargetLacks])
+        check(context.history)
         return self._plan(begun, remembered)
 
     def abandon(self, plan: AbandonPlan, note: Note) -> None:
@@ -98,17 +106,41 @@ class RewindRepair:
         """
         losses = tuple(loss.accepted(note) for loss in plan.losses)
         failpoint("R02")
-        again = tuple(plan.again)
-        self._context.log.append(AbandonedRewind(note, plan.rewinding, losses, again))
+        begun = self._context.history.rewinding or plan.rewinding
+        self._context.log.append(AbandonedRewind(note, begun, losses, tuple(plan.again)))
         failpoint("R03")
 
     def _begun(self, history: History) -> Rewinding:
-        if history.rewinding is None:
+        """Return the rewind, wherever it has begun.
+
+        Raises:
+            StopJobError: none has, or not in this folder.
+        """
+        job, log = self._context.job, self._elsewhere
+        other = log.read() if log is not None else history
+        if other.rewinding is None:
             raise StopJobError(
-                f"Job {self._context.job!r}: no rewind has begun; there is nothing to give up.",
-                remedy="start the job: it goes on by itself, without restore.path.",
+                f"Job {job!r}: no rewind has begun; there is nothing to give up.",
+                remedy="start the job: it goes on by itself, without restore.path. If a rewind has "
+                "begun in another folder, name that: --begun-in FOLDER.",
             )
-        return history.rewinding
+        if history.lineage is None:
+            raise StopJobError(
+                f"Job {job!r}: the rewind has begun in a folder that has no checkpoint of its own: "
+                "there is nothing in it to go on from.",
+                remedy="give it up for the folder that the job ran in: twophase repair "
+                "abandon-rewind JOB.yaml --checkpoint-location FOLDER --begun-in "
+                f"{self._context.options.checkpoint_location}. If that folder is gone for good, "
+                "move the folder `log` out of this one, then: "
+                "twophase repair adopt-from-target JOB.yaml",
+            )
+        return other.rewinding
+
+    def _known(self, history: History) -> History:
+        """Return what this log and the other one know together."""
+        begun, log = self._begun(history), self._elsewhere
+        newest = max(history.generation, log.history.generation if log else 0)
+        return replace(history, generation=newest, rewinding=begun)
 
     def _plan(self, begun: Rewinding, remembered: Mapping[str, SinkHistory]) -> AbandonPlan:
         context = self._context

@@ -357,7 +357,8 @@ class AbandonedRewind:
 
     Attributes:
         note: who, when, why.
-        rewinding: the rewind. What it has not taken back stays.
+        rewinding: the rewind, which may have begun in another folder. What it has not taken back
+            stays.
         losses: what it has taken back, by sink. They stand on their own in `History.repairs`.
         again: the sinks that were ahead of the others, and have been rewound: they write their
             pieces of that checkpoint again.

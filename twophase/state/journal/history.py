@@ -193,7 +193,8 @@ class History:
 
     def _abandoned(self, repair: AbandonedRewind) -> History:
         """Return the history without a rewind, and with the loss of what it has taken back."""
-        _check(self.rewinding == repair.rewinding, "a rewind is given up that has not begun")
+        begun = self.rewinding in (None, repair.rewinding)  # None: in another folder
+        _check(begun, "another rewind is given up than the one that has begun")
         ahead = tuple(one for one in self.sink_decisions if one.sink not in repair.again)
         history = replace(self, rewinding=None, sink_decisions=ahead)
         for loss in repair.losses:
