@@ -248,7 +248,7 @@ class CanRewind(Protocol):
         Runs on the driver in recovery, behind the fence of `attempt`; no piece is in doubt.
         Idempotent. Rows and proofs go together; where the target has no such transaction, the
         rows go first, so that `history` shows the sink ahead until all of them are gone and the
-        next start calls again. Rows of others, and what `keep` keeps, stay as they are.
+        next start calls again; such a sink is a `RewindsInSteps` too. Rows of others, and what `keep` keeps, stay as they are.
 
         Raises:
             FencedError: a newer driver has taken over.
