@@ -181,6 +181,7 @@ def test_a_begun_rewind_that_a_sink_refuses_is_given_up(world: BeginningWorld, p
     for options in (restoring(path, "rewind"), {}):
         with refused(world.root) as caught:
             world.drive(5, **options)
+        assert caught.type is RestoreRefusedError
         assert "twophase repair abandon-rewind JOB.yaml" in caught.value.remedy
     give_up(world, "job")
     world.drive(5)
@@ -204,6 +205,7 @@ def test_a_begun_rewind_whose_records_are_gone_by_now_takes_back_no_more(
     left = world.ids()
     with refused(world.root) as caught:
         world.drive(5, **restoring(path, "rewind"))
+    assert caught.type is OffsetOutOfRangeError
     assert "finish it: bring them back. Or give it up" in caught.value.remedy
     assert "twophase repair abandon-rewind JOB.yaml" in caught.value.remedy
     give_up(world, "job")

@@ -30,6 +30,7 @@ from twophase.cli.repair_display import (
 )
 from twophase.cli.repair_setup import repair_context, rewrite_context
 from twophase.coordinator.commit.context import JobContext
+from twophase.errors import ConfigError
 from twophase.internals.clock import SystemClock
 from twophase.operations.repair.abandon_rewind import RewindRepair
 from twophase.operations.repair.accept_loss import LossRepair
@@ -46,9 +47,9 @@ from twophase.spark.plugin.adopted_query import (
     query_folder,
 )
 from twophase.spark.plugin.description import log_folder
-from twophase.state.files.storage import LocalStorage
+from twophase.state.files.storage import LocalStorage, local_path
 from twophase.state.journal.entries import Note
-from twophase.state.journal.log import JobLog
+from twophase.state.journal.log import JobLog, job_of
 
 
 @click.group()
@@ -226,13 +227,24 @@ def abandon_rewind(
     """
     _require_reason(reason, yes=yes)
     with repair_context(job_file, checkpoint_location, verbose=is_verbose()) as (_, context):
-        elsewhere = JobLog(LocalStorage(begun_in), context.job) if begun_in else None
+        elsewhere = _log_of(begun_in, context.job) if begun_in else None
         repairing = RewindRepair(context, elsewhere)
         plan = repairing.plan()
         print_lines(abandon_lines(plan, context))
         note = _ask("Give the rewind up?", reason, yes=yes)
         repairing.abandon(plan, note)
     _done("The rewind is given up. Take restore.path out of the job file.", job_file, None)
+
+
+def _log_of(folder: str, job: str) -> JobLog:
+    """Return the log of another folder of a job."""
+    root = local_path(folder, "--begun-in")
+    if not root.is_dir() or job_of(LocalStorage(root)) != job:
+        raise ConfigError(
+            f"{root} is not a folder of job {job!r}. Nothing was written.",
+            remedy="name the checkpointLocation that the restore was started with.",
+        )
+    return JobLog(LocalStorage(root), job)
 
 
 def _adoption(context: JobContext, storage: LocalStorage, query: Path | None) -> AdoptionRepair:

@@ -101,7 +101,7 @@ class Rewind:
                 for piece, numbers in out.items():
                     self._check_once(found[piece], numbers)
                 if any(found.values()):
-                    rewound.put_back(stage, self._root, out)
+                    rewound.move_back(stage, self._root, out)
                 else:
                     rewound.drop_proofs(stage, self._point)
             rewound.sweep(stage)

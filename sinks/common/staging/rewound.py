@@ -72,7 +72,7 @@ def move_out(stage: Path, root: Path, files: Files) -> None:
     sync(stage, stage / REWOUND, *folders, *sorted(left))
 
 
-def put_back(stage: Path, root: Path, out: Mapping[PieceName, Set[int]]) -> None:
+def move_back(stage: Path, root: Path, out: Mapping[PieceName, Set[int]]) -> None:
     """Move files back to where they were in the table, durably.
 
     Args:

@@ -22,6 +22,7 @@ from twophase.errors import (
 from twophase.operations.repair.abandon_rewind import AbandonPlan, RewindRepair
 from twophase.operations.repair.accept_loss import LossRepair
 from twophase.state.files.storage import LocalStorage
+from twophase.state.journal.entries import AbandonedRewind
 from twophase.state.journal.log import JobLog
 
 ALL = [*range(50)]
@@ -76,6 +77,7 @@ def test_the_operator_sees_what_is_missing_where(world: BeginningWorld) -> None:
     assert "Checkpoints from 2 to 3 are missing" in loss.gap
     assert plan.whole == {"lake": ""}
     record = world.history().repairs[-1]
+    assert isinstance(record, AbandonedRewind)
     assert (record.action, record.note, record.rewinding) == (
         "abandon-rewind",
         NOTE,

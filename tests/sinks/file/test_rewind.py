@@ -318,7 +318,7 @@ def test_giving_up_may_die_too(table: FileHarness, by: str, then: str) -> None:
     assert left_over(table) == []
 
 
-def test_a_file_that_somebody_has_brought_back_is_not_put_back_again(
+def test_a_file_that_somebody_has_brought_back_is_not_moved_over(
     table: FileHarness, by: str
 ) -> None:
     files = table.files()
