@@ -329,10 +329,15 @@ def test_a_rewind_that_died_is_given_up(
     def die() -> None:
         raise Died
 
-    table.opened(None).subsume(LINEAGE, 2)
+    table.sql(
+        "ALTER TABLE {table} SET TBLPROPERTIES ('delta.setTransactionRetentionDuration' = "
+        "'interval 90 days')"
+    )
+    table.opened(None).history()
     at_point(point, die)
     with pytest.raises(Died):
         rewound(table)
+    assert table.opened(None).history().committed == {LINEAGE: 2}
     for generation in (3, 4):
         sink = table.opened(Attempt(generation, 0))
         sink.settle_rewind(KEEP, Attempt(generation, 0))
