@@ -198,6 +198,7 @@ class Way(Enum):
     RESTORE_TARGET = auto()
     REWIND = auto()
     FINISH_REWIND = auto()
+    ABANDON_REWIND = auto()
     FORK = auto()
     BEGIN_THERE = auto()
     RENAME = auto()
@@ -211,7 +212,7 @@ class RewindUnfinished:
     """A rewind has begun: rows may be gone from one sink and still be in another."""
 
     begun: Rewinding
-    ways = (Way.FINISH_REWIND,)
+    ways = (Way.FINISH_REWIND, Way.ABANDON_REWIND)
 
 
 @dataclass(frozen=True)

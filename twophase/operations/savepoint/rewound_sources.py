@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from twophase.coordinator.recovery.refusal import begun_and_refused
 from twophase.errors import SourceLossError
 from twophase.options.job_options import JobOptions, SinkAhead
 from twophase.spark.plan.operator_states import OperatorStates
@@ -21,7 +22,7 @@ def check_sources(
 ) -> None:
     """Refuse a rewind if a source can no longer read what comes after a checkpoint.
 
-    A rewind that has begun is not refused: rows are gone already, and no start goes on without it.
+    That includes a rewind that has begun: it takes back no more.
 
     Args:
         job: the job's name.
@@ -32,18 +33,18 @@ def check_sources(
         options: the job's options; nothing is checked unless they ask for a rewind.
 
     Raises:
-        SourceLossError: one cannot. Nothing was written.
+        SourceLossError: one cannot. Nothing was taken back or written.
         SourceUnavailableError: one does not answer.
     """
     if options.sink_ahead is not SinkAhead.REWIND:
         return
     history = JobLog(storage, job).read()
-    if history.rewinding is not None:
-        return
     lineage = history.lineage
     try:
         states.check_readable(lines, storage.root / "spark" / lineage.id if lineage else None)
     except SourceLossError as error:
+        if history.rewinding is not None:
+            raise begun_and_refused(job, history.rewinding, error) from error
         raise type(error)(
             f"Job {job!r}: cannot rewind to {path}: rows would be taken back that could not be "
             f"written again. {error.what} Nothing was taken back or written.",
