@@ -215,6 +215,12 @@ class JobOptions(Options):
         "damaged; let a sink have another name; "
         "restore a plan that looks stateful to twophase and is not",
     )
+    allow_unproven_sources: bool = Field(
+        default=False,
+        alias="restore.allow_unproven_sources",
+        description="rewind although a source cannot prove that what is taken back can be read "
+        "again: set it if you know that it can ([savepoints](howto/savepoints.md#rewind))",
+    )
     error_if_no_checkpoint: bool = Field(
         default=False,
         alias="restore.error_if_no_checkpoint",
