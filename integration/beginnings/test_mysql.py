@@ -61,7 +61,6 @@ def rewound(sink: OpenMySqlSink, harness: MySqlHarness) -> None:
 
 
 @pytest.mark.parametrize("action", ["CASCADE", "SET NULL", "RESTRICT"])
-@pytest.mark.xfail(strict=True, reason="issue: foreign keys of other tables are not looked at")
 def test_rows_of_other_tables_stay_as_they_are(
     sink: OpenMySqlSink, harness: MySqlHarness, action: str
 ) -> None:
@@ -81,7 +80,6 @@ def test_rows_of_other_tables_stay_as_they_are(
     assert harness.sql("SELECT * FROM notes ORDER BY id") == [(1, 0), (2, 7)]
 
 
-@pytest.mark.xfail(strict=True, reason="issue: triggers of the table are not looked at")
 def test_a_trigger_does_not_run_unsaid(sink: OpenMySqlSink, harness: MySqlHarness) -> None:
     """My table has a trigger that acts when a row is deleted: the rewind is refused, and names it.
     Without the trigger it is done.
@@ -97,7 +95,6 @@ def test_a_trigger_does_not_run_unsaid(sink: OpenMySqlSink, harness: MySqlHarnes
     assert harness.sql("SELECT * FROM gone") == []
 
 
-@pytest.mark.xfail(strict=True, reason="issue: a rewind reads and locks the table row by row")
 def test_a_table_without_an_index_on_the_column_is_not_locked_whole(own_mysql: Server) -> None:
     """My table has no index on the checkpoint column: the rewind is refused, and names the
     statement that adds it. With the index it is done.

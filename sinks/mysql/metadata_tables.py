@@ -359,6 +359,19 @@ class MetadataTables:
         )
         return {int(checkpoint): int(rows) for checkpoint, rows in found}
 
+    def set_rows(
+        self, session: Session, job: str, sink: str, lineage: str, checkpoint: int, rows: int
+    ) -> None:
+        """Set how many rows a checkpoint has, if the ledger still knows."""
+        update = (
+            f"UPDATE {self._table('ledger')} SET row_count = %s"
+            " WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint = %s"
+        )
+        key = (job, sink, lineage, checkpoint)
+        session.run(update, (0, *key))
+        first = " ORDER BY generation, counter, subtask, task_attempt LIMIT 1"
+        session.run(update + first, (rows, *key))
+
     def take_back(self, session: Session, job: str, sink: str, lineage: str, last: int) -> None:
         """Remove the proofs of a lineage after `last`; -1 removes them all."""
         mine = (job, sink, lineage)
