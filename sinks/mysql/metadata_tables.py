@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pymysql
@@ -25,7 +25,7 @@ from twophase.errors import PreflightError, TargetUnreachableError
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.sinks.mysql.client.codes import DENIED, LOCK_WAIT_TIMEOUT, code_of
 from twophase.sinks.mysql.client.identifiers import qualified, quote
-from twophase.sinks.mysql.client.session import Session
+from twophase.sinks.mysql.client.session import Row, Session
 
 _log = logging.getLogger("twophase.sinks.mysql")
 NAME = "VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL"
@@ -329,21 +329,29 @@ class MetadataTables:
     ) -> None:
         """Delete the rows that the mark replaces, a bounded number at a time."""
         while True:
-            keys = session.rows(
-                "SELECT job, sink, lineage, checkpoint, generation, counter, subtask, task_attempt"
-                f" FROM {self._table('ledger')} WHERE job = %s AND sink = %s AND lineage = %s "
-                "AND checkpoint <= %s"
-                f" LIMIT {_DELETE_ROWS}",
-                (job, sink, lineage, checkpoint),
-            )
+            some = f"checkpoint <= %s LIMIT {_DELETE_ROWS}"
+            keys = self._ledger_keys(session, some, job, sink, lineage, checkpoint)
             if not keys:
                 return
-            # One by one: a range would also wait for the row after its end, which a
-            # prepared branch may hold.
             session.begin()
-            for key in keys:
-                session.run(f"DELETE FROM {self._table('ledger')} WHERE {_KEY}", key)
+            self._delete_ledger(session, keys)
             session.commit()
+
+    def _ledger_keys(
+        self, session: Session, which: str, job: str, sink: str, lineage: str, checkpoint: int
+    ) -> Sequence[Row]:
+        return session.rows(
+            "SELECT job, sink, lineage, checkpoint, generation, counter, subtask, task_attempt"
+            f" FROM {self._table('ledger')} WHERE job = %s AND sink = %s AND lineage = %s "
+            f"AND {which}",
+            (job, sink, lineage, checkpoint),
+        )
+
+    def _delete_ledger(self, session: Session, keys: Iterable[Row]) -> None:
+        # One by one: a range would also wait for the row after its end, which a
+        # prepared branch may hold.
+        for key in keys:
+            session.run(f"DELETE FROM {self._table('ledger')} WHERE {_KEY}", key)
 
     # -- rewind ------------------------------------------------------------------------------------
 
@@ -375,11 +383,8 @@ class MetadataTables:
     def take_back(self, session: Session, job: str, sink: str, lineage: str, last: int) -> None:
         """Remove the proofs of a lineage after `last`; -1 removes them all."""
         mine = (job, sink, lineage)
-        session.run(
-            f"DELETE FROM {self._table('ledger')}"
-            " WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint >= %s",
-            (*mine, last + 1),
-        )
+        keys = self._ledger_keys(session, "checkpoint >= %s", *mine, last + 1)
+        self._delete_ledger(session, keys)
         if last < 0:
             session.run(
                 f"DELETE FROM {self._table('high_water')}"
