@@ -203,8 +203,8 @@ def test_a_rewind_goes_in_transactions_that_the_binary_log_takes() -> None:
         harness = marked(server)
         sink = harness.opened()
         commit(sink, harness.write(sink, harness.rows(range(10)), 3))
-        for task in range(1, 21):
-            rows = harness.rows(range(10 * task, 10 * task + 10))
+        for task in range(1, 9):
+            rows = harness.rows(range(20 * task, 20 * task + 20))
             commit(sink, harness.write(sink, rows, 4, subtask=Subtask(task, 0)))
         sink.check_rewind({LINEAGE: 3})
         sink.fence(RESTORING)

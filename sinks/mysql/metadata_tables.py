@@ -367,18 +367,25 @@ class MetadataTables:
         )
         return {int(checkpoint): int(rows) for checkpoint, rows in found}
 
-    def set_rows(
-        self, session: Session, job: str, sink: str, lineage: str, checkpoint: int, rows: int
+    def reduce_rows(
+        self, session: Session, job: str, sink: str, lineage: str, checkpoint: int, removed: int
     ) -> None:
-        """Set how many rows a checkpoint has, if the ledger still knows."""
-        update = (
-            f"UPDATE {self._table('ledger')} SET row_count = %s"
-            " WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint = %s"
+        """Note that rows of a checkpoint have been removed, if the ledger still counts them."""
+        found = session.rows(
+            "SELECT job, sink, lineage, checkpoint, generation, counter, subtask, task_attempt, "
+            f"row_count FROM {self._table('ledger')} WHERE job = %s AND sink = %s "
+            "AND lineage = %s AND checkpoint = %s AND row_count > 0",
+            (job, sink, lineage, checkpoint),
         )
-        key = (job, sink, lineage, checkpoint)
-        session.run(update, (0, *key))
-        first = " ORDER BY generation, counter, subtask, task_attempt LIMIT 1"
-        session.run(update + first, (rows, *key))
+        for *key, rows in found:
+            gone = min(rows, removed)
+            session.run(
+                f"UPDATE {self._table('ledger')} SET row_count = row_count - %s WHERE {_KEY}",
+                (gone, *key),
+            )
+            removed -= gone
+            if not removed:
+                return
 
     def take_back(self, session: Session, job: str, sink: str, lineage: str, last: int) -> None:
         """Remove the proofs of a lineage after `last`; -1 removes them all."""

@@ -81,10 +81,11 @@ class Rewind:
             try:
                 left = self._remove(session, attempt, left, keys)
             except pymysql.Error as error:
-                if code_of(error) not in TRANSACTION_TOO_LARGE or self._rows_at_once == 1:
+                tried = min(self._rows_at_once, sum(left.values()))
+                if code_of(error) not in TRANSACTION_TOO_LARGE or tried <= 1:
                     raise
                 session.rollback()
-                self._rows_at_once //= 2
+                self._rows_at_once = tried // 2
                 continue
             if not left:
                 return
@@ -120,7 +121,7 @@ class Rewind:
             if done.affected != take:
                 raise self._changed([f"{value}: {done.affected} rows, {take} were counted"])
             lineage, checkpoint, _ = checkpoint_in(value)
-            metadata.set_rows(session, *self._owner, lineage, checkpoint, rows - take)
+            metadata.reduce_rows(session, *self._owner, lineage, checkpoint, take)
             left[value] -= take
             room -= take
             if not left[value]:
