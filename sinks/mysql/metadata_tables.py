@@ -13,7 +13,6 @@ schema's character set.
 
 from __future__ import annotations
 
-import logging
 import time
 import uuid
 from collections.abc import Iterable, Sequence
@@ -27,7 +26,6 @@ from twophase.sinks.mysql.client.codes import DENIED, LOCK_WAIT_TIMEOUT, code_of
 from twophase.sinks.mysql.client.identifiers import qualified, quote
 from twophase.sinks.mysql.client.session import Row, Session
 
-_log = logging.getLogger("twophase.sinks.mysql")
 NAME = "VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL"
 LINEAGE = "CHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL"
 _IDENTIFIER = "VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL"
@@ -62,8 +60,6 @@ _TABLES = {
         " PRIMARY KEY (job, sink)"
     ),
 }
-_OPTIONAL = "twophase_target"
-"""Added later: an account that may not create it goes on without it."""
 
 
 @dataclass(frozen=True)
@@ -109,11 +105,10 @@ class MetadataTables:
                 (self.schema,),
             )
             present = {str(name).lower() for (name,) in found}
-            has_others = present >= {*_TABLES} - {_OPTIONAL}
             for name in _TABLES:
                 # CREATE ... IF NOT EXISTS needs the privilege even if the table exists
                 if name not in present:
-                    self._make(session, name, others_present=has_others, user=user)
+                    session.run(self._ddl(name))
             if not session.rows(f"SELECT id FROM {self._table('schema')}"):
                 session.run(
                     f"INSERT INTO {self._table('schema')} (one, id) VALUES (1, %s) "
@@ -135,18 +130,6 @@ class MetadataTables:
             remedy="name another schema in bookkeeping_schema, or keep this one and "
             f"have an administrator run: {self.setup_sql(user)}",
         )
-
-    def _make(self, session: Session, name: str, user: str, *, others_present: bool) -> None:
-        try:
-            session.run(self._ddl(name))
-        except pymysql.Error as error:
-            if name != _OPTIONAL or not others_present or code_of(error) not in DENIED:
-                raise
-            _log.warning(
-                "The account may not create %s.%s, so the sink cannot tell that its table was "
-                "dropped and recreated. Have an administrator run: %s",
-                *(self.schema, name, self.setup_sql(user)),
-            )
 
     def setup_sql(self, user: str) -> str:
         """Return the SQL that creates the tables and grants privileges on them.

@@ -7,20 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import pymysql
-
-from twophase.sinks.mysql.client.codes import DENIED, NO_SUCH_TABLE, code_of
 from twophase.sinks.mysql.client.identifiers import qualified
 from twophase.sinks.mysql.client.session import Session
 from twophase.sinks.mysql.identity import TableIdentity
 
-_NOT_OURS = DENIED | {NO_SUCH_TABLE}
-"""This account has no `twophase_target` table; `open` has warned about it."""
-
 
 @dataclass(frozen=True)
 class TargetTable:
-    """The metadata table that records each sink's target. Older setups may lack it.
+    """The metadata table that records each sink's target.
 
     Attributes:
         schema: the schema of the metadata tables.
@@ -30,48 +24,34 @@ class TargetTable:
 
     def read(self, session: Session, job: str, sink: str) -> TableIdentity | None:
         """Return the table that the proofs of a job and sink belong to, if recorded."""
-        try:
-            found = session.rows(
-                f"SELECT table_schema_name, table_name, created FROM {self._table} WHERE job = %s "
-                "AND sink = %s",
-                (job, sink),
-            )
-        except pymysql.Error as error:
-            if code_of(error) not in _NOT_OURS:
-                raise
-            return None
+        found = session.rows(
+            f"SELECT table_schema_name, table_name, created FROM {self._table} WHERE job = %s "
+            "AND sink = %s",
+            (job, sink),
+        )
         return TableIdentity(*map(str, found[0])) if found else None
 
     def others(
         self, session: Session, job: str, sink: str, table: TableIdentity
     ) -> list[tuple[str, str]]:
-        """Return the other jobs and sinks whose proofs belong to a table, as far as recorded."""
-        try:
-            found = session.rows(
-                f"SELECT job, sink FROM {self._table} WHERE table_schema_name = %s "
-                "AND table_name = %s AND NOT (job = %s AND sink = %s)",
-                (table.schema, table.name, job, sink),
-            )
-        except pymysql.Error as error:
-            if code_of(error) not in _NOT_OURS:
-                raise
-            return []
+        """Return the other jobs and sinks whose proofs belong to a table."""
+        found = session.rows(
+            f"SELECT job, sink FROM {self._table} WHERE table_schema_name = %s "
+            "AND table_name = %s AND NOT (job = %s AND sink = %s)",
+            (table.schema, table.name, job, sink),
+        )
         return [(str(job), str(sink)) for job, sink in found]
 
     def write(self, session: Session, job: str, sink: str, table: TableIdentity) -> None:
         """Record the table that the proofs belong to from now on."""
-        try:
-            session.run(
-                f"INSERT INTO {self._table} (job, sink, table_schema_name, table_name, created) "
-                "VALUES (%s, %s, %s, %s, %s)"
-                " ON DUPLICATE KEY UPDATE table_schema_name = "
-                "VALUES(table_schema_name), table_name = VALUES(table_name),"
-                " created = VALUES(created)",
-                (job, sink, table.schema, table.name, table.created),
-            )
-        except pymysql.Error as error:
-            if code_of(error) not in _NOT_OURS:
-                raise
+        session.run(
+            f"INSERT INTO {self._table} (job, sink, table_schema_name, table_name, created) "
+            "VALUES (%s, %s, %s, %s, %s)"
+            " ON DUPLICATE KEY UPDATE table_schema_name = "
+            "VALUES(table_schema_name), table_name = VALUES(table_name),"
+            " created = VALUES(created)",
+            (job, sink, table.schema, table.name, table.created),
+        )
 
     @property
     def _table(self) -> str:

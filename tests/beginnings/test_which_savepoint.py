@@ -75,6 +75,24 @@ def test_the_option_stays_set_beside_one_more_restore(world: BeginningWorld, pol
     world.is_exact("again", 6)
 
 
+@pytest.mark.parametrize("folder", ["job", "again"])
+def test_a_savepoint_is_restored_once_more_under_another_id(
+    world: BeginningWorld, folder: str
+) -> None:
+    """I went back to a savepoint, the new version failed again, and I go back to it once more."""
+    given = restoring(older(world), "rewind")
+    world.drive(5, folder, **given)
+    world.drive(6, folder, **given)
+    assert not rewound(world)
+    again = {**given, "restore.id": "second"}
+    world.drive(4, folder, **again)
+    assert rewound(world)
+    world.is_exact(folder, 4)
+    world.drive(6, folder, **again)
+    assert not rewound(world)
+    world.is_exact(folder, 6)
+
+
 def test_a_new_savepoint_at_the_path_of_an_older_one_is_restored(world: BeginningWorld) -> None:
     """I make each savepoint at the same path. I restored the one that was there, later replaced it,
     and want the job back at the new one: it goes back.

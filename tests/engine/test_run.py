@@ -99,7 +99,7 @@ def test_a_stop_with_a_savepoint_waits_for_a_micro_batch_that_begins_while_the_q
     )
     run: Any = Run(host, driver.coordinator.context, threading.Event())
     run.coordinator, run.take_over, run._lock = driver.coordinator, lambda: True, lock
-    run.folder = SimpleNamespace(finished=lambda: 0)
+    run.folder, run.plan = SimpleNamespace(finished=lambda: 0), None
     close = run.gate.close
 
     def closed() -> None:

@@ -10,6 +10,7 @@ from harness.folder_sink import FolderSink, FolderTarget
 from harness.selection import representatives
 from twophase.testing.contract import (
     ArrowSinkContract,
+    KnowsOtherNamesContract,
     RewindContract,
     RewindKillContract,
     SinkKillContract,
@@ -33,7 +34,7 @@ class FolderHarness(SinkHarness):
         return FolderTarget(self.root).rows()
 
 
-class TestFolderSink(ArrowSinkContract, RewindContract):
+class TestFolderSink(ArrowSinkContract, KnowsOtherNamesContract, RewindContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> FolderHarness:
         return FolderHarness(tmp_path / "target")

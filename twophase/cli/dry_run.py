@@ -47,7 +47,10 @@ def _lines(job: str, path: str, found: RestorePreview) -> list[str]:
     checkpoint = found.checkpoint
     if checkpoint is None:
         return [
-            f"Job {job} would go on: it has begun a lineage with {path}, and restores it once.",
+            (
+                f"Job {job} would go on: it has begun a lineage with {path}, and restores it once "
+                "for each restore.id."
+            ),
             *_pieces("committed", found.commits),
             *_pieces("aborted, and its rows read again", found.aborts),
             "Nothing was written. Whether the plan fits is checked when the job starts.",

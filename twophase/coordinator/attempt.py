@@ -11,7 +11,9 @@ the attempt signals what has happened, and does what the answer is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.commit.pending import PendingCheckpoint
@@ -44,6 +46,32 @@ class TriggerGate:
     def __init__(self, context: JobContext) -> None:
         self._context = context
         self._last_commit_s = float("-inf")
+        self._waits = self._stays = False
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def waiting(self, number: int) -> Iterator[None]:
+        """Wait in the block for what comes before the trigger; a stop need not outwait it.
+
+        Raises:
+            DeclinedError: `stop_if_waiting` has stopped the job meanwhile.
+        """
+        self._waits = True
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waits = False
+        if self._stays:
+            raise self.stopped(number)
+
+    def stop_if_waiting(self) -> bool:
+        """Stop the job if a checkpoint waits for its trigger; return whether one does."""
+        with self._lock:
+            if self._waits:
+                self._stays = True
+                self._context.stopping.set()
+            return self._waits
 
     def committed(self) -> None:
         """Note that a checkpoint was committed: the pause begins."""
@@ -64,8 +92,9 @@ class TriggerGate:
             CheckpointFailureReason.MINIMUM_TIME_BETWEEN_CHECKPOINTS,
             f"checkpoint.min_pause ({pause_s:g} s) ends in {left_s:.3g} s",
         )
-        if clock.wait(self._context.stopping, left_s):
-            raise self.stopped(number)
+        with self.waiting(number):
+            if clock.wait(self._context.stopping, left_s):
+                raise self.stopped(number)
 
     def stopped(self, number: int, why: str = "") -> DeclinedError:
         """Return the error for a checkpoint that does not begin because the job is stopping."""

@@ -18,9 +18,8 @@ commit: its fence would wait for what is.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 
 from twophase.contract.committable import Committable
@@ -110,8 +109,6 @@ class CheckpointCoordinator:
         self.context = context
         self.job, self.sinks, self.options = context.job, context.sinks, context.options
         self.attempts = AttemptSequence()
-        self._is_waiting = False
-        self._waiting = threading.Lock()
         planner = StartPlanner(context)
         self.closer = AttemptCloser(context, planner)
         self._recovery = DriverRecovery(context, self.attempts, planner, self.closer)
@@ -161,21 +158,11 @@ class CheckpointCoordinator:
         self._commit_queue.close()
 
     def stop_if_waiting(self) -> bool:
-        """Stop the job, unless a checkpoint is triggered; return whether none is.
+        """Stop the job if its next checkpoint is not triggered, but waits; return whether it does.
 
-        One that is not waits for older ones to be committed, or for a pause. Called from any thread
-        while a micro-batch is under way.
+        It waits for older ones to be committed, or for a pause. Called from any thread.
         """
-        with self._waiting:
-            if self._is_waiting:
-                self.context.stopping.set()
-            return self._is_waiting
-
-    def _stop_waiting(self, number: int) -> None:
-        with self._waiting:
-            if self._is_waiting and self.context.stopping.is_set():
-                raise self._gate.stopped(number)
-            self._is_waiting = False
+        return self._gate.stop_if_waiting()
 
     def recover(
         self, previous_generation: int | None = None, restore: Restore | None = None
@@ -287,7 +274,6 @@ class CheckpointCoordinator:
         self._make_room(number)
         while True:
             self._gate.pause(number)
-            self._stop_waiting(number)
             failpoint("C01")
             attempt = self._trigger(number, offsets, triggered_ms)
             match attempt.run(pre_commit):
@@ -295,18 +281,19 @@ class CheckpointCoordinator:
                     self._complete(attempt, self.context.failures.succeeded())
                     return
                 case Action.ABORT if self._decline(attempt):
-                    self._is_waiting = True
+                    continue
                 case _:  # ABORT, and no attempt is left; or STOP
                     raise attempt.error
 
     def _make_room(self, number: int) -> None:
         """Commit decided checkpoints, except those that may be under way, before the next (HD4)."""
-        self._is_waiting = True
         at_most = self.options.max_concurrent - 1
-        if at_most:
-            self._commit_queue.wait(at_most)
-        else:
-            commit_in_order(self.history, self.context.completer.commit_decided)
+        waits = len(self.history.uncommitted()) > at_most
+        with self._gate.waiting(number) if waits else nullcontext():
+            if at_most:
+                self._commit_queue.wait(at_most)
+            else:
+                commit_in_order(self.history, self.context.completer.commit_decided)
         left = self.history.uncommitted()
         if len(left) > at_most:  # only a stop leaves something over
             raise self._gate.stopped(

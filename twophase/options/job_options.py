@@ -191,8 +191,14 @@ class JobOptions(Options):
     restore_path: str | None = Field(
         default=None,
         alias="restore.path",
-        description="begin a new lineage with the state of this checkpoint or savepoint; may stay "
-        "set",
+        description="begin a new lineage with the state of this checkpoint or savepoint, once; "
+        "may stay set",
+    )
+    restore_id: str = Field(
+        default="",
+        alias="restore.id",
+        description="names the restore: what `restore.path` names is restored once for each name, "
+        "so another one restores it once more",
     )
     sink_ahead: SinkAhead = Field(
         default=SinkAhead.REFUSE,

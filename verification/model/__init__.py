@@ -14,6 +14,8 @@ How to read it
     log              append, check and fold (`twophase.state.journal.log`)
     recovery         look, take over, restore (`twophase.coordinator.recovery.recovery`,
                      `twophase.operations.savepoint.restore`)
+    planning         what a start may do: the product's own function, called
+                     (`twophase.coordinator.recovery.plan`)
     closing          scan, fence, scan (`twophase.coordinator.commit.orphans`,
                      `twophase.sinks.mysql.fence`)
     checkpoint       trigger to subsume (`twophase.coordinator.coordinator`, `.commit`)
@@ -28,8 +30,10 @@ How to read it
     repairs          how an operator leads the job out (`twophase.operations.repair.accept_loss`,
                      `.rewrite`, `.adopt`)
     invariants       I1 to I8 and the goal: how each is expressed is in its docstring
+    ways_on          that no state is a dead end
     world, configurations, mutants    the worlds that are checked, and the deliberate mistakes
-                                      that must be found
+                                      that must be found; those in the product's plan of a start
+                                      are in `plan_mistakes`
     conformance, event_map            what the product reported of its runs, compared with the
                                       model event by event
 
@@ -47,7 +51,8 @@ What is in it
     written again beside a driver, and come back; the targets' checkpoints adopted after the folder
         is lost; a driver over a copy of
     the folder beside the one over the original; a target that is restored from a backup of any age,
-        or swapped for an empty one; savepoints, made at any time and restored in the job's folder
+        swapped for an empty one, or for an older copy on another server; the folder restored
+        from a copy; savepoints, made at any time and restored in the job's folder
         or beside an empty one; a rewind to one, and another job that begins with one; sinks
         that commit ahead of each other, in any order, or do not.
 

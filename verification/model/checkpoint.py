@@ -213,8 +213,8 @@ def target_of(world: World, driver: Driver) -> Decision | None:
         return waiting[-1 if world.mistake is Mistake.COMMIT_OUT_OF_ORDER else 0]
     if world.mistake is Mistake.SAVEPOINT_ABORTED_FIRST and driver.savepoint:
         return None
-    if driver.step == steps.RECOMMIT and driver.adopting:
-        return driver.adopting[0]
+    if driver.step == steps.RECOMMIT and driver.to_adopt:
+        return driver.to_adopt[0]
     return None
 
 
@@ -250,7 +250,7 @@ def _all_proven(
             ("has replayed", driver.owner, decision.number), with_driver(state, replayed)
         )
     elif decision not in log.uncommitted(driver.history):
-        adopted = driver._replace(adopting=driver.adopting[1:], proven=())
+        adopted = driver._replace(adopted=driver.adopted + 1, proven=())
         yield Transition(("has adopted", driver.owner, *decision[:2]), with_driver(state, adopted))
     else:
         if driver.step == steps.RECOMMIT:

@@ -68,7 +68,7 @@ def aborting(
     place, xid = driver.sink, driver.work[0]
     asks = driver.step != steps.SWEEP_ABORT and world.mistake is not Mistake.ABORT_WITHOUT_ASKING
     # For each piece; the product asks once for all that a scan has found.
-    if asks and (word := recovery.asked_again(world, state, driver)):
+    if asks and isinstance(word := recovery.planned_again(world, state, driver), str):
         yield targets.ends(state, driver, word)
         return
     state = targets.aborted(state, place, xid)

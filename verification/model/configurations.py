@@ -224,6 +224,30 @@ REWOUND_BESIDE = World(
     head_start=True,
     budget=Budget(rivals=1, savepoints=1, rewinds=1),
 )
+REWOUND_ELSEWHERE = World(
+    "rewound elsewhere",
+    "a rewind that has begun, and another savepoint than the one that it goes back to",
+    (MEMORY,),
+    checkpoints=2,
+    head_start=True,
+    budget=Budget(crashes=2, savepoints=2, rewinds=2),
+)
+SAVED_OVER_SWAPPED = World(
+    "saved, swapped",
+    "a savepoint is restored beside a target that is swapped for an empty one",
+    (MEMORY, MEMORY),
+    checkpoints=2,
+    head_start=True,
+    budget=Budget(crashes=1, savepoints=1, saved_restores=1, swaps=1),
+)
+FAILED_OVER = World(
+    "failed over",
+    "a target is swapped for an older copy of it, on another server, and checkpoints are not kept",
+    (MEMORY, MEMORY),
+    checkpoints=2,
+    head_start=True,
+    budget=Budget(crashes=1, failovers=1, folds=1),
+)
 FORKED = World(
     "forked",
     "another job begins with a savepoint, beside a job that lives, has died or goes on",
@@ -232,6 +256,56 @@ FORKED = World(
     max_concurrent=2,
     budget=Budget(crashes=1, savepoints=1, forks=1),
 )
+
+HALF_REWOUND_SWAPPED = World(
+    "half rewound, swapped",
+    "a rewind has begun, and a target loses all of its rows",
+    (MEMORY,),
+    checkpoints=2,
+    head_start=True,
+    budget=Budget(crashes=2, savepoints=1, rewinds=1, swaps=1),
+)
+HALF_REWOUND_FORGOTTEN = World(
+    "half rewound, forgotten",
+    "a rewind has begun, and what it goes back to is gone",
+    (MEMORY,),
+    checkpoints=2,
+    head_start=True,
+    budget=Budget(crashes=2, savepoints=1, rewinds=1, deletions=1, folds=1),
+)
+AHEAD_FOLDER_RESTORED = World(
+    "ahead, folder restored",
+    "the folder is restored from a copy in which a sink is ahead; no sink takes rows back",
+    (MEMORY, MEMORY),
+    ahead=True,
+    can_rewind=False,
+    checkpoints=2,
+    head_start=True,
+    budget=Budget(crashes=1, copies=1, folder_restores=1),
+)
+FOLDER_RESTORED = World(
+    "folder restored",
+    "the folder is restored from a copy, and a target from a backup, or is swapped",
+    (MEMORY, MEMORY),
+    checkpoints=2,
+    head_start=True,
+    budget=Budget(crashes=1, copies=1, folder_restores=1, swaps=1),
+)
+
+SAVED_DIED = replace(
+    SAVED,
+    name="saved, died",
+    about="a restore beside an empty folder dies, and a start follows that does not restore",
+    budget=Budget(crashes=2, savepoints=1, moves=1, saved_restores=1),
+)
+
+DEAD_ENDS = {
+    HALF_REWOUND_SWAPPED: ("RewindUnfinished", "TargetLacks"),
+    HALF_REWOUND_FORGOTTEN: ("RewindUnfinished", "TargetLacks"),
+    AHEAD_FOLDER_RESTORED: ("FolderBehind",),
+    FOLDER_RESTORED: ("FolderBehind", "TargetLacks"),
+}
+"""Worlds in which no command leads on from some state yet, and what is refused in the nearest."""
 
 SMALL = (
     WHOLE,
@@ -260,6 +334,9 @@ SMALL = (
     SAVED_BESIDE,
     REWOUND,
     REWOUND_BESIDE,
+    REWOUND_ELSEWHERE,
+    SAVED_OVER_SWAPPED,
+    FAILED_OVER,
     FORKED,
     AHEAD,
     AHEAD_BESIDE,

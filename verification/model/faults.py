@@ -19,7 +19,7 @@ from verification.model.pieces import (
     ROLLED_BACK,
     Sink,
 )
-from verification.model.state import DEAD, Driver, State
+from verification.model.state import DEAD, Driver, Slot, State, Subsume
 from verification.model.steps import with_sink, without_driver
 from verification.model.world import World
 
@@ -101,6 +101,24 @@ def _restarted(sink: Sink) -> Iterator[Sink]:
         )
 
 
+def _lives(state: State) -> bool:
+    return any(isinstance(driver, Driver) for driver in state.drivers)
+
+
+def _restored(state: State) -> State:
+    """The copy takes the place of the folder: what was decided since is in the targets only."""
+    assert state.copy is not None
+    fewer = state.budget._replace(folder_restores=state.budget.folder_restores - 1)
+    known = {decision[:4] for decision in state.copy.decisions}
+    return state._replace(
+        log=(Slot(0, Subsume("SUBSUMED", state.copy)),),
+        decided=tuple(
+            found if found[:4] in known else found._replace(lost=True) for found in state.decided
+        ),
+        budget=fewer,
+    )
+
+
 def _operators(state: State) -> Iterator[Transition[State]]:
     budget = state.budget
     if budget.copies:
@@ -108,7 +126,9 @@ def _operators(state: State) -> Iterator[Transition[State]]:
             copy=log.read(state.log)[0], budget=budget._replace(copies=budget.copies - 1)
         )
         yield Transition(("copies the folder", "the operator"), copied, fault=True)
-    if budget.losses and not any(isinstance(driver, Driver) for driver in state.drivers):
+    if budget.folder_restores and state.copy is not None and not _lives(state):
+        yield Transition(("restores the folder", "the operator"), _restored(state), fault=True)
+    if budget.losses and not _lives(state):
         copy = state.copy.decisions if state.copy else ()
         known = {decision[:4] for decision in copy}
         lost = state._replace(

@@ -20,6 +20,7 @@
     rewinds: no driver goes on over one that is half done
     savepoints: one of a job that nobody drives has all that is decided; another job begins with all
         that its savepoint holds committed
+    no dead end: where nobody drives the job, or a start was refused, some wish leads on (`ways_on`)
 
 I9 (durable bytes) and I10 (targets) are about what a state has no room for. That every checkpoint
 ends resolved is the goal, `is_settled`.
@@ -48,6 +49,7 @@ from verification.model.pieces import (
 )
 from verification.model.state import CHANGED, LOST, REFUSED, Decided, Driver, State
 from verification.model.steps import IDLE, RUNNING
+from verification.model.ways_on import there_is_a_way_on
 from verification.model.world import World
 
 _OUT = VISIBLE | {COMMITTING}
@@ -332,4 +334,5 @@ INVARIANTS = {
     "a savepoint of a stopped job has all": a_savepoint_of_a_stopped_job_has_all,
     "no driver goes on over half a rewind": no_driver_goes_on_over_half_a_rewind,
     "a fork begins committed": a_fork_begins_committed,
+    "no state is a dead end": there_is_a_way_on,
 }

@@ -58,7 +58,7 @@ def apply(history: History, record: Record) -> History:
     if isinstance(record, Begin):
         return _begun(history, record.lineage)
     if isinstance(record, Rewinding):
-        return history._replace(rewinds=True, ahead=())
+        return history._replace(rewinding=record.keep, ahead=())
     if isinstance(record, DecideSink):
         return history._replace(ahead=(*history.ahead, (record.place, *record.decision[:4])))
     if isinstance(record, Repaired):
@@ -79,7 +79,7 @@ def apply(history: History, record: Record) -> History:
 def _begun(history: History, lineage: Lineage) -> History:
     """A rewind ends with its lineage: what was taken back is no decision any more."""
     kept, decisions = dict(lineage.ancestors), history.decisions
-    if history.rewinds:
+    if history.rewinding:
         decisions = tuple(found for found in decisions if found[1] <= kept.get(found[0], -1))
     lineages = (*history.lineages, lineage)
     return History(history.generation, lineages, decisions)

@@ -213,7 +213,7 @@ MUTANTS = (
         Mistake.ADOPT_WITHOUT_COMMITTING,
         "adopts a checkpoint, and leaves its pieces in other sinks",
         replace(_ADOPTED, servers=(MEMORY, MEMORY)),
-        I8,
+        I2,
     ),
     Mutant(
         Mistake.SAVEPOINT_WITHOUT_PENDING,

@@ -82,6 +82,7 @@ class Sink(NamedTuple):
         fence: the attempt below which nobody may write.
         pieces: what is left of all branches, sorted.
         marks: for each lineage the checkpoint up to which all is committed, sorted.
+        target: 1 on another server than the one that it began on.
         closed: for the invariants: the attempt below which a driver believes that
             nothing can be left.
     """
@@ -90,3 +91,4 @@ class Sink(NamedTuple):
     pieces: tuple[Piece, ...] = ()
     marks: tuple[tuple[int, int], ...] = ()
     closed: Attempt = NOTHING
+    target: int = 0

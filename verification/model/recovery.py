@@ -1,22 +1,30 @@
 """A driver's start: what it looks at, how it takes over, and how it closes older attempts.
 
-`twophase.coordinator.recovery.recovery`, `.plan` and `twophase.coordinator.commit.orphans`,
+`twophase.coordinator.recovery.recovery` and `twophase.coordinator.commit.orphans`,
 `twophase.operations.savepoint.restore`, `twophase.sinks.mysql.fence`:
 
-    1. what the sinks remember is validated against what the log says     REMEMBER, READ
+    1. planned by what the sinks remember and what the log says           REMEMBER, READ
     2. FENCE(generation)                                             FENCE
     3. commit decided checkpoints, oldest first                          RECOMMIT, in `checkpoint`
     4. in each sink: scan, abort, fence, scan, abort                 SCAN to FINAL_ABORT
-    5. a lineage, if there is none or a restore begins one           LINEAGE
+    5. planned again; a lineage, if there is none or a restore
+       begins one                                                    RECOVERED, LINEAGE
+
+The plan itself is the product's (`planning`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from verification.model import log, steps, targets
+from twophase.coordinator.recovery.plan import (
+    FolderBehind,
+    Refusal,
+    StartPlan,
+    TargetLacks,
+)
+from verification.model import log, planning, steps, targets
 from verification.model.explore import Transition
-from verification.model.pieces import VISIBLE
 from verification.model.state import (
     ADOPT,
     CHANGED,
@@ -35,7 +43,6 @@ from verification.model.state import (
 from verification.model.steps import with_driver, without_driver
 from verification.model.world import Mistake, World
 
-Remembered = tuple[int, tuple[tuple[int, int], ...]]
 _STOPPED_BY_ASKING = (
     Mistake.ABORT_AFTER_UNCLEAR_CREATE,
     Mistake.XID_WITHOUT_GENERATION,
@@ -88,59 +95,73 @@ def _restoring(world: World, state: State, owner: int) -> Iterator[tuple[Driver,
                 base=continued.base + decision.number,
                 first=1,
                 ancestors=(*continued.ancestors, decision[:2]),
+                proofs=targets.proofs_of(history, decision, len(state.sinks)),
             )
             adopting = tuple(
                 found for found in history.decisions[: place + 1] if not found.committed
             )
             if world.mistake is Mistake.RESTORE_WITHOUT_ADOPTING:
                 adopting = ()
-            yield Driver(owner, steps.REMEMBER, begins=lineage, adopting=adopting), decision
+            before = (
+                targets.proofs_before(history, adopting[0], len(state.sinks)) if adopting else ()
+            )
+            driver = Driver(owner, steps.REMEMBER, begins=lineage, adopting=adopting, before=before)
+            yield driver, decision
 
 
 def starting(world: World, state: State, driver: Driver) -> Iterator[Transition[State]]:
     """Steps 1 and 2."""
     if driver.step == steps.REMEMBER:
-        changed = driver._replace(remembered=remembered(state), step=steps.READ)
+        changed = driver._replace(remembered=planning.remembered(state), step=steps.READ)
         yield Transition(("asks the sinks", driver.owner), with_driver(state, changed))
     elif driver.step == steps.READ:
         state = log.synced(state)
         history, last, nonce = log.read(state.log)
         changed = driver._replace(history=history, last=last, nonce=nonce)
-        yield Transition(
-            ("reads the log", driver.owner), _validated_against_sinks(world, state, changed)
-        )
+        yield Transition(("reads the log", driver.owner), _planned(world, state, changed))
     else:
         if driver.repair == REWRITE and world.mistake is Mistake.REWRITE_WITHOUT_FENCE:
             unfenced = driver._replace(step=steps.REPAIR, generation=driver.history.generation)
             yield Transition(("does not take over", driver.owner), with_driver(state, unfenced))
             return
-        generation = max(driver.history.generation, driver.remembered[0])
+        generation = _highest_generation(driver)
         if world.mistake is not Mistake.GENERATION_REUSED or generation == 0:
             generation += 1
         then = steps.REPAIR if driver.repair else steps.RECOMMIT
         yield from log.append(world, state, driver, Fence("FENCE", generation), then)
 
 
-def _validated_against_sinks(world: World, state: State, driver: Driver) -> State:
-    if driver.begins is not None:
-        refused = is_restore_refused(world, driver)
-    else:
-        refused = is_refused(driver.history, driver.remembered)
-        if world.mistake is Mistake.STORE_NOT_VALIDATED_AGAINST_SINKS:
-            refused = False
-    if driver.repair == ADOPT:
-        return (
-            with_driver(state, _to_fence(world, driver))
-            if refused
-            else without_driver(state, driver, DEAD)
-        )
-    if refused and driver.savepoint and not state.moved:
-        return without_driver(state, driver, DEAD)  # the job goes on without it
-    if refused:
-        return without_driver(state, driver, REFUSED)
-    if targets.has_changed(world, state, driver):
-        return without_driver(state, driver, CHANGED)
+def _planned(world: World, state: State, driver: Driver) -> State:
+    """The first plan, before the fence."""
+    if driver.repair:
+        return _checked(world, state, driver)
+    found = planning.plan(world, state, driver)
+    if isinstance(found, StartPlan):
+        return with_driver(state, _to_fence(world, driver))
+    word = _word(found)
+    if word == REFUSED and driver.savepoint and not state.moved:
+        word = DEAD  # the job goes on without it
+    return without_driver(state, driver, word)
+
+
+def _checked(world: World, state: State, driver: Driver) -> State:
+    """The same for a repair: nothing but what it is for may keep the job from going on."""
+    repairs = (FolderBehind,) if driver.repair == ADOPT else ()
+    found = planning.check(world, state, driver)
+    for why in found:
+        if not isinstance(why, repairs):
+            return without_driver(state, driver, _word(why))
+    if driver.repair == ADOPT and not found:
+        return without_driver(state, driver, DEAD)  # there is nothing to adopt
     return with_driver(state, _to_fence(world, driver))
+
+
+def _word(why: Refusal) -> str:
+    return CHANGED if isinstance(why, TargetLacks) else REFUSED
+
+
+def _highest_generation(driver: Driver) -> int:
+    return max(driver.history.generation, *(one.generation for one in driver.remembered))
 
 
 def _to_fence(world: World, driver: Driver) -> Driver:
@@ -148,81 +169,18 @@ def _to_fence(world: World, driver: Driver) -> Driver:
         return driver._replace(step=steps.REWIND, sink=0)
     if world.mistake is not Mistake.SCAN_BEFORE_FENCE:
         return driver._replace(step=steps.FENCE)
-    generation = 1 + max(driver.history.generation, driver.remembered[0])
-    return driver._replace(
-        step=steps.SCAN, closing=(generation, 0), then=steps.FENCE, sink=0, work=()
-    )
+    below = (1 + _highest_generation(driver), 0)
+    return driver._replace(step=steps.SCAN, closing=below, then=steps.FENCE, sink=0, work=())
 
 
-def asked_again(world: World, state: State, driver: Driver) -> str:
-    """`StartPlanner.plan_again`: how the driver ends, if it does."""
+def planned_again(world: World, state: State, driver: Driver) -> StartPlan | str:
+    """`StartPlanner.plan_again`; the word for how the driver ends, if it does."""
     if not world.asks or world.mistake in _STOPPED_BY_ASKING:
-        return ""
+        return StartPlan()
     if targets.is_overtaken(state, driver):
         return DEAD
-    again = driver._replace(remembered=remembered(state))
-    refused = is_refused(driver.history, again.remembered)
-    if driver.begins is not None:
-        refused = is_restore_refused(world, again)
-    if refused and world.mistake is not Mistake.STORE_NOT_VALIDATED_AGAINST_SINKS:
-        return REFUSED
-    return CHANGED if targets.has_changed(world, state, driver._replace(adopting=())) else ""
-
-
-def _asked_again_after_the_fences(world: World, state: State, driver: Driver) -> str:
-    return (
-        "" if world.mistake is Mistake.SINKS_NOT_ASKED_AGAIN else asked_again(world, state, driver)
-    )
-
-
-def remembered(state: State) -> Remembered:
-    """`Sink.history` of all sinks."""
-    highest: dict[int, int] = {}
-    for sink in state.sinks:
-        proofs = [piece[:2] for piece in sink.pieces if piece.status in VISIBLE]
-        for lineage, number in (*proofs, *sink.marks):
-            highest[lineage] = max(highest.get(lineage, -1), number)
-    return max(sink.fence[0] for sink in state.sinks), tuple(sorted(highest.items()))
-
-
-def is_refused(history: History, found: Remembered) -> bool:
-    """`plan._behind`."""
-    generation, committed = found
-    if history.rewinds:
-        return True
-    ancestors = {ancestor: last for known in history.lineages for ancestor, last in known.ancestors}
-    if generation > history.generation:
-        return True
-    for lineage, number in committed:
-        if lineage in ancestors:
-            if number > ancestors[lineage]:
-                return True
-        elif all(known.id != lineage for known in history.lineages):
-            return True
-        elif history.lineages[-1].id == lineage:
-            newest = log.newest_of(history, lineage)
-            explained = any(found[1:3] == (lineage, number) for found in history.ahead)
-            if not explained and (newest is None or newest.number < number):
-                return True
-    return False
-
-
-def is_restore_refused(world: World, driver: Driver) -> bool:
-    """`plan._not_restorable`. The log was read after the sinks were asked: what came in
-    between is in the log.
-    """
-    assert driver.begins is not None
-    if driver.rewinds or (world.mistake is Mistake.SAVEPOINT_NOT_COMPARED and driver.savepoint):
-        return False
-    if driver.history.rewinds:
-        return True
-    ancestors = dict(driver.begins.ancestors)
-    decisions = driver.history.decisions
-    if world.mistake is Mistake.RESTORE_OVERLOOKS_COMMITTED:
-        decisions = tuple(log.uncommitted(driver.history))
-    ahead = [one[1:3] for one in driver.history.ahead]
-    found = [*(decision[:2] for decision in decisions), *ahead, *driver.remembered[1]]
-    return any(number > ancestors.get(lineage, -1) for lineage, number in found)
+    found = planning.plan(world, state, driver, planning.remembered(state))
+    return found if isinstance(found, StartPlan) else _word(found)
 
 
 def next_number(history: History) -> int:
@@ -234,25 +192,34 @@ def next_number(history: History) -> int:
 
 def begin_lineage(world: World, state: State, driver: Driver) -> Iterator[Transition[State]]:
     """Step 5, after the sinks were asked again."""
-    if driver.step == steps.RECOVERED and (
-        word := _asked_again_after_the_fences(world, state, driver)
-    ):
-        yield targets.ends(state, driver, word)
-    elif driver.step == steps.RECOVERED:
-        state = targets.overlooked(state, driver)
-        then = steps.REWINDING if driver.rewinds == 1 else steps.LINEAGE
-        recovered = driver._replace(step=then, remembered=(0, ()))
-        if driver.begins is None and driver.history.lineages:
-            recovered = recovered._replace(step=steps.IDLE, number=next_number(driver.history))
-        yield Transition(
-            ("has recovered", driver.owner, driver.generation), with_driver(state, recovered)
-        )
+    if driver.step == steps.RECOVERED:
+        yield _recovered(world, state, driver)
     else:
         lineage = driver.begins or Lineage(driver.owner)
         yield from log.append(
             world,
             state,
-            driver._replace(begins=None, savepoint=False, rewinds=0),
+            driver._replace(
+                begins=None, adopting=(), adopted=0, before=(), savepoint=False, rewinds=0
+            ),
             Begin("LINEAGE", lineage),
             steps.IDLE,
         )
+
+
+def _recovered(world: World, state: State, driver: Driver) -> Transition[State]:
+    """The last plan, behind the fences."""
+    found: StartPlan | str = StartPlan()
+    if world.mistake is not Mistake.SINKS_NOT_ASKED_AGAIN:
+        found = planned_again(world, state, driver)
+    if isinstance(found, str):
+        return targets.ends(state, driver, found)
+    state = targets.overlooked(state, driver)
+    recovered = driver._replace(step=steps.LINEAGE, remembered=())
+    if driver.rewinds == 1 and found.rewinding is not None:
+        places = sorted({planning.place_of(one.sink) for one in found.takes_back})
+        recovered = recovered._replace(step=steps.REWINDING, takes_back=tuple(places))
+    elif driver.begins is None and driver.history.lineages:
+        recovered = recovered._replace(step=steps.IDLE, number=next_number(driver.history))
+    label = ("has recovered", driver.owner, driver.generation)
+    return Transition(label, with_driver(state, recovered))

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from verification.model import log, sinks, steps, targets
+from verification.model import log, planning, sinks, steps, targets
 from verification.model.explore import Transition
 from verification.model.pieces import DURABLE, LISTED, READY, ROLLED_BACK, VISIBLE, Piece, Xid
 from verification.model.state import (
@@ -188,7 +188,9 @@ def _adopt(world: World, state: State, driver: Driver) -> Iterator[Transition[St
     """What a target has proof of was decided: what waits of it elsewhere is committed, then a
     lineage begins behind it.
     """
-    proven = dict(driver.remembered[1])
+    proven: dict[int, int] = {}
+    for _, found, _ in driver.remembered:
+        proven |= {lineage: max(last, proven.get(lineage, -1)) for lineage, last in found}
     for place, xid in (
         () if world.mistake is Mistake.ADOPT_WITHOUT_COMMITTING else _waiting(state, proven)
     ):
@@ -206,7 +208,12 @@ def _adopt(world: World, state: State, driver: Driver) -> Iterator[Transition[St
             if end in [found[:2] for found in driver.history.decisions]
         }
     base = max((ends[end] for end in proven.items() if end in ends), default=-1)
-    begins = Lineage(driver.owner, base, 1, tuple(sorted(proven.items())))
+    proofs = (
+        (place, *found[-1])
+        for place, (_, found, _) in enumerate(planning.remembered(state))
+        if found
+    )
+    begins = Lineage(driver.owner, base, 1, tuple(sorted(proven.items())), tuple(proofs))
     yield from log.append(
         world, state, driver, Repaired("REPAIRED", ADOPT, begins=begins), steps.REPAIRED
     )

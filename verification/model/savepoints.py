@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from verification.model import log, sinks, steps
+from verification.model import log, sinks, steps, targets
 from verification.model.explore import Transition
 from verification.model.pieces import VISIBLE, Piece, Sink
 from verification.model.state import (
@@ -60,6 +60,10 @@ def makes(world: World, state: State) -> Iterator[Transition[State]]:
                 yield Transition(label, fewer._replace(saved=found), fault=True)
     if state.saved is not None:
         yield from _finishes(world, state, state.saved, history)
+        if budget.deletions:
+            fewer = state._replace(budget=budget._replace(deletions=budget.deletions - 1))
+            gone = fewer._replace(saved=None)
+            yield Transition(("deletes the savepoint", "somebody"), gone, fault=True)
         if budget.moves and not alive:
             yield _carries(state, state.saved)
 
@@ -81,7 +85,9 @@ def _saved(world: World, history: History, *, only_committed: bool) -> Saved | N
     pending = () if mine[-1].committed else tuple(log.uncommitted(history))
     if world.mistake is Mistake.SAVEPOINT_WITHOUT_PENDING:
         pending = ()
-    return Saved(lineage, mine[-1].number, pending)
+    proofs = targets.proofs_of(history, mine[-1], len(world.servers))
+    before = targets.proofs_before(history, pending[0], len(world.servers)) if pending else ()
+    return Saved(lineage, mine[-1].number, pending, proofs, before)
 
 
 def _finishes(
@@ -94,7 +100,9 @@ def _finishes(
     )
     if saved.pending and known and (not waits or world.mistake is Mistake.FINISHED_UNCOMMITTED):
         label = ("finishes the savepoint", "somebody")
-        yield Transition(label, state._replace(saved=saved._replace(pending=())), fault=True)
+        yield Transition(
+            label, state._replace(saved=saved._replace(pending=(), before=())), fault=True
+        )
 
 
 def _carries(state: State, saved: Saved) -> Transition[State]:
@@ -128,8 +136,16 @@ def starts(world: World, state: State) -> Iterator[Transition[State]]:
     saved, budget, owner = state.saved, state.budget, len(state.drivers) + 1
     if saved is None:
         return
-    lineage = Lineage(owner, saved.lineage.base, saved.number + 1, ancestors_of(saved))
-    driver = Driver(owner, steps.REMEMBER, begins=lineage, adopting=saved.pending, savepoint=True)
+    base, ends = saved.lineage.base, ancestors_of(saved)
+    lineage = Lineage(owner, base, saved.number + 1, ends, saved.proofs)
+    driver = Driver(
+        owner,
+        steps.REMEMBER,
+        begins=lineage,
+        adopting=saved.pending,
+        before=saved.before,
+        savepoint=True,
+    )
     about = (owner, saved.lineage.id, saved.number)
     rivals = budget.rivals - _lives(state)
     if budget.saved_restores and rivals >= 0:
@@ -198,13 +214,23 @@ def begin_rewind(world: World, state: State, driver: Driver) -> Iterator[Transit
         unnoted = with_driver(state, driver._replace(step=steps.REWIND))
         yield Transition(("does not note the rewind", driver.owner), unnoted)
     else:
-        yield from log.append(world, state, driver, Rewinding("REWINDING"), steps.REWIND)
+        assert driver.begins is not None
+        record = Rewinding("REWINDING", driver.begins.ancestors)
+        yield from log.append(world, state, driver, record, steps.REWIND)
 
 
 def rewind(world: World, state: State, driver: Driver) -> Iterator[Transition[State]]:
     """One sink takes rows back, or their proofs."""
     assert driver.begins is not None
-    kept, place = dict(driver.begins.ancestors), driver.sink
+    places = driver.takes_back
+    if world.mistake is Mistake.REWIND_BEFORE_TAKEOVER:
+        places = tuple(range(driver.sink, len(state.sinks)))
+    if not places:
+        yield Transition(
+            ("has taken all back", driver.owner), with_driver(state, _rewound(world, driver))
+        )
+        return
+    kept, place = dict(driver.begins.ancestors), places[0]
     sink = state.sinks[place]
     rows = [piece for piece in sink.pieces if piece.status in VISIBLE and _is_after(piece, kept)]
     if rows and not (world.mistake is Mistake.REWIND_FIRST_SINK_ONLY and place > 0):
@@ -213,12 +239,16 @@ def rewind(world: World, state: State, driver: Driver) -> Iterator[Transition[St
         changed = with_sink(left, place, _without_rows(sink, rows))
         yield Transition(("takes rows back", driver.owner, place), changed)
         return
-    then = steps.FENCE if world.mistake is Mistake.REWIND_BEFORE_TAKEOVER else steps.LINEAGE
-    done = driver._replace(step=then, sink=0, rewinds=2)
-    going = done if place + 1 == len(state.sinks) else driver._replace(sink=place + 1)
+    going = driver._replace(takes_back=places[1:], sink=place + 1)
+    going = going if places[1:] else _rewound(world, going)
     marks = tuple((found, min(mark, kept[found])) for found, mark in sink.marks if found in kept)
     changed = with_sink(with_driver(state, going), place, sink._replace(marks=marks))
     yield Transition(("takes proofs back", driver.owner, place), changed)
+
+
+def _rewound(world: World, driver: Driver) -> Driver:
+    then = steps.FENCE if world.mistake is Mistake.REWIND_BEFORE_TAKEOVER else steps.LINEAGE
+    return driver._replace(step=then, sink=0, rewinds=2, takes_back=())
 
 
 def _is_after(piece: Piece, kept: dict[int, int]) -> bool:

@@ -14,6 +14,10 @@ from verification.model.pieces import NOTHING, Attempt, Sink, Xid
 # -- the log ---------------------------------------------------------------------------------------
 
 
+Proofs = tuple[tuple[int, int, int], ...]
+"""Place of a sink, lineage and number of its newest checkpoint with pieces."""
+
+
 class Lineage(NamedTuple):
     """One unbroken history of the job.
 
@@ -22,12 +26,14 @@ class Lineage(NamedTuple):
         base: its checkpoint n reads the range `base + n`.
         first: the number of its first checkpoint.
         ancestors: the last checkpoint of each lineage that it continues.
+        proofs: what each sink has of them.
     """
 
     id: int
     base: int = 0
     first: int = 0
     ancestors: tuple[tuple[int, int], ...] = ()
+    proofs: Proofs = ()
 
 
 class Decision(NamedTuple):
@@ -65,7 +71,7 @@ class History(NamedTuple):
     """What the log adds up to.
 
     Attributes:
-        rewinds: a rewind has begun, and its lineage has not.
+        rewinding: what a rewind keeps of each lineage that has begun, and whose lineage has not.
         ahead: the sinks that commit ahead of the next checkpoint: place, lineage, number,
             generation and counter.
     """
@@ -73,7 +79,7 @@ class History(NamedTuple):
     generation: int = 0
     lineages: tuple[Lineage, ...] = ()
     decisions: tuple[Decision, ...] = ()
-    rewinds: bool = False
+    rewinding: tuple[tuple[int, int], ...] = ()
     ahead: tuple[tuple[int, int, int, int, int], ...] = ()
 
 
@@ -84,6 +90,8 @@ class Saved(NamedTuple):
         lineage: of its checkpoint.
         number: of its checkpoint.
         pending: what a restore has to commit, oldest first.
+        proofs: what each sink has of it, or will have.
+        before: what each sink has before the first of those that are pending.
         drivers: for the invariants: how many drivers had been started when it was made, if none
             of them was alive.
     """
@@ -91,6 +99,8 @@ class Saved(NamedTuple):
     lineage: Lineage
     number: int
     pending: tuple[Decision, ...]
+    proofs: Proofs = ()
+    before: Proofs = ()
     drivers: int = 0
 
 
@@ -135,6 +145,7 @@ class Rewinding(NamedTuple):
     """Sinks are about to take back what is after a savepoint."""
 
     kind: Literal["REWINDING"]
+    keep: tuple[tuple[int, int], ...]
 
 
 class Subsume(NamedTuple):
@@ -208,6 +219,23 @@ class Decided(NamedTuple):
 # -- a driver --------------------------------------------------------------------------------------
 
 
+class Memory(NamedTuple):
+    """What a sink remembers.
+
+    Attributes:
+        generation: the highest that has fenced it.
+        committed: the highest checkpoint of each lineage, sorted.
+        target: as in `Sink`.
+    """
+
+    generation: int
+    committed: tuple[tuple[int, int], ...] = ()
+    target: int = 0
+
+
+Remembered = tuple[Memory, ...]
+
+
 class Driver(NamedTuple):
     """One process that believes the job to be its own.
 
@@ -222,10 +250,11 @@ class Driver(NamedTuple):
         nonce: who wrote that.
         history: what it knows of the log.
         record: what it has just created and not accepted yet.
-        remembered: what the sinks remembered: the highest generation, and the highest
-            checkpoint of each lineage.
+        remembered: what each sink remembered.
         begins: the lineage that an explicit restore is about to begin.
-        adopting: decided checkpoints of another folder that the restore still has to commit.
+        adopting: decided checkpoints that the restore has to commit, of another folder perhaps.
+        adopted: how many of them it has committed.
+        before: what each sink has before the first of them.
         recommitted: (lineage, number) of the newest checkpoint that its recovery has committed.
         number: the checkpoint that Spark runs next, or runs.
         acknowledged: the sinks that have acknowledged it.
@@ -239,6 +268,7 @@ class Driver(NamedTuple):
         repairs: lineage and number of the checkpoint and the place of the sink that it is about.
         savepoint: it restores a savepoint.
         rewinds: 1 if its restore takes back what is after the savepoint, 2 when it has.
+        takes_back: the sinks that have to, while it does so.
     """
 
     owner: int
@@ -251,9 +281,11 @@ class Driver(NamedTuple):
     nonce: int = 0
     history: History = History()
     record: Record | None = None
-    remembered: tuple[int, tuple[tuple[int, int], ...]] = (0, ())
+    remembered: Remembered = ()
     begins: Lineage | None = None
     adopting: tuple[Decision, ...] = ()
+    adopted: int = 0
+    before: Proofs = ()
     recommitted: tuple[int, ...] = ()
     number: int = 0
     acknowledged: tuple[int, ...] = ()
@@ -267,6 +299,12 @@ class Driver(NamedTuple):
     repairs: tuple[int, int, int] = (0, 0, 0)
     savepoint: bool = False
     rewinds: int = 0
+    takes_back: tuple[int, ...] = ()
+
+    @property
+    def to_adopt(self) -> tuple[Decision, ...]:
+        """What the restore has still to commit."""
+        return self.adopting[self.adopted :]
 
 
 ACCEPT, REWRITE, ADOPT = "accepts the loss", "writes again", "adopts"
@@ -294,14 +332,17 @@ class Budget(NamedTuple):
         restores: a driver is started with an explicit restore.
         copies: the operator copies the job's folder.
         losses: the job's folder is lost.
+        folder_restores: the job's folder is restored from the copy.
         rollbacks: somebody rolls a prepared branch back by hand.
         folders: a driver is started over a copy of the folder while another one lives.
         target_restores: a target is restored from a backup, or swapped for an empty one.
         swaps: a target is swapped for an empty one.
+        failovers: a target is swapped for an older copy of it, on another server.
         repairs: an operator runs a repair.
         returns: a piece that was rolled back is prepared again.
         savepoints: a savepoint is made, in place of the one before.
         moves: it is carried to where an empty folder waits.
+        deletions: it is deleted.
         saved_restores: a driver is started that restores it.
         rewinds: a driver is started that rewinds to it.
         forks: another job is started with it.
@@ -317,14 +358,17 @@ class Budget(NamedTuple):
     restores: int = 0
     copies: int = 0
     losses: int = 0
+    folder_restores: int = 0
     rollbacks: int = 0
     folders: int = 0
     target_restores: int = 0
     swaps: int = 0
+    failovers: int = 0
     repairs: int = 0
     returns: int = 0
     savepoints: int = 0
     moves: int = 0
+    deletions: int = 0
     saved_restores: int = 0
     rewinds: int = 0
     forks: int = 0

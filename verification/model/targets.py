@@ -8,11 +8,20 @@ lineage's first is the last one of its newest ancestor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from verification.model.explore import Transition
 from verification.model.pieces import VISIBLE, Sink, Xid
-from verification.model.state import CHANGED, DEAD, REFUSED, Driver, History, State
+from verification.model.state import (
+    CHANGED,
+    DEAD,
+    REFUSED,
+    Decision,
+    Driver,
+    History,
+    Proofs,
+    State,
+)
 from verification.model.steps import REMEMBER, with_sink, without_driver
 from verification.model.world import Mistake, World
 
@@ -23,14 +32,6 @@ _STOPPED_BY_THE_PREDECESSOR = (Mistake.COMMIT_OUT_OF_ORDER, Mistake.RECOVER_NEWE
 """Mistakes that the predecessor stops as well. They are made without it, so that what is there
 for them is tried.
 """
-_STOPPED_BY_THE_TARGETS = (
-    Mistake.TARGETS_NOT_VALIDATED_AGAINST_LOG,
-    Mistake.RESTORE_WITHOUT_ADOPTING,
-    Mistake.SAVEPOINT_WITHOUT_PENDING,
-    Mistake.SAVEPOINT_ABORTED_FIRST,
-    Mistake.FINISHED_UNCOMMITTED,
-)
-"""The same with what a target has to have proof of."""
 
 
 def proves(sink: Sink, checkpoint: Named) -> bool:
@@ -41,7 +42,7 @@ def proves(sink: Sink, checkpoint: Named) -> bool:
     )
 
 
-def predecessor(history: History, checkpoint: Named, place: int = -1) -> Named | None:
+def predecessor(history: History, checkpoint: Named, place: int) -> Named | None:
     """`CompletedCheckpoint.predecessor`; of a decision that is adopted from another folder only
     what its number says.
     """
@@ -51,7 +52,7 @@ def predecessor(history: History, checkpoint: Named, place: int = -1) -> Named |
         return None
     if number > known.first:
         return _kept(history, (lineage, number - 1), place)
-    return known.ancestors[-1] if known.ancestors else None
+    return _proof_in(known.proofs, place)
 
 
 def _kept(history: History, checkpoint: Named, place: int) -> Named | None:
@@ -64,19 +65,20 @@ def _kept(history: History, checkpoint: Named, place: int) -> Named | None:
     return predecessor(history, checkpoint, place) if given_up else checkpoint
 
 
-def committed(history: History, place: int) -> Named | None:
-    """`Proofs.committed`: the newest checkpoint that a target has to have."""
-    if not history.lineages:
-        return None
-    current = history.lineages[-1]
-    numbers = [
-        found.number
-        for found in history.decisions
-        if found.lineage == current.id and found.committed
-    ]
-    if numbers:
-        return _kept(history, (current.id, numbers[-1]), place)
-    return current.ancestors[-1] if current.ancestors else None
+def _proof_in(proofs: Proofs, place: int) -> Named | None:
+    return next((found[1:] for found in proofs if found[0] == place), None)
+
+
+def proofs_of(history: History, decision: Decision, sinks: int) -> Proofs:
+    """`Decision.proofs`: the newest checkpoint with pieces of each sink, as of a decision."""
+    found = ((place, _kept(history, decision[:2], place)) for place in range(sinks))
+    return tuple((place, *named) for place, named in found if named is not None)
+
+
+def proofs_before(history: History, decision: Decision, sinks: int) -> Proofs:
+    """`CompletedCheckpoint.predecessors`."""
+    found = ((place, predecessor(history, decision[:2], place)) for place in range(sinks))
+    return tuple((place, *named) for place, named in found if named is not None)
 
 
 def lacks_predecessor(world: World, sink: Sink, history: History, xid: Xid, place: int) -> bool:
@@ -92,17 +94,6 @@ def lacks_predecessor(world: World, sink: Sink, history: History, xid: Xid, plac
     return not any(piece[:5] == xid and piece.status in VISIBLE for piece in sink.pieces)
 
 
-def has_changed(world: World, state: State, driver: Driver) -> bool:
-    """`plan._changed`."""
-    if not world.asks or world.mistake in _STOPPED_BY_THE_TARGETS:
-        return False
-    return _lacks(
-        state,
-        driver,
-        lambda sink, expected: proves(sink, expected) or _is_taken_for_new(world, sink),
-    )
-
-
 def _is_taken_for_new(world: World, sink: Sink) -> bool:
     """The mistake: a target that remembers no checkpoint counts as one that has had no rows yet."""
     if world.mistake is not Mistake.EMPTY_TAKEN_FOR_NEW:
@@ -110,14 +101,16 @@ def _is_taken_for_new(world: World, sink: Sink) -> bool:
     return not sink.marks and all(piece.status not in VISIBLE for piece in sink.pieces)
 
 
-def _lacks(state: State, driver: Driver, has: Callable[[Sink, Named], bool]) -> bool:
-    for place, sink in enumerate(state.sinks):
-        expected = committed(driver.history, place)
-        if driver.begins is not None:
-            expected = None if driver.adopting else driver.begins.ancestors[-1]
-        if expected is not None and not has(sink, expected):
-            return True
-    return False
+def _expected(driver: Driver, place: int) -> Named | None:
+    """The newest checkpoint that a target has to have, as a driver knows it."""
+    if driver.begins is not None:
+        return driver.begins.ancestors[-1]
+    history = driver.history
+    if not history.lineages:
+        return None
+    current = history.lineages[-1]
+    of = [one for one in history.decisions if one.lineage == current.id and one.committed]
+    return _kept(history, of[-1][:2], place) if of else _proof_in(current.proofs, place)
 
 
 def _shows(sink: Sink, checkpoint: Named) -> bool:
@@ -129,11 +122,12 @@ def overlooked(state: State, driver: Driver) -> State:
     """For the invariants: a driver has recovered; was there a target that lacks
     what is committed?
     """
-    return (
-        state._replace(overlooked=True)
-        if state.changed and _lacks(state, driver, _shows)
-        else state
+    expected = [_expected(driver, place) for place in range(len(state.sinks))]
+    lacks = any(
+        one is not None and not _shows(sink, one)
+        for one, sink in zip(expected, state.sinks, strict=True)
     )
+    return state._replace(overlooked=True) if state.changed and lacks else state
 
 
 def is_overtaken(state: State, driver: Driver) -> bool:
@@ -208,13 +202,11 @@ def target_restores(state: State) -> Iterator[Transition[State]]:
         yield from _swaps(
             state._replace(budget=budget._replace(swaps=budget.swaps - 1), changed=True)
         )
+    yield from _failovers(state)
     if not budget.target_restores:
         return
     if state.backup is None:
-        for place, sink in enumerate(state.sinks):
-            if sink.pieces:
-                label = ("backs up", "the operator", place)
-                yield Transition(label, state._replace(backup=(place, sink)), fault=True)
+        yield from _backs_up(state)
     fewer = state._replace(
         budget=budget._replace(target_restores=budget.target_restores - 1), changed=True
     )
@@ -226,6 +218,31 @@ def target_restores(state: State) -> Iterator[Transition[State]]:
             fault=True,
         )
     yield from _swaps(fewer)
+
+
+def _failovers(state: State) -> Iterator[Transition[State]]:
+    """The same backup on another server."""
+    budget = state.budget
+    if not budget.failovers:
+        return
+    if state.backup is None:
+        yield from _backs_up(state)
+    else:
+        place, sink = state.backup
+        fewer = budget._replace(failovers=budget.failovers - 1)
+        elsewhere = with_sink(
+            state._replace(budget=fewer, changed=True), place, sink._replace(target=1)
+        )
+        yield Transition(
+            ("fails over to a backup of", "the operator", place), elsewhere, fault=True
+        )
+
+
+def _backs_up(state: State) -> Iterator[Transition[State]]:
+    for place, sink in enumerate(state.sinks):
+        if sink.pieces:
+            label = ("backs up", "the operator", place)
+            yield Transition(label, state._replace(backup=(place, sink)), fault=True)
 
 
 def _swaps(fewer: State) -> Iterator[Transition[State]]:

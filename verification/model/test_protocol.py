@@ -7,11 +7,12 @@ from functools import cache
 import pytest
 
 from harness.selection import representatives
-from verification.model.configurations import LARGE, SMALL
+from verification.model.configurations import DEAD_ENDS, LARGE, SAVED_DIED, SMALL
 from verification.model.explore import Exploration, explore
 from verification.model.mutants import described
 from verification.model.protocol import specification
 from verification.model.state import State
+from verification.model.ways_on import reasons_of
 from verification.model.world import World
 
 WORLDS = {world.name: world for world in SMALL}
@@ -47,6 +48,24 @@ def test_the_worlds_together_are_not_small(taken: str) -> None:
     assert sum(explored(world).states for world in worlds) >= states
 
 
+@pytest.mark.parametrize("world", DEAD_ENDS, ids=lambda world: world.name)
+def test_a_dead_end_that_is_known_is_found(world: World) -> None:
+    """In the product too: see `tests/operations/repair/test_no_dead_end.py`. The sinks that come
+    with it all take rows back; without that one more is a dead end.
+    """
+    violation = explored(world).violation
+    assert violation is not None, "it is none any more: the world belongs to SMALL"
+    assert violation.claim == "no state is a dead end"
+    assert reasons_of(world, violation.trace[-1][1]) == DEAD_ENDS[world]
+
+
+def test_a_start_that_passes_over_a_restore_that_died_is_found() -> None:
+    """In the product too: see `tests/coordinator/recovery/test_restore_that_died.py`."""
+    violation = explored(SAVED_DIED).violation
+    assert violation is not None, "the product is mended: the world belongs to SMALL"
+    assert violation.claim == "I2 nothing decided is aborted"
+
+
 def test_every_world_has_a_name_of_its_own() -> None:
-    names = [world.name for world in (*SMALL, *LARGE)]
+    names = [world.name for world in (*SMALL, *LARGE, *DEAD_ENDS, SAVED_DIED)]
     assert len(names) == len(set(names))

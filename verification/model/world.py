@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import NamedTuple
 
 from verification.model.pieces import Attempt
 from verification.model.state import Budget
@@ -98,6 +99,13 @@ class Mistake(Enum):
     AHEAD_NOT_LISTED = auto()
 
 
+class Rules(NamedTuple):
+    """What a world says of the plan of a start: see `World`."""
+
+    asks: bool = True
+    can_rewind: bool = True
+
+
 @dataclass(frozen=True, eq=False)
 class World:
     """One configuration: how large the world is and what may go wrong in it.
@@ -118,6 +126,7 @@ class World:
         head_start: the first driver has committed the first checkpoint before
             anything else can happen.
         retained: how many committed checkpoints a fold keeps: `checkpoint.num_retained`.
+        can_rewind: the sinks can take rows back.
         asks: drivers stop over a target that lacks what is committed, and over sinks that are ahead
             when they ask again. Off for traces of the product, in which some checkpoints have no
             pieces: who stops tells nothing, so they are explained either way.
@@ -138,6 +147,7 @@ class World:
     ahead: bool = False
     head_start: bool = False
     retained: int = 1
+    can_rewind: bool = True
     asks: bool = True
     budget: Budget = NOTHING_GOES_WRONG
     mistake: Mistake | None = None
@@ -147,6 +157,11 @@ class World:
             raise ValueError(
                 "a driver with commits behind has no steps for an append or a sweep of its own"
             )
+
+    @property
+    def rules(self) -> Rules:
+        """Of the plan of a start."""
+        return Rules(self.asks, self.can_rewind)
 
     def pieces_of(self, place: int, attempt: Attempt) -> int:
         """How many pieces an attempt has in a sink, as a decision lists them."""

@@ -28,7 +28,7 @@ from twophase.coordinator.commit.commit_queue import CommitQueue
 from twophase.coordinator.commit.orphans import Orphans, PieceKey, pieces_of
 from twophase.coordinator.commit.sink_decisions import SinkDecisions
 from twophase.coordinator.coordinator import CheckpointCoordinator
-from twophase.coordinator.recovery import plan, recovery, rewind
+from twophase.coordinator.recovery import plan, recovery
 from twophase.coordinator.recovery.recovery import AttemptCloser, Closed, DriverRecovery
 from twophase.errors import DeclinedError, FencedError, TargetUnreachableError
 from twophase.ids import Subtask
@@ -564,7 +564,7 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
         SAVED,
         [
             (plan, "_taken_back", _taken_back_in_the_first_only),
-            (rewind, "ahead_of", _no_refusal),
+            (recovery, "ahead_of", _no_refusal),
         ],
     ),
     "a fork begins before what its savepoint holds is committed": (

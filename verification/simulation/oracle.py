@@ -249,13 +249,24 @@ class Oracle(Facts):
             xid
             for found in self._before(decision)
             for xid in found.xids
-            if xid not in self.visible and Piece.of(xid).sink == piece.sink
+            if xid not in self.visible
+            and Piece.of(xid).sink == piece.sink
+            and not self._comes_again(xid, found)
         ]
         self.holds(not hidden, f"I8: {branch.xid} is committed in a target that lacks {hidden}")
         self.visible[branch.xid] = piece
         self.undone.discard(branch.xid)
         self._tables[branch.xid] = {table for (table, _), _ in branch.changes if table != "ledger"}
         return None
+
+    def _comes_again(self, xid: str, decision: Decision) -> bool:
+        """Whether a piece is prepared again in a target that was restored while its checkpoint was
+        being committed there: the rest proves the checkpoint, and the next sweep, or the recovery
+        when it has committed what is decided, commits it again.
+        """
+        others = [one for one in decision.xids if Piece.of(one).sink == Piece.of(xid).sink]
+        shown = any(one in self.visible for one in others)
+        return xid in self.undone and self.is_prepared(xid) and shown
 
     def rolled_back(self, branch: Branch) -> None:
         """XA ROLLBACK."""
@@ -404,5 +415,11 @@ class Oracle(Facts):
         decision = self._decision_of(xid)
         before = self._before(decision) if decision else []
         lacking = {other for other in missing if Piece.of(other).sink != Piece.of(xid).sink}
-        early = [other for found in before for other in found.xids if other not in there | lacking]
+        known = there | lacking
+        early = [
+            other
+            for found in before
+            for other in found.xids
+            if other not in known and not self._comes_again(other, found)
+        ]
         self.holds(not early, f"I4: {xid} is committed before {early}")

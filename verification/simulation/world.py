@@ -49,7 +49,6 @@ _WITH_FAILPOINTS = (
     "twophase.coordinator.recovery.recovery",
     "twophase.coordinator.recovery.recovery_steps",
     "twophase.operations.repair.accept_loss",
-    "twophase.coordinator.recovery.rewind",
     "twophase.operations.repair.rewrite",
     "twophase.operations.savepoint.finish",
     "twophase.coordinator.commit.sink_decisions",
@@ -219,7 +218,6 @@ class World:
         )
         return {
             "twophase.operations.savepoint.abandoned_folders.os": self.files,
-            "twophase.operations.savepoint.abandoned_folders.shutil": trees,
             "twophase.spark.job.lineage_start.new_lineage_id": self.new_id,
             "twophase.operations.savepoint.savepoint_restore.new_lineage_id": self.new_id,
             "twophase.operations.savepoint.savepoint_restore.os": self.files,

@@ -17,11 +17,10 @@ beside these, and these stay.
     states/    a job's folder: two checkpoints of a function `rules` with state of every form, in
                the body and in files; the first is subsumed
     savepoint/ of `job`, whose checkpoint 2 of lineage B waits for its commit, with the state of a
-               `transformWithState` (added later)
-    rewinding/ a job's folder in the middle of a rewind (added later)
-    ahead/     a job's folder in which a sink commits checkpoint 1 ahead, with a folded log (added
-               later)
-    stats/     a log with the history of two checkpoints, one of them folded (added later)
+               `transformWithState`
+    rewinding/ a job's folder in the middle of a rewind
+    ahead/     a job's folder in which a sink commits checkpoint 1 ahead, with a folded log
+    stats/     a log with the history of two checkpoints, one of them folded
 
 The story of the job: driver 1 decides and commits checkpoint 0. Its attempt 1.2 at checkpoint 1 is
 declined, because a target rejects rows; 1.3 is decided. Driver 2 commits it and decides 2. A piece

@@ -243,8 +243,8 @@ ADOPTION = Adoption(NOTE, Lineage("b", "", 1, ("e",), {"a": 3}, (BEFORE,)), ("ch
 ADOPTION_TEXT = (
     '{"action":"adopt-from-target","gave_up":["chk/a-3-1.4"],'
     '"lineage":{"ancestors":{"a":3},"first_checkpoint":1,'
-    '"id":"b","proofs":[{"checkpoint":1,"lineage":"a","sink":"facts","target":"t"}],'
-    '"rescaled":[],"restored_from":"","start":["e"]},'
+    '"id":"b","origin":"","proofs":[{"checkpoint":1,"lineage":"a","sink":"facts","target":"t"}],'
+    '"rescaled":[],"restore_id":"","restored_from":"","start":["e"]},'
     '"note":{"at_ms":7,"by":"ann@host","reason":"by hand"}}'
 )
 

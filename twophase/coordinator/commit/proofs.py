@@ -124,8 +124,8 @@ class Proofs:
             f"{_span(first, history)} are missing in it{others}. {self._offsets(proof, before)}",
             remedy="restore the target to its previous state. "
             "To use a different target from here on, begin there with restore.path; in the plugin "
-            "form, with another name and checkpointLocation. If it is the same target and what it "
-            "lacks is gone for good, go on without it: "
+            "form, with another name and checkpointLocation. If it is the same target, or a copy "
+            "of it, and what it lacks is gone for good, go on without it: "
             "twophase repair accept-loss JOB.yaml --checkpoint "
             f"{proof.checkpoint} --sink {proof.sink}",
         )

@@ -478,22 +478,23 @@ def _not_restorable(observed: Observed, wish: Restore) -> Iterator[Refusal]:
     yield from _over(history, wish.lineage)
     if (begun := history.rewinding) and not (rewinds and begun.is_finished_by(keep)):
         yield RewindUnfinished(begun)
-    if not rewinds:
-        yield from _log_ahead(history, keep)
-        for sink, lineage, newest in ahead_of(keep, observed.memories):
-            yield RestoreBehind(lineage, newest, keep.get(lineage), sink=sink)
-        for sink, name, lineage, newest in _ahead_under_other_names(observed, keep):
-            yield NamedOtherwise(sink, name, lineage, newest)
     if rewinds:
         for one in _taken_back(observed, wish):
             if not observed.sinks[one.sink].can_rewind:
                 yield CannotTakeBack(one.sink)
+        return
+    yield from _log_ahead(history, keep)
+    for sink, lineage, newest in ahead_of(keep, observed.memories):
+        yield RestoreBehind(lineage, newest, keep.get(lineage), sink=sink)
+    for sink, name, lineage, newest in _ahead_under_other_names(observed, keep):
+        yield NamedOtherwise(sink, name, lineage, newest)
 
 
 def _over(history: History, begins: Lineage) -> Iterator[Refusal]:
     """Yield why the job has gone on from what is to be restored, or back behind it."""
     for one in history.lineages:
-        if begins.origin and one.origin == begins.origin:
+        is_same = (one.origin, one.restore_id) == (begins.origin, begins.restore_id)
+        if begins.origin and is_same:
             yield RestoredMeanwhile(one.id)
     if (current := history.lineage) is None:
         return

@@ -5,7 +5,7 @@
                   lineages (hazard H48); then the sinks that are ahead of the newest one
     3c. close     in each sink: abort orphans, raise its fence, abort again; sinks without
                   orphans in parallel
-    3d. rewind    if a restore asks for it: `coordinator.recovery.rewind`
+    3d. rewind    if a restore asks for it, as planned behind the fences: `_rewind`
 
 What is done is planned by what the log and the sinks say (`coordinator.recovery.plan`, I6): before
 3a, when nothing is written yet, before anything is aborted, and behind the fences.
@@ -20,20 +20,20 @@ it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 from twophase.contract.committable import Committable
-from twophase.contract.sink import SinkHistory
+from twophase.contract.sink import CanRewind, OpenSink, SinkHistory
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.commit.orphans import Orphans
-from twophase.coordinator.recovery.plan import Restore, StartPlan
+from twophase.coordinator.recovery.plan import Restore, StartPlan, TakenBack, ahead_of
 from twophase.coordinator.recovery.planner import StartPlanner
 from twophase.coordinator.recovery.recovery_steps import commit_in_order, take_over
-from twophase.coordinator.recovery.rewind import rewind
-from twophase.errors import FencedError, StopJobError
-from twophase.events import Observers, RecoveryFinished, RecoveryStarted
+from twophase.errors import FencedError, RestoreRefusedError, StopJobError
+from twophase.events import Observers, RecoveryFinished, RecoveryStarted, SinkRewound
 from twophase.ids import Attempt, AttemptSequence
 from twophase.internals.failpoints import failpoint
 from twophase.options.job_options import SinkAhead
@@ -177,7 +177,7 @@ class DriverRecovery:
             # no body goes before its lineage begins: the restored one may be needed again
             restore.prove()
             sink_of = partial(self._planner.sink_for, restore)
-            rewind(context, self.plan, Attempt(generation, 0), sink_of)
+            _rewind(context, self.plan, Attempt(generation, 0), sink_of)
         else:
             # not before: a body says which pieces in doubt were committed once, in a restored
             # target
@@ -250,6 +250,65 @@ class DriverRecovery:
         """The newest committed checkpoint of the current lineage."""
         history = self._context.history
         return history.newest_committed(history.lineage.id) if history.lineage else None
+
+
+def _rewind(
+    context: JobContext,
+    plan: StartPlan,
+    attempt: Attempt,
+    sink_of: Callable[[TakenBack], OpenSink],
+) -> None:
+    """Step 3d: remove from the sinks what they committed after a restored checkpoint (H28).
+
+    1. record    REWINDING: a death leaves some sinks ahead, or one with a part of its rows, and no
+                 start goes on from there without the rewind
+    2. rewind    sink by sink
+    3. ask       the sinks again: none is ahead
+
+    The record LINEAGE, which follows, ends it.
+
+    Args:
+        context: the job.
+        plan: of a restore that rewinds, made behind the fences; nothing is done if it says so.
+        attempt: the fence of every sink.
+        sink_of: returns the open sink that takes rows back.
+
+    Raises:
+        RestoreRefusedError: a sink cannot rewind after all.
+        FencedError: a newer driver has taken the job over.
+        Exception: of a sink. The next start with the same options calls it again.
+    """
+    if plan.rewinding is None:
+        return
+    origin, keep = plan.rewinding.restored_from, plan.rewinding.keep
+    context.log.append(plan.rewinding)
+    failpoint("S11")
+    sinks = {(one.sink, one.name): sink_of(one) for one in plan.takes_back}
+    for key, sink in sinks.items():
+        if key[1] is not None:
+            _close_older(sink, attempt)
+        cast("CanRewind", sink).rewind(keep, attempt)
+        for one in plan.takes_back:
+            if (one.sink, one.name) == key:
+                found = (one.lineage, one.newest, one.kept)
+                context.observers(SinkRewound(context.job, one.sink, *found))
+        failpoint("S12")
+    histories = {name: sink.history() for name, sink in context.sinks.items()}
+    histories |= {other[1]: sink.history() for (_, other), sink in sinks.items() if other}
+    for name, lineage, newest in ahead_of(keep, histories):
+        raise RestoreRefusedError(
+            f"Job {context.job!r}: sink {name!r} still has proof of checkpoint {newest} of lineage "
+            f"{lineage} after it was rewound to {origin}. No lineage has begun.",
+            remedy="find out who else writes to it under this job's name, then start again with "
+            "the same options.",
+        )
+    failpoint("S13")
+
+
+def _close_older(sink: OpenSink, attempt: Attempt) -> None:
+    """Fence those who write under another name; what they have in doubt is decided nowhere."""
+    sink.fence(attempt)
+    sink.abort(sink.in_doubt())
 
 
 def _tell_of_sinks(job: str, plan: StartPlan) -> None:

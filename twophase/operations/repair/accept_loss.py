@@ -25,7 +25,7 @@ from twophase.contract.committable import Committable
 from twophase.contract.sink import SinkHistory
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.commit.proofs import knows
-from twophase.coordinator.recovery.plan import Restore, TargetLacks
+from twophase.coordinator.recovery.plan import FolderBehind, Refusal, Restore, TargetLacks
 from twophase.coordinator.recovery.planner import StartPlanner
 from twophase.coordinator.recovery.recovery_steps import commit_in_order, take_over
 from twophase.errors import ConfigError, StopJobError
@@ -104,10 +104,15 @@ class LossRepair:
             self._check_decided(checkpoint, sink)
 
         def check(history: History) -> None:
-            # Gaps of other targets restored with this one are accepted next; until then
-            # every start stops.
+            # Gaps of other targets restored with this one are accepted next, and a folder that is
+            # behind is adopted next; until then every start stops.
             is_gap = self._gap(checkpoint, sink, remembered[sink]) is not None
-            StartPlanner(context).check(history, remembered, [TargetLacks] if is_gap else [])
+            planner = StartPlanner(context)
+            repairs: list[type[Refusal]] = [TargetLacks] if is_gap else []
+            found = planner.check(history, remembered, [*repairs, FolderBehind])
+            if not any(isinstance(one, FolderBehind) and one.checkpoint >= 0 for one in found):
+                # the fence would be all that a folder lacks that is behind by a generation only
+                planner.check(history, remembered, repairs)
 
         take_over(context.log, remembered, check)
         failpoint("R01")
@@ -207,10 +212,15 @@ class LossRepair:
             self._decision(self._context.history, checkpoint)
 
     def _gap(self, checkpoint: int, sink: str, remembered: SinkHistory) -> Proof | None:
-        """Return the proof of this checkpoint if the target must have it and lacks it."""
+        """Return the proof of this checkpoint if the target must have it and lacks it.
+
+        A target of another name that knows the job is the same one, from a backup on another
+        server; one that does not is a new one, and lacks nothing.
+        """
         context = self._context
         for expected in [proof for proof in context.proofs.committed() if proof.sink == sink]:
-            if expected.checkpoint != checkpoint or expected.target != context.sinks[sink].target():
+            is_same = expected.target == context.sinks[sink].target() or remembered.committed
+            if expected.checkpoint != checkpoint or not is_same:
                 continue
             # The log was read after the target was asked: a driver may have committed in between.
             if not knows(remembered, expected) and not knows(

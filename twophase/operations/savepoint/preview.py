@@ -18,7 +18,7 @@ from twophase.operations.savepoint.restore import begun_with, read_checkpoint
 from twophase.operations.savepoint.savepoint_restore import is_savepoint, verified
 from twophase.options.job_options import JobOptions, SinkAhead
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
-from twophase.state.files.storage import LocalStorage, ReadOnlyStorage, local_path
+from twophase.state.files.storage import ReadOnlyStorage, local_path
 from twophase.state.journal.entries import Lineage
 
 
@@ -55,7 +55,7 @@ def preview_restore(job: str, sinks: Mapping[str, OpenSink], options: JobOptions
         TwoPhaseError: a start would be refused with it.
     """
     root = local_path(options.checkpoint_location)
-    storage = ReadOnlyStorage(root) if root.exists() else LocalStorage(root)
+    storage = ReadOnlyStorage(root, missing_ok=True)
     context = JobContext(job, storage, sinks, options, Observers(), SystemClock())
     restore = restore_of(context)
     planner = StartPlanner(context)
@@ -97,7 +97,7 @@ def restore_of(context: JobContext) -> Restore | None:
     job, options = context.job, context.options
     path, policy = options.restore_path, options.sink_ahead
     history = context.log.read()
-    if path is None or begun_with(job, path, history) is not None:
+    if path is None or begun_with(job, path, history, options) is not None:
         return None
     ancestors: Mapping[str, int]
     if is_savepoint(path):

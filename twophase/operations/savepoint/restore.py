@@ -70,11 +70,12 @@ def load_restore(
         ancestors=ancestors,
         proofs=checkpoint.proofs,
         origin=decision.body_digest,
+        restore_id=options.restore_id,
     )
     return Restore(checkpoint, lineage, adopting, options.sink_ahead)
 
 
-def begun_with(job: str, path: str, history: History) -> Lineage | None:
+def begun_with(job: str, path: str, history: History, options: JobOptions) -> Lineage | None:
     """Return the lineage of a job's folder that has begun with what `restore.path` names.
 
     That may be an older lineage: the option may stay set, whatever was restored since. What was
@@ -85,12 +86,17 @@ def begun_with(job: str, path: str, history: History) -> Lineage | None:
         job: the job's name.
         path: `restore.path`.
         history: of the log in the job's folder.
+        options: the job's options; `restore.id` tells a repeated restore from the first.
 
     Returns:
         The newest such lineage; None if there is none.
     """
     folder = local_path(path, RESTORE_PATH)
-    restored = [one for one in reversed(history.lineages) if one.restored_from]
+    restored = [
+        one
+        for one in reversed(history.lineages)
+        if one.restored_from and one.restore_id == options.restore_id
+    ]
     if not restored:
         return None
     origin = _origin_of(job, folder)

@@ -144,6 +144,7 @@ def load_savepoint(
         proofs=() if forks else checkpoint.proofs,
         rescaled=manifest.rescaled if lays else (),
         origin=savepoint.identity,
+        restore_id=options.restore_id,
     )
     pending = tuple(one.amended(repairs) for one in savepoint.pending())
     restore = Restore(checkpoint, lineage, pending, options.sink_ahead)

@@ -148,11 +148,11 @@ class LineageStart:
         restore, options = self.restore, self._context.options
         if restore is None or options.sink_ahead is not SinkAhead.REWIND:
             return
-        lines = restore.lineage.start or restore.checkpoint.offsets.end
-        name, path = self._context.job, restore.lineage.restored_from
-        check_sources(name, path, self._storage, self._states, lines, options)
+        checkpoint, begins = restore.checkpoint, restore.lineage
+        lines, path = begins.start or checkpoint.offsets.end, begins.restored_from
+        check_sources(self._context.job, path, self._storage, self._states, lines, options)
         if not self._is_initialized:
-            self._states.initialize(restore.checkpoint, options)
+            self._states.initialize(checkpoint, options)
             self._is_initialized = True
 
     def _laid(self, coordinator: CheckpointCoordinator) -> CompletedCheckpoint | None:
@@ -183,12 +183,12 @@ class LineageStart:
         if path is None:
             return None
         history = JobLog(self._storage, context.job).read()
-        begun = begun_with(context.job, path, history)
+        begun = begun_with(context.job, path, history, context.options)
         if begun is None:
             return path
         _log.info(
             "job %s: goes on; lineage %s has begun with what restore.path names. To restore it "
-            "once more, name another checkpointLocation.",
+            "once more, set restore.id to another name.",
             *(context.job, begun.id),
         )
         return None

@@ -165,14 +165,20 @@ class CompletedCheckpointStore:
 
     def fold(self) -> None:
         """Fold a long log to the decisions whose bodies are there, also those that another thread
-        has appended.
+        has appended. A body may have been deleted by an older driver that has not folded the log.
         """
         if self._log.length() < _FOLD_AT:
             return
         with self._log.lock:
             history = self._log.history
-            kept = tuple(decision for decision in history.decisions if decision not in self._gone)
-            self._log.fold(history.retaining(kept))
+            kept, there = retained(history, self._num_retained), {*self._storage.names(FOLDER)}
+            left = [
+                one
+                for one in history.decisions
+                if one in kept
+                or (one not in self._gone and one.folder.removeprefix(f"{FOLDER}/") in there)
+            ]
+            self._log.fold(history.retaining(left))
         self._gone.clear()
 
     def sweep(self) -> None:

@@ -288,12 +288,16 @@ class ReadOnlyStorage(LocalStorage):
     """A folder opened for reading only: nothing is synced, so do not act on what is read here.
 
     Raises:
-        ConfigError: there is no such folder, or see `LocalStorage`.
+        ConfigError: there is no such folder, unless it may be missing; or see `LocalStorage`.
     """
 
-    def __init__(self, root: str | Path, option: str = _OPTION) -> None:
+    def __init__(
+        self, root: str | Path, option: str = _OPTION, *, missing_ok: bool = False
+    ) -> None:
         self.root = local_path(root, option)
         if not self.root.exists():
+            if missing_ok:
+                return
             raise ConfigError(
                 f"There is no folder {str(self.root)!r}.",
                 remedy=f"name the job's {option}.",

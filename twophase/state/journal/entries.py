@@ -85,6 +85,7 @@ class Lineage:
         rescaled: how the keyed state of that copy was rescaled since checkpoint n, oldest first.
         origin: what it was restored from, wherever that is by now: the hex SHA-256 of the
             checkpoint's body, or of the savepoint's manifest; empty on a fresh start.
+        restore_id: the option `restore.id` of that restore.
     """
 
     kind: ClassVar[str] = "LINEAGE"
@@ -96,6 +97,7 @@ class Lineage:
     proofs: tuple[Proof, ...] = ()
     rescaled: tuple[Rescale, ...] = ()
     origin: str = ""
+    restore_id: str = ""
 
 
 @dataclass(frozen=True)

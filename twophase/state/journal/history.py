@@ -90,9 +90,10 @@ class History:
         return next((one for one in self.stats if (one.lineage, one.checkpoint) == of), None)
 
     def retaining(self, decisions: Sequence[Decision]) -> History:
-        """Return the history with these of its decisions only."""
+        """Return the history with these of its decisions only, and what they need of lineages."""
         stats = tuple(one for one in map(self.stats_of, decisions) if one is not None)
-        return replace(self, decisions=tuple(decisions), stats=stats)
+        kept = replace(self, decisions=tuple(decisions), stats=stats)
+        return replace(kept, lineages=tuple(kept._without_repetition()))
 
     def uncommitted(self) -> list[Decision]:
         """Return the decided checkpoints that are not known to be committed, oldest first."""
@@ -147,11 +148,10 @@ class History:
         """Return the history with a lineage that begins. Each sink that is ahead is behind it."""
         ahead = self.ahead_of(lineage.ancestors)
         _check(not ahead, f"a lineage begins before what sink {ahead[0].sink} has" if ahead else "")
-        lineages = (*self._without_repetition(lineage), lineage)
-        return replace(self, lineages=lineages, sink_decisions=())
+        return replace(self, lineages=(*self.lineages, lineage), sink_decisions=())
 
-    def _without_repetition(self, begins: Lineage) -> Iterator[Lineage]:
-        """Yield the lineages without the ancestors that the one which begins has as well.
+    def _without_repetition(self) -> Iterator[Lineage]:
+        """Yield the lineages without the ancestors that the current one has as well.
 
         So the history grows with the number of lineages, and not with its square. A lineage that
         has checkpoints to restore keeps all of its ancestors. So does every one those that only an
@@ -159,10 +159,11 @@ class History:
         """
         begun = {one.id for one in self.lineages}
         restorable = {one.lineage for one in self.decisions}
-        repeated = begun & begins.ancestors.keys()
+        repeated = begun & self.lineage.ancestors.keys() if self.lineage else begun
         for one in self.lineages:
             kept = {name: last for name, last in one.ancestors.items() if name not in repeated}
-            yield one if one.id in restorable else replace(one, ancestors=kept)
+            is_whole = one is self.lineage or one.id in restorable
+            yield one if is_whole else replace(one, ancestors=kept)
 
     def _rewound(self, keep: Mapping[str, int]) -> History:
         """Return the history without the decisions that a rewind has removed, if one was begun."""
