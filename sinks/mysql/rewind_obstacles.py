@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
 
 import pymysql
 
@@ -74,12 +77,12 @@ class ForeignKey:
     Attributes:
         table: the quoted name of the table that has it.
         name: its name.
-        columns: each of its columns, with the one of the target that it refers to.
+        condition: joins that table, as `referring`, with the target, as `target`.
     """
 
     table: str
     name: str
-    columns: tuple[tuple[str, str], ...]
+    condition: str
 
 
 @dataclass(frozen=True)
@@ -104,23 +107,16 @@ class RewoundTable:
     def obstacles(self, session: Session) -> Iterator[Obstacle]:
         """Yield every obstacle that does not depend on the rows to be taken back."""
         server = read_server(session)
-        try:
-            # EXPLAIN needs the privileges of the statement that it explains, and changes nothing.
-            session.run(f"EXPLAIN DELETE FROM {self.sql} WHERE {quote(self.column)} = ''")
-        except pymysql.Error as error:
-            if code_of(error) not in DENIED:
-                raise
+        # EXPLAIN needs the privileges of the statement that it explains, and changes nothing.
+        delete = f"EXPLAIN DELETE FROM {self.sql} WHERE {quote(self.column)} = ''"
+        if _is_denied(partial(session.run, delete)):
             yield Obstacle(
                 f"the account may not delete from {self.sql}",
                 f"GRANT DELETE ON {self.sql} TO the user of the sink.",
             )
         yield from self._index(session, server)
         yield from self._triggers(session, server)
-        try:
-            self.foreign_keys(session)
-        except pymysql.Error as error:
-            if code_of(error) not in DENIED:
-                raise
+        if _is_denied(partial(self.foreign_keys, session)):
             yield Obstacle(
                 "the account may not see the foreign keys of other tables, which may delete rows "
                 "there",
@@ -168,14 +164,17 @@ class RewoundTable:
         statement = (
             _MARIADB_FOREIGN_KEYS if read_server(session).is_mariadb else _MYSQL_FOREIGN_KEYS
         )
-        keys: dict[tuple[str, str, str], ForeignKey] = {}
-        for schema, table, name, *columns in session.rows(statement, (self.schema, self.name)):
-            key = keys.setdefault(
-                (schema, table, name), ForeignKey(qualified(schema, table), name, ())
+        found = session.rows(statement, (self.schema, self.name))
+        return [
+            ForeignKey(
+                qualified(schema, table),
+                name,
+                " AND ".join(
+                    f"referring.{quote(one)} = target.{quote(other)}" for *_, one, other in columns
+                ),
             )
-            pair = str(columns[0]), str(columns[1])
-            keys[schema, table, name] = replace(key, columns=(*key.columns, pair))
-        return tuple(keys.values())
+            for (schema, table, name), columns in groupby(found, key=itemgetter(0, 1, 2))
+        ]
 
     def references(
         self, session: Session, keys: Sequence[ForeignKey], values: Sequence[str]
@@ -188,32 +187,37 @@ class RewoundTable:
             values: of the column, one for each checkpoint.
         """
         for key in keys:
-            rows = 0
-            joined = " AND ".join(
-                f"referring.{quote(one)} = target.{quote(other)}" for one, other in key.columns
-            )
-            try:
-                for value in values:
-                    [(count,)] = session.rows(
-                        f"SELECT COUNT(*) FROM {self.sql} target JOIN {key.table} referring"
-                        f" ON {joined} WHERE target.{quote(self.column)} = %s",
-                        (value,),
-                    )
-                    rows += int(count)
-            except pymysql.Error as error:
-                if code_of(error) not in DENIED:
-                    raise
+            count = partial(self._count, session, key)
+            if _is_denied(partial(count, "")):
                 yield Obstacle(
                     f"the foreign key {key.name} of {key.table} refers to it, and the account may "
                     "not read that table",
                     f"GRANT SELECT ON {key.table} TO the user of the sink.",
                 )
-            if rows:
+            elif rows := sum(map(count, values)):
                 dropped = f"ALTER TABLE {key.table} DROP FOREIGN KEY {quote(key.name)}"
                 deleted = "" if key.table == self.sql else f"delete those rows of {key.table}, or "
                 yield Obstacle(
-                    f"{rows} rows of {key.table} refer to rows that would be removed (foreign key "
-                    f"{key.name})",
+                    f"rows of {key.table} refer to rows that would be removed: {rows}, by the "
+                    f"foreign key {key.name}",
                     f"{deleted}{dropped} and add it again once the job has written the rows again; "
                     "then repeat the restore.",
                 )
+
+    def _count(self, session: Session, key: ForeignKey, value: str) -> int:
+        [(count,)] = session.rows(
+            f"SELECT COUNT(*) FROM {self.sql} target JOIN {key.table} referring"
+            f" ON {key.condition} WHERE target.{quote(self.column)} = %s",
+            (value,),
+        )
+        return int(count)
+
+
+def _is_denied(run: Callable[[], object]) -> bool:
+    try:
+        run()
+    except pymysql.Error as error:
+        if code_of(error) not in DENIED:
+            raise
+        return True
+    return False
