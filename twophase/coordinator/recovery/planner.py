@@ -159,6 +159,7 @@ class StartPlanner:
         A sink that lacks a proof is asked once more, for it was asked before the log was read.
         """
         context = self._context
+        is_fresh = isinstance(wish, GoOn) and history.lineage is None
         rewinds = isinstance(wish, Restore) and wish.sink_ahead is SinkAhead.REWIND
         waiting = history.uncommitted() if rewinds else ()
         ahead = context.sink_decisions.bodies() if rewinds else ()
@@ -168,6 +169,7 @@ class StartPlanner:
                 remembered[name],
                 isinstance(sink, CanRewind),
                 sink.other_names() if isinstance(sink, KnowsOtherNames) else {},
+                _in_doubt(sink) if is_fresh else {},
             )
             for name, sink in context.sinks.items()
         }
@@ -199,3 +201,12 @@ class StartPlanner:
     def _piece_names(self, sink: str, lineage: str, checkpoint: int) -> Sequence[str]:
         found = self._context.sinks[sink]
         return found.committed_pieces(lineage, checkpoint) if isinstance(found, NamesPieces) else ()
+
+
+def _in_doubt(sink: OpenSink) -> dict[str, int]:
+    """Return the newest checkpoint of each lineage with pieces in doubt in a sink."""
+    found: dict[str, int] = {}
+    for transaction in (piece.transaction for piece in sink.in_doubt()):
+        lineage = transaction.lineage
+        found[lineage] = max(found.get(lineage, -1), transaction.checkpoint)
+    return found
