@@ -55,6 +55,7 @@ NAMES = [
     "RereadsRanges",
     "RestoreRefusedError",
     "RetryLater",
+    "RewindsInSteps",
     "Sink",
     "SinkContext",
     "SinkHistory",

@@ -38,6 +38,10 @@ ELSEWHERE = {
     "test_a_file_of_spark_s_log_that_a_power_cut_emptied_is_deleted_and_the_job_goes_on",
     "a rewind was begun and not finished": "tests/operations/savepoint/test_sink_ahead.py::"
     "test_a_start_in_the_middle_of_a_rewind_is_refused_without_it",
+    "a rewind was begun, and a sink refuses it": "tests/beginnings/test_rewind.py::"
+    "test_a_begun_rewind_that_a_sink_refuses_is_given_up",
+    "a rewind was begun, and a source has lost what it needs": "tests/beginnings/test_rewind.py::"
+    "test_a_begun_rewind_whose_records_are_gone_by_now_takes_back_no_more",
     "the checkpoint restored from is gone": "tests/spark/job/test_restored_lineage.py::"
     "test_it_does_not_start_without_that_state",
     "a file of a function's state is gone or damaged": "tests/spark/plan/test_function_states.py::"

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from twophase.contract.sink import OpenBatchSink as OpenBatchSink
     from twophase.contract.sink import OpenSink as OpenSink
     from twophase.contract.sink import Predecessor as Predecessor
+    from twophase.contract.sink import RewindsInSteps as RewindsInSteps
     from twophase.contract.sink import Sink as Sink
     from twophase.contract.sink import SinkContext as SinkContext
     from twophase.contract.sink import SinkHistory as SinkHistory
@@ -111,6 +112,7 @@ export(
             "OpenBatchSink",
             "OpenSink",
             "Predecessor",
+            "RewindsInSteps",
             "Sink",
             "SinkContext",
             "SinkHistory",

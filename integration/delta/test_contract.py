@@ -16,6 +16,7 @@ from twophase.testing.contract import (
     KnowsOtherNamesContract,
     PhasesContract,
     RewindContract,
+    RewindStepsContract,
     SinkContract,
     TellsUnfinishedContract,
 )
@@ -65,5 +66,12 @@ class TestDeltaSinkInShort(OnDelta, PhasesContract, DeclaredContract):
 
 
 @pytest.mark.proof
-class TestDeltaSink(OnDelta, SinkContract, KnowsOtherNamesContract, RewindContract, Unfinished):
+class TestDeltaSink(
+    OnDelta,
+    SinkContract,
+    KnowsOtherNamesContract,
+    RewindContract,
+    RewindStepsContract,
+    Unfinished,
+):
     """All of it."""

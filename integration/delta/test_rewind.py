@@ -317,6 +317,34 @@ def test_a_driver_that_is_killed_is_followed_by_one_that_ends_the_rewind(
     assert sum("taken_back" in note for note in table.notes()) == 1
 
 
+@pytest.mark.parametrize(("point", "left"), [("D03", 6), ("D04", 2)])
+def test_a_rewind_that_died_is_given_up(
+    table: DeltaHarness, at_point: Any, point: str, left: int
+) -> None:
+    """The mark next to the table goes if, and only if, the rows have gone."""
+
+    class Died(BaseException):
+        pass
+
+    def die() -> None:
+        raise Died
+
+    table.sql(
+        "ALTER TABLE {table} SET TBLPROPERTIES ('delta.setTransactionRetentionDuration' = "
+        "'interval 90 days')"
+    )
+    table.opened(None).history()
+    at_point(point, die)
+    with pytest.raises(Died):
+        rewound(table)
+    assert table.opened(None).history().committed == {LINEAGE: 2}
+    for generation in (3, 4):
+        sink = table.opened(Attempt(generation, 0))
+        sink.settle_rewind(KEEP, Attempt(generation, 0))
+        assert table.ids() == [*range(left)]
+        assert sink.history().committed == (KEEP if left == 2 else {LINEAGE: 2})
+
+
 # -- kinds of tables -------------------------------------------------------------------------------
 
 TABLES = {

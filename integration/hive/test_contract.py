@@ -12,6 +12,7 @@ from twophase.testing.contract import (
     NamesPiecesContract,
     PhasesContract,
     RewindContract,
+    RewindStepsContract,
     TellsUnfinishedContract,
 )
 from twophase.testing.contract.sink import DeclaredContract
@@ -34,6 +35,7 @@ class TestHiveSink(
     OnHive,
     ArrowSinkContract,
     RewindContract,
+    RewindStepsContract,
     KnowsOtherNamesContract,
     NamesPiecesContract,
     TellsUnfinishedContract,

@@ -107,6 +107,16 @@ class Rewind:
             remedy="check whether the table's folder is writable, then start the job again.",
         )
 
+    def settle(self, attempt: Attempt) -> None:
+        """See `RewindsInSteps.settle_rewind`: step 3, if step 2 was done."""
+        snapshot = self._begin(attempt).snapshot
+        try:
+            is_done = not self._is_above(snapshot) and not self.check(snapshot)
+        except RestoreRefusedError:  # files that it would remove are there, or may be
+            return
+        if is_done:
+            self._remove_marks(snapshot)
+
     def _begin(self, attempt: Attempt) -> Transaction:
         """Begin a transaction that fails once a newer driver has raised the fence.
 

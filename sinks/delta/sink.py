@@ -158,5 +158,10 @@ class OpenDeltaSink(OpenBatchSink):
         with self.table.active():
             Rewind(self.table, keep).carry_out(attempt)
 
+    def settle_rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
+        """See `RewindsInSteps`."""
+        with self.table.active():
+            Rewind(self.table, keep).settle(attempt)
+
     def close(self) -> None:
         """See `OpenSink.close`. There is no connection to release."""

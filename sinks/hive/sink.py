@@ -161,6 +161,11 @@ class OpenHiveSink(OpenStagedSink):
         super().rewind(keep, attempt)
         self._catalog.refresh(self._current_table())
 
+    def settle_rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
+        """See `RewindsInSteps`. A success file that has gone stays away."""
+        super().settle_rewind(keep, attempt)
+        self._catalog.refresh(self._current_table())
+
     def _accept(self, created: str) -> None:
         """Remember the table whose rows the proofs are of, by its creation time."""
         self._created = created

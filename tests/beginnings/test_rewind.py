@@ -11,11 +11,13 @@ import pytest
 
 from harness.beginning_world import BeginningWorld, refused
 from harness.folder_sink import OpenFolderSink
+from harness.memory_driver import NOTE
 from harness.plain_job import PlainJob
 from harness.savepoint_world import killed, older, restoring
 from twophase.contract.listener import InitializationContext, SnapshotContext
 from twophase.contract.source import Source, SourceLeg
 from twophase.errors import OffsetOutOfRangeError, RestoreRefusedError, TwoPhaseError
+from twophase.operations.repair.abandon_rewind import AbandonPlan, RewindRepair
 from twophase.spark.plan import operator_states
 
 pytestmark = pytest.mark.part("runtime")
@@ -159,13 +161,15 @@ class Refuses(OpenFolderSink):
         raise RestoreRefusedError("Version 7 has replaced files.", remedy="undo that.")
 
 
-def give_up(world: BeginningWorld, folder: str) -> None:
-    """Do what the error of a begun rewind names to give it up."""
-    pytest.fail("no command gives up a rewind that has begun")
+def give_up(world: BeginningWorld, folder: str) -> AbandonPlan:
+    """Do what the error of a begun rewind names to give it up; return what was shown."""
+    repairing = RewindRepair(world.context(folder))
+    plan = repairing.plan()
+    repairing.abandon(plan, NOTE)
+    return plan
 
 
 @pytest.mark.parametrize("point", ["S11", "S12"])
-@pytest.mark.xfail(strict=True, reason="issue: a begun rewind that a sink refuses has no way out")
 def test_a_begun_rewind_that_a_sink_refuses_is_given_up(world: BeginningWorld, point: str) -> None:
     """A rewind died on its way, and by now a sink cannot take its rows back: I give the rewind up.
     The job goes on, keeps what the targets have, and writes nothing twice.
@@ -174,10 +178,11 @@ def test_a_begun_rewind_that_a_sink_refuses_is_given_up(world: BeginningWorld, p
     assert killed(point, lambda: world.drive(5, **restoring(path, "rewind")))
     world.kinds["lake"] = Refuses
     left = world.ids()
-    with refused(world.root):
-        world.drive(5, **restoring(path, "rewind"))
-    with refused(world.root):
-        world.drive(5)
+    for options in (restoring(path, "rewind"), {}):
+        with refused(world.root) as caught:
+            world.drive(5, **options)
+        assert caught.type is RestoreRefusedError
+        assert "twophase repair abandon-rewind JOB.yaml" in caught.value.remedy
     give_up(world, "job")
     world.drive(5)
     facts, lake = world.ids()
@@ -187,7 +192,6 @@ def test_a_begun_rewind_that_a_sink_refuses_is_given_up(world: BeginningWorld, p
 
 
 @pytest.mark.parametrize("point", ["S11", "S12"])
-@pytest.mark.xfail(strict=True, reason="issue: a begun rewind does not ask the sources again")
 def test_a_begun_rewind_whose_records_are_gone_by_now_takes_back_no_more(
     world: BeginningWorld, expired: Expiring, point: str
 ) -> None:
@@ -199,8 +203,11 @@ def test_a_begun_rewind_whose_records_are_gone_by_now_takes_back_no_more(
     assert killed(point, lambda: world.drive(5, **restoring(path, "rewind")))
     expired.first = 30
     left = world.ids()
-    with refused(world.root):
+    with refused(world.root) as caught:
         world.drive(5, **restoring(path, "rewind"))
+    assert caught.type is OffsetOutOfRangeError
+    assert "finish it: bring them back. Or give it up" in caught.value.remedy
+    assert "twophase repair abandon-rewind JOB.yaml" in caught.value.remedy
     give_up(world, "job")
     world.drive(5)
     assert world.ids() == [[*ids, *range(40, 50)] for ids in left]

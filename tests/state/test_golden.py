@@ -56,6 +56,7 @@ from twophase.state.checkpoints.store import CompletedCheckpointStore, decode_bo
 from twophase.state.files import codec
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import (
+    AbandonedRewind,
     AcceptedLoss,
     Adoption,
     CommittedRecord,
@@ -703,6 +704,21 @@ def test_a_rewind_that_was_begun_is_known(golden: Path) -> None:
     found = JobLog(LocalStorage(golden / "rewinding"), "orders").read()
     assert found.rewinding == Rewinding("/savepoints/orders-1", {A: 0})
     assert (found.generation, [one.checkpoint for one in found.decisions]) == (2, [0, 1])
+
+
+def test_a_rewind_that_was_given_up_is_known(golden: Path) -> None:
+    found = JobLog(LocalStorage(golden / "abandoned"), "orders").read()
+    assert found.rewinding is None
+    loss, abandoned = found.repairs
+    assert abandoned == AbandonedRewind(
+        NOTE, Rewinding("/savepoints/orders-1", {A: 0}), (), ("lake",)
+    )
+    assert isinstance(loss, AcceptedLoss)
+    assert (loss.sink, loss.checkpoint, loss.rows, loss.note) == ("facts", 1, 5, NOTE)
+    assert [(one.sink, one.checkpoint) for one in found.committed_proofs()] == [
+        ("facts", 0),
+        ("lake", 1),
+    ]
 
 
 def test_sinks_that_commit_ahead_are_known(golden: Path) -> None:

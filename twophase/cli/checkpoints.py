@@ -16,7 +16,14 @@ from twophase.cli.checkpoint_list import CheckpointList, Entry, offsets_of, read
 from twophase.cli.display.console import plain_table, table_console
 from twophase.cli.display.text import clean, count, duration, local_time, size
 from twophase.cli.options import verbose_option
-from twophase.state.journal.entries import AcceptedLoss, Adoption, Repair, Rewrite, SinkDecision
+from twophase.state.journal.entries import (
+    AbandonedRewind,
+    AcceptedLoss,
+    Adoption,
+    Repair,
+    Rewrite,
+    SinkDecision,
+)
 from twophase.state.journal.stats import CheckpointStats
 
 _LINEAGE_CHARS = 8
@@ -88,7 +95,7 @@ def _print(found: CheckpointList) -> None:
     console.print(table)
     for name in found.undecided:
         console.print(Text(f"undecided: {clean(name)}", style="dim"), soft_wrap=True)
-    for ahead in found.history.sink_decisions:
+    for ahead in found.history.ahead:
         console.print(Text(f"ahead: {clean(_ahead(ahead))}", style="yellow"), soft_wrap=True)
     for repair in found.history.repairs:
         console.print(Text(f"repaired: {clean(_repair(repair))}", style="yellow"), soft_wrap=True)
@@ -130,6 +137,8 @@ def _repair(repair: Repair) -> str:
                 f"{rows} of checkpoint {decision.checkpoint} written again to sink "
                 f"{repair.sink} ({decision.attempt})"
             )
+        case AbandonedRewind(rewinding=rewinding):
+            what = f"the rewind to {rewinding.restored_from} given up"
     return f"{local_time(repair.note.at_ms)} {what}, by {repair.note.by}: {repair.note.reason}"
 
 
@@ -207,7 +216,7 @@ def _to_json(found: CheckpointList) -> dict[str, Any]:
         "undecided": list(found.undecided),
         "ahead": [
             {"sink": one.sink, "checkpoint": one.checkpoint, "attempt": str(one.attempt)}
-            for one in found.history.sink_decisions
+            for one in found.history.ahead
         ],
         "repairs": [asdict(repair) for repair in found.history.repairs],
     }

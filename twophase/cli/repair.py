@@ -21,10 +21,18 @@ from twophase.cli.options import (
     verbose_option,
 )
 from twophase.cli.repair_beginning import starting_offsets
-from twophase.cli.repair_display import adoption_lines, loss_lines, offset_lines, rewrite_lines
+from twophase.cli.repair_display import (
+    abandon_lines,
+    adoption_lines,
+    loss_lines,
+    offset_lines,
+    rewrite_lines,
+)
 from twophase.cli.repair_setup import repair_context, rewrite_context
 from twophase.coordinator.commit.context import JobContext
+from twophase.errors import ConfigError
 from twophase.internals.clock import SystemClock
+from twophase.operations.repair.abandon_rewind import RewindRepair
 from twophase.operations.repair.accept_loss import LossRepair
 from twophase.operations.repair.adopt import AdoptionRepair
 from twophase.operations.repair.adoption_plan import AdoptionPlan
@@ -39,8 +47,9 @@ from twophase.spark.plugin.adopted_query import (
     query_folder,
 )
 from twophase.spark.plugin.description import log_folder
-from twophase.state.files.storage import LocalStorage
+from twophase.state.files.storage import LocalStorage, local_path
 from twophase.state.journal.entries import Note
+from twophase.state.journal.log import JobLog, job_of
 
 
 @click.group()
@@ -55,6 +64,7 @@ def repair() -> None:
       twophase repair rewrite orders.yaml --checkpoint 41 --sink facts
       twophase repair accept-loss orders.yaml --checkpoint 41 --sink facts
       twophase repair adopt-from-target orders.yaml
+      twophase repair abandon-rewind orders.yaml
     """
 
 
@@ -187,6 +197,54 @@ def adopt_from_target(
         if query is not None:
             lay(query, lineage, note.at_ms)
     _done("The log has adopted it, and a new lineage has begun.", job_file, query)
+
+
+@repair.command("abandon-rewind")
+@click.option(
+    "--begun-in",
+    metavar="FOLDER",
+    help="The checkpointLocation in which the rewind has begun, if it is not the job's own.",
+)
+@_repair_options
+def abandon_rewind(
+    job_file: Path,
+    begun_in: str | None,
+    checkpoint_location: str | None,
+    reason: str | None,
+    yes: bool,
+) -> None:
+    """Give up a rewind that has begun and cannot be finished.
+
+    For RestoreRefusedError and SourceLossError that name it: a sink can no longer take its rows
+    back, or a source can no longer read what would be written again. It takes the job over, so
+    that a driver that is still rewinding ends. Then it shows which sinks still have everything, and
+    which rows are gone from the others. It gives nothing up until you confirm. The job goes on
+    after its newest checkpoint, without the rows that are gone.
+
+    \b
+    Example:
+      twophase repair abandon-rewind orders.yaml
+    """
+    _require_reason(reason, yes=yes)
+    with repair_context(job_file, checkpoint_location, verbose=is_verbose()) as (_, context):
+        elsewhere = _log_of(begun_in, context.job) if begun_in else None
+        repairing = RewindRepair(context, elsewhere)
+        plan = repairing.plan()
+        print_lines(abandon_lines(plan, context))
+        note = _ask("Give the rewind up?", reason, yes=yes)
+        repairing.abandon(plan, note)
+    _done("The rewind is given up. Take restore.path out of the job file.", job_file, None)
+
+
+def _log_of(folder: str, job: str) -> JobLog:
+    """Return the log of another folder of a job."""
+    root = local_path(folder, "--begun-in")
+    if not root.is_dir() or job_of(LocalStorage(root)) != job:
+        raise ConfigError(
+            f"{root} is not a folder of job {job!r}. Nothing was written.",
+            remedy="name the checkpointLocation that the restore was started with.",
+        )
+    return JobLog(LocalStorage(root), job)
 
 
 def _adoption(context: JobContext, storage: LocalStorage, query: Path | None) -> AdoptionRepair:

@@ -11,6 +11,7 @@ from twophase.cli.display.console import plain_table
 from twophase.cli.display.text import clean, count
 from twophase.contract.committable import Committable
 from twophase.coordinator.commit.context import JobContext
+from twophase.operations.repair.abandon_rewind import AbandonPlan
 from twophase.operations.repair.accept_loss import LossPlan
 from twophase.operations.repair.adoption_plan import AdoptionPlan
 from twophase.operations.repair.rewrite import RewritePlan
@@ -107,6 +108,25 @@ def rewrite_lines(plan: RewritePlan, context: JobContext) -> Iterable[Table | st
     target = context.sinks[loss.sink].target()
     yield f"To be written again: {what}, to {target}, from these records:"
     yield from offset_lines(plan.ranges)
+
+
+def abandon_lines(plan: AbandonPlan, context: JobContext) -> Iterable[Table | str]:
+    """Yield what giving up a rewind leaves in each sink, and what it does not."""
+    yield f"Job {context.job}, the rewind to {plan.rewinding.restored_from}"
+    table = plain_table(("sink", "state"))
+    for name, why in plan.whole.items():
+        found = f": {why}" if why else ""
+        table.add_row(name, Text(clean(f"not rewound, keeps what it has{found}"), style="green"))
+    for loss in plan.losses:
+        found = ", ".join(f"{one.lineage[:8]} up to {one.checkpoint}" for one in loss.before)
+        table.add_row(loss.sink, Text(f"rewound, has {found or 'nothing'}", style="red"))
+    for name in plan.again:
+        table.add_row(name, "rewound, writes the checkpoint that is not decided yet again")
+    yield table
+    for loss in plan.losses:
+        yield from loss_lines(loss, context)
+    if not plan.losses:
+        yield "No rows of decided checkpoints are gone."
 
 
 def loss_lines(plan: LossPlan, context: JobContext) -> Iterable[Table | str]:

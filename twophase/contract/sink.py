@@ -248,7 +248,8 @@ class CanRewind(Protocol):
         Runs on the driver in recovery, behind the fence of `attempt`; no piece is in doubt.
         Idempotent. Rows and proofs go together; where the target has no such transaction, the
         rows go first, so that `history` shows the sink ahead until all of them are gone and the
-        next start calls again. Rows of others, and what `keep` keeps, stay as they are.
+        next start calls again; such a sink is a `RewindsInSteps` too. Rows of others, and what
+        `keep` keeps, stay as they are.
 
         Raises:
             FencedError: a newer driver has taken over.
@@ -257,11 +258,36 @@ class CanRewind(Protocol):
         """
 
 
+@runtime_checkable
+class RewindsInSteps(Protocol):
+    """Optional power of an open sink that rewinds, but not in one transaction.
+
+    A rewind that died leaves rows of some checkpoints gone and their proofs still there. If it
+    cannot be finished, an operator gives it up (`twophase repair abandon-rewind`), and the job goes
+    on from what `history` says.
+    """
+
+    def settle_rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
+        """End a rewind to `keep` that may have died anywhere, so that rows and proofs agree again.
+
+        While any row is left that it would remove, bring back those that it has moved aside.
+        Otherwise remove the proofs. Nothing that readers see goes, whatever others have done to it.
+
+        Runs on the driver, behind the fence of `attempt`, also where no rewind has reached the
+        sink. Idempotent.
+
+        Raises:
+            FencedError: a newer driver has taken over.
+            Exception: the repair is called again.
+        """
+
+
 class OpenSink(ABC):
     """A sink that is open: bound to a job and to its target. Lives in the driver's process only.
 
     Subclass `OpenArrowSink` or `OpenBatchSink`; add the optional powers `CanRewind`,
-    `KnowsOtherNames`, `NamesPieces` and `TellsUnfinished` where the target allows them.
+    `RewindsInSteps`, `KnowsOtherNames`, `NamesPieces` and `TellsUnfinished` where the target allows
+    them.
     """
 
     @abstractmethod

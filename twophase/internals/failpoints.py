@@ -40,6 +40,8 @@ The crash points of the protocol:
     F08  it has removed all of them, their proofs are there
     F09  a proof is still there, the marks are lowered
     F10  no proof is left, the files are not deleted
+    F11  a file is back in the table, of a rewind that is given up
+    M01  a rewind has removed rows from a MySQL table, others are left
     O01  the file of a large state is half written; O02 not synced; O03 not linked; O04 its
          folder is not synced
     O05  all such files are there, the body is not
@@ -57,6 +59,7 @@ The crash points of the protocol:
     R03  the repair is recorded, and not carried out
     R04  lost pieces are written again          R05  the body that lists them is there,
                                                      the record is not
+    R06  a sink is fenced, and has settled a rewind that is given up
 """
 
 from __future__ import annotations

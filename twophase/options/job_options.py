@@ -199,6 +199,7 @@ class JobOptions(Options):
         alias="restore.id",
         description="names the restore: what `restore.path` names is restored once for each name, "
         "so another one restores it once more",
+        json_schema_extra={"default": "no name"},
     )
     sink_ahead: SinkAhead = Field(
         default=SinkAhead.REFUSE,

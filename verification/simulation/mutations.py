@@ -484,7 +484,7 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
     ),
     "a rewind that has begun leaves a sink ahead": (
         SAVED_AHEAD,
-        [(History, "_kept", lambda self, _: self.sink_decisions)],
+        [(History, "ahead", property(lambda self: list(self.sink_decisions)))],
     ),
     "a fold forgets the sinks that are ahead": (
         AHEAD,

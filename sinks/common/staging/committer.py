@@ -141,7 +141,8 @@ class Committer:
                 f"A rewind of {self._table.area.root} has not finished: rows of checkpoints up to "
                 f"{max(piece.checkpoint for piece in out)} have left it. Nothing is committed "
                 "until it has.",
-                remedy="repeat the restore (restore.path) that rewinds these checkpoints.",
+                remedy="repeat the restore (restore.path) that rewinds these checkpoints, or give "
+                "it up: twophase repair abandon-rewind JOB.yaml",
             )
 
     def _find(self, committable: Committable) -> _Piece | AlreadyCommitted | Lost:

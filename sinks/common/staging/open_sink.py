@@ -143,5 +143,9 @@ class OpenStagedSink(OpenArrowSink):
         if self._has_area:
             Rewind(self.table, keep).carry_out(attempt, self.unpublish)
 
+    def settle_rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
+        """See `RewindsInSteps`."""
+        Rewind(self.table, keep).settle(attempt)
+
     def close(self) -> None:
         """See `OpenSink.close`. There is no connection to release."""

@@ -9,7 +9,8 @@
     5. delete               what was moved out
 
 After a crash it is repeated from 1: what was moved out is known by its proof until step 4 has
-removed that, and after that by the lack of one. A reader sees the files go one by one.
+removed that, and after that by the lack of one. A reader sees the files go one by one. If it is
+given up instead, the files move back; once none is left in the table, step 4 is finished.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -81,19 +83,41 @@ class Rewind:
             attempt: whose fence is up.
             unpublish: called with the folders before files leave them.
         """
-        fence = self._area.fence()
-        if attempt.is_closed_by(fence):
-            raise self._fenced(fence, attempt)
-        stage = self._area.path / fence_name(fence)
-        files = self._check(stage)
-        if left := _folders(files):
-            unpublish(left)
-        try:
-            rewound.move_out(stage, files)
+        with self._fence(attempt) as stage:
+            files = self._check(stage)
+            if left := _folders(files):
+                unpublish(left)
+            rewound.move_out(stage, self._root, files)
             failpoint("F08")
             rewound.drop_proofs(stage, self._point)
             failpoint("F10")
             rewound.sweep(stage)
+
+    def settle(self, attempt: Attempt) -> None:
+        """See `RewindsInSteps.settle_rewind`: the files move back while one is in the table."""
+        with self._fence(attempt) as stage:
+            if out := rewound.moved_out(stage):
+                found = self._search().files
+                for piece, numbers in out.items():
+                    self._check_once(found[piece], numbers)
+                if any(found.values()):
+                    rewound.move_back(stage, self._root, out)
+                else:
+                    rewound.drop_proofs(stage, self._point)
+            rewound.sweep(stage)
+
+    @contextmanager
+    def _fence(self, attempt: Attempt) -> Iterator[Path]:
+        """Yield the folder of the fence.
+
+        Raises:
+            FencedError: a newer driver has raised it, perhaps since.
+        """
+        fence = self._area.fence()
+        if attempt.is_closed_by(fence):
+            raise self._fenced(fence, attempt)
+        try:
+            yield self._area.path / fence_name(fence)
         except (OSError, TargetUnreachableError) as error:
             if (now := self._area.fence()) != fence:
                 raise self._fenced(now, attempt) from error
@@ -122,8 +146,7 @@ class Rewind:
                 f"an earlier rewind, to a checkpoint before {_named(piece)}, has not finished; "
                 "repeat that restore"
             )
-        if both := out & {*files}:
-            raise self._refused(f"{files[min(both)].name} is in the table twice")
+        self._check_once(files, out)
         is_folded = highest_marks(stage).get(piece.lineage, -1) >= piece.checkpoint
         manifest = self._manifest(stage / DONE / str(piece), piece, is_folded=is_folded)
         if manifest is not None:
@@ -132,6 +155,11 @@ class Rewind:
             raise self._refused(f"there are files of {_named(piece)}, but no proof of its commit")
         elif {*files, *out} != {*range(len(files) + len(out))}:
             raise self._refused(f"files of {_named(piece)} are missing from the table")
+
+    def _check_once(self, files: Mapping[int, Path], out: Set[int]) -> None:
+        """Check that nobody has brought back a file of a piece that was moved out."""
+        if both := out & {*files}:
+            raise self._refused(f"{files[min(both)].name} is in the table twice")
 
     def _manifest(self, folder: Path, piece: PieceName, *, is_folded: bool) -> Manifest | None:
         """Return the manifest of a committed piece; None if a mark has replaced it.

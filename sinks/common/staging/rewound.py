@@ -3,6 +3,7 @@
 Everything here happens by paths below the fence: if a newer driver has raised it, they lead
 nowhere, and nothing more leaves the table.
 
+    rewound/<piece>/places      where its files were, as JSON; there before the first one is moved
     rewound/<piece>/<number>    a file of a piece that is being rewound
     rewound/<piece>/done        the folder that was its proof
 
@@ -11,12 +12,14 @@ Any driver deletes a folder whose piece has no proof.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import os
+from collections.abc import Mapping, Set
 from pathlib import Path
 
 from twophase.internals.failpoints import failpoint
 from twophase.sinks.common.rewind_point import RewindPoint
-from twophase.sinks.common.staging.disk import rename_new, sync
+from twophase.sinks.common.staging.disk import opened_folder, rename_new, sync, write_durably
 from twophase.sinks.common.staging.names import PieceName, mark_name, parse_mark
 from twophase.sinks.common.staging.staging_area import (
     DONE,
@@ -27,6 +30,8 @@ from twophase.sinks.common.staging.staging_area import (
     pieces_in,
     remove,
 )
+
+_PLACES = "places"
 
 Files = Mapping[PieceName, Mapping[int, Path]]
 """The path of each file in the table, by its piece and number."""
@@ -42,13 +47,20 @@ def moved_out(stage: Path) -> dict[PieceName, set[int]]:
     }
 
 
-def move_out(stage: Path, files: Files) -> None:
-    """Move files out of the table, durably."""
+def move_out(stage: Path, root: Path, files: Files) -> None:
+    """Move files out of the table, durably.
+
+    Args:
+        stage: the folder of the fence.
+        root: the table's folder.
+        files: all of them that are in the table.
+    """
     (stage / REWOUND).mkdir(mode=0o700, exist_ok=True)
     moved = 0
     for piece, paths in files.items():
         folder = stage / REWOUND / str(piece)
         folder.mkdir(mode=0o700, exist_ok=True)
+        _note_places(folder, root, paths)
         for number, path in paths.items():
             if moved:
                 failpoint("F07")
@@ -58,6 +70,36 @@ def move_out(stage: Path, files: Files) -> None:
     # also of the pieces whose files were moved by a driver that died before its sync
     folders = [stage / REWOUND / str(piece) for piece in _pieces(stage)]
     sync(stage, stage / REWOUND, *folders, *sorted(left))
+
+
+def move_back(stage: Path, root: Path, out: Mapping[PieceName, Set[int]]) -> None:
+    """Move files back to where they were in the table, durably.
+
+    Args:
+        stage: the folder of the fence.
+        root: the table's folder.
+        out: what `moved_out` returned.
+    """
+    for piece, numbers in out.items():
+        folder = stage / REWOUND / str(piece)
+        places = json.loads((folder / _PLACES).read_bytes()) if numbers else {}
+        for number in sorted(numbers):
+            *folders, name = Path(places[str(number)]).parts
+            with opened_folder(root, folders) as place:
+                rename_new(folder / str(number), name, place)
+                os.fsync(place)
+            failpoint("F11")
+        sync(folder)
+        remove(folder)
+
+
+def _note_places(folder: Path, root: Path, paths: Mapping[int, Path]) -> None:
+    """Note where the files of a piece are, unless an earlier rewind has: all were there then."""
+    if (folder / _PLACES).exists():
+        return
+    (folder / f".{_PLACES}").unlink(missing_ok=True)  # of a driver that died
+    places = {str(number): os.path.relpath(path, root) for number, path in paths.items()}
+    write_durably(folder / _PLACES, [json.dumps(places).encode()])
 
 
 def drop_proofs(stage: Path, point: RewindPoint) -> None:

@@ -14,19 +14,7 @@ from twophase.errors import CheckpointMissingError
 from twophase.testing.memory import MemoryTarget
 
 
-@pytest.mark.parametrize(
-    "point",
-    [
-        "",
-        pytest.param(
-            "C18",
-            marks=pytest.mark.xfail(
-                strict=True, reason="issue: the fence of a restore passes for history"
-            ),
-        ),
-    ],
-    ids=["before its fence", "after its fence"],
-)
+@pytest.mark.parametrize("point", ["", "C18"], ids=["before its fence", "after its fence"])
 def test_i6_a_start_does_not_abort_what_a_restore_had_still_to_commit(
     driver: Driver, targets: dict[str, MemoryTarget], folder: Path, tmp_path: Path, point: str
 ) -> None:

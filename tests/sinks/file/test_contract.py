@@ -13,7 +13,8 @@ from twophase.testing.contract import (
     KnowsOtherNamesContract,
     NamesPiecesContract,
     RewindContract,
-    RewindKillContract,
+    RewindStepsContract,
+    RewindStepsKillContract,
     SinkKillContract,
     TellsUnfinishedContract,
 )
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.part("files")
 class WholeContract(
     ArrowSinkContract,
     RewindContract,
+    RewindStepsContract,
     KnowsOtherNamesContract,
     NamesPiecesContract,
     TellsUnfinishedContract,
@@ -56,7 +58,7 @@ class TestFileSinkIsKilled(SinkKillContract):
         return FileHarness(tmp_path / "orders")
 
 
-class TestFileSinkIsKilledInARewind(RewindKillContract):
+class TestFileSinkIsKilledInARewind(RewindStepsKillContract):
     lines_at_most = 12
 
     @pytest.fixture

@@ -281,6 +281,58 @@ def test_a_driver_that_dies_is_followed_by_one_that_ends_the_rewind(
     assert left_over(table) == []
 
 
+@pytest.mark.parametrize(
+    ("point", "left"),
+    [("F07", 9), ("F07@4", 9), ("F08", 3), ("F09", 3), ("F09@2", 3), ("F10", 3)],
+)
+def test_a_rewind_that_died_is_given_up(table: FileHarness, by: str, point: str, left: int) -> None:
+    """While a file is left in the table, the others come back to where they were."""
+    files = table.files()
+    killed(point, lambda: rewind(table, KEEP))
+    for generation in (3, 4):
+        attempt = Attempt(generation, 0)
+        sink = table.opened(attempt)
+        sink.settle_rewind(KEEP, attempt)
+        assert ids(table) == [*range(left)]
+        assert sink.history().committed == {LINEAGE: left // 3 - 1}
+        assert left_over(table) == []
+    if left == 9:
+        assert table.files() == files
+    piece = table.write(sink, orders(range(9, 12)), 3, Attempt(4, 1))
+    assert commit(sink, piece) == [Committed()]
+    assert ids(table) == [*range(left), 9, 10, 11]
+
+
+@pytest.mark.parametrize("then", ["given up", "rewound"])
+def test_giving_up_may_die_too(table: FileHarness, by: str, then: str) -> None:
+    """The next driver gives the rest up as well, or rewinds after all."""
+    files, attempt = table.files(), Attempt(3, 0)
+    dies(table, "F07@4")
+    assert killed("F11@2", lambda: table.opened(attempt).settle_rewind(KEEP, attempt))
+    assert len(table.files()) == len(files) - 2
+    if then == "given up":
+        table.opened(Attempt(4, 0)).settle_rewind(KEEP, Attempt(4, 0))
+        assert table.files() == files
+    rewind(table, KEEP, Attempt(5, 0))
+    assert ids(table) == [0, 1, 2]
+    assert left_over(table) == []
+
+
+def test_a_file_that_somebody_has_brought_back_is_not_moved_over(
+    table: FileHarness, by: str
+) -> None:
+    files = table.files()
+    dies(table, "F08")
+    [taken] = (stage(table) / "rewound").glob(f"{LINEAGE}-2-*")
+    [path] = [path for path in files if path.name == path_of(table, 2).name]
+    shutil.copy(taken / "0", path)
+    with pytest.raises(RestoreRefusedError, match="is in the table twice"):
+        table.opened(Attempt(3, 0)).settle_rewind(KEEP, Attempt(3, 0))
+    path.unlink()
+    table.opened(Attempt(3, 0)).settle_rewind(KEEP, Attempt(3, 0))
+    assert ids(table) == [0, 1, 2]
+
+
 def test_nothing_is_committed_while_a_rewind_has_not_ended(table: FileHarness, by: str) -> None:
     """By a start without the restore: it would go on in a table that lacks rows."""
     dies(table, "F07")

@@ -19,6 +19,7 @@ beside these, and these stay.
     savepoint/ of `job`, whose checkpoint 2 of lineage B waits for its commit, with the state of a
                `transformWithState`
     rewinding/ a job's folder in the middle of a rewind
+    abandoned/ the same, when it was given up: `facts` was rewound, `lake` was not
     ahead/     a job's folder in which a sink commits checkpoint 1 ahead, with a folded log
     stats/     a log with the history of two checkpoints, one of them folded
 
@@ -63,6 +64,7 @@ from twophase.state.checkpoints.store import CompletedCheckpointStore
 from twophase.state.files import codec
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import (
+    AbandonedRewind,
     AcceptedLoss,
     Adoption,
     CommittedRecord,
@@ -265,7 +267,28 @@ def begun(folder: Path, num_retained: int) -> tuple[JobLog, CompletedCheckpointS
 
 def make_rewinding(root: Path) -> None:
     """Write `rewinding`."""
-    log, store = begun(root / "rewinding", num_retained=2)
+    rewinding(root / "rewinding")
+
+
+def make_abandoned(root: Path) -> None:
+    """Write `abandoned`."""
+    log, found = rewinding(root / "abandoned")
+    offsets, [piece] = found.offsets, found.committables["facts"]
+    gone = Proof("facts", A, 1, piece.target)
+    loss = AcceptedLoss(
+        *(NOTE, A, 1, "facts", (str(piece.subtask),), 5, offsets.start, offsets.end, True),
+        before=(replace(gone, checkpoint=0),),
+        lacks=(gone,),
+    )
+    log.append(FenceRecord(3))
+    begun = log.history.rewinding
+    assert begun is not None
+    log.append(AbandonedRewind(NOTE, begun, (loss,), ("lake",)))
+
+
+def rewinding(root: Path) -> tuple[JobLog, CompletedCheckpoint]:
+    """Write a job's folder in the middle of a rewind; return its newest checkpoint."""
+    log, store = begun(root, num_retained=2)
     proofs: tuple[Proof, ...] = ()
     for number in (0, 1):
         found = checkpoint(A, number, Attempt(1, number + 1), {"facts": [0], "lake": [0]}, proofs)
@@ -274,6 +297,7 @@ def make_rewinding(root: Path) -> None:
         proofs = found.proofs
     log.append(FenceRecord(2))
     log.append(Rewinding("/savepoints/orders-1", {A: 0}))
+    return log, found
 
 
 def make_ahead(root: Path) -> None:
@@ -413,6 +437,7 @@ def main(root: Path) -> None:
     make_others(root)
     make_states(root)
     make_rewinding(root)
+    make_abandoned(root)
     make_ahead(root)
     make_stats(root)
 

@@ -165,7 +165,7 @@ class CheckpointCompleter:
     def pieces_to_commit(self) -> frozenset[PieceKey]:
         """The pieces that no scan for orphans may touch (I2)."""
         history = self._log.history
-        ahead = (key_of(piece) for one in history.sink_decisions for piece in one.pieces)
+        ahead = (key_of(piece) for one in history.ahead for piece in one.pieces)
         return pieces_of(map(self._store.read, history.uncommitted())).union(ahead)
 
     def abort_superseded_attempts(self, attempt: Attempt) -> None:

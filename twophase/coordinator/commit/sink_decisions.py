@@ -57,13 +57,13 @@ class SinkDecisions:
         """Return the pieces of each sink that is decided in a checkpoint, by its name."""
         return {
             one.sink: one.pieces
-            for one in self._log.history.sink_decisions
+            for one in self._log.history.ahead
             if one.is_of(lineage, checkpoint)
         }
 
     def bodies(self) -> list[CompletedCheckpoint]:
         """Return for each sink that is ahead the decided part of its checkpoint."""
-        return [self._body(one) for one in self._log.history.sink_decisions]
+        return [self._body(one) for one in self._log.history.ahead]
 
     def decide(self, pending: PendingCheckpoint, sink: str, pieces: Sequence[Committable]) -> None:
         """Steps 1 and 2.
@@ -102,7 +102,7 @@ class SinkDecisions:
             LostCommittableError: a piece is proven absent.
             StopJobError: the job must not go on.
         """
-        for decision in self._log.history.sink_decisions:
+        for decision in self._log.history.ahead:
             if _key(decision) not in self._proven:
                 if not self._commit_loop.commit(self._body(decision)):
                     return False

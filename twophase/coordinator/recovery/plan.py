@@ -38,12 +38,15 @@ class ObservedSink:
         can_rewind: whether the sink can take rows back at all.
         others: what the target records of the same rows under another name: the highest proven
             checkpoint of each lineage, by job and sink (`KnowsOtherNames`).
+        in_doubt: of each lineage the newest checkpoint with pieces in doubt; asked for only if the
+            log has no lineage, for then any of them may be decided elsewhere.
     """
 
     target: str
     memory: SinkHistory
     can_rewind: bool = False
     others: Mapping[tuple[str, str], Mapping[str, int]] = field(default_factory=dict)
+    in_doubt: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def committed(self) -> Mapping[str, int]:
@@ -200,6 +203,7 @@ class Way(Enum):
     RESTORE_TARGET = auto()
     REWIND = auto()
     FINISH_REWIND = auto()
+    ABANDON_REWIND = auto()
     FORK = auto()
     BEGIN_THERE = auto()
     RENAME = auto()
@@ -213,7 +217,7 @@ class RewindUnfinished:
     """A rewind has begun: rows may be gone from one sink and still be in another."""
 
     begun: Rewinding
-    ways = (Way.FINISH_REWIND,)
+    ways = (Way.FINISH_REWIND, Way.ABANDON_REWIND)
 
 
 @dataclass(frozen=True)
@@ -410,7 +414,7 @@ def _behind(observed: Observed) -> Iterator[Refusal]:
     for sink, found in observed.sinks.items():
         if found.memory.generation > history.generation:
             yield FolderBehind(sink, generation=found.memory.generation)
-        for lineage, checkpoint in found.committed.items():
+        for lineage, checkpoint in (*found.committed.items(), *found.in_doubt.items()):
             if behind := known.behind(sink, lineage, checkpoint):
                 yield behind
         ours = known.lineages | observed.folders

@@ -26,11 +26,11 @@ from twophase.coordinator.recovery.plan import (
     plan_start,
     refusals,
 )
-from twophase.coordinator.recovery.refusal import refused
-from twophase.errors import TwoPhaseError
+from twophase.coordinator.recovery.refusal import begun_and_refused, refused
+from twophase.errors import RestoreRefusedError, TwoPhaseError
 from twophase.events import Observers
 from twophase.options.job_options import SinkAhead
-from twophase.state.journal.entries import Proof
+from twophase.state.journal.entries import Proof, Rewinding
 from twophase.state.journal.history import History
 
 
@@ -85,7 +85,7 @@ class StartPlanner:
         if not isinstance(found, StartPlan):
             raise self._error(found, observed, wish)
         if restore is not None:
-            self._check_rewind(found.takes_back, restore)
+            self._check_rewind(found.takes_back, restore, history.rewinding)
         return found
 
     def under_other_names(self, plan: StartPlan, restore: Restore) -> dict[str, SinkHistory]:
@@ -159,6 +159,7 @@ class StartPlanner:
         A sink that lacks a proof is asked once more, for it was asked before the log was read.
         """
         context = self._context
+        is_fresh = isinstance(wish, GoOn) and history.lineage is None
         rewinds = isinstance(wish, Restore) and wish.sink_ahead is SinkAhead.REWIND
         waiting = history.uncommitted() if rewinds else ()
         ahead = context.sink_decisions.bodies() if rewinds else ()
@@ -168,6 +169,7 @@ class StartPlanner:
                 remembered[name],
                 isinstance(sink, CanRewind),
                 sink.other_names() if isinstance(sink, KnowsOtherNames) else {},
+                _in_doubt(sink) if is_fresh else {},
             )
             for name, sink in context.sinks.items()
         }
@@ -190,12 +192,28 @@ class StartPlanner:
             return GoOn(may_rename)
         return replace(restore, may_rename=may_rename)
 
-    def _check_rewind(self, takes_back: Iterable[TakenBack], restore: Restore) -> None:
+    def _check_rewind(
+        self, takes_back: Iterable[TakenBack], restore: Restore, begun: Rewinding | None
+    ) -> None:
         """Let each sink prove that it can, before a rewind is recorded or a row goes."""
         for sink in dict.fromkeys(self.sink_for(restore, one) for one in takes_back):
-            if isinstance(sink, CanRewind):
-                sink.check_rewind(restore.keep)
+            try:
+                if isinstance(sink, CanRewind):
+                    sink.check_rewind(restore.keep)
+            except RestoreRefusedError as error:
+                if begun is None:
+                    raise
+                raise begun_and_refused(self._context.job, begun, error) from error
 
     def _piece_names(self, sink: str, lineage: str, checkpoint: int) -> Sequence[str]:
         found = self._context.sinks[sink]
         return found.committed_pieces(lineage, checkpoint) if isinstance(found, NamesPieces) else ()
+
+
+def _in_doubt(sink: OpenSink) -> dict[str, int]:
+    """Return the newest checkpoint of each lineage with pieces in doubt in a sink."""
+    found: dict[str, int] = {}
+    for transaction in (piece.transaction for piece in sink.in_doubt()):
+        lineage = transaction.lineage
+        found[lineage] = max(found.get(lineage, -1), transaction.checkpoint)
+    return found

@@ -32,6 +32,7 @@ from twophase.coordinator.commit.orphans import Orphans
 from twophase.coordinator.recovery.plan import Restore, StartPlan, TakenBack, ahead_of
 from twophase.coordinator.recovery.planner import StartPlanner
 from twophase.coordinator.recovery.recovery_steps import commit_in_order, take_over
+from twophase.coordinator.recovery.refusal import begun_and_refused
 from twophase.errors import FencedError, RestoreRefusedError, StopJobError
 from twophase.events import Observers, RecoveryFinished, RecoveryStarted, SinkRewound
 from twophase.ids import Attempt, AttemptSequence
@@ -261,11 +262,11 @@ def _rewind(
     """Step 3d: remove from the sinks what they committed after a restored checkpoint (H28).
 
     1. record    REWINDING: a death leaves some sinks ahead, or one with a part of its rows, and no
-                 start goes on from there without the rewind
+                 start goes on from there before it is finished or given up
     2. rewind    sink by sink
     3. ask       the sinks again: none is ahead
 
-    The record LINEAGE, which follows, ends it.
+    The record LINEAGE, which follows, ends it; or that of `twophase repair abandon-rewind`.
 
     Args:
         context: the job.
@@ -287,7 +288,10 @@ def _rewind(
     for key, sink in sinks.items():
         if key[1] is not None:
             _close_older(sink, attempt)
-        cast("CanRewind", sink).rewind(keep, attempt)
+        try:
+            cast("CanRewind", sink).rewind(keep, attempt)
+        except RestoreRefusedError as error:
+            raise begun_and_refused(context.job, plan.rewinding, error) from error
         for one in plan.takes_back:
             if (one.sink, one.name) == key:
                 found = (one.lineage, one.newest, one.kept)

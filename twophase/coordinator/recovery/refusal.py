@@ -37,6 +37,12 @@ _OTHER_POLICY = (
     "or begin another job with a savepoint, under another name: restore.sink_ahead=fork."
 )
 
+GIVE_UP = (
+    "Or give it up: what it has taken back is lost, and the job goes on after its newest "
+    "checkpoint: twophase repair abandon-rewind JOB.yaml"
+)
+"""The other way on from a rewind that has begun."""
+
 PieceNames = Callable[[str, str, int], Sequence[str]]
 """Returns the pieces of a checkpoint that a sink has proof of, given its name, a lineage and a
 number.
@@ -169,12 +175,27 @@ def _restore_behind(job: str, why: RestoreBehind, origin: str) -> RestoreRefused
     )
 
 
+def begun_and_refused(job: str, begun: Rewinding, error: TwoPhaseError) -> TwoPhaseError:
+    """Return the error of a rewind that has begun and cannot be finished, with both ways on.
+
+    Args:
+        job: the job's name.
+        begun: the rewind.
+        error: of the sink or source that stands in the way.
+    """
+    return type(error)(
+        f"Job {job!r}: the rewind to {begun.restored_from} was started and cannot be finished: "
+        f"{error.what} Until then rows after it may be gone from one sink and still be in another.",
+        remedy=f"finish it: {error.remedy} {GIVE_UP}",
+    )
+
+
 def _unfinished_rewind(job: str, begun: Rewinding) -> RestoreRefusedError:
     return RestoreRefusedError(
         f"Job {job!r}: a rewind to {begun.restored_from} was started and not finished: rows after "
         "it may be gone from one sink and still be in another. Nothing was written.",
         remedy=f"finish it: start with restore.path={begun.restored_from}, or a copy of it, and "
-        "restore.sink_ahead=rewind.",
+        f"restore.sink_ahead=rewind. {GIVE_UP}",
     )
 
 
@@ -202,6 +223,7 @@ def _missing(job: str, what: str) -> CheckpointMissingError:
         remedy="restore the job's folder (checkpointLocation) to its newest state, "
         "or start a new lineage with restore.path set to its newest checkpoint (not in the plugin "
         "form). If a rewind in another folder has died, repeat it in this one: the same "
-        "restore.path, with restore.sink_ahead=rewind. If the newest state is gone for good: "
+        "restore.path, with restore.sink_ahead=rewind; or give it up: twophase repair "
+        "abandon-rewind JOB.yaml --begun-in FOLDER. If the newest state is gone for good: "
         "twophase repair adopt-from-target JOB.yaml",
     )

@@ -71,6 +71,22 @@ class LossPlan:
         """Rows in the lost pieces."""
         return sum(piece.rows for piece, _ in self.lost)
 
+    def accepted(self, note: Note) -> AcceptedLoss:
+        """Return the record that gives it up."""
+        return AcceptedLoss(
+            note=note,
+            lineage=self.lineage,
+            checkpoint=self.number,
+            sink=self.sink,
+            pieces=tuple(str(piece.subtask) for piece, _ in self.lost),
+            rows=self.rows,
+            start=self.start,
+            end=self.end,
+            emptied=not self.kept,
+            before=() if self.kept else tuple(self.before),
+            lacks=() if self.kept else tuple(self.lacks),
+        )
+
 
 class LossRepair:
     """Accepts the loss of pieces.
@@ -117,7 +133,7 @@ class LossRepair:
         take_over(context.log, remembered, check)
         failpoint("R01")
         if (gap := self._gap(checkpoint, sink, remembered[sink])) is not None:
-            return self._plan_of_gap(gap)
+            return loss_of_gap(context, gap, "the target was restored from a backup")
         return self._plan_of_pieces(self._decided(checkpoint, sink), sink)
 
     def accept(self, plan: LossPlan, note: Note) -> None:
@@ -130,21 +146,8 @@ class LossRepair:
                 such as a loss in another sink.
         """
         context = self._context
-        loss = AcceptedLoss(
-            note=note,
-            lineage=plan.lineage,
-            checkpoint=plan.number,
-            sink=plan.sink,
-            pieces=tuple(str(piece.subtask) for piece, _ in plan.lost),
-            rows=plan.rows,
-            start=plan.start,
-            end=plan.end,
-            emptied=not plan.kept,
-            before=() if plan.kept else tuple(plan.before),
-            lacks=() if plan.kept else tuple(plan.lacks),
-        )
         failpoint("R02")
-        context.log.append(loss)
+        context.log.append(plan.accepted(note))
         failpoint("R03")
         commit_in_order(context.history, context.completer.commit_decided)
         context.sink_decisions.commit()
@@ -229,21 +232,6 @@ class LossRepair:
                 return expected
         return None
 
-    def _plan_of_gap(self, gap: Proof) -> LossPlan:
-        context = self._context
-        remembered = context.sinks[gap.sink].history()
-        lacks, before = context.proofs.missing(gap, remembered)
-        error = context.proofs.changed(gap, context.sinks[gap.sink], remembered)
-        body = context.proofs.body_of(gap)
-        last = context.proofs.body_of(before[0]) if len(before) == 1 else None
-        since = last.offsets.end if last else ()
-        evidence = "the target was restored from a backup"
-        lost = [(piece, evidence) for piece in body.committables.get(gap.sink, ())] if body else []
-        end = body.offsets.end if body else ()
-        return LossPlan(
-            gap.lineage, gap.checkpoint, gap.sink, lost, (), since, end, before, lacks, error.what
-        )
-
     def _decision(self, history: History, checkpoint: int) -> Decision:
         """Return the uncommitted decision with this number, or else the newest one with it."""
         named = [decision for decision in history.decisions if decision.checkpoint == checkpoint]
@@ -262,3 +250,24 @@ class LossRepair:
                 remedy="pass the checkpoint that the job's error names.",
             )
         return found
+
+
+def loss_of_gap(context: JobContext, gap: Proof, evidence: str) -> LossPlan:
+    """Return the loss of everything that a target lacks.
+
+    Args:
+        context: the job.
+        gap: the proof that the target must have and lacks.
+        evidence: how that is known.
+    """
+    remembered = context.sinks[gap.sink].history()
+    lacks, before = context.proofs.missing(gap, remembered)
+    error = context.proofs.changed(gap, context.sinks[gap.sink], remembered)
+    body = context.proofs.body_of(gap)
+    last = context.proofs.body_of(before[0]) if len(before) == 1 else None
+    since = last.offsets.end if last else ()
+    lost = [(piece, evidence) for piece in body.committables.get(gap.sink, ())] if body else []
+    end = body.offsets.end if body else ()
+    return LossPlan(
+        gap.lineage, gap.checkpoint, gap.sink, lost, (), since, end, before, lacks, error.what
+    )

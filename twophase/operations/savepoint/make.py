@@ -196,7 +196,7 @@ class SavepointMaker:
     def _wait_for_sinks(self, still_waiting: StillWaiting) -> None:
         """Wait until no sink is ahead of the others."""
         log = JobLog(ReadOnlyStorage(self._root), self._job)
-        while log.refresh().sink_decisions and still_waiting():
+        while log.refresh().ahead and still_waiting():
             time.sleep(_POLL_S)
 
     def _check_whole(self, history: History) -> None:
@@ -209,7 +209,7 @@ class SavepointMaker:
                 remedy="finish it: start the job with restore.path="
                 f"{history.rewinding.restored_from} and restore.sink_ahead=rewind.",
             )
-        for ahead in history.sink_decisions:
+        for ahead in history.ahead:
             raise SavepointError(
                 f"Job {self._job!r}: sink {ahead.sink!r} has or gets checkpoint "
                 f"{ahead.checkpoint}, and the others do not have it yet: no savepoint of what is "

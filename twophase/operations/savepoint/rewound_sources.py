@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from twophase.coordinator.recovery.refusal import begun_and_refused
 from twophase.errors import RestoreRefusedError, SourceLossError
 from twophase.options.job_options import JobOptions, SinkAhead
 from twophase.spark.plan.operator_states import OperatorStates
@@ -26,7 +27,7 @@ def check_sources(
 ) -> None:
     """Refuse a rewind if a source cannot read what comes after a checkpoint, or cannot prove that.
 
-    A rewind that has begun is not refused: rows are gone already, and no start goes on without it.
+    That includes a rewind that has begun: it takes back no more.
 
     Args:
         job: the job's name.
@@ -39,7 +40,7 @@ def check_sources(
             no reason to refuse.
 
     Raises:
-        SourceLossError: one cannot. Nothing was written.
+        SourceLossError: one cannot. Nothing was taken back or written.
         RestoreRefusedError: rows would be taken back, and one cannot prove it. Nothing was taken
             back.
         SourceUnavailableError: one does not answer.
@@ -47,13 +48,13 @@ def check_sources(
     if options.sink_ahead is not SinkAhead.REWIND:
         return
     history = JobLog(storage, job).read()
-    if history.rewinding is not None:
-        return
     lineage = history.lineage
     try:
         spark = storage.root / "spark" / lineage.id if lineage else None
         unproven = states.unproven(lines, spark)
     except SourceLossError as error:
+        if history.rewinding is not None:
+            raise begun_and_refused(job, history.rewinding, error) from error
         raise type(error)(
             f"Job {job!r}: cannot rewind to {path}: rows would be taken back that could not be "
             f"written again. {error.what} Nothing was taken back or written.",

@@ -174,7 +174,7 @@ class SinkDecision:
 @dataclass(frozen=True)
 class Rewinding:
     """A restore has begun to rewind the sinks. Until its lineage begins, rows may be gone from one
-    sink and not from the other, so no start continues without finishing it.
+    sink and not from the other, so no start continues before it is finished or given up.
 
     Attributes:
         restored_from: the folder of the restored checkpoint or savepoint.
@@ -353,8 +353,29 @@ class Rewrite:
         return attempt < self.decision.attempt and task in _tasks(self.pieces)
 
 
+@dataclass(frozen=True)
+class AbandonedRewind:
+    """An operator has given up a rewind that had begun: the job goes on from where it was.
+
+    Attributes:
+        note: who, when, why.
+        rewinding: the rewind, which may have begun in another folder. What it has not taken back
+            stays.
+        losses: what it has taken back, by sink. They stand on their own in `History.repairs`.
+        again: the sinks that were ahead of the others, and have been rewound: they write their
+            pieces of that checkpoint again.
+    """
+
+    kind: ClassVar[str] = "REPAIRED"
+    note: Note
+    rewinding: Rewinding
+    losses: tuple[AcceptedLoss, ...]
+    again: tuple[str, ...]
+    action: Literal["abandon-rewind"] = "abandon-rewind"
+
+
 def _tasks(pieces: tuple[str, ...]) -> frozenset[int]:
     return frozenset(int(piece.partition(".")[0]) for piece in pieces)
 
 
-Repair = AcceptedLoss | Adoption | Rewrite
+Repair = AcceptedLoss | Adoption | Rewrite | AbandonedRewind

@@ -14,6 +14,7 @@ from twophase.errors import NewerFormatError
 from twophase.internals.json_values import from_json
 from twophase.internals.record import NEWER_REMEDY
 from twophase.state.journal.entries import (
+    AbandonedRewind,
     AcceptedLoss,
     Adoption,
     CommittedRecord,
@@ -39,7 +40,7 @@ class History:
         decisions: the decided checkpoints whose bodies are retained, oldest first.
         repairs: the repairs made by operators, oldest first; kept for ever.
         stats: of its decisions, as far as they are known.
-        rewinding: the rewind that was begun, until its lineage begins.
+        rewinding: the rewind that was begun, until its lineage begins or it is given up.
         sink_decisions: of the checkpoint after the newest decided one, those sinks that commit
             ahead of it; until it is decided, or a lineage begins.
     """
@@ -99,6 +100,16 @@ class History:
         """Return the decided checkpoints that are not known to be committed, oldest first."""
         return [decision for decision in self.decisions if not decision.committed]
 
+    @property
+    def ahead(self) -> list[SinkDecision]:
+        """The decisions of sinks that are committed ahead of their checkpoint.
+
+        A rewind commits them before it begins. From then on those that it takes back are not among
+        these: their pieces may be gone.
+        """
+        gone = self.ahead_of(self.rewinding.keep) if self.rewinding else []
+        return [one for one in self.sink_decisions if one not in gone]
+
     def ahead_of(self, keep: Mapping[str, int]) -> list[SinkDecision]:
         """Return the decisions of sinks after the last checkpoint of each lineage in `keep`."""
         return [one for one in self.sink_decisions if one.checkpoint > keep.get(one.lineage, -1)]
@@ -130,19 +141,12 @@ class History:
                 decisions = tuple(self._committed(lineage, checkpoint))
                 measured = (*self.stats, stats) if stats else self.stats
                 return replace(self, decisions=decisions, stats=measured)
-            case AcceptedLoss() | Adoption() | Rewrite():
+            case AcceptedLoss() | Adoption() | Rewrite() | AbandonedRewind():
                 return self._repaired(record)
             case Rewinding():
-                return replace(self, rewinding=record, sink_decisions=self._kept(record))
+                return replace(self, rewinding=record)
             case SubsumedRecord(history):
                 return history
-
-    def _kept(self, rewinding: Rewinding) -> tuple[SinkDecision, ...]:
-        """Return the decisions of sinks that a rewind keeps. The others are committed by now, and
-        their pieces may be gone from here on.
-        """
-        gone = self.ahead_of(rewinding.keep)
-        return tuple(one for one in self.sink_decisions if one not in gone)
 
     def _begun(self, lineage: Lineage) -> History:
         """Return the history with a lineage that begins. Each sink that is ahead is behind it."""
@@ -171,7 +175,8 @@ class History:
             return self
         _check(self.rewinding.is_finished_by(keep), "a lineage begins before the rewind is done")
         kept = [one for one in self.decisions if one.checkpoint <= keep.get(one.lineage, -1)]
-        return replace(self.retaining(kept), rewinding=None)
+        ahead = tuple(self.ahead)
+        return replace(self.retaining(kept), rewinding=None, sink_decisions=ahead)
 
     def _repaired(self, repair: Repair) -> History:
         repairs = (*self.repairs, repair)
@@ -184,6 +189,18 @@ class History:
                 return replace(begun, repairs=repairs)
             case Rewrite():
                 return replace(self._rewritten(repair), repairs=repairs)
+            case AbandonedRewind():
+                return self._abandoned(repair)
+
+    def _abandoned(self, repair: AbandonedRewind) -> History:
+        """Return the history without a rewind, and with the loss of what it has taken back."""
+        begun = self.rewinding in (None, repair.rewinding)  # None: in another folder
+        _check(begun, "another rewind is given up than the one that has begun")
+        ahead = tuple(one for one in self.sink_decisions if one.sink not in repair.again)
+        history = replace(self, rewinding=None, sink_decisions=ahead)
+        for loss in repair.losses:
+            history = history.apply(loss)
+        return replace(history, repairs=(*history.repairs, replace(repair, losses=())))
 
     def _amended(self, loss: AcceptedLoss) -> History:
         """Return the history without the proofs that an accepted loss makes void."""

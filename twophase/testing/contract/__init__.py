@@ -8,6 +8,8 @@ from twophase.testing.contract.powers import (
     RewindContract,
     RewindKillContract,
     RewindRefusedContract,
+    RewindStepsContract,
+    RewindStepsKillContract,
     TellsUnfinishedContract,
 )
 from twophase.testing.contract.sink import FenceContract, PhasesContract, SinkContract
@@ -29,6 +31,8 @@ __all__ = [
     "RewindContract",
     "RewindKillContract",
     "RewindRefusedContract",
+    "RewindStepsContract",
+    "RewindStepsKillContract",
     "SinkContract",
     "SinkKillContract",
     "SourceContract",

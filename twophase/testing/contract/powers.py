@@ -5,14 +5,15 @@
         def harness(self, tmp_path) -> MyHarness:
             return MyHarness(tmp_path)
 
-`SinkContract` fails for a sink that has a power without its suite. `RewindKillContract` kills, and
-has a class of its own.
+`SinkContract` fails for a sink that has a power without its suite. `RewindKillContract`, or
+`RewindStepsKillContract` in its place, kills, and has a class of its own.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Mapping
 from typing import ClassVar
 
 import pytest
@@ -27,6 +28,7 @@ from twophase.contract.sink import (
     OpenArrowSink,
     OpenSink,
     Predecessor,
+    RewindsInSteps,
     TellsUnfinished,
 )
 from twophase.errors import FencedError, RestoreRefusedError
@@ -353,26 +355,35 @@ class RewindKillContract(ContractBase):
 
     def _rewound(self, line: int = 0) -> int:
         """Kill a rewind before a line, then rewind again; return how many lines there are."""
+        if line:
+            self._killed(line)
+            self._check_rewound(f"killed before line {line} of rewind", done=False)
+        else:
+            self._fill()
+        code, found = run_driver(rewind, self._rewind(1, 0))
+        assert code == 0, f"line {line}: {code}: {found}"
+        self._check_rewound(f"killed before line {line} of rewind", done=True)
+        return int(found or 0)
+
+    def _killed(self, line: int) -> None:
+        """Commit three checkpoints, and kill a rewind to the first of them before a line."""
+        self._fill()
+        code, found = run_driver(rewind, self._rewind(0, line))
+        assert code == -signal.SIGKILL, f"line {line}: {code}: {found}"
+
+    def _fill(self) -> None:
         sink = self.opened()
         sink.fence(FIRST)
         self.written(sink, [(3, [0, 1]), (4, [2])])
         sink.subsume(LINEAGE, 4)
         self.written(sink, [(5, [3])])
         sink.close()
-        found = 0
-        for driver in range(1 + bool(line)):
-            code, found = run_driver(rewind, self._rewind(driver, line))
-            killed = bool(line) and driver == 0
-            assert code == (-signal.SIGKILL if killed else 0), f"line {line}: {code}: {found}"
-            self._check_rewound(f"killed before line {line} of rewind", done=not killed)
-        return int(found)
 
     def _rewind(self, driver: int, line: int) -> Rewind:
         sink, attempt = self.harness_in_use.new_sink(), Attempt(2 + driver, 0)
         assert isinstance(sink, ArrowSink)
-        line_of = 0 if driver else line
         return Rewind(
-            sink, {LINEAGE: 3}, attempt, line_of, self.harness_in_use.schema, dict(os.environ)
+            sink, {LINEAGE: 3}, attempt, line, self.harness_in_use.schema, dict(os.environ)
         )
 
     def _check_rewound(self, after: str, *, done: bool) -> None:
@@ -383,3 +394,63 @@ class RewindKillContract(ContractBase):
         assert done <= (committed == {LINEAGE: 3}), after
         assert ids[:2] == [0, 1], after
         assert committed[LINEAGE] > 3 or ids == [0, 1], f"{after}: rows are left, and no proof"
+
+
+class RewindStepsContract(ContractBase):
+    """A rewind that is given up is as if it had not begun, or had been finished."""
+
+    power: ClassVar[type] = RewindsInSteps
+
+    def settled(self, sink: OpenSink, attempt: Attempt) -> tuple[list[int], Mapping[str, int]]:
+        """Settle a rewind to checkpoint 3; return the rows and proofs that are left."""
+        assert isinstance(sink, RewindsInSteps)
+        sink.fence(attempt)
+        for _ in range(2):
+            sink.settle_rewind({LINEAGE: 3}, attempt)
+        return self.ids_visible(), self.opened().history().committed
+
+    def test_a_rewind_that_has_not_reached_the_sink_is_given_up(self, sink: OpenSink) -> None:
+        self.written(sink, [(3, [0]), (4, [1])])
+        sink.subsume(LINEAGE, 3)
+        assert self.settled(sink, RESTORING) == ([0, 1], {LINEAGE: 4})
+
+    def test_a_rewind_that_is_done_in_the_sink_is_given_up(self, sink: OpenSink) -> None:
+        self.written(sink, [(3, [0]), (4, [1])])
+        RewindContract.rewind(sink, {LINEAGE: 3})
+        assert self.settled(sink, Attempt(3, 0)) == ([0], {LINEAGE: 3})
+
+    def test_a_driver_that_was_fenced_settles_nothing(self, sink: OpenSink) -> None:
+        self.written(sink, [(3, [0]), (4, [1])])
+        assert isinstance(sink, RewindsInSteps)
+        newer = self.opened()
+        newer.fence(Attempt(3, 0))
+        with pytest.raises(FencedError):
+            sink.settle_rewind({LINEAGE: 3}, RESTORING)
+        newer.close()
+
+
+class RewindStepsKillContract(RewindKillContract):
+    """Wherever a rewind dies, it can be given up too: rows and proofs agree again."""
+
+    def test_a_kill_at_any_line_of_a_rewind_is_settled(self, harness: SinkHarness) -> None:
+        """All rows are there with their proofs, or none; and the sink commits again."""
+        lines = self._rewound()
+        ends = set[int]()
+        for line in spread(lines, self.lines_at_most):
+            self.use(harness.elsewhere())
+            self._killed(line)
+            seen, sink = self.ids_visible(), self.opened()
+            ids, committed = RewindStepsContract.settled(self, sink, Attempt(3, 0))  # type: ignore[arg-type]
+            after = f"killed before line {line} of rewind: {ids}, {committed}"
+            ends.add(len(ids))
+            assert (ids, committed) in (
+                ([0, 1], {LINEAGE: 3}),
+                ([0, 1, 2, 3], {LINEAGE: 5}),
+            ), after
+            assert {*seen} <= {*ids}, f"{after}: rows went that were there"
+            before = Predecessor(LINEAGE, committed[LINEAGE])
+            more = self.prepare(sink, [4], transaction_id(6, Attempt(3, 1)))
+            assert self.commit(sink, more, before) == [Committed()] * len(more), after
+            assert self.ids_visible() == [*ids, 4], after
+            sink.close()
+        assert ends == {2, 4}, "a rewind is given up before its end, and after it"

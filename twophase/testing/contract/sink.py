@@ -29,6 +29,7 @@ from twophase.contract.sink import (
     NamesPieces,
     OpenSink,
     Predecessor,
+    RewindsInSteps,
     Sink,
     SinkHistory,
     TellsUnfinished,
@@ -46,7 +47,13 @@ from twophase.testing.harness import (
     transaction_id,
 )
 
-POWERS: tuple[type, ...] = (CanRewind, KnowsOtherNames, NamesPieces, TellsUnfinished)
+POWERS: tuple[type, ...] = (
+    CanRewind,
+    KnowsOtherNames,
+    NamesPieces,
+    RewindsInSteps,
+    TellsUnfinished,
+)
 
 
 class DeclaredContract(ContractBase):

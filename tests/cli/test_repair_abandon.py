@@ -1,0 +1,118 @@
+"""What `twophase repair abandon-rewind` says and asks for; two folders of files, no server, no
+Spark.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from harness.memory_driver import JOB
+from harness.savepoint_world import World, killed, older, restoring
+from twophase.cli.main import main
+from twophase.contract.sink import ArrowSink
+from twophase.sinks.file.sink import FileSink
+
+REASON = ("--yes", "--reason", "OPTIMIZE ran in between")
+
+
+class FileWorld(World):
+    """Its sinks are folders of files."""
+
+    def sink(self, name: str) -> ArrowSink:
+        return FileSink(path=str(self.root / name), format="json")
+
+    def numbers(self, name: str) -> list[int]:
+        paths = (self.root / name).glob("*.json")
+        return [json.loads(line)["id"] for path in paths for line in path.read_text().splitlines()]
+
+    def give_up(
+        self, *arguments: str, folder: str = "job", answer: str | None = None
+    ) -> tuple[int, str]:
+        """Exit code and output of the command."""
+        job = {
+            "name": JOB,
+            "source": {"format": "twophase-kafka", "schema": "id long", "options": {}},
+            "sinks": {
+                name: {"type": "file", "options": {"path": str(self.root / name), "format": "json"}}
+                for name in self.sinks
+            },
+            "options": {"checkpointLocation": str(self.root / folder)},
+        }
+        path = self.root / "job.yaml"
+        path.write_text(yaml.safe_dump(job))
+        command = ["repair", "abandon-rewind", str(path), *arguments]
+        result = CliRunner().invoke(main, command, input=answer)
+        return result.exit_code, " ".join(result.output.split())
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> FileWorld:
+    return FileWorld(tmp_path)
+
+
+def test_it_shows_what_each_sink_has_and_which_records_are_missing(world: FileWorld) -> None:
+    path = older(world)
+    assert killed("S12", lambda: world.drive(5, **restoring(path, "rewind")))
+    assert world.ids() == [[*range(20)], [*range(40)]]
+    code, output = world.give_up(*REASON)
+    assert code == 0, output
+    lineage = world.history().lineages[0].id
+    assert f"Job {JOB}, the rewind to {path}" in output
+    assert f"facts rewound, has {lineage[:8]} up to 1" in output
+    assert "lake not rewound, keeps what it has" in output
+    assert "Checkpoints from 2 to 3 are missing in it" in output
+    assert 'and - {"next": 40}' in output
+    assert "The rewind is given up. Take restore.path out of the job file." in output
+    listed = CliRunner().invoke(main, ["checkpoints", str(world.root / "job")]).output
+    assert f"the rewind to {path} given up, by " in listed
+    assert "OPTIMIZE ran in between" in listed
+    world.drive(5)
+    assert world.ids() == [[*range(20), *range(40, 50)], [*range(50)]]
+
+
+def test_a_sink_that_has_moved_a_part_aside_loses_nothing(world: FileWorld) -> None:
+    path = older(world)
+    assert killed("F07", lambda: world.drive(5, **restoring(path, "rewind")))
+    assert len(world.numbers("facts")) < 40
+    code, output = world.give_up(*REASON)
+    assert code == 0, output
+    assert "No rows of decided checkpoints are gone." in output
+    world.drive(5)
+    assert world.ids() == [[*range(50)]] * 2
+
+
+def test_it_asks_and_a_no_leaves_the_rewind(world: FileWorld) -> None:
+    path = older(world)
+    assert killed("S12", lambda: world.drive(5, **restoring(path, "rewind")))
+    code, output = world.give_up(answer="n\n")
+    assert code != 0
+    assert "Give the rewind up? [y/N]: n" in output
+    world.drive(5, **restoring(path, "rewind"))
+    world.is_exact("job", 5)
+
+
+def test_the_folder_in_which_it_has_begun_can_be_another_one(world: FileWorld) -> None:
+    path = older(world)
+    assert killed("S12", lambda: world.drive(5, "again", **restoring(path, "rewind")))
+    code, output = world.give_up(*REASON, folder="again")
+    assert code == 3
+    assert f"--begun-in {world.root / 'again'}" in output
+    code, output = world.give_up(*REASON, "--begun-in", str(world.root / "again"))
+    assert code == 0, output
+    world.drive(5)
+    assert world.ids() == [[*range(20), *range(40, 50)], [*range(50)]]
+
+
+def test_a_folder_that_is_not_there_is_named_and_not_made(world: FileWorld) -> None:
+    older(world)
+    before = world.history()
+    code, output = world.give_up(*REASON, "--begun-in", str(world.root / "nowhere"))
+    assert code == 2
+    assert f"nowhere is not a folder of job {JOB!r}" in output
+    assert world.history() == before
+    assert not (world.root / "nowhere").exists()

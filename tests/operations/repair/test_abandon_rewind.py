@@ -1,0 +1,251 @@
+"""A rewind that has begun is given up: the job goes on from where it was, keeps what the targets
+have, writes nothing twice, and the operator sees what is missing.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from harness.beginning_world import BeginningWorld
+from harness.memory_driver import JOB, NOTE
+from harness.savepoint_world import killed, older, restoring
+from twophase.errors import (
+    CheckpointMissingError,
+    FencedError,
+    StopJobError,
+    TargetChangedError,
+    TwoPhaseError,
+)
+from twophase.operations.repair.abandon_rewind import AbandonPlan, RewindRepair
+from twophase.operations.repair.accept_loss import LossRepair
+from twophase.state.files.storage import LocalStorage
+from twophase.state.journal.entries import AbandonedRewind
+from twophase.state.journal.log import JobLog
+
+ALL = [*range(50)]
+TAKEN = [*range(20), *range(40, 50)]
+"""What a sink has that was rewound to checkpoint 1, and has gone on after 3."""
+STEPS = ["R01", "R06", "R06@2", "R02", "R03"]
+AHEAD = {"checkpoint.mode": "at_least_once"}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> BeginningWorld:
+    return BeginningWorld(tmp_path)
+
+
+def begun(world: BeginningWorld, point: str = "S12") -> Path:
+    """Rewind to checkpoint 1 of 3, and die on the way; returns the savepoint."""
+    path = older(world)
+    assert killed(point, lambda: world.drive(5, **restoring(path, "rewind")))
+    return path
+
+
+def give_up(world: BeginningWorld, folder: str = "job", begun_in: str | None = None) -> AbandonPlan:
+    elsewhere = JobLog(LocalStorage(world.root / begun_in), JOB) if begun_in else None
+    repairing = RewindRepair(world.context(folder), elsewhere)
+    plan = repairing.plan()
+    repairing.abandon(plan, NOTE)
+    return plan
+
+
+@pytest.mark.parametrize("point", ["S11", "S12", "S12@2", "S13", "S06"])
+def test_the_job_goes_on_with_what_each_sink_has_wherever_the_rewind_died(
+    world: BeginningWorld, point: str
+) -> None:
+    begun(world, point)
+    left = world.ids()
+    plan = give_up(world)
+    assert {*plan.whole} == {name for name, ids in zip(world.sinks, left, strict=True) if 39 in ids}
+    for _ in range(2):
+        world.drive(5)
+        assert world.ids() == [[*ids, *range(40, 50)] for ids in left]
+    assert world.state() == sum(ALL)
+    assert world.prepared() == 0
+
+
+def test_the_operator_sees_what_is_missing_where(world: BeginningWorld) -> None:
+    path = begun(world)
+    plan = give_up(world)
+    [loss] = plan.losses
+    assert plan.rewinding.restored_from == str(path)
+    assert (loss.sink, loss.number, [one.checkpoint for one in loss.before]) == ("facts", 3, [1])
+    assert loss.end == ('{"next": 40}',)
+    assert "Checkpoints from 2 to 3 are missing" in loss.gap
+    assert plan.whole == {"lake": ""}
+    record = world.history().repairs[-1]
+    assert isinstance(record, AbandonedRewind)
+    assert (record.action, record.note, record.rewinding) == (
+        "abandon-rewind",
+        NOTE,
+        plan.rewinding,
+    )
+
+
+@pytest.mark.parametrize("point", STEPS)
+def test_it_may_die_anywhere_and_be_called_again(world: BeginningWorld, point: str) -> None:
+    begun(world)
+    assert killed(point, lambda: give_up(world))
+    if point == "R03":
+        with pytest.raises(StopJobError, match="no rewind has begun"):
+            give_up(world)
+    else:
+        give_up(world)
+    world.drive(5)
+    assert world.ids() == [TAKEN, ALL]
+
+
+@pytest.mark.parametrize("point", STEPS)
+def test_a_rewind_whose_end_dies_can_still_be_finished(world: BeginningWorld, point: str) -> None:
+    """Also when it was given up: then it is another rewind to the same savepoint."""
+    path = begun(world)
+    assert killed(point, lambda: give_up(world))
+    world.drive(5, **restoring(path, "rewind"))
+    world.is_exact("job", 5)
+
+
+def test_rewound_again_the_job_writes_what_was_given_up(world: BeginningWorld) -> None:
+    path = begun(world)
+    give_up(world)
+    world.drive(5)
+    assert world.ids() == [TAKEN, ALL]
+    world.drive(6, **restoring(path, "rewind"))
+    world.is_exact("job", 6)
+
+
+def test_a_loss_after_that_is_found_and_can_be_accepted(world: BeginningWorld) -> None:
+    """The target is restored to when the rewind was given up; what went then is not asked for."""
+    begun(world)
+    give_up(world)
+    world.copy("facts", "backup")
+    world.drive(5)
+    world.copy("backup", "facts")
+    with pytest.raises(TargetChangedError, match="Checkpoints from 2 to 4 are missing"):
+        world.drive(6)
+    repairing = LossRepair(world.context())
+    repairing.accept(repairing.plan(4, "facts"), NOTE)
+    world.drive(6)
+    assert world.ids() == [[*range(20), *range(50, 60)], [*range(60)]]
+
+
+def test_a_rewind_into_the_lineage_before_is_given_up(world: BeginningWorld) -> None:
+    """The sinks go back behind the beginning of the current lineage."""
+    path = older(world)
+    newest = world.make("newest")
+    world.drive(5, **restoring(newest, "refuse"))
+    assert killed("S12", lambda: world.drive(6, **restoring(path, "rewind")))
+    [loss] = give_up(world).losses
+    assert [one.checkpoint for one in loss.before] == [1]
+    world.drive(6)
+    assert world.ids() == [[*range(20), *range(50, 60)], [*range(60)]]
+
+
+def test_a_driver_that_is_still_rewinding_takes_back_no_more(world: BeginningWorld) -> None:
+    """The repair raises the fence of each sink before it looks."""
+    begun(world, "S11")
+    repairing = RewindRepair(world.context())
+    plan = repairing.plan()
+    assert not plan.losses
+    generation = world.history().generation
+    for name in world.sinks:
+        assert world.context().sinks[name].history().generation == generation
+
+
+def test_nothing_is_given_up_after_a_driver_has_taken_over(world: BeginningWorld) -> None:
+    path = begun(world)
+    repairing = RewindRepair(world.context())
+    plan = repairing.plan()
+    world.drive(5, **restoring(path, "rewind"))
+    with pytest.raises(FencedError):
+        repairing.abandon(plan, NOTE)
+    world.is_exact("job", 5)
+
+
+def test_without_a_rewind_there_is_nothing_to_give_up(world: BeginningWorld) -> None:
+    world.drive(2)
+    before = world.history()
+    with pytest.raises(StopJobError, match="no rewind has begun") as caught:
+        give_up(world)
+    assert re.match("start the job", caught.value.remedy)
+    assert world.history() == before
+
+
+@pytest.mark.parametrize("died", ["A01", "A02"])
+@pytest.mark.parametrize(
+    ("point", "again", "facts"),
+    [("S11", [], ALL), ("S12", ["facts"], TAKEN), ("S13", ["facts"], TAKEN)],
+)
+def test_what_a_sink_has_ahead_of_the_others_is_written_once(
+    world: BeginningWorld, point: str, again: list[str], facts: list[int], died: str
+) -> None:
+    """`facts` has committed checkpoint 4, which is not decided in `lake`. If the rewind has taken
+    it back, it is written again; otherwise it is not.
+    """
+    path = older(world)
+    assert killed(died, lambda: world.drive(5, **AHEAD))
+    assert killed(point, lambda: world.drive(5, **AHEAD, **restoring(path, "rewind")))
+    assert give_up(world).again == again
+    world.drive(5, **AHEAD)
+    assert world.ids() == [facts, TAKEN if point == "S13" else ALL]
+    assert world.prepared() == 0
+
+
+@pytest.mark.parametrize("point", ["S11", "S12", "S13", "S06"])
+def test_a_rewind_that_has_begun_in_another_folder_is_given_up_for_the_original_one(
+    world: BeginningWorld, point: str
+) -> None:
+    """The original folder and the new one name the way; what each sink has stays."""
+    path = older(world)
+    assert killed(point, lambda: world.drive(5, "again", **restoring(path, "rewind")))
+    left = world.ids()
+    with pytest.raises(CheckpointMissingError) as original:
+        world.drive(5)
+    with pytest.raises(StopJobError) as new:
+        give_up(world, "again")
+    for caught in (original, new):
+        assert "twophase repair abandon-rewind JOB.yaml" in caught.value.remedy
+        assert "--begun-in" in caught.value.remedy
+    give_up(world, begun_in="again")
+    world.drive(5)
+    assert world.ids() == [[*ids, *range(40, 50)] for ids in left]
+    world.drive(6)
+    assert world.ids() == [[*ids, *range(40, 60)] for ids in left]
+    with pytest.raises(TwoPhaseError):
+        world.drive(6, "again")
+
+
+@pytest.mark.parametrize("point", STEPS)
+def test_giving_up_what_has_begun_elsewhere_may_die_anywhere(
+    world: BeginningWorld, point: str
+) -> None:
+    path = older(world)
+    assert killed("S12", lambda: world.drive(5, "again", **restoring(path, "rewind")))
+    assert killed(point, lambda: give_up(world, begun_in="again"))
+    give_up(world, begun_in="again")
+    world.drive(5)
+    assert world.ids() == [TAKEN, ALL]
+
+
+def test_a_folder_that_has_finished_its_rewind_goes_on(world: BeginningWorld) -> None:
+    """It is not given up from the original folder: the job is in the other one."""
+    path = older(world)
+    world.drive(5, "again", **restoring(path, "rewind"))
+    with pytest.raises(StopJobError, match="no rewind has begun"):
+        give_up(world, begun_in="again")
+    world.drive(6, "again")
+    world.is_exact("again", 6)
+
+
+def test_a_sink_that_is_ahead_of_both_folders_is_not_gone_on_from(world: BeginningWorld) -> None:
+    """A third folder has taken the job over since: that one knows more."""
+    path = older(world)
+    assert killed("S12", lambda: world.drive(5, "again", **restoring(path, "rewind")))
+    world.copy("again", "third")
+    world.drive(5, "third", **restoring(path, "rewind"))
+    with pytest.raises(CheckpointMissingError):
+        give_up(world, begun_in="again")
+    world.drive(6, "third")
+    world.is_exact("third", 6)

@@ -1,0 +1,179 @@
+"""A repair: an operator gives up a rewind that has begun and cannot be finished.
+
+A sink refuses it by now (somebody has rewritten files, or deleted a row), or a source can no longer
+read what would have to be written again. Rows that are gone from one sink do not come back; all
+others stay.
+
+    1. take over   append a fence to the log, like every driver, and raise it in each sink: no
+                   driver that is still rewinding takes back more
+    2. settle      each sink whose rewind is not one transaction: rows and proofs agree again
+    3. show        the plan: what each sink has, and lacks; the operator confirms
+    4. record      REPAIRED, one record in the log: this is the repair. It ends the rewind, and
+                   accepts the loss of what was taken back, as `accept-loss` does for a target
+                   that was restored from a backup
+
+After step 4 the job goes on after its newest checkpoint. A crash before it gives up nothing, and
+the command can be run again; so can the rewind.
+
+A rewind that has begun in a folder of its own is given up for the folder that the job ran in. Both
+logs are taken over; the record goes to the log that goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from twophase.contract.sink import CanRewind, OpenSink, RewindsInSteps, SinkHistory
+from twophase.coordinator.commit.context import JobContext
+from twophase.coordinator.commit.proofs import knows
+from twophase.coordinator.recovery.plan import RewindUnfinished, TargetLacks
+from twophase.coordinator.recovery.planner import StartPlanner
+from twophase.coordinator.recovery.recovery_steps import take_over
+from twophase.errors import RestoreRefusedError, StopJobError
+from twophase.ids import Attempt
+from twophase.internals.failpoints import failpoint
+from twophase.operations.repair.accept_loss import LossPlan, loss_of_gap
+from twophase.state.journal.entries import AbandonedRewind, Note, Rewinding
+from twophase.state.journal.history import History
+from twophase.state.journal.log import JobLog
+
+
+@dataclass(frozen=True)
+class AbandonPlan:
+    """A rewind to be given up.
+
+    Attributes:
+        rewinding: the rewind.
+        whole: the sinks that still have everything, with why one cannot take it back; empty if it
+            could.
+        losses: what was taken back of the others; at most one a sink, except after an adoption.
+        again: see `AbandonedRewind`.
+    """
+
+    rewinding: Rewinding
+    whole: Mapping[str, str]
+    losses: Sequence[LossPlan]
+    again: Sequence[str]
+
+
+class RewindRepair:
+    """Gives up a rewind.
+
+    Args:
+        context: the job's.
+        elsewhere: the log of the folder in which the rewind has begun, if that is another one.
+    """
+
+    def __init__(self, context: JobContext, elsewhere: JobLog | None = None) -> None:
+        self._context = context
+        self._elsewhere = elsewhere
+
+    def plan(self) -> AbandonPlan:
+        """Steps 1 and 2: take over the job, and find out what was taken back.
+
+        Raises:
+            StopJobError: no rewind has begun, or the job must not go on for another reason.
+        """
+        context, planner = self._context, StartPlanner(self._context)
+        self._begun(context.log.read())
+        remembered = planner.histories()
+
+        def check(history: History) -> None:
+            known = self._known(history)
+            planner.check(known, remembered, [RewindUnfinished, TargetLacks])
+
+        if self._elsewhere is not None:
+            take_over(self._elsewhere, remembered, lambda _: check(context.history))
+        attempt = Attempt(take_over(context.log, remembered, check), 0)
+        failpoint("R01")
+        begun = self._begun(context.history)
+        for sink in context.sinks.values():
+            sink.fence(attempt)
+            if isinstance(sink, RewindsInSteps):
+                sink.settle_rewind(begun.keep, attempt)
+            failpoint("R06")
+        remembered = planner.histories()
+        check(context.history)
+        return self._plan(begun, remembered)
+
+    def abandon(self, plan: AbandonPlan, note: Note) -> None:
+        """Step 4.
+
+        Raises:
+            FencedError: a driver has taken over the job since the plan was made; nothing was given
+                up.
+        """
+        losses = tuple(loss.accepted(note) for loss in plan.losses)
+        failpoint("R02")
+        begun = self._context.history.rewinding or plan.rewinding
+        self._context.log.append(AbandonedRewind(note, begun, losses, tuple(plan.again)))
+        failpoint("R03")
+
+    def _begun(self, history: History) -> Rewinding:
+        """Return the rewind, wherever it has begun.
+
+        Raises:
+            StopJobError: none has, or not in this folder.
+        """
+        job, log = self._context.job, self._elsewhere
+        other = log.read() if log is not None else history
+        if other.rewinding is None:
+            raise StopJobError(
+                f"Job {job!r}: no rewind has begun; there is nothing to give up.",
+                remedy="start the job: it goes on by itself, without restore.path. If a rewind has "
+                "begun in another folder, name that: --begun-in FOLDER.",
+            )
+        if history.lineage is None:
+            raise StopJobError(
+                f"Job {job!r}: the rewind has begun in a folder that has no checkpoint of its own: "
+                "there is nothing in it to go on from.",
+                remedy="give it up for the folder that the job ran in: twophase repair "
+                "abandon-rewind JOB.yaml --checkpoint-location FOLDER --begun-in "
+                f"{self._context.options.checkpoint_location}. If that folder is gone for good, "
+                "move the folder `log` out of this one, then: "
+                "twophase repair adopt-from-target JOB.yaml",
+            )
+        return other.rewinding
+
+    def _known(self, history: History) -> History:
+        """Return what this log and the other one know together."""
+        begun, log = self._begun(history), self._elsewhere
+        newest = max(history.generation, log.history.generation if log else 0)
+        return replace(history, generation=newest, rewinding=begun)
+
+    def _plan(self, begun: Rewinding, remembered: Mapping[str, SinkHistory]) -> AbandonPlan:
+        context = self._context
+        lacked = [
+            proof
+            for proof in context.proofs.committed()
+            if proof.sink in remembered and not knows(remembered[proof.sink], proof)
+        ]
+        evidence = f"taken back by the rewind to {begun.restored_from}"
+        again = [
+            one.sink
+            for one in context.history.ahead_of(begun.keep)
+            if one.sink in remembered
+            and remembered[one.sink].committed.get(one.lineage, -1) < one.checkpoint
+        ]
+        rewound = {*(proof.sink for proof in lacked), *again}
+        return AbandonPlan(
+            begun,
+            {
+                name: _refusal(sink, begun)
+                for name, sink in context.sinks.items()
+                if name not in rewound
+            },
+            [loss_of_gap(context, proof, evidence) for proof in lacked],
+            again,
+        )
+
+
+def _refusal(sink: OpenSink, begun: Rewinding) -> str:
+    """Return why a sink cannot take its rows back; empty if it can, or has none to take back."""
+    try:
+        if isinstance(sink, CanRewind):
+            sink.check_rewind(begun.keep)
+    except RestoreRefusedError as error:
+        return error.what
+    return ""
