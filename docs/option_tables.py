@@ -129,7 +129,7 @@ def _default(field: Any) -> str:
     value = field.get_default(call_default_factory=True)
     if _type(field).startswith("size"):
         return f"`{_bytes(value)}`"
-    if value is None or value in ((), {}):
+    if value is None or value in ((), {}, ""):
         return "-"
     if isinstance(value, tuple):
         return f"`{','.join(value)}`"

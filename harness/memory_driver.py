@@ -141,7 +141,12 @@ class Driver:
         for name, target in self.targets.items():
             self.sinks.setdefault(name, OpenMemorySink(target, self.job, name))
         self.states = OperatorStates([SourceLeg(self.source, {})], self.functions)
-        parsed = JobOptions.parse({"checkpointLocation": str(self.folder), **self.options}, "job")
+        given = {
+            "checkpointLocation": str(self.folder),
+            "restore.allow_unproven_sources": "true",  # the numbers are always there
+            **self.options,
+        }
+        parsed = JobOptions.parse(given, "job")
         context = JobContext(
             self.job,
             self.storage or LocalStorage(self.folder),

@@ -131,6 +131,7 @@ class PlainJob:
             "checkpointLocation": str(world.root / folder),
             "restart.strategy": "none",
             "commit.backoff": "1 ms",
+            "restore.allow_unproven_sources": "true",  # the numbers are always there
             **(options or {}),
         }
         parsed = JobOptions.parse(given, name)

@@ -38,7 +38,6 @@ def test_restore_table_leads_to_a_rewind(
     assert table.ids() == [0, 1]
 
 
-@pytest.mark.xfail(strict=True, reason="issue: RESTORE TABLE is named where it removes more rows")
 def test_restore_table_is_not_named_where_it_would_remove_later_rows(
     delta_spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -84,18 +84,7 @@ def job(spark: SparkSession, tmp_path: Path) -> FilesJob:
     return FilesJob(spark, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "folder",
-    [
-        "job",
-        pytest.param(
-            "again",
-            marks=pytest.mark.xfail(
-                strict=True, reason="issue: in a new folder no one knows which files were read"
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("folder", ["job", "again"])
 def test_no_row_of_an_archived_file_is_taken_back(job: FilesJob, folder: str) -> None:
     """I rewind, and the files that came after the savepoint have been archived: it is refused. With
     the files there again it is done.
@@ -122,7 +111,6 @@ def test_no_row_of_an_archived_file_is_taken_back(job: FilesJob, folder: str) ->
 
 
 @pytest.mark.parametrize("read", ["", "*.json"], ids=["folder", "pattern"])
-@pytest.mark.xfail(strict=True, reason="issue: a file source is known by its place in the plan")
 def test_two_file_sources_that_change_places_do_not_read_each_other_s_files(
     job: FilesJob, read: str
 ) -> None:

@@ -104,14 +104,8 @@ def compacted(job: KafkaJob) -> None:
     job.topics.compact(job.topic, RECORDS, [b'{"id": %d, "pad": "%s"}' % (1000, pad)] * 3)
 
 
-_COMPACTED = pytest.param(
-    compacted,
-    marks=pytest.mark.xfail(strict=True, reason="issue: compaction leaves no mark in the offsets"),
-)
-
-
 @pytest.mark.parametrize("folder", ["job", "again"])
-@pytest.mark.parametrize("lose", [expired, recreated, shrunk, gone, _COMPACTED])
+@pytest.mark.parametrize("lose", [expired, recreated, shrunk, gone, compacted])
 def test_no_row_is_taken_back_that_kafka_cannot_give_again(
     job: KafkaJob, lose: Callable[[KafkaJob], None], folder: str
 ) -> None:
@@ -134,7 +128,6 @@ def test_no_row_is_taken_back_that_kafka_cannot_give_again(
         assert job.ids() == [*range(3 * RECORDS)]
 
 
-@pytest.mark.xfail(strict=True, reason="issue: group offsets never go backwards")
 def test_the_offsets_of_the_group_are_not_ahead_of_the_rows_after_a_rewind(
     job: KafkaJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,9 +57,6 @@ PLANS = {"unique": unique, "counted": counted, "joined": joined}
 
 
 @pytest.mark.parametrize("plan", PLANS)
-@pytest.mark.xfail(
-    strict=True, reason="issue: expressions are kept as their SQL, literals included"
-)
 def test_a_literal_of_a_plan_with_state_is_kept_nowhere_and_shown_nowhere(
     spark: SparkSession, tmp_path: Path, plan: str, redacting: None
 ) -> None:

@@ -13,10 +13,11 @@ import pytest
 
 from integration.mysql.sink_harness import DDL, MySqlHarness, Server, commit
 from twophase.errors import ConfigError, RestoreRefusedError
-from twophase.ids import Attempt
+from twophase.ids import Attempt, Subtask
 from twophase.sinks.mysql.open_sink import OpenMySqlSink
 from twophase.testing.contract import RewindContract, RewindKillContract
 from twophase.testing.harness import LINEAGE, SinkHarness
+from twophase.testing.services import MariaDbService
 
 pytestmark = pytest.mark.part("mysql")
 
@@ -191,3 +192,23 @@ def test_a_newer_driver_waits_for_a_rewind_or_is_noticed_by_it(
         with pytest.raises(pymysql.Error):
             sink.rewind({LINEAGE: 1}, RESTORING)
     assert harness.ids() == [*range(8)]
+
+
+@pytest.mark.proof
+def test_a_rewind_goes_in_transactions_that_the_binary_log_takes() -> None:
+    """All rows of the checkpoint together exceed max_binlog_cache_size, those of a task do not."""
+    options = ["--log-bin=binlog", "--server-id=1", "--sync-binlog=1", "--binlog-format=ROW"]
+    options += ["--binlog-cache-size=4096", "--max-binlog-cache-size=4096"]
+    with MariaDbService(own=True, server_options=options) as server:
+        harness = marked(server)
+        sink = harness.opened()
+        commit(sink, harness.write(sink, harness.rows(range(10)), 3))
+        for task in range(1, 9):
+            rows = harness.rows(range(20 * task, 20 * task + 20))
+            commit(sink, harness.write(sink, rows, 4, subtask=Subtask(task, 0)))
+        sink.check_rewind({LINEAGE: 3})
+        sink.fence(RESTORING)
+        sink.rewind({LINEAGE: 3}, RESTORING)
+        assert harness.ids() == [*range(10)]
+        assert sink.history().committed == {LINEAGE: 3}
+        sink.close()

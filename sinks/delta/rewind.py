@@ -73,11 +73,12 @@ class Rewind:
         try:
             added = LogSearch(self._owner, self._table.log, self._point).added(snapshot, ahead)
         except UnprovenError as error:
-            raise self._refused(str(error)) from error
+            raise self._refused(str(error), error.undo) from error
+        undo = "undo that with ALTER TABLE"
         if added and snapshot.is_append_only:
-            raise self._refused("the table is append-only (delta.appendOnly)")
+            raise self._refused("the table is append-only (delta.appendOnly)", undo)
         if problems := refusals(snapshot.layout):
-            raise self._refused("; ".join(problems))
+            raise self._refused("; ".join(problems), undo)
         return added
 
     def carry_out(self, attempt: Attempt) -> None:
@@ -191,15 +192,24 @@ class Rewind:
             f"{self._table.target}"
         )
 
-    def _refused(self, why: str) -> RestoreRefusedError:
+    def _refused(self, why: str, undo: str = "") -> RestoreRefusedError:
         return RestoreRefusedError(
             f"{self._cannot()}: {why}. Nothing was removed.",
-            remedy="undo that (RESTORE TABLE, ALTER TABLE), or restore a newer checkpoint.",
+            remedy=f"{undo}{undo and '; or '}restore a checkpoint or savepoint from after that, or "
+            "start without restore.path to go on.",
         )
 
 
 class UnprovenError(Exception):
-    """The log does not prove that the files are as they were added; the text says why."""
+    """The log does not prove that the files are as they were added; the text says why.
+
+    Attributes:
+        undo: how that can be undone, for a remedy; empty if it cannot.
+    """
+
+    def __init__(self, why: str, undo: str = "") -> None:
+        super().__init__(why)
+        self.undo = undo
 
 
 @dataclass
@@ -229,12 +239,16 @@ class LogSearch:
         owner: job and sink.
         log: the table's log.
         point: the point to rewind to.
+
+    RESTORE TABLE undoes all commits after a version. It is a way on only if none of them but the
+    last one that names files is in the way: otherwise it would take away what was written since.
     """
 
     owner: Owner
     log: Log
     point: RewindPoint
     _last: dict[str, _Change] = field(default_factory=dict)
+    _newest_change: int = -1
 
     def added(self, snapshot: Snapshot, ahead: Mapping[str, int]) -> Sequence[str]:
         """Return Delta's action of each file that the checkpoints have added.
@@ -247,7 +261,29 @@ class LogSearch:
             UnprovenError: a file was removed or changed, or the log does not go back far enough.
         """
         self._read_back(snapshot, {self.owner.app_id(lineage) for lineage in ahead})
-        return [change.line for change in self._last.values() if _is_whole(change)]
+        return [change.line for change in self._last.values() if self._is_whole(change)]
+
+    def _is_whole(self, change: _Change) -> bool:
+        """Return whether a file is in the table as it was added; False if a rewind has removed it.
+
+        Raises:
+            UnprovenError: anything else.
+        """
+        if "remove" in change.action:
+            if change.by_rewind:
+                return False
+            path, done = change.action["remove"]["path"], "has removed"
+        elif change.action["add"].get("deletionVector"):
+            path, done = change.action["add"]["path"], "has deleted rows of"
+        else:
+            return True
+        before = change.version - 1
+        raise UnprovenError(
+            f"version {change.version} of the table ({change.operation}) {done} {path}",
+            f"undo that: RESTORE TABLE ... TO VERSION AS OF {before}"
+            if change.version == self._newest_change
+            else "",
+        )
 
     def _read_back(self, snapshot: Snapshot, missing: set[str]) -> None:
         """Read commits until the beginning of each application id's checkpoints is found."""
@@ -288,6 +324,8 @@ class LogSearch:
 
     def _read(self, version: int, text: str) -> set[str]:
         """Note what a commit says of our files; return ids that it sets to a kept checkpoint."""
+        if self._newest_change < 0 and any(mark in text for mark in ('{"add":', '{"remove":')):
+            self._newest_change = version
         actions = list(self._actions(text))
         infos = [action["commitInfo"] for _, action in actions if "commitInfo" in action]
         info = infos[0] if infos else {}
@@ -323,20 +361,3 @@ class LogSearch:
         except (ValueError, KeyError, TypeError):
             return False
         return "taken_back" in note and whose == (self.owner.job, self.owner.sink)
-
-
-def _is_whole(change: _Change) -> bool:
-    """Return whether a file is in the table as it was added; False if a rewind has removed it.
-
-    Raises:
-        UnprovenError: anything else.
-    """
-    if "remove" in change.action:
-        if change.by_rewind:
-            return False
-        path, done = change.action["remove"]["path"], "has removed"
-    elif change.action["add"].get("deletionVector"):
-        path, done = change.action["add"]["path"], "has deleted rows of"
-    else:
-        return True
-    raise UnprovenError(f"version {change.version} of the table ({change.operation}) {done} {path}")

@@ -12,7 +12,7 @@ from twophase.sinks.common.staging.layout_check import check_layout
 from twophase.sinks.common.staging.location import check_inside, local_path
 from twophase.sinks.common.staging.names import Owner
 from twophase.sinks.common.staging.open_sink import OpenStagedSink
-from twophase.sinks.common.staging.preflight import check_folder, create_staging_area
+from twophase.sinks.common.staging.preflight import check_folder, open_staging_area
 from twophase.sinks.common.staging.table import Table
 from twophase.sinks.file.options import FileOptions
 
@@ -40,7 +40,7 @@ class FileSink(ArrowSink):
         check_folder(path)
         if rows is not None:
             check_layout(path, rows, options.format, options.partition_by)
-        area = create_staging_area(path, owner)
+        area = open_staging_area(path, owner, writes=rows is not None)
         return OpenStagedSink(Table(area, options.format, options.partition_by, f"file:{path}"))
 
     def _path(self) -> Path:

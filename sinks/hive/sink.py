@@ -16,7 +16,7 @@ from twophase.sinks.common.staging.disk import sync
 from twophase.sinks.common.staging.manifest import Manifest
 from twophase.sinks.common.staging.names import Owner
 from twophase.sinks.common.staging.open_sink import OpenStagedSink
-from twophase.sinks.common.staging.preflight import check_folder, create_staging_area
+from twophase.sinks.common.staging.preflight import check_folder, open_staging_area
 from twophase.sinks.common.staging.table import Table
 from twophase.sinks.hive.catalog import Catalog, HiveTable
 from twophase.sinks.hive.identity import record, why_replaced
@@ -64,8 +64,9 @@ class HiveSink(ArrowSink):
         destination = check_table(found, options, context.schema)
         path = destination.path
         check_folder(path)
-        area = create_staging_area(path, owner)
-        PendingPartitions(area.stage()).create()
+        area = open_staging_area(path, owner, writes=context.schema is not None)
+        if area.path.exists():
+            PendingPartitions(area.stage()).create()
         table = Table(
             area,
             found.format,

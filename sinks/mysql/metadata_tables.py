@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pymysql
@@ -24,7 +24,7 @@ from twophase.errors import PreflightError, TargetUnreachableError
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.sinks.mysql.client.codes import DENIED, LOCK_WAIT_TIMEOUT, code_of
 from twophase.sinks.mysql.client.identifiers import qualified, quote
-from twophase.sinks.mysql.client.session import Session
+from twophase.sinks.mysql.client.session import Row, Session
 
 NAME = "VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL"
 LINEAGE = "CHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL"
@@ -312,21 +312,29 @@ class MetadataTables:
     ) -> None:
         """Delete the rows that the mark replaces, a bounded number at a time."""
         while True:
-            keys = session.rows(
-                "SELECT job, sink, lineage, checkpoint, generation, counter, subtask, task_attempt"
-                f" FROM {self._table('ledger')} WHERE job = %s AND sink = %s AND lineage = %s "
-                "AND checkpoint <= %s"
-                f" LIMIT {_DELETE_ROWS}",
-                (job, sink, lineage, checkpoint),
-            )
+            some = f"checkpoint <= %s LIMIT {_DELETE_ROWS}"
+            keys = self._ledger_keys(session, some, job, sink, lineage, checkpoint)
             if not keys:
                 return
-            # One by one: a range would also wait for the row after its end, which a
-            # prepared branch may hold.
             session.begin()
-            for key in keys:
-                session.run(f"DELETE FROM {self._table('ledger')} WHERE {_KEY}", key)
+            self._delete_ledger(session, keys)
             session.commit()
+
+    def _ledger_keys(
+        self, session: Session, which: str, job: str, sink: str, lineage: str, checkpoint: int
+    ) -> Sequence[Row]:
+        return session.rows(
+            "SELECT job, sink, lineage, checkpoint, generation, counter, subtask, task_attempt"
+            f" FROM {self._table('ledger')} WHERE job = %s AND sink = %s AND lineage = %s "
+            f"AND {which}",
+            (job, sink, lineage, checkpoint),
+        )
+
+    def _delete_ledger(self, session: Session, keys: Iterable[Row]) -> None:
+        # One by one: a range would also wait for the row after its end, which a
+        # prepared branch may hold.
+        for key in keys:
+            session.run(f"DELETE FROM {self._table('ledger')} WHERE {_KEY}", key)
 
     # -- rewind ------------------------------------------------------------------------------------
 
@@ -342,14 +350,31 @@ class MetadataTables:
         )
         return {int(checkpoint): int(rows) for checkpoint, rows in found}
 
+    def reduce_rows(
+        self, session: Session, job: str, sink: str, lineage: str, checkpoint: int, removed: int
+    ) -> None:
+        """Note that rows of a checkpoint have been removed, if the ledger still counts them."""
+        found = session.rows(
+            "SELECT job, sink, lineage, checkpoint, generation, counter, subtask, task_attempt, "
+            f"row_count FROM {self._table('ledger')} WHERE job = %s AND sink = %s "
+            "AND lineage = %s AND checkpoint = %s AND row_count > 0",
+            (job, sink, lineage, checkpoint),
+        )
+        for *key, rows in found:
+            gone = min(rows, removed)
+            session.run(
+                f"UPDATE {self._table('ledger')} SET row_count = row_count - %s WHERE {_KEY}",
+                (gone, *key),
+            )
+            removed -= gone
+            if not removed:
+                return
+
     def take_back(self, session: Session, job: str, sink: str, lineage: str, last: int) -> None:
         """Remove the proofs of a lineage after `last`; -1 removes them all."""
         mine = (job, sink, lineage)
-        session.run(
-            f"DELETE FROM {self._table('ledger')}"
-            " WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint >= %s",
-            (*mine, last + 1),
-        )
+        keys = self._ledger_keys(session, "checkpoint >= %s", *mine, last + 1)
+        self._delete_ledger(session, keys)
         if last < 0:
             session.run(
                 f"DELETE FROM {self._table('high_water')}"

@@ -139,7 +139,7 @@ class OpenMySqlSink(OpenArrowSink):
             self._rewind(keep).check(session)
 
     def rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
-        """See `CanRewind`: rows and proofs go in one transaction."""
+        """See `CanRewind`."""
         with self._link.session() as session:
             self._rewind(keep).run(session, attempt)
 
@@ -158,5 +158,12 @@ class OpenMySqlSink(OpenArrowSink):
         )
 
     def _rewind(self, keep: Mapping[str, int]) -> Rewind:
-        column = self._writers.checkpoint_column
-        return Rewind(self._owner, self._metadata, self._opened_table, column, keep)
+        writers = self._writers
+        return Rewind(
+            self._owner,
+            self._metadata,
+            self._opened_table,
+            writers.checkpoint_column,
+            keep,
+            writers.load_rows,
+        )

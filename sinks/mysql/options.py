@@ -155,7 +155,10 @@ class MySqlOptions(Options):
         "local where the server allows it",
     )
     load_rows: int = Field(
-        default=50_000, ge=1, le=1_000_000, description="rows in one statement, at the most"
+        default=50_000,
+        ge=1,
+        le=1_000_000,
+        description="rows in one statement, or in one transaction of a rewind, at the most",
     )
     load_bytes: int = Field(
         default=8_000_000,

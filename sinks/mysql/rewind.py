@@ -1,33 +1,39 @@
 """Takes committed checkpoints back out of the table: `CanRewind`.
 
-One transaction, which readers see all of or nothing:
+    1. check         what the server shows of the table, and the rows of each checkpoint against the
+                     ledger where it still has them
+    2. delete        by `checkpoint_column`, the newest checkpoint first, `load_rows` rows in a
+                     transaction; the ledger keeps count of what is left
+    3. proofs        in the last of these transactions the rows of the ledger go, and the marks are
+                     lowered
 
-    1. the fence     its row is locked: no newer driver takes over before the end
-    2. count         the rows of each checkpoint, against the ledger where it still has them
-    3. delete        checkpoint by checkpoint, by `checkpoint_column`
-    4. proofs        the rows of the ledger go, the marks are lowered
+Each transaction locks the fence's row: no newer driver takes over before its end. After a crash it
+is repeated from 1. A rewind of up to `load_rows` rows is one transaction, which readers see all of
+or nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import pymysql
 
 from twophase.contract.fencing import driver_is_fenced
 from twophase.errors import RestoreRefusedError
 from twophase.ids import Attempt
+from twophase.internals.failpoints import failpoint
 from twophase.sinks.mysql.checkpoint_column import (
     MarkedRows,
     checkpoint_in,
     owner_of,
     range_after,
 )
-from twophase.sinks.mysql.client.codes import DENIED, code_of
+from twophase.sinks.mysql.client.codes import TRANSACTION_TOO_LARGE, code_of
 from twophase.sinks.mysql.client.identifiers import qualified, quote
 from twophase.sinks.mysql.client.session import Session
 from twophase.sinks.mysql.identity import TableIdentity
 from twophase.sinks.mysql.metadata_tables import MetadataTables
+from twophase.sinks.mysql.rewind_obstacles import ForeignKey, Obstacle, RewoundTable
 from twophase.sinks.mysql.xid import Owner
 
 _SHOWN = 5
@@ -42,6 +48,7 @@ class Rewind:
         table: the table.
         checkpoint_column: the column that names each row's checkpoint, if there is one.
         keep: as `CanRewind` takes it.
+        rows_at_once: rows in one transaction, at most.
     """
 
     def __init__(
@@ -51,47 +58,105 @@ class Rewind:
         table: TableIdentity,
         checkpoint_column: str | None,
         keep: Mapping[str, int],
+        rows_at_once: int,
     ) -> None:
         self._owner = owner.job, owner.sink
         self._metadata = metadata
-        self._table = qualified(table.schema, table.name)
+        self._name = qualified(table.schema, table.name)
+        self._identity = table
         self._checkpoint_column = checkpoint_column
         self._keep = keep
+        self._rows_at_once = rows_at_once
+        self._removed = 0
 
     def check(self, session: Session) -> None:
         """See `CanRewind.check_rewind`."""
-        self._column()
-        self._check_marked(session)
-        self._check_right(session)
-        self._counted(session)
+        self._check(session)
 
     def run(self, session: Session, attempt: Attempt) -> None:
         """See `CanRewind.rewind`."""
-        column = self._column()
-        session.begin()
-        metadata = self._metadata
-        fence = metadata.read_fence(session, *self._owner, locked=True)
-        if fence is None or fence > attempt:
-            raise driver_is_fenced(*self._owner, fence or Attempt(0, 0), attempt)
+        self._check_fence(session, attempt)
+        left, keys = self._check(session)
+        while True:
+            try:
+                left = self._remove(session, attempt, left, keys)
+            except pymysql.Error as error:
+                tried = min(self._rows_at_once, sum(left.values()))
+                if code_of(error) not in TRANSACTION_TOO_LARGE or tried <= 1:
+                    raise
+                session.rollback()
+                self._rows_at_once = tried // 2
+                continue
+            if not left:
+                return
+            failpoint("M01")
+
+    def _check(self, session: Session) -> tuple[dict[str, int], Sequence[ForeignKey]]:
+        """Step 1: return how many rows each value has, the newest first, and the foreign keys."""
+        table = self._table
         self._check_marked(session)
-        for value, rows in self._counted(session).items():
-            done = session.run(f"DELETE FROM {self._table} WHERE {column} = %s", (value,))
-            if done.affected != rows:
-                raise self._changed([f"{value}: {done.affected} rows, {rows} were counted"])
+        self._raise_first(table.obstacles(session))
+        counted = self._counted(session)
+        keys = table.foreign_keys(session)
+        self._raise_first(table.references(session, keys, tuple(counted)))
+        return {value: counted[value] for value in sorted(counted, reverse=True)}, keys
+
+    def _remove(
+        self,
+        session: Session,
+        attempt: Attempt,
+        counted: Mapping[str, int],
+        keys: Sequence[ForeignKey],
+    ) -> dict[str, int]:
+        """Steps 2 and 3: one transaction. Return what is left."""
+        table, metadata = self._table, self._metadata
+        delete = f"DELETE FROM {table.sql} WHERE {quote(table.column)} = %s LIMIT %s"
+        session.begin()
+        self._check_fence(session, attempt)
+        room, left = self._rows_at_once, dict(counted)
+        for value, rows in counted.items():
+            take = min(room, rows)
+            self._raise_first(table.references(session, keys, (value,)))
+            done = session.run(delete, (value, take))
+            if done.affected != take:
+                raise self._changed([f"{value}: {done.affected} rows, {take} were counted"])
+            lineage, checkpoint, _ = checkpoint_in(value)
+            metadata.reduce_rows(session, *self._owner, lineage, checkpoint, take)
+            left[value] -= take
+            room -= take
+            if not left[value]:
+                del left[value]
+            if not room:
+                break
+        if not left:
+            self._drop_proofs(session)
+        session.commit()
+        self._removed += self._rows_at_once - room
+        return left
+
+    def _drop_proofs(self, session: Session) -> None:
+        """Step 3."""
+        metadata = self._metadata
         for lineage in metadata.committed(session, *self._owner):
             last = self._keep.get(lineage, -1)
+            if more := self._rows_after(session, lineage, last):
+                raise self._changed([f"{value}: {rows} rows more" for value, rows in more.items()])
             metadata.take_back(session, *self._owner, lineage, last)
-        session.commit()
 
-    def _column(self) -> str:
-        column = self._checkpoint_column
-        if column is None:
+    def _check_fence(self, session: Session, attempt: Attempt) -> None:
+        fence = self._metadata.read_fence(session, *self._owner, locked=True)
+        if fence is None or fence > attempt:
+            raise driver_is_fenced(*self._owner, fence or Attempt(0, 0), attempt)
+
+    @property
+    def _table(self) -> RewoundTable:
+        if self._checkpoint_column is None:
             raise self._refused(
                 "its rows do not name their checkpoint",
                 "restore from the newest checkpoint, or fork. For the next time: set "
                 "checkpoint_column, which takes effect for rows written from then on.",
             )
-        return quote(column)
+        return RewoundTable(self._identity.schema, self._identity.name, self._checkpoint_column)
 
     def _check_marked(self, session: Session) -> None:
         """Check that every row to delete was written with its checkpoint."""
@@ -106,16 +171,9 @@ class Rewind:
                     f"restore a savepoint of checkpoint {newest} or later, or fork.",
                 )
 
-    def _check_right(self, session: Session) -> None:
-        try:
-            session.run(f"EXPLAIN DELETE FROM {self._table} WHERE {self._column()} = ''")
-        except pymysql.Error as error:
-            if code_of(error) not in DENIED:
-                raise
-            raise self._refused(
-                f"the account may not delete from {self._table}",
-                f"GRANT DELETE ON {self._table} TO the user of the sink.",
-            ) from error
+    def _raise_first(self, obstacles: Iterable[Obstacle]) -> None:
+        for found in obstacles:
+            raise self._refused(found.why, found.remedy)
 
     def _counted(self, session: Session) -> dict[str, int]:
         """Return the values to delete, with how many rows have each.
@@ -146,9 +204,9 @@ class Rewind:
         return found
 
     def _rows_after(self, session: Session, lineage: str, last: int) -> dict[str, int]:
-        column, owner = self._column(), owner_of(*self._owner)
+        column, owner = quote(self._table.column), owner_of(*self._owner)
         found = session.rows(
-            f"SELECT {column}, COUNT(*) FROM {self._table} WHERE {column} > %s AND {column} < %s"
+            f"SELECT {column}, COUNT(*) FROM {self._name} WHERE {column} > %s AND {column} < %s"
             f" GROUP BY {column}",
             range_after(lineage, last),
         )
@@ -165,8 +223,9 @@ class Rewind:
 
     def _refused(self, why: str, remedy: str) -> RestoreRefusedError:
         job, sink = self._owner
+        removed = f"{self._removed} rows were" if self._removed else "Nothing was"
         return RestoreRefusedError(
             f"Sink {sink!r} of job {job!r} cannot take back what it has committed to "
-            f"{self._table}: {why}. Nothing was removed.",
+            f"{self._name}: {why}. {removed} removed.",
             remedy=remedy,
         )

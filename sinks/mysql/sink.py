@@ -29,6 +29,7 @@ from twophase.sinks.mysql.preflight import (
     find_table,
     may_load_local,
 )
+from twophase.sinks.mysql.rewind_obstacles import RewoundTable
 from twophase.sinks.mysql.rows.loading import InsertLoader, LoadDataLoader, Loader
 from twophase.sinks.mysql.rows.types import ColumnPlan
 from twophase.sinks.mysql.table import Table
@@ -43,6 +44,7 @@ _WITHOUT_PROCESS = (
     "too early is detected, and waits for a restart of the server. GRANT PROCESS ON *.* prevents "
     "that."
 )
+_WITHOUT_REWIND = "sink %s: a restore could not take rows back, because %s. Before one: %s"
 
 
 class MySqlSink(ArrowSink):
@@ -110,6 +112,8 @@ class MySqlSink(ArrowSink):
         if column is not None:
             column = check_column(session, table, column)
             MarkedRows(metadata).create(session, endpoint.user)
+            for found in RewoundTable(table.schema, table.name, column).obstacles(session):
+                _log.warning(_WITHOUT_REWIND, context.sink, found.why, found.remedy)
         prepared(session, owner)  # fails if the account may not
         local = may_load_local(server, options)
         if not local:

@@ -82,12 +82,7 @@ def dry_run(*arguments: str) -> str:
     [
         ("orders", "job", "rewind"),
         ("orders", "again", "rewind"),
-        pytest.param(
-            *("orders-fork", "fork", "fork"),
-            marks=pytest.mark.xfail(
-                strict=True, reason="issue: a sink makes its folders when it is opened"
-            ),
-        ),
+        ("orders-fork", "fork", "fork"),
     ],
 )
 def test_a_dry_run_makes_no_folder(tmp_path: Path, job: str, folder: str, policy: str) -> None:

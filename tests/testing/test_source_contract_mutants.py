@@ -94,6 +94,11 @@ class TellsNobody(KafkaSource):
         """Do nothing."""
 
 
+class StaysAhead(KafkaSource):
+    def notify_rewound(self, leg: SourceLeg, line: str) -> None:
+        """Do nothing."""
+
+
 class SplitsByWhatIsThere(KafkaSource):
     def ranges(self, leg: SourceLeg, start: str | None, end: str | None) -> Sequence[OffsetRange]:
         tasks = str(HARNESS[0].memory.logs["orders"][1][0].end // 10)
@@ -136,6 +141,7 @@ MISTAKES: Mapping[type[KafkaSource], Callable[..., None]] = {
     SeesALossEverywhere: Suite.test_what_is_there_can_be_read_again,
     ClosesOnce: Suite.test_it_can_be_closed_at_any_time,
     CommitsWhateverComes: Suite.test_a_restart_that_repeats_a_notification_never_goes_backwards,
+    StaysAhead: Suite.test_a_rewind_goes_backwards_and_only_backwards,
     TellsNobody: Suite.test_others_hear_of_each_checkpoint,
     SplitsByWhatIsThere: Suite.test_ranges_are_the_same_each_time,
     NarrowsNothing: Suite.test_a_micro_batch_can_be_narrowed_to_some_of_its_ranges,

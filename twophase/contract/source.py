@@ -14,6 +14,8 @@ checkpoints and never parses them. It calls the source, in this order:
     7. notify_committed   each checkpoint, after every sink has committed it
     8. close              once
 
+    notify_rewound   a rewind, between 4 and 5: rows were taken back
+
 Commands call it without a running job: `owns`, `entries` and `begin_after` to show offsets,
 `starting_offsets` and `skips_existing` for `twophase repair adopt-from-target`, and the methods of
 `RereadsRanges` for `twophase repair rewrite`. To detect other records in a replay, the tasks that
@@ -166,9 +168,11 @@ class Source(ABC):
                 that has read past the line. None if that is not known; it may not exist.
 
         Returns:
-            True if it is all there; False if that cannot be determined, which is logged.
+            True if it is all there; False if that cannot be determined. Then no row is taken back,
+            unless the operator has set `restore.allow_unproven_sources`.
 
         Raises:
+            RestoreRefusedError: the same as False, with the reason as a sentence.
             SourceLossError: something is gone, or no longer what it was; names it.
             SourceUnavailableError: the system does not answer.
             ConfigError: the options no longer read what the line has.
@@ -184,6 +188,20 @@ class Source(ABC):
         Args:
             leg: the source.
             line: where the checkpoint ended.
+
+        Raises:
+            Exception: any; becomes the event `GroupOffsetsDelayed`. No data depends on it.
+        """
+
+    def notify_rewound(self, leg: SourceLeg, line: str) -> None:
+        """Tell others that the job has gone back, such as by lowering group offsets.
+
+        Runs on the driver once every sink has taken its rows back, before the lineage that reads
+        them again begins; once more after a crash in between.
+
+        Args:
+            leg: the source.
+            line: where that lineage begins.
 
         Raises:
             Exception: any; becomes the event `GroupOffsetsDelayed`. No data depends on it.

@@ -199,6 +199,7 @@ class JobOptions(Options):
         alias="restore.id",
         description="names the restore: what `restore.path` names is restored once for each name, "
         "so another one restores it once more",
+        json_schema_extra={"default": "no name"},
     )
     sink_ahead: SinkAhead = Field(
         default=SinkAhead.REFUSE,
@@ -214,6 +215,12 @@ class JobOptions(Options):
         description="drop state that the job has no operator for, or whose file is missing or "
         "damaged; let a sink have another name; "
         "restore a plan that looks stateful to twophase and is not",
+    )
+    allow_unproven_sources: bool = Field(
+        default=False,
+        alias="restore.allow_unproven_sources",
+        description="rewind although a source cannot prove that what is taken back can be read "
+        "again: set it if you know that it can ([savepoints](howto/savepoints.md#rewind))",
     )
     error_if_no_checkpoint: bool = Field(
         default=False,

@@ -74,14 +74,20 @@ class SparkKafkaSource(RereadsRanges[OffsetRange]):
             return False
         if _needs_files_of_its_own(leg, options):
             return False
-        grows = option(leg.options, "assign") is None
-        return planner_of(options).check(_with_ids(options, offsets), grows=grows)
+        return planner_of(options).check(_with_ids(options, offsets), grows=_grows(leg))
 
     def notify_committed(self, leg: SourceLeg, line: str) -> None:
         """Commit the group offsets, if there is a `group.id`, which Spark's client ignores."""
         if _group(leg) is not None:
             options = _options(leg)
             GroupOffsets(options).commit(_with_ids(options, _parsed(line)).to_line())
+
+    def notify_rewound(self, leg: SourceLeg, line: str) -> None:
+        """Lower the group offsets, if there is a `group.id`."""
+        if _group(leg) is not None:
+            options = _options(leg)
+            offset = _with_ids(options, _parsed(line))
+            GroupOffsets(options).lower(offset.to_line(), grows=_grows(leg))
 
     def close(self, leg: SourceLeg) -> None:
         """Close the connection to the brokers, if there is one."""
@@ -153,6 +159,11 @@ class SparkKafkaSource(RereadsRanges[OffsetRange]):
 
 def _group(leg: SourceLeg) -> str | None:
     return option(leg.options, "group.id")
+
+
+def _grows(leg: SourceLeg) -> bool:
+    """Return whether the source also reads partitions that are added later."""
+    return option(leg.options, "assign") is None
 
 
 def _parsed(line: str, lowest: int = 0) -> dict[Partition, int]:

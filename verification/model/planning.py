@@ -27,7 +27,7 @@ from twophase.state.checkpoints.checkpoint import CompletedCheckpoint, FrozenOff
 from twophase.state.journal import entries
 from twophase.state.journal import history as journal
 from verification.model import targets
-from verification.model.pieces import VISIBLE, Sink
+from verification.model.pieces import LISTED, VISIBLE, Sink
 from verification.model.state import (
     Decision,
     Driver,
@@ -83,6 +83,20 @@ class Wish(NamedTuple):
 
 GO_ON = Wish()
 
+InDoubt = tuple[tuple[tuple[int, int], ...], ...]
+"""Of each sink the newest checkpoint of each lineage with pieces in doubt, sorted."""
+
+
+def in_doubt(state: State) -> InDoubt:
+    """`OpenSink.in_doubt` of all sinks."""
+    return tuple(map(_in_doubt, state.sinks))
+
+
+@cache
+def _in_doubt(sink: Sink) -> tuple[tuple[int, int], ...]:
+    listed = sorted(piece[:2] for piece in sink.pieces if piece.status in LISTED)
+    return tuple(dict(listed).items())
+
 
 def remembered(state: State) -> Remembered:
     """`OpenSink.history` of all sinks."""
@@ -109,7 +123,8 @@ def planned(
 ) -> StartPlan | Refusal:
     """The same of any history and any wish."""
     while True:
-        answer = _answer(history, found, wish, world.rules, world.mistake)
+        doubt = () if history.lineages or wish.begins else in_doubt(state)
+        answer = _answer(history, found, wish, world.rules, world.mistake, doubt)
         more = _asked_once_more(state, found, [answer])
         if more == found:
             return answer
@@ -120,7 +135,8 @@ def check(world: World, state: State, driver: Driver) -> tuple[Refusal, ...]:
     """`StartPlanner.check`: every reason why the job cannot go on by itself, for a repair."""
     found = driver.remembered
     while True:
-        answers = _refusals(driver.history, found, world.rules)
+        doubt = () if driver.history.lineages else in_doubt(state)
+        answers = _refusals(driver.history, found, world.rules, doubt)
         more = _asked_once_more(state, found, answers)
         if more == found:
             return answers
@@ -143,9 +159,14 @@ def place_of(sink: str) -> int:
 
 @cache
 def _answer(
-    history: History, found: Remembered, wish: Wish, rules: Rules, mistake: Mistake | None
+    history: History,
+    found: Remembered,
+    wish: Wish,
+    rules: Rules,
+    mistake: Mistake | None,
+    doubt: InDoubt,
 ) -> StartPlan | Refusal:
-    seen, wants = observed(history, found, wish, rules), wished(wish, rules)
+    seen, wants = observed(history, found, wish, rules, doubt), wished(wish, rules)
     if mistake is Mistake.RESTORE_OVERLOOKS_COMMITTED and wish.begins is not None:
         overlooking = replace(seen.history, decisions=tuple(seen.history.uncommitted()))
         seen = replace(seen, history=overlooking)
@@ -169,8 +190,10 @@ def _hears(mistake: Mistake, seen: Observed, wish: Wish, why: Refusal) -> bool:
 
 
 @cache
-def _refusals(history: History, found: Remembered, rules: Rules) -> tuple[Refusal, ...]:
-    seen = observed(history, found, GO_ON, rules)
+def _refusals(
+    history: History, found: Remembered, rules: Rules, doubt: InDoubt
+) -> tuple[Refusal, ...]:
+    seen = observed(history, found, GO_ON, rules, doubt)
     return tuple(product.refusals(seen, product.GoOn(may_rename=True)))
 
 
@@ -196,11 +219,16 @@ def _asked_once_more(
 
 
 @cache
-def observed(history: History, found: Remembered, wish: Wish, rules: Rules) -> Observed:
+def observed(
+    history: History, found: Remembered, wish: Wish, rules: Rules, doubt: InDoubt = ()
+) -> Observed:
     """What a start finds."""
     sinks = {
         _sink(place): ObservedSink(
-            _target(place, memory.target), _history(memory), rules.can_rewind
+            _target(place, memory.target),
+            _history(memory),
+            rules.can_rewind,
+            in_doubt=_ends(doubt[place]) if doubt else {},
         )
         for place, memory in enumerate(found)
     }

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from harness.selection import representatives
-from verification.model.configurations import DEAD_ENDS, LARGE, SAVED_DIED, SMALL
+from verification.model.configurations import DEAD_ENDS, LARGE, SMALL
 from verification.model.explore import Exploration, explore
 from verification.model.mutants import described
 from verification.model.protocol import specification
@@ -59,13 +59,6 @@ def test_a_dead_end_that_is_known_is_found(world: World) -> None:
     assert reasons_of(world, violation.trace[-1][1]) == DEAD_ENDS[world]
 
 
-def test_a_start_that_passes_over_a_restore_that_died_is_found() -> None:
-    """In the product too: see `tests/coordinator/recovery/test_restore_that_died.py`."""
-    violation = explored(SAVED_DIED).violation
-    assert violation is not None, "the product is mended: the world belongs to SMALL"
-    assert violation.claim == "I2 nothing decided is aborted"
-
-
 def test_every_world_has_a_name_of_its_own() -> None:
-    names = [world.name for world in (*SMALL, *LARGE, *DEAD_ENDS, SAVED_DIED)]
+    names = [world.name for world in (*SMALL, *LARGE, *DEAD_ENDS)]
     assert len(names) == len(set(names))

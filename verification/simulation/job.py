@@ -73,5 +73,6 @@ class SourceStates(OperatorStates):
     ) -> tuple[str | None, ...]:
         return checkpoint.offsets.end
 
-    def check_readable(self, lines: Sequence[str | None], spark: Path | None) -> None:
+    def unproven(self, lines: Sequence[str | None], spark: Path | None) -> list[str]:
         """The source can read everything again."""
+        return []

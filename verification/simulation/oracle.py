@@ -262,7 +262,7 @@ class Oracle(Facts):
     def _comes_again(self, xid: str, decision: Decision) -> bool:
         """Whether a piece is prepared again in a target that was restored while its checkpoint was
         being committed there: the rest proves the checkpoint, and the next sweep, or the recovery
-        when it has committed what is decided, commits it again.
+        when it has committed decided checkpoints, commits it again.
         """
         others = [one for one in decision.xids if Piece.of(one).sink == Piece.of(xid).sink]
         shown = any(one in self.visible for one in others)

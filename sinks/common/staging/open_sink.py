@@ -13,6 +13,7 @@ from twophase.ids import Attempt
 from twophase.sinks.common.staging import orphans, rewound
 from twophase.sinks.common.staging.committer import Committer
 from twophase.sinks.common.staging.manifest import Manifest
+from twophase.sinks.common.staging.preflight import create_staging_area
 from twophase.sinks.common.staging.rewind import Rewind
 from twophase.sinks.common.staging.staging_area import DONE
 from twophase.sinks.common.staging.table import Table
@@ -24,12 +25,16 @@ class OpenStagedSink(OpenArrowSink):
 
     A sink whose table is also in a catalog overrides `publish`, `check_unpublish` and `unpublish`.
 
+    Without a staging area, and without rows to come, there is nothing of the job in the table. Its
+    fence creates the area.
+
     Args:
         table: the table that the rows go to.
     """
 
     def __init__(self, table: Table) -> None:
         self.table = table
+        self._has_area = table.area.path.exists()
 
     def publish(self, pieces: Sequence[Manifest], stage: Path) -> None:
         """Announce pieces whose files are in the table to a catalog. By default there is none.
@@ -70,6 +75,8 @@ class OpenStagedSink(OpenArrowSink):
 
     def history(self) -> SinkHistory:
         """See `OpenSink.history`."""
+        if not self._has_area:
+            return SinkHistory(0, {})
         area = self.table.area
         return SinkHistory(area.fence().generation, area.committed())
 
@@ -80,6 +87,8 @@ class OpenStagedSink(OpenArrowSink):
 
     def committed_pieces(self, lineage: str, checkpoint: int) -> Sequence[str]:
         """See `NamesPieces`: the folders in `done`."""
+        if not self._has_area:
+            return ()
         return [
             f"{piece.attempt}/{piece.subtask}"
             for piece in self.table.area.pieces(DONE)
@@ -88,23 +97,31 @@ class OpenStagedSink(OpenArrowSink):
 
     def fence(self, attempt: Attempt) -> None:
         """See `OpenSink.fence`."""
+        self._create_area()
         self.table.area.raise_fence(attempt)
+
+    def _create_area(self) -> None:
+        if not self._has_area:
+            create_staging_area(self.table.area.root, self.table.area.owner)
+            self._has_area = True
 
     def writers(self) -> WriterFactory:
         """See `OpenArrowSink.writers`."""
         return partial(StagedWriter, self.table)
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
-        """See `OpenSink.commit`."""
+        """See `OpenSink.commit`. Without a staging area, what is to be committed is lost."""
+        self._create_area()
         return Committer(self.table, self.publish).commit(requests)
 
     def abort(self, committables: Sequence[Committable]) -> None:
         """See `OpenSink.abort`."""
-        orphans.abort(self.table, committables)
+        if self._has_area:
+            orphans.abort(self.table, committables)
 
     def in_doubt(self) -> Sequence[Committable]:
         """See `OpenSink.in_doubt`."""
-        return orphans.in_doubt(self.table)
+        return orphans.in_doubt(self.table) if self._has_area else ()
 
     def unfinished(self, pieces: Sequence[Committable]) -> Sequence[Committable]:
         """See `TellsUnfinished`: a piece without a manifest and with no file in the table."""
@@ -112,17 +129,19 @@ class OpenStagedSink(OpenArrowSink):
 
     def subsume(self, lineage: str, checkpoint: int) -> None:
         """See `OpenSink.subsume`: raise the mark, then remove the proofs it replaces (H50)."""
-        self.table.area.raise_mark(lineage, checkpoint)
-        rewound.sweep(self.table.area.stage())
+        if self._has_area:
+            self.table.area.raise_mark(lineage, checkpoint)
+            rewound.sweep(self.table.area.stage())
 
     def check_rewind(self, keep: Mapping[str, int]) -> None:
         """See `CanRewind`."""
-        if Rewind(self.table, keep).check():
+        if self._has_area and Rewind(self.table, keep).check():
             self.check_unpublish()
 
     def rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
         """See `CanRewind`."""
-        Rewind(self.table, keep).carry_out(attempt, self.unpublish)
+        if self._has_area:
+            Rewind(self.table, keep).carry_out(attempt, self.unpublish)
 
     def settle_rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
         """See `RewindsInSteps`."""

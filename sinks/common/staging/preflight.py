@@ -44,6 +44,22 @@ def check_owned(path: Path) -> None:
             )
 
 
+def open_staging_area(root: Path, owner: Owner, *, writes: bool) -> StagingArea:
+    """Return the staging area, and create it if rows will follow.
+
+    Args:
+        root: the table's folder.
+        owner: job and sink.
+        writes: whether rows will follow. A dry run, a repair or a fork's look at another job makes
+            nothing in the table.
+
+    Raises:
+        PreflightError: as `create_staging_area`.
+    """
+    area = StagingArea(root, owner)
+    return create_staging_area(root, owner) if writes or area.path.exists() else area
+
+
 def create_staging_area(root: Path, owner: Owner) -> StagingArea:
     """Create the staging area; check that the file system renames without replacing (hazard H22).
 

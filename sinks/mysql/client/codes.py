@@ -31,6 +31,13 @@ NOT_NOW = frozenset({
 })  # fmt: skip
 """The server refuses for now: the branch is unchanged."""
 
+TRANSACTION_TOO_LARGE = frozenset({
+    1197,        # max_binlog_cache_size
+    1206,        # locks
+    3100, 3231,  # group_replication_transaction_size_limit
+})  # fmt: skip
+"""The server has rolled the statement or transaction back; a smaller one may pass."""
+
 CONNECTION_LOST = frozenset(
     {
         0,

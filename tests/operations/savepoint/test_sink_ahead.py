@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from harness.beginning_world import files
 from harness.folder_sink import FolderSink, FolderTarget, OpenFolderSink
 from harness.memory_driver import JOB, offsets
 from harness.savepoint_world import World, killed, older, restoring
@@ -221,6 +222,31 @@ def test_nobody_asks_the_source_where_no_row_is_taken_back(
     with pytest.raises(StopJobError if policy == "refuse" else ConfigError):
         world.drive(5, "again", **restoring(path, policy))
     assert gone.asked == []
+
+
+PROVE = {"restore.allow_unproven_sources": "false"}
+
+
+@pytest.mark.parametrize("folder", ["job", "again"])
+def test_no_row_is_taken_back_that_its_source_cannot_prove_to_have(
+    world: World, folder: str
+) -> None:
+    """Nothing is known of the source of the world: that it still has all is for me to say."""
+    path = older(world)
+    before = files(world.root)
+    with pytest.raises(RestoreRefusedError, match=r"not proven\. Numbers cannot tell") as caught:
+        world.drive(5, folder, **restoring(path, "rewind"), **PROVE)
+    assert "restore.allow_unproven_sources" in caught.value.remedy
+    assert files(world.root) == before
+    world.drive(5, folder, **restoring(path, "rewind"))
+    world.is_exact(folder, 5)
+
+
+def test_where_no_row_is_taken_back_nothing_has_to_be_proven(world: World) -> None:
+    world.drive(2)
+    path = world.make()
+    world.drive(4, "again", **restoring(path, "rewind"), **PROVE)
+    world.is_exact("again", 4)
 
 
 def test_a_rewind_that_has_begun_takes_back_no_more_of_what_is_gone_since(

@@ -20,11 +20,15 @@ class Log:
 
 @dataclass
 class MemoryCluster:
-    """Answers as `Cluster` does. `logs` is topic id and partitions by topic."""
+    """Answers as `Cluster` does. `logs` is topic id and partitions by topic.
+
+    A topic has the cleanup policy "delete" unless `policies` has another; None may not be read.
+    """
 
     logs: dict[str, tuple[str, list[Log]]]
     group: dict[Partition, int] = field(default_factory=dict)
     times: dict[Partition, int | None] = field(default_factory=dict)
+    policies: dict[str, str | None] = field(default_factory=dict)
     asked: int = 0
 
     def topics(self, names: Collection[str]) -> dict[str, Topic]:
@@ -56,6 +60,10 @@ class MemoryCluster:
         self, partitions: Collection[Partition], milliseconds: int
     ) -> dict[Partition, int | None]:
         return {key: self.times.get(key) for key in partitions}
+
+    def cleanup_policies(self, names: Collection[str]) -> dict[str, str]:
+        found = {name: self.policies.get(name, "delete") for name in names}
+        return {name: policy for name, policy in found.items() if policy is not None}
 
     def commit(self, group: str, entries: Collection[PartitionOffset]) -> None:
         self.group |= {entry.key: entry.offset for entry in entries}

@@ -10,11 +10,12 @@ from twophase.errors import (
     ConfigError,
     OffsetOutOfRangeError,
     PartitionVanishedError,
+    RestoreRefusedError,
     TopicRecreatedError,
 )
 from twophase.sources.kafka import KafkaSource
 from twophase.sources.kafka.engines import planner_of
-from twophase.sources.kafka.offsets import Limits, SourceOffset
+from twophase.sources.kafka.offsets import Limits, Partition, SourceOffset
 from twophase.sources.kafka.options import KafkaOptions
 from twophase.testing.contract import (
     NotifyingSourceContract,
@@ -93,9 +94,42 @@ def test_a_topic_that_is_no_longer_subscribed_is_named(harness: KafkaHarness) ->
         harness.source.check_readable(leg, line, None)
 
 
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ("compact", r"'orders' is compacted \(cleanup.policy=compact\).*no mark in the offsets"),
+        ("compact,delete", r"is compacted \(cleanup.policy=compact,delete\)"),
+        (None, "'orders' may be compacted: .* DESCRIBE_CONFIGS"),
+    ],
+)
+def test_of_a_topic_that_is_compacted_or_may_be_nothing_is_proven(
+    harness: KafkaHarness, policy: str | None, message: str
+) -> None:
+    line = harness.append()
+    harness.memory.policies["orders"] = policy
+    with pytest.raises(RestoreRefusedError, match=message):
+        harness.source.check_readable(harness.leg, line, None)
+
+
 def test_without_a_group_nobody_is_told(harness: KafkaHarness) -> None:
-    harness.source.notify_committed(SourceLeg(harness.leg.name, OPTIONS), harness.append())
+    leg, line = SourceLeg(harness.leg.name, OPTIONS), harness.append()
+    harness.source.notify_committed(leg, line)
     assert harness.progress() is None
+    harness.source.notify_committed(harness.leg, harness.append())
+    before = harness.progress()
+    harness.source.notify_rewound(leg, line)
+    assert harness.progress() == before
+
+
+def test_a_partition_found_after_the_line_goes_back_to_its_first_record(
+    harness: KafkaHarness,
+) -> None:
+    """So does its group: a later start from there reads that partition again."""
+    line = harness.append()
+    harness.memory.logs["orders"][1].append(Log(0, 8))
+    harness.memory.group[Partition("orders", 2)] = 8
+    harness.source.notify_rewound(harness.leg, line)
+    assert harness.memory.group == {Partition("orders", 2): 0}
 
 
 def test_without_a_group_what_the_check_has_opened_is_closed_too(

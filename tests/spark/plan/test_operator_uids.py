@@ -44,6 +44,7 @@ def restored(checkpoint: CompletedCheckpoint, *legs: SourceLeg, **options: Any) 
     return OperatorStates(legs, {}).start_offsets(checkpoint, parsed)
 
 
+OPTIONS = JobOptions.parse({"checkpointLocation": "/chk/orders"}, "job")
 BOTH = taken([A, RATE, B], LINES["a"], LINES["rate"], LINES["b"])
 
 
@@ -113,3 +114,36 @@ def test_spark_s_folder_goes_on_with_the_same_sources_in_the_same_order_only(
 def test_a_source_that_is_read_twice_is_no_collision() -> None:
     OperatorStates([A, A], {}).check_uids()
     assert restored(taken([A, A], LINES["a"], LINES["a"]), A, A) == (LINES["a"], LINES["a"])
+
+
+NORTH, SOUTH, MOVED = (SourceLeg(f"FileSource[/in/{name}]", {}) for name in ("n", "s", "new"))
+FILES = taken([NORTH, SOUTH], '{"logOffset":1}', '{"logOffset":1}')
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "legs", "message"),
+    [
+        (FILES, [SOUTH, NORTH], r"FileSource\[/in/s\] would go on where FileSource\[/in/n\] is"),
+        (FILES, [MOVED, NORTH], r"FileSource\[/in/n\] would go on where FileSource\[/in/s\] is"),
+        (FILES, [SOUTH], r"FileSource\[/in/s\] would go on where FileSource\[/in/n\] is"),
+        (BOTH, [B, RATE, A], r"source 'b' of twophase-kafka would go on where source 'a' of"),
+    ],
+    ids=["swapped", "moved by one", "the first one is gone", "with uids"],
+)
+def test_sources_that_have_changed_places_are_refused_with_their_old_order(
+    checkpoint: CompletedCheckpoint, legs: list[SourceLeg], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        OperatorStates(legs, {}).check_plan(checkpoint, OPTIONS)
+    order = [
+        caught.value.remedy.find(f"{state.uid or state.format}") for state in checkpoint.sources
+    ]
+    assert -1 not in order
+    assert order == sorted(order)
+
+
+@pytest.mark.parametrize("legs", [[NORTH, SOUTH], [NORTH, MOVED], [MOVED, SOUTH], [NORTH]])
+def test_a_source_that_is_new_in_its_place_may_be_the_old_one_by_another_name(
+    legs: list[SourceLeg],
+) -> None:
+    OperatorStates(legs, {}).check_plan(FILES, OPTIONS)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from twophase.contract.source import Source, SourceLeg
-from twophase.errors import SourceLossError
+from twophase.errors import RestoreRefusedError, SourceLossError
 from twophase.spark.plan import operator_states
 from twophase.spark.plan.operator_states import OperatorStates
 
@@ -42,10 +42,10 @@ def source(monkeypatch: pytest.MonkeyPatch) -> Asked:
 
 
 def test_each_source_looks_in_the_log_that_spark_has_numbered_for_it(source: Asked) -> None:
-    OperatorStates([B, A, C], {}).check_readable(["1", "2", "3"], SPARK)
+    assert OperatorStates([B, A, C], {}).unproven(["1", "2", "3"], SPARK) == []
     assert source.logs == [("1", "sources/0"), ("2", "sources/1"), ("3", "sources/2")]
     source.logs.clear()
-    OperatorStates([A], {}).check_readable(["1"], None)
+    assert OperatorStates([A], {}).unproven(["1"], None) == []
     assert source.logs == [("1", None)]
 
 
@@ -54,7 +54,7 @@ def test_from_the_second_of_two_equal_sources_on_the_number_of_the_log_is_not_gu
 ) -> None:
     """Spark numbers one source that the plan reads twice once, and two equal ones twice."""
     same = SourceLeg(A.name, {**A.options})
-    OperatorStates([A, B, same, C], {}).check_readable(["1", "2", "3", "4"], SPARK)
+    OperatorStates([A, B, same, C], {}).unproven(["1", "2", "3", "4"], SPARK)
     assert source.logs == [("1", "sources/0"), ("2", "sources/1"), ("3", None), ("4", None)]
 
 
@@ -62,15 +62,32 @@ def test_a_source_without_an_offset_that_would_skip_what_exists_refuses_the_rewi
     source: Asked,
 ) -> None:
     with pytest.raises(SourceLossError, match=r"FileSource\[/in\].*no offset") as caught:
-        OperatorStates([A, LATEST], {}).check_readable(["1", None], SPARK)
+        OperatorStates([A, LATEST], {}).unproven(["1", None], SPARK)
     assert "earliest" in caught.value.remedy
-    OperatorStates([A, LATEST], {}).check_readable(["1", "2"], SPARK)
+    assert OperatorStates([A, LATEST], {}).unproven(["1", "2"], SPARK) == []
 
 
 def test_a_source_without_an_offset_that_begins_by_its_options_is_said_to_be_unknown(
-    source: Asked, caplog: pytest.LogCaptureFixture
+    source: Asked,
 ) -> None:
-    OperatorStates([A, B], {}).check_readable(["1", None], SPARK)
+    [why] = OperatorStates([A, B], {}).unproven(["1", None], SPARK)
     assert source.logs == [("1", "sources/0")]
-    [record] = caplog.records
-    assert "begins as its options say" in record.getMessage()
+    assert "begins as its options say" in why
+
+
+@pytest.mark.parametrize("answer", [False, RestoreRefusedError("The topic 'a' is compacted.")])
+def test_each_source_that_cannot_prove_it_is_named_with_the_reason(
+    source: Asked, monkeypatch: pytest.MonkeyPatch, answer: bool | RestoreRefusedError
+) -> None:
+    def check_readable(*_: object) -> bool:
+        if isinstance(answer, RestoreRefusedError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(source, "check_readable", check_readable)
+    first, second = OperatorStates([A, B], {}).unproven(["1", "2"], SPARK)
+    if answer is False:
+        assert "FileSource[/in] cannot tell" in first
+        assert "after 2 " in second
+    else:
+        assert first == second == "The topic 'a' is compacted."

@@ -11,13 +11,22 @@ from twophase.errors import ConfigError
 from twophase.options.job_options import JobOptions
 from twophase.spark.plan import state_plan
 
-KNOWN: dict[str, Any] = {
+COLUMNS = {"a", "b", "id", "v"}
+
+
+def operator(name: str, *of: str) -> dict[str, Any]:
+    shown = [state_plan.without_literals(text, COLUMNS) for text in of]
+    return {"operator": name, "of": [*of], "shown": shown}
+
+
+PLAN: dict[str, Any] = {
     "spark": "4.2.0",
     "operators": [
-        {"operator": "Deduplicate", "of": ["a", "a = (id % 15)"]},
-        {"operator": "Aggregate", "of": ["a", "count(1)"]},
+        operator("Deduplicate", "a", "a = (id % 15)"),
+        operator("Aggregate", "a", "count(1)"),
     ],
 }
+KNOWN = state_plan.sealed(PLAN)
 
 
 def options(**given: str) -> JobOptions:
@@ -25,21 +34,21 @@ def options(**given: str) -> JobOptions:
 
 
 def changed(number: int, *of: str, **others: Any) -> dict[str, Any]:
-    operators = [dict(one) for one in KNOWN["operators"]]
-    operators[number]["of"] = list(of)
-    return {**KNOWN, "operators": operators, **others}
+    operators = [*PLAN["operators"]]
+    operators[number] = operator(operators[number]["operator"], *of)
+    return {**PLAN, "operators": operators, **others}
 
 
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
-        (changed(0, "b", "b = (id % 7)"), r"Deduplicate kept state of a, a = \(id % 15\), and"),
+        (changed(0, "b", "b = (id % 7)"), r"Deduplicate kept state of a, a = \(id % \?\), and"),
         (
             changed(0, "a", "a = (id % 7)"),
-            r"of a = \(id % 15\), and would now keep state of a = \(id % 7\)\.",
+            r"of a, a = \(id % \?\), and would now keep state of the same with other literals\.",
         ),
-        (changed(1, "a", "max(v)"), r"Aggregate kept state of count\(1\), .* of max\(v\)\."),
-        (changed(1, "a"), r"of count\(1\), and would now keep state of a\."),
+        (changed(1, "a", "max(v)"), r"Aggregate kept state of count\(\?\), .* of max\(v\)\."),
+        (changed(1, "a"), r"of count\(\?\), and would now keep state of a\."),
     ],
     ids=["another key", "another key of the same name", "another aggregate", "one less"],
 )
@@ -57,11 +66,11 @@ def test_a_plan_that_keeps_state_of_something_else_is_refused(
 @pytest.mark.parametrize(
     ("known", "plan"),
     [
-        (KNOWN, KNOWN),
-        ({}, KNOWN),
+        (KNOWN, PLAN),
+        ({}, PLAN),
         (KNOWN, {}),
         (KNOWN, changed(0, "b", spark="4.3.0")),
-        (KNOWN, {**KNOWN, "operators": KNOWN["operators"][1:]}),
+        (KNOWN, {**PLAN, "operators": PLAN["operators"][1:]}),
     ],
     ids=["same", "of a plan without state", "no state", "another Spark", "an operator less"],
 )
@@ -69,3 +78,32 @@ def test_what_is_the_same_or_what_spark_refuses_passes(
     known: dict[str, Any], plan: dict[str, Any]
 ) -> None:
     state_plan.check(known, plan, options())
+
+
+def test_what_is_stored_has_no_literal_and_is_another_one_each_time() -> None:
+    assert [one["of"] for one in KNOWN["operators"]] == [["a", "a = (id % ?)"], ["a", "count(?)"]]
+    again = state_plan.sealed(PLAN)
+    digests = [one["digest"] for stored in (KNOWN, again) for one in stored["operators"]]
+    assert len({*digests}) == 4
+    state_plan.check(again, PLAN, options())
+    assert state_plan.sealed({}) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("sha2(concat(id, 'it\\'s a (v)'), 256)", "sha2(concat(id, ?), ?)"),
+        ("CAST(id AS STRING)", "CAST(id AS STRING)"),
+        ("(`sha2(a, pepper)` = spark_catalog.t.v)", "(? = v)"),
+        ("(v IN (1, -2.5, 'v')) OR x'4711'", "(v IN (?, -?, ?)) OR ??"),
+        ("INTERVAL '1' DAY", "INTERVAL ? ?"),
+    ],
+)
+def test_names_and_keywords_are_shown_and_nothing_else(text: str, shown: str) -> None:
+    assert state_plan.without_literals(text, COLUMNS) == shown
+
+
+def test_below_a_python_udf_where_literals_have_no_quotes_only_columns_are_shown() -> None:
+    text = "bucket((id + 4711), v, pepper(a), AND)"
+    shown = "?((id + ?), v, ?(a), ?)"
+    assert state_plan.without_literals(text, COLUMNS, by_str=True) == shown

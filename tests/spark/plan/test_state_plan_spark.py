@@ -14,7 +14,7 @@ from pyspark.sql.types import LongType
 
 from tests.operations.savepoint.test_savepoint_spark import counts, joined, unique, windows
 from twophase.ids import Attempt
-from twophase.spark.plan.state_plan import describe
+from twophase.spark.plan.state_plan import describe, sealed
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.checkpoints.store import decode_body, encode_body
 
@@ -195,7 +195,7 @@ def test_a_session_in_another_time_zone_describes_it_alike(
 
 
 def test_a_checkpoint_gives_the_description_back(records: DataFrame) -> None:
-    plan = describe(windows(records))
+    plan = sealed(describe(windows(records)))
     offsets = FrozenOffsets((None,), ("{}",))
     checkpoint = CompletedCheckpoint("job", "a" * 8, 1, Attempt(1, 1), 0, offsets, state_plan=plan)
     assert decode_body(encode_body(checkpoint), "body").state_plan == plan

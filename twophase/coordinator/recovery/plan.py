@@ -115,8 +115,8 @@ class Restore:
         may_rename: as for `GoOn`.
         open_as: opens a sink of the job once more, in the name of a job and sink: to take back what
             the target has under that.
-        prove: called behind the fences, before a row is taken back: raises if what the restore goes
-            on with cannot be read.
+        prove: called before the fence, and again behind all fences before a row is taken back, with
+            whether one is: raises if what the restore goes on with cannot be read.
     """
 
     checkpoint: CompletedCheckpoint
@@ -126,12 +126,17 @@ class Restore:
     original: Mapping[str, OpenSink] = field(default_factory=dict)
     may_rename: bool = False
     open_as: Callable[[str, str, str], OpenSink] | None = None
-    prove: Callable[[], None] = lambda: None
+    prove: Callable[[bool], None] = lambda _: None
 
     @property
     def keep(self) -> Mapping[str, int]:
         """The last checkpoint of each lineage that stays in the sinks."""
         return self.lineage.ancestors
+
+    @property
+    def start(self) -> tuple[str | None, ...]:
+        """Where each source of the plan begins; None if its options say."""
+        return self.lineage.start or self.checkpoint.offsets.end
 
     @property
     def committed(self) -> tuple[Proof, ...]:

@@ -176,7 +176,7 @@ class DriverRecovery:
         aborted = self._close(restore)
         if restore is not None and restore.sink_ahead is SinkAhead.REWIND:
             # no body goes before its lineage begins: the restored one may be needed again
-            restore.prove()
+            restore.prove(bool(self.plan.takes_back))
             sink_of = partial(self._planner.sink_for, restore)
             _rewind(context, self.plan, Attempt(generation, 0), sink_of)
         else:
@@ -203,7 +203,7 @@ class DriverRecovery:
                 )
             self.plan = self._planner.plan(history, remembered, restore)
             if restore is not None:
-                restore.prove()
+                restore.prove(bool(self.plan.takes_back))
                 # a fence under another name counts, too
                 remembered.update(self._planner.under_other_names(self.plan, restore))
 

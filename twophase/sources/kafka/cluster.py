@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from kafka import KafkaAdminClient, TopicPartition
 from kafka import errors as kafka_errors
+from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.protocol.consumer import IsolationLevel as KafkaIsolation
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest, OffsetSpec
 from kafka.structs import OffsetAndMetadata
@@ -27,6 +28,7 @@ from twophase.sources.kafka.options import KafkaOptions
 ResultT = TypeVar("ResultT")
 
 _LOGGER = "kafka.net"
+_POLICY = "cleanup.policy"
 _BACKOFF_S = 0.1
 _SASL_HINT = ", and user and password: a broker may close the connection without a word"
 _CONFIRM_S = 2.0
@@ -67,6 +69,15 @@ class Cluster:
             "metadata of all topics", lambda admin: _topics(admin.describe_topics(None), skip=True)
         )
         return {name: topic for name, topic in found.items() if re.fullmatch(pattern, name)}
+
+    def cleanup_policies(self, names: Collection[str]) -> dict[str, str]:
+        """Return `cleanup.policy` by topic; those whose settings we may not read are left out."""
+        wanted = [ConfigResource(ConfigResourceType.TOPIC, name, {_POLICY: None}) for name in names]
+        found = self._call(
+            "settings of topics", lambda admin: admin.describe_configs(wanted, config_filter="all")
+        )
+        settings = found.get(ConfigResourceType.TOPIC.name.lower(), {})
+        return {name: str(one[_POLICY]["value"]) for name, one in settings.items() if one}
 
     def ends(self, partitions: Collection[Partition]) -> dict[Partition, LogEnd]:
         """Return each partition's end under the isolation level; empty if one does not exist."""

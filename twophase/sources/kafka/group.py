@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from twophase.errors import ConfigError
-from twophase.sources.kafka.engines import close_cluster, cluster_of
+from twophase.sources.kafka.engines import close_cluster, cluster_of, planner_of
 from twophase.sources.kafka.offsets import WHERE, Partition, SourceOffset
 from twophase.sources.kafka.options import KafkaOptions
 
@@ -48,6 +48,25 @@ class GroupOffsets:
         cluster = cluster_of(self._options)
         committed = cluster.committed(self._group, list(offsets)) if offsets else {}
         ahead = [entry for key, entry in offsets.items() if entry.offset > committed.get(key, -1)]
+        if ahead:
+            cluster.commit(self._group, ahead)
+
+    def lower(self, line: str, *, grows: bool = True) -> None:
+        """Lower the group's offsets to those in an offset line, where they are ahead of it.
+
+        A partition that was found after the line is read from its first record on.
+
+        Args:
+            line: where the job begins after a rewind.
+            grows: whether the source also reads partitions that are added later.
+
+        Raises:
+            TwoPhaseError: as `commit`.
+        """
+        wanted = planner_of(self._options).beginning(SourceOffset.parse(line), grows=grows)
+        cluster = cluster_of(self._options)
+        committed = cluster.committed(self._group, [entry.key for entry in wanted])
+        ahead = [entry for entry in wanted if entry.offset < committed.get(entry.key, -1)]
         if ahead:
             cluster.commit(self._group, ahead)
 

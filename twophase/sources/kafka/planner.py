@@ -18,10 +18,10 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from twophase.errors import OffsetMismatchError
+from twophase.errors import OffsetMismatchError, RestoreRefusedError
 from twophase.sources.kafka.cluster import Cluster
 from twophase.sources.kafka.loss import (
     Topic,
@@ -119,6 +119,7 @@ class OffsetPlanner:
 
         Raises:
             SourceLossError: records are gone.
+            RestoreRefusedError: a topic is compacted, or may be: then records may be gone anywhere.
             SourceUnavailableError: the brokers do not answer.
             ConfigError: the offset has a topic that is no longer subscribed.
         """
@@ -127,7 +128,38 @@ class OffsetPlanner:
         check_subscription(offset, self._subscribed(entries))
         self._check(entries, self._look(entries), topics)
         added = self._discovered(entries, topics) if grows else []
+        self._check_policies(sorted(known | {entry.topic for entry in added}))
         return all(entry.offset == 0 or entry.topic in known for entry in added)
+
+    def beginning(self, offset: SourceOffset, *, grows: bool = True) -> list[PartitionOffset]:
+        """Return where each partition is read from after an offset, those found since included.
+
+        Args:
+            offset: where the read begins; nothing is returned for one that is not resolved.
+            grows: as for `check`.
+        """
+        entries = offset.partitions
+        if entries is None or not grows:
+            return [*(entries or ())]
+        return [*entries, *self._discovered(entries, self._topics())]
+
+    def _check_policies(self, topics: Sequence[str]) -> None:
+        """Compaction moves neither end of a log: only the topic's settings tell of it."""
+        policies = self._cluster.cleanup_policies(topics)
+        for topic in topics:
+            if (policy := policies.get(topic)) is None:
+                problem = (
+                    "may be compacted: the brokers do not tell its cleanup.policy, for which the "
+                    "job's account has to have DESCRIBE_CONFIGS on the topic"
+                )
+            elif "compact" in policy:
+                problem = f"is compacted (cleanup.policy={policy})"
+            else:
+                continue
+            raise RestoreRefusedError(
+                f"Source {self._options.uid!r}: the topic {topic!r} {problem}, and compaction "
+                "leaves no mark in the offsets: records may be gone."
+            )
 
     def _resolve(self) -> SourceOffset:
         """Step 2."""

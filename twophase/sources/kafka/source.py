@@ -89,6 +89,9 @@ class KafkaSource(RereadsRanges[OffsetRange]):
         Returns:
             False if a topic that the pattern has found since has lost its first records, which the
             job may have read.
+
+        Raises:
+            RestoreRefusedError: a topic is compacted, or may be.
         """
         return planner_of(KafkaOptions.parse(leg.options)).check(SourceOffset.parse(line))
 
@@ -97,6 +100,12 @@ class KafkaSource(RereadsRanges[OffsetRange]):
         options = KafkaOptions.parse(leg.options)
         if options.group_id is not None:
             GroupOffsets(options).commit(line)
+
+    def notify_rewound(self, leg: SourceLeg, line: str) -> None:
+        """Lower the group offsets, if there is a `group.id`."""
+        options = KafkaOptions.parse(leg.options)
+        if options.group_id is not None:
+            GroupOffsets(options).lower(line)
 
     def close(self, leg: SourceLeg) -> None:
         """Close the connection to the brokers, if there is one."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from twophase.contract.sink import OpenSink, Sink, SinkContext
@@ -11,7 +12,7 @@ from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.recovery.plan import Restore
 from twophase.engine.host import Plan
-from twophase.errors import ConfigError
+from twophase.errors import ConfigError, TwoPhaseError
 from twophase.ids import new_lineage_id
 from twophase.internals.failpoints import failpoint
 from twophase.operations.savepoint.fork import close_all, open_original
@@ -32,6 +33,7 @@ from twophase.spark.folder.adopted_offsets import begins_without_state
 from twophase.spark.folder.noted_settings import newest_header
 from twophase.spark.plan.operator_states import OperatorStates
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
+from twophase.state.checkpoints.store import CompletedCheckpointStore
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import Lineage
 from twophase.state.journal.log import JobLog
@@ -49,6 +51,8 @@ class LineageStart:
         plan: what is known of the job's plan.
         declared: the sinks by name, not open.
         check: called after recovery, before anything of the lineage is written; may raise.
+        rewound: called after a rewind, before the lineage begins, with the restored checkpoint and
+            where each source begins.
 
     Raises:
         ConfigError: the job cannot go on from what `restore.path` names.
@@ -62,8 +66,10 @@ class LineageStart:
         plan: Plan,
         declared: Mapping[str, Sink],
         check: Callable[[], None] | None = None,
+        rewound: Callable[[int, Sequence[str | None]], None] | None = None,
     ) -> None:
         self._check = check
+        self._rewound = rewound
         self._context = context
         self._storage = storage
         self._states = states
@@ -74,6 +80,8 @@ class LineageStart:
         found = self._savepoint.restore if self._savepoint else self._load(path)
         self.restore = found and replace(found, open_as=self._open_as, prove=self._prove)
         self._is_initialized = False
+        if self.restore is None and (checkpoint := self._found()) is not None:
+            states.check_plan(checkpoint, context.options)
 
     def close(self) -> None:
         """Close the sinks that recovery has committed the pieces of another job with."""
@@ -103,6 +111,8 @@ class LineageStart:
         if self.restore is not None:
             if self._savepoint is not None:
                 self._savepoint.lay(self._storage.root, log.history.generation)
+            if self._rewound is not None and self.restore.sink_ahead is SinkAhead.REWIND:
+                self._rewound(self.restore.checkpoint.checkpoint, self.restore.start)
             coordinator.begin_lineage(self.restore.lineage)
             failpoint("S07")
         elif log.history.lineage is None:
@@ -143,17 +153,38 @@ class LineageStart:
     def _open_as(self, sink: str, job: str, name: str) -> OpenSink:
         return self._declared[sink].open(SinkContext(job, name, None, parallelism=0))
 
-    def _prove(self) -> None:
+    def _prove(self, takes_back: bool) -> None:
         """Check that the program can go on with what is restored, before rows are taken back."""
         restore, options = self.restore, self._context.options
         if restore is None or options.sink_ahead is not SinkAhead.REWIND:
             return
-        checkpoint, begins = restore.checkpoint, restore.lineage
-        lines, path = begins.start or checkpoint.offsets.end, begins.restored_from
-        check_sources(self._context.job, path, self._storage, self._states, lines, options)
+        checkpoint, path = restore.checkpoint, restore.lineage.restored_from
+        check_sources(
+            self._context.job,
+            path,
+            self._storage,
+            self._states,
+            restore.start,
+            options,
+            takes_back=takes_back,
+        )
         if not self._is_initialized:
             self._states.initialize(checkpoint, options)
             self._is_initialized = True
+
+    def _found(self) -> CompletedCheckpoint | None:
+        """Return the checkpoint that Spark's folder goes on from, before the job is taken over.
+
+        What is damaged or gone is reported when it is read again behind the fence.
+        """
+        name, log = self._context.job, JobLog(self._storage, self._context.job)
+        with suppress(OSError, TwoPhaseError):
+            lineage = log.read().lineage
+            if lineage is not None:
+                newest = log.history.newest(lineage.id)
+                store = CompletedCheckpointStore(self._storage, log, num_retained=1)
+                return store.read(newest) if newest else laid_checkpoint(name, lineage)
+        return None
 
     def _laid(self, coordinator: CheckpointCoordinator) -> CompletedCheckpoint | None:
         """Return the checkpoint of the savepoint that an older driver has laid for the lineage."""

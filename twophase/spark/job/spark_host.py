@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from twophase.contract.listener import CheckpointedFunction, CheckpointListener
 from twophase.contract.sink import SinkContext
-from twophase.contract.source import SourceLeg
+from twophase.contract.source import Source, SourceLeg
 from twophase.contract.source_entry_points import source_of
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.coordinator import CheckpointCoordinator
@@ -127,7 +127,13 @@ class SparkHost:
         """See `Host.beginning`."""
         check_shared = self._shared.check if plan.keeps_state else None
         beginning = LineageStart(
-            context, self._storage, self.states, plan, self._declared, check_shared
+            context,
+            self._storage,
+            self.states,
+            plan,
+            self._declared,
+            check_shared,
+            self.notifications.notify_rewound,
         )
         try:
             if plan.stateful and plan.settings:
@@ -229,11 +235,23 @@ class SourceNotifications:
         """Notify the sources of a checkpoint."""
         lines = self._lines.pop(checkpoint, None)
         self._lines = {later: kept for later, kept in self._lines.items() if later > checkpoint}
-        for (leg, source), line in zip(self._sources, lines or (), strict=False):
+        self._notify(checkpoint, lines or (), lambda source: source.notify_committed)
+
+    def notify_rewound(self, checkpoint: int, lines: Sequence[str | None]) -> None:
+        """Notify the sources that the job has gone back to a checkpoint, with its end offsets."""
+        self._notify(checkpoint, lines, lambda source: source.notify_rewound)
+
+    def _notify(
+        self,
+        checkpoint: int,
+        lines: Sequence[str | None],
+        method: Callable[[Source], Callable[[SourceLeg, str], None]],
+    ) -> None:
+        for (leg, source), line in zip(self._sources, lines, strict=False):
             if line is None:
                 continue
             try:
-                source.notify_committed(leg, line)
+                method(source)(leg, line)
             except Exception as error:  # noqa: BLE001 offsets inform only; the data is committed
                 self._observers(
                     GroupOffsetsDelayed(self._job, checkpoint, f"{type(error).__name__}: {error}")

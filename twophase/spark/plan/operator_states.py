@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -21,7 +22,7 @@ from twophase.contract.listener import (
 )
 from twophase.contract.source import SourceLeg
 from twophase.contract.source_entry_points import source_of
-from twophase.errors import ConfigError, SourceLossError
+from twophase.errors import ConfigError, RestoreRefusedError, SourceLossError
 from twophase.functions.operator_state import OperatorStateStore, Redistribution, SerializedState
 from twophase.options.job_options import JobOptions
 from twophase.spark.plan import state_plan
@@ -59,6 +60,10 @@ class OperatorStates:
         self._plan = plan
         self._stores: dict[str, OperatorStateStore] = {}
 
+    @cached_property
+    def _sealed_plan(self) -> Mapping[str, Any]:
+        return state_plan.sealed(self._plan)
+
     @property
     def has_functions(self) -> bool:
         """True if the job has functions with state."""
@@ -87,7 +92,7 @@ class OperatorStates:
             ),
             "functions": returned,
             "function_states": function_states,
-            "state_plan": self._plan,
+            "state_plan": self._sealed_plan,
         }
 
     def _states_of(self, uid: str, context: SnapshotContext) -> tuple[FunctionState, ...]:
@@ -131,10 +136,7 @@ class OperatorStates:
     def reads_same_sources(self, checkpoint: CompletedCheckpoint) -> bool:
         """Return whether a checkpoint has the state of the job's sources, in the same order."""
         sources = checkpoint.sources
-        return len(sources) == len(self._legs) and all(
-            _key_in(state) == _key_of(leg) if state.entries else state.format == leg.name
-            for state, leg in zip(sources, self._legs, strict=True)
-        )
+        return len(sources) == len(self._legs) and all(map(_is_of, sources, self._legs))
 
     def check_functions(self, checkpoint: CompletedCheckpoint, options: JobOptions) -> None:
         """Check that the job has a place for the state of every function.
@@ -145,12 +147,32 @@ class OperatorStates:
         _check_place(checkpoint, self._surplus_functions(checkpoint), options)
 
     def check_plan(self, checkpoint: CompletedCheckpoint, options: JobOptions) -> None:
-        """Check that the plan keeps state of what that of a checkpoint has kept it of.
+        """Check that the plan can go on in the Spark folder of a checkpoint.
 
         Raises:
-            ConfigError: it does not, and the options do not allow that.
+            ConfigError: a source has the place of another one; or the plan keeps state of something
+                else, and the options do not allow that.
         """
+        self._check_places(checkpoint)
         state_plan.check(checkpoint.state_plan, self._plan, options)
+
+    def _check_places(self, checkpoint: CompletedCheckpoint) -> None:
+        """Check that no source has the place of another one: Spark knows them by it only.
+
+        One that is new in its place may be the old one by another name, such as a folder that was
+        moved.
+        """
+        states = checkpoint.sources
+        for state, leg in zip(states, self._legs, strict=False):
+            if not _is_of(state, leg) and any(_is_of(other, leg) for other in states):
+                raise ConfigError(
+                    f"Job {checkpoint.job!r}: its sources have changed places: "
+                    f"{_named(*_key_of(leg))} would go on where {_named(*_key_in(state))} is. "
+                    "Spark knows a source only by its place, so each would read what the other has "
+                    "read. No rows were written.",
+                    remedy="give the sources their old order in the program: "
+                    f"{', '.join(_named(*_key_in(one)) for one in states)}.",
+                )
 
     def _surplus_functions(self, checkpoint: CompletedCheckpoint) -> list[str]:
         return [f"function {uid!r}" for uid in checkpoint.functions if uid not in self._functions]
@@ -186,17 +208,21 @@ class OperatorStates:
         _check_place(checkpoint, surplus, options)
         return tuple(lines)
 
-    def check_readable(self, lines: Sequence[str | None], spark: Path | None) -> None:
+    def unproven(self, lines: Sequence[str | None], spark: Path | None) -> list[str]:
         """Check that what each source has read after an offset can be read again.
 
         Args:
             lines: for each source, where it is to begin; None if its options say.
             spark: Spark's folder of the lineage that has read it; None if there is none.
 
+        Returns:
+            A sentence for each source that cannot prove it.
+
         Raises:
             SourceLossError: it cannot, or the source would begin after what exists.
             SourceUnavailableError: the source does not answer.
         """
+        found = []
         for place, (leg, line) in enumerate(zip(self._legs, lines, strict=True)):
             if leg in self._legs[:place]:
                 spark = None  # Spark numbers one that is read twice once, and two equal ones twice
@@ -210,13 +236,20 @@ class OperatorStates:
                     "startingOffsets=earliest.",
                 )
             if line is None:
-                _log.warning(
-                    "%s begins as its options say: whether that is before what is taken back "
-                    "cannot be determined",
-                    leg.name,
+                found.append(
+                    f"{leg.name} begins as its options say: whether that is before what is taken "
+                    "back cannot be determined."
                 )
-            elif not source.check_readable(leg, line, log):
-                _log.warning("%s: cannot be asked whether %s can be read again", leg.name, line)
+                continue
+            try:
+                if not source.check_readable(leg, line, log):
+                    found.append(
+                        f"{leg.name} cannot tell whether all that it has read after {line} is "
+                        "still there."
+                    )
+            except RestoreRefusedError as error:
+                found.append(error.what)
+        return found
 
     def check_uids(self, known: Mapping[_SourceKey, int] = MappingProxyType({})) -> None:
         """Check that no two sources have one uid, where a lineage begins.
@@ -248,6 +281,15 @@ def _key_of(leg: SourceLeg) -> _SourceKey:
 def _key_in(state: SourceState) -> _SourceKey:
     """Return the key of a source that has begun, as `_key_of` does."""
     return state.format, state.uid
+
+
+def _is_of(state: SourceState, leg: SourceLeg) -> bool:
+    """Return whether a state is that of a source of the plan."""
+    return _key_in(state) == _key_of(leg) if state.entries else state.format == leg.name
+
+
+def _named(name: str, uid: str) -> str:
+    return f"source {uid!r} of {name}" if uid else name
 
 
 def _source_state(leg: SourceLeg, line: str | None) -> SourceState:

@@ -1,18 +1,25 @@
 """Describes what the stateful operators of a plan keep state of, so that none gets another's.
 
 Spark compares operators and types. Without a word it would go on with the state of one key,
-condition or aggregate for another one of the same type. So each checkpoint holds the expressions
-that an operator's state depends on, and those that define their columns below it, as SQL
+condition or aggregate for another one of the same type. So each checkpoint tells of the expressions
+that an operator's state depends on, and of those that define their columns below it
 (docs/decisions/0056).
+
+A literal in them may be a secret, such as the salt of a hash. So the SQL itself stays in memory. A
+checkpoint has the SQL of each operator without literals, for messages, and a digest of all of it:
+salted, of many rounds, and short, so that a secret can neither be read nor be confirmed by it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import secrets
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from twophase.errors import ConfigError
 from twophase.options.job_options import JobOptions
@@ -41,25 +48,62 @@ _DIFFERENT_IN_EACH_START = (
 """What Spark puts into SQL that another start of the same program would not repeat."""
 _SEED = re.compile(r"-?\d{9,}L?")
 
+_DIGEST_ROUNDS = 100_000
+_DIGEST_BYTES = 4
+"""What is shorter than a secret does not confirm a guess: many others have the same digest."""
+_RENDERED_BY_STR = re.compile(r"#\d+")
+"""The ids of expressions: text in which literals have no quotes, below a Python UDF."""
+_TOKEN = re.compile(r"'(?:[^'\\]|\\.)*'|`[^`]*`|\w+(?=\()|[\w.]+|.", re.DOTALL)
+_PUNCTUATION = frozenset(" ()+-*/%<>=!,|&^~[].:")
+_KEYWORD = re.compile(
+    "AND|AS|BETWEEN|BIGINT|BOOLEAN|CASE|CAST|DATE|DISTINCT|DOUBLE|ELSE|END|FILTER|FLOAT|IN|INT|"
+    "INTERVAL|IS|LIKE|NOT|NULL|OR|STRING|THEN|TIMESTAMP|WHEN|WHERE|of|or"
+)
+_LITERAL = "?"
+
 
 def describe(frame: DataFrame) -> dict[str, Any]:
-    """Return a description of a plan's stateful operators, as JSON values; empty without any."""
+    """Return a description of a plan's stateful operators; empty without any.
+
+    It has literals, so it must not be stored: see `sealed`.
+    """
     logical = logical_plan.analyzed(frame)
     stateful = [*logical_plan.stateful_nodes(logical)]
     defined = column_definitions(logical) if stateful else {}
     operators = [
-        {"operator": str(node.nodeName()), "of": _described(node, defined)} for node in stateful
+        {"operator": str(node.nodeName()), **_described(node, defined)} for node in stateful
     ]
     # Another version of Spark may write an expression in another way.
     return {"spark": frame.sparkSession.version, "operators": operators} if operators else {}
+
+
+def sealed(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a description without literals, as JSON values that a checkpoint may hold.
+
+    Each call returns another one for the same plan: `check` compares it.
+    """
+    if not plan:
+        return {}
+    salt = secrets.token_hex(16)
+    operators = [
+        {"operator": one["operator"], "of": one["shown"], "digest": _digest(one["of"], salt)}
+        for one in plan["operators"]
+    ]
+    return {"spark": plan["spark"], "salt": salt, "operators": operators}
+
+
+def _digest(texts: Sequence[str], salt: str) -> str:
+    data = json.dumps(texts).encode()
+    found = hashlib.pbkdf2_hmac("sha256", data, bytes.fromhex(salt), _DIGEST_ROUNDS, _DIGEST_BYTES)
+    return found.hex()
 
 
 def check(known: Mapping[str, Any], plan: Mapping[str, Any], options: JobOptions) -> None:
     """Check that a plan keeps state of what a checkpoint's plan has kept it of.
 
     Args:
-        known: the description in the checkpoint; empty if its plan kept no state.
-        plan: that of the plan.
+        known: the description in the checkpoint, sealed; empty if its plan kept no state.
+        plan: that of the plan, not sealed.
         options: the job's options.
 
     Raises:
@@ -83,25 +127,69 @@ def _change(known: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
         return ""
     for old, new in zip(known["operators"], plan["operators"], strict=False):
         # Spark itself refuses another operator, and more or fewer of them.
-        if old["operator"] == new["operator"] and old["of"] != new["of"]:
+        if old["operator"] == new["operator"] and old["digest"] != _digest(
+            new["of"], known["salt"]
+        ):
+            was, will_be = old["of"], new["shown"]
+            now = "the same with other literals" if was == will_be else _only_in(will_be, was)
             return (
                 f"The job's state belongs to another plan: {old['operator']} kept state of "
-                f"{_only_in(old, new)}, and would now keep state of {_only_in(new, old)}"
+                f"{_only_in(was, will_be)}, and would now keep state of {now}. Literals are left "
+                f"out, as {_LITERAL}"
             )
     return ""
 
 
-def _only_in(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    texts = [text for text in one["of"] if text not in other["of"]]
-    return ", ".join(texts or one["of"]) or "nothing"
+def _only_in(some: Sequence[str], others: Sequence[str]) -> str:
+    texts = [text for text in some if text not in others]
+    return ", ".join(texts or some) or "nothing"
 
 
-def _described(node: Any, defined: Mapping[int, Definition]) -> list[str]:
-    """Return the expressions in their order, then the definitions of their columns."""
+def _described(node: Any, defined: Mapping[int, Definition]) -> dict[str, list[str]]:
+    """Return the expressions in their order, then the definitions of their columns.
+
+    Once as they are, and once to be shown.
+    """
     expressions = list(_expressions(node))
+    columns: set[str] = set()
+    definitions = sorted({*_definitions(expressions, defined, columns)})
+    found = [*map(_sql, expressions)]
     kinds = [str(node.joinType().sql())] if node.nodeName() == "Join" else []
-    texts = [*kinds, *map(_sql, expressions)]
-    return [*dict.fromkeys(texts), *sorted({*_definitions(expressions, defined)})]
+    shown = [without_literals(sql.text, columns, by_str=sql.by_str) for sql in found]
+    for name, sql in definitions:
+        column = name if name in columns else _LITERAL
+        text = without_literals(sql.text, columns, by_str=sql.by_str)
+        shown.append(f"{column} = {text}")
+    return {
+        "of": [
+            *dict.fromkeys([*kinds, *(sql.text for sql in found)]),
+            *(f"{name} = {sql.text}" for name, sql in definitions),
+        ],
+        "shown": [*dict.fromkeys([*kinds, *shown])],
+    }
+
+
+def without_literals(text: str, columns: Set[str], *, by_str: bool = False) -> str:
+    """Return SQL in which only names of columns and functions, and keywords, are left.
+
+    Args:
+        text: the SQL.
+        columns: the names of columns that may be shown.
+        by_str: whether it has literals without quotes: then only columns are known to be none.
+    """
+
+    def shown(token: str, following: str) -> str:
+        name = token.strip("`").rpartition(".")[2]
+        if name in columns and token[0] != "'":
+            return name
+        if token in _PUNCTUATION:
+            return token
+        is_word = _KEYWORD.fullmatch(token) or (following == "(" and token.isidentifier())
+        return token if is_word and not by_str else _LITERAL
+
+    return "".join(
+        shown(found.group(), text[found.end() : found.end() + 1]) for found in _TOKEN.finditer(text)
+    )
 
 
 def _expressions(node: Any) -> Iterator[Any]:
@@ -132,32 +220,63 @@ def _aggregates(result: Any) -> Iterator[Any]:
             yield from _aggregates(part)
 
 
-def _definitions(expressions: Sequence[Any], defined: Mapping[int, Definition]) -> Iterator[str]:
-    """Yield how the columns of expressions are defined, down to the sources; each column once."""
+def _definitions(
+    expressions: Sequence[Any], defined: Mapping[int, Definition], columns: set[str]
+) -> Iterator[tuple[str, _Sql]]:
+    """Yield how the columns of expressions are defined, down to the sources; each column once.
+
+    Args:
+        expressions: of an operator.
+        defined: see `column_definitions`.
+        columns: gets the names that may be shown. A column without a name of its own has one that
+            Spark has made of its expression, with the literals in it.
+    """
     waiting, seen = list(expressions), set()
     while waiting:
         for column in items(waiting.pop().references().toSeq()):
             number = id_of(column)
-            if number in seen or number not in defined:
+            if number in seen:
                 continue
             seen.add(number)
-            waiting += defined[number].expressions
-            name, text = _stable(column.name()), _text_of(defined[number])
-            if text != name:
-                yield f"{name} = {text}"
+            name = _stable(column.name())
+            definition = defined.get(number)
+            sql = _Sql(name) if definition is None else _sql_of(definition)
+            if name.isidentifier() and sql.text != f"'{name}'":
+                columns.add(name)
+            if definition is not None:
+                waiting += definition.expressions
+                if sql.text != name:
+                    yield name, sql
 
 
-def _text_of(definition: Definition) -> str:
-    text = " or ".join(dict.fromkeys(map(_sql, definition.expressions)))
-    return f"{text}, of {definition.of}" if definition.of > 1 else text
+class _Sql(NamedTuple):
+    """An expression as SQL.
+
+    Attributes:
+        text: the SQL.
+        by_str: whether it has literals without quotes.
+    """
+
+    text: str
+    by_str: bool = False
 
 
-def _sql(expression: Any) -> str:
+def _sql_of(definition: Definition) -> _Sql:
+    found = [_sql(expression) for expression in definition.expressions]
+    text = " or ".join(dict.fromkeys(one.text for one in found))
+    of = f", of {definition.of}" if definition.of > 1 else ""
+    return _Sql(text + of, any(one.by_str for one in found))
+
+
+def _sql(expression: Any) -> _Sql:
     """Return an expression as SQL that is the same in each start of the same program."""
-    text = _stable(expression.sql())
+    rendered = expression.sql()
+    text = _stable(rendered)
     if " IN (" in text:
         text = _with_sorted_lists(expression, text)
-    return text if expression.deterministic() else _SEED.sub("", text)
+    if not expression.deterministic():
+        text = _SEED.sub("", text)
+    return _Sql(text, bool(_RENDERED_BY_STR.search(rendered)))
 
 
 def _with_sorted_lists(expression: Any, text: str) -> str:

@@ -179,6 +179,17 @@ class NotifyingSourceContract(SourceContractBase):
             harness.source.notify_committed(harness.leg, line)
             assert harness.progress() == newest
 
+    def test_a_rewind_goes_backwards_and_only_backwards(self, harness: SourceHarness) -> None:
+        first, second = harness.append(), harness.append()
+        harness.source.notify_committed(harness.leg, first)
+        begun = harness.progress()
+        harness.source.notify_rewound(harness.leg, second)
+        assert harness.progress() == begun
+        harness.source.notify_committed(harness.leg, second)
+        for _ in range(2):
+            harness.source.notify_rewound(harness.leg, first)
+            assert harness.progress() == begun
+
 
 class RereadsRangesContract(SourceContractBase):
     """The contract of a source that reads a range again."""
