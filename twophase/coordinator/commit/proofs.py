@@ -111,23 +111,29 @@ class Proofs:
             history: the history of its target.
         """
         newest = history.committed.get(proof.lineage)
-        (first, *older), before = self.missing(proof, history)
-        others = "".join(
-            f", as are checkpoints {_span(one, history)} of the older lineage {one.lineage}"
-            for one in older
-        )
         return TargetChangedError(
             f"Job {self._job!r}: checkpoint {proof.checkpoint} of lineage "
             f"{proof.lineage} is committed, and sink {proof.sink!r} ({sink.target()}) knows "
             f"{'none' if newest is None else f'up to {newest}'} of that lineage: its target was "
-            f"restored from a backup, or is not {proof.target}. Checkpoints "
-            f"{_span(first, history)} are missing in it{others}. {self._offsets(proof, before)}",
+            f"restored from a backup, or is not {proof.target}. {self.gap(proof, history)}",
             remedy="restore the target to its previous state. "
             "To use a different target from here on, begin there with restore.path; in the plugin "
             "form, with another name and checkpointLocation. If it is the same target, or a copy "
             "of it, and what it lacks is gone for good, go on without it: "
             "twophase repair accept-loss JOB.yaml --checkpoint "
             f"{proof.checkpoint} --sink {proof.sink}",
+        )
+
+    def gap(self, proof: Proof, history: SinkHistory) -> str:
+        """Describe what a target without a proof lacks, and the offsets that it is from."""
+        (first, *older), before = self.missing(proof, history)
+        others = "".join(
+            f", as are checkpoints {_span(one, history)} of the older lineage {one.lineage}"
+            for one in older
+        )
+        return (
+            f"Checkpoints {_span(first, history)} are missing in it{others}. "
+            f"{self._offsets(proof, before)}"
         )
 
     def replaced(self, name: str, sink: OpenSink, history: SinkHistory) -> TargetChangedError:

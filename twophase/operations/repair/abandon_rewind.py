@@ -149,7 +149,7 @@ class RewindRepair:
             for proof in context.proofs.committed()
             if proof.sink in remembered and not knows(remembered[proof.sink], proof)
         ]
-        evidence = f"taken back by the rewind to {begun.restored_from}"
+        evidence = f"gone since the rewind to {begun.restored_from} began, or before"
         again = [
             one.sink
             for one in context.history.ahead_of(begun.keep)

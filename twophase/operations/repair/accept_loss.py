@@ -262,12 +262,13 @@ def loss_of_gap(context: JobContext, gap: Proof, evidence: str) -> LossPlan:
     """
     remembered = context.sinks[gap.sink].history()
     lacks, before = context.proofs.missing(gap, remembered)
-    error = context.proofs.changed(gap, context.sinks[gap.sink], remembered)
+    target = context.sinks[gap.sink].target()
+    what = f"{target}: {evidence}. {context.proofs.gap(gap, remembered)}"
     body = context.proofs.body_of(gap)
     last = context.proofs.body_of(before[0]) if len(before) == 1 else None
     since = last.offsets.end if last else ()
     lost = [(piece, evidence) for piece in body.committables.get(gap.sink, ())] if body else []
     end = body.offsets.end if body else ()
     return LossPlan(
-        gap.lineage, gap.checkpoint, gap.sink, lost, (), since, end, before, lacks, error.what
+        gap.lineage, gap.checkpoint, gap.sink, lost, (), since, end, before, lacks, what
     )
