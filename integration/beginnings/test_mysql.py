@@ -234,9 +234,16 @@ class TestInSeveralTransactions:
         assert harness.ids()[:4] == [0, 1, 2, 3]
         found = harness.new_sink().open(harness.context())
         assert found.history().committed == {LINEAGE: 3}
+        found.fence(Attempt(3, 0))
+        with pytest.raises(RestoreRefusedError, match="a part of the rows is removed") as caught:
+            found.settle_rewind(KEEP, Attempt(3, 0))
+        assert caught.value.remedy.startswith("finish it")
         found.close()
-        self.rewind(harness, Attempt(3, 0))
+        self.rewind(harness, Attempt(4, 0))
         assert harness.ids() == [0, 1, 2, 3]
+        with closing(harness.new_sink().open(harness.context())) as done:
+            done.fence(Attempt(5, 0))
+            done.settle_rewind(KEEP, Attempt(5, 0))
 
     @staticmethod
     def rewind(harness: MySqlHarness, attempt: Attempt) -> None:

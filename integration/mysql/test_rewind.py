@@ -15,7 +15,7 @@ from integration.mysql.sink_harness import DDL, MySqlHarness, Server, commit
 from twophase.errors import ConfigError, RestoreRefusedError
 from twophase.ids import Attempt, Subtask
 from twophase.sinks.mysql.open_sink import OpenMySqlSink
-from twophase.testing.contract import RewindContract, RewindKillContract
+from twophase.testing.contract import RewindContract, RewindKillContract, RewindStepsContract
 from twophase.testing.harness import LINEAGE, SinkHarness
 from twophase.testing.services import MariaDbService
 
@@ -30,7 +30,7 @@ def marked(server: Server, **options: Any) -> MySqlHarness:
     return MySqlHarness(server, MARKED_DDL, checkpoint_column=COLUMN, **options)
 
 
-class TestMySqlSinkRewinds(RewindContract):
+class TestMySqlSinkRewinds(RewindContract, RewindStepsContract):
     @pytest.fixture
     def harness(self, sql_server_in_proof: Server) -> SinkHarness:
         return marked(sql_server_in_proof)

@@ -34,6 +34,7 @@ from twophase.testing.contract import (
     PhasesContract,
     RewindRefusedContract,
     SinkKillContract,
+    UnbegunRewindContract,
 )
 from twophase.testing.harness import JOB, LINEAGE, SINK, transaction_id
 from twophase.testing.services import MariaDbService
@@ -56,7 +57,12 @@ class TestMySqlSinkInShort(OnMySql, PhasesContract, FenceContract):
 
 @pytest.mark.proof
 class TestMySqlSink(
-    OnMySql, ArrowSinkContract, KnowsOtherNamesContract, NamesPiecesContract, RewindRefusedContract
+    OnMySql,
+    ArrowSinkContract,
+    KnowsOtherNamesContract,
+    NamesPiecesContract,
+    RewindRefusedContract,
+    UnbegunRewindContract,
 ):
     """All of it."""
 

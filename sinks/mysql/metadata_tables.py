@@ -36,6 +36,8 @@ _KEY = (
     " AND generation = %s AND counter = %s AND subtask = %s AND task_attempt = %s"
 )
 _DELETE_ROWS = 1000
+_REWIND = "00000000-0000-0000-0000-000000000000"
+"""Stands for a lineage in the mark of a rewind that has removed a part of its rows."""
 _LOCKED_TIMEOUT_S = 60.0
 
 _TABLES = {
@@ -294,7 +296,21 @@ class MetadataTables:
             ") proof GROUP BY lineage",
             (job, sink, job, sink),
         )
-        return {str(lineage): int(checkpoint) for lineage, checkpoint in found}
+        return {
+            str(lineage): int(checkpoint) for lineage, checkpoint in found if lineage != _REWIND
+        }
+
+    def note_rewind(self, session: Session, job: str, sink: str) -> None:
+        """Note that a rewind has removed rows, and others are left."""
+        self.raise_high_water(session, job, sink, _REWIND, 0)
+
+    def is_rewinding(self, session: Session, job: str, sink: str) -> bool:
+        """Return whether a rewind has removed rows, and others are left."""
+        return self.high_water(session, job, sink, _REWIND) >= 0
+
+    def forget_rewind(self, session: Session, job: str, sink: str) -> None:
+        """Note that no rewind is under way any more."""
+        self.take_back(session, job, sink, _REWIND, -1)
 
     def raise_high_water(
         self, session: Session, job: str, sink: str, lineage: str, checkpoint: int

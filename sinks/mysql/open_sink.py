@@ -143,6 +143,11 @@ class OpenMySqlSink(OpenArrowSink):
         with self._link.session() as session:
             self._rewind(keep).run(session, attempt)
 
+    def settle_rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
+        """See `RewindsInSteps`."""
+        with self._link.session() as session:
+            self._rewind(keep).settle(session, attempt)
+
     def close(self) -> None:
         """See `OpenSink.close`."""
         self._link.close()

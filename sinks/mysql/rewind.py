@@ -91,6 +91,17 @@ class Rewind:
                 return
             failpoint("M01")
 
+    def settle(self, session: Session, attempt: Attempt) -> None:
+        """See `RewindsInSteps.settle_rewind`: rows that are deleted cannot come back."""
+        self._check_fence(session, attempt)
+        if self._metadata.is_rewinding(session, *self._owner):
+            raise self._refused(
+                "a part of the rows is removed already, in a rewind that died between two "
+                "transactions, and nothing brings them back: it cannot be given up",
+                "finish it: start with the same restore.path and restore.sink_ahead=rewind. What "
+                "stands in its way is named then.",
+            )
+
     def _check(self, session: Session) -> tuple[dict[str, int], Sequence[ForeignKey]]:
         """Step 1: return how many rows each value has, the newest first, and the foreign keys."""
         table = self._table
@@ -128,8 +139,11 @@ class Rewind:
                 del left[value]
             if not room:
                 break
-        if not left:
+        if left:
+            metadata.note_rewind(session, *self._owner)
+        else:
             self._drop_proofs(session)
+            metadata.forget_rewind(session, *self._owner)
         session.commit()
         self._removed += self._rows_at_once - room
         return left

@@ -11,6 +11,7 @@ from twophase.testing.contract.powers import (
     RewindStepsContract,
     RewindStepsKillContract,
     TellsUnfinishedContract,
+    UnbegunRewindContract,
 )
 from twophase.testing.contract.sink import FenceContract, PhasesContract, SinkContract
 from twophase.testing.contract.source import (
@@ -38,4 +39,5 @@ __all__ = [
     "SourceContract",
     "SourceHarness",
     "TellsUnfinishedContract",
+    "UnbegunRewindContract",
 ]
