@@ -42,6 +42,21 @@ ELSEWHERE = {
     "test_a_begun_rewind_that_a_sink_refuses_is_given_up",
     "a rewind was begun, and a source has lost what it needs": "tests/beginnings/test_rewind.py::"
     "test_a_begun_rewind_whose_records_are_gone_by_now_takes_back_no_more",
+    (
+        "a source cannot prove that a rewind can read again what is taken back"
+    ): "tests/operations/savepoint/test_sink_ahead.py::"
+    "test_no_row_is_taken_back_that_its_source_cannot_prove_to_have",
+    (
+        "two sources of the program have changed places"
+    ): "integration/beginnings/test_file_sources.py::"
+    "test_two_file_sources_that_change_places_do_not_read_each_other_s_files",
+    (
+        "a target was swapped for an older copy of it, on another server"
+    ): "tests/operations/repair/test_no_dead_end.py::test_a_failover_to_an_older_copy_of_a_target",
+    (
+        "the folder was restored from a backup, and a target or a piece is lost too"
+    ): "tests/operations/repair/test_no_dead_end.py::"
+    "test_a_folder_that_is_behind_beside_a_target_that_has_lost_its_rows",
     "the checkpoint restored from is gone": "tests/spark/job/test_restored_lineage.py::"
     "test_it_does_not_start_without_that_state",
     "a file of a function's state is gone or damaged": "tests/spark/plan/test_function_states.py::"

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from harness.beginning_world import refused
 from harness.folder_sink import FolderSink, FolderTarget
 from harness.savepoint_world import restoring
+from twophase.errors import ConfigError
 from twophase.internals.clock import SystemClock
 from twophase.operations.savepoint.make import SavepointMaker
 from twophase.spark.job.stream_writer import write_stream
@@ -123,8 +124,9 @@ def test_two_file_sources_that_change_places_do_not_read_each_other_s_files(
         job.add(name)
     job.run()
     job.inputs = ("south", "north")
-    with refused(job.root):
+    with refused(job.root) as caught:
         job.run()
+    assert isinstance(caught.value, ConfigError)
     job.inputs = ("north", "south")
     for name in job.inputs:
         job.add(name)

@@ -91,7 +91,7 @@ class Committer:
             outcomes = self._commit([request.committable for request in requests], pieces)
         except OSError as error:
             area = self._table.area
-            if not area.path.exists():
+            if not area.exists():
                 raise area.missing() from error
             # The next call finds what was done so far.
             later = RetryLater(_reason(error))

@@ -34,7 +34,7 @@ class OpenStagedSink(OpenArrowSink):
 
     def __init__(self, table: Table) -> None:
         self.table = table
-        self._has_area = table.area.path.exists()
+        self._has_area = table.area.exists()
 
     def publish(self, pieces: Sequence[Manifest], stage: Path) -> None:
         """Announce pieces whose files are in the table to a catalog. By default there is none.

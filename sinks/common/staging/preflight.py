@@ -57,7 +57,7 @@ def open_staging_area(root: Path, owner: Owner, *, writes: bool) -> StagingArea:
         PreflightError: as `create_staging_area`.
     """
     area = StagingArea(root, owner)
-    return create_staging_area(root, owner) if writes or area.path.exists() else area
+    return create_staging_area(root, owner) if writes or area.exists() else area
 
 
 def create_staging_area(root: Path, owner: Owner) -> StagingArea:

@@ -65,6 +65,10 @@ class StagingArea:
         """The hidden folder."""
         return self.root / self.owner.folder
 
+    def exists(self) -> bool:
+        """Return whether the hidden folder is there."""
+        return self.path.exists()
+
     def create(self) -> None:
         """Create it in one step, with a fence that closes nothing; never a second one."""
         new = self.root / self.owner.new_folder

@@ -27,7 +27,12 @@ from tests.operations.repair.test_accept_loss import Another, Targets
 from tests.operations.repair.test_accept_loss import repair as accept_loss
 from tests.operations.repair.test_adopt import repair as adopt
 from twophase.coordinator.recovery.plan import Restore
-from twophase.errors import LostCommittableError, TwoPhaseError
+from twophase.errors import (
+    CheckpointMissingError,
+    LostCommittableError,
+    TargetChangedError,
+    TwoPhaseError,
+)
 from twophase.operations.repair.abandon_rewind import RewindRepair
 from twophase.options.job_options import SinkAhead
 from twophase.testing.memory import MemoryTarget
@@ -129,6 +134,8 @@ def test_a_folder_that_is_behind_beside_a_target_that_has_lost_its_rows(
     driver.run(1)
     restore_copy()
     restore_target(world.targets["lake"], MemoryTarget())
+    with pytest.raises(CheckpointMissingError):
+        Driver(world.folder, world.targets).recover()
     world.goes_on()
     assert visible(world.targets["facts"]) == [*range(20)]
 
@@ -175,6 +182,8 @@ def test_a_failover_to_an_older_copy_of_a_target(driver: Driver, world: World) -
     driver.run(1)
     world.may_restore(1)
     world.targets = {**world.targets, "facts": old}
+    with pytest.raises(TargetChangedError):
+        Driver(world.folder, world.targets).recover()
     world.goes_on().run(2)
     assert visible(world.targets["facts"]) == [*range(10), *range(20, 30)]
     assert visible(world.targets["lake"]) == [*range(30)]

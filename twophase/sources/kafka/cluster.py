@@ -76,7 +76,7 @@ class Cluster:
         found = self._call(
             "settings of topics", lambda admin: admin.describe_configs(wanted, config_filter="all")
         )
-        settings = found.get(ConfigResourceType.TOPIC.name.lower(), {})
+        settings = found.get("topic", {})
         return {name: str(one[_POLICY]["value"]) for name, one in settings.items() if one}
 
     def ends(self, partitions: Collection[Partition]) -> dict[Partition, LogEnd]:
