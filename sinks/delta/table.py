@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from twophase.errors import TargetChangedError
 from twophase.sinks.delta.high_water_marks import HighWaterMarks
 from twophase.sinks.delta.log import Log, Snapshot
-from twophase.sinks.delta.names import Owner
+from twophase.sinks.delta.names import FOLDER, Owner
 from twophase.sinks.delta.pieces import Pieces
 from twophase.sinks.delta.transaction import Transactions
 
@@ -78,9 +78,20 @@ class DeltaTable:
     def other_names(self, snapshot: Snapshot) -> dict[tuple[str, str], dict[str, int]]:
         """Return what the table proves of other owners: the highest checkpoint of each lineage."""
         owners = {found[0] for one in snapshot.transactions if (found := self.owner.other(one))}
+        if snapshot.retention_ms is not None:
+            owners |= self._owners_of_marks() - {self.owner}
         tables = {owner: replace(self, owner=owner) for owner in owners}
         return {
             (owner.job, owner.sink): table.committed(snapshot) for owner, table in tables.items()
+        }
+
+    def _owners_of_marks(self) -> set[Owner]:
+        """Return the owners of the folders next to the table's data."""
+        storage = self.log.storage
+        return {
+            Owner(job, sink)
+            for job in storage.names(FOLDER)
+            for sink in storage.names(f"{FOLDER}/{job}")
         }
 
     def has(self, lineage: str, checkpoint: int, snapshot: Snapshot) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from twophase.contract.committable import Committable
 from twophase.contract.outcome import CommitOutcome
 from twophase.contract.sink import CommitRequest, OpenArrowSink, SinkHistory
+from twophase.errors import StopJobError
 from twophase.ids import Attempt
 from twophase.sinks.mysql.client.driver_session import DriverLink
 from twophase.sinks.mysql.committer import Committer
@@ -43,6 +44,7 @@ class OpenMySqlSink(OpenArrowSink):
         self._table = table
         self._fence_timeout_s = fence_timeout_s
         self._may_miss_commits = False
+        self._is_half_rewound = False
 
     def target(self) -> str:
         """See `OpenSink.target`: server and table.
@@ -94,15 +96,24 @@ class OpenMySqlSink(OpenArrowSink):
         fence = Fence(self._link, self._owner, self._metadata, self._fence_timeout_s, marked=marked)
         fence.raise_to(attempt)
         self._may_miss_commits = True
+        job, sink = self._owner.job, self._owner.sink
         with self._link.session() as session:
-            self._targets.write(session, self._owner.job, self._owner.sink, self._table)
+            self._targets.write(session, job, sink, self._table)
+            self._is_half_rewound = self._metadata.is_rewinding(session, job, sink)
 
     def writers(self) -> MySqlWriters:
         """See `OpenArrowSink.writers`."""
         return self._writers
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
-        """See `OpenSink.commit`."""
+        """See `OpenSink.commit`. In the middle of a rewind nothing is committed."""
+        if self._is_half_rewound:
+            raise StopJobError(
+                f"A rewind of {self._opened_table} has not finished: a part of its rows is "
+                "removed. Nothing is committed until it has.",
+                remedy="repeat the restore (restore.path) that rewinds it, with "
+                "restore.sink_ahead=rewind.",
+            )
         committer = Committer(self._link, self._owner, self._metadata, self.target(), self._table)
         try:
             return committer.commit(requests)
@@ -142,6 +153,7 @@ class OpenMySqlSink(OpenArrowSink):
         """See `CanRewind`."""
         with self._link.session() as session:
             self._rewind(keep).run(session, attempt)
+        self._is_half_rewound = False
 
     def settle_rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
         """See `RewindsInSteps`."""

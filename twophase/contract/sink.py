@@ -200,8 +200,8 @@ class KnowsOtherNames(Protocol):
         """Return what the target has proof of under other names: by job and sink, the highest
         checkpoint of each lineage, as in `SinkHistory.committed`.
 
-        Only what was committed to the same table counts. Runs on the driver after `open`, each time
-        that a start is planned.
+        Only what was committed to the same table counts, as far as the target can tell. Runs on the
+        driver after `open`, each time that a start is planned.
         """
 
 

@@ -121,7 +121,8 @@ class Engine:
         return self._sinks
 
     def await_termination(self, timeout_s: float | None = None) -> bool:
-        """Wait until the job has ended; return whether it has.
+        """Wait until the job has ended, and the savepoint that it is stopped with is made or has
+        failed; return whether it has.
 
         Args:
             timeout_s: seconds to wait; None waits for ever.

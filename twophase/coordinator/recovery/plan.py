@@ -419,7 +419,8 @@ def _behind(observed: Observed) -> Iterator[Refusal]:
                 yield behind
         ours = known.lineages | observed.folders
         for name, lineage, checkpoint in _under_other_names(observed, sink, ours):
-            if known.behind(name[1], lineage, checkpoint):
+            has_newer = found.committed.get(lineage, -1) >= checkpoint
+            if not has_newer and known.behind(name[1], lineage, checkpoint):
                 yield NamedOtherwise(sink, name, lineage, checkpoint)
 
 

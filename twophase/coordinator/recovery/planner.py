@@ -6,6 +6,7 @@ aborted in a sink; and behind the fences, from where on no older driver adds any
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -33,6 +34,8 @@ from twophase.options.job_options import SinkAhead
 from twophase.state.journal.entries import Proof, Rewinding
 from twophase.state.journal.history import History
 
+_log = logging.getLogger("twophase")
+
 
 class StartPlanner:
     """Plans the beginning of a job; one for each driver, repair or dry run.
@@ -43,7 +46,7 @@ class StartPlanner:
 
     def __init__(self, context: JobContext) -> None:
         self._context = context
-        self._renamed: dict[tuple[str, str], OpenSink] = {}
+        self._renamed: dict[tuple[str, tuple[str, str]], OpenSink] = {}
 
     def histories(self, known: Mapping[str, SinkHistory] | None = None) -> dict[str, SinkHistory]:
         """Return what each sink remembers of the job now.
@@ -91,7 +94,7 @@ class StartPlanner:
     def under_other_names(self, plan: StartPlan, restore: Restore) -> dict[str, SinkHistory]:
         """Return what the targets remember of the other names under which rows are taken back."""
         return {
-            "/".join(one.name): self.sink_for(restore, one).history()
+            "/".join((one.sink, *one.name)): self.sink_for(restore, one).history()
             for one in plan.takes_back
             if one.name is not None
         }
@@ -100,14 +103,19 @@ class StartPlanner:
         """Return the open sink that takes rows back: under the name that the target has them by."""
         if one.name is None or restore.open_as is None:
             return self._context.sinks[one.sink]
-        if one.name not in self._renamed:
-            self._renamed[one.name] = restore.open_as(one.sink, *one.name)
-        return self._renamed[one.name]
+        key = (one.sink, one.name)
+        if key not in self._renamed:
+            self._renamed[key] = restore.open_as(one.sink, *one.name)
+        return self._renamed[key]
 
     def close(self) -> None:
         """Close the sinks that were opened under other names."""
         while self._renamed:
-            self._renamed.popitem()[1].close()
+            (_, name), sink = self._renamed.popitem()
+            try:
+                sink.close()
+            except Exception as error:  # noqa: BLE001 what recovery has met counts
+                _log.warning("sink %s of job %s cannot be closed: %s", name[1], name[0], error)
 
     def plan_again(
         self, restore: Restore | None = None, known: Mapping[str, SinkHistory] | None = None
@@ -196,7 +204,8 @@ class StartPlanner:
         self, takes_back: Iterable[TakenBack], restore: Restore, begun: Rewinding | None
     ) -> None:
         """Let each sink prove that it can, before a rewind is recorded or a row goes."""
-        for sink in dict.fromkeys(self.sink_for(restore, one) for one in takes_back):
+        asked = [one for one in takes_back if one.name is None or restore.open_as is not None]
+        for sink in dict.fromkeys(self.sink_for(restore, one) for one in asked):
             try:
                 if isinstance(sink, CanRewind):
                     sink.check_rewind(restore.keep)

@@ -287,7 +287,7 @@ def _rewind(
     sinks = {(one.sink, one.name): sink_of(one) for one in plan.takes_back}
     for key, sink in sinks.items():
         if key[1] is not None:
-            _close_older(sink, attempt)
+            _close_older(sink, keep, attempt)
         try:
             cast("CanRewind", sink).rewind(keep, attempt)
         except RestoreRefusedError as error:
@@ -298,7 +298,9 @@ def _rewind(
                 context.observers(SinkRewound(context.job, one.sink, *found))
         failpoint("S12")
     histories = {name: sink.history() for name, sink in context.sinks.items()}
-    histories |= {other[1]: sink.history() for (_, other), sink in sinks.items() if other}
+    histories |= {
+        "/".join((name, *other)): sink.history() for (name, other), sink in sinks.items() if other
+    }
     for name, lineage, newest in ahead_of(keep, histories):
         raise RestoreRefusedError(
             f"Job {context.job!r}: sink {name!r} still has proof of checkpoint {newest} of lineage "
@@ -309,10 +311,25 @@ def _rewind(
     failpoint("S13")
 
 
-def _close_older(sink: OpenSink, attempt: Attempt) -> None:
-    """Fence those who write under another name; what they have in doubt is decided nowhere."""
+def _close_older(sink: OpenSink, keep: Mapping[str, int], attempt: Attempt) -> None:
+    """Fence those who write under another name, and abort what they have in doubt.
+
+    Raises:
+        StopJobError: a piece of a checkpoint that stays is in doubt: the target was restored from a
+            backup, and its rows would be lost.
+    """
     sink.fence(attempt)
-    sink.abort(sink.in_doubt())
+    found = sink.in_doubt()
+    for transaction in (piece.transaction for piece in found):
+        if transaction.checkpoint <= keep.get(transaction.lineage, -1):
+            raise StopJobError(
+                f"Job {transaction.job!r}: sink {transaction.sink!r} has pieces of checkpoint "
+                f"{transaction.checkpoint} of lineage {transaction.lineage} in doubt, which the "
+                "rewind keeps. Nothing of the sink was removed.",
+                remedy="name the sink so again and start the job without restore.path: it commits "
+                "them, or says what is missing.",
+            )
+    sink.abort(found)
 
 
 def _tell_of_sinks(job: str, plan: StartPlan) -> None:

@@ -43,6 +43,12 @@ GIVE_UP = (
 )
 """The other way on from a rewind that has begun."""
 
+_TARGET_OF_RESTORE = (
+    "restore the target to its state at the restored checkpoint, or a later one; or give the sink "
+    "an empty target, which begins there. If what it lacks is gone for good, restore in the job's "
+    "own folder, where twophase repair accept-loss gives it up."
+)
+
 PieceNames = Callable[[str, str, int], Sequence[str]]
 """Returns the pieces of a checkpoint that a sink has proof of, given its name, a lineage and a
 number.
@@ -98,7 +104,10 @@ def refused(
             return context.proofs.replaced(sink, context.sinks[sink], memory)
         case TargetLacks(proof):
             memory = observed.sinks[proof.sink].memory
-            return context.proofs.changed(proof, context.sinks[proof.sink], memory)
+            error = context.proofs.changed(proof, context.sinks[proof.sink], memory)
+            if isinstance(wish, Restore):
+                error.remedy = _TARGET_OF_RESTORE
+            return error
         case SinkRenamed(proof, name):
             return ConfigError(
                 f"Job {context.job!r}: sink {name!r} writes to {proof.target}, as sink "

@@ -122,6 +122,7 @@ class AdoptionPlanner:
         in_doubt = {name: sink.in_doubt() for name, sink in targets.items()}
         order = LineageOrder(history, remembered, targets, in_doubt)
         adopted = _highest(history, remembered)
+        self._check_no_rewind(history, adopted)
         sinks = {
             name: self._sink_plan(history, name, memory.committed, in_doubt[name], order, adopted)
             for name, memory in remembered.items()
@@ -137,6 +138,21 @@ class AdoptionPlanner:
             gave_up=tuple(one.folder for one in unreadable),
             continues=bool(history.decisions) or any(one.ancestors for one in history.lineages),
         )
+
+    def _check_no_rewind(self, history: History, adopted: Mapping[str, int]) -> None:
+        """Check that no sink still has what a rewind that has begun takes back.
+
+        Raises:
+            StopJobError: one has.
+        """
+        begun = history.rewinding
+        if begun is not None and not begun.is_finished_by(adopted):
+            raise StopJobError(
+                f"Job {self._context.job!r}: a rewind to {begun.restored_from} has begun, and a "
+                "sink still has what it takes back. Nothing was written.",
+                remedy="give the rewind up first: twophase repair abandon-rewind JOB.yaml. Then "
+                "run this command again.",
+            )
 
     def _check_needed(
         self, history: History, remembered: Mapping[str, SinkHistory], *, is_unreadable: bool

@@ -8,11 +8,14 @@ other job in every target.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 from twophase.contract.sink import OpenSink, Sink, SinkContext
 from twophase.errors import RestoreRefusedError
 from twophase.operations.savepoint.format import Savepoint
+
+_log = logging.getLogger("twophase")
 
 
 def open_original(
@@ -64,8 +67,11 @@ def check_original(job: str, savepoint: Savepoint, sinks: Mapping[str, OpenSink]
 
 def close_all(sinks: Mapping[str, OpenSink]) -> None:
     """Close sinks that `open_original` has opened."""
-    for sink in sinks.values():
-        sink.close()
+    for name, sink in sinks.items():
+        try:
+            sink.close()
+        except Exception as error:  # noqa: BLE001 what the start has met counts
+            _log.warning("sink %s cannot be closed: %s", name, error)
 
 
 def _elsewhere(job: str, savepoint: Savepoint, sink: str, target: str) -> RestoreRefusedError:

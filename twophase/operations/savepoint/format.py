@@ -55,6 +55,7 @@ class SavepointWriter:
         self._waiting = bytearray()
         self._length = 0
         self._parts = 0
+        self._is_discarded = False
         self._part_bytes = PART_BYTES
 
     def claim(self, job: str) -> None:
@@ -135,6 +136,9 @@ class SavepointWriter:
 
     def discard(self) -> None:
         """Delete what this writer has written; an error leaves a folder that is no savepoint."""
+        if self._is_discarded:
+            return  # somebody else may have claimed the folder since
+        self._is_discarded = True
         try:
             self._storage.delete(MANIFEST)
             for number in range(self._parts + 1):

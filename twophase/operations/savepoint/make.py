@@ -207,7 +207,8 @@ class SavepointMaker:
                 "not finished: rows after it may be gone from one sink and still be in another. "
                 "Nothing was written.",
                 remedy="finish it: start the job with restore.path="
-                f"{history.rewinding.restored_from} and restore.sink_ahead=rewind.",
+                f"{history.rewinding.restored_from}, or a copy of it, and "
+                "restore.sink_ahead=rewind; or give it up: twophase repair abandon-rewind JOB.yaml",
             )
         for ahead in history.ahead:
             raise SavepointError(

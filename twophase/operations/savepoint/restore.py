@@ -99,7 +99,14 @@ def begun_with(job: str, path: str, history: History, options: JobOptions) -> Li
     ]
     if not restored:
         return None
-    origin = _origin_of(job, folder)
+    try:
+        origin = _origin_of(job, folder)
+    except (TwoPhaseError, OSError) as error:
+        same = next((one for one in restored if one.restored_from == str(folder)), None)
+        if same is None:
+            raise
+        _log.warning("job %s: what it was restored from cannot be read any more: %s", job, error)
+        return same
     for one in restored:
         if one.origin == origin if origin else one.restored_from == str(folder):
             return one

@@ -64,7 +64,7 @@ def check_sources(
     if not takes_back:
         return
     if unproven and not options.allow_unproven_sources:
-        raise RestoreRefusedError(
+        refusal = RestoreRefusedError(
             f"Job {job!r}: cannot rewind to {path}: rows would be taken back, and whether all of "
             f"them can be written again is not proven. {' '.join(unproven)} Nothing was taken back "
             "or written.",
@@ -73,5 +73,8 @@ def check_sources(
             "job's own folder to go on. If you know that all records and files since then are "
             "still there, set restore.allow_unproven_sources.",
         )
+        if history.rewinding is not None:
+            raise begun_and_refused(job, history.rewinding, refusal)
+        raise refusal
     for why in unproven:
         _log.warning("job %s: rewinds all the same. %s", job, why)

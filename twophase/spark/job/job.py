@@ -103,7 +103,8 @@ class Job:
     def stop_with_savepoint(self, path: str | None = None) -> str:
         """Stop the job and make a savepoint of its newest checkpoint.
 
-        The micro-batch under way is decided and committed, and no other one begins.
+        The micro-batch under way is decided and committed, and no other one begins. One that waits
+        for a pause, or for a sink that does not answer, is not begun either.
 
         Args:
             path: as for `savepoint`.
