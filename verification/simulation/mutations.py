@@ -430,7 +430,8 @@ _FOUND: dict[str, Sequence[Any]] = {
         (JobLog, "_newest_beside", lambda _, sequence: sequence)
     ],
     "a restore is validated against what sinks knew before": [
-        (plan, "_log_ahead", _log_ahead_by_what_waits)
+        (plan, "_log_ahead", _log_ahead_by_what_waits),
+        (plan, "_over", _no_refusal),
     ],
     "MySQL is asked as soon as a session is off the list": [
         (session_exit, "_is_closing", lambda *_: False)

@@ -82,8 +82,8 @@ class OpenStagedSink(OpenArrowSink):
 
     def other_names(self) -> Mapping[tuple[str, str], Mapping[str, int]]:
         """See `KnowsOtherNames`: the hidden folders of others in the table's."""
-        others = self.table.area.others()
-        return {(one.owner.job, one.owner.sink): one.committed() for one in others}
+        found = ((one.owner, one.committed_beside()) for one in self.table.area.others())
+        return {(owner.job, owner.sink): committed for owner, committed in found if committed}
 
     def committed_pieces(self, lineage: str, checkpoint: int) -> Sequence[str]:
         """See `NamesPieces`: the folders in `done`."""

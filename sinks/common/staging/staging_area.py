@@ -215,6 +215,19 @@ class StagingArea:
             highest[piece.lineage] = max(highest.get(piece.lineage, -1), piece.checkpoint)
         return highest
 
+    def committed_beside(self) -> dict[str, int]:
+        """Return `committed` of an area of somebody else, who may raise its fence meanwhile.
+
+        Nothing if it is no whole area, or belongs to another version of twophase.
+        """
+        for _ in range(_TRIES):
+            with suppress(TargetUnreachableError):
+                try:
+                    return self.committed()
+                except StopJobError:  # neither its folder nor its fence is what we know
+                    return {}
+        return {}
+
     def others(self) -> list[StagingArea]:
         """Return the areas of other jobs and sinks in the same table."""
         owners = [Owner.parse(name) for name in sorted(os.listdir(self.root))]

@@ -101,7 +101,7 @@ REFUSED = [
         "an empty folder",
         observed(History(), *AT_3),
         GoOn(),
-        FolderBehind(FACTS, generation=1),
+        FolderBehind(FACTS, 0, A, 3),
     ),
     Case(
         "a folder that has not seen the newest driver",

@@ -412,8 +412,6 @@ def _behind(observed: Observed) -> Iterator[Refusal]:
         yield RewindUnfinished(history.rewinding)
     known = _Known.of(history)
     for sink, found in observed.sinks.items():
-        if found.memory.generation > history.generation:
-            yield FolderBehind(sink, generation=found.memory.generation)
         for lineage, checkpoint in (*found.committed.items(), *found.in_doubt.items()):
             if behind := known.behind(sink, lineage, checkpoint):
                 yield behind
@@ -422,6 +420,10 @@ def _behind(observed: Observed) -> Iterator[Refusal]:
             has_newer = found.committed.get(lineage, -1) >= checkpoint
             if not has_newer and known.behind(name[1], lineage, checkpoint):
                 yield NamedOtherwise(sink, name, lineage, checkpoint)
+    # last: a driver elsewhere that has committed something is told by that
+    for sink, found in observed.sinks.items():
+        if found.memory.generation > history.generation:
+            yield FolderBehind(sink, generation=found.memory.generation)
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,7 @@ def refused(
         case TargetLacks(proof):
             memory = observed.sinks[proof.sink].memory
             error = context.proofs.changed(proof, context.sinks[proof.sink], memory)
-            if isinstance(wish, Restore):
+            if isinstance(wish, Restore) and not observed.history.lineages:
                 error.remedy = _TARGET_OF_RESTORE
             return error
         case SinkRenamed(proof, name):
@@ -131,6 +131,9 @@ def _folder_behind(
         return _missing(
             job,
             f"the checkpoint store {state}, but sink {sink!r} has seen generation {why.generation}",
+            "If a rewind in another folder has died, repeat it in this one: the same restore.path, "
+            "with restore.sink_ahead=rewind; or give it up: twophase repair abandon-rewind "
+            "JOB.yaml --begun-in FOLDER. ",
         )
     if why.continued:
         what = f"sink {sink!r} has committed checkpoint {checkpoint} of lineage {lineage}, "
@@ -226,13 +229,11 @@ def _undecided(job: str, what: str, pieces: Sequence[str]) -> CheckpointMissingE
     )
 
 
-def _missing(job: str, what: str) -> CheckpointMissingError:
+def _missing(job: str, what: str, begun_elsewhere: str = "") -> CheckpointMissingError:
     return CheckpointMissingError(
         f"Job {job!r}: {what}. Starting would write rows twice; nothing was written.",
         remedy="restore the job's folder (checkpointLocation) to its newest state, "
         "or start a new lineage with restore.path set to its newest checkpoint (not in the plugin "
-        "form). If a rewind in another folder has died, repeat it in this one: the same "
-        "restore.path, with restore.sink_ahead=rewind; or give it up: twophase repair "
-        "abandon-rewind JOB.yaml --begun-in FOLDER. If the newest state is gone for good: "
+        f"form). {begun_elsewhere}If the newest state is gone for good: "
         "twophase repair adopt-from-target JOB.yaml",
     )
