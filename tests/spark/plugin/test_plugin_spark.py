@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow.parquet
 import pytest
 import yaml
 from click.testing import CliRunner
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -125,6 +127,26 @@ def test_every_row_arrives_once_over_several_runs_however_the_folder_is_spelled(
     assert query.ids() == list(range(40))
     assert query.history().generation == 1  # clean starts in one application
     assert query.history().uncommitted() == []
+
+
+def test_a_thread_without_an_active_session_finds_the_format_once_it_has_registered(
+    query: Query,
+) -> None:
+    missing: list[BaseException] = []
+
+    def run() -> None:
+        with pytest.raises(Py4JJavaError, match="DATA_SOURCE_NOT_FOUND") as caught:
+            query.run()
+        missing.append(caught.value)
+        register(query.spark)
+        query.run()
+
+    query.add()
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert missing
+    assert query.ids() == list(range(10))
 
 
 def test_a_decided_micro_batch_that_spark_runs_again_is_executed_and_writes_nothing(

@@ -17,6 +17,10 @@ from twophase.spark.startup.worker_interpreter import use_this_python
 def register(spark: SparkSession) -> None:
     """Register the formats of twophase in this session.
 
+    Spark looks a format up in the active session of the thread that reads or writes. A thread
+    that has none, as one that you start or one after a Ctrl-C has, gets this one: call `register`
+    there too.
+
     In local mode Spark's workers are made to run this same Python, unless
     `PYSPARK_PYTHON` names another.
 
@@ -52,3 +56,5 @@ def register_formats(spark: SparkSession) -> None:
             spark.dataSource.register(read)
     for name in sink_names():
         spark.dataSource.register(data_source(name, spark))
+    if SparkSession.getActiveSession() is None:
+        SparkSession._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
