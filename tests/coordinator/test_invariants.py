@@ -198,7 +198,7 @@ def test_i6_an_empty_store_with_a_sink_that_has_history_stops(
     driver.run(0)
     shutil.rmtree(tmp_path / "job")
     with pytest.raises(
-        CheckpointMissingError, match="is empty, but sink 'facts' has seen generation 1"
+        CheckpointMissingError, match="is empty, but sink 'facts' has rows of lineage"
     ):
         another().recover()
     assert visible(targets["facts"]) == list(range(10))
@@ -213,7 +213,7 @@ def test_i6_an_old_copy_of_the_store_of_an_older_generation_stops(
     shutil.rmtree(tmp_path / "job")
     (tmp_path / "old").rename(tmp_path / "job")
     with pytest.raises(
-        CheckpointMissingError, match="ends at generation 1, but sink 'facts' has seen generation 2"
+        CheckpointMissingError, match="committed checkpoint 1, but the checkpoint store ends at 0"
     ):
         another().recover()
 

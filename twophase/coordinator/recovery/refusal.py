@@ -126,8 +126,9 @@ def _folder_behind(
     job: str, why: FolderBehind, history: History, names: PieceNames
 ) -> CheckpointMissingError:
     sink, lineage, checkpoint = why.sink, why.lineage, why.checkpoint
+    is_empty = history == History()
     if why.checkpoint < 0:
-        state = "is empty" if history == History() else f"ends at generation {history.generation}"
+        state = "is empty" if is_empty else f"ends at generation {history.generation}"
         return _missing(
             job,
             f"the checkpoint store {state}, but sink {sink!r} has seen generation {why.generation}",
@@ -138,6 +139,9 @@ def _folder_behind(
     if why.continued:
         what = f"sink {sink!r} has committed checkpoint {checkpoint} of lineage {lineage}, "
         return _missing(job, f"{what}this job continues from {why.known}")
+    if is_empty:
+        what = f"the checkpoint store is empty, but sink {sink!r} has rows of lineage {lineage}"
+        return _missing(job, what)
     if why.known is None:
         return _missing(
             job,
