@@ -25,6 +25,8 @@ from verification.simulation.supervisor import run
 
 SEEDS = [7003006, 7036294, 7059985, 7072752, 7096439, 7117110, 7130589]
 """The supervisor has called the rightful error of each of these a violation."""
+TRIED_FIRST = 1041
+"""In which the last driver found it when this was written."""
 SEARCHED = 3000
 FOUND = 1
 
@@ -44,7 +46,7 @@ def found_last() -> list[int]:
     """Some seeds in which the last driver finds it."""
     hits = (
         seed
-        for seed in range(SEARCHED)
+        for seed in (TRIED_FIRST, *range(SEARCHED))
         if isinstance(run(meddled(seed)).last_error, LostCommittableError)
     )
     return [*islice(hits, FOUND)]
