@@ -52,6 +52,13 @@ def decided(world: BeginningWorld) -> int:
     return newest.checkpoint + 1 if newest else 0
 
 
+def under_way(job: PlainJob) -> int | None:
+    """The number of the micro-batch that the job is in."""
+    run = job.engine._run
+    assert run is not None
+    return run.gate.number
+
+
 def ends(future: Future[str], within_s: float) -> bool:
     """Return whether it ends in time, with a result or an error."""
     deadline_s = time.monotonic() + within_s
@@ -94,6 +101,8 @@ def test_a_job_is_saved_while_a_sink_is_down(
     """
     job = PlainJob(world, 4, options={"checkpoint.max_concurrent": max_concurrent}, forever=True)
     job.start()
+    # one that cannot be committed, or the one that waits until another one is
+    wait_for(lambda: under_way(job) == (0 if max_concurrent == 1 else max_concurrent))
     wait_for(lambda: decided(world) == max_concurrent)
     path = world.root / "saved"
     stopping = threads.submit(job.savepoints.stop, str(path))
