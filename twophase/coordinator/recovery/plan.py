@@ -369,7 +369,7 @@ def plan_start(observed: Observed, wish: Wish) -> StartPlan | Refusal:
 
 
 def refusals(observed: Observed, wish: Wish) -> Iterator[Refusal]:
-    """Yield every reason why a wish cannot be carried out, the gravest first."""
+    """Yield every reason why a wish cannot be carried out, the most telling first."""
     match wish:
         case GoOn():
             yield from _behind(observed)
@@ -411,11 +411,11 @@ def _behind(observed: Observed) -> Iterator[Refusal]:
     if history.rewinding is not None:
         yield RewindUnfinished(history.rewinding)
     known = _Known.of(history)
+    ours = known.lineages | observed.folders
     for sink, found in observed.sinks.items():
         for lineage, checkpoint in (*found.committed.items(), *found.in_doubt.items()):
             if behind := known.behind(sink, lineage, checkpoint):
                 yield behind
-        ours = known.lineages | observed.folders
         for name, lineage, checkpoint in _under_other_names(observed, sink, ours):
             has_newer = found.committed.get(lineage, -1) >= checkpoint
             if not has_newer and known.behind(name[1], lineage, checkpoint):
@@ -498,7 +498,7 @@ def _not_restorable(observed: Observed, wish: Restore) -> Iterator[Refusal]:
     yield from _log_ahead(history, keep)
     for sink, lineage, newest in ahead_of(keep, observed.memories):
         yield RestoreBehind(lineage, newest, keep.get(lineage), sink=sink)
-    for sink, name, lineage, newest in _ahead_under_other_names(observed, keep):
+    for sink, name, lineage, newest in ahead_under_other_names(observed, keep):
         yield NamedOtherwise(sink, name, lineage, newest)
 
 
@@ -529,9 +529,7 @@ def _is_to_rewind(history: History, wish: Restore) -> bool:
     """Return whether a rewind has begun, or the log has later checkpoints to forget."""
     if wish.sink_ahead is not SinkAhead.REWIND:
         return False
-    keep = wish.keep
-    later = any(one.checkpoint > keep.get(one.lineage, -1) for one in history.decisions)
-    return later or history.rewinding is not None or bool(history.ahead_of(keep))
+    return history.rewinding is not None or any(_log_ahead(history, wish.keep))
 
 
 def ahead_of(
@@ -557,14 +555,23 @@ def _taken_back(observed: Observed, wish: Restore) -> Iterator[TakenBack]:
         found[sink, lineage] = max(found.get((sink, lineage), -1), newest)
     for (sink, lineage), newest in found.items():
         yield TakenBack(sink, lineage, newest, keep.get(lineage, -1))
-    for sink, name, lineage, newest in _ahead_under_other_names(observed, keep):
+    for sink, name, lineage, newest in ahead_under_other_names(observed, keep):
         yield TakenBack(sink, lineage, newest, keep.get(lineage, -1), name)
 
 
-def _ahead_under_other_names(
+def ahead_under_other_names(
     observed: Observed, keep: Mapping[str, int]
 ) -> Iterator[tuple[str, tuple[str, str], str, int]]:
-    """Yield what is ahead under another name of the job or the sink."""
+    """Yield what is ahead under another name of the job or the sink.
+
+    Args:
+        observed: what was found.
+        keep: the last checkpoint of each lineage that stays.
+
+    Yields:
+        The sink that writes there now, the job and sink that the target has the rows by, the
+        lineage, and its newest checkpoint.
+    """
     ours = _Known.of(observed.history).lineages | keep.keys()
     for sink in observed.sinks:
         for name, lineage, newest in _under_other_names(observed, sink, ours):

@@ -83,7 +83,7 @@ class StartPlanner:
             TwoPhaseError: the beginning is refused. Nothing was written.
         """
         wish = self._wish(restore)
-        observed = self._observe(history, remembered, wish)
+        observed = self.observe(history, remembered, wish)
         found = plan_start(observed, wish)
         if not isinstance(found, StartPlan):
             raise self._error(found, observed, wish)
@@ -152,19 +152,24 @@ class StartPlanner:
             TwoPhaseError: there is another reason, which the repair does not lead on from.
         """
         wish = GoOn(may_rename=True)
-        observed = self._observe(history, remembered, wish)
+        observed = self.observe(history, remembered, wish)
         found = tuple(refusals(observed, wish))
         for why in found:
             if not isinstance(why, tuple(repairs)):
                 raise self._error(why, observed, wish)
         return found
 
-    def _observe(
+    def observe(
         self, history: History, remembered: Mapping[str, SinkHistory], wish: Wish
     ) -> Observed:
         """Return what is found, with the bodies that the wish needs.
 
         A sink that lacks a proof is asked once more, for it was asked before the log was read.
+
+        Args:
+            history: of the log, read after the sinks were asked.
+            remembered: the history of each sink.
+            wish: what will be planned.
         """
         context = self._context
         is_fresh = isinstance(wish, GoOn) and history.lineage is None

@@ -24,10 +24,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from twophase.contract.sink import CanRewind, KnowsOtherNames, OpenSink, RewindsInSteps, SinkHistory
+from twophase.contract.sink import CanRewind, OpenSink, RewindsInSteps, SinkHistory
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.commit.proofs import knows
-from twophase.coordinator.recovery.plan import RewindUnfinished, TargetLacks
+from twophase.coordinator.recovery.plan import (
+    GoOn,
+    Observed,
+    RewindUnfinished,
+    TargetLacks,
+    ahead_under_other_names,
+)
 from twophase.coordinator.recovery.planner import StartPlanner
 from twophase.coordinator.recovery.recovery_steps import take_over
 from twophase.errors import RestoreRefusedError, StopJobError
@@ -85,7 +91,7 @@ class RewindRepair:
 
         if self._elsewhere is not None:
             take_over(self._elsewhere, remembered, lambda _: check(context.history))
-        self._check_names(self._begun(context.log.read()))
+        self._check_names(planner.observe(context.log.read(), remembered, GoOn()))
         attempt = Attempt(take_over(context.log, remembered, check), 0)
         failpoint("R01")
         begun = self._begun(context.history)
@@ -111,26 +117,21 @@ class RewindRepair:
         self._context.log.append(AbandonedRewind(note, begun, losses, tuple(plan.again)))
         failpoint("R03")
 
-    def _check_names(self, begun: Rewinding) -> None:
+    def _check_names(self, observed: Observed) -> None:
         """Check that no target has rows under another name which the rewind takes back.
 
         Raises:
             StopJobError: one has: a part of them may be gone, and this repair does not ask for it.
         """
-        context = self._context
-        ours = {*begun.keep, *(one.id for one in context.history.lineages)}
-        for name, sink in context.sinks.items():
-            others = sink.other_names() if isinstance(sink, KnowsOtherNames) else {}
-            for (job, other), committed in others.items():
-                mine = job == context.job or ours & committed.keys()
-                if mine and any(last > begun.keep.get(one, -1) for one, last in committed.items()):
-                    raise StopJobError(
-                        f"Job {context.job!r}: the target of sink {name!r} has rows that sink "
-                        f"{other!r} of job {job!r} has committed, and the rewind takes them back "
-                        "as well. Nothing was given up.",
-                        remedy="finish the rewind: start with the same restore.path and "
-                        "restore.sink_ahead=rewind; what stands in its way is named then.",
-                    )
+        keep = self._begun(observed.history).keep
+        for sink, (job, other), _, _ in ahead_under_other_names(observed, keep):
+            raise StopJobError(
+                f"Job {self._context.job!r}: the target of sink {sink!r} has rows that sink "
+                f"{other!r} of job {job!r} has committed, and the rewind takes them back "
+                "as well. Nothing was given up.",
+                remedy="finish the rewind: start with the same restore.path and "
+                "restore.sink_ahead=rewind; what stands in its way is named then.",
+            )
 
     def _begun(self, history: History) -> Rewinding:
         """Return the rewind, wherever it has begun.
