@@ -105,7 +105,7 @@ class LossRepair:
             ConfigError: there is no such decided checkpoint or sink. Nothing was touched.
             StopJobError: nothing is lost, or the job must not go on for another reason.
         """
-        context = self._context
+        context, planner = self._context, StartPlanner(self._context)
         restore = restore_of(context)
         if sink not in context.sinks:
             raise ConfigError(
@@ -115,7 +115,7 @@ class LossRepair:
         if restore and any(one.checkpoint == checkpoint for one in restore.adopting):
             return self._plan_of_restore(restore, checkpoint, sink)
         context.log.read()
-        remembered = {name: one.history() for name, one in context.sinks.items()}
+        remembered = planner.histories()
         if self._gap(checkpoint, sink, remembered[sink]) is None:
             self._check_decided(checkpoint, sink)
 
@@ -123,7 +123,6 @@ class LossRepair:
             # Gaps of other targets restored with this one are accepted next, and a folder that is
             # behind is adopted next; until then every start stops.
             is_gap = self._gap(checkpoint, sink, remembered[sink]) is not None
-            planner = StartPlanner(context)
             repairs: list[type[Refusal]] = [TargetLacks] if is_gap else []
             found = planner.check(history, remembered, [*repairs, FolderBehind])
             if not any(isinstance(one, FolderBehind) and one.checkpoint >= 0 for one in found):
