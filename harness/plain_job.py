@@ -14,26 +14,19 @@ from typing import Any
 import pyarrow as pa
 
 from harness.beginning_world import BeginningWorld
+from harness.folder_host import FolderHost
 from harness.memory_driver import JOB, SCHEMA, rows
 from harness.memory_host import InThisProcess
-from harness.query_folder import QueryFolder
 from harness.savepoint_world import STEP
 from twophase.contract.sink import Sink
 from twophase.contract.source import SourceLeg
-from twophase.coordinator.commit.context import JobContext
 from twophase.engine.engine import Engine
 from twophase.engine.host import Plan
 from twophase.events import Event, Observers
-from twophase.operations.savepoint.abandoned_folders import delete_abandoned
 from twophase.operations.savepoint.make import JobSavepoints
 from twophase.options.job_options import JobOptions
-from twophase.spark.job.lineage_start import LineageStart
 from twophase.spark.plan.operator_states import OperatorStates
-from twophase.state.checkpoints.checkpoint import FrozenOffsets, OperatorStateFields
-from twophase.state.files.storage import LocalStorage
-from twophase.state.journal.entries import Lineage
-from twophase.state.journal.history import History
-from twophase.testing.plain_host import PlainHost, TaskRows
+from twophase.testing.plain_host import TaskRows
 
 
 class Numbers:
@@ -65,7 +58,7 @@ def _next(offset: str | None) -> int:
     return int(json.loads(offset)["next"]) if offset else 0
 
 
-class RestorableHost(PlainHost):
+class RestorableHost(FolderHost):
     """A plan without state, over Spark's folder."""
 
     def __init__(
@@ -77,26 +70,11 @@ class RestorableHost(PlainHost):
         *,
         forever: bool,
     ) -> None:
-        super().__init__(job, options, numbers, InThisProcess(), forever=forever)
-        self._declared = declared
-        self._states = OperatorStates([SourceLeg("Numbers", {})], {})
-        self._storage = LocalStorage(options.checkpoint_location)
-        self._spark = self._storage.root / "spark"
+        states = OperatorStates([SourceLeg("Numbers", {})], {})
+        super().__init__(job, options, numbers, declared, states, InThisProcess(), forever=forever)
 
     def plan(self) -> Plan:
         return Plan(stateful=False, keeps_state=False)
-
-    def beginning(self, context: JobContext, plan: Plan) -> LineageStart:
-        return LineageStart(context, self._storage, self._states, plan, self._declared)
-
-    def folder(self, lineage: Lineage) -> QueryFolder:
-        return QueryFolder(self._spark / lineage.id, lineage)
-
-    def delete_folders(self, history: History) -> None:
-        delete_abandoned(self._spark, history, 1)
-
-    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> OperatorStateFields:
-        return self._states.snapshot(checkpoint, offsets)
 
 
 class PlainJob:

@@ -19,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from harness.folder_host import FolderHost
 from harness.folder_sink import FolderSink, FolderTarget
 from harness.memory_driver import (
     JOB,
@@ -36,18 +37,14 @@ from twophase.engine.host import Plan
 from twophase.events import Event
 from twophase.internals import failpoints
 from twophase.operations.savepoint import format as format_module
-from twophase.operations.savepoint.abandoned_folders import delete_abandoned
 from twophase.operations.savepoint.finish import finish_savepoint
 from twophase.operations.savepoint.make import SavepointMaker
 from twophase.operations.savepoint.savepoint_restore import verified
-from twophase.spark.job.lineage_start import LineageStart
 from twophase.spark.plan.operator_states import OperatorStates
-from twophase.state.checkpoints.checkpoint import FrozenOffsets, OperatorStateFields
 from twophase.state.files.storage import LocalStorage
-from twophase.state.journal.entries import Decision, Lineage
+from twophase.state.journal.entries import Decision
 from twophase.state.journal.history import History
 from twophase.state.journal.log import JobLog
-from twophase.testing.plain_host import PlainHost
 
 STEP = 10
 
@@ -187,32 +184,16 @@ class World:
         return self.root / name
 
 
-class StatefulHost(PlainHost):
+class StatefulHost(FolderHost):
     """A plan that keeps state, over Spark's folder."""
 
     def __init__(
         self, declared: Mapping[str, ArrowSink], context: JobContext, states: OperatorStates
     ) -> None:
-        super().__init__(context.job, context.options, NO_ROWS)
-        self._declared = declared
-        self._states = states
-        self._storage = LocalStorage(context.options.checkpoint_location)
-        self._spark = self._storage.root / "spark"
+        super().__init__(context.job, context.options, NO_ROWS, declared, states)
 
     def plan(self) -> Plan:
         return Plan(stateful=True, keeps_state=True, has_watermark=True)
-
-    def beginning(self, context: JobContext, plan: Plan) -> LineageStart:
-        return LineageStart(context, self._storage, self._states, plan, self._declared)
-
-    def folder(self, lineage: Lineage) -> QueryFolder:
-        return QueryFolder(self._spark / lineage.id, lineage)
-
-    def delete_folders(self, history: History) -> None:
-        delete_abandoned(self._spark, history, 1)
-
-    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> OperatorStateFields:
-        return self._states.snapshot(checkpoint, offsets)
 
 
 class _Batch:
