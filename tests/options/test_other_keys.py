@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from tests.options.test_config import LOCATION, parse, refuses
 from twophase.cli.jobfile.job_file import load_job_file
 from twophase.errors import ConfigError
 from twophase.options.job_options import JobOptions
 from twophase.options.other_keys import KEYS, REFUSED, FlinkKey
 
-LOCATION = {"checkpointLocation": "/chk/orders"}
 # For each option, a value as Flink has it, and what it is here.
 VALUES: dict[str, tuple[Any, Any]] = {
     "checkpointLocation": ("file:///chk/flink", "file:///chk/flink"),
@@ -36,16 +36,6 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "savepoint.dir": ("file:///savepoints", "file:///savepoints"),
 }
 NAMES = [key.name for key in KEYS]
-
-
-def parse(**options: Any) -> JobOptions:
-    return JobOptions.parse({**LOCATION, **options}, "job 'orders'")
-
-
-def refuses(**options: Any) -> str:
-    with pytest.raises(ConfigError) as caught:
-        parse(**options)
-    return str(caught.value)
 
 
 def field_of(options: JobOptions, key: str) -> Any:

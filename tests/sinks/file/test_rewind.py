@@ -318,14 +318,19 @@ def test_giving_up_may_die_too(table: FileHarness, by: str, then: str) -> None:
     assert left_over(table) == []
 
 
-def test_a_file_that_somebody_has_brought_back_is_not_moved_over(
-    table: FileHarness, by: str
-) -> None:
+def brought_back(table: FileHarness) -> Path:
+    """A rewind dies, and somebody copies a file back; return where it is."""
     files = table.files()
     dies(table, "F08")
     [taken] = (stage(table) / "rewound").glob(f"{LINEAGE}-2-*")
     [path] = [path for path in files if path.name == path_of(table, 2).name]
-    shutil.copy(taken / "0", path)
+    return Path(shutil.copy(taken / "0", path))
+
+
+def test_a_file_that_somebody_has_brought_back_is_not_moved_over(
+    table: FileHarness, by: str
+) -> None:
+    path = brought_back(table)
     with pytest.raises(RestoreRefusedError, match="is in the table twice"):
         table.opened(Attempt(3, 0)).settle_rewind(KEEP, Attempt(3, 0))
     path.unlink()
@@ -354,11 +359,7 @@ def test_a_rewind_that_has_begun_is_not_ended_by_one_that_keeps_more(
 
 
 def test_a_file_that_somebody_has_brought_back_is_refused(table: FileHarness, by: str) -> None:
-    files = table.files()
-    dies(table, "F08")
-    [taken] = (stage(table) / "rewound").glob(f"{LINEAGE}-2-*")
-    [path] = [path for path in files if path.name == path_of(table, 2).name]
-    shutil.copy(taken / "0", path)
+    brought_back(table)
     with pytest.raises(RestoreRefusedError, match="is in the table twice"):
         table.opened(Attempt(3, 0)).check_rewind(KEEP)
 
