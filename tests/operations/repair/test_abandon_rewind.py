@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -249,3 +250,21 @@ def test_a_sink_that_is_ahead_of_both_folders_is_not_gone_on_from(world: Beginni
         give_up(world, begun_in="again")
     world.drive(6, "third")
     world.is_exact("third", 6)
+
+
+def test_a_rewind_of_rows_under_another_name_is_finished_and_not_given_up(
+    world: BeginningWorld,
+) -> None:
+    """The sink was renamed after the savepoint, so rows under either name are taken back."""
+    renames: dict[str, Any] = {"restore.allow_non_restored_state": True}
+    world.drive(2)
+    path = world.make()
+    world.drive(3)
+    world.rename("lake", "pond")
+    world.drive(5, **renames)
+    assert killed("S11", lambda: world.drive(6, **restoring(path, "rewind"), **renames))
+    with pytest.raises(StopJobError, match="rows that sink 'lake' of job 'orders'") as caught:
+        give_up(world)
+    assert "finish the rewind: start with the same restore.path" in caught.value.remedy
+    world.drive(6, **restoring(path, "rewind"), **renames)
+    world.is_exact("job", 6)
