@@ -127,10 +127,10 @@ def _repair(repair: Repair) -> str:
             if repair.emptied:
                 rows = f"at least {rows}"
             what = f"{rows} of checkpoint {repair.checkpoint} given up in sink {repair.sink}"
-        case Adoption():
-            ends = repair.lineage.ancestors
-            adopted = ", ".join(f"{lineage[:8]} up to {last}" for lineage, last in ends.items())
-            what = f"adopted from the targets: {adopted}"
+        case Adoption(lineage=begun):
+            ends = begun.ancestors.items() if begun else ()
+            adopted = ", ".join(f"{lineage[:8]} up to {last}" for lineage, last in ends)
+            what = f"adopted from the targets: {adopted or 'this folder, as it is'}"
         case Rewrite(decision=decision):
             rows = count(repair.rows, "row")
             what = (

@@ -25,6 +25,7 @@ from twophase.cli.repair_display import (
     abandon_lines,
     adoption_lines,
     loss_lines,
+    missed_lines,
     offset_lines,
     rewrite_lines,
 )
@@ -188,15 +189,19 @@ def adopt_from_target(
         query = query_folder(storage.root)
         adopting = _adoption(context, storage, query)
         plan = adopting.plan()
-        if query is not None:
-            check_beginning(query, plan.end)
-        begins = _begins(job, plan, allowed=from_starting_offsets)
-        print_lines((*adoption_lines(plan, context.job, begins), *_laid(query, plan.end)))
+        if plan.missed:
+            print_lines(missed_lines(plan, context.job))
+        else:
+            if query is not None:
+                check_beginning(query, plan.end)
+            begins = _begins(job, plan, allowed=from_starting_offsets)
+            print_lines((*adoption_lines(plan, context.job, begins), *_laid(query, plan.end)))
         note = _ask("Adopt this?", reason, yes=yes)
         lineage = adopting.adopt(plan, note)
-        if query is not None:
+        if query is not None and lineage is not None:
             lay(query, lineage, note.at_ms)
-    _done("The log has adopted it, and a new lineage has begun.", job_file, query)
+    what = "and a new lineage has begun" if lineage else "and goes on in its own lineage"
+    _done(f"The log has adopted it, {what}.", job_file, query)
 
 
 @repair.command("abandon-rewind")

@@ -33,6 +33,20 @@ def adoption_lines(plan: AdoptionPlan, job: str, begins: Sequence[str]) -> Itera
     yield from begins[1:]
 
 
+def missed_lines(plan: AdoptionPlan, job: str) -> Iterable[Table | str]:
+    """Yield what it means to go on with a folder that has missed a driver."""
+    after = f"after checkpoint {plan.checkpoint}" if plan.checkpoint >= 0 else "from its beginning"
+    yield (
+        f"Job {job}: a driver of generation {plan.missed} has taken over the targets, and this "
+        "folder does not know of it. It knows all that the targets have."
+    )
+    yield _sinks_table(plan)
+    yield (
+        "What that driver has decided in a newer folder and not committed is lost. "
+        f"Lineage {plan.lineage} goes on {after}."
+    )
+
+
 def _adopted(plan: AdoptionPlan, job: str) -> str:
     if plan.is_empty:
         return (

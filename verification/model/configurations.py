@@ -302,8 +302,6 @@ SAVED_DIED = replace(
 DEAD_ENDS = {
     HALF_REWOUND_SWAPPED: ("RewindUnfinished", "TargetLacks"),
     HALF_REWOUND_FORGOTTEN: ("RewindUnfinished", "TargetLacks"),
-    AHEAD_FOLDER_RESTORED: ("FolderBehind",),
-    FOLDER_RESTORED: ("FolderBehind", "TargetLacks"),
 }
 """Worlds in which no command leads on from some state yet, and what is refused in the nearest."""
 
@@ -341,6 +339,8 @@ SMALL = (
     FORKED,
     AHEAD,
     AHEAD_BESIDE,
+    AHEAD_FOLDER_RESTORED,
+    FOLDER_RESTORED,
 )
 
 

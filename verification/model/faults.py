@@ -17,9 +17,10 @@ from verification.model.pieces import (
     PREPARED,
     RETURNED,
     ROLLED_BACK,
+    VISIBLE,
     Sink,
 )
-from verification.model.state import DEAD, Driver, Slot, State, Subsume
+from verification.model.state import DEAD, Ahead, Driver, History, Slot, State, Subsume
 from verification.model.steps import with_sink, without_driver
 from verification.model.world import World
 
@@ -115,8 +116,25 @@ def _restored(state: State) -> State:
         decided=tuple(
             found if found[:4] in known else found._replace(lost=True) for found in state.decided
         ),
+        ahead=tuple(_ahead_again(state, state.copy)),
         budget=fewer,
     )
+
+
+def _ahead_again(state: State, copy: History) -> Iterator[Ahead]:
+    """What sinks are ahead with by a copy, or have committed."""
+    shown = {
+        (place, *piece[:4])
+        for place, sink in enumerate(state.sinks)
+        for piece in sink.pieces
+        if piece.status in VISIBLE
+    }
+    yield from (one for one in state.ahead if one[:5] in copy.ahead or one[:5] in shown)
+    for decided in state.decided:  # in all sinks since
+        for place, generation, counter, owner in decided.instead:
+            found = (place, decided.lineage, decided.number, generation, counter)
+            if found in copy.ahead:
+                yield (*found, owner, decided.range)
 
 
 def _operators(state: State) -> Iterator[Transition[State]]:

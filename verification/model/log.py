@@ -19,6 +19,7 @@ from verification.model import steps
 from verification.model.explore import Transition
 from verification.model.state import (
     ACCEPT,
+    CONFIRM,
     DEAD,
     LOST,
     REFUSED,
@@ -86,6 +87,8 @@ def _begun(history: History, lineage: Lineage) -> History:
 
 
 def _repaired(history: History, record: Repaired) -> History:
+    if record.verb == CONFIRM:
+        return history
     if record.begins is not None:
         lineages = (*history.lineages, record.begins)
         return history._replace(lineages=lineages, decisions=())
@@ -197,7 +200,7 @@ def _after_repair(decided: Decided, owner: int, record: Repaired) -> Decided:
     if record.begins is not None:
         adopted = decided.number <= dict(record.begins.ancestors).get(decided.lineage, -1)
         return decided._replace(lost=not adopted)
-    if decided[:2] != (record.lineage, record.number) or decided.lost:
+    if record.verb == CONFIRM or decided[:2] != (record.lineage, record.number) or decided.lost:
         return decided
     if record.verb == ACCEPT:
         return decided._replace(given_up=(*decided.given_up, record.place))

@@ -15,6 +15,7 @@ from unittest import mock
 
 from twophase.coordinator.recovery import plan
 from twophase.coordinator.recovery.plan import (
+    DriverMissed,
     FolderBehind,
     LeftBehind,
     Observed,
@@ -158,10 +159,6 @@ def _of_a_sink(why: RestoreBehind) -> bool:
     return bool(why.sink) and not why.will_be
 
 
-def _of_a_generation(why: FolderBehind) -> bool:
-    return why.checkpoint < 0
-
-
 def _not_planned_again(self: StartPlanner, *_: Any) -> StartPlan:
     self._context.log.check_fence()
     return StartPlan()
@@ -226,7 +223,7 @@ MISTAKES = {
         test=_refused("a table that was recreated"),
     ),
     "a generation that the folder has not seen is overlooked": PlanMistake(
-        [(plan, "_behind", _deaf(_real_behind, FolderBehind, when=_of_a_generation))],
+        [(plan, "_behind", _deaf(_real_behind, DriverMissed))],
         test=_refused("a folder that has not seen the newest driver"),
     ),
     "a lineage that the log does not know is overlooked": PlanMistake(
@@ -255,6 +252,9 @@ MISTAKES = {
     ),
     "a folder that is behind is refused without a way on": PlanMistake(
         [(FolderBehind, "ways", ())], worlds.LOST_FOLDER, DEAD_END
+    ),
+    "a folder that has missed a driver is refused without a way on": PlanMistake(
+        [(DriverMissed, "ways", ())], worlds.FOLDER_RESTORED, DEAD_END
     ),
     "a target that lacks rows is refused without a way on": PlanMistake(
         [(TargetLacks, "ways", ())], worlds.SWAPPED, DEAD_END

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from twophase.coordinator.recovery.plan import (
+    DriverMissed,
     FolderBehind,
     Refusal,
     StartPlan,
@@ -28,6 +29,7 @@ from verification.model.explore import Transition
 from verification.model.state import (
     ADOPT,
     CHANGED,
+    CONFIRM,
     DEAD,
     LOST,
     REFUSED,
@@ -146,8 +148,11 @@ def _planned(world: World, state: State, driver: Driver) -> State:
 
 def _checked(world: World, state: State, driver: Driver) -> State:
     """The same for a repair: nothing but what it is for may keep the job from going on."""
-    repairs = (FolderBehind,) if driver.repair == ADOPT else ()
     found = planning.check(world, state, driver)
+    missed = any(isinstance(why, DriverMissed) for why in found)
+    if driver.repair == ADOPT and missed and driver.history.lineages:
+        return with_driver(state, _to_fence(world, driver._replace(repair=CONFIRM)))
+    repairs = (FolderBehind, DriverMissed) if driver.repair == ADOPT else (FolderBehind,)
     for why in found:
         if not isinstance(why, repairs):
             return without_driver(state, driver, _word(why))

@@ -9,6 +9,7 @@ does, and ends with its record:
         WRITE_AGAIN,
                  written under an attempt of the repair's generation         WRITING_AGAIN
     adopts       what waits of adopted checkpoints is committed              REPAIR
+    confirms     nothing: a folder that has missed a driver is the newest    REPAIR
 
 A checkpoint has all of a sink's pieces or none of them here. What follows the record is
 what a start does.
@@ -25,6 +26,7 @@ from verification.model.state import (
     ACCEPT,
     ADOPT,
     CHANGED,
+    CONFIRM,
     DEAD,
     REFUSED,
     REWRITE,
@@ -93,6 +95,9 @@ def repair(world: World, state: State, driver: Driver) -> Iterator[Transition[St
         yield Transition(("has repaired", driver.owner), without_driver(state, driver, DEAD))
     elif driver.repair == ADOPT:
         yield from _adopt(world, state, driver)
+    elif driver.repair == CONFIRM:
+        record = Repaired("REPAIRED", CONFIRM)
+        yield from log.append(world, state, driver, record, steps.REPAIRED)
     elif driver.step == steps.REPAIR:
         yield from _ask(world, state, driver)
     elif driver.step == steps.WRITE_AGAIN:

@@ -67,6 +67,10 @@ class Decision(NamedTuple):
         return [(self.lineage, self.number, *attempt, branch) for branch in range(listed)]
 
 
+Ahead = tuple[int, int, int, int, int, int, int]
+"""What a sink is ahead with, as in `History`, then who has decided it and which rows it has."""
+
+
 class History(NamedTuple):
     """What the log adds up to.
 
@@ -308,6 +312,8 @@ class Driver(NamedTuple):
 
 
 ACCEPT, REWRITE, ADOPT = "accepts the loss", "writes again", "adopts"
+CONFIRM = "confirms the folder"
+"""What an adoption is where the log lacks nothing but a driver."""
 DEAD = "dead"
 """It crashed, or it was fenced and has stopped."""
 REFUSED = "refused"
@@ -396,8 +402,7 @@ class State(NamedTuple):
         saved: the savepoint that there is.
         moved: whether the job has left its folder for an empty one.
         taken_back: place, lineage and number of what rewinds have taken back.
-        ahead: for the invariants: as in `History`, then the owner and the range, of what is durable
-            and not in a decision yet.
+        ahead: for the invariants: of what is durable and not in a decision yet.
         forked: for the invariants: what was pending in the savepoint that another job began with.
     """
 
@@ -417,5 +422,5 @@ class State(NamedTuple):
     saved: Saved | None = None
     moved: bool = False
     taken_back: tuple[tuple[int, int, int], ...] = ()
-    ahead: tuple[tuple[int, int, int, int, int, int, int], ...] = ()
+    ahead: tuple[Ahead, ...] = ()
     forked: tuple[Decision, ...] = ()

@@ -50,9 +50,7 @@ def test_the_worlds_together_are_not_small(taken: str) -> None:
 
 @pytest.mark.parametrize("world", DEAD_ENDS, ids=lambda world: world.name)
 def test_a_dead_end_that_is_known_is_found(world: World) -> None:
-    """In the product too: see `tests/operations/repair/test_no_dead_end.py`. The sinks that come
-    with it all take rows back; without that one more is a dead end.
-    """
+    """In the product too: see `tests/operations/repair/test_no_dead_end.py`."""
     violation = explored(world).violation
     assert violation is not None, "it is none any more: the world belongs to SMALL"
     assert violation.claim == "no state is a dead end"

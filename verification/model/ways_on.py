@@ -9,7 +9,8 @@ there, and its refusals tell which repairs lead on (`Way`). A way on is
                             savepoint, in the job's folder or a new one, with or without a rewind
     accepting a loss        of a decided piece that is lost, or of all that a target lacks, where
                             nothing keeps the job from going on but a folder that is behind
-    adopting                from the targets, where the folder is behind and nothing else is wrong
+    adopting                from the targets, where the folder is behind and nothing else is wrong;
+                            and of a folder that has missed a driver, whatever else is
 
 and after a repair there is one again. What a repair writes in the log is the product's record.
 """
@@ -25,6 +26,7 @@ from typing import Any, NamedTuple, cast
 from twophase.coordinator.commit.proofs import Proofs, knows
 from twophase.coordinator.recovery import plan as product
 from twophase.coordinator.recovery.plan import (
+    DriverMissed,
     FolderBehind,
     GoOn,
     Observed,
@@ -42,6 +44,7 @@ from twophase.state.journal.entries import (
     Lineage,
     Note,
     Proof,
+    SinkDecision,
 )
 from verification.model import log, planning, sinks, targets
 from verification.model.planning import Wish
@@ -217,10 +220,7 @@ def _gone(observed: Observed, history: History, lost: frozenset[Piece]) -> list[
 
 
 def _may_accept(reasons: Sequence[Refusal], *repairs: type[Refusal]) -> bool:
-    """`LossRepair.plan`: a folder that is behind is adopted next, when targets prove that it is."""
-    behind = [one for one in reasons if isinstance(one, FolderBehind)]
-    if behind and not any(one.checkpoint >= 0 for one in behind):
-        return False
+    """`LossRepair.plan`: a folder that is behind is adopted next."""
     return all(isinstance(one, (FolderBehind, *repairs)) for one in reasons)
 
 
@@ -281,12 +281,15 @@ def _accepted(
 def _adopted(observed: Observed, reasons: Sequence[Refusal], *, is_whole: bool) -> Observed | None:
     """`AdoptionRepair`: what waits of this log is committed, and a lineage begins."""
     history, ends = observed.history, dict[str, int]()
-    is_for_it = all(isinstance(one, FolderBehind) for one in reasons)
+    missed = [one for one in reasons if isinstance(one, DriverMissed)]
+    if missed and history.lineages and Way.ADOPT in missed[0].ways:
+        return replace(observed, history=_fenced(observed))
+    is_for_it = all(isinstance(one, FolderBehind | DriverMissed) for one in reasons)
     if not reasons or not is_for_it or Way.ADOPT not in reasons[0].ways:
         return None
-    if history.sink_decisions or not is_whole:
+    if not is_whole or _lacks_what_is_ahead(observed):
         return None
-    observed = _committed(observed, history.uncommitted())
+    observed = _committed(observed, (*history.uncommitted(), *history.sink_decisions))
     known = [(one.lineage, one.checkpoint) for one in history.decisions]
     for name, last in (*known, *((one.lineage, one.checkpoint) for one in _proven(observed))):
         ends[name] = max(ends.get(name, -1), last)
@@ -295,7 +298,16 @@ def _adopted(observed: Observed, reasons: Sequence[Refusal], *, is_whole: bool) 
     return replace(observed, history=_fenced(observed).apply(Adoption(_NOTE, lineage)))
 
 
-def _committed(observed: Observed, waiting: Iterable[Decision]) -> Observed:
+def _lacks_what_is_ahead(observed: Observed) -> bool:
+    """`AdoptionPlanner`: whether a sink has no proof of what others have ahead of it."""
+    ahead = observed.history.sink_decisions
+    others = [sink for name, sink in observed.sinks.items() if name not in {a.sink for a in ahead}]
+    return any(
+        sink.committed.get(one.lineage, -1) < one.checkpoint for one in ahead for sink in others
+    )
+
+
+def _committed(observed: Observed, waiting: Iterable[Decision | SinkDecision]) -> Observed:
     for one in waiting:
         for name, sink in observed.sinks.items():
             proof = Proof(name, one.lineage, one.checkpoint, sink.target)

@@ -23,6 +23,7 @@ from harness.memory_driver import (
     restoring,
     visible,
 )
+from tests.coordinator.recovery.test_restored_target import backup, restore_target
 from tests.operations.repair.test_accept_loss import repair as accept_loss
 from twophase.contract.outcome import CommitOutcome, RetryLater
 from twophase.contract.sink import CommitRequest
@@ -592,6 +593,28 @@ def test_a_log_with_a_sink_ahead_adopts_nothing(
     shutil.rmtree(folder / "chk")
     with pytest.raises(StopJobError, match="sink 'facts' is ahead"):
         AdoptionRepair(context(folder, targets, AHEAD), frozen).plan()
+
+
+@pytest.mark.parametrize("committed", [True, False], ids=["committed", "decided only"])
+def test_an_older_log_with_a_sink_ahead_adopts_what_all_others_have(
+    driver: Driver, another: Another, folder: Path, targets: Targets, committed: bool
+) -> None:
+    die_ahead(driver, "A01")
+    older = shutil.copytree(folder, folder.with_name("older"))
+    facts, prepared = backup(targets["facts"]), dict(targets["facts"].prepared)
+    another(options=AHEAD).recover().run(1)
+    if not committed:
+        restore_target(targets["facts"], facts)
+        targets["facts"].prepared = prepared
+    shutil.rmtree(folder)
+    older.rename(folder)
+    with pytest.raises(CheckpointMissingError, match="'lake' has committed checkpoint 1"):
+        another(options=AHEAD).recover()
+    repairing = AdoptionRepair(context(folder, targets, AHEAD), frozen)
+    repairing.adopt(repairing.plan(), NOTE)
+    lineage = another(options=AHEAD).recover().coordinator.lineage
+    assert (lineage.start, lineage.first_checkpoint) == (offsets(1).end, 1)
+    whole(targets, 2)
 
 
 def test_without_the_log_a_checkpoint_of_some_sinks_is_not_adopted(

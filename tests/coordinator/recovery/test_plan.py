@@ -13,6 +13,7 @@ from twophase.contract.committable import Committable
 from twophase.contract.sink import SinkHistory
 from twophase.coordinator.recovery.plan import (
     CannotTakeBack,
+    DriverMissed,
     FolderBehind,
     GoOn,
     LeftBehind,
@@ -101,25 +102,25 @@ REFUSED = [
         "an empty folder",
         observed(History(), *AT_3),
         GoOn(),
-        FolderBehind(FACTS, 0, A, 3),
+        FolderBehind(FACTS, A, 3),
     ),
     Case(
         "a folder that has not seen the newest driver",
         observed(UP_TO_3, sink(FACTS, generation=2, lineage_a=3), AT_3[1]),
         GoOn(),
-        FolderBehind(FACTS, generation=2),
+        DriverMissed(FACTS, 2),
     ),
     Case(
         "a folder that ends before a target",
         observed(UP_TO_3, sink(FACTS, lineage_a=4), AT_3[1]),
         GoOn(),
-        FolderBehind(FACTS, 0, A, 4, 3),
+        FolderBehind(FACTS, A, 4, 3),
     ),
     Case(
         "a folder without the lineage of a target",
         observed(UP_TO_3, sink(FACTS, lineage_a=3, lineage_b=0), AT_3[1]),
         GoOn(),
-        FolderBehind(FACTS, 0, B, 0),
+        FolderBehind(FACTS, B, 0),
     ),
     Case(
         "a target with more of a lineage than the job continues",
@@ -129,7 +130,7 @@ REFUSED = [
             AT_2[1],
         ),
         GoOn(),
-        FolderBehind(FACTS, 0, A, 3, 2, continued=True),
+        FolderBehind(FACTS, A, 3, 2, continued=True),
     ),
     Case(
         "rows of the sink under its old name, beside an empty folder",
@@ -280,7 +281,7 @@ def test_a_sink_that_commits_ahead_is_no_reason_to_refuse() -> None:
         plan_start(observed(history, sink(FACTS, lineage_a=4), AT_3[1]), GoOn()), StartPlan
     )
     found = plan_start(observed(history, AT_3[0], sink(LAKE, lineage_a=4)), GoOn())
-    assert found == FolderBehind(LAKE, 0, A, 4, 3)
+    assert found == FolderBehind(LAKE, A, 4, 3)
 
 
 def test_a_sink_may_be_renamed_when_the_log_knows_all_of_its_rows() -> None:

@@ -320,11 +320,11 @@ def test_a_body_that_can_be_read_tells_a_superseded_task_attempt(
 
 
 @pytest.mark.parametrize("found", [frozen, nothing], ids=["Spark's folder", "no folder of Spark's"])
-def test_what_the_log_calls_committed_is_adopted_though_no_target_has_rows_of_it(
+def test_a_log_that_has_missed_only_a_driver_goes_on_in_its_own_lineage(
     driver: Driver, another: Another, folder: Path, found: Frozen
 ) -> None:
-    """Its rows were all filtered out, or given up; the log is restored to that point, and a driver
-    has gone on since.
+    """A checkpoint that is decided in it is committed, and one whose rows were all filtered out is
+    not written again.
     """
 
     def filtered(pending: PendingCheckpoint) -> None:
@@ -332,17 +332,26 @@ def test_what_the_log_calls_committed_is_adopted_though_no_target_has_rows_of_it
             pending.acknowledge(name, [])
 
     driver.run(0, filtered)
+    decided(driver, 1)
     backup = shutil.copytree(folder, folder.with_name("backup"))
-    another().recover()
+    fenced = another()
+    for sink in fenced.sinks.values():
+        sink.fence(Attempt(2, 0))
     shutil.rmtree(folder)
     shutil.copytree(backup, folder)
+    with pytest.raises(CheckpointMissingError, match="has seen generation 2"):
+        another().recover()
     plan = repair(folder, driver.targets, found).plan()
-    assert (plan.is_empty, plan.checkpoint, plan.end) == (False, 0, offsets(0).end)
-    adopt(folder, driver.targets, found)
-    assert another().recover().coordinator.lineage.start == offsets(0).end
+    assert (plan.missed, plan.lineage, plan.checkpoint) == (2, driver.coordinator.lineage.id, 1)
+    assert [len(sink.commits) for sink in plan.sinks.values()] == [2, 2]
+    assert repair(folder, driver.targets, found).adopt(plan, NOTE) is None
+    recovered = another().recover()
+    assert recovered.coordinator.lineage == driver.coordinator.lineage
+    assert recovered.coordinator.context.history.repairs == (Adoption(NOTE, None),)
+    assert visible(driver.targets["facts"]) == visible(driver.targets["lake"]) == [*range(10, 20)]
 
 
-def test_a_lineage_without_checkpoints_begins_again_where_it_began(
+def test_a_lineage_without_checkpoints_goes_on_where_it_began(
     driver: Driver, targets: Targets, another: Another, folder: Path
 ) -> None:
     driver.run(0)
@@ -357,8 +366,9 @@ def test_a_lineage_without_checkpoints_begins_again_where_it_began(
     lineage = replace(log.read().lineages[-1], proofs=())
     forgets = [replace(one, committed=True, proofs=()) for one in log.history.decisions]
     log.fold(replace(log.history, lineages=(lineage,), decisions=tuple(forgets)))
-    plan = repair(folder, targets, nothing).plan()
-    assert (plan.is_empty, plan.continues, plan.end) == (True, True, offsets(0).end)
+    repairing = repair(folder, targets, nothing)
+    assert repairing.adopt(repairing.plan(), NOTE) is None
+    assert another().recover().coordinator.lineage == lineage
 
 
 def test_of_a_checkpoint_of_which_only_a_mark_is_left_nothing_more_is_committed(

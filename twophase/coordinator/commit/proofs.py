@@ -167,6 +167,12 @@ class Proofs:
         except Exception:  # noqa: BLE001 the sink's own error stands; there is nothing to add
             return error
         if not (lacked := [proof for proof in required if not knows(history, proof)]):
+            if checkpoint.elsewhere(name, sink.target()):
+                error.remedy += (
+                    " If this is a copy of that target which has taken over for good, go on "
+                    "without what it lacks: twophase repair accept-loss JOB.yaml "
+                    f"--checkpoint {checkpoint.checkpoint} --sink {name}"
+                )
             return error
         gap = self.changed(lacked[0], sink, history)
         return TargetChangedError(

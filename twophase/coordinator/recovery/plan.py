@@ -226,20 +226,34 @@ class FolderBehind:
 
     Attributes:
         sink: the sink's name.
-        generation: what it has seen, if that is all; 0 otherwise.
         lineage: of the checkpoint that the folder lacks.
-        checkpoint: its number; -1 with `generation`.
+        checkpoint: its number.
         known: the last checkpoint of the lineage by the log; None if the log does not know it.
         continued: whether `known` is where this job has left the lineage.
     """
 
     sink: str
-    generation: int = 0
-    lineage: str = ""
-    checkpoint: int = -1
+    lineage: str
+    checkpoint: int
     known: int | None = None
     continued: bool = False
     ways = (Way.RESTORE_FOLDER, Way.ADOPT)
+
+
+@dataclass(frozen=True)
+class DriverMissed:
+    """A target has seen a driver that the folder does not know of, which has committed nothing.
+
+    It may have decided something in a newer folder, or begun a rewind there.
+
+    Attributes:
+        sink: the sink's name.
+        generation: of the driver.
+    """
+
+    sink: str
+    generation: int
+    ways = (Way.RESTORE_FOLDER, Way.ABANDON_REWIND, Way.ADOPT)
 
 
 @dataclass(frozen=True)
@@ -344,6 +358,7 @@ class SinkRenamed:
 Refusal = (
     RewindUnfinished
     | FolderBehind
+    | DriverMissed
     | RestoreBehind
     | RestoredMeanwhile
     | LeftBehind
@@ -412,18 +427,21 @@ def _behind(observed: Observed) -> Iterator[Refusal]:
         yield RewindUnfinished(history.rewinding)
     known = _Known.of(history)
     ours = known.lineages | observed.folders
+    has_committed = False
     for sink, found in observed.sinks.items():
         for lineage, checkpoint in (*found.committed.items(), *found.in_doubt.items()):
             if behind := known.behind(sink, lineage, checkpoint):
+                has_committed = True
                 yield behind
         for name, lineage, checkpoint in _under_other_names(observed, sink, ours):
             has_newer = found.committed.get(lineage, -1) >= checkpoint
             if not has_newer and known.behind(name[1], lineage, checkpoint):
+                has_committed = True
                 yield NamedOtherwise(sink, name, lineage, checkpoint)
-    # last: a driver elsewhere that has committed something is told by that
-    for sink, found in observed.sinks.items():
-        if found.memory.generation > history.generation:
-            yield FolderBehind(sink, generation=found.memory.generation)
+    if not has_committed:  # what a driver elsewhere has committed tells of it
+        for sink, found in observed.sinks.items():
+            if found.memory.generation > history.generation:
+                yield DriverMissed(sink, found.memory.generation)
 
 
 @dataclass(frozen=True)
@@ -447,7 +465,7 @@ class _Known:
 
     def behind(self, sink: str, lineage: str, checkpoint: int) -> FolderBehind | None:
         """Return the refusal for a checkpoint that a target has and the log does not know."""
-        history, found = self.history, FolderBehind(sink, 0, lineage, checkpoint)
+        history, found = self.history, FolderBehind(sink, lineage, checkpoint)
         if lineage in self.left:
             left = self.left[lineage]
             return replace(found, known=left, continued=True) if checkpoint > left else None

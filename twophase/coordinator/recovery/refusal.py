@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.recovery.plan import (
     CannotTakeBack,
+    DriverMissed,
     FolderBehind,
     LeftBehind,
     NamedOtherwise,
@@ -72,6 +73,8 @@ def refused(
             return _unfinished_rewind(context.job, begun)
         case FolderBehind():
             return _folder_behind(context.job, why, observed.history, names)
+        case DriverMissed():
+            return _driver_missed(context.job, why, observed.history)
         case RestoreBehind():
             return _restore_behind(context.job, why, _origin(wish))
         case RestoredMeanwhile(lineage):
@@ -127,15 +130,6 @@ def _folder_behind(
 ) -> CheckpointMissingError:
     sink, lineage, checkpoint = why.sink, why.lineage, why.checkpoint
     is_empty = history == History()
-    if why.checkpoint < 0:
-        state = "is empty" if is_empty else f"ends at generation {history.generation}"
-        return _missing(
-            job,
-            f"the checkpoint store {state}, but sink {sink!r} has seen generation {why.generation}",
-            "If a rewind in another folder has died, repeat it in this one: the same restore.path, "
-            "with restore.sink_ahead=rewind; or give it up: twophase repair abandon-rewind "
-            "JOB.yaml --begun-in FOLDER. ",
-        )
     if why.continued:
         what = f"sink {sink!r} has committed checkpoint {checkpoint} of lineage {lineage}, "
         return _missing(job, f"{what}this job continues from {why.known}")
@@ -152,6 +146,18 @@ def _folder_behind(
     what = f"sink {sink!r} has committed checkpoint {checkpoint}, but the checkpoint store {ends}"
     pieces = names(sink, lineage, checkpoint)
     return _undecided(job, what, pieces) if pieces else _missing(job, what)
+
+
+def _driver_missed(job: str, why: DriverMissed, history: History) -> CheckpointMissingError:
+    is_empty = history == History()
+    state = "is empty" if is_empty else f"ends at generation {history.generation}"
+    return _missing(
+        job,
+        f"the checkpoint store {state}, but sink {why.sink!r} has seen generation {why.generation}",
+        "If a rewind in another folder has died, repeat it in this one: the same restore.path, "
+        "with restore.sink_ahead=rewind; or give it up: twophase repair abandon-rewind "
+        "JOB.yaml --begun-in FOLDER. ",
+    )
 
 
 def _named_otherwise(job: str, why: NamedOtherwise) -> CheckpointMissingError:

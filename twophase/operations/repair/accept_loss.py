@@ -25,10 +25,10 @@ from twophase.contract.committable import Committable
 from twophase.contract.sink import SinkHistory
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.commit.proofs import knows
-from twophase.coordinator.recovery.plan import FolderBehind, Refusal, Restore, TargetLacks
+from twophase.coordinator.recovery.plan import FolderBehind, Restore, TargetLacks
 from twophase.coordinator.recovery.planner import StartPlanner
 from twophase.coordinator.recovery.recovery_steps import commit_in_order, take_over
-from twophase.errors import ConfigError, StopJobError
+from twophase.errors import ConfigError, StopJobError, TargetChangedError
 from twophase.internals.failpoints import failpoint
 from twophase.operations.savepoint.preview import restore_of
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
@@ -123,11 +123,8 @@ class LossRepair:
             # Gaps of other targets restored with this one are accepted next, and a folder that is
             # behind is adopted next; until then every start stops.
             is_gap = self._gap(checkpoint, sink, remembered[sink]) is not None
-            repairs: list[type[Refusal]] = [TargetLacks] if is_gap else []
-            found = planner.check(history, remembered, [*repairs, FolderBehind])
-            if not any(isinstance(one, FolderBehind) and one.checkpoint >= 0 for one in found):
-                # the fence would be all that a folder lacks that is behind by a generation only
-                planner.check(history, remembered, repairs)
+            repairs = [FolderBehind, TargetLacks] if is_gap else [FolderBehind]
+            planner.check(history, remembered, repairs)
 
         take_over(context.log, remembered, check)
         failpoint("R01")
@@ -168,7 +165,7 @@ class LossRepair:
 
     def _plan_of_pieces(self, body: CompletedCheckpoint, sink: str) -> LossPlan:
         context, checkpoint = self._context, body.checkpoint
-        lost = context.commit_loop.lost(body, sink)
+        lost = self._lost(body, sink)
         if not lost:
             raise StopJobError(
                 f"Job {context.job!r}: nothing of checkpoint {checkpoint} is lost in sink "
@@ -190,6 +187,21 @@ class LossRepair:
             before,
             lacks,
         )
+
+    def _lost(self, body: CompletedCheckpoint, sink: str) -> Sequence[tuple[Committable, str]]:
+        """Return the lost pieces: those too that a copy of their target does not have."""
+        context, target = self._context, self._context.sinks[sink]
+        elsewhere = body.elsewhere(sink, target.target())
+        if not elsewhere or not target.history().committed:
+            return context.commit_loop.lost(body, sink)
+        here = [one for one in body.committables[sink] if one not in elsewhere]
+        lost = [*context.commit_loop.lost(replace(body, committables={sink: here}), sink)]
+        for piece in elsewhere:
+            try:
+                lost += context.commit_loop.lost(replace(body, committables={sink: [piece]}), sink)
+            except TargetChangedError as error:
+                lost.append((piece, error.what))
+        return lost
 
     def _decided(self, checkpoint: int, sink: str) -> CompletedCheckpoint:
         """Return the checkpoint, or the decided part of it, when all earlier ones are committed."""

@@ -8,11 +8,11 @@ committed (I2), and a new lineage follows.
     2. take over  append a fence to the log; plan again, with the same result
     3. commit     the decisions of this log, oldest first, as listed by their bodies or else by the
                   targets; then the pieces of adopted checkpoints that only the targets know
-    4. record     REPAIRED, which begins the new lineage: this is the repair
+    4. record     REPAIRED, which begins the new lineage, if there is one: this is the repair
 
-A crash before step 4 leaves a job that still refuses to start; the command can be run again. If no
-target has proof of anything, the fence of step 2 was all that the job lacked: then a start goes on
-as it would after the repair.
+A crash before step 4 leaves a job that still refuses to start; the command can be run again. If the
+log lacks nothing but a driver that a target has seen, the fence of step 2 is all that the job
+lacked: no lineage begins, and a start goes on as it would after the repair.
 
 `operations.repair.adoption_plan` tells what is adopted, and where the job goes on.
 """
@@ -68,8 +68,8 @@ class AdoptionRepair:
         """
         return self._planner.plan(self._context.log.read(), self._remembered())
 
-    def adopt(self, plan: AdoptionPlan, note: Note) -> Lineage:
-        """Steps 2 to 4. Return the new lineage.
+    def adopt(self, plan: AdoptionPlan, note: Note) -> Lineage | None:
+        """Steps 2 to 4. Return the new lineage; None if the log goes on as it is.
 
         Raises:
             StopJobError: something has changed since the plan, or a piece cannot be committed.
@@ -87,18 +87,22 @@ class AdoptionRepair:
 
         take_over(context.log, remembered, check)
         failpoint("R01")
-        self._commit(plan)
+        lineage = None if plan.missed else self._begun(plan)
         failpoint("R02")
-        lineage = Lineage(
+        context.log.append(Adoption(note, lineage, plan.gave_up))
+        failpoint("R03")
+        return lineage
+
+    def _begun(self, plan: AdoptionPlan) -> Lineage:
+        """Step 3. Return the lineage that begins when everything is committed."""
+        self._commit(plan)
+        return Lineage(
             new_lineage_id(),
             first_checkpoint=1 if plan.end else 0,
             start=plan.end,
             ancestors=plan.ancestors,
             proofs=self._proofs(plan),
         )
-        context.log.append(Adoption(note, lineage, plan.gave_up))
-        failpoint("R03")
-        return lineage
 
     def _remembered(self) -> dict[str, SinkHistory]:
         return {name: sink.history() for name, sink in self._context.sinks.items()}
@@ -112,6 +116,7 @@ class AdoptionRepair:
                 context.commit_loop.commit(context.store.read(decision))
             else:
                 self._commit_pieces(plan, (decision.lineage, decision.checkpoint))
+        context.sink_decisions.commit()
         # by the log alone, as within each sink
         order = LineageOrder(context.history, {}, {}, {})
         waiting = sorted(

@@ -46,8 +46,8 @@ class AdoptedPieces:
         """
         (lineage, number), sink = checkpoint_of(piece), self._sink
         repairs = self._history.repairs
-        adoptions = [repair.lineage for repair in repairs if isinstance(repair, Adoption)]
-        if any(number <= adoption.ancestors.get(lineage, -1) for adoption in adoptions):
+        begun = [repair.lineage for repair in repairs if isinstance(repair, Adoption)]
+        if any(one and number <= one.ancestors.get(lineage, -1) for one in begun):
             return True
         only_a_mark = isinstance(sink, NamesPieces) and not sink.committed_pieces(lineage, number)
         return proven > number or (proven == number and only_a_mark)
@@ -66,8 +66,13 @@ class AdoptedPieces:
         return not attempts or piece.transaction.attempt in attempts
 
     def body(self, piece: Committable) -> CompletedCheckpoint | None:
-        """Return the checkpoint of a piece, if the log has it and it can be read."""
+        """Return the checkpoint of a piece, or what the sink commits of it ahead of the others, if
+        the log has it and it can be read.
+        """
         store, mine = self._context.store, checkpoint_of(piece)
+        for ahead in self._context.sink_decisions.bodies():
+            if (ahead.lineage, ahead.checkpoint) == mine and self._name in ahead.committables:
+                return ahead
         decisions = self._history.decisions
         found = next((one for one in decisions if (one.lineage, one.checkpoint) == mine), None)
         return store.read(found) if found and is_readable(store, found) else None

@@ -10,6 +10,9 @@ newest decision. Spark's folder does, if it has the offsets of that micro-batch:
 before it wrote a row. Otherwise each source begins where its own options say.
 
 `operations.repair.adopted_pieces` tells which of the waiting pieces are decided.
+
+A log that knows all that the targets have, but not of their newest driver, lacks nothing to adopt:
+it is confirmed to be the newest that there is, and goes on as it is.
 """
 
 from __future__ import annotations
@@ -20,7 +23,13 @@ from dataclasses import dataclass
 from twophase.contract.committable import Committable
 from twophase.contract.sink import SinkHistory
 from twophase.coordinator.commit.context import JobContext
-from twophase.coordinator.recovery.plan import FolderBehind, RewindUnfinished
+from twophase.coordinator.recovery.plan import (
+    DriverMissed,
+    FolderBehind,
+    GoOn,
+    RewindUnfinished,
+    refusals,
+)
 from twophase.coordinator.recovery.planner import StartPlanner
 from twophase.errors import StopJobError
 from twophase.operations.repair.adopted_pieces import AdoptedPieces, checkpoint_of, is_readable
@@ -67,6 +76,8 @@ class AdoptionPlan:
             adopted; empty if that is not known.
         gave_up: folders of decided checkpoints whose bodies cannot be read.
         continues: whether the log has a decided checkpoint, or a lineage that continues from one.
+        missed: the generation of the newest driver that a target has seen and the log has not, if
+            that is all that the log lacks: then it goes on in its own lineage; 0 otherwise.
     """
 
     lineage: str
@@ -74,8 +85,9 @@ class AdoptionPlan:
     ancestors: Mapping[str, int]
     sinks: Mapping[str, SinkPlan]
     end: tuple[str | None, ...]
-    gave_up: tuple[str, ...]
-    continues: bool
+    gave_up: tuple[str, ...] = ()
+    continues: bool = True
+    missed: int = 0
 
     @property
     def is_empty(self) -> bool:
@@ -116,7 +128,9 @@ class AdoptionPlanner:
                 cannot be determined.
         """
         targets = self._context.sinks
-        self._check_none_ahead(history)
+        if missed := self._missed(history, remembered):
+            return self._as_it_is(history, remembered, missed)
+        self._check_none_lacks(history, remembered)
         unreadable = self._unreadable(history)
         self._check_needed(history, remembered, is_unreadable=bool(unreadable))
         in_doubt = {name: sink.in_doubt() for name, sink in targets.items()}
@@ -139,6 +153,30 @@ class AdoptionPlanner:
             continues=bool(history.decisions) or any(one.ancestors for one in history.lineages),
         )
 
+    def _missed(self, history: History, remembered: Mapping[str, SinkHistory]) -> int:
+        """Return the generation of the newest driver that is unknown to a log with a lineage."""
+        wish = GoOn(may_rename=True)
+        observed = StartPlanner(self._context).observe(history, remembered, wish)
+        missed = (one for one in refusals(observed, wish) if isinstance(one, DriverMissed))
+        return max((one.generation for one in missed), default=0) if history.lineage else 0
+
+    def _as_it_is(
+        self, history: History, remembered: Mapping[str, SinkHistory], missed: int
+    ) -> AdoptionPlan:
+        """Return the plan of a log that goes on; whatever else keeps it from that is told next."""
+        decided = {(one.lineage, one.checkpoint) for one in history.decisions}
+        decided |= {(one.lineage, one.checkpoint) for one in history.ahead}
+        sinks = {}
+        for name, memory in remembered.items():
+            waiting = self._context.sinks[name].in_doubt()
+            commits = tuple(one for one in waiting if checkpoint_of(one) in decided)
+            aborts = tuple(one for one in waiting if checkpoint_of(one) not in decided)
+            sinks[name] = SinkPlan(memory.committed, commits, aborts)
+        lineage = history.lineage.id if history.lineage else ""
+        newest = history.newest(lineage)
+        checkpoint = newest.checkpoint if newest else -1
+        return AdoptionPlan(lineage, checkpoint, {}, sinks, end=(), missed=missed)
+
     def _check_no_rewind(self, history: History, adopted: Mapping[str, int]) -> None:
         """Check that no sink still has what a rewind that has begun takes back.
 
@@ -157,7 +195,7 @@ class AdoptionPlanner:
     def _check_needed(
         self, history: History, remembered: Mapping[str, SinkHistory], *, is_unreadable: bool
     ) -> None:
-        repairs = [FolderBehind, *([RewindUnfinished] if is_unreadable else [])]
+        repairs = [FolderBehind, DriverMissed, *([RewindUnfinished] if is_unreadable else [])]
         found = StartPlanner(self._context).check(history, remembered, repairs)
         if found or is_unreadable or self._is_stuck(history):
             return
@@ -167,14 +205,17 @@ class AdoptionPlanner:
             remedy="start the job: it goes on by itself.",
         )
 
-    def _check_none_ahead(self, history: History) -> None:
-        """Check that no sink has a part of a checkpoint that is not decided.
+    def _check_none_lacks(self, history: History, remembered: Mapping[str, SinkHistory]) -> None:
+        """Check that a checkpoint which is decided in some sinks only has proof in all others.
 
         Raises:
-            StopJobError: one has. The others lack its rows, so the job can go on neither before nor
-                after them.
+            StopJobError: one may lack its rows, so the job can go on neither before nor after them.
         """
+        ahead = {one.sink for one in history.sink_decisions}
         for one in history.sink_decisions:
+            others = [memory for name, memory in remembered.items() if name not in ahead]
+            if all(memory.committed.get(one.lineage, -1) >= one.checkpoint for memory in others):
+                continue
             raise StopJobError(
                 f"Job {self._context.job!r}: sink {one.sink!r} is ahead: its log has checkpoint "
                 f"{one.checkpoint} as decided in that sink only, and adopting it would lose its "
@@ -200,7 +241,8 @@ class AdoptionPlanner:
             for name, memory in remembered.items()
             if memory.committed.get(lineage, -1) >= checkpoint >= 0
         ]
-        lacks = [name for name in remembered if name not in has]
+        decided = [one.sink for one in history.sink_decisions]
+        lacks = [name for name in remembered if name not in (*has, *decided)]
         if has and lacks:
             raise StopJobError(
                 f"Job {self._context.job!r}: checkpoint {checkpoint} of lineage {lineage} is "

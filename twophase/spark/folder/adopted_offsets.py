@@ -61,7 +61,5 @@ def begins_without_state(history: History) -> bool:
     lineage = history.lineage
     if lineage is None or history.newest(lineage.id) is not None:
         return False
-    return any(
-        isinstance(repair, Adoption) and repair.lineage.id == lineage.id
-        for repair in history.repairs
-    )
+    begun = [one.lineage for one in history.repairs if isinstance(one, Adoption)]
+    return any(one and one.id == lineage.id for one in begun)

@@ -154,6 +154,10 @@ class CompletedCheckpoint:
         kept = [own.get(proof.sink, proof) for proof in self.predecessors]
         return tuple(dict.fromkeys([*kept, *own.values()]))
 
+    def elsewhere(self, sink: str, target: str) -> list[Committable]:
+        """Return the pieces of a sink that were written to another target than it has now."""
+        return [one for one in self.committables.get(sink, ()) if one.target != target]
+
     def predecessors_in(self, sink: str) -> list[Proof]:
         """Return the proofs that a target needs before it may commit a piece of this checkpoint."""
         return [proof for proof in self.predecessors if proof.sink == sink]

@@ -304,13 +304,14 @@ class Adoption:
 
     Attributes:
         note: who, when, why.
-        lineage: the new lineage; its ancestors are the adopted ones.
+        lineage: the new lineage; its ancestors are the adopted ones. None if the log lacked nothing
+            but a driver that a target had seen: it goes on as it is.
         gave_up: folders of the decided checkpoints whose bodies were no longer readable.
     """
 
     kind: ClassVar[str] = "REPAIRED"
     note: Note
-    lineage: Lineage
+    lineage: Lineage | None
     gave_up: tuple[str, ...] = ()
     action: Literal["adopt-from-target"] = "adopt-from-target"
 

@@ -184,6 +184,8 @@ class History:
             case AcceptedLoss():
                 return replace(self._amended(repair), repairs=repairs)
             case Adoption(lineage=lineage):
+                if lineage is None:
+                    return replace(self, repairs=repairs)
                 given_up = replace(self, decisions=(), stats=(), sink_decisions=())
                 begun = given_up.apply(lineage)
                 return replace(begun, repairs=repairs)
