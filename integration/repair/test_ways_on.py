@@ -75,6 +75,15 @@ def folder_restored(world: World) -> None:
     world.restore_folder()
 
 
+def driver_missed(world: World) -> None:
+    """The same, from before a driver that has committed nothing."""
+    world.driver().recover().run(0)
+    world.freeze(1)
+    world.back_up_folder()
+    world.driver().recover()
+    world.restore_folder()
+
+
 def folder_gone(world: World) -> None:
     driver = world.driver().recover()
     driver.run(0)
@@ -148,6 +157,10 @@ STATES = {
     "the folder was restored from a backup": State(
         folder_restored, CheckpointMissingError, ALL, ALL
     ),
+    (
+        "the folder was restored from a backup, and lacks nothing but a driver that a target has "
+        "seen"
+    ): State(driver_missed, CheckpointMissingError, ALL[:10], ALL[:10]),
     "the folder was restored from a backup in mid-commit": State(
         World.restore_folder_in_commit, CheckpointMissingError, ALL, ALL
     ),
@@ -190,7 +203,7 @@ def test_the_error_names_the_command_that_leads_out_of_it(world: World, name: st
     state.provoke(world)
     with pytest.raises(state.error) as caught:
         world.start()
-    (command,) = _COMMAND.findall(caught.value.remedy)
+    (*_, command) = _COMMAND.findall(caught.value.remedy)
     state.before(world)
     words = [
         str(world.job_file) if word == "JOB.yaml" else word for word in shlex.split(command)[1:]
