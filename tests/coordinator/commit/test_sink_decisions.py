@@ -51,7 +51,7 @@ from twophase.events import (
 from twophase.ids import TransactionId
 from twophase.operations.repair.adopt import AdoptionRepair
 from twophase.operations.repair.rewrite import Lost, RewriteRepair
-from twophase.operations.savepoint.restore import read_checkpoint
+from twophase.operations.savepoint.restore import restore_of_checkpoint
 from twophase.options.job_options import JobOptions, SinkAhead
 from twophase.state.checkpoints.checkpoint import FrozenOffsets
 from twophase.state.files.storage import LocalStorage, UnclearOutcomeError
@@ -509,7 +509,7 @@ def test_a_restore_into_another_folder_is_refused(
     )
     [decision] = history(folder).decisions
     with pytest.raises(RestoreRefusedError, match="'facts' commits checkpoint 1 after it"):
-        read_checkpoint(JOB, folder / decision.folder, options, tmp_path / "new")
+        restore_of_checkpoint(JOB, folder / decision.folder, options, tmp_path / "new")
 
 
 def test_a_rewind_in_its_own_folder_may_read_the_checkpoint(driver: Driver, folder: Path) -> None:
@@ -518,7 +518,8 @@ def test_a_rewind_in_its_own_folder_may_read_the_checkpoint(driver: Driver, fold
         {"checkpointLocation": str(folder), "restore.sink_ahead": "rewind"}, "job"
     )
     [decision] = history(folder).decisions
-    assert read_checkpoint(JOB, folder / decision.folder, options, folder)[0].checkpoint == 0
+    found = restore_of_checkpoint(JOB, folder / decision.folder, options, folder)
+    assert found.checkpoint.checkpoint == 0
 
 
 def test_lost_pieces_can_be_given_up(

@@ -20,7 +20,7 @@ from harness.memory_driver import (
 from twophase.coordinator.recovery.plan import Restore
 from twophase.errors import FencedError, RestoreRefusedError
 from twophase.events import RecoveryFinished, SinkRewound
-from twophase.operations.savepoint.restore import read_checkpoint
+from twophase.operations.savepoint.restore import restore_of_checkpoint
 from twophase.options.job_options import JobOptions, SinkAhead
 from twophase.testing.memory import MemoryTarget, OpenMemorySink
 
@@ -138,10 +138,10 @@ def test_a_kept_checkpoint_before_decided_ones_is_rewound_to_in_its_own_folder_o
         given = {"checkpointLocation": str(root), "restore.sink_ahead": policy}
         options = JobOptions.parse(given, "job")
         if allowed:
-            assert read_checkpoint("orders", path, options, root)[0].checkpoint == 1
+            assert restore_of_checkpoint("orders", path, options, root).checkpoint.checkpoint == 1
         else:
             with pytest.raises(RestoreRefusedError, match="was decided after it"):
-                read_checkpoint("orders", path, options, root)
+                restore_of_checkpoint("orders", path, options, root)
 
 
 def test_the_body_that_it_goes_back_to_stays_until_its_lineage_has_begun(

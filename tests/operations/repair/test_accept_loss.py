@@ -36,7 +36,9 @@ from twophase.errors import (
 from twophase.events import Observers
 from twophase.ids import Subtask
 from twophase.operations.repair.accept_loss import LossPlan, LossRepair
+from twophase.operations.savepoint.restore import load_restore
 from twophase.options.job_options import JobOptions
+from twophase.spark.plan.operator_states import OperatorStates
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import AcceptedLoss, FenceRecord
 from twophase.state.journal.log import JobLog
@@ -221,6 +223,31 @@ def test_a_restore_from_the_checkpoint_goes_on_too(
     driver.coordinator.begin_lineage(restore.lineage)
     driver.run(1)
     assert visible(targets["lake"]) == sorted([*range(20), *range(10, 20)])
+
+
+@whole
+def test_a_restore_of_the_checkpoint_in_another_folder_goes_on_after_it(
+    broken: Driver, targets: Targets, folder: Path, tmp_path: Path
+) -> None:
+    """The loss is recorded in the log that begins, and not in that of the restored job."""
+    [path], new = (folder / "chk").glob("*-1-*"), tmp_path / "new"
+    settings = {"restore.path": str(path), "restore.allow_non_restored_state": True}
+    options = JobOptions.parse({"checkpointLocation": str(new), **settings}, "job")
+
+    def start() -> Driver:
+        driver = Driver(new, targets)
+        restore = load_restore(JOB, str(path), LocalStorage(new), OperatorStates([], {}), options)
+        driver.coordinator.recover(restore=restore)
+        driver.coordinator.begin_lineage(restore.lineage)
+        return driver
+
+    with pytest.raises(LostCommittableError):
+        start()
+    repairing = LossRepair(Driver(new, targets, settings).coordinator.context)
+    repairing.accept(repairing.plan(1, "facts"), NOTE)
+    start()
+    assert visible(targets["facts"]) == [*range(10)]
+    assert visible(targets["lake"]) == [*range(20)]
 
 
 # -- refused where going on by itself is right -----------------------------------------------------

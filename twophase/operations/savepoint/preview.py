@@ -14,12 +14,15 @@ from twophase.coordinator.recovery.planner import StartPlanner
 from twophase.events import Observers
 from twophase.internals.clock import SystemClock
 from twophase.operations.savepoint.fork import check_original
-from twophase.operations.savepoint.restore import begun_with, read_checkpoint
-from twophase.operations.savepoint.savepoint_restore import is_savepoint, verified
+from twophase.operations.savepoint.restore import RESTORE_PATH, begun_with, restore_of_checkpoint
+from twophase.operations.savepoint.savepoint_restore import (
+    is_savepoint,
+    restore_of_savepoint,
+    verified,
+)
 from twophase.options.job_options import JobOptions, SinkAhead
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.files.storage import ReadOnlyStorage, local_path
-from twophase.state.journal.entries import Lineage
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ def preview_restore(job: str, sinks: Mapping[str, OpenSink], options: JobOptions
 
 
 def restore_of(context: JobContext) -> Restore | None:
-    """Return the restore that the options ask for, without a lineage id.
+    """Return the restore that the options ask for; its lineage has no id and no start yet.
 
     Args:
         context: the job; its sinks are open, or without those that a fork needs.
@@ -94,26 +97,17 @@ def restore_of(context: JobContext) -> Restore | None:
     Raises:
         TwoPhaseError: it cannot be restored.
     """
-    job, options = context.job, context.options
-    path, policy = options.restore_path, options.sink_ahead
+    job, options, path = context.job, context.options, context.options.restore_path
     history = context.log.read()
     if path is None or begun_with(job, path, history, options) is not None:
         return None
-    ancestors: Mapping[str, int]
-    if is_savepoint(path):
-        savepoint = verified(job, path, policy)
-        checkpoint, adopting = savepoint.checkpoint(), savepoint.pending()
-        ancestors = savepoint.ancestors()
-        if policy is SinkAhead.FORK:
-            check_original(job, savepoint, context.sinks)
-            ancestors = {}
-    else:
-        folder, root = local_path(path, "restore.path"), local_path(options.checkpoint_location)
-        _, checkpoint, adopting, ancestors = read_checkpoint(job, folder, options, root)
-    checkpoint = checkpoint.amended(history.repairs)
-    adopting = tuple(one.amended(history.repairs) for one in adopting)
-    lineage = Lineage("", path, ancestors=ancestors, proofs=checkpoint.proofs)
-    return Restore(checkpoint, lineage, adopting, policy)
+    if not is_savepoint(path):
+        folder, root = local_path(path, RESTORE_PATH), local_path(options.checkpoint_location)
+        return restore_of_checkpoint(job, folder, options, root, history.repairs)
+    savepoint = verified(job, path, options.sink_ahead)
+    if options.sink_ahead is SinkAhead.FORK:
+        check_original(job, savepoint, context.sinks)
+    return restore_of_savepoint(savepoint, options, history.repairs)
 
 
 def _pending(restore: Restore) -> dict[str, list[Committable]]:

@@ -8,8 +8,8 @@ alone decides nothing. It may also name a savepoint (operations/savepoint/savepo
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from twophase.coordinator.recovery.plan import Restore
@@ -30,7 +30,7 @@ from twophase.spark.plan.operator_states import OperatorStates
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.checkpoints.store import CompletedCheckpointStore
 from twophase.state.files.storage import LocalStorage, local_path
-from twophase.state.journal.entries import Decision, Lineage
+from twophase.state.journal.entries import Decision, Lineage, Repair
 from twophase.state.journal.history import History
 from twophase.state.journal.log import JobLog
 
@@ -58,21 +58,11 @@ def load_restore(
         CheckpointMissingError: its body, or the file of a state, is gone.
         CorruptRecordError: it is damaged.
     """
-    folder = local_path(path, RESTORE_PATH)
-    decision, checkpoint, adopting, ancestors = read_checkpoint(job, folder, options, storage.root)
-    start = states.start_offsets(checkpoint, options)
+    folder, repairs = local_path(path, RESTORE_PATH), JobLog(storage, job).read().repairs
+    restore = restore_of_checkpoint(job, folder, options, storage.root, repairs)
+    start = states.start_offsets(restore.checkpoint, options)
     check_sources(job, path, storage, states, start, options)
-    lineage = Lineage(
-        id=new_lineage_id(),
-        restored_from=str(folder),
-        first_checkpoint=1,
-        start=start,
-        ancestors=ancestors,
-        proofs=checkpoint.proofs,
-        origin=decision.body_digest,
-        restore_id=options.restore_id,
-    )
-    return Restore(checkpoint, lineage, adopting, options.sink_ahead)
+    return replace(restore, lineage=replace(restore.lineage, id=new_lineage_id(), start=start))
 
 
 def begun_with(job: str, path: str, history: History, options: JobOptions) -> Lineage | None:
@@ -206,12 +196,10 @@ def _read_restored(
         return error
 
 
-def read_checkpoint(
-    job: str, folder: Path, options: JobOptions, root: Path
-) -> tuple[Decision, CompletedCheckpoint, tuple[CompletedCheckpoint, ...], Mapping[str, int]]:
-    """Return the checkpoint in a folder, the uncommitted ones up to it, and what is continued.
-
-    The checkpoint comes as its decision and its body.
+def restore_of_checkpoint(
+    job: str, folder: Path, options: JobOptions, root: Path, repairs: Sequence[Repair] = ()
+) -> Restore:
+    """Return the restore of the checkpoint in a folder; its lineage has no id and no start yet.
 
     Args:
         job: the job's name.
@@ -219,6 +207,7 @@ def read_checkpoint(
         options: the job's options.
         root: the folder of the job that is starting. Its recovery commits later checkpoints of its
             own log before a rewind takes them back.
+        repairs: those of the log in `root`: what they gave up may be of the restored job.
 
     Raises:
         TwoPhaseError: as `load_restore`.
@@ -238,8 +227,18 @@ def read_checkpoint(
         found.decision, may_drop=options.allow_non_restored_state
     )
     [continued] = [one for one in found.history.lineages if one.id == restored.lineage]
-    ancestors = {**continued.ancestors, restored.lineage: restored.checkpoint}
-    return found.decision, restored, tuple(map(found.store.read, uncommitted)), ancestors
+    checkpoint = restored.amended(repairs)
+    lineage = Lineage(
+        "",
+        restored_from=str(folder),
+        first_checkpoint=1,
+        ancestors={**continued.ancestors, restored.lineage: restored.checkpoint},
+        proofs=checkpoint.proofs,
+        origin=found.decision.body_digest,
+        restore_id=options.restore_id,
+    )
+    adopting = tuple(found.store.read(one).amended(repairs) for one in uncommitted)
+    return Restore(checkpoint, lineage, adopting, options.sink_ahead)
 
 
 def _check_no_fork(job: str, folder: Path, options: JobOptions) -> None:

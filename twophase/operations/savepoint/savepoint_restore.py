@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from twophase.coordinator.recovery.plan import Restore
@@ -35,7 +36,7 @@ from twophase.spark.plan.operator_states import OperatorStates
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.files.folder_rights import check_rights
 from twophase.state.files.storage import LocalStorage, local_path, sync_file_system
-from twophase.state.journal.entries import Lineage
+from twophase.state.journal.entries import Lineage, Repair
 from twophase.state.journal.log import JobLog
 
 LAID_BY = "_laid_by"
@@ -127,28 +128,45 @@ def load_savepoint(
         SourceLossError: a source cannot read again what a rewind would take back.
     """
     savepoint = verified(job, path, options.sink_ahead)
-    repairs = JobLog(storage, job).read().repairs
-    checkpoint = savepoint.checkpoint().amended(repairs)
+    restore = restore_of_savepoint(savepoint, options, JobLog(storage, job).read().repairs)
+    checkpoint, manifest = restore.checkpoint, savepoint.manifest
     lays = _lays(job, savepoint, checkpoint, states, options, plan)
     if lays:
         _check_room(savepoint, storage.root)
     start = () if lays else states.start_offsets(checkpoint, options)
     check_sources(job, path, storage, states, start or checkpoint.offsets.end, options)
-    forks, manifest = options.sink_ahead is SinkAhead.FORK, savepoint.manifest
-    lineage = Lineage(
+    lineage = replace(
+        restore.lineage,
         id=new_lineage_id(),
-        restored_from=savepoint.where,
         first_checkpoint=manifest.last_batch + 1 if lays else 1,
         start=start,
+        rescaled=manifest.rescaled if lays else (),
+    )
+    return SavepointRestore(replace(restore, lineage=lineage), savepoint, lays)
+
+
+def restore_of_savepoint(
+    savepoint: Savepoint, options: JobOptions, repairs: Sequence[Repair]
+) -> Restore:
+    """Return the restore of a savepoint; its lineage has no id and no start yet.
+
+    Args:
+        savepoint: verified.
+        options: the job's options.
+        repairs: those of the job's log.
+    """
+    checkpoint = savepoint.checkpoint().amended(repairs)
+    forks = options.sink_ahead is SinkAhead.FORK
+    lineage = Lineage(
+        "",
+        restored_from=savepoint.where,
         ancestors={} if forks else savepoint.ancestors(),
         proofs=() if forks else checkpoint.proofs,
-        rescaled=manifest.rescaled if lays else (),
         origin=savepoint.identity,
         restore_id=options.restore_id,
     )
     pending = tuple(one.amended(repairs) for one in savepoint.pending())
-    restore = Restore(checkpoint, lineage, pending, options.sink_ahead)
-    return SavepointRestore(restore, savepoint, lays)
+    return Restore(checkpoint, lineage, pending, options.sink_ahead)
 
 
 def verified(job: str, path: str, policy: SinkAhead = SinkAhead.REFUSE) -> Savepoint:
