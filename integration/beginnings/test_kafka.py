@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,12 +13,20 @@ from pyspark.sql import DataFrame, SparkSession
 import twophase
 from harness.beginning_world import refused
 from harness.folder_sink import FolderSink, FolderTarget
+from harness.memory_driver import NOTE
 from harness.savepoint_world import restoring
 from integration.kafka.topics import Topics
+from twophase.contract.sink import SinkContext
+from twophase.coordinator.commit.context import JobContext
+from twophase.events import Observers
 from twophase.internals import failpoints
 from twophase.internals.clock import SystemClock
+from twophase.operations.repair.adopt import AdoptionRepair
 from twophase.operations.savepoint.make import SavepointMaker
+from twophase.options.job_options import JobOptions
 from twophase.spark.plugin.registration import register
+from twophase.state.files.storage import LocalStorage
+from twophase.state.journal.entries import StartingOffsets
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.part("kafka")]
 
@@ -32,6 +42,7 @@ class KafkaJob:
         self.topics = topics
         self.topic = topics.create(2)
         self.group = f"group-of-{self.topic}"
+        self.starting = "earliest"
         self._spark = spark
         self._produced = 0
 
@@ -46,7 +57,7 @@ class KafkaJob:
             self._spark.readStream.format("twophase-kafka")
             .option("kafka.bootstrap.servers", self.topics.servers)
             .option("subscribe", self.topic)
-            .option("startingOffsets", "earliest")
+            .option("startingOffsets", self.starting)
             .option("group.id", self.group)
             .option("value.format", "json")
             .schema("id long")
@@ -60,6 +71,15 @@ class KafkaJob:
         writer = twophase.write_stream(self.frame(), name="orders")
         writer.sink("facts", FolderSink(self.root / "facts")).options(**given, **options)
         writer.trigger(availableNow=True).start().await_termination(300)
+
+    def context(self) -> JobContext:
+        """What a repair has of the job."""
+        folder = self.root / "job"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        options = JobOptions.parse({"checkpointLocation": str(folder)}, "job")
+        sink = FolderSink(self.root / "facts").open(SinkContext("orders", "facts", None, 0))
+        storage, clock = LocalStorage(folder), SystemClock()
+        return JobContext("orders", storage, {"facts": sink}, options, Observers(), clock)
 
     def save(self) -> Path:
         """Make a savepoint of the stopped job."""
@@ -147,3 +167,25 @@ def test_the_offsets_of_the_group_are_not_ahead_of_the_rows_after_a_rewind(
             job.run(**restoring(path, "rewind"))
     assert job.ids() == [*range(RECORDS)]
     assert job.topics.committed(job.group) == {0: RECORDS // 2, 1: RECORDS // 2}
+
+
+def test_a_job_begins_where_it_was_confirmed_when_its_log_was_adopted(job: KafkaJob) -> None:
+    """The folder was gone, and I said where to go on. Then I started the usual program, which
+    begins at the earliest offsets: it is refused, and with what I confirmed no row comes twice.
+    """
+    job.produce()
+    job.run()
+    shutil.rmtree(job.root / "job")
+    job.produce()
+    confirmed = json.dumps({job.topic: {"0": RECORDS // 2, "1": RECORDS // 2}})
+    repair = AdoptionRepair(job.context(), lambda *_: None)
+    repair.adopt(repair.plan(), NOTE, [StartingOffsets("kafka", confirmed)])
+    with refused(job.root) as caught:
+        job.run()
+    assert f"set startingOffsets of the source with uid kafka {confirmed}" in caught.value.remedy
+    job.starting = confirmed
+    job.run()
+    job.starting = "earliest"
+    job.produce()
+    job.run()
+    assert job.ids() == [*range(3 * RECORDS)]

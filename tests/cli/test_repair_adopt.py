@@ -32,6 +32,9 @@ from twophase.contract.sink import CommitRequest
 from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.sinks.file.sink import FileSink
+from twophase.state.files.storage import LocalStorage
+from twophase.state.journal.entries import Adoption, StartingOffsets
+from twophase.state.journal.log import JobLog
 
 
 @dataclass
@@ -213,6 +216,9 @@ def test_lineages_whose_order_nothing_tells_are_all_named(files: Files) -> None:
         0,
         True,
     ), adopted
+    repair = JobLog(LocalStorage(files.folder), JOB).read().repairs[-1]
+    assert isinstance(repair, Adoption)
+    assert repair.starting == (StartingOffsets("kafka", '{"orders":{"0":20}}'),)
     for output in (refused, adopted):
         for lineage, newest in ((old, 0), (driver.coordinator.lineage.id, 1)):
             assert f"lineage {lineage} up to checkpoint {newest}" in output

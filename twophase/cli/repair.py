@@ -20,7 +20,7 @@ from twophase.cli.options import (
     job_file_argument,
     verbose_option,
 )
-from twophase.cli.repair_beginning import starting_offsets
+from twophase.cli.repair_beginning import confirmed, starting_offsets
 from twophase.cli.repair_display import (
     abandon_lines,
     adoption_lines,
@@ -197,7 +197,8 @@ def adopt_from_target(
             begins = _begins(job, plan, allowed=from_starting_offsets)
             print_lines((*adoption_lines(plan, context.job, begins), *_laid(query, plan.end)))
         note = _ask("Adopt this?", reason, yes=yes)
-        lineage = adopting.adopt(plan, note)
+        starting = () if plan.end or plan.missed else confirmed(job)
+        lineage = adopting.adopt(plan, note, starting)
         if query is not None and lineage is not None:
             lay(query, lineage, note.at_ms)
     what = "and a new lineage has begun" if lineage else "and goes on in its own lineage"

@@ -5,9 +5,12 @@ from __future__ import annotations
 from twophase.cli.display.text import count
 from twophase.cli.jobfile.job_file import JobFile
 from twophase.cli.repair_display import lineages_text
+from twophase.contract.source import SourceLeg
 from twophase.contract.source_entry_points import source_of
 from twophase.errors import ConfigError
 from twophase.operations.repair.adoption_plan import AdoptionPlan
+from twophase.spark.plan.operator_states import begins_by_options
+from twophase.state.journal.entries import StartingOffsets
 
 _BEGAN = (
     "set startingOffsets of every source to where the job began, and run the command again with "
@@ -39,6 +42,12 @@ def starting_offsets(job: JobFile, plan: AdoptionPlan, *, allowed: bool) -> list
             *(f"- {name}: {offsets}" for name, offsets in given.items()),
         ]
     raise _not_known(job, plan, len(waiting))
+
+
+def confirmed(job: JobFile) -> list[StartingOffsets]:
+    """Return where the sources begin by their own options, for the log."""
+    legs = [SourceLeg(one.format, one.options) for one in job.sources.values()]
+    return [begins_by_options(leg) for leg in legs]
 
 
 def _not_known(job: JobFile, plan: AdoptionPlan, waiting: int) -> ConfigError:

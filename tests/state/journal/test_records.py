@@ -26,6 +26,7 @@ from twophase.state.journal.entries import (
     Proof,
     Repair,
     Rewrite,
+    StartingOffsets,
 )
 from twophase.state.journal.history import (
     History,
@@ -239,13 +240,19 @@ LOSS_TEXT = (
     'hand"},"pieces":["0.1","1.2"],'
     '"rows":10,"sink":"facts","start":[null]}'
 )
-ADOPTION = Adoption(NOTE, Lineage("b", "", 1, ("e",), {"a": 3}, (BEFORE,)), ("chk/a-3-1.4",))
+ADOPTION = Adoption(
+    NOTE,
+    Lineage("b", "", 1, ("e",), {"a": 3}, (BEFORE,)),
+    ("chk/a-3-1.4",),
+    (StartingOffsets("", "latest"),),
+)
 ADOPTION_TEXT = (
     '{"action":"adopt-from-target","gave_up":["chk/a-3-1.4"],'
     '"lineage":{"ancestors":{"a":3},"first_checkpoint":1,'
     '"id":"b","origin":"","proofs":[{"checkpoint":1,"lineage":"a","sink":"facts","target":"t"}],'
     '"rescaled":[],"restore_id":"","restored_from":"","start":["e"]},'
-    '"note":{"at_ms":7,"by":"ann@host","reason":"by hand"}}'
+    '"note":{"at_ms":7,"by":"ann@host","reason":"by hand"},'
+    '"starting":[{"offsets":"latest","uid":""}]}'
 )
 
 

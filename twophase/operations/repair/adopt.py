@@ -19,7 +19,7 @@ lacked: no lineage begins, and a start goes on as it would after the repair.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from twophase.contract.sink import SinkHistory
 from twophase.coordinator.commit.context import JobContext
@@ -36,7 +36,7 @@ from twophase.operations.repair.adoption_plan import (
 )
 from twophase.operations.repair.lineage_order import LineageOrder
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint, FrozenOffsets
-from twophase.state.journal.entries import Adoption, Lineage, Note, Proof
+from twophase.state.journal.entries import Adoption, Lineage, Note, Proof, StartingOffsets
 from twophase.state.journal.history import History
 
 
@@ -68,8 +68,15 @@ class AdoptionRepair:
         """
         return self._planner.plan(self._context.log.read(), self._remembered())
 
-    def adopt(self, plan: AdoptionPlan, note: Note) -> Lineage | None:
+    def adopt(
+        self, plan: AdoptionPlan, note: Note, starting: Sequence[StartingOffsets] = ()
+    ) -> Lineage | None:
         """Steps 2 to 4. Return the new lineage; None if the log goes on as it is.
+
+        Args:
+            plan: what was confirmed.
+            note: who, when, why.
+            starting: where the sources begin if the plan does not say; the first start agrees.
 
         Raises:
             StopJobError: something has changed since the plan, or a piece cannot be committed.
@@ -89,7 +96,7 @@ class AdoptionRepair:
         failpoint("R01")
         lineage = None if plan.missed else self._begun(plan)
         failpoint("R02")
-        context.log.append(Adoption(note, lineage, plan.gave_up))
+        context.log.append(Adoption(note, lineage, plan.gave_up, tuple(starting)))
         failpoint("R03")
         return lineage
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from twophase.errors import ConfigError, OffsetMismatchError
 from twophase.spark.folder.spark_folder import SparkFolder
 from twophase.state.checkpoints.checkpoint import FrozenOffsets
 from twophase.state.files.storage import LocalStorage
-from twophase.state.journal.entries import Adoption, Lineage
+from twophase.state.journal.entries import Adoption, Lineage, StartingOffsets
 from twophase.state.journal.history import History
 
 
@@ -58,8 +58,19 @@ def check_without_state(path: Path) -> None:
 
 def begins_without_state(history: History) -> bool:
     """Return whether an adoption began the current lineage and it has no checkpoint yet."""
+    return _begun_by(history) is not None
+
+
+def confirmed_start(history: History) -> Sequence[StartingOffsets]:
+    """Return where an adoption has the sources begin, if it says and no checkpoint has followed."""
+    adoption = _begun_by(history)
+    return adoption.starting if adoption else ()
+
+
+def _begun_by(history: History) -> Adoption | None:
+    """Return the adoption that began the current lineage, if that has no checkpoint yet."""
     lineage = history.lineage
     if lineage is None or history.newest(lineage.id) is not None:
-        return False
-    begun = [one.lineage for one in history.repairs if isinstance(one, Adoption)]
-    return any(one and one.id == lineage.id for one in begun)
+        return None
+    adoptions = (one for one in history.repairs if isinstance(one, Adoption))
+    return next((one for one in adoptions if one.lineage and one.lineage.id == lineage.id), None)

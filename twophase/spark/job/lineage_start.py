@@ -29,7 +29,7 @@ from twophase.operations.savepoint.savepoint_restore import (
     load_savepoint,
 )
 from twophase.options.job_options import SinkAhead
-from twophase.spark.folder.adopted_offsets import begins_without_state
+from twophase.spark.folder.adopted_offsets import begins_without_state, confirmed_start
 from twophase.spark.folder.noted_settings import newest_header
 from twophase.spark.plan.operator_states import OperatorStates
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
@@ -80,8 +80,10 @@ class LineageStart:
         found = self._savepoint.restore if self._savepoint else self._load(path)
         self.restore = found and replace(found, open_as=self._open_as, prove=self._prove)
         self._is_initialized = False
-        if self.restore is None and (checkpoint := self._found()) is not None:
-            states.check_plan(checkpoint, context.options)
+        if self.restore is None:
+            states.check_starting(context.job, confirmed_start(JobLog(storage, context.job).read()))
+            if (checkpoint := self._found()) is not None:
+                states.check_plan(checkpoint, context.options)
 
     def close(self) -> None:
         """Close the sinks that recovery has committed the pieces of another job with."""

@@ -33,6 +33,7 @@ from twophase.state.checkpoints.checkpoint import (
     SourceState,
 )
 from twophase.state.checkpoints.function_state import FunctionState
+from twophase.state.journal.entries import StartingOffsets
 
 _log = logging.getLogger("twophase")
 _RAW = ""
@@ -131,6 +132,22 @@ class OperatorStates:
                     operator_state_store=store,
                     raw_operator_state_inputs=raw,
                 )
+            )
+
+    def check_starting(self, job: str, confirmed: Sequence[StartingOffsets]) -> None:
+        """Check that the sources begin where an operator has confirmed it.
+
+        Raises:
+            ConfigError: they do not: records would be missing, or come twice.
+        """
+        begins = [begins_by_options(leg) for leg in self._legs]
+        if confirmed and not {*begins} <= {*confirmed}:
+            wanted = " and ".join(map(_starting, confirmed))
+            raise ConfigError(
+                f"Job {job!r}: when its log was adopted, it was confirmed that it begins at "
+                f"{wanted}; now it begins at {' and '.join(map(_starting, begins))}. Records would "
+                "be missing, or there twice. Nothing was written.",
+                remedy=f"until the first checkpoint is made, set {wanted}.",
             )
 
     def reads_same_sources(self, checkpoint: CompletedCheckpoint) -> bool:
@@ -298,6 +315,17 @@ def _source_state(leg: SourceLeg, line: str | None) -> SourceState:
     source = source_of(leg.name)
     entries = tuple(source.entries(line))
     return SourceState(leg.name, source.uid_in(line), source.redistribution, entries)
+
+
+def begins_by_options(leg: SourceLeg) -> StartingOffsets:
+    """Return where a source begins by its own options."""
+    source = source_of(leg.name)
+    return StartingOffsets(source.uid(leg), source.starting_offsets(leg.options))
+
+
+def _starting(one: StartingOffsets) -> str:
+    of = f" of the source with uid {one.uid}" if one.uid else ""
+    return f"startingOffsets{of} {one.offsets or '(not set)'}"
 
 
 def _surplus_sources(waiting: Mapping[_SourceKey, Sequence[Any]]) -> list[str]:

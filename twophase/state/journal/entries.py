@@ -299,6 +299,19 @@ class AcceptedLoss:
 
 
 @dataclass(frozen=True)
+class StartingOffsets:
+    """Where a source begins by its own options.
+
+    Attributes:
+        uid: of the source; empty if its format has none.
+        offsets: as the options say; None if they leave it open.
+    """
+
+    uid: str
+    offsets: str | None
+
+
+@dataclass(frozen=True)
 class Adoption:
     """An operator has let the log adopt what the targets have proof of, and begin a lineage.
 
@@ -307,12 +320,15 @@ class Adoption:
         lineage: the new lineage; its ancestors are the adopted ones. None if the log lacked nothing
             but a driver that a target had seen: it goes on as it is.
         gave_up: folders of the decided checkpoints whose bodies were no longer readable.
+        starting: where the operator has confirmed that the sources begin, if the lineage has no
+            start.
     """
 
     kind: ClassVar[str] = "REPAIRED"
     note: Note
     lineage: Lineage | None
     gave_up: tuple[str, ...] = ()
+    starting: tuple[StartingOffsets, ...] = ()
     action: Literal["adopt-from-target"] = "adopt-from-target"
 
 
