@@ -5,8 +5,10 @@ one step of the sink.
 from __future__ import annotations
 
 import sqlite3
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 from tests.testing.sqlite_sink import (
@@ -22,6 +24,7 @@ from twophase import (
     Committable,
     Committed,
     ConfigError,
+    DeclinedError,
     FencedError,
     Predecessor,
     SinkContext,
@@ -271,6 +274,186 @@ class ColumnsByPosition(OpenSqliteSink):
     writer_class = PositionalWriter
 
 
+class LossyWriter(SqliteWriter):
+    """Changes the values of one column."""
+
+    column: ClassVar[str]
+
+    def stage_rows(self, connection: sqlite3.Connection, piece: int | None) -> None:
+        self.rows = [{**row, self.column: self.changed(row[self.column])} for row in self.rows]
+        super().stage_rows(connection, piece)
+
+    def changed(self, value: Any) -> Any:
+        raise NotImplementedError
+
+
+class AsciiWriter(LossyWriter):
+    column = "name"
+
+    def changed(self, value: Any) -> Any:
+        return value and value.encode("ascii", "replace").decode()
+
+
+class ShortTextWriter(LossyWriter):
+    column = "name"
+
+    def changed(self, value: Any) -> Any:
+        return value and value[:255]
+
+
+class StrippedTextWriter(LossyWriter):
+    column = "name"
+
+    def changed(self, value: Any) -> Any:
+        return value and value.strip(" ")
+
+
+class SinglePrecisionWriter(LossyWriter):
+    column = "amount"
+
+    def changed(self, value: Any) -> Any:
+        return value and struct.unpack("f", struct.pack("f", min(value, 3e38)))[0]
+
+
+class NumbersAsFloatsWriter(LossyWriter):
+    column = "id"
+
+    def changed(self, value: Any) -> Any:
+        return int(float(value)) if abs(value) < 2**62 else value
+
+
+class TextInAscii(OpenSqliteSink):
+    writer_class = AsciiWriter
+
+
+class TextCutOff(OpenSqliteSink):
+    writer_class = ShortTextWriter
+
+
+class TextStripped(OpenSqliteSink):
+    writer_class = StrippedTextWriter
+
+
+class FloatsOf32Bits(OpenSqliteSink):
+    writer_class = SinglePrecisionWriter
+
+
+class NumbersAsFloats(OpenSqliteSink):
+    writer_class = NumbersAsFloatsWriter
+
+
+class FortyRowsWriter(SqliteWriter):
+    def stage_rows(self, connection: sqlite3.Connection, piece: int | None) -> None:
+        self.rows = self.rows[:40]
+        super().stage_rows(connection, piece)
+
+
+class FortyRowsAPiece(OpenSqliteSink):
+    """One statement takes so many, and there is no second one."""
+
+    writer_class = FortyRowsWriter
+
+
+class PiecesWithColumnsOfTheQuery(ColumnsByPosition):
+    """Stages rows by position, and names the columns of the query that commits them."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.names = NamesTheQuerysColumns.names
+
+    def move_rows(self, connection: sqlite3.Connection, piece: int) -> None:
+        staged = connection.execute(
+            f"SELECT * FROM {self.database.staged} WHERE piece = ?", (piece,)
+        ).fetchall()
+        names = ", ".join(self.names)
+        connection.executemany(
+            f"INSERT INTO {self.database.table} ({names}) VALUES (?, ?, ?)",
+            [values for _, *values in staged],
+        )
+
+
+class NamesTheQuerysColumns(SqliteSink):
+    """Its open sink takes a piece for one of this query."""
+
+    names: ClassVar[Sequence[str]] = ()
+
+    def __init__(self, path: Path, table: str) -> None:
+        super().__init__(path, table, PiecesWithColumnsOfTheQuery)
+
+    def open(self, context: SinkContext) -> OpenSqliteSink:
+        type(self).names = context.schema.names if context.schema else ()
+        return super().open(context)
+
+
+# -- names -----------------------------------------------------------------------------------------
+
+
+class AsksByPattern(OpenSqliteSink):
+    """Compares names with LIKE: without regard to case, and `_` is any letter."""
+
+    compare: ClassVar[str] = "{0} LIKE ?"
+
+    def in_doubt(self) -> Sequence[Committable]:
+        mine = super().in_doubt()
+        with self.database.transaction() as connection:
+            similar = connection.execute(
+                "SELECT DISTINCT job, sink FROM twophase_piece WHERE "
+                f"{self.compare.format('job')} AND {self.compare.format('sink')}",
+                (self.job, self.sink),
+            ).fetchall()
+        job, sink = max(similar, default=("", ""))
+        return mine or OpenSqliteSink(self.database, job, sink, self.token).in_doubt()
+
+
+class AsksWithoutCase(AsksByPattern):
+    compare = "? = {0} COLLATE NOCASE"
+
+
+class AsksByPrefix(AsksByPattern):
+    compare = "instr({0}, ?) = 1"
+
+
+# -- calls -----------------------------------------------------------------------------------------
+
+
+class SixPiecesACall(OpenSqliteSink):
+    """Says of the others what it says of the sixth."""
+
+    def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+        outcomes = [*super().commit(requests[:6])]
+        return outcomes + outcomes[-1:] * (len(requests) - 6)
+
+
+class KnownPiecesFirst(OpenSqliteSink):
+    """Gives the outcomes of what is committed already first."""
+
+    def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+        outcomes = super().commit(requests)
+        return sorted(outcomes, key=lambda one: isinstance(one, Committed))
+
+
+class AsksForThePredecessorLast(OpenSqliteSink):
+    """The first piece of a call is visible by then."""
+
+    def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+        early = [replace(one, predecessor=None) for one in requests[:-1]]
+        return super().commit([*early, *requests[-1:]])
+
+
+class DecliningWriter(SqliteWriter):
+    def check_fence(self, connection: sqlite3.Connection) -> None:
+        try:
+            super().check_fence(connection)
+        except FencedError as error:
+            raise DeclinedError(error.what) from None
+
+
+class DeclinesWhatIsFenced(OpenSqliteSink):
+    """A driver that is told so tries again, for ever."""
+
+    writer_class = DecliningWriter
+
+
 # -- proof -----------------------------------------------------------------------------------------
 
 
@@ -290,6 +473,37 @@ class ProofAfterTheRows(OpenSqliteSink):
 
 class ProofBeforeTheRows(OpenSqliteSink):
     """Proof in one transaction, rows in the next."""
+
+    def commit_one(self, request: CommitRequest) -> CommitOutcome:
+        with self.database.transaction() as connection:
+            outcome = self.known(connection, request)
+            if isinstance(outcome, CommitOutcome):
+                return outcome
+            connection.execute(
+                "UPDATE twophase_piece SET committed = TRUE WHERE piece = ?", (outcome,)
+            )
+        with self.database.transaction() as connection:
+            self.move_rows(connection, outcome)
+            self.prove(connection, outcome)
+        return Committed()
+
+
+class RowsMadeGoodLater(OpenSqliteSink):
+    """Proof in one transaction, rows in the next; the commit of the next checkpoint makes good
+    what a death in between has left.
+    """
+
+    def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+        with self.database.transaction() as connection:
+            left = connection.execute(
+                f"SELECT DISTINCT piece FROM {self.database.staged} JOIN twophase_piece "
+                "USING (piece) WHERE committed AND checkpoint < ?",
+                (requests[0].committable.transaction.checkpoint,),
+            ).fetchall()
+            for (piece,) in left:
+                self.move_rows(connection, piece)
+                self.prove(connection, piece)
+        return super().commit(requests)
 
     def commit_one(self, request: CommitRequest) -> CommitOutcome:
         with self.database.transaction() as connection:

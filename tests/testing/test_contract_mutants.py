@@ -20,23 +20,33 @@ from tests.testing.sqlite_mistakes import (
     AbortTakesBack,
     AbortTakesBackTheCheckpoint,
     AsksAnySinkForThePredecessor,
+    AsksByPattern,
+    AsksByPrefix,
     AsksForNoPredecessor,
     AsksForTheMarkOnly,
+    AsksForThePredecessorLast,
     AsksForTheTargetFirst,
+    AsksWithoutCase,
     BindsItself,
     CheckRewinds,
     ChecksInAnotherTransaction,
     ColumnsByPosition,
     CommitDropsTheFence,
+    DeclinesWhatIsFenced,
     EmptyIsNull,
+    FloatsOf32Bits,
+    FortyRowsAPiece,
     InDoubtDropsTheFence,
     KeepsAConnection,
+    KnownPiecesFirst,
     MarkAheadOfTheProof,
     NamesEveryLineage,
     NamesTasksOnly,
+    NamesTheQuerysColumns,
     NamesWhatIsStaged,
     NeedsColumns,
     NullIsEmpty,
+    NumbersAsFloats,
     OneTargetForAll,
     OpenDropsTheFence,
     ProofAfterTheRows,
@@ -54,14 +64,20 @@ from tests.testing.sqlite_mistakes import (
     RewindsOthers,
     RewindsTheProofsFirst,
     RewindsWhatHasAPieceOnly,
+    RowsMadeGoodLater,
+    SixPiecesACall,
     StagesInTwoSteps,
     SubsumeDropsTheFence,
     TakesAllForUnfinished,
     TakesNoneForUnfinished,
+    TextCutOff,
+    TextInAscii,
+    TextStripped,
     WithoutTaskAttempt,
 )
 from tests.testing.sqlite_sink import OpenSqliteSink, SqliteSink
-from twophase.errors import ConfigError, FencedError, TargetChangedError
+from twophase.errors import ConfigError, DeclinedError, FencedError, TargetChangedError
+from twophase.ids import Attempt
 from twophase.testing.contract import (
     ArrowSinkContract,
     NamesPiecesContract,
@@ -177,6 +193,28 @@ MISTAKES = [
     Mistake(NullIsEmpty, SUITE.test_null_stays_null_and_an_empty_text_empty),
     Mistake(EmptyIsNull, SUITE.test_null_stays_null_and_an_empty_text_empty),
     Mistake(ColumnsByPosition, SUITE.test_columns_go_by_name_after_a_restart_with_another_order),
+    *(
+        Mistake(mistake, SUITE.test_no_value_loses_anything)
+        for mistake in (TextInAscii, TextCutOff, TextStripped, FloatsOf32Bits, NumbersAsFloats)
+    ),
+    Mistake(
+        NamesTheQuerysColumns, SUITE.test_columns_of_a_piece_are_those_that_it_was_written_with
+    ),
+    Mistake(FortyRowsAPiece, SUITE.test_a_call_may_have_many_pieces_and_a_piece_many_rows),
+    Mistake(SixPiecesACall, SUITE.test_a_call_may_have_many_pieces_and_a_piece_many_rows),
+    Mistake(KnownPiecesFirst, SUITE.test_outcomes_come_in_the_order_of_the_requests),
+    *(
+        Mistake(mistake, SUITE.test_similar_names_are_others, {"kind": kind})
+        for mistake in (AsksByPattern, AsksWithoutCase, AsksByPrefix)
+        for kind in ("job", "sink")
+    ),
+    Mistake(
+        DeclinesWhatIsFenced,
+        SUITE.test_a_closed_attempt_cannot_begin,
+        {"closed_by": Attempt(2, 1), "error": FencedError},
+        failure=DeclinedError,
+    ),
+    Mistake(AsksForThePredecessorLast, MISSING, {"predecessor": (LINEAGE, 4)}),
     Mistake(AsksForNoPredecessor, MISSING, {"predecessor": (LINEAGE, 4)}),
     Mistake(AsksForNoPredecessor, SUITE.test_a_predecessor_of_another_sink_is_none),
     Mistake(AsksAnySinkForThePredecessor, SUITE.test_a_predecessor_of_another_sink_is_none),
@@ -198,6 +236,11 @@ MISTAKES = [
     ),
     Mistake(
         ProofBeforeTheRows,
+        KILLS.test_a_kill_at_any_line_neither_loses_nor_repeats,
+        {"method": "commit"},
+    ),
+    Mistake(
+        RowsMadeGoodLater,
         KILLS.test_a_kill_at_any_line_neither_loses_nor_repeats,
         {"method": "commit"},
     ),
@@ -256,7 +299,7 @@ def play(mistake: Mistake, folder: Path) -> None:
     mistake.test(suite, **{name: value for name, value in given.items() if name in wanted})
 
 
-DEAR = (ProofAfterTheRows, ProofBeforeTheRows)
+DEAR = (ProofAfterTheRows, ProofBeforeTheRows, RowsMadeGoodLater)
 
 
 @pytest.mark.parametrize(

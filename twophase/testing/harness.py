@@ -62,6 +62,24 @@ class SinkHarness(ABC):
         """Return rows that fit `schema`, by `id`, with NULL and empty texts where they can be."""
         return [{"id": 0, "name": None, "amount": None}, {"id": 1, "name": "", "amount": 0.0}]
 
+    def rows_of_extremes(self) -> list[Row]:
+        """Return rows that fit `schema`, with the values that are lost most easily.
+
+        Leave out what the target refuses by name. To a schema with timestamps, add the hours that
+        a change of the clock skips and repeats, and run the suite with another TZ than UTC.
+        """
+        texts = ["Zoë, 北京 🚀", "\t\"'\\\n", " a ", "x" * 5000]
+        numbers = [0.1, 2.0**53 + 2, -5e-324, 1.7976931348623157e308, -0.0]
+        ids = [2**53 + 1, -(2**63), 2**63 - 1]
+        return [
+            {
+                "id": ids[at] if at < len(ids) else at,
+                "name": texts[at % len(texts)],
+                "amount": numbers[at],
+            }
+            for at in range(len(numbers))
+        ]
+
     @abstractmethod
     def elsewhere(self) -> SinkHarness:
         """Return a harness for another target of the same kind, empty."""

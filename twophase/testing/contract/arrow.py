@@ -14,7 +14,7 @@ from twophase.contract.sink import OpenArrowSink, OpenSink
 from twophase.contract.writer import SinkWriter
 from twophase.errors import FencedError, TwoPhaseError
 from twophase.ids import Attempt, Subtask
-from twophase.testing.contract.base import CLOSED, closed_by_each
+from twophase.testing.contract.base import CLOSED, Closed, closed_by_each
 from twophase.testing.contract.sink import SinkContract
 from twophase.testing.contract.stepping import LINES_AT_MOST, Lines, spread
 from twophase.testing.harness import (
@@ -161,7 +161,9 @@ class ArrowSinkContract(SinkContract):
         assert arrow.in_doubt() == []
         assert self.ids_visible() == []
 
-    @closed_by_each
+    @pytest.mark.parametrize(
+        "closed_by", [Attempt(2, 1), Attempt(1, 2)], ids=["next driver", "next attempt"]
+    )
     def test_a_late_writer_cannot_pre_commit(
         self, arrow: OpenArrowSink, closed_by: Attempt
     ) -> None:
@@ -176,11 +178,11 @@ class ArrowSinkContract(SinkContract):
 
     @closed_by_each
     def test_a_writer_made_before_the_fence_cannot_begin_after_it(
-        self, arrow: OpenArrowSink, closed_by: Attempt
+        self, arrow: OpenArrowSink, closed_by: Attempt, error: Closed
     ) -> None:
         late = new_writer(arrow, transaction_id(), Subtask(0, 0))
         arrow.fence(closed_by)
-        with pytest.raises(CLOSED):
+        with pytest.raises(error):
             self._write_all(late, self.batch(range(5)))
         late.abort()
         assert arrow.in_doubt() == []

@@ -23,11 +23,16 @@ from twophase.testing.harness import (
 )
 
 CLOSED = (FencedError, DeclinedError)
+Closed = type[Exception] | tuple[type[Exception], ...]
 _COMMIT_TRIES = 50
 closed_by_each = pytest.mark.parametrize(
-    "closed_by", [Attempt(2, 1), Attempt(1, 2)], ids=["next driver", "next attempt"]
+    ("closed_by", "error"),
+    [(Attempt(2, 1), FencedError), (Attempt(1, 2), CLOSED)],
+    ids=["next driver", "next attempt"],
 )
-"""For a test of the fences that close the first attempt."""
+"""For a test of the fences that close the first attempt. A driver that is told of a newer one
+stops; one that is told of anything else tries again.
+"""
 
 
 class ContractBase:

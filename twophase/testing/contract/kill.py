@@ -22,7 +22,7 @@ import pytest
 
 from twophase.contract.sink import ArrowSink
 from twophase.testing.contract.base import ContractBase
-from twophase.testing.contract.kill_driver import FIRST_CHECKPOINT, Doom, Job, drive
+from twophase.testing.contract.kill_driver import ARMED_IN, FIRST_CHECKPOINT, Doom, Job, drive
 from twophase.testing.contract.stepping import LINES_AT_MOST, spread
 from twophase.testing.harness import SinkHarness
 
@@ -106,13 +106,15 @@ class SinkKillContract(ContractBase):
             self._job(tmp_path / "counted"), Doom(method=method, declines=declines)
         )
         assert lines, f"{method} is no Python code that can be stopped at a line"
-        for line in spread(lines, self.lines_at_most):
+        for place, line in enumerate(spread(lines, self.lines_at_most)):
             self.use(harness.elsewhere())
-            job = self._job(tmp_path / f"line-{line}")
+            # every other time in the last checkpoint, so that no later one makes it good
+            job = self._job(tmp_path / f"line-{line}", ends=place % 2 == 1)
             self._run(job, Doom(method=method, line=line, declines=declines))
             self._check(job, f"killed before line {line} of {lines} of {method}")
 
-    def _job(self, folder: Path) -> Job:
+    def _job(self, folder: Path, *, ends: bool = False) -> Job:
+        """Return a job of three checkpoints, or one that ends with the faulty one."""
         folder.mkdir()
         sink = self.harness_in_use.new_sink()
         assert isinstance(sink, ArrowSink), (
@@ -121,15 +123,16 @@ class SinkKillContract(ContractBase):
         first = [n * _ROWS for n in range(_CHECKPOINTS * _TASKS)]
         tasks = [self.batch(range(start, start + _ROWS)) for start in first]
         batches = [tasks[n : n + _TASKS] for n in range(0, len(tasks), _TASKS)]
+        if ends:
+            del batches[ARMED_IN - FIRST_CHECKPOINT + 1 :]
         return Job(folder, sink, batches, dict(os.environ))
 
     def _check(self, job: Job, after: str = "") -> None:
-        assert self.ids_visible() == list(range(_CHECKPOINTS * _TASKS * _ROWS)), after
+        checkpoints = len(job.batches)
+        assert self.ids_visible() == list(range(checkpoints * _TASKS * _ROWS)), after
         sink = self.opened()
         assert sink.in_doubt() == [], after
-        assert list(sink.history().committed.values()) == [FIRST_CHECKPOINT + _CHECKPOINTS - 1], (
-            after
-        )
+        assert [*sink.history().committed.values()] == [FIRST_CHECKPOINT + checkpoints - 1], after
         sink.close()
 
     @staticmethod

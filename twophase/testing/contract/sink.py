@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import pickle
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 import pyarrow as pa
@@ -37,11 +37,20 @@ from twophase.contract.sink import (
 from twophase.errors import FencedError, StopJobError, TargetChangedError
 from twophase.ids import Attempt, Subtask
 from twophase.internals.json_values import from_json, to_json
-from twophase.testing.contract.base import CLOSED, ContractBase, all_are, closed_by_each
+from twophase.testing.contract.base import (
+    CLOSED,
+    Closed,
+    ContractBase,
+    all_are,
+    closed_by_each,
+)
 from twophase.testing.harness import (
     FIRST,
+    JOB,
     LINEAGE,
     OTHER_LINEAGE,
+    SINK,
+    Row,
     SinkHarness,
     identity,
     transaction_id,
@@ -165,12 +174,23 @@ class PhasesContract(ContractBase):
         assert self.ids_visible() == [0, 1, 2, 3, 4]
 
     def test_outcomes_come_in_the_order_of_the_requests(self, sink: OpenSink) -> None:
-        first = self.prepare(sink, range(3), transaction_id(0))
-        second = self.prepare(sink, range(3, 6), transaction_id(1))
-        self.commit(sink, second)
-        outcomes = self.commit(sink, [*second, *first])
-        assert all_are(AlreadyCommitted, outcomes[: len(second)])
-        assert all(outcome == Committed() for outcome in outcomes[len(second) :])
+        made = [
+            piece
+            for number in range(4)
+            for piece in self.prepare(sink, [number], subtask=Subtask(number, number))
+        ]
+        self.commit(sink, made[1::2])
+        outcomes = self.commit(sink, made)
+        assert outcomes[::2] == [Committed()] * len(made[::2])
+        assert all_are(AlreadyCommitted, outcomes[1::2])
+
+    def test_a_call_may_have_many_pieces_and_a_piece_many_rows(self, sink: OpenSink) -> None:
+        made = self.prepare(sink, range(1000))
+        for number in range(1, 12):
+            subtask = Subtask(number, number)
+            made += self.prepare(sink, [1000 + number], subtask=subtask)
+        assert self.commit(sink, made) == [Committed()] * len(made)
+        assert self.ids_visible() == [*range(1000), *range(1001, 1012)]
 
     def test_only_the_pieces_asked_for_become_visible(self, sink: OpenSink) -> None:
         winner = self.prepare(sink, range(3), subtask=Subtask(0, 1))
@@ -201,9 +221,11 @@ class PhasesContract(ContractBase):
     def test_each_target_has_a_name_of_its_own(self, harness: SinkHarness, sink: OpenSink) -> None:
         assert self.opened().target() == sink.target()
         pieces = self.prepare(sink, range(3))
+        assert harness.elsewhere().new_sink().open(self.context()).target() != sink.target()
         self.use(harness.elsewhere())
         other = self.opened()
         assert other.target() != sink.target()
+        assert self.ids_visible() == [], "elsewhere() is an empty target"
         other.fence(FIRST)
         with pytest.raises(TargetChangedError):
             self.commit(other, pieces)
@@ -251,6 +273,7 @@ class PredecessorContract(ContractBase):
     ) -> None:
         self.commit(sink, self.prepare(sink, [0], transaction_id(3)))
         later = self.prepare(sink, [1], transaction_id(5))
+        later += self.prepare(sink, [2], transaction_id(5), Subtask(1, 1))
         lineage, checkpoint = predecessor
         with pytest.raises(TargetChangedError):
             self.commit_after(sink, later, checkpoint, lineage)
@@ -287,6 +310,28 @@ class RowContract(ContractBase):
         batch = pa.RecordBatch.from_pylist(rows, schema=harness.schema)
         self.commit(sink, harness.pre_commit(sink, transaction_id(), batch))
         assert sorted(harness.rows_visible(), key=lambda row: row["id"]) == rows
+
+    def test_no_value_loses_anything(self, harness: SinkHarness, sink: OpenSink) -> None:
+        """Compared as they are written, which tells 0.0 from -0.0."""
+        rows = harness.rows_of_extremes()
+        batch = pa.RecordBatch.from_pylist(rows, schema=harness.schema)
+        self.commit(sink, harness.pre_commit(sink, transaction_id(), batch))
+
+        def written(given: Iterable[Row]) -> dict[int, dict[str, str]]:
+            return {row["id"]: {name: repr(row[name]) for name in row} for row in given}
+
+        assert written(harness.rows_visible()) == written(rows)
+
+    def test_columns_of_a_piece_are_those_that_it_was_written_with(
+        self, harness: SinkHarness, sink: OpenSink
+    ) -> None:
+        made = self.prepare(sink, range(3))
+        sink.close()
+        names = list(reversed(harness.schema.names))
+        again = self.opened(schema=pa.schema([harness.schema.field(name) for name in names]))
+        assert self.commit(again, made) == [Committed()] * len(made)
+        again.close()
+        assert sorted(harness.rows_visible(), key=lambda row: row["id"]) == harness.rows(range(3))
 
     def test_columns_go_by_name_after_a_restart_with_another_order(
         self, harness: SinkHarness, sink: OpenSink
@@ -392,9 +437,11 @@ class FenceContract(ContractBase):
         assert sink.history().generation == 2
 
     @closed_by_each
-    def test_a_closed_attempt_cannot_begin(self, sink: OpenSink, closed_by: Attempt) -> None:
+    def test_a_closed_attempt_cannot_begin(
+        self, sink: OpenSink, closed_by: Attempt, error: Closed
+    ) -> None:
         sink.fence(closed_by)
-        with pytest.raises(CLOSED):
+        with pytest.raises(error):
             self.prepare(sink, range(3), transaction_id(0, FIRST))
         assert sink.in_doubt() == []
         assert self.ids_visible() == []
@@ -449,6 +496,31 @@ class FenceContract(ContractBase):
             self.prepare(sink, range(10, 13), late, Subtask(0, 7))
         assert late not in [piece.transaction for piece in sink.in_doubt()]
         assert sink.history().generation == second.generation
+
+
+class NamesContract(ContractBase):
+    """Jobs and sinks are told apart by their whole names, letter for letter."""
+
+    @pytest.mark.parametrize("kind", ["job", "sink"])
+    def test_similar_names_are_others(self, kind: str) -> None:
+        pairs = [("p", "pq"), ("rs", "r"), ("TU", "tu"), ("v_w", "vxw"), ("y.z", "y-z")]
+        for number, (mine, theirs) in enumerate(pairs):
+            names = {"job": JOB, "sink": SINK, kind: theirs}
+            other = self.opened(**names)
+            other.fence(FIRST)
+            self.written(other, [(5, [number])], job=names["job"], name=names["sink"])
+            waiting = self.prepare(
+                other, [10 + number], transaction_id(6, job=names["job"], sink=names["sink"])
+            )
+            sink = self.opened(**{kind: mine})
+            assert sink.history() == SinkHistory(0, {}), (mine, theirs)
+            assert sink.in_doubt() == [], (mine, theirs)
+            sink.fence(Attempt(9, 1))
+            sink.subsume(LINEAGE, 5)
+            assert other.history() == SinkHistory(1, {LINEAGE: 5}), (mine, theirs)
+            assert self.commit(other, waiting) == [Committed()] * len(waiting), (mine, theirs)
+            sink.close()
+            other.close()
 
 
 class ProofContract(ContractBase):
@@ -534,6 +606,7 @@ class SinkContract(
     RowContract,
     AbortContract,
     FenceContract,
+    NamesContract,
     ProofContract,
 ):
     """The contract of every sink: subclass it, and provide the fixture `harness` only."""
