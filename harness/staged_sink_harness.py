@@ -71,6 +71,12 @@ class StagedHarness(SinkHarness):
         rows = super().rows_with_nulls()
         return [row for row in rows if "" not in map(row.get, self.options.get("partition_by", ()))]
 
+    def rows_of_extremes(self) -> list[Row]:
+        """Return rows without the texts that cannot name a partition, which are refused."""
+        rows = super().rows_of_extremes()
+        by_name = "name" in self.options.get("partition_by", ())
+        return [row | {"name": rows[0]["name"]} for row in rows] if by_name else rows
+
     def files(self) -> list[Path]:
         """Every file that readers see."""
         return sorted(

@@ -200,8 +200,8 @@ MISTAKES = [
     Mistake(
         NamesTheQuerysColumns, SUITE.test_columns_of_a_piece_are_those_that_it_was_written_with
     ),
-    Mistake(FortyRowsAPiece, SUITE.test_a_call_may_have_many_pieces_and_a_piece_many_rows),
-    Mistake(SixPiecesACall, SUITE.test_a_call_may_have_many_pieces_and_a_piece_many_rows),
+    Mistake(FortyRowsAPiece, SUITE.test_a_piece_may_have_many_rows),
+    Mistake(SixPiecesACall, SUITE.test_a_call_may_have_many_pieces),
     Mistake(KnownPiecesFirst, SUITE.test_outcomes_come_in_the_order_of_the_requests),
     *(
         Mistake(mistake, SUITE.test_similar_names_are_others, {"kind": kind})
@@ -214,7 +214,10 @@ MISTAKES = [
         {"closed_by": Attempt(2, 1), "error": FencedError},
         failure=DeclinedError,
     ),
-    Mistake(AsksForThePredecessorLast, MISSING, {"predecessor": (LINEAGE, 4)}),
+    Mistake(
+        AsksForThePredecessorLast,
+        SUITE.test_no_piece_of_a_call_is_committed_without_its_predecessor,
+    ),
     Mistake(AsksForNoPredecessor, MISSING, {"predecessor": (LINEAGE, 4)}),
     Mistake(AsksForNoPredecessor, SUITE.test_a_predecessor_of_another_sink_is_none),
     Mistake(AsksAnySinkForThePredecessor, SUITE.test_a_predecessor_of_another_sink_is_none),

@@ -10,15 +10,16 @@ import pyarrow as pa
 import pytest
 
 from twophase.contract.outcome import Committed
-from twophase.contract.sink import OpenArrowSink, OpenSink
+from twophase.contract.sink import OpenArrowSink, OpenSink, Predecessor
 from twophase.contract.writer import SinkWriter
-from twophase.errors import FencedError, TwoPhaseError
+from twophase.errors import FencedError, TargetChangedError, TwoPhaseError
 from twophase.ids import Attempt, Subtask
 from twophase.testing.contract.base import CLOSED, Closed, closed_by_each
 from twophase.testing.contract.sink import SinkContract
 from twophase.testing.contract.stepping import LINES_AT_MOST, Lines, spread
 from twophase.testing.harness import (
     FIRST,
+    LINEAGE,
     Identity,
     identity,
     new_writer,
@@ -153,6 +154,28 @@ class ArrowSinkContract(SinkContract):
         assert self.ids_visible() == []
         assert self.commit(arrow, pieces) == [Committed()] * 3
         assert self.ids_visible() == list(range(30))
+
+    def test_a_call_may_have_many_pieces(self, arrow: OpenArrowSink) -> None:
+        made = [
+            piece
+            for number in range(12)
+            for piece in self.prepare(arrow, [number], subtask=Subtask(number, number))
+        ]
+        assert self.commit(arrow, made) == [Committed()] * 12
+        assert self.ids_visible() == [*range(12)]
+
+    def test_no_piece_of_a_call_is_committed_without_its_predecessor(
+        self, arrow: OpenArrowSink
+    ) -> None:
+        made = [
+            piece
+            for number in range(2)
+            for piece in self.prepare(arrow, [number], transaction_id(5), Subtask(number, number))
+        ]
+        with pytest.raises(TargetChangedError):
+            self.commit(arrow, made, Predecessor(LINEAGE, 4))
+        assert self.ids_visible() == []
+        assert self.commit(arrow, made) == [Committed()] * 2
 
     def test_an_aborted_writer_leaves_nothing(self, arrow: OpenArrowSink) -> None:
         writer = new_writer(arrow, transaction_id(), Subtask(0, 0))

@@ -177,20 +177,16 @@ class PhasesContract(ContractBase):
         made = [
             piece
             for number in range(4)
-            for piece in self.prepare(sink, [number], subtask=Subtask(number, number))
+            for piece in self.prepare(sink, [number], transaction_id(number))
         ]
         self.commit(sink, made[1::2])
         outcomes = self.commit(sink, made)
         assert outcomes[::2] == [Committed()] * len(made[::2])
         assert all_are(AlreadyCommitted, outcomes[1::2])
 
-    def test_a_call_may_have_many_pieces_and_a_piece_many_rows(self, sink: OpenSink) -> None:
-        made = self.prepare(sink, range(1000))
-        for number in range(1, 12):
-            subtask = Subtask(number, number)
-            made += self.prepare(sink, [1000 + number], subtask=subtask)
-        assert self.commit(sink, made) == [Committed()] * len(made)
-        assert self.ids_visible() == [*range(1000), *range(1001, 1012)]
+    def test_a_piece_may_have_many_rows(self, sink: OpenSink) -> None:
+        self.commit(sink, self.prepare(sink, range(1000)))
+        assert self.ids_visible() == [*range(1000)]
 
     def test_only_the_pieces_asked_for_become_visible(self, sink: OpenSink) -> None:
         winner = self.prepare(sink, range(3), subtask=Subtask(0, 1))
@@ -273,7 +269,6 @@ class PredecessorContract(ContractBase):
     ) -> None:
         self.commit(sink, self.prepare(sink, [0], transaction_id(3)))
         later = self.prepare(sink, [1], transaction_id(5))
-        later += self.prepare(sink, [2], transaction_id(5), Subtask(1, 1))
         lineage, checkpoint = predecessor
         with pytest.raises(TargetChangedError):
             self.commit_after(sink, later, checkpoint, lineage)
