@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 as everybody names it
+from pyspark.sql import functions as F
 
 from harness.folder_sink import FolderSink, FolderTarget
 from twophase.coordinator.commit.failure_manager import SAME_FAILURES
