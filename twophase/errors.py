@@ -2,7 +2,7 @@
 
     TwoPhaseError
     |-- ConfigError                an option is unknown, of the wrong type or out of range
-    |-- TargetUnreachableError     a target does not answer
+    |-- TargetUnreachableError     a target does not answer, or not any more
     |-- PreflightError             the environment or a target does not meet a requirement of the
     |                              protocol
     |-- ServiceError               a local test service could not be fetched or started
@@ -119,8 +119,8 @@ class PreflightError(TwoPhaseError):
 
 
 class TargetUnreachableError(TwoPhaseError):
-    """A target does not answer. Decided checkpoints stay decided, and are committed once it answers
-    again.
+    """A target does not answer, or refuses a sink that it has served before. Decided checkpoints
+    stay decided, and are committed once it answers again.
     """
 
     restartable = True

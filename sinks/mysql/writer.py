@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -42,7 +43,8 @@ from twophase.sinks.mysql.client.codes import (
 )
 from twophase.sinks.mysql.client.driver_session import DriverLink
 from twophase.sinks.mysql.client.session import SecurityError, Session, hostile
-from twophase.sinks.mysql.client.session_locks import SessionLocks, turn
+from twophase.sinks.mysql.client.session_exit import wait_until_gone
+from twophase.sinks.mysql.client.session_locks import SessionLocks, kill, turn
 from twophase.sinks.mysql.client.session_settings import end_quietly, open_writer_session
 from twophase.sinks.mysql.lock_conflicts import LockConflicts
 from twophase.sinks.mysql.metadata_tables import MetadataTables
@@ -50,6 +52,7 @@ from twophase.sinks.mysql.options import Endpoint
 from twophase.sinks.mysql.rows.loading import Loader, remedy_of
 from twophase.sinks.mysql.xid import Owner, Xid
 
+_LEAVING_S = 2.0
 _MAY_HAVE_WAITED = LOCK_WAIT_TIMEOUT, DEADLOCK, SERVER_LOST
 """MySQL 8.0.12 waits for the row that a foreign key refers to for longer than any timeout of its
 own: the deadline of the reply ends it.
@@ -229,15 +232,25 @@ class MySqlWriter(SinkWriter):
             raise hostile(error) from None
         except pymysql.Error as error:
             waited = self._waiting if code_of(error) in _MAY_HAVE_WAITED else []
+            left = self._session
             self._drop()
-            conflict = self._find_conflict(waited) if waited else None
+            conflict = self._find_conflict(left.id, waited) if left and waited else None
             raise conflict or _decline(self._transaction, doing, error) from None
 
-    def _find_conflict(self, waited: Sequence[pa.RecordBatch]) -> RejectedRowsError | None:
-        """Return the error for rows that wait for another task of the attempt, if they do."""
+    def _find_conflict(
+        self, left: int, waited: Sequence[pa.RecordBatch]
+    ) -> RejectedRowsError | None:
+        """Return the error for rows that wait for another task of the attempt, if they do.
+
+        Args:
+            left: our session, which may go on waiting when we have left it.
+            waited: the rows.
+        """
         try:
             with closing(DriverLink(self._shared.endpoint)) as link, link.session() as session:
-                return self._shared.conflicts.find(session, self._transaction, waited)
+                kill(session, {left})
+                rest = wait_until_gone(session, {left}, time.monotonic() + _LEAVING_S)
+                return self._shared.conflicts.find(session, self._transaction, waited, rest)
         except TargetUnreachableError:  # the error that the rows have met says it
             return None
 
@@ -258,8 +271,9 @@ def _decline(transaction: TransactionId, doing: str, error: pymysql.Error) -> De
     if is_data_fault(error):
         return RejectedRowsError(what, remedy=remedy_of({code}))
     remedies = {
-        LOCK_WAIT_TIMEOUT: "find who holds the rows or the table: a trigger that writes to one row "
-        "for all, a task of the same checkpoint, another writer, or DDL.",
+        LOCK_WAIT_TIMEOUT: "find who holds the rows or the table: a task of the same checkpoint "
+        "with the same keys, a trigger that writes to one row for all tasks, another writer, or "
+        "DDL.",
         DEADLOCK: "write rows of one key from one task only.",
     }
     return DeclinedError(

@@ -82,7 +82,7 @@ def _settle(session: Session, endpoint: Endpoint, *, autocommit: bool, lock_wait
         f"SET SESSION autocommit = {int(autocommit)}, sql_mode = '{','.join(_SQL_MODE)}', "
         "sql_notes = 1,"
         " max_error_count = 64, time_zone = '+00:00', unique_checks = 1, foreign_key_checks = 1, "
-        "sql_safe_updates = 0, completion_type = 0, sql_select_limit = DEFAULT, "
+        "sql_safe_updates = 0, completion_type = 0, sql_select_limit = 18446744073709551615, "
         f"{deadline} = 0,"
         f" innodb_lock_wait_timeout = {lock_wait_s}, lock_wait_timeout = {lock_wait_s},"
         f" wait_timeout = {_IDLE_TIMEOUT_S}"

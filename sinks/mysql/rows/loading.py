@@ -100,7 +100,7 @@ class InsertLoader(Loader):
 
     Attributes:
         statement_bytes: how long a statement of several rows may be, roughly.
-        packet_bytes: the longest statement that the server takes (`max_allowed_packet`).
+        packet_bytes: a statement has to be shorter (`max_allowed_packet`).
     """
 
     statement_bytes: int = 1_000_000
@@ -116,7 +116,7 @@ class InsertLoader(Loader):
                 encode(batch, self.plans, INSERT_VALUES), self.statement_bytes
             ):
                 statement = head + values
-                if len(statement) + _COMMAND_BYTES > self.packet_bytes:
+                if len(statement) + _COMMAND_BYTES >= self.packet_bytes:
                     self._reject_long(len(statement), batch.slice(start, 1))
                 done = session.run_bytes(statement)
                 self._check(session, done, rows, [batch.slice(start, rows)])
@@ -125,7 +125,7 @@ class InsertLoader(Loader):
     def _reject_long(self, size: int, row: pa.RecordBatch) -> NoReturn:
         raise RejectedRowsError(
             f"{self.table}: a row makes a statement of {size:,} bytes, and the server takes "
-            f"{self.packet_bytes:,} (max_allowed_packet): {shown(row.to_pylist()[0])}.",
+            f"less than {self.packet_bytes:,} (max_allowed_packet): {shown(row.to_pylist()[0])}.",
             remedy="raise max_allowed_packet, allow LOAD DATA LOCAL (local_infile), which has no "
             "such limit, or shorten the row. Then start the job again.",
         )
