@@ -29,14 +29,14 @@ from twophase.sinks.mysql.xid import Owner
 
 _QUERY_BYTES = 200_000
 # Prefixes and expressions compare something else than a column, and are left out.
-_UNIQUE = (
+UNIQUE_KEYS = (
     "SELECT INDEX_NAME, GROUP_CONCAT(COLUMN_NAME ORDER BY SEQ_IN_INDEX SEPARATOR '\\n'),"
     " GROUP_CONCAT(COLUMN_NAME ORDER BY SEQ_IN_INDEX SEPARATOR '\\n')"
     " FROM information_schema.STATISTICS"
     " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0 GROUP BY INDEX_NAME"
     " HAVING COUNT(*) = COUNT(COLUMN_NAME) AND COUNT(SUB_PART) = 0"
 )
-_REFERRING = (
+REFERRING_KEYS = (
     "SELECT CONSTRAINT_NAME, GROUP_CONCAT(COLUMN_NAME ORDER BY ORDINAL_POSITION SEPARATOR '\\n'),"
     " GROUP_CONCAT(REFERENCED_COLUMN_NAME ORDER BY ORDINAL_POSITION SEPARATOR '\\n')"
     " FROM information_schema.KEY_COLUMN_USAGE WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
@@ -112,7 +112,7 @@ class LockConflicts:
         that they are compared with, and whether rows with the same values are duplicates.
         """
         plans = {plan.column.lower(): plan for plan in self.plans}
-        for statement, duplicate in ((_UNIQUE, True), (_REFERRING, False)):
+        for statement, duplicate in ((UNIQUE_KEYS, True), (REFERRING_KEYS, False)):
             for name, ours, theirs in session.rows(statement, (self.schema, self.table)):
                 columns = [plans.get(column.lower()) for column in str(ours).split("\n")]
                 known = [plan for plan in columns if plan is not None]
