@@ -1,5 +1,5 @@
-"""Proxies between a client and its servers: one cuts the connection at a chosen moment, one
-switches to another server.
+"""Proxies between a client and its servers: one cuts the connection at a chosen moment, one falls
+silent, one changes statements, one switches to another server.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from collections.abc import Callable
 from typing import Self
 
 
@@ -93,6 +94,50 @@ class CuttingProxy(_Proxy):
         _close(server)
 
 
+class RewritingProxy(_Proxy):
+    """Forwards everything, but replaces some bytes of a client by as many others.
+
+    The server then does not know a statement, as one of another kind would not.
+    """
+
+    def __init__(self, host: str, port: int, found: bytes, instead: bytes) -> None:
+        assert len(found) == len(instead)
+        self._found, self._instead = found, instead
+        super().__init__(host, port)
+
+    def _serve(self, client: socket.socket, server: socket.socket) -> None:
+        def rewrite(data: bytes) -> bytes:
+            return data.replace(self._found, self._instead)
+
+        threading.Thread(target=_forward, args=(client, server, rewrite), daemon=True).start()
+        threading.Thread(target=_forward, args=(server, client), daemon=True).start()
+
+
+class SilentProxy(_Proxy):
+    """Forwards everything until it is silenced: then the bytes of every connection vanish, and the
+    connections stay open. Later connections are served.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self._silent: list[threading.Event] = []
+        super().__init__(host, port)
+
+    def silence(self) -> None:
+        """Swallow all that the connections of now send from here on."""
+        for silent in self._silent:
+            silent.set()
+
+    def _serve(self, client: socket.socket, server: socket.socket) -> None:
+        silent = threading.Event()
+        self._silent.append(silent)
+
+        def swallow(data: bytes) -> bytes:
+            return b"" if silent.is_set() else data
+
+        threading.Thread(target=_forward, args=(client, server, swallow), daemon=True).start()
+        threading.Thread(target=_forward, args=(server, client), daemon=True).start()
+
+
 class Switchboard(_Proxy):
     """Forwards to one server until it is switched to another one, as a name or an address
     is after a failover.
@@ -128,10 +173,14 @@ class Switchboard(_Proxy):
             threading.Thread(target=_forward, args=(source, sink), daemon=True).start()
 
 
-def _forward(source: socket.socket, sink: socket.socket) -> None:
+def _forward(
+    source: socket.socket,
+    sink: socket.socket,
+    change: Callable[[bytes], bytes] = lambda data: data,
+) -> None:
     while data := _receive(source):
         try:
-            sink.sendall(data)
+            sink.sendall(change(data))
         except OSError:
             break
     _close(sink)

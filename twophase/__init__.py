@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from twophase.errors import PreflightError as PreflightError
     from twophase.errors import RangeChangedError as RangeChangedError
     from twophase.errors import RejectedRowsError as RejectedRowsError
+    from twophase.errors import RepeatedFailureError as RepeatedFailureError
     from twophase.errors import RestoreRefusedError as RestoreRefusedError
     from twophase.errors import SourceLossError as SourceLossError
     from twophase.errors import SourceUnavailableError as SourceUnavailableError
@@ -136,6 +137,7 @@ export(
             "PreflightError",
             "RangeChangedError",
             "RejectedRowsError",
+            "RepeatedFailureError",
             "RestoreRefusedError",
             "SourceLossError",
             "SourceUnavailableError",

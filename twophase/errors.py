@@ -2,7 +2,7 @@
 
     TwoPhaseError
     |-- ConfigError                an option is unknown, of the wrong type or out of range
-    |-- TargetUnreachableError     a target does not answer
+    |-- TargetUnreachableError     a target does not answer, or not any more
     |-- PreflightError             the environment or a target does not meet a requirement of the
     |                              protocol
     |-- ServiceError               a local test service could not be fetched or started
@@ -13,9 +13,11 @@
     |   `-- SavepointUnfinishedError  it is complete, but its last checkpoint is not committed yet
     |-- DeclinedError              an attempt at a checkpoint failed before its decision;
     |                              nothing is visible
-    |   |-- RejectedRowsError      the target rejected rows: a retry would fail the same way
+    |   |-- RejectedRowsError      the target, or an expression of the job, rejected rows: a retry
+    |   |                          would fail the same way
     |   |-- BadRecordError         a source record does not match the schema: a retry would fail
     |   |                          the same way
+    |   |-- RepeatedFailureError   a checkpoint has failed in the same way again and again
     |   |-- SourceUnavailableError the source did not answer, or a read from it stalled
     |   `-- CheckpointExpiredError the attempt took longer than checkpoint.timeout
     `-- StopJobError               the job stops and does not restart by itself, except
@@ -98,6 +100,7 @@ def _rebuild(
     error = kind(what, remedy=remedy)
     if isinstance(error, DeclinedError) and "reason" in details:
         error.reason = CheckpointFailureReason[details["reason"]]
+        error.fingerprint = details.get("fingerprint", "")
     return error
 
 
@@ -116,8 +119,8 @@ class PreflightError(TwoPhaseError):
 
 
 class TargetUnreachableError(TwoPhaseError):
-    """A target does not answer. Decided checkpoints stay decided, and are committed once it answers
-    again.
+    """A target does not answer, or refuses a sink that it has served before. Decided checkpoints
+    stay decided, and are committed once it answers again.
     """
 
     restartable = True
@@ -166,9 +169,13 @@ class DeclinedError(TwoPhaseError):
         what: as for every error.
         remedy: likewise.
         reason: why it failed, as Flink names it; the class's own if not given.
+        fingerprint: the same for two failures of the same kind, whatever values, ids, hosts or
+            times their messages have: an error number, a class; empty if nobody has answered, so
+            that the failure says nothing about the next attempt.
 
     Attributes:
         reason: as given.
+        fingerprint: as given.
     """
 
     restartable = True
@@ -176,18 +183,26 @@ class DeclinedError(TwoPhaseError):
     usual_reason: ClassVar[CheckpointFailureReason] = CheckpointFailureReason.CHECKPOINT_DECLINED
 
     def __init__(
-        self, what: str, *, remedy: str = "", reason: CheckpointFailureReason | None = None
+        self,
+        what: str,
+        *,
+        remedy: str = "",
+        reason: CheckpointFailureReason | None = None,
+        fingerprint: str = "",
     ) -> None:
         self.reason = reason or self.usual_reason
+        self.fingerprint = fingerprint
         super().__init__(what, remedy=remedy)
 
     def _details(self) -> dict[str, str]:
-        """Return the reason."""
-        return {"reason": self.reason.name}
+        """Return the reason and the fingerprint."""
+        return {"reason": self.reason.name, "fingerprint": self.fingerprint}
 
 
 class RejectedRowsError(DeclinedError):
-    """The target rejected rows. A retry would write the same rows, so the job stops."""
+    """The target, or an expression of the job, rejected rows. A retry would have the same rows, so
+    the job stops.
+    """
 
     restartable = False
     exit_code = 3
@@ -195,6 +210,13 @@ class RejectedRowsError(DeclinedError):
 
 class BadRecordError(DeclinedError):
     """A source record does not match the schema. A retry would read it again, so the job stops."""
+
+    restartable = False
+    exit_code = 3
+
+
+class RepeatedFailureError(DeclinedError):
+    """A checkpoint has failed in the same way so many times in a row that the job stops."""
 
     restartable = False
     exit_code = 3
@@ -292,6 +314,17 @@ class RangeChangedError(SourceLossError):
     """Spark read an offset range of a decided checkpoint again for its state, and the records have
     changed.
     """
+
+
+def fingerprint_of(error: BaseException) -> str:
+    """Return the fingerprint of an error that is not ours, for `DeclinedError`: its class.
+
+    A disk or a network that fails (`OSError`) has none: it may be back for the next attempt. To be
+    denied something is an answer.
+    """
+    if isinstance(error, OSError) and not isinstance(error, PermissionError):
+        return ""
+    return f"{type(error).__module__}.{type(error).__qualname__}"
 
 
 def carried(error: BaseException, tag: str | None = None) -> TwoPhaseError | None:

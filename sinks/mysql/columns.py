@@ -25,6 +25,7 @@ class Column:
         nullable: NULL is allowed.
         required: a row without a value for it is refused.
         generated: the server computes it.
+        counted: AUTO_INCREMENT.
         length: bytes of a binary, characters of a text column.
         precision: digits of a number.
         scale: digits after the decimal point; None for a plain FLOAT or DOUBLE.
@@ -37,6 +38,7 @@ class Column:
     nullable: bool = True
     required: bool = False
     generated: bool = False
+    counted: bool = False
     length: int | None = None
     precision: int | None = None
     scale: int | None = None
@@ -60,7 +62,8 @@ def _column(row: tuple[object, ...]) -> Column:
     # MySQL marks a default that is an expression with DEFAULT_GENERATED: such a column takes
     # values like any other.
     generated = "generated" in extra.replace("default_generated", "") or "row start" in extra
-    filled = default is not None or generated or "auto_increment" in extra
+    counted = "auto_increment" in extra
+    filled = default is not None or generated or counted
     nullable = is_nullable == "YES"
     return Column(
         name=str(name),
@@ -69,6 +72,7 @@ def _column(row: tuple[object, ...]) -> Column:
         nullable=nullable,
         required=not nullable and not filled,
         generated=generated,
+        counted=counted,
         length=length,
         precision=precision,
         scale=scale,

@@ -30,7 +30,6 @@ from twophase.errors import TargetChangedError, TargetUnreachableError
 from twophase.internals.failpoints import failpoint
 from twophase.sinks.mysql.client.codes import (
     LOCK_WAIT_TIMEOUT,
-    NOT_NOW,
     XA_ROLLED_BACK,
     XAER_NOTA,
     code_of,
@@ -86,11 +85,10 @@ class Committer:
         """See `OpenSink.commit`."""
         xids = [xid_of(request.committable) for request in requests]
         try:
-            if any(request.committable.target != self._target for request in requests):
-                return self._decide_elsewhere(requests)
+            self._check_elsewhere(requests, xids)
             held = self._still_held(requests, xids)
-        except (TargetUnreachableError, pymysql.Error) as error:
-            return [_retry_later(error)] * len(requests)
+        except TargetUnreachableError as error:
+            return [RetryLater(str(error))] * len(requests)
         outcomes: list[CommitOutcome] = []
         for number, (request, xid) in enumerate(zip(requests, xids, strict=True)):
             failpoint("C13" if number else "C12")
@@ -106,15 +104,23 @@ class Committer:
         failpoint("C15")
         return outcomes
 
-    def _decide_elsewhere(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
-        """Decide about pieces of another target, by the ledger if this server took over from it."""
-        outcomes: list[CommitOutcome] = []
+    def _check_elsewhere(self, requests: Sequence[CommitRequest], xids: Sequence[Xid]) -> None:
+        """Check that pieces of another target have proof here, or, of this table's name, branches.
+
+        A server that has taken over from another one has both, and the id of the metadata tables
+        that is in the name of a branch. The proof decides, not the id of the server.
+        """
+        if all(request.committable.target == self._target for request in requests):
+            return
         with self._link.session() as session:
-            for request in requests:
-                if (proof := self._proof(session, request.committable)) is None:
-                    raise self._target_changed(session, request.committable)
-                outcomes.append(proof)
-        return outcomes
+            here = prepared(session, self._owner)
+            for request, xid in zip(requests, xids, strict=True):
+                piece = request.committable
+                may_be_here = _table_of(piece.target) == _table_of(self._target)
+                if piece.target == self._target or (may_be_here and xid in here):
+                    continue
+                if self._proof(session, piece) is None:
+                    raise self._target_changed(piece)
 
     def _proof(self, session: Session, committable: Committable) -> AlreadyCommitted | None:
         """Return the proof of a piece not to commit by this call. A commit in flight has none."""
@@ -126,20 +132,11 @@ class Committer:
             AlreadyCommitted("high-water mark") if self._is_subsumed(session, committable) else None
         )
 
-    def _target_changed(self, session: Session, committable: Committable) -> TargetChangedError:
-        what = (
-            f"{committable.transaction} was pre-committed in {committable.target}, "
-            f"this sink is connected to {self._target}, whose ledger does not have it."
-        )
-        if (xid := xid_of(committable)) in prepared(session, self._owner):
-            return TargetChangedError(
-                f"{what} The branch is prepared here too; it was not committed.",
-                remedy="point the sink at the target it was started with. "
-                "If this server has taken over from it for good, commit the branch by hand (XA "
-                f"COMMIT {xid.sql}), then start the job again: the ledger proves it.",
-            )
+    def _target_changed(self, committable: Committable) -> TargetChangedError:
         return TargetChangedError(
-            f"{what} Nothing of it is committed here.",
+            f"{committable.transaction} was pre-committed in {committable.target}, "
+            f"this sink is connected to {self._target}, whose ledger does not have it. "
+            "Nothing of it is committed here.",
             remedy="point the sink at the target it was started with; "
             "after a failover, check what the new one has.",
         )
@@ -166,8 +163,8 @@ class Committer:
                 ):
                     return Committed()
                 return RetryLater(f"the server acknowledged XA COMMIT {xid} and committed nothing")
-        except (TargetUnreachableError, pymysql.Error) as error:
-            return _retry_later(error)
+        except TargetUnreachableError as error:
+            return RetryLater(str(error))
 
     def _has_predecessor(self, session: Session, request: CommitRequest) -> bool:
         """Return whether the predecessor is proven.
@@ -257,14 +254,6 @@ def _xa_commit(session: Session, xid: Xid) -> bool:
     return True
 
 
-def _retry_later(error: TargetUnreachableError | pymysql.Error) -> RetryLater:
-    """Retry later: the branch is unchanged, or is committed and the reply was lost (H4).
-
-    The data is never written again. Any other error is a defect, or needs an
-    operator, and is raised.
-    """
-    if isinstance(error, TargetUnreachableError):
-        return RetryLater(str(error))
-    if code_of(error) in NOT_NOW:
-        return RetryLater(f"{error.args[-1]} ({code_of(error)})")
-    raise error
+def _table_of(target: str) -> str:
+    """Return the table in a target's identity, without the server."""
+    return target.partition("/")[2]

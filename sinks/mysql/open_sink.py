@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from twophase.contract.committable import Committable
 from twophase.contract.outcome import CommitOutcome
@@ -10,6 +11,7 @@ from twophase.contract.sink import CommitRequest, OpenArrowSink, SinkHistory
 from twophase.errors import StopJobError
 from twophase.ids import Attempt
 from twophase.sinks.mysql.client.driver_session import DriverLink
+from twophase.sinks.mysql.client.session_settings import read_server_uuid
 from twophase.sinks.mysql.committer import Committer
 from twophase.sinks.mysql.fence import Fence
 from twophase.sinks.mysql.identity import TableIdentity, read_identity, why_another
@@ -91,7 +93,9 @@ class OpenMySqlSink(OpenArrowSink):
         ]
 
     def fence(self, attempt: Attempt) -> None:
-        """See `OpenSink.fence`. From now on the proofs are of this table."""
+        """See `OpenSink.fence`. From now on the proofs are of this table, and the rows go to the
+        server that has the fence.
+        """
         marked = self._writers.checkpoint_column is not None
         fence = Fence(self._link, self._owner, self._metadata, self._fence_timeout_s, marked=marked)
         fence.raise_to(attempt)
@@ -99,6 +103,8 @@ class OpenMySqlSink(OpenArrowSink):
         job, sink = self._owner.job, self._owner.sink
         with self._link.session() as session:
             self._targets.write(session, job, sink, self._table)
+            fenced = replace(self._writers.endpoint, server_uuid=read_server_uuid(session))
+            self._writers = replace(self._writers, endpoint=fenced)
             self._is_half_rewound = self._metadata.is_rewinding(session, job, sink)
 
     def writers(self) -> MySqlWriters:

@@ -6,6 +6,7 @@ import ipaddress
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -50,14 +51,28 @@ class Load(StrEnum):
 
 
 class Secret:
-    """A password that appears in no representation and no error."""
+    """A password that appears in no representation and no error.
 
-    def __init__(self, value: str) -> None:
+    Args:
+        value: the password as it is now.
+        file: where the driver reads it again, for each login and for the tasks of each attempt:
+            somebody may change it while the job runs.
+    """
+
+    def __init__(self, value: str, file: Path | None = None) -> None:
         self._value = value
+        self._file = file
 
     def reveal(self) -> str:
         """The password itself, for the handshake only."""
+        if self._file is not None:
+            with suppress(OSError, UnicodeDecodeError):  # while it is being replaced: the last one
+                self._value = read_password(self._file)
         return self._value
+
+    def __reduce__(self) -> tuple[type[Secret], tuple[str]]:
+        """The executors get what the driver reads now: the file may not be there."""
+        return Secret, (self.reveal(),)
 
     def __repr__(self) -> str:
         return "Secret(***)"
@@ -79,8 +94,9 @@ class Endpoint:
         connect_timeout_s: deadline of a connection attempt, handshake included.
         io_timeout_s: deadline of one wait for the server.
         lock_wait_timeout_s: how long a statement waits for a row or table lock; whole seconds.
-        server_uuid: the id of the server that was checked, which every later session must match;
-            None if the server has none.
+        server_uuid: the id of the server that the driver has fenced, which a writer's session must
+            match; None on the driver, and if the server has none.
+        opened: whether the sink is open: what the server refuses from then on may pass.
     """
 
     host: str
@@ -95,6 +111,7 @@ class Endpoint:
     io_timeout_s: float = 120.0
     lock_wait_timeout_s: int = 5
     server_uuid: str | None = None
+    opened: bool = False
 
     def __str__(self) -> str:
         return f"{self.user}@{self.unix_socket or f'{self.host}:{self.port}'}"
@@ -118,7 +135,9 @@ class MySqlOptions(Options):
         description="environment variable, on the driver, that holds the password; or",
     )
     password_file: str | None = Field(
-        default=None, min_length=1, description="file, on the driver, that holds it"
+        default=None,
+        min_length=1,
+        description="file, on the driver, that holds it; read again for each login",
     )
     tls: Tls | None = Field(
         default=None,
@@ -274,7 +293,8 @@ class MySqlOptions(Options):
             return Secret(value)
         if self.password_file:
             try:
-                return Secret(Path(self.password_file).read_text(encoding="utf-8").rstrip("\r\n"))
+                file = Path(self.password_file)
+                return Secret(read_password(file), file)
             except (OSError, UnicodeDecodeError) as error:
                 raise ConfigError(
                     f"The file {self.password_file!r}, named by password_file, cannot be read: "
@@ -282,6 +302,11 @@ class MySqlOptions(Options):
                     remedy="give a file with the password that the driver may read.",
                 ) from None
         return Secret("")
+
+
+def read_password(file: Path) -> str:
+    """Return the password in a file, without the end of its line."""
+    return file.read_text(encoding="utf-8").rstrip("\r\n")
 
 
 def _refuse_secrets(url: str, where: str) -> None:

@@ -63,6 +63,11 @@ def _version_problems(server: Server) -> list[str]:
         )
     if server.is_on("wsrep_on"):
         problems.append("It is a Galera node (wsrep_on), which has no XA.")
+    if server.is_on("log_bin") and server.variables.get("binlog_format") == "STATEMENT":
+        problems.append(
+            "binlog_format is STATEMENT, which takes no writes at READ COMMITTED; "
+            "SET GLOBAL binlog_format = 'ROW'."
+        )
     return problems
 
 

@@ -18,6 +18,7 @@ from twophase.sinks.mysql.client.server import Server, read_server
 from twophase.sinks.mysql.client.session import Session
 from twophase.sinks.mysql.client.session_exit import may_list_transactions
 from twophase.sinks.mysql.identity import TableIdentity, read_identity
+from twophase.sinks.mysql.lock_conflicts import LockConflicts
 from twophase.sinks.mysql.metadata_tables import MetadataTables
 from twophase.sinks.mysql.open_sink import OpenMySqlSink
 from twophase.sinks.mysql.options import Endpoint, MySqlOptions
@@ -43,6 +44,12 @@ _WITHOUT_PROCESS = (
     "this account cannot see when a writer's session has released its branch. A commit that comes "
     "too early is detected, and waits for a restart of the server. GRANT PROCESS ON *.* prevents "
     "that."
+)
+_INTERLEAVED = 2
+_TAKING_TURNS = (
+    "{} has an AUTO_INCREMENT column that the rows do not fill, and innodb_autoinc_lock_mode is "
+    "not 2: the tasks load their rows one after the other. Set it to 2 in the server's "
+    "configuration, or fill the column."
 )
 _WITHOUT_REWIND = "sink %s: a restore could not take rows back, because %s. Before one: %s"
 
@@ -87,7 +94,7 @@ class MySqlSink(ArrowSink):
                 table, plans = check_table(session, self._options, context)
                 found = read_identity(session, table.schema, table.name)
                 writers = self._writers(session, endpoint, context, server, table, plans)
-            link.follow(writers.endpoint)
+            link.follow(replace(endpoint, opened=True))
         except BaseException:
             link.close()
             raise
@@ -121,7 +128,7 @@ class MySqlSink(ArrowSink):
         if server.is_mariadb and not may_list_transactions(session):
             _log.warning("sink %s: %s", context.sink, _WITHOUT_PROCESS)
         return MySqlWriters(
-            endpoint=replace(endpoint, server_uuid=_server_uuid(server)),
+            endpoint=replace(endpoint, opened=True),
             owner=owner,
             metadata=metadata,
             target=f"{_server_id(server, owner)}/{table.schema}.{table.name}",
@@ -130,6 +137,8 @@ class MySqlSink(ArrowSink):
             load_rows=options.load_rows,
             load_bytes=options.load_bytes,
             checkpoint_column=column,
+            conflicts=LockConflicts(table.schema, table.name, plans, owner, metadata),
+            takes_turns=_takes_turns(server, table, plans, context.sink),
         )
 
 
@@ -145,9 +154,18 @@ def _check_engines(session: Session, metadata: MetadataTables) -> None:
 def _loader(server: Server, table: Table, plans: tuple[ColumnPlan, ...], *, local: bool) -> Loader:
     if local:
         return LoadDataLoader(table.sql, plans)
-    return InsertLoader(
-        table.sql, plans, min(_STATEMENT_BYTES, server.number("max_allowed_packet", 1024) // 2)
-    )
+    packet = server.number("max_allowed_packet", 1024)
+    return InsertLoader(table.sql, plans, min(_STATEMENT_BYTES, packet // 2), packet)
+
+
+def _takes_turns(server: Server, table: Table, plans: tuple[ColumnPlan, ...], sink: str) -> bool:
+    """Return whether statements lock the table's counter until they end, and so wait for others."""
+    given = {plan.column for plan in plans}
+    counted = any(column.counted and column.name not in given for column in table.columns)
+    if not counted or server.number("innodb_autoinc_lock_mode", _INTERLEAVED) == _INTERLEAVED:
+        return False
+    _log.warning("sink %s: %s", sink, _TAKING_TURNS.format(table.sql))
+    return True
 
 
 def _server_id(server: Server, owner: Owner) -> str:

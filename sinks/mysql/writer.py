@@ -12,8 +12,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -32,14 +33,30 @@ from twophase.ids import Subtask, TransactionId
 from twophase.internals.failpoints import failpoint
 from twophase.internals.redaction import shown
 from twophase.sinks.mysql.checkpoint_column import value_of
-from twophase.sinks.mysql.client.codes import DEADLOCK, LOCK_WAIT_TIMEOUT, REJECTED_ROWS, code_of
+from twophase.sinks.mysql.client.codes import (
+    DEADLOCK,
+    LOCK_WAIT_TIMEOUT,
+    SERVER_LOST,
+    code_of,
+    fingerprint_of_reply,
+    is_data_fault,
+)
+from twophase.sinks.mysql.client.driver_session import DriverLink
 from twophase.sinks.mysql.client.session import SecurityError, Session, hostile
-from twophase.sinks.mysql.client.session_locks import SessionLocks
+from twophase.sinks.mysql.client.session_exit import wait_until_gone
+from twophase.sinks.mysql.client.session_locks import SessionLocks, kill, turn
 from twophase.sinks.mysql.client.session_settings import end_quietly, open_writer_session
+from twophase.sinks.mysql.lock_conflicts import LockConflicts
 from twophase.sinks.mysql.metadata_tables import MetadataTables
 from twophase.sinks.mysql.options import Endpoint
-from twophase.sinks.mysql.rows.loading import Loader
+from twophase.sinks.mysql.rows.loading import Loader, remedy_of
 from twophase.sinks.mysql.xid import Owner, Xid
+
+_LEAVING_S = 2.0
+_MAY_HAVE_WAITED = LOCK_WAIT_TIMEOUT, DEADLOCK, SERVER_LOST
+"""MySQL 8.0.12 waits for the row that a foreign key refers to for longer than any timeout of its
+own: the deadline of the reply ends it.
+"""
 
 
 @dataclass(frozen=True)
@@ -55,6 +72,8 @@ class MySqlWriters:
         local_infile: whether it may use LOAD DATA LOCAL.
         load_rows: rows in one statement, at most.
         load_bytes: approximate bytes in one statement.
+        conflicts: looks for another task that holds a lock.
+        takes_turns: the tasks load one after the other, as the table's counter makes them.
         checkpoint_column: the column that names each row's checkpoint, if there is one.
     """
 
@@ -66,6 +85,8 @@ class MySqlWriters:
     local_infile: bool
     load_rows: int
     load_bytes: int
+    conflicts: LockConflicts
+    takes_turns: bool = False
     checkpoint_column: str | None = None
 
     def __call__(self, transaction: TransactionId, subtask: Subtask) -> MySqlWriter:
@@ -146,8 +167,10 @@ class MySqlWriter(SinkWriter):
             return
         if self._session is None:
             self._begin()
-        session = self._in_branch()
-        self._shared.loader.load(session, self._waiting)
+        session, shared = self._in_branch(), self._shared
+        wait_s = shared.endpoint.io_timeout_s / 2
+        with turn(session, shared.target, wait_s) if shared.takes_turns else nullcontext():
+            shared.loader.load(session, self._waiting)
         first = self._loaded_rows == 0
         self._loaded_rows += self._waiting_rows
         self._waiting = []
@@ -208,8 +231,28 @@ class MySqlWriter(SinkWriter):
             self._drop()
             raise hostile(error) from None
         except pymysql.Error as error:
+            waited = self._waiting if code_of(error) in _MAY_HAVE_WAITED else []
+            left = self._session
             self._drop()
-            raise _decline(self._transaction, doing, error) from None
+            conflict = self._find_conflict(left.id, waited) if left and waited else None
+            raise conflict or _decline(self._transaction, doing, error) from None
+
+    def _find_conflict(
+        self, left: int, waited: Sequence[pa.RecordBatch]
+    ) -> RejectedRowsError | None:
+        """Return the error for rows that wait for another task of the attempt, if they do.
+
+        Args:
+            left: our session, which may go on waiting when we have left it.
+            waited: the rows.
+        """
+        try:
+            with closing(DriverLink(self._shared.endpoint)) as link, link.session() as session:
+                kill(session, {left})
+                rest = wait_until_gone(session, {left}, time.monotonic() + _LEAVING_S)
+                return self._shared.conflicts.find(session, self._transaction, waited, rest)
+        except TargetUnreachableError:  # the error that the rows have met says it
+            return None
 
     def _drop(self) -> None:
         session, self._session = self._session, None
@@ -225,20 +268,16 @@ class MySqlWriter(SinkWriter):
 def _decline(transaction: TransactionId, doing: str, error: pymysql.Error) -> DeclinedError:
     code = code_of(error)
     what = f"{transaction}: {doing} failed: {shown(error.args[-1])} ({code})."
-    if code in REJECTED_ROWS:
-        return RejectedRowsError(
-            what, remedy="correct the rows, drop them before the sink, or change the table."
-        )
-    if code == LOCK_WAIT_TIMEOUT:
-        return DeclinedError(
-            what,
-            remedy="the attempt is retried; if this goes on, find who holds the rows or the table: "
-            "a task of the same checkpoint with the same keys, another writer, or DDL.",
-        )
-    if code == DEADLOCK:
-        return DeclinedError(
-            what, remedy="the attempt is retried; write rows of one key from one task only."
-        )
+    if is_data_fault(error):
+        return RejectedRowsError(what, remedy=remedy_of({code}))
+    remedies = {
+        LOCK_WAIT_TIMEOUT: "find who holds the rows or the table: a task of the same checkpoint "
+        "with the same keys, a trigger that writes to one row for all tasks, another writer, or "
+        "DDL.",
+        DEADLOCK: "write rows of one key from one task only.",
+    }
     return DeclinedError(
-        what, remedy="the attempt is retried; look at the server's log if this goes on."
+        what,
+        remedy=remedies.get(code, "look at the server's log."),
+        fingerprint=fingerprint_of_reply(error),
     )

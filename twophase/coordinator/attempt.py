@@ -18,7 +18,13 @@ from contextlib import contextmanager
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.coordinator.commit.state_machine import Action, Signal
-from twophase.errors import CheckpointExpiredError, DeclinedError, FencedError, InDoubtError
+from twophase.errors import (
+    CheckpointExpiredError,
+    DeclinedError,
+    FencedError,
+    InDoubtError,
+    fingerprint_of,
+)
 from twophase.events import CheckpointDecided, CheckpointNotTriggered
 from twophase.failure_reason import CheckpointFailureReason
 from twophase.internals.clock import Stopwatch
@@ -233,6 +239,7 @@ class CheckpointAttempt:
                 f"Checkpoint {number}: an operator state could not be snapshotted: "
                 f"{shown(str(error))}.",
                 reason=CheckpointFailureReason.CHECKPOINT_ASYNC_EXCEPTION,
+                fingerprint=fingerprint_of(error),
             ) from error
 
     def _decide(self) -> Action:
@@ -277,7 +284,8 @@ class CheckpointAttempt:
 
     def _decline(self, error: DeclinedError) -> Action:
         expired = isinstance(error, CheckpointExpiredError)
-        return self._end(Signal.EXPIRED if expired else Signal.DECLINED, error)
+        judged = self._context.failures.judge(self.pending.checkpoint, error)
+        return self._end(Signal.EXPIRED if expired else Signal.DECLINED, judged)
 
     def _end(self, signal: Signal, error: Exception) -> Action:
         self._error = error

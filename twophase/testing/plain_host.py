@@ -42,12 +42,20 @@ from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.recovery.plan import Restore
 from twophase.engine.host import Beginning, Handle, Plan
-from twophase.errors import CheckpointExpiredError, ConfigError, DeclinedError, StopJobError
+from twophase.errors import (
+    CheckpointExpiredError,
+    ConfigError,
+    DeclinedError,
+    StopJobError,
+    TwoPhaseError,
+    from_text,
+)
 from twophase.ids import Subtask, TransactionId, new_lineage_id
 from twophase.internals.clock import Clock, SystemClock
 from twophase.internals.failpoints import failpoint
 from twophase.internals.json_values import from_json, to_json
 from twophase.options.job_options import JobOptions
+from twophase.seal import share_key
 from twophase.state.checkpoints.checkpoint import FrozenOffsets, OperatorStateFields
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import Decision, Lineage
@@ -143,7 +151,7 @@ class Workers(Protocol):
         """Run all tasks side by side, unless the job is stopping.
 
         Raises:
-            DeclinedError: one failed, was cancelled, or took too long. None runs any more.
+            TwoPhaseError: one failed, was cancelled, or took too long. None runs any more.
         """
 
     def cancel(self) -> None:
@@ -159,6 +167,8 @@ class ForkedWorkers:
     def __init__(self) -> None:
         self._pids: dict[int, int] = {}
         self._lock = threading.Lock()
+        self._environment: dict[str, str] = {}
+        share_key(self._environment)
 
     def run(
         self, tasks: Sequence[Task], timeout_s: float, stopping: threading.Event, done: Done
@@ -189,7 +199,7 @@ class ForkedWorkers:
                 self._answer(one)
             raise
         if errors:
-            raise DeclinedError(f"{len(errors)} of {len(tasks)} tasks failed: {errors[0]}")
+            raise _declined(errors, len(tasks))
 
     def cancel(self) -> None:
         """See `Workers.cancel`."""
@@ -202,6 +212,7 @@ class ForkedWorkers:
         answer, ours = os.pipe()
         pid = os.fork()
         if not pid:
+            os.environ.update(self._environment)
             _work(task, ours)
         os.close(ours)
         with self._lock:
@@ -228,6 +239,19 @@ def _work(task: Task, answer: int) -> NoReturn:
         found = (None, traceback.format_exc())
     os.write(answer, json.dumps(found).encode())
     os._exit(0)
+
+
+def _declined(errors: Sequence[str], tasks: int) -> TwoPhaseError:
+    """Return the error of ours that a task has ended with, if there is one; first one that ends the
+    job.
+
+    Args:
+        errors: tracebacks.
+        tasks: how many there were.
+    """
+    ours = [error for text in errors if (error := from_text(text)) is not None]
+    other = DeclinedError(f"{len(errors)} of {tasks} tasks failed: {errors[0]}")
+    return min(ours, key=lambda error: error.restartable, default=other)
 
 
 class PlainFolder:

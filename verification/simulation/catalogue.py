@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from twophase.sinks.mysql.lock_conflicts import REFERRING_KEYS, UNIQUE_KEYS
 from verification.simulation.dialects import Dialect
 
 Rows = list[tuple[Any, ...]]
@@ -86,6 +87,8 @@ class Catalogue:
             ],
             _UNIQUE: lambda _: [(int(self._keyed),)],
             _FOREIGN: lambda _: [(0,)],
+            UNIQUE_KEYS: lambda _: [],
+            REFERRING_KEYS: lambda _: [],
         }
 
     def become_another(self) -> None:

@@ -90,6 +90,10 @@ class SimulatedSession:
         return self._line.server.dialect.version
 
     @property
+    def is_mariadb(self) -> bool:
+        return "mariadb" in self.server_version.lower()
+
+    @property
     def id(self) -> int:
         return self._session.number
 
@@ -125,8 +129,12 @@ class SimulatedSession:
     def rollback(self) -> None:
         self.run("ROLLBACK")
 
-    def ping(self) -> None:
-        self._ask("ping", Reply)
+    def answers(self) -> bool:
+        try:
+            self._ask("ping", Reply)
+        except pymysql.Error:
+            return False
+        return True
 
     def end(self) -> None:
         if self.open:

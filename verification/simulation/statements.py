@@ -114,6 +114,10 @@ _OK = Reply(affected=1)
 Handler = Callable[[ServerSession, Arguments], Reply]
 
 
+def _settled(session: ServerSession, arguments: Arguments) -> Reply:
+    return _OK
+
+
 class Statements:
     """Carries statements out on a server.
 
@@ -170,7 +174,9 @@ class Statements:
 
     def _known_texts(self) -> dict[str, Handler]:
         return {
-            "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED": lambda session, _: _OK,
+            "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE": _settled,
+            # uncommitted rows are not simulated: no conflict is found
+            "SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED": _settled,
             _SESSION_READ: self._settings,
             "SHOW WARNINGS LIMIT 5": lambda session, _: Reply(
                 [_WARNING] * min(self._loads.warnings, 5)

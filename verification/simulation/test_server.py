@@ -12,6 +12,7 @@ import pytest
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.sinks.mysql.client.session_exit import wait_until_left
 from twophase.sinks.mysql.client.session_settings import _settle
+from twophase.sinks.mysql.options import Endpoint, Secret, Tls
 from twophase.sinks.mysql.xid import Owner, Xid
 from verification.simulation.branches import ServerSession
 from verification.simulation.catalogue import Catalogue
@@ -26,6 +27,7 @@ from verification.simulation.world import World
 
 OLD = ["mysql-8.0.12", "mariadb-10.11"]
 XID = "'g','b',1"
+ENDPOINT = Endpoint("db", 3306, "app", "shop", Secret(""), Tls.OFF)
 LINGERING_S = 0.01
 FENCE = "SELECT generation, counter FROM `shop`.`twophase_fence` WHERE job = %s AND sink = %s"
 RAISE = (
@@ -59,7 +61,7 @@ class Bench:
 
     def session(self, *, autocommit: bool = True) -> SimulatedSession:
         session = SimulatedSession(self.line)
-        _settle(session, autocommit=autocommit, lock_wait_s=1)  # type: ignore[arg-type]
+        _settle(session, ENDPOINT, autocommit=autocommit, lock_wait_s=1)  # type: ignore[arg-type]
         return session
 
     def branch(self, row: int = 1) -> SimulatedSession:

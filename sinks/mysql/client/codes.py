@@ -6,13 +6,10 @@ import pymysql
 
 LOCK_WAIT_TIMEOUT = 1205
 DEADLOCK = 1213
+SERVER_LOST = 2013
 UNKNOWN_THREAD = 1094
 KILL_DENIED = 1095
 DUPLICATE_ENTRY = 1062
-ACCESS_DENIED_USER = 1045
-ACCESS_DENIED_DATABASE = 1044
-NO_PASSWORD_LOGIN = 1698
-UNKNOWN_DATABASE = 1049
 NO_DEFAULT = 1364
 DENIED = frozenset({1044, 1142, 1143, 1227, 1370})
 
@@ -61,12 +58,11 @@ CONNECTION_LOST = frozenset(
 )
 """The reply may be lost: the outcome of the statement is unknown (H4)."""
 
-REJECTED_ROWS = frozenset({
-    1048, 1062, 1138, 1169, 1216, 1217, 1261, 1262, 1263, 1264, 1265, 1292, 1300, 1364, 1366, 1367,
-    1406, 1411, 1425, 1426, 1451, 1452, 1518, 1525, 1526, 1586, 1690, 1761, 1762, 3140, 3141, 3156,
-    3819, 4025, 4038, 1644, 22007,
-})  # fmt: skip
-"""The data is at fault: a retry would meet the same rows."""
+_DATA_STATES = "01", "22", "23", "45"
+"""Classes of SQLSTATE: what strict mode refuses, data exceptions, constraints, a SIGNAL."""
+
+_DATA_CODES = frozenset({1300, 1364, 1366, 1411, 1425, 1426, 1518, 1525, 1526, 3156, 3819, 4038})
+"""The data is at fault, and the SQLSTATE is the general one, HY000."""
 
 
 def code_of(error: pymysql.Error) -> int:
@@ -78,3 +74,21 @@ def code_of(error: pymysql.Error) -> int:
 def is_connection_lost(error: pymysql.Error) -> bool:
     """Return whether the connection can no longer be used."""
     return isinstance(error, pymysql.InterfaceError) or code_of(error) in CONNECTION_LOST
+
+
+def is_data_fault(error: pymysql.Error) -> bool:
+    """Return whether the rows are at fault: a retry would meet the same ones."""
+    state = getattr(error, "sqlstate", None) or ""
+    return state[:2] in _DATA_STATES or code_of(error) in _DATA_CODES
+
+
+def fingerprint_of_reply(error: pymysql.Error) -> str:
+    """Return the fingerprint of a reply, for `DeclinedError`; empty if it says that the server is
+    not there, or not able to, for now.
+
+    Who loses a deadlock and who waits too long is a matter of chance: both are the same.
+    """
+    code = code_of(error)
+    if code in (LOCK_WAIT_TIMEOUT, DEADLOCK):
+        return "mysql locks"
+    return "" if is_connection_lost(error) or code in NOT_NOW else f"mysql {code}"

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 
 import pymysql
 
-from twophase.errors import TargetUnreachableError
-from twophase.sinks.mysql.client.codes import code_of, is_connection_lost
+from twophase.sinks.mysql.client.refusals import explain
 from twophase.sinks.mysql.client.session import SecurityError, Session, hostile
 from twophase.sinks.mysql.client.session_settings import end_quietly, open_driver_session
 from twophase.sinks.mysql.options import Endpoint
@@ -41,8 +40,9 @@ class DriverLink:
         rolled back with that.
 
         Raises:
-            TargetUnreachableError: the server does not answer, or stopped answering; the statement
-                may have taken effect.
+            PreflightError: the server refuses, and the sink is not open yet.
+            TargetUnreachableError: the server does not answer, or stopped answering, or refuses;
+                the statement may have taken effect.
         """
         if self._session is None or not self._is_alive(self._session):
             self.close()
@@ -54,23 +54,15 @@ class DriverLink:
             self.close()
             if isinstance(error, SecurityError):
                 raise hostile(error) from error
-            if not (isinstance(error, pymysql.Error) and is_connection_lost(error)):
-                raise
-            raise TargetUnreachableError(
-                f"The session with {self._endpoint} broke: {error.args[-1]} ({code_of(error)}).",
-                remedy="find out why the server is unreachable; "
-                "decided checkpoints are committed once it is back.",
-            ) from error
+            if isinstance(error, pymysql.Error):
+                raise explain(self._endpoint, error, "The session with") from error
+            raise
 
     def _is_alive(self, session: Session) -> bool:
         """Return whether the session is alive: servers and firewalls end idle ones."""
         if not session.open or time.monotonic() - self._used_s < _IDLE_S:
             return session.open
-        try:
-            session.ping()
-        except pymysql.Error:
-            return False
-        return True
+        return session.answers()
 
     def close(self) -> None:
         """Close the session."""

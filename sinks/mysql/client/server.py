@@ -18,6 +18,8 @@ _VARIABLES = (
     "max_user_connections",
     "max_allowed_packet",
     "wsrep_on",
+    "binlog_format",
+    "innodb_autoinc_lock_mode",
 )
 
 

@@ -21,15 +21,8 @@ from pymysql.constants import CR
 from pymysql.cursors import Cursor
 from pymysql.protocol import MysqlPacket
 
-from twophase.errors import PreflightError, StopJobError, TargetUnreachableError, TwoPhaseError
-from twophase.sinks.mysql.client.codes import (
-    ACCESS_DENIED_DATABASE,
-    ACCESS_DENIED_USER,
-    NO_PASSWORD_LOGIN,
-    UNKNOWN_DATABASE,
-    code_of,
-)
-from twophase.sinks.mysql.client.identifiers import quote
+from twophase.errors import PreflightError, StopJobError
+from twophase.sinks.mysql.client.refusals import explain
 from twophase.sinks.mysql.options import Endpoint, Tls
 
 if TYPE_CHECKING:
@@ -107,6 +100,7 @@ class Session(_Connection):
             **_tls_arguments(endpoint),
         )
         self._handshake_done = True
+        self._endpoint = endpoint
         self._read_timeout = self._write_timeout = endpoint.io_timeout_s
 
     def connect(self, sock: socket.socket | None = None) -> None:
@@ -115,10 +109,26 @@ class Session(_Connection):
             raise pymysql.InterfaceError(0, "a session is never opened again")
         super().connect(sock)
 
+    def answers(self) -> bool:
+        """Return whether the server gives a sign of life in the time that a login may take."""
+        self._read_timeout = self._endpoint.connect_timeout_s
+        try:
+            self.ping()
+        except pymysql.Error:
+            return False
+        finally:
+            self._read_timeout = self._endpoint.io_timeout_s
+        return True
+
     @property
     def id(self) -> int:
         """The server's number for this session."""
         return int(self.thread_id())  # type: ignore[no-untyped-call]
+
+    @property
+    def is_mariadb(self) -> bool:
+        """Whether the server is MariaDB, not MySQL."""
+        return "mariadb" in self.server_version.lower()
 
     def run(self, sql: str, arguments: Sequence[object] = ()) -> Done:
         """Run a statement whose rows, if any, do not matter."""
@@ -277,12 +287,17 @@ def connect(endpoint: Endpoint, *, local_infile: bool = False) -> Session:
 
     Raises:
         PreflightError: the server refuses the login, or is not the expected server.
-        TargetUnreachableError: it does not answer.
+        TargetUnreachableError: it does not answer; or it refuses the login of a sink that is open.
     """
     try:
         return Session(endpoint, local_infile=local_infile)
+    except SecurityError as error:
+        raise PreflightError(
+            f"Cannot connect to {endpoint}: {error.args[-1]}.",
+            remedy="find out which server answers at that address.",
+        ) from error
     except pymysql.Error as error:
-        raise _explain(endpoint, error) from error
+        raise explain(endpoint, error, "The login at") from error
     except (OSError, RuntimeError, ValueError) as error:
         # A missing certificate file, a plugin that needs a package, a server that
         # speaks another protocol.
@@ -295,37 +310,3 @@ def hostile(error: SecurityError) -> StopJobError:
         f"The job stops: {error.args[-1]}.",
         remedy="find out which server answers at the sink's address.",
     )
-
-
-def _is_tls_refused(error: pymysql.Error) -> bool:
-    """Return whether client and server disagree on TLS; not if the server has just died."""
-    cause = getattr(error, "original_exception", None)
-    hung_up = isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError)
-    return code_of(error) == CR.CR_SSL_CONNECTION_ERROR or (
-        isinstance(cause, ssl.SSLError) and not hung_up
-    )
-
-
-def _explain(endpoint: Endpoint, error: pymysql.Error) -> TwoPhaseError:
-    code, text = code_of(error), error.args[-1] if error.args else ""
-    what = f"Cannot connect to {endpoint}: {text} ({code})."
-    if _is_tls_refused(error):
-        return PreflightError(
-            what,
-            remedy="give the server a certificate for its name and name its authority in tls_ca; "
-            "tls='verify_ca', 'insecure' or 'off' check less, at your own risk.",
-        )
-    if isinstance(error, SecurityError):
-        return PreflightError(what, remedy="find out which server answers at that address.")
-    if code in (ACCESS_DENIED_USER, NO_PASSWORD_LOGIN):
-        return PreflightError(
-            what, remedy="check the user in url and what password_env or password_file names."
-        )
-    if code == ACCESS_DENIED_DATABASE:
-        return PreflightError(
-            what,
-            remedy=f"GRANT rights on {quote(endpoint.schema)}.* to the user, or correct the url.",
-        )
-    if code == UNKNOWN_DATABASE:
-        return PreflightError(what, remedy="create the schema or correct the url.")
-    return TargetUnreachableError(what, remedy="start the server, or correct host and port in url.")

@@ -110,7 +110,7 @@ def _wait_until_closed(session: Session, numbers: Collection[int], deadline: flo
     while closing and time.monotonic() < deadline:
         time.sleep(_CLOSING_POLL_S)
         closing = {number for number in closing if _is_closing(session, number)}
-    if numbers and "mariadb" in session.server_version.lower():
+    if numbers and session.is_mariadb:
         # This session's own number means a session from before a restart of the
         # server: that one is gone.
         closing |= _wait_until_released(session, set(numbers) - closing - {session.id}, deadline)

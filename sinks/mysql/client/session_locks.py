@@ -8,7 +8,8 @@ privileges either.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import pymysql
@@ -78,6 +79,25 @@ def kill(session: Session, numbers: Collection[int]) -> None:
         except pymysql.Error as error:
             if code_of(error) != UNKNOWN_THREAD:
                 raise
+
+
+@contextmanager
+def turn(session: Session, table: str, wait_s: float) -> Iterator[None]:
+    """Wait until no other session of ours is in this block for the same table.
+
+    Args:
+        session: in a branch or not.
+        table: names the table.
+        wait_s: the longest wait in one statement; bounded by the deadline of a reply.
+    """
+    name = f"tp:turn:{short_hash(table, 40)}"
+    while not session.rows("SELECT GET_LOCK(%s, %s)", (name, wait_s))[0][0]:
+        continue
+    try:
+        yield
+    finally:
+        with suppress(pymysql.Error):  # ends with the session
+            session.run("DO RELEASE_LOCK(%s)", (name,))
 
 
 def _branch(xid: Xid) -> str:

@@ -10,8 +10,8 @@ from contextlib import suppress
 
 import pymysql
 
-from twophase.errors import PreflightError, TargetChangedError, TargetUnreachableError
-from twophase.sinks.mysql.client.codes import code_of
+from twophase.errors import TargetUnreachableError
+from twophase.sinks.mysql.client.refusals import explain, refused
 from twophase.sinks.mysql.client.session import Session, connect
 from twophase.sinks.mysql.options import Endpoint
 
@@ -45,12 +45,10 @@ def _open(endpoint: Endpoint, *, autocommit: bool, local_infile: bool, lock_wait
     session = connect(endpoint, local_infile=local_infile)
     try:
         _check_server(session, endpoint)
-        _settle(session, autocommit=autocommit, lock_wait_s=lock_wait_s)
+        _settle(session, endpoint, autocommit=autocommit, lock_wait_s=lock_wait_s)
     except pymysql.Error as error:
         session.end()
-        raise TargetUnreachableError(
-            f"{endpoint} accepted the login and then failed: {code_of(error)} {error.args[-1]}."
-        ) from error
+        raise explain(endpoint, error, "The session's settings at") from error
     except BaseException:
         session.end()
         raise
@@ -58,26 +56,34 @@ def _open(endpoint: Endpoint, *, autocommit: bool, local_infile: bool, lock_wait
 
 
 def _check_server(session: Session, endpoint: Endpoint) -> None:
-    """Check the server's id: a failover may lead to one without acknowledged rows (H6)."""
+    """Check that all writers of an attempt are on the server that the driver has fenced (H6)."""
     if endpoint.server_uuid is None:
         return
-    [(found,)] = session.rows("SELECT @@server_uuid")
-    if found != endpoint.server_uuid:
-        raise TargetChangedError(
-            f"{endpoint} was the server {endpoint.server_uuid} when the job started, "
+    if (found := read_server_uuid(session)) != endpoint.server_uuid:
+        raise TargetUnreachableError(
+            f"{endpoint} was the server {endpoint.server_uuid} when the attempt began, "
             f"and is {found} now.",
-            remedy="bring the first server back, or make sure that the other has all commits, "
-            "then start the job again.",
+            remedy="the next attempt is on that server, if it has proof of what is committed.",
         )
 
 
-def _settle(session: Session, *, autocommit: bool, lock_wait_s: int) -> None:
-    session.run("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+def read_server_uuid(session: Session) -> str | None:
+    """Return the id of the server that a session is on; None for MariaDB, which has none."""
+    if session.is_mariadb:
+        return None
+    [(found,)] = session.rows("SELECT @@server_uuid")
+    return str(found)
+
+
+def _settle(session: Session, endpoint: Endpoint, *, autocommit: bool, lock_wait_s: int) -> None:
+    session.run("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE")
+    deadline = "max_statement_time" if session.is_mariadb else "max_execution_time"
     session.run(
         f"SET SESSION autocommit = {int(autocommit)}, sql_mode = '{','.join(_SQL_MODE)}', "
         "sql_notes = 1,"
         " max_error_count = 64, time_zone = '+00:00', unique_checks = 1, foreign_key_checks = 1, "
-        "sql_safe_updates = 0,"
+        "sql_safe_updates = 0, completion_type = 0, sql_select_limit = 18446744073709551615, "
+        f"{deadline} = 0,"
         f" innodb_lock_wait_timeout = {lock_wait_s}, lock_wait_timeout = {lock_wait_s},"
         f" wait_timeout = {_IDLE_TIMEOUT_S}"
     )
@@ -85,9 +91,10 @@ def _settle(session: Session, *, autocommit: bool, lock_wait_s: int) -> None:
         "SELECT CONNECTION_ID(), @@sql_mode, @@autocommit, @@innodb_lock_wait_timeout, @@time_zone"
     )
     if number & 0xFFFFFFFF != session.id:
-        raise PreflightError(
+        raise refused(
+            endpoint,
             f"A proxy answered for session {session.id} with session {number} of the server.",
-            remedy="connect to the server itself: an XA branch lives in one session, which a "
+            "connect to the server itself: an XA branch lives in one session, which a "
             "pooling proxy takes away.",
         )
     if set(mode.split(",")) != set(_SQL_MODE) or (committing, lock_wait, zone) != (
@@ -95,10 +102,11 @@ def _settle(session: Session, *, autocommit: bool, lock_wait_s: int) -> None:
         lock_wait_s,
         "+00:00",
     ):
-        raise PreflightError(
+        raise refused(
+            endpoint,
             f"The session did not keep its settings: sql_mode {mode!r}, autocommit {committing}, "
             f"time zone {zone!r}.",
-            remedy="connect to the server itself, or allow the user to change session variables.",
+            "connect to the server itself, or allow the user to change session variables.",
         )
 
 

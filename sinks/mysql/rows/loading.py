@@ -11,6 +11,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import pyarrow as pa
 
@@ -24,6 +25,13 @@ from twophase.sinks.mysql.rows.text_formats import INSERT_VALUES, LOAD_DATA
 from twophase.sinks.mysql.rows.types import ColumnPlan, Encoding
 
 _WARNINGS_SHOWN = 5
+_FOREIGN_KEY = 1452
+_COMMAND_BYTES = 1
+REFERRING_ROWS = (
+    "if a row refers to another one of the same micro-batch, have one task write both, the one "
+    "that is referred to first: coalesce(1) and sortWithinPartitions before the sink; otherwise "
+    "write the rows that are referred to first."
+)
 # The cheapest to append the end of a row to, then those of bounded width.
 _CHEAP_LAST = (
     Encoding.BOOL,
@@ -70,7 +78,7 @@ class Loader(ABC):
             f"{self.table} would have stored {done.affected} of {rows} rows, "
             f"with {done.warnings} warnings: "
             f"{texts or 'none shown'}.{first}",
-            remedy=_remedy({int(code) for _, code, _ in warnings}),
+            remedy=remedy_of({int(code) for _, code, _ in warnings}),
         )
 
 
@@ -91,10 +99,12 @@ class InsertLoader(Loader):
     """Multi-row INSERT, for servers that forbid LOCAL.
 
     Attributes:
-        statement_bytes: the maximum length of a statement.
+        statement_bytes: how long a statement of several rows may be, roughly.
+        packet_bytes: a statement has to be shorter (`max_allowed_packet`).
     """
 
     statement_bytes: int = 1_000_000
+    packet_bytes: int = 4_000_000
 
     def load(self, session: Session, batches: Sequence[pa.RecordBatch]) -> None:
         """See `Loader.load`."""
@@ -102,12 +112,23 @@ class InsertLoader(Loader):
         head = f"INSERT INTO {self.table} ({names}) VALUES ".encode()
         for batch in batches:
             start = 0
-            for rows, values in _statements(
+            for rows, values in statements(
                 encode(batch, self.plans, INSERT_VALUES), self.statement_bytes
             ):
-                done = session.run_bytes(head + values)
+                statement = head + values
+                if len(statement) + _COMMAND_BYTES >= self.packet_bytes:
+                    self._reject_long(len(statement), batch.slice(start, 1))
+                done = session.run_bytes(statement)
                 self._check(session, done, rows, [batch.slice(start, rows)])
                 start += rows
+
+    def _reject_long(self, size: int, row: pa.RecordBatch) -> NoReturn:
+        raise RejectedRowsError(
+            f"{self.table}: a row makes a statement of {size:,} bytes, and the server takes "
+            f"less than {self.packet_bytes:,} (max_allowed_packet): {shown(row.to_pylist()[0])}.",
+            remedy="raise max_allowed_packet, allow LOAD DATA LOCAL (local_infile), which has no "
+            "such limit, or shorten the row. Then start the job again.",
+        )
 
 
 def load_data_sql(table: str, plans: Sequence[ColumnPlan]) -> str:
@@ -138,8 +159,11 @@ def _cheap_last(plans: Sequence[ColumnPlan]) -> list[ColumnPlan]:
     return [*(plan for plan in plans if plan is not last), last]
 
 
-def _statements(encoded: Encoded, limit: int) -> Iterator[tuple[int, bytes]]:
-    """Split rows into chunks of about `limit` bytes, without the last comma."""
+def statements(encoded: Encoded, limit: int) -> Iterator[tuple[int, bytes]]:
+    """Split rows into chunks of about `limit` bytes, each with its rows and without the last comma.
+
+    A row that is longer is a chunk of its own.
+    """
     start = 0
     while start < encoded.rows:
         stop = int(encoded.ends.searchsorted(encoded.ends[start] + limit, side="right")) - 1
@@ -160,7 +184,10 @@ def _row_of_warning(text: str, batches: Sequence[pa.RecordBatch]) -> str:
     return ""
 
 
-def _remedy(codes: set[int]) -> str:
+def remedy_of(codes: set[int]) -> str:
+    """Return what to do about rows that the server has refused with these error numbers."""
+    if _FOREIGN_KEY in codes:
+        return REFERRING_ROWS
     if DUPLICATE_ENTRY in codes:
         return "remove the duplicates before the sink, or the rows that are in the table already."
     return "correct the rows, drop them before the sink, or widen the column."

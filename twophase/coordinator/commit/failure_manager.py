@@ -4,6 +4,9 @@ Only failures whose reason counts are tolerated, so many of them in a row as
 `checkpoint.tolerable_failures` says. A decided checkpoint sets the count back, and so does the
 failure that passes the limit. Failures that do not count leave it as it is: the query fails with
 them, and the restart strategy decides.
+
+A checkpoint that fails in the same way so many times in a row would fail so for ever: the job ends,
+whatever the strategy (docs/decisions/0066).
 """
 
 from __future__ import annotations
@@ -11,10 +14,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from twophase.errors import DeclinedError, RepeatedFailureError
 from twophase.failure_reason import CheckpointFailureReason
 from twophase.state.journal.stats import DeclinedAttempt
 
 _REMEMBERED = 100
+SAME_FAILURES = 10
+"""With the default restart strategy the tenth failure is more than four minutes after the first."""
 
 
 class FailureManager:
@@ -27,6 +33,8 @@ class FailureManager:
     def __init__(self, tolerable: int) -> None:
         self._tolerable = tolerable
         self._in_a_row = 0
+        self._failed: tuple[int, str] | None = None
+        self._same = 0
         self._declined: deque[DeclinedAttempt] = deque(maxlen=_REMEMBERED)
 
     def remember(self, declined: DeclinedAttempt) -> None:
@@ -43,9 +51,32 @@ class FailureManager:
         self._in_a_row = 0
         return False
 
+    def judge(self, checkpoint: int, error: DeclinedError) -> DeclinedError:
+        """Return the error of an attempt, or the one that ends the job if this was the last of too
+        many in a row that failed in the same way.
+
+        A failure without a fingerprint, in between, is no other answer: it is not counted.
+        """
+        failed = checkpoint, error.fingerprint
+        if not error.fingerprint:
+            return error
+        self._same = self._same + 1 if failed == self._failed else 1
+        self._failed = failed
+        if self._same < max(SAME_FAILURES, self._tolerable + 1) or not error.restartable:
+            return error
+        ending = RepeatedFailureError(
+            f"{error.what} Checkpoint {checkpoint} has failed in this way {self._same} times in a "
+            "row, so the job stops.",
+            remedy=error.remedy or "remove the cause that the message names, then start the job.",
+            reason=error.reason,
+            fingerprint=error.fingerprint,
+        )
+        ending.__cause__ = error
+        return ending
+
     def succeeded(self) -> Sequence[DeclinedAttempt]:
         """Note that a checkpoint is decided; return the attempts that were declined before it."""
-        self._in_a_row = 0
+        self._in_a_row, self._failed = 0, None
         declined = tuple(self._declined)
         self._declined.clear()
         return declined

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import builtins
 import itertools
+import re
 from collections.abc import Iterator
+from typing import Any
 
+from py4j.java_gateway import is_instance_of
 from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext
 from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
-from pyspark.errors.exceptions.captured import CapturedException
+from pyspark.errors.exceptions.captured import CapturedException, PythonException
 
-from twophase.errors import DeclinedError, TwoPhaseError, carried
+from twophase.errors import (
+    DeclinedError,
+    RejectedRowsError,
+    TwoPhaseError,
+    carried,
+    fingerprint_of,
+)
 from twophase.failure_reason import CheckpointFailureReason
 from twophase.internals.redaction import shown
 
 _SHOWN = 600
 _CAUSED_BY = "Caused by: "
 _TRACEBACK = "Traceback (most recent call last):"
+_RAISED = re.compile(r"[\w.]+")
+_DATA = "22", "23"
+"""The classes of SQLSTATE of a data exception and of a violated constraint."""
 _TASK_FAILURES = ("Job aborted due to stage failure", "[TASK_WRITE_FAILED]")
 
 
@@ -50,12 +64,64 @@ def declined(
 def as_declined(
     error: BaseException, what: str, reason: CheckpointFailureReason | None = None
 ) -> DeclinedError:
-    """Return a DeclinedError about an error that is not ours. The arguments: see `declined`."""
+    """Return a DeclinedError about an error that is not ours. The arguments: see `declined`.
+
+    A `RejectedRowsError` if Spark's SQLSTATE says that an expression, or a constraint of a table,
+    does not take a value: it never will.
+    """
     if reason is None and _is_task_failure(error):
         reason = CheckpointFailureReason.TASK_FAILURE
-    return DeclinedError(
-        f"{what} failed: {type(error).__name__}: {_root_cause(str(error))}.", reason=reason
-    )
+    said = f"{what} failed: {type(error).__name__}: {_root_cause(str(error))}."
+    if not isinstance(error, CapturedException | Py4JJavaError):
+        return DeclinedError(said, reason=reason, fingerprint=fingerprint_of(error))
+    causes = list(_java_causes(error))
+    fingerprint = _java_fingerprint(error, causes)
+    if any(state.startswith(_DATA) for _, _, state in causes):
+        return RejectedRowsError(
+            said,
+            remedy="correct the rows or filter them before the expression; try_cast, try_divide "
+            "and the like give NULL instead. Then start the job again.",
+            reason=reason,
+            fingerprint=fingerprint,
+        )
+    return DeclinedError(said, reason=reason, fingerprint=fingerprint)
+
+
+def _java_causes(error: CapturedException | Py4JJavaError) -> Iterator[tuple[Any, str, str]]:
+    """Yield Java's exception and its causes, each with its condition and SQLSTATE, if Spark has
+    given it one.
+    """
+    found: Any = error.java_exception if isinstance(error, Py4JJavaError) else error._origin
+    errors: Any = SparkContext._jvm and SparkContext._jvm.PythonErrorUtils
+    while found is not None and errors is not None:
+        named = _is_java(found, "org.apache.spark.SparkThrowable")
+        condition = named and errors.getCondition(found)
+        yield found, condition or "", (condition and errors.getSqlState(found)) or ""
+        found = found.getCause()
+
+
+def _java_fingerprint(
+    error: CapturedException | Py4JJavaError, causes: list[tuple[Any, str, str]]
+) -> str:
+    """Return the conditions in the causes, and the class that a Python function has raised.
+
+    None of a network, a disk or a process that has failed (`OSError`, `IOException`, no condition).
+    """
+    conditions = [condition for _, condition, _ in causes if condition]
+    if not conditions or _is_java(causes[-1][0], "java.io.IOException"):
+        return ""
+    if not isinstance(error, PythonException):
+        return " ".join(conditions)
+    raised = _RAISED.match(_raised(list(_lines(str(error)))) or "")
+    kind = raised[0] if raised else ""
+    known = getattr(builtins, kind, None)
+    if isinstance(known, type) and issubclass(known, OSError) and known is not PermissionError:
+        return ""
+    return " ".join([*conditions, kind])
+
+
+def _is_java(found: Any, name: str) -> bool:
+    return bool(is_instance_of(SparkContext._gateway, found, name))
 
 
 def _is_task_failure(error: BaseException) -> bool:
@@ -83,9 +149,16 @@ def _root_cause(text: str) -> str:
     """
     lines = list(_lines(text))
     causes = [line for line in lines if line.startswith(_CAUSED_BY)]
-    raised = [line for before, line in itertools.pairwise(lines) if _begins_traceback(before)]
+    raised = _raised(lines)
     first = [line for line in lines if line != _TRACEBACK]
-    return shown(" | ".join(dict.fromkeys([*causes[-1:], *raised[-1:], *first[:3]])), _SHOWN)
+    found = [*causes[-1:], *([raised] if raised else []), *first[:3]]
+    return shown(" | ".join(dict.fromkeys(found)), _SHOWN)
+
+
+def _raised(lines: list[str]) -> str:
+    """Return the line that says what the last traceback was raised with; empty without one."""
+    raised = [line for before, line in itertools.pairwise(lines) if _begins_traceback(before)]
+    return raised[-1] if raised else ""
 
 
 def _lines(text: str) -> Iterator[str]:

@@ -18,7 +18,7 @@ from pyspark import TaskContext
 from twophase.contract.committable import Committable
 from twophase.contract.sink import OpenArrowSink, OpenBatchSink, OpenSink, WriterFactory
 from twophase.contract.writer import SinkWriter
-from twophase.errors import DeclinedError, TwoPhaseError
+from twophase.errors import DeclinedError, TwoPhaseError, fingerprint_of
 from twophase.failure_reason import CheckpointFailureReason
 from twophase.ids import Subtask, TransactionId
 from twophase.internals.arrow_values import integers, texts
@@ -132,4 +132,5 @@ class WriterTask:
                 f"{self._transaction}: the writer of subtask {subtask} failed: "
                 f"{type(error).__name__}: {shown(str(error))}.",
                 reason=CheckpointFailureReason.TASK_CHECKPOINT_FAILURE,
+                fingerprint=fingerprint_of(error),
             ) from error

@@ -1,0 +1,476 @@
+"""How a job ends that the server refuses something: by the number of the error, by when it comes
+and by the server; each through the whole engine, with its exit code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pymysql
+import pytest
+
+from harness.tcp_proxy import RewritingProxy
+from integration.mysql.plain_job import MySqlJob
+from integration.mysql.sink_harness import MySqlHarness, Server
+from twophase.coordinator.commit.failure_manager import SAME_FAILURES
+from twophase.errors import (
+    DeclinedError,
+    PreflightError,
+    RejectedRowsError,
+    RepeatedFailureError,
+    TwoPhaseError,
+)
+from twophase.events import CheckpointDecided, CheckpointTriggered, CommitRetried, JobRestarting
+from twophase.internals.redaction import shown
+from twophase.testing.services import MariaDbService, MySqlService
+
+pytestmark = pytest.mark.part("mysql")
+
+IDS = "id BIGINT PRIMARY KEY"
+ONE = pa.schema([("id", pa.int64())])
+
+
+@pytest.fixture
+def harness(sql_server: Server) -> MySqlHarness:
+    return MySqlHarness(sql_server, IDS, ONE)
+
+
+# -- while rows are written ------------------------------------------------------------------------
+
+AT_ONCE, REPEATED, FOR_EVER = RejectedRowsError, RepeatedFailureError, DeclinedError
+
+
+@pytest.mark.parametrize("table", ["target", "twophase_ledger"], ids=["write", "prepare"])
+@pytest.mark.parametrize(
+    ("state", "number", "end"),
+    [
+        ("22012", 1365, AT_ONCE),
+        ("22001", 1406, AT_ONCE),
+        ("23000", 1048, AT_ONCE),
+        ("45000", 1644, AT_ONCE),
+        ("HY000", 1366, AT_ONCE),
+        ("HY000", 3819, AT_ONCE),
+        ("HY000", 1467, REPEATED),
+        ("HY000", 1205, REPEATED),
+        ("40001", 1213, REPEATED),
+        ("42S02", 1146, REPEATED),
+        ("42000", 1142, REPEATED),
+        ("HY000", 1665, REPEATED),
+        ("HY000", 9999, REPEATED),
+        ("HY000", 1114, FOR_EVER),
+        ("HY000", 1290, FOR_EVER),
+        ("42000", 1226, FOR_EVER),
+        ("08S01", 1053, FOR_EVER),
+    ],
+)
+def test_a_reply_to_a_writer(
+    harness: MySqlHarness,
+    tmp_path: Path,
+    table: str,
+    state: str,
+    number: int,
+    end: type[TwoPhaseError],
+) -> None:
+    harness.opened().close()
+    harness.sql(
+        f"CREATE TRIGGER refuses BEFORE INSERT ON {table} FOR EACH ROW"
+        f" SIGNAL SQLSTATE '{state}' SET MYSQL_ERRNO = {number}, MESSAGE_TEXT = 'on purpose'"
+    )
+    job = MySqlJob(harness, tmp_path / "job", [[[{"id": 1}]]], load="insert")
+    error = job.run()
+    assert error is not None
+    assert (type(error), error.exit_code) == (end, 1 if end is FOR_EVER else 3)
+    assert f"on purpose' ({number})" in str(error)
+    assert "Next: " in str(error)
+    assert job.restarts == {AT_ONCE: 0, REPEATED: SAME_FAILURES - 1, FOR_EVER: 15}[end]
+    assert job.leaves_nothing()
+    harness.sql("DROP TRIGGER refuses")
+    assert MySqlJob(harness, tmp_path / "job", [[[{"id": 1}]]]).run() is None
+    assert harness.ids() == [1]
+
+
+# -- tasks that wait for each other ----------------------------------------------------------------
+
+KEYED = pa.schema([("id", pa.int64()), ("v", pa.string()), ("p", pa.int64())])
+
+
+def keyed(*rows: tuple[int, str | None, int | None]) -> list[dict[str, Any]]:
+    return [dict(zip(("id", "v", "p"), row, strict=True)) for row in rows]
+
+
+@pytest.mark.parametrize("load", ["local", "insert"])
+@pytest.mark.parametrize(
+    ("ddl", "one", "other", "key", "columns"),
+    [
+        ("id BIGINT PRIMARY KEY, v TEXT, p BIGINT", keyed((1, "a", 1)), keyed((1, "b", 2)),
+            "PRIMARY", ["id"]),
+        ("id BIGINT, v VARCHAR(9), p BIGINT, UNIQUE KEY vs (v)", keyed((1, "a", 1), (2, "b", 1)),
+            keyed((3, "c", 2), (4, "b", 1)), "vs", ["v"]),
+        ("id BIGINT, v VARCHAR(9) COLLATE utf8mb4_general_ci, p BIGINT, UNIQUE KEY vs (v)",
+            keyed((1, "straße", 1)), keyed((2, "STRASE", 1)), "vs", ["v"]),
+        ("id BIGINT, v VARCHAR(9), p BIGINT, UNIQUE KEY both_of (p, v)", keyed((1, "a", 7)),
+            keyed((2, "a", 7)), "both_of", ["p", "v"]),
+        ("id BIGINT, v VARCHAR(9) COLLATE utf8mb4_unicode_ci PRIMARY KEY, p BIGINT",
+            keyed((1, "Ä\\'", 7)), keyed((2, "a\\'", 7)), "PRIMARY", ["v"]),
+    ],
+    ids=["primary", "unique", "collation", "composite", "escapes"],
+)  # fmt: skip
+def test_one_key_in_two_tasks_ends_the_job_and_is_named(
+    sql_server: Server,
+    tmp_path: Path,
+    ddl: str,
+    one: Any,
+    other: Any,
+    key: str,
+    columns: list[str],
+    load: str,
+) -> None:
+    """Which of the two tasks is first is chance."""
+    harness = MySqlHarness(sql_server, ddl, KEYED)
+    job = MySqlJob(harness, tmp_path / "job", [[one, other]], load=load)
+    error = job.run()
+    assert isinstance(error, RejectedRowsError)
+    values = [shown([rows[-1][column] for column in columns]) for rows in (one, other)]
+    where = f"`{harness.database}`.`target`, key `{key}`: "
+    assert any(f"{where}{value}." in str(error) for value in values)
+    assert "drop duplicates" in error.remedy
+    assert job.restarts == 0
+    assert job.leaves_nothing()
+    assert MySqlJob(harness, tmp_path / "job", [[one, other[:-1]]], load=load).run() is None
+
+
+@pytest.mark.parametrize("load", ["local", "insert"])
+def test_rows_of_one_table_that_refer_to_each_other_belong_in_one_task(
+    sql_server: Server, tmp_path: Path, load: str
+) -> None:
+    ddl = "id BIGINT PRIMARY KEY, v TEXT, p BIGINT, FOREIGN KEY (p) REFERENCES target (id)"
+    harness = MySqlHarness(sql_server, ddl, KEYED)
+    parents, children = keyed((1, "a", None)), keyed((2, "b", 1))
+    job = MySqlJob(harness, tmp_path / "job", [[parents, children]], load=load, io_timeout="3 s")
+    error = job.run()
+    assert isinstance(error, RejectedRowsError)
+    assert "coalesce(1) and sortWithinPartitions" in error.remedy
+    assert job.restarts == 0
+    assert job.leaves_nothing()
+    assert MySqlJob(harness, tmp_path / "job", [[parents + children]], load=load).run() is None
+    assert harness.ids() == [1, 2]
+
+
+def test_a_row_that_a_trigger_writes_for_all_tasks_ends_the_job_in_the_end(
+    harness: MySqlHarness, tmp_path: Path
+) -> None:
+    harness.sql("CREATE TABLE counter (n BIGINT) ENGINE = InnoDB")
+    harness.sql("INSERT INTO counter VALUES (0)")
+    harness.sql(
+        "CREATE TRIGGER counts AFTER INSERT ON target FOR EACH ROW UPDATE counter SET n = n + 1"
+    )
+    tasks = [[{"id": 1}], [{"id": 2}]]
+    job = MySqlJob(harness, tmp_path / "job", [tasks])
+    error = job.run()
+    assert isinstance(error, RepeatedFailureError)
+    assert "a trigger that writes to one row" in error.remedy
+    assert job.restarts == SAME_FAILURES - 1
+    assert job.leaves_nothing()
+    assert MySqlJob(harness, tmp_path / "job", [[tasks[0] + tasks[1]]]).run() is None
+    assert harness.sql("SELECT n FROM counter") == [(2,)]
+
+
+def test_a_key_that_somebody_else_holds_is_waited_for(
+    harness: MySqlHarness, tmp_path: Path
+) -> None:
+    other = harness.server.connect(harness.database)
+    other.begin()
+    other.cursor().execute("INSERT INTO target VALUES (1)")
+    job = MySqlJob(harness, tmp_path / "job", [[[{"id": 1}]]])
+    job.on(JobRestarting, other.rollback, at=2)
+    assert job.run() is None
+    assert job.restarts == 2
+    assert harness.ids() == [1]
+    other.close()
+
+
+# -- rows and counters -----------------------------------------------------------------------------
+
+
+def test_a_row_longer_than_a_packet_is_named_with_both_sizes(
+    sql_server: Server, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    schema = pa.schema([("v", pa.string())])
+    harness = MySqlHarness(sql_server, "v LONGTEXT", schema)
+    [(before,)] = harness.sql("SELECT @@GLOBAL.max_allowed_packet")
+    limit = 512 * 1024
+    harness.sql(f"SET GLOBAL max_allowed_packet = {limit}")
+    request.addfinalizer(lambda: harness.sql(f"SET GLOBAL max_allowed_packet = {before}"))
+    head = len(f"INSERT INTO `{harness.database}`.`target` (`v`) VALUES ('')")
+    fits = "x" * (limit - head - 2)
+    batches = [[[{"v": "short"}, {"v": text}]] for text in (fits, fits + "x")]
+    assert MySqlJob(harness, tmp_path / "job", batches[:1], load="insert").run() is None
+    job = MySqlJob(harness, tmp_path / "job", batches, load="insert")
+    error = job.run()
+    assert isinstance(error, RejectedRowsError)
+    assert f"a statement of {limit - 1:,} bytes" in str(error)
+    assert f"the server takes less than {limit:,}" in str(error)
+    assert "{'v': 'xxxx" in str(error)
+    assert job.restarts == 0
+    assert MySqlJob(harness, tmp_path / "job", batches, load="local").run() is None
+    assert harness.sql("SELECT COUNT(*) FROM target") == [(4,)]
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("kind", [MySqlService, MariaDbService])
+def test_a_counter_that_serialises_the_tasks_makes_them_slower_and_declines_nothing(
+    kind: type[Server], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = ["--innodb-autoinc-lock-mode=1"]
+    with kind(own=True, local_infile=True, server_options=options) as server:
+        schema = pa.schema([("v", pa.string())])
+        harness = MySqlHarness(server, "id BIGINT AUTO_INCREMENT PRIMARY KEY, v TEXT", schema)
+        harness.sql(
+            "CREATE TRIGGER slow BEFORE INSERT ON target FOR EACH ROW SET @slept = SLEEP(0.7)"
+        )
+        tasks = [[{"v": f"{task} {row}"} for row in range(2)] for task in range(4)]
+        job = MySqlJob(harness, tmp_path / "job", [tasks])
+        assert job.run() is None
+        assert job.restarts == 0
+        assert harness.sql("SELECT COUNT(*) FROM target") == [(8,)]
+    assert "innodb_autoinc_lock_mode is not 2" in caplog.text
+
+
+# -- before the sink is open -----------------------------------------------------------------------
+
+PASSWORD, OTHER_PASSWORD = "first-7e1d", "second-99a0"
+
+
+class Account:
+    """An account of a careful administrator, with a password file.
+
+    Attributes:
+        name: of it.
+        harness: its table.
+    """
+
+    def __init__(self, harness: MySqlHarness, folder: Path) -> None:
+        self.harness, self.name = harness, f"{harness.database}"
+        self.file = folder / "password"
+        self.file.touch(mode=0o600)
+        self.file.write_text(PASSWORD)
+        self.sql(f"CREATE USER {self} IDENTIFIED BY '{PASSWORD}'")
+        self.sql(f"GRANT ALL ON {harness.database}.* TO {self}")
+        if isinstance(harness.server, MySqlService):
+            self.sql(f"GRANT XA_RECOVER_ADMIN ON *.* TO {self}")
+
+    def __str__(self) -> str:
+        return f"{self.name}@'%'"
+
+    def sql(self, statement: str) -> None:
+        self.harness.sql(statement)
+
+    def options(self, **others: str) -> dict[str, str]:
+        server = self.harness.server
+        url = f"mysql://{self.name}@{server.host}:{server.port}/{self.harness.database}"
+        given = {"url": url, "password_env": None, "password_file": str(self.file)}
+        return given | others  # type: ignore[return-value]
+
+    def end_sessions(self) -> None:
+        """The server ends all sessions of the account, as a restart or a proxy does."""
+        with closing(self.harness.server.connect()) as admin, admin.cursor() as cursor:
+            cursor.execute(
+                "SELECT ID FROM information_schema.PROCESSLIST WHERE USER = %s", (self.name,)
+            )
+            for (number,) in cursor.fetchall():
+                with suppress(pymysql.Error):  # it has gone by itself
+                    cursor.execute(f"KILL {number}")
+
+
+@pytest.fixture
+def account(harness: MySqlHarness, tmp_path: Path) -> Iterator[Account]:
+    account = Account(harness, tmp_path)
+    yield account
+    account.sql(f"DROP USER {account}")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A state of the server, or of the account `{}`, in which it refuses.
+
+    Attributes:
+        breaks: SQL that an administrator runs.
+        mends: SQL that ends it.
+        remedy: a part of what the error says about it.
+        on: the servers that have it.
+        password: what is written to the file when it is mended.
+    """
+
+    breaks: str
+    mends: str
+    remedy: str
+    on: tuple[type[Server], ...] = (MySqlService, MariaDbService)
+    password: str = PASSWORD
+
+
+LOGIN = {
+    "password": Refusal(
+        f"ALTER USER {{}} IDENTIFIED BY '{OTHER_PASSWORD}'",
+        "DO 0",
+        "password_file",
+        password=OTHER_PASSWORD,
+    ),
+    "locked": Refusal("ALTER USER {} ACCOUNT LOCK", "ALTER USER {} ACCOUNT UNLOCK", "UNLOCK"),
+    "expired": Refusal(
+        "ALTER USER {} PASSWORD EXPIRE",
+        f"ALTER USER {{}} IDENTIFIED BY '{OTHER_PASSWORD}'",
+        "new password",
+        password=OTHER_PASSWORD,
+    ),
+    "tls of the account": Refusal("ALTER USER {} REQUIRE SSL", "ALTER USER {} REQUIRE NONE", "tls"),
+    "queries": Refusal(
+        "ALTER USER {} WITH MAX_QUERIES_PER_HOUR 1",
+        "ALTER USER {} WITH MAX_QUERIES_PER_HOUR 0",
+        "account's limit",
+    ),
+    "rights": Refusal(
+        "REVOKE ALL ON {0.name}.* FROM {0}", "GRANT ALL ON {0.name}.* TO {0}", "GRANT"
+    ),
+}
+READ_ONLY = Refusal("SET GLOBAL read_only = 1", "SET GLOBAL read_only = 0", "primary")
+
+
+@contextmanager
+def broken(account: Account, refusal: Refusal) -> Iterator[None]:
+    account.sql(refusal.breaks.format(account))
+    try:
+        yield
+    finally:
+        mend(account, refusal)
+
+
+def mend(account: Account, refusal: Refusal) -> None:
+    account.sql(refusal.mends.format(account))
+    account.file.write_text(refusal.password)
+
+
+@pytest.mark.parametrize("refusal", [*LOGIN.values(), READ_ONLY], ids=[*LOGIN, "read-only"])
+def test_what_refuses_a_start_is_named_with_its_number_and_the_way_on(
+    account: Account, tmp_path: Path, refusal: Refusal
+) -> None:
+    run = MySqlJob(account.harness, tmp_path / "job", [[[{"id": 1}]]], **account.options())
+    with broken(account, refusal):
+        error = run.run()
+    assert isinstance(error, PreflightError), repr(error)
+    assert error.exit_code == 2
+    assert refusal.remedy in str(error)
+    again = MySqlJob(account.harness, tmp_path / "job", [[[{"id": 1}]]], **account.options())
+    assert again.run() is None
+    assert account.harness.ids() == [1]
+
+
+def test_a_server_that_requires_tls_is_named(account: Account, tmp_path: Path) -> None:
+    on = Refusal(
+        "SET GLOBAL require_secure_transport = 1", "SET GLOBAL require_secure_transport = 0", "tls"
+    )
+    run = MySqlJob(account.harness, tmp_path / "job", [[[{"id": 1}]]], **account.options())
+    with closing(account.harness.server.connect()) as admin, admin.cursor() as cursor:
+        try:
+            cursor.execute(on.breaks)
+        except pymysql.Error:
+            pytest.skip("this server has no certificate, and refuses the setting")
+        try:
+            error = run.run()
+        finally:
+            cursor.execute(on.mends)
+    assert isinstance(error, PreflightError), repr(error)
+    assert on.remedy in error.remedy
+
+
+def test_a_server_that_does_not_know_xa_is_named(harness: MySqlHarness, tmp_path: Path) -> None:
+    server = harness.server
+    with RewritingProxy(server.host, server.port, b"XA RECOVER", b"XZ RECOVER") as proxy:
+        url = f"mysql://{server.user}@127.0.0.1:{proxy.port}/{harness.database}"
+        error = MySqlJob(harness, tmp_path / "job", [[[{"id": 1}]]], url=url).run()
+    assert isinstance(error, PreflightError), repr(error)
+    assert "(1064)" in str(error)
+    assert "needs XA transactions" in error.remedy
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("kind", [MySqlService, MariaDbService])
+def test_a_binary_log_of_statements_is_named(kind: type[Server], tmp_path: Path) -> None:
+    options = ["--log-bin=binlog", "--server-id=1", "--sync-binlog=1", "--binlog-format=STATEMENT"]
+    with kind(own=True, server_options=options) as server:
+        harness = MySqlHarness(server, IDS, ONE, allow_unsafe_durability=True)
+        error = MySqlJob(harness, tmp_path / "job", [[[{"id": 1}]]]).run()
+        assert isinstance(error, PreflightError), repr(error)
+        assert "SET GLOBAL binlog_format = 'ROW'" in str(error)
+        harness.sql("SET GLOBAL binlog_format = 'ROW'")
+        assert MySqlJob(harness, tmp_path / "job", [[[{"id": 1}]]]).run() is None
+
+
+# -- after it --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("refusal", LOGIN.values(), ids=LOGIN)
+@pytest.mark.parametrize("when", ["write", "commit"])
+def test_what_refuses_a_running_job_is_waited_for(
+    account: Account, tmp_path: Path, refusal: Refusal, when: str
+) -> None:
+    batches = [[[{"id": number}]] for number in range(3)]
+    job = MySqlJob(account.harness, tmp_path / "job", batches, **account.options())
+
+    def breaks() -> None:
+        account.sql(refusal.breaks.format(account))
+        account.end_sessions()
+
+    job.on(CheckpointTriggered if when == "write" else CheckpointDecided, breaks, at=2)
+    job.on(
+        JobRestarting if when == "write" else CommitRetried, lambda: mend(account, refusal), at=3
+    )
+    assert job.run() is None
+    assert any(isinstance(event, JobRestarting | CommitRetried) for event in job.events)
+    assert account.harness.ids() == [0, 1, 2]
+    assert job.leaves_nothing()
+
+
+# -- settings --------------------------------------------------------------------------------------
+
+HOSTILE = [
+    ("completion_type", "completion_type", "'RELEASE'"),
+    ("sql_select_limit", "sql_select_limit", "1"),
+    ("autocommit", "autocommit", "0"),
+    ("sql_mode", "sql_mode", "'ANSI_QUOTES,NO_BACKSLASH_ESCAPES'"),
+    ("lock_wait_timeout", "lock_wait_timeout", "1"),
+    ("time_zone", "time_zone", "'+09:00'"),
+    ("max_error_count", "max_error_count", "0"),
+    ("transaction_read_only", "tx_read_only", "1"),
+    ("transaction_isolation", "tx_isolation", "'SERIALIZABLE'"),
+    ("max_execution_time", "max_statement_time", "0.001"),
+]
+
+
+@pytest.mark.parametrize(
+    ("of_mysql", "of_mariadb", "value"), HOSTILE, ids=[name for name, _, _ in HOSTILE]
+)
+def test_a_setting_of_the_server_that_a_session_may_change_is_changed(
+    harness: MySqlHarness, tmp_path: Path, of_mysql: str, of_mariadb: str, value: str
+) -> None:
+    """MySQL's deadline of a statement is in milliseconds, MariaDB's in seconds."""
+    is_mysql = isinstance(harness.server, MySqlService)
+    name = of_mysql if is_mysql else of_mariadb
+    value = "1" if name == "max_execution_time" else value
+    batches = [[[{"id": 2 * number}], [{"id": 2 * number + 1}]] for number in range(2)]
+    job = MySqlJob(harness, tmp_path / "job", batches)
+    with closing(harness.server.connect()) as admin, admin.cursor() as cursor:
+        cursor.execute(f"SELECT @@GLOBAL.{name}")
+        [(before,)] = cursor.fetchall()
+        cursor.execute(f"SET GLOBAL {name} = {value}")
+        try:
+            assert job.run() is None
+        finally:
+            cursor.execute(f"SET GLOBAL {name} = %s", (before,))
+    assert job.restarts == 0
+    assert harness.ids() == [0, 1, 2, 3]
+    assert job.leaves_nothing()

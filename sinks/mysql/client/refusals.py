@@ -1,0 +1,92 @@
+"""What an error of the server means to a job: the one place for those that leave a session.
+
+Before the sink is open, a refusal ends the start: something has to be changed first. From then on
+the same reply is a server that cannot be reached for now: decided checkpoints wait for it.
+"""
+
+from __future__ import annotations
+
+import ssl
+
+import pymysql
+from pymysql.constants import CR
+
+from twophase.errors import PreflightError, TargetUnreachableError
+from twophase.sinks.mysql.client.codes import NOT_NOW, code_of, is_connection_lost
+from twophase.sinks.mysql.options import Endpoint
+
+_TLS = (
+    "give the server a certificate for its name and name its authority in tls_ca; "
+    "tls='verify_ca', 'insecure' or 'off' check less, at your own risk."
+)
+_LOGIN = (
+    "check the user in url, what password_env or password_file names, and whether the account may "
+    "log in from here or requires TLS (tls)."
+)
+_GRANT = "GRANT the user what the message names, or correct the url."
+_UNLOCK = "have an administrator run: ALTER USER ... ACCOUNT UNLOCK."
+_EXPIRED = "give the account a new password (ALTER USER) and write it to password_file."
+_LIMIT = (
+    "raise the account's limit (ALTER USER ... WITH MAX_USER_CONNECTIONS, or the variable that the "
+    "message names), or run fewer tasks."
+)
+_READ_ONLY = "name the primary server in url, or have an administrator end its read-only mode."
+_OTHER_SERVER = (
+    "connect to MySQL 8.0 or MariaDB 10.5 or newer itself: the sink needs XA transactions, which "
+    "proxies and compatible servers may not have."
+)
+_BINLOG = "have an administrator run: SET GLOBAL binlog_format = 'ROW'."
+_PLUGIN = "give the account a plugin that the driver has: ALTER USER ... IDENTIFIED WITH."
+_GENERIC = "look the number up in the server's manual, and change what the message names."
+_UNREACHABLE = "start the server, or correct host and port in url."
+
+_REMEDIES = {
+    **dict.fromkeys((1044, 1142, 1143, 1227, 1370), _GRANT),
+    **dict.fromkeys((1045, 1130, 1698), _LOGIN),
+    **dict.fromkeys((3118, 4151), _UNLOCK),
+    **dict.fromkeys((1820, 1862), _EXPIRED),
+    **dict.fromkeys((1203, 1226), _LIMIT),
+    **dict.fromkeys((1290, 1792, 1836), _READ_ONLY),
+    **dict.fromkeys((1064, 1235, 1289), _OTHER_SERVER),
+    **dict.fromkeys((1251, 1275, 2059), _PLUGIN),
+    1049: "create the schema or correct the url.",
+    1129: "have an administrator run FLUSH HOSTS, and find out what fails to log in so often.",
+    1665: _BINLOG,
+    3159: "set tls: the server refuses sessions without it.",
+}
+
+
+def explain(
+    endpoint: Endpoint, error: pymysql.Error, doing: str
+) -> PreflightError | TargetUnreachableError:
+    """Return the error to raise for one that ended the login, the settings or the use of a session.
+
+    Args:
+        endpoint: where the session was.
+        error: of the server or the connection.
+        doing: what failed, as the subject of the message.
+    """
+    code = code_of(error)
+    what = f"{doing} {endpoint} failed: {error.args[-1] if error.args else ''} ({code})."
+    if is_tls_refused(error):
+        return refused(endpoint, what, _TLS)
+    if code in _REMEDIES:
+        return refused(endpoint, what, _REMEDIES[code])
+    if is_connection_lost(error) or code in NOT_NOW:
+        return TargetUnreachableError(what, remedy=_UNREACHABLE)
+    return refused(endpoint, what, _GENERIC)
+
+
+def refused(endpoint: Endpoint, what: str, remedy: str) -> PreflightError | TargetUnreachableError:
+    """Return the error for a server that does not let the sink work, by when it does so."""
+    kind = TargetUnreachableError if endpoint.opened else PreflightError
+    return kind(what, remedy=remedy)
+
+
+def is_tls_refused(error: pymysql.Error) -> bool:
+    """Return whether client and server disagree on TLS; not if the server has just died."""
+    cause = getattr(error, "original_exception", None)
+    hung_up = isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError)
+    return code_of(error) == CR.CR_SSL_CONNECTION_ERROR or (
+        isinstance(cause, ssl.SSLError) and not hung_up
+    )

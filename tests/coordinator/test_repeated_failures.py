@@ -1,0 +1,97 @@
+"""A checkpoint that fails in the same way again and again ends the job; one that nobody has
+answered is tried for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from harness.memory_driver import Driver
+from twophase.coordinator.commit.failure_manager import SAME_FAILURES, FailureManager
+from twophase.coordinator.commit.pending import PendingCheckpoint
+from twophase.errors import DeclinedError, RepeatedFailureError, fingerprint_of
+from twophase.failure_reason import CheckpointFailureReason as Reason
+
+MANY = 3 * SAME_FAILURES
+
+
+def failing(fingerprint: str) -> Callable[[PendingCheckpoint], None]:
+    def pre_commit(pending: PendingCheckpoint) -> None:
+        raise DeclinedError(f"{pending.attempt} said no", fingerprint=fingerprint)
+
+    return pre_commit
+
+
+def ends_after(driver: Driver, *fingerprints: str) -> int | None:
+    """Return at which failure of checkpoint 0 the job ends; None if it never does."""
+    for count, fingerprint in enumerate(fingerprints, 1):
+        with pytest.raises(DeclinedError) as caught:
+            driver.run(0, failing(fingerprint))
+        if not caught.value.restartable:
+            return count
+    return None
+
+
+def test_the_same_failure_so_many_times_in_a_row_ends_the_job(driver: Driver) -> None:
+    assert ends_after(driver, *["1467"] * MANY) == SAME_FAILURES
+
+
+def test_the_end_is_named_with_the_last_cause_and_keeps_its_reason(driver: Driver) -> None:
+    for _ in range(SAME_FAILURES - 1):
+        driver.coordinator.context.failures.judge(0, DeclinedError("first", fingerprint="a"))
+    error = DeclinedError("no", remedy="do this.", reason=Reason.TASK_FAILURE, fingerprint="a")
+    ending = driver.coordinator.context.failures.judge(0, error)
+    assert isinstance(ending, RepeatedFailureError)
+    assert (ending.exit_code, ending.restartable, ending.reason) == (3, False, error.reason)
+    assert str(ending).startswith(f"no Checkpoint 0 has failed in this way {SAME_FAILURES} times")
+    assert str(ending).endswith("nothing of this attempt is visible. Next: do this.")
+    assert ending.__cause__ is error
+
+
+def test_failures_that_nobody_has_answered_never_end_it(driver: Driver) -> None:
+    assert ends_after(driver, *[""] * MANY) is None
+
+
+def test_a_failure_without_an_answer_in_between_is_no_other_answer(driver: Driver) -> None:
+    assert ends_after(driver, *["1467", ""] * MANY) == 2 * SAME_FAILURES - 1
+
+
+def test_failures_of_different_kinds_are_not_the_same(driver: Driver) -> None:
+    assert ends_after(driver, *["1467", "1213"] * MANY) is None
+
+
+def test_another_checkpoint_begins_again(driver: Driver) -> None:
+    for number in range(MANY):
+        with pytest.raises(DeclinedError) as caught:
+            driver.run(number, failing("1467"))
+        assert caught.value.restartable
+        driver.run(number)
+
+
+def test_what_is_tolerated_in_place_is_tried_as_often_as_that() -> None:
+    tolerable = 2 * SAME_FAILURES
+    failures = FailureManager(tolerable)
+    judged = [failures.judge(0, DeclinedError("no", fingerprint="a")) for _ in range(MANY)]
+    assert [error.restartable for error in judged].index(False) == tolerable
+
+
+@pytest.mark.parametrize(
+    ("error", "counts"),
+    [
+        (ValueError("7"), True),
+        (KeyError("a"), True),
+        (PermissionError("denied"), True),
+        (OSError(28, "full"), False),
+        (ConnectionResetError("gone"), False),
+        (TimeoutError("slow"), False),
+    ],
+)
+def test_a_disk_or_a_network_may_be_back(error: Exception, counts: bool) -> None:
+    assert bool(fingerprint_of(error)) == counts
+
+
+def test_a_fingerprint_does_not_depend_on_values() -> None:
+    assert fingerprint_of(ValueError("'7' at 10:31")) == fingerprint_of(ValueError("'9' at 10:32"))
+    assert fingerprint_of(ValueError("7")) != fingerprint_of(KeyError("7"))
