@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from twophase.contract.committable import Committable
 from twophase.contract.outcome import CommitOutcome
@@ -14,6 +15,7 @@ from twophase.sinks.mysql.committer import Committer
 from twophase.sinks.mysql.fence import Fence
 from twophase.sinks.mysql.identity import TableIdentity, read_identity, why_another
 from twophase.sinks.mysql.orphans import Orphans
+from twophase.sinks.mysql.planning import Planner
 from twophase.sinks.mysql.rewind import Rewind
 from twophase.sinks.mysql.target_table import TargetTable
 from twophase.sinks.mysql.writer import MySqlWriters
@@ -25,24 +27,25 @@ class OpenMySqlSink(OpenArrowSink):
     Args:
         link: the driver's session.
         writers: what the executors get.
+        planner: plans again how rows fill the table.
         table: the table when the sink was opened.
-        fence_timeout_s: how long to wait for sessions of older attempts to end.
     """
 
     def __init__(
         self,
         link: DriverLink,
         writers: MySqlWriters,
+        planner: Planner,
         table: TableIdentity,
-        fence_timeout_s: float,
     ) -> None:
         self._link = link
         self._writers = writers
+        self._planner = planner
         self._owner = writers.owner
         self._metadata = writers.metadata
         self._opened_table = table
         self._table = table
-        self._fence_timeout_s = fence_timeout_s
+        self._fence_timeout_s = planner.options.fence_timeout_s
         self._may_miss_commits = False
         self._is_half_rewound = False
 
@@ -91,8 +94,10 @@ class OpenMySqlSink(OpenArrowSink):
         ]
 
     def fence(self, attempt: Attempt) -> None:
-        """See `OpenSink.fence`. From now on the proofs are of this table."""
-        marked = self._writers.checkpoint_column is not None
+        """See `OpenSink.fence`. From now on the proofs are of this table, and rows are planned by
+        what it is now: a writer may have found it altered.
+        """
+        marked = self._writers.plan.checkpoint_column is not None
         fence = Fence(self._link, self._owner, self._metadata, self._fence_timeout_s, marked=marked)
         fence.raise_to(attempt)
         self._may_miss_commits = True
@@ -100,6 +105,8 @@ class OpenMySqlSink(OpenArrowSink):
         with self._link.session() as session:
             self._targets.write(session, job, sink, self._table)
             self._is_half_rewound = self._metadata.is_rewinding(session, job, sink)
+            plan = self._planner.plan_again(session, self._writers.plan)
+        self._writers = replace(self._writers, plan=plan)
 
     def writers(self) -> MySqlWriters:
         """See `OpenArrowSink.writers`."""
@@ -180,7 +187,7 @@ class OpenMySqlSink(OpenArrowSink):
             self._owner,
             self._metadata,
             self._opened_table,
-            writers.checkpoint_column,
+            writers.plan.checkpoint_column,
             keep,
             writers.load_rows,
         )

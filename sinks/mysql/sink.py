@@ -12,7 +12,7 @@ from typing import Any
 from twophase.contract.sink import ArrowSink, SinkContext
 from twophase.errors import PreflightError
 from twophase.ids import check_name
-from twophase.sinks.mysql.checkpoint_column import MarkedRows, check_column
+from twophase.sinks.mysql.checkpoint_column import MarkedRows
 from twophase.sinks.mysql.client.driver_session import DriverLink
 from twophase.sinks.mysql.client.server import Server, read_server
 from twophase.sinks.mysql.client.session import Session
@@ -22,22 +22,18 @@ from twophase.sinks.mysql.metadata_tables import MetadataTables
 from twophase.sinks.mysql.open_sink import OpenMySqlSink
 from twophase.sinks.mysql.options import Endpoint, MySqlOptions
 from twophase.sinks.mysql.orphans import list_branches, prepared
+from twophase.sinks.mysql.planning import Planner, TablePlan
 from twophase.sinks.mysql.preflight import (
-    check_any_insert_right,
+    check_any_rights,
     check_server,
-    check_table,
     find_table,
     may_load_local,
 )
 from twophase.sinks.mysql.rewind_obstacles import RewoundTable
-from twophase.sinks.mysql.rows.loading import InsertLoader, LoadDataLoader, Loader
-from twophase.sinks.mysql.rows.types import ColumnPlan
-from twophase.sinks.mysql.table import Table
 from twophase.sinks.mysql.writer import MySqlWriters
 from twophase.sinks.mysql.xid import Owner
 
 _log = logging.getLogger("twophase.sinks.mysql")
-_STATEMENT_BYTES = 1_000_000
 _WITHOUT_LOAD_DATA = "rows go by INSERT, which is slower than LOAD DATA LOCAL"
 _WITHOUT_PROCESS = (
     "this account cannot see when a writer's session has released its branch. A commit that comes "
@@ -69,7 +65,7 @@ class MySqlSink(ArrowSink):
                 server = read_server(session)
                 check_server(server, options)
                 may_load_local(server, options)
-                check_any_insert_right(session, find_table(session, options))
+                check_any_rights(session, find_table(session, options))
                 list_branches(session)  # fails if the account may not
         finally:
             link.close()
@@ -84,33 +80,32 @@ class MySqlSink(ArrowSink):
             with link.session() as session:
                 server = read_server(session)
                 check_server(server, self._options, context)
-                table, plans = check_table(session, self._options, context)
+                planner = Planner(self._options, context, server)
+                plan = planner.plan(session)
+                table = plan.table
                 found = read_identity(session, table.schema, table.name)
-                writers = self._writers(session, endpoint, context, server, table, plans)
+                writers = self._writers(session, endpoint, planner, plan)
             link.follow(writers.endpoint)
         except BaseException:
             link.close()
             raise
         identity = found or TableIdentity(table.schema, table.name, "")
-        return OpenMySqlSink(link, writers, identity, self._options.fence_timeout_s)
+        return OpenMySqlSink(link, writers, planner, identity)
 
     def _writers(
         self,
         session: Session,
         endpoint: Endpoint,
-        context: SinkContext,
-        server: Server,
-        table: Table,
-        plans: tuple[ColumnPlan, ...],
+        planner: Planner,
+        plan: TablePlan,
     ) -> MySqlWriters:
         """Create the metadata tables, and return what the executors need."""
-        options = self._options
+        options, context, server = planner.options, planner.context, planner.server
         metadata = MetadataTables(options.metadata_schema)
         owner = Owner(metadata.create(session, endpoint.user), context.job, context.sink)
         _check_engines(session, metadata)
-        column = options.checkpoint_column
+        table, column = plan.table, plan.checkpoint_column
         if column is not None:
-            column = check_column(session, table, column)
             MarkedRows(metadata).create(session, endpoint.user)
             for found in RewoundTable(table.schema, table.name, column).obstacles(session):
                 _log.warning(_WITHOUT_REWIND, context.sink, found.why, found.remedy)
@@ -125,11 +120,10 @@ class MySqlSink(ArrowSink):
             owner=owner,
             metadata=metadata,
             target=f"{_server_id(server, owner)}/{table.schema}.{table.name}",
-            loader=_loader(server, table, plans, local=local),
+            plan=plan,
             local_infile=local,
             load_rows=options.load_rows,
             load_bytes=options.load_bytes,
-            checkpoint_column=column,
         )
 
 
@@ -140,14 +134,6 @@ def _check_engines(session: Session, metadata: MetadataTables) -> None:
             f"The metadata tables in {metadata.schema!r} are {foreign}.",
             remedy="ALTER TABLE each to ENGINE = InnoDB.",
         )
-
-
-def _loader(server: Server, table: Table, plans: tuple[ColumnPlan, ...], *, local: bool) -> Loader:
-    if local:
-        return LoadDataLoader(table.sql, plans)
-    return InsertLoader(
-        table.sql, plans, min(_STATEMENT_BYTES, server.number("max_allowed_packet", 1024) // 2)
-    )
 
 
 def _server_id(server: Server, owner: Owner) -> str:
