@@ -28,6 +28,11 @@ _FIELDS = (
 )
 _NULLS = ", NULL" * 7
 _NAMED = "TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+_TRIGGERS = (
+    "SELECT 'trigger', ACTION_ORDER, TRIGGER_SCHEMA, TRIGGER_NAME, ACTION_TIMING, ACTION_STATEMENT"
+    f"{_NULLS} FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA = %s"
+    " AND EVENT_OBJECT_TABLE = %s AND EVENT_MANIPULATION = 'INSERT'"
+)
 _DESCRIPTION = (
     f"SELECT 'table', 0, TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE{_NULLS}"
     f" FROM information_schema.TABLES WHERE {_NAMED}"
@@ -35,9 +40,7 @@ _DESCRIPTION = (
     f" FROM information_schema.COLUMNS WHERE {_NAMED}"
     f" UNION ALL SELECT 'key', SEQ_IN_INDEX, INDEX_NAME, COLUMN_NAME, NULL, NULL{_NULLS}"
     f" FROM information_schema.STATISTICS WHERE {_NAMED} AND NON_UNIQUE = 0"
-    " UNION ALL SELECT 'trigger', ACTION_ORDER, TRIGGER_SCHEMA, TRIGGER_NAME, ACTION_TIMING,"
-    f" ACTION_STATEMENT{_NULLS} FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA = %s"
-    " AND EVENT_OBJECT_TABLE = %s AND EVENT_MANIPULATION = 'INSERT'"
+    f" UNION ALL {_TRIGGERS}"
 )
 _LOCKING = re.compile(r" UNION ALL SELECT '', 0, NULL(, NULL){10} FROM `shop`\.`\w+` WHERE FALSE")
 _FOREIGN = (
@@ -86,6 +89,7 @@ class Catalogue:
                 (asked[0], asked[1], f"2026-01-01 00:00:{self._created[asked[1]]:02d}")
             ],
             _DESCRIPTION: self._describe,
+            _TRIGGERS: lambda _: [],
             _FOREIGN: lambda _: [(0,)],
         }
 
@@ -104,6 +108,8 @@ class Catalogue:
         if sql.startswith(_CREATE):
             self._metadata[sql.removeprefix(_CREATE).partition("`")[0]] = None
             return []
+        if sql.startswith("SHOW CREATE TABLE `shop`.`"):
+            return [("", "CREATE TABLE")]
         if sql.startswith("EXPLAIN INSERT INTO `shop`.`"):
             return []
         if sql.startswith("SELECT 1 FROM information_schema.USER_PRIVILEGES"):
