@@ -1,4 +1,7 @@
-"""Types of columns by hostile values: a reader gets what was sent, or the row is refused by name."""
+"""Types of columns by hostile values: a reader gets what was sent, or the row is refused by name.
+
+No value needs the net of the rows that are read back: of a large statement only some are.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +29,17 @@ from twophase.testing.services import MariaDbService
 pytestmark = pytest.mark.part("mysql")
 
 SEED = 20_240_501
-EACH = 200
+EACH = 100
 """Random values of a column, besides the chosen ones."""
 
-INTEGERS = [0, 1, -1, *(sign * 2**n + off for n in (7, 8, 15, 16, 23, 24, 31, 32, 53, 62)
-                        for sign in (1, -1) for off in (-1, 0, 1)), 2**63 - 1, -(2**63)]  # fmt: skip
+POWERS = [sign * 2**n for n in (7, 8, 15, 16, 23, 24, 31, 32, 53, 62) for sign in (1, -1)]
+INTEGERS = [0, 1, -1, *(n + off for n in POWERS for off in (-1, 0, 1)), 2**63 - 1, -(2**63)]
 REALS = [
     0.0, -0.0, 0.1, 1 / 3, 1e308, -1e308, 5e-324, 2.2250738585072014e-308, 1e15, 1e16, 1e22, 1e23,
     123456789012345680.0, float("nan"), float("inf"), -float("inf"), 16_777_217.0, 0.5,
 ]  # fmt: skip
+[TENTH] = struct.unpack("<f", struct.pack("<f", 0.1))
+"""As a FLOAT has it."""
 TEXTS = [
     "", " ", "  ", "a ", " a", "a\t", "a\0", "\0", "\\", "\\N", "NULL", "'", '"', "\n", "\r\n",
     "caf\u00e9", "\u20ac", "\u6f22", "\U0001f600", "\ufeff", "e\u0301", "\u00e9", "\u301c",
@@ -142,7 +147,7 @@ KINDS = [
     Kind(pa.int16(), [n for n in INTEGERS if -(2**15) <= n < 2**15], ["SMALLINT", "FLOAT"]),
     Kind(pa.bool_(), [True, False], ["BOOLEAN", "BIT(1)", "BIT(9)", "TINYINT UNSIGNED", "BIGINT"]),
     Kind(pa.float64(), REALS, ["DOUBLE", "DOUBLE UNSIGNED", "DOUBLE NOT NULL"], real),
-    Kind(pa.float32(), [0.5, 0.0, -1.25, 16_777_216.0, 2.0**-126, 1.5 * 2.0**120, float("inf")],
+    Kind(pa.float32(), [0.5, 0.0, -1.25, TENTH, 16_777_216.0, 2.0**-126, 2.0**120, float("inf")],
          ["FLOAT", "DOUBLE", "FLOAT UNSIGNED"]),
     Kind(pa.decimal128(10, 4), DECIMALS, ["DECIMAL(10,4)", "DECIMAL(30,10)",
                                           "DECIMAL(10,4) UNSIGNED"],
@@ -158,7 +163,16 @@ KINDS = [
                                        "TIMESTAMP NULL", "TIMESTAMP(6) NULL"], moment),
     Kind(pa.time64("us"), CLOCKS, ["TIME", "TIME(3)", "TIME(6)"]),
 ]  # fmt: skip
-CASES = [(kind, column) for kind in KINDS for column in kind.columns]
+CASES = [
+    pytest.param(
+        kind,
+        column,
+        id=f"{kind.type} {column}",
+        marks=[pytest.mark.proof] if "CHARACTER SET" in column and "gbk" not in column else [],
+    )
+    for kind in KINDS
+    for column in kind.columns
+]
 
 
 class Deliveries:
@@ -233,7 +247,7 @@ def parsed(document: Any) -> Any:
 
 
 @pytest.mark.parametrize("load", representatives(["local", "insert"], {"local"}))
-@pytest.mark.parametrize(("kind", "column"), CASES, ids=[f"{k.type} {c}" for k, c in CASES])
+@pytest.mark.parametrize(("kind", "column"), CASES)
 def test_a_value_reads_back_as_it_was_sent_or_is_refused_by_name(
     sql_server_in_proof: Server, kind: Kind, column: str, load: str
 ) -> None:
@@ -246,7 +260,8 @@ def test_a_value_reads_back_as_it_was_sent_or_is_refused_by_name(
     assert {*found} | {*refused} == {*sent}
     assert not {*found} & {*refused}
     assert found
-    assert all("'v'" in said or "Next: " in said for said in refused.values())
+    assert all("'v'" in said or "JSON" in said for said in refused.values())
+    assert not [said for said in refused.values() if "another row than was sent" in said]
     is_parsed = column == "JSON" and not isinstance(sql_server_in_proof, MariaDbService)
     same = parsed if is_parsed else lambda value: value
     for key, value in found.items():

@@ -109,6 +109,8 @@ def plan_column(field: pa.Field, column: Column) -> ColumnPlan | str:
     encoding = _encoding(plain, column)
     if isinstance(encoding, str):
         return f"{field.name}: {field.type} cannot be stored in {column.column_type}: {encoding}"
+    if pa.types.is_floating(plain) and column.data_type == "double":
+        plain = pa.float64()  # the shortest text of a float is another double
     return ColumnPlan(
         field=field.name,
         column=column.name,
