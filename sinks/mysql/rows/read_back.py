@@ -25,7 +25,7 @@ from twophase.sinks.mysql.rows.json_documents import value_of
 from twophase.sinks.mysql.rows.types import ColumnPlan, Encoding
 from twophase.sinks.mysql.table import Table
 
-SAMPLE_ROWS = 32
+SAMPLE_ROWS = 16
 _SAMPLE_BYTES = 64_000
 _NO_KEY = (Encoding.FLOAT, Encoding.JSON)
 
