@@ -14,7 +14,7 @@ from harness.memory_driver import SCHEMA, Driver, completed_of, open_sinks, rest
 from harness.selection import representatives
 from integration.mysql.sink_harness import TABLES, MySqlHarness, Server, created, remade
 from twophase.coordinator.commit.pending import PendingCheckpoint
-from twophase.errors import PreflightError, TargetChangedError
+from twophase.errors import DeclinedError, PreflightError, TargetChangedError
 from twophase.testing.services import MySqlService
 
 pytestmark = pytest.mark.part("mysql")
@@ -175,6 +175,10 @@ def test_a_table_that_is_rebuilt_is_the_same(
         remade(target, statement)
     if not running:
         driver = new_driver().recover()
+    elif "note" in statement:
+        with pytest.raises(DeclinedError, match="column 'note' is int"):
+            driver.run(1)
+        driver.recover()
     driver.run(1)
     new_driver().recover().run(2)
     assert target.ids() == list(range(30))

@@ -34,10 +34,6 @@ _LATEST = ""
 _DDL = (
     f"job {NAME}, sink {NAME}, lineage {LINEAGE}, number {NUMBER}, PRIMARY KEY (job, sink, lineage)"
 )
-_COLLATION = (
-    "SELECT COLLATION_NAME FROM information_schema.COLUMNS"
-    " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND COLUMN_NAME = %s"
-)
 
 
 def value_of(transaction: TransactionId) -> str:
@@ -66,7 +62,7 @@ def owner_of(job: str, sink: str) -> str:
     return short_hash(f"{job}/{sink}", 8)
 
 
-def check_column(session: Session, table: Table, name: str) -> str:
+def check_column(table: Table, name: str) -> str:
     """Return the column's name as the server spells it.
 
     Raises:
@@ -80,9 +76,8 @@ def check_column(session: Session, table: Table, name: str) -> str:
         raise _unfit(table, name, f"it is {column.column_type}")
     if column.generated:
         raise _unfit(table, name, "the server computes it")
-    [(collation,)] = session.rows(_COLLATION, (table.schema, table.name, column.name))
-    if not str(collation).endswith("_bin"):
-        raise _unfit(table, name, f"its collation is {collation}")
+    if not str(column.collation).endswith("_bin"):
+        raise _unfit(table, name, f"its collation is {column.collation}")
     return column.name
 
 

@@ -16,6 +16,7 @@ from twophase.sinks.mysql.committer import Committer
 from twophase.sinks.mysql.fence import Fence
 from twophase.sinks.mysql.identity import TableIdentity, read_identity, why_another
 from twophase.sinks.mysql.orphans import Orphans
+from twophase.sinks.mysql.planning import Planner
 from twophase.sinks.mysql.rewind import Rewind
 from twophase.sinks.mysql.target_table import TargetTable
 from twophase.sinks.mysql.writer import MySqlWriters
@@ -27,24 +28,25 @@ class OpenMySqlSink(OpenArrowSink):
     Args:
         link: the driver's session.
         writers: what the executors get.
+        planner: plans again how rows fill the table.
         table: the table when the sink was opened.
-        fence_timeout_s: how long to wait for sessions of older attempts to end.
     """
 
     def __init__(
         self,
         link: DriverLink,
         writers: MySqlWriters,
+        planner: Planner,
         table: TableIdentity,
-        fence_timeout_s: float,
     ) -> None:
         self._link = link
         self._writers = writers
+        self._planner = planner
         self._owner = writers.owner
         self._metadata = writers.metadata
         self._opened_table = table
         self._table = table
-        self._fence_timeout_s = fence_timeout_s
+        self._fence_timeout_s = planner.options.fence_timeout_s
         self._may_miss_commits = False
         self._is_half_rewound = False
 
@@ -93,10 +95,11 @@ class OpenMySqlSink(OpenArrowSink):
         ]
 
     def fence(self, attempt: Attempt) -> None:
-        """See `OpenSink.fence`. From now on the proofs are of this table, and the rows go to the
-        server that has the fence.
+        """See `OpenSink.fence`. From now on the proofs are of this table, and rows go to the server
+        that has the fence. They are planned by what the table is now: a writer may have found it
+        altered.
         """
-        marked = self._writers.checkpoint_column is not None
+        marked = self._writers.plan.checkpoint_column is not None
         fence = Fence(self._link, self._owner, self._metadata, self._fence_timeout_s, marked=marked)
         fence.raise_to(attempt)
         self._may_miss_commits = True
@@ -106,6 +109,8 @@ class OpenMySqlSink(OpenArrowSink):
             fenced = replace(self._writers.endpoint, server_uuid=read_server_uuid(session))
             self._writers = replace(self._writers, endpoint=fenced)
             self._is_half_rewound = self._metadata.is_rewinding(session, job, sink)
+            plan = self._planner.plan_again(session, self._writers.plan)
+        self._writers = replace(self._writers, plan=plan)
 
     def writers(self) -> MySqlWriters:
         """See `OpenArrowSink.writers`."""
@@ -186,7 +191,7 @@ class OpenMySqlSink(OpenArrowSink):
             self._owner,
             self._metadata,
             self._opened_table,
-            writers.checkpoint_column,
+            writers.plan.checkpoint_column,
             keep,
             writers.load_rows,
         )

@@ -20,7 +20,7 @@ from twophase.sinks.mysql.client.session import Session
 from twophase.sinks.mysql.client.session_locks import SLOTS
 from twophase.sinks.mysql.options import Load, MySqlOptions
 from twophase.sinks.mysql.rows.types import ColumnPlan, plan_column
-from twophase.sinks.mysql.table import Table, read_table
+from twophase.sinks.mysql.table import Table, has_foreign_key, read_table
 
 _FIRST_XA_WITH_BINLOG = (8, 0, 30)
 _OLDEST_MYSQL = (8, 0, 0)
@@ -130,27 +130,33 @@ def find_table(session: Session, options: MySqlOptions) -> Table:
     return table
 
 
-def check_table(
-    session: Session, options: MySqlOptions, context: SinkContext
-) -> tuple[Table, tuple[ColumnPlan, ...]]:
-    """Find the table and plan how each column is filled; plan none if no rows will follow.
+def plan_columns(
+    session: Session, table: Table, options: MySqlOptions, context: SinkContext
+) -> tuple[ColumnPlan, ...]:
+    """Plan how each column is filled; plan none if no rows will follow.
 
     Raises:
-        ConfigError: the table is not there, or rows of the schema do not fit; names each column.
+        ConfigError: rows of the schema do not fit; names each column.
         PreflightError: the table cannot take part.
     """
-    table = find_table(session, options)
     if context.schema is None:
-        return table, ()
-    if context.speculation and table.has_unique_key:
+        return ()
+    _check_keys(session, table, context)
+    plans = _plan_columns(_with_checkpoint(table, options, context.schema), table)
+    _check_rights(session, table, [plan.column for plan in plans])
+    return plans
+
+
+def _check_keys(session: Session, table: Table, context: SinkContext) -> None:
+    if context.speculation and table.unique_keys:
         raise PreflightError(
             f"spark.speculation is on and {table.sql} has a unique key: "
             "two attempts of one task would wait for each "
             "other.",
             remedy="switch spark.speculation off for this job.",
         )
-    if context.max_concurrent > 1 and (table.has_unique_key or table.has_foreign_key):
-        keys = "unique" if table.has_unique_key else "foreign"
+    if context.max_concurrent > 1 and (table.unique_keys or has_foreign_key(session, table)):
+        keys = "unique" if table.unique_keys else "foreign"
         raise PreflightError(
             f"checkpoint.max_concurrent is {context.max_concurrent} and {table.sql} has a {keys} "
             "key: rows of a checkpoint could wait for the locks of the one before it, which is "
@@ -158,18 +164,13 @@ def check_table(
             remedy="leave checkpoint.max_concurrent at 1 for this job, "
             "or write to a table without such keys.",
         )
-    plans = _plan_columns(_with_checkpoint(session, table, options, context.schema), table)
-    _check_insert_right(session, table, [plan.column for plan in plans])
-    return table, plans
 
 
-def _with_checkpoint(
-    session: Session, table: Table, options: MySqlOptions, schema: pa.Schema
-) -> pa.Schema:
+def _with_checkpoint(table: Table, options: MySqlOptions, schema: pa.Schema) -> pa.Schema:
     """Return the rows' schema, with the column that names their checkpoint if there is one."""
     if options.checkpoint_column is None:
         return schema
-    column = check_column(session, table, options.checkpoint_column)
+    column = check_column(table, options.checkpoint_column)
     if column.lower() in (name.lower() for name in schema.names):
         raise ConfigError(
             f"The rows for {table.sql} have a column {column!r}, which the sink fills itself: it "
@@ -211,33 +212,32 @@ def _plan_columns(schema: pa.Schema, table: Table) -> tuple[ColumnPlan, ...]:
     return tuple(plans.values())
 
 
-def _check_insert_right(session: Session, table: Table, columns: Sequence[str]) -> None:
-    denied = _denied_insert(session, table, columns)
+def _check_rights(session: Session, table: Table, columns: Sequence[str]) -> None:
+    denied = _denied(session, table, columns)
     if denied is not None:
         raise PreflightError(
-            f"The account may not insert into {table.sql}: {denied}.",
+            f"The account may not insert into {table.sql}, or not read it back: {denied}.",
             remedy=f"GRANT SELECT, INSERT ON {table.sql} TO the user of the sink.",
         )
 
 
-def check_any_insert_right(session: Session, table: Table) -> None:
-    """Refuse an account that may not insert into any column; those of the rows are unknown.
+def check_any_rights(session: Session, table: Table) -> None:
+    """Refuse an account that may not write to any column; those of the rows are unknown.
 
     Raises:
         PreflightError: it may not.
     """
     columns = [column.name for column in table.columns]
-    if all(_denied_insert(session, table, [column]) is not None for column in columns):
-        _check_insert_right(session, table, columns)
+    if all(_denied(session, table, [column]) is not None for column in columns):
+        _check_rights(session, table, columns)
 
 
-def _denied_insert(session: Session, table: Table, columns: Sequence[str]) -> str | None:
+def _denied(session: Session, table: Table, columns: Sequence[str]) -> str | None:
     names = ", ".join(map(quote, columns))
-    nulls = ", ".join("NULL" for _ in columns)
     try:
         # EXPLAIN needs the privileges of the statement that it explains, and changes nothing.
         session.run(
-            f"EXPLAIN INSERT INTO {table.sql} ({names}) SELECT {nulls} FROM DUAL WHERE 1 = 0"
+            f"EXPLAIN INSERT INTO {table.sql} ({names}) SELECT {names} FROM {table.sql} WHERE 1 = 0"
         )
     except pymysql.Error as error:
         # of a column that is not named; the privileges were checked before that

@@ -14,6 +14,7 @@ from twophase.sinks.mysql.client.codes import DENIED, code_of
 from twophase.sinks.mysql.client.identifiers import qualified, quote
 from twophase.sinks.mysql.client.server import Server, read_server
 from twophase.sinks.mysql.client.session import Session
+from twophase.sinks.mysql.triggers import may_see_triggers
 
 _INDEXES = (
     "SELECT 1 FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
@@ -22,14 +23,6 @@ _INDEXES = (
 _TRIGGERS = (
     "SELECT TRIGGER_SCHEMA, TRIGGER_NAME FROM information_schema.TRIGGERS"
     " WHERE EVENT_OBJECT_SCHEMA = %s AND EVENT_OBJECT_TABLE = %s AND EVENT_MANIPULATION = 'DELETE'"
-)
-_MAY_SEE_TRIGGERS = (
-    "SELECT 1 FROM information_schema.USER_PRIVILEGES"
-    " WHERE PRIVILEGE_TYPE = 'TRIGGER' AND GRANTEE = %s UNION ALL"
-    " SELECT 1 FROM information_schema.SCHEMA_PRIVILEGES"
-    " WHERE PRIVILEGE_TYPE = 'TRIGGER' AND GRANTEE = %s AND %s LIKE TABLE_SCHEMA UNION ALL"
-    " SELECT 1 FROM information_schema.TABLE_PRIVILEGES WHERE PRIVILEGE_TYPE = 'TRIGGER'"
-    " AND GRANTEE = %s AND TABLE_SCHEMA = %s AND TABLE_NAME = %s"
 )
 # KEY_COLUMN_USAGE lacks the tables on which the account has no privilege; these have all.
 _FOREIGN_KEYS = (
@@ -141,19 +134,12 @@ class RewoundTable:
                 f"keep what SHOW CREATE TRIGGER {trigger} prints, DROP TRIGGER {trigger}, and "
                 "create it again once the rows have been taken back.",
             )
-        if not found and not server.is_mariadb and not self._may_see_triggers(session):
+        if not found and not may_see_triggers(session, server, self.schema, self.name):
             yield Obstacle(
                 f"the account may not see the triggers of {self.sql}, which would run for each "
                 "row that is removed",
                 f"GRANT TRIGGER ON {self.sql} TO the user of the sink.",
             )
-
-    def _may_see_triggers(self, session: Session) -> bool:
-        [(account,)] = session.rows("SELECT CURRENT_USER()")
-        user, _, host = str(account).rpartition("@")
-        grantee, mine = f"'{user}'@'{host}'", (self.schema, self.name)
-        found = session.rows(_MAY_SEE_TRIGGERS, (grantee, grantee, self.schema, grantee, *mine))
-        return bool(found)
 
     def foreign_keys(self, session: Session) -> Sequence[ForeignKey]:
         """Return the foreign keys that refer to the target, its own among them.

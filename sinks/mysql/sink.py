@@ -12,44 +12,33 @@ from typing import Any
 from twophase.contract.sink import ArrowSink, SinkContext
 from twophase.errors import PreflightError
 from twophase.ids import check_name
-from twophase.sinks.mysql.checkpoint_column import MarkedRows, check_column
+from twophase.sinks.mysql.checkpoint_column import MarkedRows
 from twophase.sinks.mysql.client.driver_session import DriverLink
 from twophase.sinks.mysql.client.server import Server, read_server
 from twophase.sinks.mysql.client.session import Session
 from twophase.sinks.mysql.client.session_exit import may_list_transactions
 from twophase.sinks.mysql.identity import TableIdentity, read_identity
-from twophase.sinks.mysql.lock_conflicts import LockConflicts
 from twophase.sinks.mysql.metadata_tables import MetadataTables
 from twophase.sinks.mysql.open_sink import OpenMySqlSink
 from twophase.sinks.mysql.options import Endpoint, MySqlOptions
 from twophase.sinks.mysql.orphans import list_branches, prepared
+from twophase.sinks.mysql.planning import Planner, TablePlan
 from twophase.sinks.mysql.preflight import (
-    check_any_insert_right,
+    check_any_rights,
     check_server,
-    check_table,
     find_table,
     may_load_local,
 )
 from twophase.sinks.mysql.rewind_obstacles import RewoundTable
-from twophase.sinks.mysql.rows.loading import InsertLoader, LoadDataLoader, Loader
-from twophase.sinks.mysql.rows.types import ColumnPlan
-from twophase.sinks.mysql.table import Table
 from twophase.sinks.mysql.writer import MySqlWriters
 from twophase.sinks.mysql.xid import Owner
 
 _log = logging.getLogger("twophase.sinks.mysql")
-_STATEMENT_BYTES = 1_000_000
 _WITHOUT_LOAD_DATA = "rows go by INSERT, which is slower than LOAD DATA LOCAL"
 _WITHOUT_PROCESS = (
     "this account cannot see when a writer's session has released its branch. A commit that comes "
     "too early is detected, and waits for a restart of the server. GRANT PROCESS ON *.* prevents "
     "that."
-)
-_INTERLEAVED = 2
-_TAKING_TURNS = (
-    "{} has an AUTO_INCREMENT column that the rows do not fill, and innodb_autoinc_lock_mode is "
-    "not 2: the tasks load their rows one after the other. Set it to 2 in the server's "
-    "configuration, or fill the column."
 )
 _WITHOUT_REWIND = "sink %s: a restore could not take rows back, because %s. Before one: %s"
 
@@ -76,7 +65,7 @@ class MySqlSink(ArrowSink):
                 server = read_server(session)
                 check_server(server, options)
                 may_load_local(server, options)
-                check_any_insert_right(session, find_table(session, options))
+                check_any_rights(session, find_table(session, options))
                 list_branches(session)  # fails if the account may not
         finally:
             link.close()
@@ -91,33 +80,32 @@ class MySqlSink(ArrowSink):
             with link.session() as session:
                 server = read_server(session)
                 check_server(server, self._options, context)
-                table, plans = check_table(session, self._options, context)
+                planner = Planner(self._options, context, server)
+                plan = planner.plan(session)
+                table = plan.table
                 found = read_identity(session, table.schema, table.name)
-                writers = self._writers(session, endpoint, context, server, table, plans)
-            link.follow(replace(endpoint, opened=True))
+                writers = self._writers(session, endpoint, planner, plan)
+            link.follow(writers.endpoint)
         except BaseException:
             link.close()
             raise
         identity = found or TableIdentity(table.schema, table.name, "")
-        return OpenMySqlSink(link, writers, identity, self._options.fence_timeout_s)
+        return OpenMySqlSink(link, writers, planner, identity)
 
     def _writers(
         self,
         session: Session,
         endpoint: Endpoint,
-        context: SinkContext,
-        server: Server,
-        table: Table,
-        plans: tuple[ColumnPlan, ...],
+        planner: Planner,
+        plan: TablePlan,
     ) -> MySqlWriters:
         """Create the metadata tables, and return what the executors need."""
-        options = self._options
+        options, context, server = planner.options, planner.context, planner.server
         metadata = MetadataTables(options.metadata_schema)
         owner = Owner(metadata.create(session, endpoint.user), context.job, context.sink)
         _check_engines(session, metadata)
-        column = options.checkpoint_column
+        table, column = plan.table, plan.checkpoint_column
         if column is not None:
-            column = check_column(session, table, column)
             MarkedRows(metadata).create(session, endpoint.user)
             for found in RewoundTable(table.schema, table.name, column).obstacles(session):
                 _log.warning(_WITHOUT_REWIND, context.sink, found.why, found.remedy)
@@ -132,13 +120,10 @@ class MySqlSink(ArrowSink):
             owner=owner,
             metadata=metadata,
             target=f"{_server_id(server, owner)}/{table.schema}.{table.name}",
-            loader=_loader(server, table, plans, local=local),
+            plan=plan,
             local_infile=local,
             load_rows=options.load_rows,
             load_bytes=options.load_bytes,
-            checkpoint_column=column,
-            conflicts=LockConflicts(table.schema, table.name, plans, owner, metadata),
-            takes_turns=_takes_turns(server, table, plans, context.sink),
         )
 
 
@@ -149,23 +134,6 @@ def _check_engines(session: Session, metadata: MetadataTables) -> None:
             f"The metadata tables in {metadata.schema!r} are {foreign}.",
             remedy="ALTER TABLE each to ENGINE = InnoDB.",
         )
-
-
-def _loader(server: Server, table: Table, plans: tuple[ColumnPlan, ...], *, local: bool) -> Loader:
-    if local:
-        return LoadDataLoader(table.sql, plans)
-    packet = server.number("max_allowed_packet", 1024)
-    return InsertLoader(table.sql, plans, min(_STATEMENT_BYTES, packet // 2), packet)
-
-
-def _takes_turns(server: Server, table: Table, plans: tuple[ColumnPlan, ...], sink: str) -> bool:
-    """Return whether statements lock the table's counter until they end, and so wait for others."""
-    given = {plan.column for plan in plans}
-    counted = any(column.counted and column.name not in given for column in table.columns)
-    if not counted or server.number("innodb_autoinc_lock_mode", _INTERLEAVED) == _INTERLEAVED:
-        return False
-    _log.warning("sink %s: %s", sink, _TAKING_TURNS.format(table.sql))
-    return True
 
 
 def _server_id(server: Server, owner: Owner) -> str:

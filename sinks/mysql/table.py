@@ -1,25 +1,82 @@
-"""The target table as the server describes it."""
+"""The target table as the server describes it: at the start, and again in each branch."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from twophase.sinks.mysql.client.identifiers import qualified
-from twophase.sinks.mysql.client.session import Session
-from twophase.sinks.mysql.columns import Column, read_columns
+import pymysql
 
-_TABLE = (
-    "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE FROM information_schema.TABLES"
-    " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+from twophase.sinks.mysql.client.codes import DENIED, NO_SUCH_TABLE, code_of
+from twophase.sinks.mysql.client.identifiers import qualified
+from twophase.sinks.mysql.client.session import Row, Session
+from twophase.sinks.mysql.columns import COLUMN_FIELDS, Column
+
+_WIDTH = COLUMN_FIELDS.count(",") + 1
+_NAMED = "TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+
+
+def _part(kind: str, order: str, fields: str, source: str) -> str:
+    padding = ", NULL" * (_WIDTH - fields.count(",") - 1)
+    return f"SELECT '{kind}', {order}, {fields}{padding} FROM {source}"
+
+
+_DESCRIPTION = " UNION ALL ".join(
+    (
+        _part(
+            "table",
+            "0",
+            "TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE",
+            f"information_schema.TABLES WHERE {_NAMED}",
+        ),
+        _part(
+            "column",
+            "ORDINAL_POSITION",
+            COLUMN_FIELDS,
+            f"information_schema.COLUMNS WHERE {_NAMED}",
+        ),
+        _part(
+            "key",
+            "SEQ_IN_INDEX",
+            "INDEX_NAME, COLUMN_NAME",
+            f"information_schema.STATISTICS WHERE {_NAMED} AND NON_UNIQUE = 0",
+        ),
+        _part(
+            "trigger",
+            "ACTION_ORDER",
+            "TRIGGER_SCHEMA, TRIGGER_NAME, ACTION_TIMING, ACTION_STATEMENT",
+            "information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA = %s"
+            " AND EVENT_OBJECT_TABLE = %s AND EVENT_MANIPULATION = 'INSERT'",
+        ),
+    )
 )
-_UNIQUE_KEYS = (
-    "SELECT COUNT(*) FROM information_schema.STATISTICS"
-    " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0"
-)
+_TRIGGERS = _DESCRIPTION.rpartition(" UNION ALL ")[2]
+_NEXT_NUMBER = re.compile(r" AUTO_INCREMENT=\d+")
 _FOREIGN_KEYS = (
     "SELECT COUNT(*) FROM information_schema.TABLE_CONSTRAINTS"
     " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND CONSTRAINT_TYPE = 'FOREIGN KEY'"
 )
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """A trigger that runs for each row that is inserted.
+
+    Attributes:
+        schema: of the trigger.
+        name: as the server spells it.
+        timing: `BEFORE` or `AFTER`.
+        body: its statement.
+    """
+
+    schema: str
+    name: str
+    timing: str
+    body: str
+
+    def __str__(self) -> str:
+        return f"{self.timing} INSERT trigger {qualified(self.schema, self.name)}"
 
 
 @dataclass(frozen=True)
@@ -32,8 +89,9 @@ class Table:
         kind: `BASE TABLE`, or a kind that branches cannot write to.
         engine: storage engine.
         columns: in the table's order.
-        has_unique_key: two rows can conflict.
-        has_foreign_key: a row can wait for a row of another table.
+        unique_keys: the names of the columns of each; None for an expression.
+        triggers: those that this account may see, in their order.
+        definition: as SHOW CREATE TABLE has it; empty if this account may not see it.
     """
 
     schema: str
@@ -41,32 +99,104 @@ class Table:
     kind: str
     engine: str
     columns: tuple[Column, ...]
-    has_unique_key: bool
-    has_foreign_key: bool
+    unique_keys: tuple[tuple[str | None, ...], ...] = ()
+    triggers: tuple[Trigger, ...] = ()
+    definition: str = ""
 
     @property
     def sql(self) -> str:
         """The quoted name."""
         return qualified(self.schema, self.name)
 
+    def changes(self, now: Table) -> Iterator[str]:
+        """Yield how the table as it is now differs from this description of it."""
+        if (self.kind, self.engine) != (now.kind, now.engine):
+            yield f"it is a {now.kind} of {now.engine} and was a {self.kind} of {self.engine}"
+        before = {column.name: column for column in self.columns}
+        after = {column.name: column for column in now.columns}
+        for name in [*before, *(name for name in after if name not in before)]:
+            if before.get(name) != after.get(name):
+                was, is_now = (_shape(columns.get(name)) for columns in (before, after))
+                yield f"column {name!r} is {is_now} and was {was}"
+        if self.unique_keys != now.unique_keys:
+            yield "its unique keys are others"
+        if self.triggers != now.triggers:
+            yield f"its triggers are {', '.join(map(str, now.triggers)) or 'none'}"
+
 
 def read_table(session: Session, schema: str, name: str) -> Table | None:
     """Describe a table; return None if it does not exist or this account cannot see it."""
-    found = session.rows(_TABLE, (schema, name))
-    if not found:
+    # before the rest: with an older definition a writer describes the table once more
+    definition = _definition(session, schema, name)
+    parts = _parts(session.rows(_DESCRIPTION, (schema, name) * 4))
+    if "table" not in parts:
         return None
-    real_schema, real_name, kind, engine = found[0]
+    keys: dict[str, list[str | None]] = {}
+    for key, column, *_ in parts.get("key", ()):
+        keys.setdefault(key, []).append(column)
+    [(real_schema, real_name, kind, engine, *_)] = parts["table"]
     return Table(
         real_schema,
         real_name,
         kind,
         engine or "",
-        read_columns(session, schema, name),
-        has_unique_key=_count(session, _UNIQUE_KEYS, schema, name) > 0,
-        has_foreign_key=_count(session, _FOREIGN_KEYS, schema, name) > 0,
+        tuple(map(Column.of, parts.get("column", ()))),
+        # the primary key first: it is never hidden from the optimizer
+        tuple(tuple(keys[key]) for key in sorted(keys, key=lambda key: (key != "PRIMARY", key))),
+        _triggers(parts),
+        definition,
     )
 
 
-def _count(session: Session, statement: str, schema: str, name: str) -> int:
-    [(count,)] = session.rows(statement, (schema, name))
-    return int(count)
+def read_table_locked(session: Session, table: Table) -> Table | None:
+    """Describe a table as it stays until the end of the session's branch.
+
+    The first statement reads no row of the table: it takes its metadata lock, before it reads the
+    triggers, and the branch keeps it. A table with the same definition and triggers is the same:
+    to ask for the columns would cost five times as much.
+
+    Raises:
+        pymysql.Error: the table is gone, or somebody keeps it locked.
+    """
+    locking = f" UNION ALL {_part('', '0', 'NULL', table.sql.replace('%', '%%'))} WHERE FALSE"
+    triggers = _triggers(_parts(session.rows(_TRIGGERS + locking, (table.schema, table.name))))
+    definition = _definition(session, table.schema, table.name)
+    if definition and (definition, triggers) == (table.definition, table.triggers):
+        return table
+    return read_table(session, table.schema, table.name)
+
+
+def has_foreign_key(session: Session, table: Table) -> bool:
+    """Return whether a row can wait for a row of another table."""
+    [(count,)] = session.rows(_FOREIGN_KEYS, (table.schema, table.name))
+    return int(count) > 0
+
+
+def _definition(session: Session, schema: str, name: str) -> str:
+    try:
+        [(_, text, *_)] = session.rows(f"SHOW CREATE TABLE {qualified(schema, name)}")
+    except pymysql.Error as error:
+        if code_of(error) not in DENIED | {NO_SUCH_TABLE}:
+            raise
+        return ""
+    return _NEXT_NUMBER.sub("", text)
+
+
+def _parts(found: list[Row]) -> Mapping[str, list[Row]]:
+    """Return the rows of each part, in the order that the server gives them."""
+    parts: dict[str, list[Row]] = {}
+    for part, _, *row in sorted(found, key=lambda row: int(row[1])):
+        parts.setdefault(part, []).append(tuple(row))
+    return parts
+
+
+def _triggers(parts: Mapping[str, list[Row]]) -> tuple[Trigger, ...]:
+    return tuple(Trigger(*row[:4]) for row in parts.get("trigger", ()))
+
+
+def _shape(column: Column | None) -> str:
+    if column is None:
+        return "missing"
+    filled = " generated" * column.generated + " auto_increment" * column.auto_increment
+    null = "" if column.nullable else " not null"
+    return f"{column.column_type} {column.collation or ''}".strip() + null + filled

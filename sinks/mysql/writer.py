@@ -3,7 +3,8 @@
 1. connect, take session locks   so that a later driver can find and end this session (H44)
 2. XA START, read the fence      shared lock: while we write, the fence cannot be
                                  raised past us (HD9)
-3. LOAD DATA                     for each `load_rows` rows
+   describe the table            it cannot be altered from here on: is it the one we planned by?
+3. LOAD DATA                     for each `load_rows` rows; rows are read back
 4. ledger row                    inside the branch: the proof that it was committed (I4)
 5. XA END, XA PREPARE            durable and invisible
 6. disconnect                    before MySQL 8.0.29 and on MariaDB only then can the
@@ -49,7 +50,9 @@ from twophase.sinks.mysql.client.session_settings import end_quietly, open_write
 from twophase.sinks.mysql.lock_conflicts import LockConflicts
 from twophase.sinks.mysql.metadata_tables import MetadataTables
 from twophase.sinks.mysql.options import Endpoint
-from twophase.sinks.mysql.rows.loading import Loader, remedy_of
+from twophase.sinks.mysql.planning import TablePlan
+from twophase.sinks.mysql.rows.loading import remedy_of
+from twophase.sinks.mysql.table import read_table_locked
 from twophase.sinks.mysql.xid import Owner, Xid
 
 _LEAVING_S = 2.0
@@ -68,26 +71,20 @@ class MySqlWriters:
         owner: the job and sink that the branches belong to.
         metadata: the metadata tables.
         target: the target's identity (I10).
-        loader: loads rows into the table.
+        plan: how rows fill the table.
         local_infile: whether it may use LOAD DATA LOCAL.
         load_rows: rows in one statement, at most.
         load_bytes: approximate bytes in one statement.
-        conflicts: looks for another task that holds a lock.
-        takes_turns: the tasks load one after the other, as the table's counter makes them.
-        checkpoint_column: the column that names each row's checkpoint, if there is one.
     """
 
     endpoint: Endpoint
     owner: Owner
     metadata: MetadataTables
     target: str
-    loader: Loader
+    plan: TablePlan
     local_infile: bool
     load_rows: int
     load_bytes: int
-    conflicts: LockConflicts
-    takes_turns: bool = False
-    checkpoint_column: str | None = None
 
     def __call__(self, transaction: TransactionId, subtask: Subtask) -> MySqlWriter:
         """Create the writer of one task attempt."""
@@ -149,7 +146,7 @@ class MySqlWriter(SinkWriter):
 
     def _marked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows with the column that names their checkpoint, if there is one."""
-        column = self._shared.checkpoint_column
+        column = self._shared.plan.checkpoint_column
         if column is None:
             return batch
         values = pa.repeat(value_of(self._transaction), batch.num_rows)
@@ -168,9 +165,9 @@ class MySqlWriter(SinkWriter):
         if self._session is None:
             self._begin()
         session, shared = self._in_branch(), self._shared
-        wait_s = shared.endpoint.io_timeout_s / 2
-        with turn(session, shared.target, wait_s) if shared.takes_turns else nullcontext():
-            shared.loader.load(session, self._waiting)
+        wait_s, plan = shared.endpoint.io_timeout_s / 2, shared.plan
+        with turn(session, shared.target, wait_s) if plan.takes_turns else nullcontext():
+            plan.loader.load(session, self._waiting)
         first = self._loaded_rows == 0
         self._loaded_rows += self._waiting_rows
         self._waiting = []
@@ -193,6 +190,19 @@ class MySqlWriter(SinkWriter):
                 f"{transaction} is closed: sink {transaction.sink!r} of job "
                 f"{transaction.job!r} is at {fence}.",
                 remedy="let the newer driver go on; find out why this one still runs.",
+            )
+        self._check_table(session)
+
+    def _check_table(self, session: Session) -> None:
+        """Decline if the rows were planned by another table than the branch writes to."""
+        planned = self._shared.plan.table
+        now = read_table_locked(session, planned)
+        changes = ["it is gone"] if now is None else [*planned.changes(now)]
+        if changes:
+            raise DeclinedError(
+                f"{self._transaction}: {planned.sql} was altered while the job runs: "
+                f"{'; '.join(changes)}.",
+                remedy="the next attempt is planned by the table as it is now, or refused by name.",
             )
 
     def _in_branch(self) -> Session:
@@ -246,11 +256,14 @@ class MySqlWriter(SinkWriter):
             left: our session, which may go on waiting when we have left it.
             waited: the rows.
         """
+        shared = self._shared
+        table, plans = shared.plan.table, shared.plan.loader.plans
+        conflicts = LockConflicts(table.schema, table.name, plans, shared.owner, shared.metadata)
         try:
-            with closing(DriverLink(self._shared.endpoint)) as link, link.session() as session:
+            with closing(DriverLink(shared.endpoint)) as link, link.session() as session:
                 kill(session, {left})
                 rest = wait_until_gone(session, {left}, time.monotonic() + _LEAVING_S)
-                return self._shared.conflicts.find(session, self._transaction, waited, rest)
+                return conflicts.find(session, self._transaction, waited, rest)
         except TargetUnreachableError:  # the error that the rows have met says it
             return None
 

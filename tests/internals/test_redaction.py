@@ -39,6 +39,7 @@ from twophase.sinks.hive.catalog import Catalog
 from twophase.sinks.mysql import writer
 from twophase.sinks.mysql.rows.encoding import encode
 from twophase.sinks.mysql.rows.loading import LoadDataLoader
+from twophase.sinks.mysql.rows.read_back import ReadBack
 from twophase.sinks.mysql.rows.text_formats import LOAD_DATA
 from twophase.sinks.mysql.rows.types import ColumnPlan, Encoding
 from twophase.sources.kafka.json_format import UnfitError, convert
@@ -83,8 +84,9 @@ def mysql_warning(value: str) -> str:
     text = value.encode(errors="replace").decode()
     batch = pa.RecordBatch.from_pylist([{"name": text}], schema=pa.schema([("name", pa.string())]))
     plan = ColumnPlan("name", "name", pa.string(), Encoding.TEXT, nullable=True)
+    loader = LoadDataLoader("`target`", (plan,), ReadBack("`target`", (plan,)))
     with pytest.raises(RejectedRowsError) as caught:
-        LoadDataLoader("`target`", (plan,)).load(Session(), [batch])  # type: ignore[arg-type]
+        loader.load(Session(), [batch])  # type: ignore[arg-type]
     return str(caught.value)
 
 

@@ -4,6 +4,7 @@ when it is opened.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,24 +19,31 @@ _ENGINES = (
     "SELECT DISTINCT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s "
     "AND TABLE_NAME IN %s"
 )
-_TARGET = (
-    "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE FROM information_schema.TABLES"
-    " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
-)
 _IDENTITY = (
     "SELECT TABLE_SCHEMA, TABLE_NAME, CREATE_TIME FROM information_schema.TABLES"
     " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
 )
-_COLUMNS = (
-    "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, COLUMN_DEFAULT, EXTRA, "
-    "CHARACTER_MAXIMUM_LENGTH,"
-    " NUMERIC_PRECISION, NUMERIC_SCALE, DATETIME_PRECISION FROM information_schema.COLUMNS"
-    " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION"
+_FIELDS = (
+    "COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, COLUMN_DEFAULT, EXTRA, COLLATION_NAME,"
+    " CHARACTER_MAXIMUM_LENGTH, NUMERIC_PRECISION, NUMERIC_SCALE, DATETIME_PRECISION"
 )
-_UNIQUE = (
-    "SELECT COUNT(*) FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = %s "
-    "AND TABLE_NAME = %s AND NON_UNIQUE = 0"
+_NULLS = ", NULL" * 7
+_NAMED = "TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+_TRIGGERS = (
+    "SELECT 'trigger', ACTION_ORDER, TRIGGER_SCHEMA, TRIGGER_NAME, ACTION_TIMING, ACTION_STATEMENT"
+    f"{_NULLS} FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA = %s"
+    " AND EVENT_OBJECT_TABLE = %s AND EVENT_MANIPULATION = 'INSERT'"
 )
+_DESCRIPTION = (
+    f"SELECT 'table', 0, TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE{_NULLS}"
+    f" FROM information_schema.TABLES WHERE {_NAMED}"
+    f" UNION ALL SELECT 'column', ORDINAL_POSITION, {_FIELDS}"
+    f" FROM information_schema.COLUMNS WHERE {_NAMED}"
+    f" UNION ALL SELECT 'key', SEQ_IN_INDEX, INDEX_NAME, COLUMN_NAME, NULL, NULL{_NULLS}"
+    f" FROM information_schema.STATISTICS WHERE {_NAMED} AND NON_UNIQUE = 0"
+    f" UNION ALL {_TRIGGERS}"
+)
+_LOCKING = re.compile(r" UNION ALL SELECT '', 0, NULL(, NULL){10} FROM `shop`\.`\w+` WHERE FALSE")
 _FOREIGN = (
     "SELECT COUNT(*) FROM information_schema.TABLE_CONSTRAINTS"
     " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND CONSTRAINT_TYPE = 'FOREIGN KEY'"
@@ -71,21 +79,18 @@ class Catalogue:
             self._variables["server_uuid"] = f"uuid-of-{name}"
         self._answers: dict[str, Callable[[Sequence[Any]], Rows]] = {
             "SELECT VERSION()": lambda _: [(dialect.version,)],
+            "SELECT CURRENT_USER()": lambda _: [("app@%",)],
             "SELECT @@server_uuid": lambda _: [(self._variables["server_uuid"],)],
             "SHOW GLOBAL VARIABLES WHERE Variable_name IN %s": lambda asked: [
                 (key, value) for key, value in self._variables.items() if key in asked[0]
             ],
             _TABLES: lambda _: [(table,) for table in self._metadata],
             _ENGINES: lambda _: [("InnoDB",)],
-            _TARGET: lambda asked: [(asked[0], asked[1], "BASE TABLE", "InnoDB")],
             _IDENTITY: lambda asked: [
                 (asked[0], asked[1], f"2026-01-01 00:00:{self._created[asked[1]]:02d}")
             ],
-            _COLUMNS: lambda _: [
-                (column, "bigint", "bigint(20)", "NO", None, "", None, 19, 0, None)
-                for column in ("checkpoint", "id")
-            ],
-            _UNIQUE: lambda _: [(int(self._keyed),)],
+            _DESCRIPTION: self._describe,
+            _TRIGGERS: lambda _: [],
             _FOREIGN: lambda _: [(0,)],
             UNIQUE_KEYS: lambda _: [],
             REFERRING_KEYS: lambda _: [],
@@ -106,7 +111,34 @@ class Catalogue:
         if sql.startswith(_CREATE):
             self._metadata[sql.removeprefix(_CREATE).partition("`")[0]] = None
             return []
+        if sql.startswith("SHOW CREATE TABLE `shop`.`"):
+            return [("", "CREATE TABLE")]
         if sql.startswith("EXPLAIN INSERT INTO `shop`.`"):
             return []
-        answer = self._answers.get(sql)
+        if sql.startswith("SELECT 1 FROM information_schema.USER_PRIVILEGES"):
+            return [(1,)]
+        answer = self._answers.get(_LOCKING.sub("", sql))
         return None if answer is None else answer(arguments)
+
+    def _describe(self, asked: Sequence[Any]) -> Rows:
+        columns = [
+            (
+                "column",
+                number,
+                name,
+                "bigint",
+                "bigint(20)",
+                "NO",
+                None,
+                "",
+                None,
+                None,
+                19,
+                0,
+                None,
+            )
+            for number, name in enumerate(("checkpoint", "id"), 1)
+        ]
+        nulls = (None,) * 7
+        key = [("key", 1, "PRIMARY", "id", None, None, *nulls)] * self._keyed
+        return [("table", 0, *asked[:2], "BASE TABLE", "InnoDB", *nulls), *columns, *key]

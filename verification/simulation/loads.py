@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from typing import Any
 
 from verification.simulation.branches import ServerSession
 from verification.simulation.dialects import DUPLICATE_ENTRY, ServerError
@@ -13,6 +15,9 @@ _LOAD = re.compile(
     r"LOAD DATA LOCAL INFILE '[^']+' INTO TABLE `shop`\.`(\w+)` .* \(`(\w+)`, `(\w+)`\)"
 )
 _INSERT = re.compile(r"INSERT INTO `shop`\.`(\w+)` \(`(\w+)`, `(\w+)`\) VALUES \((.*)\)")
+_READ_BACK = re.compile(
+    r"SELECT `checkpoint`, `id` FROM `shop`\.`(\w+)` WHERE \(`id` = %s\)(?: OR \(`id` = %s\))*"
+)
 _COLUMNS = {"checkpoint", "id"}
 
 
@@ -47,6 +52,16 @@ class Loads:
             return None
         lines = [row.split(",") for row in found[4].split("),(")]
         return self._store(session, found[1], (found[2], found[3]), lines, ignoring=False)
+
+    def read_back(
+        self, session: ServerSession, sql: str, ids: Sequence[int]
+    ) -> list[tuple[Any, ...]] | None:
+        """Rows of the session's branch by their primary key. None: no such statement."""
+        found = _READ_BACK.fullmatch(sql)
+        if found is None:
+            return None
+        own = dict(self._server.transaction_of(session).written(found[1]))
+        return [own[number] for number in ids if number in own]
 
     def _store(
         self,

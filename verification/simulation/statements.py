@@ -162,6 +162,8 @@ class Statements:
             return Reply(affected=stored)
         rows = self._catalogue.answer(sql, arguments)
         if rows is None:
+            rows = self._loads.read_back(session, sql, arguments)
+        if rows is None:
             raise UnknownStatementError(sql)
         return Reply(rows)
 

@@ -15,11 +15,15 @@ from twophase.sinks.mysql.client.refusals import explain, refused
 from twophase.sinks.mysql.client.session import Session, connect
 from twophase.sinks.mysql.options import Endpoint
 
+# ERROR_FOR_DIVISION_BY_ZERO: a generated column or a default may divide; without it 1/0 is NULL.
 # NO_AUTO_VALUE_ON_ZERO: a 0 in an AUTO_INCREMENT column is a 0. Without ANSI_QUOTES and
 # NO_BACKSLASH_ESCAPES, so that quotes and backslashes in our statements mean what we think.
 _SQL_MODE = (
     "STRICT_TRANS_TABLES",
     "STRICT_ALL_TABLES",
+    "ERROR_FOR_DIVISION_BY_ZERO",
+    "NO_ZERO_DATE",
+    "NO_ZERO_IN_DATE",
     "NO_AUTO_VALUE_ON_ZERO",
     "NO_ENGINE_SUBSTITUTION",
 )

@@ -105,13 +105,18 @@ def _column(batch: pa.RecordBatch, plan: ColumnPlan, text_format: TextFormat) ->
             f"A batch needs exactly one column {plan.field!r}; it has {batch.schema.names}.",
             remedy="restart the job with the schema that the rows have.",
         )
-    values = _cast(batch.column(index), plan)
+    values = converted(batch.column(index), plan)
     if values.null_count and not plan.nullable:
         _reject(values, pc.is_null(values), plan, "the column takes no NULL")
     return _ENCODERS[plan.encoding](values, plan, text_format)
 
 
-def _cast(values: pa.Array, plan: ColumnPlan) -> pa.Array:
+def converted(values: pa.Array, plan: ColumnPlan) -> pa.Array:
+    """Return the values of a column of the rows in the type of its plan.
+
+    Raises:
+        RejectedRowsError: a value would change.
+    """
     if values.type == plan.type:
         return values
     try:
@@ -130,11 +135,23 @@ def _reject(values: pa.Array, bad: pa.Array, plan: ColumnPlan, why: str) -> None
     """Raise if any value is bad, naming the first."""
     row = pc.index(bad, scalar(True)).as_py()
     if row >= 0:
-        raise RejectedRowsError(
-            f"Row {row + 1} of a batch of {len(values)}: column {plan.column!r} cannot store "
-            f"{shown(values[row].as_py())}: {why}.",
-            remedy="correct the rows or change the column.",
-        )
+        raise rejected(values, row, plan, why)
+
+
+def rejected(values: pa.Array, row: int, plan: ColumnPlan, why: str) -> RejectedRowsError:
+    """Return the error of a value that cannot be stored unchanged.
+
+    Args:
+        values: of the column, in a batch.
+        row: its index in them.
+        plan: of the column.
+        why: half a sentence.
+    """
+    return RejectedRowsError(
+        f"Row {row + 1} of a batch of {len(values)}: column {plan.column!r} cannot store "
+        f"{shown(values[row].as_py())}: {why}.",
+        remedy="correct the rows or change the column.",
+    )
 
 
 def _text(values: pa.Array, plan: ColumnPlan, text_format: TextFormat) -> pa.Array:
@@ -248,6 +265,7 @@ def _check_fraction(values: pa.Array, ticks: pa.Array, plan: ColumnPlan) -> None
 
 _ENCODERS: dict[Encoding, Callable[[pa.Array, ColumnPlan, TextFormat], pa.Array]] = {
     Encoding.TEXT: _text,
+    Encoding.JSON: _text,
     Encoding.PLAIN: _plain,
     Encoding.FLOAT: _float,
     Encoding.BOOL: _boolean,

@@ -2,7 +2,8 @@
 
 `LOAD DATA LOCAL` implies IGNORE, even in strict mode: it skips duplicates, clips numbers, truncates
 strings and turns NULL into 0 without an error (H41, HD8). Only two numbers of its reply show this:
-rows stored and warnings raised.
+rows stored and warnings raised. What no reply shows, such as the work of a trigger, the rows that
+are read back do (`read_back`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from twophase.sinks.mysql.client.codes import DUPLICATE_ENTRY
 from twophase.sinks.mysql.client.identifiers import quote
 from twophase.sinks.mysql.client.session import Done, Session
 from twophase.sinks.mysql.rows.encoding import Encoded, encode
+from twophase.sinks.mysql.rows.json_documents import check_documents
+from twophase.sinks.mysql.rows.read_back import ReadBack
 from twophase.sinks.mysql.rows.text_formats import INSERT_VALUES, LOAD_DATA
 from twophase.sinks.mysql.rows.types import ColumnPlan, Encoding
 
@@ -52,10 +55,12 @@ class Loader(ABC):
     Attributes:
         table: the target's quoted name.
         plans: the plan of each column.
+        read_back: reads rows back.
     """
 
     table: str
     plans: tuple[ColumnPlan, ...]
+    read_back: ReadBack
 
     @abstractmethod
     def load(self, session: Session, batches: Sequence[pa.RecordBatch]) -> None:
@@ -70,6 +75,7 @@ class Loader(ABC):
         self, session: Session, done: Done, rows: int, batches: Sequence[pa.RecordBatch]
     ) -> None:
         if done.affected == rows and done.warnings == 0:
+            self.read_back.check(session, batches)
             return
         warnings = session.rows(f"SHOW WARNINGS LIMIT {_WARNINGS_SHOWN}")
         texts = "; ".join(f"{shown(text)} ({code})" for _, code, text in warnings)
@@ -90,6 +96,7 @@ class LoadDataLoader(Loader):
         """See `Loader.load`."""
         plans = _cheap_last(self.plans)
         encoded = [encode(batch, plans, LOAD_DATA) for batch in batches]
+        check_documents(session, batches, plans)
         done = session.load(load_data_sql(self.table, plans), [piece.data for piece in encoded])
         self._check(session, done, sum(piece.rows for piece in encoded), batches)
 
@@ -112,9 +119,9 @@ class InsertLoader(Loader):
         head = f"INSERT INTO {self.table} ({names}) VALUES ".encode()
         for batch in batches:
             start = 0
-            for rows, values in statements(
-                encode(batch, self.plans, INSERT_VALUES), self.statement_bytes
-            ):
+            encoded = encode(batch, self.plans, INSERT_VALUES)
+            check_documents(session, [batch], self.plans)
+            for rows, values in statements(encoded, self.statement_bytes):
                 statement = head + values
                 if len(statement) + _COMMAND_BYTES >= self.packet_bytes:
                     self._reject_long(len(statement), batch.slice(start, 1))

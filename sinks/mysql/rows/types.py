@@ -18,7 +18,7 @@ import pyarrow as pa
 from twophase.sinks.mysql.columns import Column
 
 _INTEGER_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
-_TEXT = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "json"})
+_TEXT = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
 _BINARY = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
 _EXACT_INTEGER_BITS = {"float": 24, "double": 53}
 _DECIMAL_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
@@ -28,6 +28,7 @@ class Encoding(Enum):
     """The encoding of a column's values."""
 
     TEXT = auto()
+    JSON = auto()
     PLAIN = auto()
     FLOAT = auto()
     BOOL = auto()
@@ -38,6 +39,7 @@ class Encoding(Enum):
     TIME = auto()
 
 
+# A JSON column of MariaDB is a LONGTEXT with a check, and keeps the text.
 _BY_COLUMN_TYPE: tuple[tuple[Callable[[Any], bool], Collection[str], Encoding, str], ...] = (
     (
         pa.types.is_string,
@@ -107,6 +109,8 @@ def plan_column(field: pa.Field, column: Column) -> ColumnPlan | str:
     encoding = _encoding(plain, column)
     if isinstance(encoding, str):
         return f"{field.name}: {field.type} cannot be stored in {column.column_type}: {encoding}"
+    if pa.types.is_floating(plain) and column.data_type == "double":
+        plain = pa.float64()  # the shortest text of a float is another double
     return ColumnPlan(
         field=field.name,
         column=column.name,
@@ -157,6 +161,8 @@ def _encoding(kind: pa.DataType, column: Column) -> Encoding | str:
         return _for_float(kind, column)
     if pa.types.is_decimal(kind):
         return _for_decimal(kind, column)
+    if pa.types.is_string(kind) and column.data_type == "json":
+        return Encoding.JSON
     for is_kind, fitting, encoding, reason in _BY_COLUMN_TYPE:
         if is_kind(kind):
             return encoding if column.data_type in fitting else reason
@@ -194,7 +200,7 @@ def _for_integer(kind: pa.DataType, column: Column) -> Encoding | str:
         return Encoding.PLAIN if room >= digits else f"it needs {digits} digits before the point."
     if column.data_type in _EXACT_INTEGER_BITS and column.scale is None:
         exact = bits - signed <= _EXACT_INTEGER_BITS[column.data_type]
-        return Encoding.PLAIN if exact else "large integers would be rounded; cast it."
+        return Encoding.FLOAT if exact else "large integers would be rounded; cast it."
     return "an integer needs an integer or DECIMAL column; cast it."
 
 

@@ -1,0 +1,205 @@
+"""A table that is altered under an open sink: no row is stored as another one.
+
+After each change the rows either go on arriving exactly, or the attempt is declined once, and what
+follows is planned by the altered table, or refused by name.
+"""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from integration.mysql.sink_harness import MySqlHarness, Server, commit
+from twophase.contract.outcome import Committed
+from twophase.errors import (
+    ConfigError,
+    DeclinedError,
+    PreflightError,
+    RejectedRowsError,
+)
+from twophase.ids import Attempt
+from twophase.testing.services import MariaDbService, MySqlService
+
+pytestmark = pytest.mark.part("mysql")
+
+SECOND = Attempt(1, 2)
+MOMENT = datetime.datetime(2024, 5, 1, 23, 59, 59, 654_321)
+EXACT, REPLANNED, REFUSED = "exact", "replanned", "refused"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of column `v`.
+
+    Attributes:
+        before: its definition.
+        type: of the rows.
+        value: that the altered column would store as another one, or that it takes.
+        after: its new definition, or a whole statement.
+        ends: how the rows may end.
+        only: the server that knows the definition.
+    """
+
+    before: str
+    type: pa.DataType
+    value: Any
+    after: str
+    ends: str = REFUSED
+    only: type | None = None
+
+    @property
+    def statement(self) -> str:
+        is_whole = self.after.split(" ")[0] in ("ALTER", "CREATE")
+        return self.after if is_whole else f"ALTER TABLE target MODIFY v {self.after}"
+
+
+US, TEXT, BIG, REAL = pa.timestamp("us"), pa.string(), pa.int64(), pa.float64()
+DAY, CLOCK = datetime.date(2024, 5, 1), datetime.time(1, 2, 3, 456_789)
+NUMBER = pa.decimal128(10, 4)
+CHANGES = [
+    Change("DATETIME(6)", US, MOMENT, "DATETIME"),
+    Change("DATETIME(6)", US, MOMENT, "DATETIME(3)"),
+    Change("DATETIME(6)", US, MOMENT, "DATE"),
+    Change("DATETIME(6)", US, MOMENT, "TIME(6)"),
+    Change("DATETIME(6)", US, MOMENT, "VARCHAR(40)"),
+    Change("DATETIME(6)", US, MOMENT, "TIMESTAMP(6) NULL", REPLANNED),
+    Change("TIMESTAMP(6) NULL", US, None, "TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)"),
+    Change("VARCHAR(20)", TEXT, "two  ", "CHAR(20)"),
+    Change("VARCHAR(20)", TEXT, "abcdef", "VARCHAR(3)"),
+    Change("VARCHAR(20)", TEXT, "a", "VARBINARY(20)"),
+    Change("VARCHAR(20)", TEXT, "1", "ENUM('new', 'paid')"),
+    Change("VARCHAR(20)", TEXT, "b,a", "SET('a', 'b')"),
+    Change("VARCHAR(20)", TEXT, "12", "INT"),
+    Change("VARCHAR(20)", TEXT, "24", "YEAR"),
+    Change("VARCHAR(20)", TEXT, "5", "BIT(8)"),
+    Change("VARCHAR(20)", TEXT, "\u6f22", "VARCHAR(20) CHARACTER SET latin1"),
+    Change("VARCHAR(20)", TEXT, "caf\u00e9", "VARCHAR(20) CHARACTER SET latin1", REPLANNED),
+    Change("VARCHAR(20)", TEXT, '{"a":1,"a":2}', "JSON", only=MySqlService),
+    Change("VARCHAR(20)", TEXT, '{"a":1,"a":2}', "JSON", REPLANNED, only=MariaDbService),
+    Change("TEXT", TEXT, "x" * 300, "TINYTEXT"),
+    Change("DOUBLE", REAL, 0.123_456_789_012, "FLOAT"),
+    Change("DOUBLE", REAL, 1.25, "DOUBLE(10, 1)"),
+    Change("DOUBLE", REAL, 1.25, "DECIMAL(10, 1)"),
+    Change("DOUBLE", REAL, 1.25, "INT"),
+    Change("DECIMAL(10, 4)", NUMBER, Decimal("1.2345"), "DECIMAL(10, 2)"),
+    Change("DECIMAL(10, 4)", NUMBER, Decimal("1.2345"), "INT"),
+    Change("DECIMAL(10, 4)", NUMBER, Decimal("1.2345"), "DOUBLE"),
+    Change("DECIMAL(10, 4)", NUMBER, Decimal("1.2345"), "DECIMAL(20, 6)", REPLANNED),
+    Change("BIGINT", BIG, 2**53 + 1, "DOUBLE"),
+    Change("BIGINT", BIG, 7, "BIT(8)"),
+    Change("BIGINT", BIG, 24, "YEAR"),
+    Change("BIGINT", BIG, 7, "VARCHAR(20)"),
+    Change("BIGINT", BIG, 2**40, "INT"),
+    Change("BIGINT", BIG, -1, "BIGINT UNSIGNED"),
+    Change("BIGINT", BIG, 7, "DECIMAL(20, 0)", REPLANNED),
+    Change("BIGINT", BIG, 7, "BIGINT UNSIGNED ZEROFILL", REPLANNED),
+    Change("BIGINT", BIG, None, "BIGINT NOT NULL DEFAULT 5"),
+    Change("BIGINT", BIG, 0, "BIGINT NOT NULL AUTO_INCREMENT UNIQUE", REPLANNED),
+    Change("BIGINT", BIG, 7, "ALTER TABLE target DROP v, ADD v BIGINT AS (1) STORED"),
+    Change("BIGINT", BIG, 7, "ALTER TABLE target DROP v, ADD v BIGINT AS (1) VIRTUAL"),
+    Change("BIGINT", BIG, 7, "ALTER TABLE target DROP v"),
+    Change("BIGINT", BIG, 7, "ALTER TABLE target CHANGE v w BIGINT"),
+    Change("BIT(1)", pa.bool_(), True, "VARCHAR(5)"),
+    Change("BIT(1)", pa.bool_(), True, "BIT(9)", REPLANNED),
+    Change("BIT(1)", pa.bool_(), True, "TINYINT", REPLANNED),
+    Change("TINYINT", pa.bool_(), True, "BIT(1)", REPLANNED),
+    Change("VARBINARY(400)", pa.binary(), b"ab", "BINARY(20)"),
+    Change("VARBINARY(400)", pa.binary(), b"ab", "VARCHAR(20)"),
+    Change("VARBINARY(400)", pa.binary(), bytes(300), "TINYBLOB"),
+    Change("DATE", pa.date32(), DAY, "YEAR"),
+    Change("DATE", pa.date32(), DAY, "INT"),
+    Change("DATE", pa.date32(), DAY, "VARCHAR(20)"),
+    Change("DATE", pa.date32(), DAY, "DATETIME", REPLANNED),
+    Change("TIME(6)", pa.time64("us"), CLOCK, "TIME"),
+    Change("TIME(6)", pa.time64("us"), CLOCK, "VARCHAR(20)"),
+    Change("TIME(6)", pa.time64("us"), CLOCK, "DATETIME(6)"),
+    Change("BIGINT", BIG, 7, "ALTER TABLE target ADD must INT NOT NULL"),
+    Change("BIGINT", BIG, 7, "ALTER TABLE target ENGINE = MyISAM"),
+    Change("BIGINT", BIG, 7, "ALTER TABLE target ADD may INT", REPLANNED),
+    Change("BIGINT", BIG, 7, "ALTER TABLE target ADD UNIQUE (v)", REPLANNED),
+    Change("BIGINT", BIG, 7, "ALTER TABLE target DROP PRIMARY KEY", REPLANNED),
+    Change("BIGINT", BIG, 7, "ALTER TABLE target ADD INDEX (v)", EXACT),
+    Change("BIGINT", BIG, 7, "ALTER TABLE target COMMENT 'of orders'", EXACT),
+    Change("BIGINT", BIG, 7, "BIGINT COMMENT 'of orders'", EXACT),
+    Change("BIGINT", BIG, 7, "BIGINT FIRST", EXACT),
+    Change("BIGINT", BIG, 7, "CREATE TRIGGER t BEFORE INSERT ON target FOR EACH ROW SET NEW.v = 8"),
+    Change(
+        "BIGINT",
+        BIG,
+        7,
+        "CREATE TRIGGER t BEFORE INSERT ON target FOR EACH ROW SET NEW.other = 8",
+        REPLANNED,
+    ),
+    Change(
+        "BIGINT",
+        BIG,
+        7,
+        "CREATE TRIGGER t AFTER INSERT ON target FOR EACH ROW SET @seen = NEW.v",
+        REPLANNED,
+    ),
+]
+
+
+def harness_of(server: Server, change: Change, **options: Any) -> MySqlHarness:
+    schema = pa.schema([("id", pa.int64()), ("v", change.type)])
+    ddl = f"id BIGINT PRIMARY KEY, v {change.before}, other INT"
+    return MySqlHarness(server, ddl, schema, **options)
+
+
+def stored(harness: MySqlHarness, change: Change) -> Any:
+    """The value as a reader with a connection of its own gets it."""
+    [(value,)] = harness.sql("SELECT v FROM target")
+    if isinstance(value, datetime.timedelta):
+        return (datetime.datetime.combine(DAY, datetime.time()) + value).time()
+    if isinstance(value, bytes) and pa.types.is_boolean(change.type):
+        return bool(int.from_bytes(value))
+    if isinstance(value, datetime.datetime) and pa.types.is_date(change.type):
+        assert value.time() == datetime.time()
+        return value.date()
+    return value
+
+
+def after_change(harness: MySqlHarness, change: Change) -> tuple[str, str]:
+    """Alter the table under an open sink, write a row; return how it ended, and what was said.
+
+    A row that is committed is the one that was sent.
+    """
+    sink, rows = harness.opened(), [{"id": 1, "v": change.value}]
+    harness.sql(change.statement)
+    try:
+        piece = harness.write(sink, rows)
+    except DeclinedError as error:
+        declined = error
+    else:
+        assert commit(sink, piece) == [Committed()]
+        assert stored(harness, change) == change.value
+        return EXACT, ""
+    assert type(declined) is DeclinedError
+    assert "altered while the job runs" in declined.what
+    try:
+        sink.fence(SECOND)
+        piece = harness.write(sink, rows, attempt=SECOND)
+    except (ConfigError, PreflightError, RejectedRowsError) as error:
+        assert harness.sql("SELECT COUNT(*) FROM target") == [(0,)]
+        return REFUSED, str(error)
+    assert commit(sink, piece) == [Committed()]
+    assert stored(harness, change) == change.value
+    return REPLANNED, str(declined)
+
+
+def known(server: Server, change: Change) -> bool:
+    return change.only is None or isinstance(server, change.only)
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: f"{change.before} {change.after}")
+def test_no_change_of_the_table_under_an_open_sink_is_silent(sql_server: Server, change: Change):
+    if not known(sql_server, change):
+        pytest.skip("the other server's")
+    harness = harness_of(sql_server, change)
+    ended, said = after_change(harness, change)
+    assert (ended, said) == (change.ends, said)

@@ -1,0 +1,108 @@
+"""Plans how rows fill the table: when the sink is opened, and again when the table was altered."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from twophase.contract.sink import SinkContext
+from twophase.sinks.mysql.checkpoint_column import check_column
+from twophase.sinks.mysql.client.server import Server
+from twophase.sinks.mysql.client.session import Session
+from twophase.sinks.mysql.options import MySqlOptions
+from twophase.sinks.mysql.preflight import find_table, may_load_local, plan_columns
+from twophase.sinks.mysql.rows.loading import InsertLoader, LoadDataLoader, Loader
+from twophase.sinks.mysql.rows.read_back import ReadBack
+from twophase.sinks.mysql.table import Table, read_table
+from twophase.sinks.mysql.triggers import check_triggers, warnings
+
+_log = logging.getLogger("twophase.sinks.mysql")
+_STATEMENT_BYTES = 1_000_000
+_INTERLEAVED = 2
+_TAKING_TURNS = (
+    "{} has an AUTO_INCREMENT column that the rows do not fill, and innodb_autoinc_lock_mode is "
+    "not 2: the tasks load their rows one after the other. Set it to 2 in the server's "
+    "configuration, or fill the column"
+)
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """How rows fill the table.
+
+    Attributes:
+        table: the table that the rest is planned by.
+        loader: loads rows into it.
+        checkpoint_column: the column that names each row's checkpoint, if there is one.
+        takes_turns: the tasks load one after the other, as the table's counter makes them.
+    """
+
+    table: Table
+    loader: Loader
+    checkpoint_column: str | None
+    takes_turns: bool
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Plans for one sink.
+
+    Attributes:
+        options: of the sink.
+        context: in which it is opened.
+        server: as it described itself then.
+    """
+
+    options: MySqlOptions
+    context: SinkContext
+    server: Server
+
+    def plan(self, session: Session) -> TablePlan:
+        """Plan by the table as it is now, and say what its triggers may do.
+
+        Raises:
+            ConfigError: the table is not there, or rows of the schema do not fit; names each
+                column.
+            PreflightError: the table cannot take part.
+        """
+        table = find_table(session, self.options)
+        plans = plan_columns(session, table, self.options, self.context)
+        read_back = ReadBack.of(table, plans)
+        check_triggers(table, read_back)
+        takes_turns = self._takes_turns(table, read_back)
+        turns = [_TAKING_TURNS.format(table.sql)] if takes_turns else []
+        for text in (*warnings(session, self.server, table), *turns):
+            _log.warning("sink %s: %s.", self.context.sink, text)
+        column = self.options.checkpoint_column
+        return TablePlan(
+            table,
+            self._loader(table, read_back),
+            None if column is None else check_column(table, column),
+            takes_turns,
+        )
+
+    def plan_again(self, session: Session, plan: TablePlan) -> TablePlan:
+        """Return the plan if the table is still the one that it was made by, or a new one.
+
+        A table that is gone is left to the check of its identity.
+
+        Raises:
+            ConfigError: rows of the schema no longer fit.
+            PreflightError: the table can no longer take part.
+        """
+        now = read_table(session, plan.table.schema, plan.table.name)
+        return plan if now is None or now == plan.table else self.plan(session)
+
+    def _loader(self, table: Table, read_back: ReadBack) -> Loader:
+        if may_load_local(self.server, self.options):
+            return LoadDataLoader(table.sql, read_back.plans, read_back)
+        packet = self.server.number("max_allowed_packet", 1024)
+        statement = min(_STATEMENT_BYTES, packet // 2)
+        return InsertLoader(table.sql, read_back.plans, read_back, statement, packet)
+
+    def _takes_turns(self, table: Table, read_back: ReadBack) -> bool:
+        """Return whether statements lock the table's counter until they end, and so wait."""
+        given = {plan.column for plan in read_back.plans}
+        counts = any(one.auto_increment and one.name not in given for one in table.columns)
+        mode = self.server.number("innodb_autoinc_lock_mode", _INTERLEAVED)
+        return counts and mode != _INTERLEAVED

@@ -1,0 +1,118 @@
+"""Documents that a JSON column of MySQL would store as another document.
+
+MySQL parses a document, and keeps what it has understood: of a key that comes twice the last one,
+integers beyond 64 bits and all other numbers as doubles, which it may even miss by the last digit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from twophase.internals.redaction import shown
+from twophase.sinks.mysql.client.session import Session
+from twophase.sinks.mysql.rows.encoding import converted, rejected
+from twophase.sinks.mysql.rows.types import ColumnPlan, Encoding
+
+# Every number of at most 15 digits without an exponent is stored exactly.
+_LONG_NUMBER = "[0-9.]{16}|[0-9][eE]"
+_BYTES_AT_ONCE, _ROWS_AT_ONCE = 1_000_000, 1_000
+_UNREADABLE = (ValueError, ArithmeticError, RecursionError)
+
+
+class _RepeatedKeyError(Exception):
+    pass
+
+
+def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise _RepeatedKeyError(next(key for key in keys if keys.count(key) > 1))
+    return found
+
+
+# As floats: an integer may have more digits than Python converts, and only keys matter here.
+_KEYS = json.JSONDecoder(object_pairs_hook=_once, parse_int=float)
+_VALUES = json.JSONDecoder(parse_int=Decimal, parse_float=Decimal)
+
+
+def value_of(document: str) -> Any:
+    """Return what a document says, with numbers as exact as they are written.
+
+    Raises:
+        ValueError: it is not JSON.
+    """
+    try:
+        return _VALUES.decode(document)
+    except (ArithmeticError, RecursionError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from None
+
+
+def check_documents(
+    session: Session, batches: Sequence[pa.RecordBatch], plans: Sequence[ColumnPlan]
+) -> None:
+    """Refuse rows with a document that the server would change.
+
+    What is no JSON at all is left to the server, which refuses it.
+
+    Raises:
+        RejectedRowsError: there is one; names the first.
+        pymysql.Error: the server did not answer, or found a document invalid.
+    """
+    for plan in (plan for plan in plans if plan.encoding is Encoding.JSON):
+        for batch in batches:
+            values = converted(batch.column(plan.field), plan)
+            _check_keys(values, plan)
+            _check_numbers(session, values, plan)
+
+
+def _check_keys(values: pa.Array, plan: ColumnPlan) -> None:
+    for row, document in enumerate(values.to_pylist()):
+        try:
+            if document is not None:
+                _KEYS.decode(document)
+        except _RepeatedKeyError as error:
+            why = f"MySQL would keep one of the values of its key {shown(error.args[0])}"
+            raise rejected(values, row, plan, why) from None
+        except _UNREADABLE:
+            continue
+
+
+def _check_numbers(session: Session, values: pa.Array, plan: ColumnPlan) -> None:
+    """Ask the server what it makes of documents with numbers that it may not store exactly."""
+    for rows in _portions(values):
+        documents = [values[row].as_py() for row in rows]
+        asked = ", ".join(["CAST(%s AS JSON)"] * len(rows))
+        [answers] = session.rows(f"SELECT {asked}", documents)
+        for row, document, answer in zip(rows, documents, answers, strict=True):
+            if not _is_same(document, answer):
+                why = f"MySQL would store {shown(answer)}; make it a TEXT column, or round"
+                raise rejected(values, row, plan, why)
+
+
+def _portions(values: pa.Array) -> Iterator[list[int]]:
+    """Yield the rows of such documents, as many as one statement takes."""
+    found = pc.indices_nonzero(pc.match_substring_regex(values, _LONG_NUMBER).fill_null(False))
+    portion: list[int] = []
+    size = 0
+    for row in found.to_pylist():
+        portion.append(row)
+        size += len(values[row].as_py())
+        if size >= _BYTES_AT_ONCE or len(portion) == _ROWS_AT_ONCE:
+            yield portion
+            portion, size = [], 0
+    if portion:
+        yield portion
+
+
+def _is_same(document: str, answer: str) -> bool:
+    try:
+        return bool(value_of(document) == value_of(answer))
+    except ValueError:
+        return False
