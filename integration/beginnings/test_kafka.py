@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from harness.beginning_world import refused
 from harness.folder_sink import FolderSink, FolderTarget
 from harness.savepoint_world import restoring
 from integration.kafka.topics import Topics
+from twophase.errors import ConfigError
 from twophase.internals import failpoints
 from twophase.internals.clock import SystemClock
 from twophase.operations.savepoint.make import SavepointMaker
@@ -41,12 +43,12 @@ class KafkaJob:
             self.topics.send(self.topic, [b'{"id": %d}' % number], number % 2)
         self._produced += RECORDS
 
-    def frame(self) -> DataFrame:
+    def frame(self, starting: str = "earliest") -> DataFrame:
         return (
             self._spark.readStream.format("twophase-kafka")
             .option("kafka.bootstrap.servers", self.topics.servers)
             .option("subscribe", self.topic)
-            .option("startingOffsets", "earliest")
+            .option("startingOffsets", starting)
             .option("group.id", self.group)
             .option("value.format", "json")
             .schema("id long")
@@ -54,10 +56,10 @@ class KafkaJob:
             .select("id")
         )
 
-    def run(self, folder: str = "job", **options: str) -> None:
+    def run(self, folder: str = "job", starting: str = "earliest", **options: str) -> None:
         """Process what is there, and end."""
         given = {"checkpointLocation": str(self.root / folder), "restart.strategy": "none"}
-        writer = twophase.write_stream(self.frame(), name="orders")
+        writer = twophase.write_stream(self.frame(starting), name="orders")
         writer.sink("facts", FolderSink(self.root / "facts")).options(**given, **options)
         writer.trigger(availableNow=True).start().await_termination(300)
 
@@ -75,6 +77,24 @@ class KafkaJob:
 @pytest.fixture
 def job(spark: SparkSession, topics: Topics, tmp_path: Path) -> KafkaJob:
     return KafkaJob(spark, topics, tmp_path)
+
+
+def test_a_job_begins_where_a_query_with_foreach_batch_has_ended(job: KafkaJob) -> None:
+    """I give the job the folder of the old query: it is refused, and says where to begin."""
+    old: list[int] = []
+    job.produce()
+    writer = job.frame().writeStream.option("checkpointLocation", f"file://{job.root}/chk")
+    writer.foreachBatch(lambda rows, _: old.extend(row["id"] for row in rows.collect()))
+    writer.trigger(availableNow=True).start().awaitTermination(300)
+    assert sorted(old) == [*range(RECORDS)]
+    job.produce()
+    with pytest.raises(ConfigError) as caught:
+        job.run("chk")
+    starting = re.search(r"startingOffsets (\{.*?\}\})", str(caught.value))
+    assert starting is not None
+    assert job.ids() == []
+    job.run("job", starting[1])
+    assert job.ids() == [*range(RECORDS, 2 * RECORDS)]
 
 
 def expired(job: KafkaJob) -> None:

@@ -26,7 +26,7 @@ from twophase.internals.clock import SystemClock
 from twophase.internals.logging_observer import log_event
 from twophase.options.job_options import JobOptions
 from twophase.spark.batch.reread import PlanReread
-from twophase.spark.plugin.adopted_query import check_root
+from twophase.spark.folder.query_folder import check_root
 from twophase.spark.startup.quick_start import is_switched_off
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.log import job_of

@@ -28,13 +28,14 @@ from twophase.spark.batch.spark_errors import failure
 from twophase.spark.batch.spark_jobs import thread_like_this
 from twophase.spark.folder import state_backend
 from twophase.spark.folder.noted_settings import noted_conf
+from twophase.spark.folder.query_folder import check_root
 from twophase.spark.folder.spark_folder import SparkFolder
 from twophase.spark.job.lineage_start import LineageStart
 from twophase.spark.plan import logical_plan, shuffles, state_plan
 from twophase.spark.plan.operator_states import OperatorStates
 from twophase.spark.startup.worker_interpreter import restore_worker_python
 from twophase.state.checkpoints.checkpoint import FrozenOffsets, OperatorStateFields
-from twophase.state.files.storage import LocalStorage
+from twophase.state.files.storage import LocalStorage, local_path
 from twophase.state.journal.entries import Lineage
 from twophase.state.journal.history import History
 
@@ -64,6 +65,10 @@ class SparkHost:
         description: of the job.
         observers: receive every event.
 
+    Raises:
+        ConfigError: the folder is that of a Spark query, or an option of a source is wrong;
+            nothing was written.
+
     Attributes:
         clock: the machine's.
         states: the operator states.
@@ -72,6 +77,7 @@ class SparkHost:
     """
 
     def __init__(self, description: JobDescription, observers: Observers) -> None:
+        check_root(local_path(description.options.checkpoint_location))
         self.clock = SystemClock()
         legs = logical_plan.sources(description.frame)
         self.states = OperatorStates(

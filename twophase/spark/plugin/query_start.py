@@ -20,9 +20,9 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from twophase.errors import ConfigError
 from twophase.spark.batch.lost_replay_remedy import begin_afresh
+from twophase.spark.folder.query_folder import log_folder
 from twophase.spark.folder.spark_folder import SparkFolder
 from twophase.spark.plan import logical_plan
-from twophase.spark.plugin.description import log_folder
 from twophase.spark.plugin.source import PREFIX
 from twophase.state.checkpoints import replay_guard
 from twophase.state.files.storage import LocalStorage, local_path
