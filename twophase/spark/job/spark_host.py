@@ -25,7 +25,7 @@ from twophase.options.job_options import JobOptions
 from twophase.spark.batch.batch import ForeachBatch, JobSink, SparkBatch, SparkQuery
 from twophase.spark.batch.shared_folder import SharedFolder
 from twophase.spark.batch.spark_errors import failure
-from twophase.spark.batch.spark_jobs import thread_like_this
+from twophase.spark.batch.spark_jobs import is_lost, thread_like_this
 from twophase.spark.folder import state_backend
 from twophase.spark.folder.noted_settings import noted_conf
 from twophase.spark.folder.query_folder import check_root
@@ -187,12 +187,12 @@ class SparkHost:
             if query is not None:  # nobody else could stop it
                 query.stop()
             raise
-        return SparkQuery(query, handler, job.name)
+        return SparkQuery(query, handler, job.name, self._spark)
 
     def failed(self, error: BaseException) -> BaseException:
         """See `QueryHost.failed`. A StopJobError stays one, whatever has become of Spark."""
         found = carried(error) or failure(error)
-        if isinstance(found, StopJobError) or not self._is_lost():
+        if isinstance(found, StopJobError) or not is_lost(self._spark):
             return found
         return SparkLostError(
             f"Job {self._description.name!r}: its Spark application has ended: {error}.",
@@ -202,12 +202,6 @@ class SparkHost:
     def close(self) -> None:
         """See `QueryHost.close`."""
         self.notifications.close()
-
-    def _is_lost(self) -> bool:
-        try:
-            return bool(self._spark.sparkContext._jsc.sc().isStopped())
-        except Exception:  # noqa: BLE001 whatever the gateway says, no JVM answers
-            return True
 
 
 class SourceNotifications:
