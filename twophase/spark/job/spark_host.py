@@ -31,7 +31,7 @@ from twophase.spark.folder.noted_settings import noted_conf
 from twophase.spark.folder.query_folder import check_root
 from twophase.spark.folder.spark_folder import SparkFolder
 from twophase.spark.job.lineage_start import LineageStart
-from twophase.spark.plan import logical_plan, shuffles, state_plan
+from twophase.spark.plan import logical_plan, shuffles, start_check, state_plan
 from twophase.spark.plan.operator_states import OperatorStates
 from twophase.spark.startup.worker_interpreter import restore_worker_python
 from twophase.state.checkpoints.checkpoint import FrozenOffsets, OperatorStateFields
@@ -66,8 +66,8 @@ class SparkHost:
         observers: receive every event.
 
     Raises:
-        ConfigError: the folder is that of a Spark query, or an option of a source is wrong;
-            nothing was written.
+        ConfigError: the folder is that of a Spark query, an option of a source is wrong, or Spark
+            refuses the plan or the trigger; nothing was written.
 
     Attributes:
         clock: the machine's.
@@ -78,6 +78,7 @@ class SparkHost:
 
     def __init__(self, description: JobDescription, observers: Observers) -> None:
         check_root(local_path(description.options.checkpoint_location))
+        start_check.check(description.name, description.frame, description.trigger)
         self.clock = SystemClock()
         legs = logical_plan.sources(description.frame)
         self.states = OperatorStates(
