@@ -43,7 +43,11 @@ def job_file(world: Files, folder: str = "job") -> str:
     }
     job = {
         "name": "orders",
-        "source": {"format": "twophase-kafka", "schema": "id long"},
+        "source": {
+            "format": "twophase-kafka",
+            "schema": "id long",
+            "options": {"kafka.bootstrap.servers": "broker:9092", "subscribe": "orders"},
+        },
         "sinks": sinks,
         "options": {"checkpointLocation": str(world.root / folder)},
     }

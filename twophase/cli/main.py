@@ -11,7 +11,7 @@ import click
 from twophase.cli.display.console import JobConsole, show_error
 from twophase.cli.options import is_verbose
 
-_COMMANDS = ("checkpoints", "repair", "run", "savepoint", "state")
+_COMMANDS = ("check", "checkpoints", "repair", "run", "savepoint", "state")
 
 _EXIT_CODES = """\
 \b
@@ -74,6 +74,7 @@ def main() -> None:
 
     \b
     Examples:
+      twophase check orders.yaml
       twophase run orders.yaml
       twophase checkpoints /chk/orders
       twophase state read /chk/orders

@@ -18,9 +18,10 @@ from twophase.cli.display.output import SparkOutput, log_lines
 from twophase.cli.display.progress import STOPPING
 from twophase.cli.display.query import QueryPoller
 from twophase.cli.display.views import ProgressMode, SilentView, View, make_view
+from twophase.cli.jobfile.checked_job import load_job
 from twophase.cli.jobfile.connections import check_connections
-from twophase.cli.jobfile.job_file import JobFile, load_job_file
-from twophase.cli.jobfile.sink_types import make_sinks, modules_of_workers, spark_conf
+from twophase.cli.jobfile.job_file import JobFile
+from twophase.cli.jobfile.sink_types import modules_of_workers, spark_conf
 from twophase.cli.options import (
     checkpoint_location_option,
     is_verbose,
@@ -114,11 +115,11 @@ def run(
       trigger: {processingTime: 10 s}
     """
     overrides = _given(restore, sink_ahead, checkpoint_location)
-    job = load_job_file(job_file, overrides, available_now=available_now)
+    job, sinks = load_job(job_file, overrides, available_now=available_now)
     if dry_run:
-        _show_restore(job)
+        _show_restore(job, sinks)
     else:
-        _run_job(job, ProgressMode(progress), verbose=is_verbose())
+        _run_job(job, sinks, ProgressMode(progress), verbose=is_verbose())
 
 
 def _given(
@@ -133,15 +134,16 @@ def _given(
     return {key: value for key, value in given.items() if value is not None}
 
 
-def _show_restore(job: JobFile) -> None:
+def _show_restore(job: JobFile, sinks: Mapping[str, Sink]) -> None:
     # Imported here: a run does not need it, and starts sooner.
     from twophase.cli.dry_run import show_restore
 
-    show_restore(job, make_sinks(job), verbose=is_verbose())
+    show_restore(job, sinks, verbose=is_verbose())
 
 
-def _run_job(job: JobFile, progress: ProgressMode, *, verbose: bool) -> None:
-    sinks = make_sinks(job)
+def _run_job(
+    job: JobFile, sinks: Mapping[str, Sink], progress: ProgressMode, *, verbose: bool
+) -> None:
     conf = spark_conf(job, sinks)
     view = make_view(progress, job.name, JobConsole(highlight=False))
     output = SparkOutput(view.print_line)

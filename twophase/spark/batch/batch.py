@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from twophase.state.journal.entries import Decision
 
-_POLL_S = 0.5
+_POLL_S = 1
 _ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _ARROW_ROWS_DEFAULT = "10000"
 _ARROW_ROWS_OURS = "50000"

@@ -30,8 +30,9 @@ from twophase.spark.folder import state_backend
 from twophase.spark.folder.noted_settings import noted_conf
 from twophase.spark.folder.query_folder import check_root
 from twophase.spark.folder.spark_folder import SparkFolder
+from twophase.spark.job import start_check
 from twophase.spark.job.lineage_start import LineageStart
-from twophase.spark.plan import logical_plan, shuffles, start_check, state_plan
+from twophase.spark.plan import logical_plan, shuffles, state_plan
 from twophase.spark.plan.operator_states import OperatorStates
 from twophase.spark.startup.worker_interpreter import restore_worker_python
 from twophase.state.checkpoints.checkpoint import FrozenOffsets, OperatorStateFields

@@ -67,9 +67,11 @@ def _checked(job: str, what: str, call: Callable[[], object]) -> None:
 def _check_plan(frame: DataFrame) -> None:
     spark = frame.sparkSession
     if spark.conf.get(_UNSUPPORTED_CHECK, "true") == "true":
-        sql: Any = spark._jvm.org.apache.spark.sql
-        checker = sql.catalyst.analysis.UnsupportedOperationChecker
-        checker.checkForStreaming(logical_plan.analyzed(frame), sql.streaming.OutputMode.Append())
+        jvm: Any = spark._jvm
+        append = jvm.org.apache.spark.sql.streaming.OutputMode.Append()
+        analysis = jvm.org.apache.spark.sql.catalyst.analysis
+        plan = logical_plan.analyzed(frame)
+        analysis.UnsupportedOperationChecker.checkForStreaming(plan, append)
 
 
 def _is_spark_s_own(name: str) -> bool:
