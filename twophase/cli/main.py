@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import platform
+import sys
 from importlib import import_module
 from importlib.metadata import version
+from typing import Any
 
 import click
 
 from twophase.cli.display.console import JobConsole, show_error
 from twophase.cli.options import is_verbose
+from twophase.errors import PreflightError
+from twophase.internals.pyspark_version import check_pyspark
 
 _COMMANDS = ("check", "checkpoints", "repair", "run", "savepoint", "state")
 
@@ -36,6 +40,14 @@ class Commands(click.Group):
             return super().get_command(ctx, cmd_name)
         command: click.Command = getattr(import_module(f"twophase.cli.{cmd_name}"), cmd_name)
         return command
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Check the environment, then run the command line."""
+        try:
+            check_pyspark()
+        except PreflightError as error:
+            sys.exit(show_error(JobConsole(stderr=True, highlight=False), error, verbose=False))
+        return super().main(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command; turn an error into text and an exit code."""
