@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
+_ADD_BATCH = "addBatch"
 _POLL_S = 1.0
 _JOIN_S = 5.0
 _log = logging.getLogger("twophase")
@@ -44,10 +45,12 @@ class QueryReader:
         last = query.lastProgress
         if last is None:
             return self._progress
+        # Spark keeps a hundred reports: all of them are asked for only if one may have been missed
         reports = [last] if last["batchId"] <= self._newest_batch + 1 else query.recentProgress
         records = self._progress.records
         for report in reports:
-            if report["batchId"] > self._newest_batch:
+            # a trigger without data is reported under the number of the next micro-batch
+            if report["batchId"] > self._newest_batch and _ADD_BATCH in report["durationMs"]:
                 self._newest_batch = report["batchId"]
                 records += max(0, report["numInputRows"])
         self._progress = QueryProgress(
