@@ -15,7 +15,7 @@ import click
 
 from twophase.cli.display.console import JobConsole
 from twophase.cli.display.output import SparkOutput, log_lines
-from twophase.cli.display.progress import STOPPING
+from twophase.engine.progress import STOPPING
 from twophase.cli.display.query import QueryPoller
 from twophase.cli.display.views import ProgressMode, SilentView, View, make_view
 from twophase.cli.jobfile.checked_job import load_job

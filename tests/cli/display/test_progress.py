@@ -15,8 +15,7 @@ from rich.console import Console
 from rich.segment import Segment
 
 from twophase.cli.display.console import JobConsole
-from twophase.cli.display.progress import STOPPING, Progress, ProgressTracker
-from twophase.cli.display.query import QueryPoller, QueryProgress, QueryReader, lag_of
+from twophase.cli.display.query import QueryPoller, QueryReader, lag_of
 from twophase.cli.display.views import (
     LiveView,
     PlainView,
@@ -25,6 +24,7 @@ from twophase.cli.display.views import (
     View,
     make_view,
 )
+from twophase.engine.progress import STOPPING, Progress, ProgressTracker, QueryProgress
 from twophase.events import (
     CheckpointCommitted,
     CheckpointDecided,

@@ -6,8 +6,9 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
+
+from twophase.engine.progress import QueryProgress
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -16,21 +17,6 @@ _ADD_BATCH = "addBatch"
 _POLL_S = 1.0
 _JOIN_S = 5.0
 _log = logging.getLogger("twophase")
-
-
-@dataclass(frozen=True)
-class QueryProgress:
-    """The progress of the query at one moment.
-
-    Attributes:
-        records: records read since the start of this driver.
-        rate: records per second in the newest micro-batch; None before the first.
-        lag: records that wait in the sources; None if no source reports it.
-    """
-
-    records: int = 0
-    rate: float | None = None
-    lag: int | None = None
 
 
 class QueryReader:
