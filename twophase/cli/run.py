@@ -15,7 +15,6 @@ import click
 
 from twophase.cli.display.console import JobConsole
 from twophase.cli.display.output import SparkOutput, log_lines
-from twophase.engine.progress import STOPPING
 from twophase.cli.display.query import QueryPoller
 from twophase.cli.display.views import ProgressMode, SilentView, View, make_view
 from twophase.cli.jobfile.checked_job import load_job
@@ -28,9 +27,10 @@ from twophase.cli.options import (
     job_file_argument,
     verbose_option,
 )
-from twophase.cli.signals import stop_on_signals
+from twophase.cli.signals import StopSignals
 from twophase.cli.spark import Start, spark_session
 from twophase.contract.sink import Sink
+from twophase.engine.progress import STOPPING
 from twophase.events import CheckpointCommitted, Event
 from twophase.options.job_options import SinkAhead
 from twophase.spark.startup.class_archive import ClassArchive, record_in_background
@@ -75,7 +75,9 @@ _log = logging.getLogger("twophase.spark.startup")
     help="With --restore: show what the restore would do, and write nothing.",
 )
 @verbose_option
+@click.pass_obj
 def run(
+    signals: StopSignals,
     job_file: Path,
     available_now: bool,
     restore: str | None,
@@ -86,8 +88,8 @@ def run(
 ) -> None:
     """Run the job that JOB.yaml describes until it is stopped.
 
-    Ctrl-C or SIGTERM stops the job cleanly; a second one ends the process at once, and so does a
-    stop that takes longer than a minute. Neither loses data.
+    Ctrl-C or SIGTERM stops the job cleanly, while it starts too; a second one ends the process at
+    once, and so does a stop that takes longer than a minute. Neither loses data.
 
     \b
     Examples:
@@ -119,7 +121,7 @@ def run(
     if dry_run:
         _show_restore(job, sinks)
     else:
-        _run_job(job, sinks, ProgressMode(progress), verbose=is_verbose())
+        _run_job(job, sinks, ProgressMode(progress), signals, verbose=is_verbose())
 
 
 def _given(
@@ -142,7 +144,12 @@ def _show_restore(job: JobFile, sinks: Mapping[str, Sink]) -> None:
 
 
 def _run_job(
-    job: JobFile, sinks: Mapping[str, Sink], progress: ProgressMode, *, verbose: bool
+    job: JobFile,
+    sinks: Mapping[str, Sink],
+    progress: ProgressMode,
+    signals: StopSignals,
+    *,
+    verbose: bool,
 ) -> None:
     conf = spark_conf(job, sinks)
     view = make_view(progress, job.name, JobConsole(highlight=False))
@@ -150,12 +157,23 @@ def _run_job(
     quick = job.spark.quick_start and not is_switched_off()
     start = Start(job.name, job.spark.master, conf, quick, modules_of_workers(job, sinks), verbose)
     shows_events = type(view) is not SilentView
+
+    def stopping() -> None:
+        view.tracker.set_state(STOPPING)
+        output.muted = not verbose
+
+    signals.first, signals.hangs = stopping, view.print_line
     with view, log_lines(view.print_line, verbose=verbose, events_are_shown=shows_events):
-        _run_on_spark(job, sinks, start, view, output)
+        _run_on_spark(job, sinks, start, view, output, signals)
 
 
 def _run_on_spark(
-    job: JobFile, sinks: Mapping[str, Sink], start: Start, view: View, output: SparkOutput
+    job: JobFile,
+    sinks: Mapping[str, Sink],
+    start: Start,
+    view: View,
+    output: SparkOutput,
+    signals: StopSignals,
 ) -> None:
     meanwhile = partial(_while_the_jvm_starts, sinks)
     with (
@@ -168,7 +186,8 @@ def _run_on_spark(
         described = describe(spark.session, job, sinks).observer(view).observer(recorder)
         if start.quick:
             start_workers(spark.session)
-        _run_to_its_end(described.build(), view, None if start.verbose else output)
+        muted = None if start.verbose else output
+        _run_to_its_end(described.build(), view, signals, muted)
 
 
 def _while_the_jvm_starts(sinks: Mapping[str, Sink]) -> None:
@@ -177,16 +196,9 @@ def _while_the_jvm_starts(sinks: Mapping[str, Sink]) -> None:
     import_module("twophase.cli.jobfile.pipeline")
 
 
-def _run_to_its_end(job: Job, view: View, output: SparkOutput | None) -> None:
-    def stopping() -> None:
-        view.tracker.set_state(STOPPING)
-        if output is not None:
-            output.muted = True
-
-    with (
-        stop_on_signals(job.stop, stopping, view.print_line),
-        QueryPoller(lambda: job.query, view.tracker.set_query),
-    ):
+def _run_to_its_end(job: Job, view: View, signals: StopSignals, output: SparkOutput | None) -> None:
+    signals.stop_with(job.stop)
+    with QueryPoller(lambda: job.query, view.tracker.set_query):
         job.start()
         job.await_termination()
     if output is not None:

@@ -79,7 +79,7 @@ class View(ABC):
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is not None:
+        if isinstance(error, Exception):  # not a signal
             self.tracker.set_state("failed")
         self._close()
 
