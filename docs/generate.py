@@ -3,6 +3,7 @@
 docs/errors.md         the errors, from twophase/errors.py and the tables of docs/operations.md
 docs/quickstart.md     two sections of README.md, with links that lead from docs/
 docs/sinks/index.md    sinks/README.md, likewise
+docs/job.schema.json   the JSON Schema of a job file (docs/job_schema.py)
 tables of options      between `<!-- options: ... -->` and `<!-- end -->` on any page
                        (docs/option_tables.py)
 
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import mdformat
+from job_schema import schema
 from option_tables import filled
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -52,6 +54,7 @@ def pages() -> dict[str, str]:
         "errors.md": formatted(errors_page()),
         "quickstart.md": formatted(quick_start()),
         "sinks/index.md": formatted(copied("sinks/README.md", "sinks/index.md")),
+        "job.schema.json": schema(),
     }
     written = {
         path.relative_to(DOCS).as_posix(): path.read_text() for path in sorted(DOCS.rglob("*.md"))

@@ -76,7 +76,7 @@ def _table(heads: list[str], rows: list[list[str]]) -> str:
 def _type(field: Any) -> str:
     if shown := (field.json_schema_extra or {}).get("type"):
         return str(shown)
-    bare, metadata = _bare(field.annotation, list(field.metadata))
+    bare, metadata = bare_type(field.annotation, list(field.metadata))
     if isinstance(bare, type) and issubclass(bare, StrEnum):
         return ", ".join(f"`{member.value}`" for member in bare)
     parsers = {getattr(getattr(one, "func", None), "__name__", "") for one in metadata}
@@ -107,7 +107,7 @@ def _limits(limit: Mapping[str, float], shown: Callable[[float], str]) -> str:
     return f", at least {shown(limit['ge'])}" if limit.get("ge") else ""
 
 
-def _bare(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any]]:
+def bare_type(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any]]:
     """Return a type without None and without what it is annotated with, and the latter."""
     if get_origin(annotation) in (Union, types.UnionType):
         [annotation] = [one for one in get_args(annotation) if one is not type(None)]
@@ -117,7 +117,7 @@ def _bare(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any]]:
             for one in annotation.__metadata__
             for inner in (one, *getattr(one, "metadata", ()))
         ]
-        return _bare(annotation.__origin__, limits + metadata)
+        return bare_type(annotation.__origin__, limits + metadata)
     return annotation, metadata
 
 

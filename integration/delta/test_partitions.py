@@ -15,6 +15,8 @@ from harness.hostile_values import READABLE, REFUSED
 from integration.delta.sink_harness import DeltaHarness, commit
 from twophase.contract.outcome import Committed
 from twophase.errors import RejectedRowsError
+from twophase.internals.redaction import shown
+from twophase.sinks.common.partition_names import NULL_NAME
 from twophase.testing.harness import transaction_id
 
 pytestmark = [pytest.mark.part("delta"), pytest.mark.proof]
@@ -78,8 +80,12 @@ def test_a_value_that_would_change_or_make_no_folder_is_refused(
     sink = table.opened()
     with pytest.raises(
         RejectedRowsError, match=r"partition column 'Part': (would read back as null|holds|makes)"
-    ):
+    ) as caught:
         sink.pre_commit(table.frame(rows_of(["fine", value, None])), transaction_id())
+    assert "SQLSTATE" not in caught.value.what
+    if value in ("", NULL_NAME):
+        assert caught.value.what.endswith(f"would read back as null: {shown(value)}.")
+        assert "nullif(v, '')" in caught.value.remedy
     sink.abort(sink.in_doubt())
     assert (table.rows_visible(), table.data_files(), table.records()) == ([], [], [])
 

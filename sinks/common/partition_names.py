@@ -23,8 +23,28 @@ Values = tuple[str | None, ...]
 """One partition: the value of each partition column as text."""
 
 
+REMEDY = "correct or filter these rows before the sink."
+AS_NULL_REMEDY = (
+    "write null for it, with nullif(COLUMN, VALUE) in the query or the sink's transform, such as "
+    "nullif(v, ''); or filter these rows before the sink."
+)
+"""Of a value that would read back as null."""
+
+
 class RefusedValueError(ValueError):
-    """A value cannot be written so that it reads back as the same value."""
+    """A value cannot be written so that it reads back as the same value.
+
+    Args:
+        what: the value, and why.
+        remedy: what to do about it.
+
+    Attributes:
+        remedy: as given.
+    """
+
+    def __init__(self, what: str, remedy: str = REMEDY) -> None:
+        super().__init__(what)
+        self.remedy = remedy
 
 
 def escape(text: str) -> str:
@@ -42,7 +62,9 @@ def folder_name(column: str, value: str | None) -> str:
         RefusedValueError: it would read back as another value, or not at all.
     """
     if value in ("", NULL_NAME):
-        raise RefusedValueError(f"{column} = {shown(value)} would read back as null")
+        raise RefusedValueError(
+            f"{column} = {shown(value)} would read back as null", AS_NULL_REMEDY
+        )
     try:
         name = f"{escape(column)}={NULL_NAME if value is None else escape(value)}"
         length = len(name.encode())

@@ -38,6 +38,7 @@ from twophase.sinks.common.partition_names import MAX_NAME_BYTES, NULL_NAME, esc
 from twophase.sinks.delta.ddl import quoted
 from twophase.sinks.delta.layout import TableLayout
 
+AS_NULL = "would read back as null"
 REFUSED = "TWOPHASE_PARTITION_VALUE"
 """A marker in the text of the error that Spark raises for a row: before the problem,
 and before the value.
@@ -188,7 +189,7 @@ def reject_bad_partition_values(
 
 def _checked(name: str, value: Column, in_folder_names: bool) -> Column:
     text = value.cast("string")
-    problem = F.when(text.isin("", NULL_NAME), "would read back as null").when(
+    problem = F.when(text.isin("", NULL_NAME), AS_NULL).when(
         ~F.is_valid_utf8(text), "is not UTF-8, so it would read back as another value"
     )
     if in_folder_names:

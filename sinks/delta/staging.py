@@ -14,6 +14,7 @@ A crash after 1 leaves a piece that recovery finds in doubt.
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
@@ -29,6 +30,7 @@ from twophase.errors import (
 from twophase.ids import TransactionId
 from twophase.internals.failpoints import failpoint
 from twophase.internals.redaction import shown
+from twophase.sinks.common.partition_names import AS_NULL_REMEDY
 from twophase.sinks.delta.ddl import add_columns
 from twophase.sinks.delta.features import refusals
 from twophase.sinks.delta.fence import Fence
@@ -37,7 +39,7 @@ from twophase.sinks.delta.log import Log, Snapshot
 from twophase.sinks.delta.names import PieceName
 from twophase.sinks.delta.pieces import Pieces
 from twophase.sinks.delta.records import Intent, Manifest, data_file
-from twophase.sinks.delta.rows import REFUSED, check_rows, reject_bad_partition_values
+from twophase.sinks.delta.rows import AS_NULL, REFUSED, check_rows, reject_bad_partition_values
 from twophase.sinks.delta.table import DeltaTable
 from twophase.sinks.delta.transaction import Transaction, Transactions
 
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
 
 _FIRST_TASK = "-part-00000-"
 _SPARK_SHOWN = 600
+_SQLSTATE = re.compile(r" ?SQLSTATE: \w{5}$")
+"""Added by Spark to each message."""
 _OURS = f"[USER_RAISED_EXCEPTION] {REFUSED} "
 # The start of a message: its later part may quote a row.
 _REJECTED = (
@@ -119,9 +123,10 @@ class Staging:
             actions = begun.write_files(rows, prefix)
         except Exception as error:
             if reason := _rejection(error):
+                change = "correct or filter these rows before the sink, or change the table."
                 raise RejectedRowsError(
                     f"{intent.transaction}: {reason}.",
-                    remedy="correct or filter these rows before the sink, or change the table.",
+                    remedy=AS_NULL_REMEDY if AS_NULL in reason else change,
                 ) from error
             raise
         for action in actions:
@@ -190,4 +195,4 @@ def _rejection(error: Exception) -> str:
     if not found.startswith(_OURS):
         return found and shown(found, _SPARK_SHOWN)
     problem, _, value = found.removeprefix(_OURS).partition(f" {REFUSED} ")
-    return f"{problem}: {shown(value)}"
+    return f"{problem}: {shown(_SQLSTATE.sub('', value))}"

@@ -62,7 +62,7 @@ class Files(BeginningWorld):
             yaml.safe_dump(
                 {
                     "name": job,
-                    "source": {"format": "twophase-kafka", "schema": "id long"},
+                    "source": {"format": "rate"},
                     "sinks": sinks,
                     "options": {"checkpointLocation": str(self.root / folder)},
                 }

@@ -16,7 +16,7 @@ Start = Callable[..., subprocess.Popen[str]]
 
 PROGRAM = """
 import sys, threading
-from twophase.cli.signals import stop_on_signals
+from twophase.cli.signals import StopSignals
 ended = threading.Event()
 def stop():
     print("stopping", flush=True)
@@ -26,9 +26,17 @@ def hangs(text):
     print(text, flush=True)
     if "fail" in sys.argv: raise ConnectionError
 deadline_s = 0.2 if "late" in sys.argv else 3600
-with stop_on_signals(stop, lambda: print("asked", flush=True), hangs, deadline_s):
-    print("running", flush=True)
-    ended.wait()
+with StopSignals(hangs, deadline_s).handled() as signals:
+    signals.first = lambda: (sys.stdout.write("asked\\n"), sys.stdout.flush())
+    try:
+        if "early" in sys.argv:
+            print("running", flush=True)
+            ended.wait()
+        signals.stop_with(stop)
+        print("running", flush=True)
+        ended.wait()
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
 print("ended", flush=True)
 """
 
@@ -58,6 +66,17 @@ def test_the_first_signal_stops_cleanly(
     process = start(argument)
     process.send_signal(number)
     assert process.communicate(timeout=60)[0].splitlines() == ["asked", "stopping", "ended"]
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_before_there_is_a_job_the_first_signal_interrupts(
+    start: Start, number: signal.Signals
+) -> None:
+    process = start("early")
+    process.send_signal(number)
+    out = process.communicate(timeout=60)[0]
+    assert out.replace("asked\n", "") == "interrupted\nended\n"
     assert process.returncode == 0
 
 

@@ -36,7 +36,7 @@ WITH_TABLES = [
     for path in sorted(DOCS.rglob("*.md"))
     if re.search(r"^<!-- (options|flink): ", path.read_text(), re.MULTILINE)
 ]
-WHOLE = ["errors.md", "quickstart.md", "sinks/index.md"]
+WHOLE = ["job.schema.json", "errors.md", "quickstart.md", "sinks/index.md"]
 
 
 def script(name: str) -> ModuleType:
@@ -57,6 +57,7 @@ def option_tables() -> ModuleType:
 def made() -> dict[str, str]:
     """Every page as its sources say."""
     option_tables()
+    script("job_schema")
     pages: dict[str, str] = script("generate").pages()
     return pages
 

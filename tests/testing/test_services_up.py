@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -122,7 +123,17 @@ def test_the_lines_lead_to_servers_with_what_the_quick_start_needs(up: Up, tmp_p
             ("kafka_partition", "int"),
             ("kafka_offset", "bigint"),
         ]
-    assert any(f"--port={port}" in line and "mysql" in line for line in up.lines)
+    (line,) = [line for line in up.lines if ".services sql " in line]
+    program, *words = shlex.split(line.partition("its rows: ")[2])
+    assert program == "python"
+    done = subprocess.run(
+        [sys.executable, *words],
+        env=os.environ | exported,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["id", "customer", "amount", "kafka_partition", "kafka_offset"]
     up.signal(signal.SIGINT)
     assert up.end() == (0, "# Stopped, and their data removed.\n")
     nothing_is_left(up, tmp_path)

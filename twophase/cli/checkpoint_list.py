@@ -166,13 +166,12 @@ def offsets_of(body: CompletedCheckpoint) -> list[tuple[str, list[Any]]]:
     only if an installed one knows them.
     """
     if not body.sources:
-        return [_frozen(line) for line in body.offsets.end]
+        return [("", []) if line is None else offset_entries(line) for line in body.offsets.end]
     return [(state.format, [_decoded(entry) for entry in state.entries]) for state in body.sources]
 
 
-def _frozen(line: str | None) -> tuple[str, list[Any]]:
-    if line is None:
-        return "", []
+def offset_entries(line: str) -> tuple[str, list[Any]]:
+    """Return the format and the entries of an offset line; "" and the line if nobody knows it."""
     name, source = owner_of(line)
     return name, [_decoded(entry) for entry in source.entries(line)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -14,8 +14,10 @@ from rich.text import Text
 
 from twophase.cli.checkpoint_list import CheckpointList, Entry, offsets_of, read_checkpoints
 from twophase.cli.display.console import plain_table, table_console
+from twophase.cli.display.offsets import offset_text
 from twophase.cli.display.text import clean, count, duration, local_time, size
 from twophase.cli.options import verbose_option
+from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.journal.entries import (
     AbandonedRewind,
     AcceptedLoss,
@@ -28,7 +30,6 @@ from twophase.state.journal.stats import CheckpointStats
 
 _LINEAGE_CHARS = 8
 _PARTITIONS = 6
-_OFFSET_CHARS = 40
 _STATE_STYLES = {
     "committed": "green",
     "decided": "yellow",
@@ -168,7 +169,7 @@ def _cells(entry: Entry) -> Iterable[str | Text]:
     yield size(entry.size or 0)
     yield Text(_rows(body.rows_by_sink))
     yield Text(_declined(entry) or "-")
-    yield Text("; ".join(_compact(entries) for _, entries in offsets_of(body)) or "-")
+    yield Text(_offsets(body))
     yield Text(
         ", ".join(f"{count(pieces, 'piece')} of {sink}" for sink, pieces in entry.pending.items())
         or "-"
@@ -190,19 +191,9 @@ def _rows(by_sink: Mapping[str, int]) -> str:
     return f"{rows} each" if len(by_sink) > 1 else rows
 
 
-def _compact(entries: Sequence[Any]) -> str:
-    shown = [_position(entry) for entry in entries]
-    more = f" and {len(shown) - _PARTITIONS} more" if len(shown) > _PARTITIONS else ""
-    return clean(" ".join(shown[:_PARTITIONS]) + more) or "-"
-
-
-def _position(entry: Any) -> str:
-    match entry:
-        case {"topic": topic, "partition": partition, "offset": offset}:
-            return f"{topic}-{partition}:{offset}"
-        case _:
-            text = entry if isinstance(entry, str) else json.dumps(entry)
-            return text if len(text) <= _OFFSET_CHARS else f"{text[:_OFFSET_CHARS]}..."
+def _offsets(body: CompletedCheckpoint) -> str:
+    texts = [offset_text(entries, _PARTITIONS) for _, entries in offsets_of(body)]
+    return clean("; ".join(text or "-" for text in texts)) or "-"
 
 
 def _to_json(found: CheckpointList) -> dict[str, Any]:

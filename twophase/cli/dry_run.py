@@ -8,6 +8,7 @@ from contextlib import ExitStack
 import click
 
 from twophase.cli.checkpoint_list import offsets_of
+from twophase.cli.display.offsets import line_text
 from twophase.cli.display.output import log_lines
 from twophase.cli.display.text import clean, count
 from twophase.cli.jobfile.connections import check_connections
@@ -91,6 +92,6 @@ def _sources(checkpoint: CompletedCheckpoint, position: Sequence[str | None]) ->
     now = position if len(position) == len(end) else (None,) * len(end)
     formats = [name for name, _ in offsets_of(checkpoint)] or ["source"] * len(end)
     return [
-        f"{name} would go from {before or 'its beginning'} to {after or 'its beginning'}."
+        f"{name} would go from {line_text(before)} to {line_text(after)}."
         for name, before, after in zip(formats, now, end, strict=False)
     ]

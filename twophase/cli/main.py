@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import platform
+import sys
 from importlib import import_module
 from importlib.metadata import version
+from typing import Any
 
 import click
 
 from twophase.cli.display.console import JobConsole, show_error
 from twophase.cli.options import is_verbose
+from twophase.cli.signals import StopSignals
+from twophase.errors import PreflightError
+from twophase.internals.pyspark_version import check_pyspark
 
-_COMMANDS = ("checkpoints", "repair", "run", "savepoint", "state")
+_COMMANDS = ("check", "checkpoints", "repair", "run", "savepoint", "state")
+
+_STOPPABLE = "run"
 
 _EXIT_CODES = """\
 \b
@@ -37,12 +44,31 @@ class Commands(click.Group):
         command: click.Command = getattr(import_module(f"twophase.cli.{cmd_name}"), cmd_name)
         return command
 
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Check the environment, then run the command line."""
+        try:
+            check_pyspark()
+        except PreflightError as error:
+            sys.exit(show_error(JobConsole(stderr=True, highlight=False), error, verbose=False))
+        return super().main(*args, **kwargs)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """Handle signals before the command that takes seconds to start is even imported."""
+        if args[:1] == [_STOPPABLE]:
+            ctx.obj = ctx.with_resource(StopSignals(click.echo).handled())
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: click.Context) -> object:
         """Run the command; turn an error into text and an exit code."""
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
+        except KeyboardInterrupt:
+            if ctx.obj is None:
+                raise
+            click.echo("Stopped by a signal before the job had begun: nothing was written.")
+            return None
         except Exception as error:  # noqa: BLE001 shown, and reported by the exit code
             code = show_error(JobConsole(stderr=True, highlight=False), error, verbose=is_verbose())
             ctx.exit(code)
@@ -74,6 +100,7 @@ def main() -> None:
 
     \b
     Examples:
+      twophase check orders.yaml
       twophase run orders.yaml
       twophase checkpoints /chk/orders
       twophase state read /chk/orders

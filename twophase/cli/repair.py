@@ -40,6 +40,7 @@ from twophase.operations.repair.adoption_plan import AdoptionPlan
 from twophase.operations.repair.rewrite import RewriteRepair
 from twophase.options.job_options import JobOptions
 from twophase.spark.folder.adopted_offsets import frozen_in
+from twophase.spark.folder.query_folder import log_folder
 from twophase.spark.plugin.adopted_query import (
     check_beginning,
     frozen_around,
@@ -47,7 +48,6 @@ from twophase.spark.plugin.adopted_query import (
     lay,
     query_folder,
 )
-from twophase.spark.plugin.description import log_folder
 from twophase.state.files.storage import LocalStorage, local_path
 from twophase.state.journal.entries import Note
 from twophase.state.journal.log import JobLog, job_of

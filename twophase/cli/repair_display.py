@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from twophase.cli.display.console import plain_table
+from twophase.cli.display.offsets import line_text
 from twophase.cli.display.text import clean, count
 from twophase.contract.committable import Committable
 from twophase.coordinator.commit.context import JobContext
@@ -121,7 +122,7 @@ def rewrite_lines(plan: RewritePlan, context: JobContext) -> Iterable[Table | st
     what = f"{count(loss.rows, 'row')} in {count(len(loss.lost), 'piece')}"
     target = context.sinks[loss.sink].target()
     yield f"To be written again: {what}, to {target}, from these records:"
-    yield from offset_lines(plan.ranges)
+    yield from (f"- {records}" for records in plan.ranges)
 
 
 def abandon_lines(plan: AbandonPlan, context: JobContext) -> Iterable[Table | str]:
@@ -175,5 +176,5 @@ def _lost_pieces(plan: LossPlan, job: str) -> Iterable[Table | str]:
 
 def offset_lines(lines: Sequence[str | None]) -> list[str]:
     """Return the offset lines of a checkpoint as a list for people."""
-    listed = [f"- {line or 'the beginning'}" for line in lines]
+    listed = [f"- {line_text(line)}" for line in lines]
     return listed or ["- an offset that is no longer in the log"]

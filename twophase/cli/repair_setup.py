@@ -14,7 +14,8 @@ import click
 
 from twophase.cli.display.output import SparkOutput, log_lines
 from twophase.cli.jobfile.connections import check_connections
-from twophase.cli.jobfile.job_file import JobFile, load_job_file
+from twophase.cli.jobfile.job_file import JobFile, read_job_file
+from twophase.cli.jobfile.mistakes import Mistakes
 from twophase.cli.jobfile.pipeline import describe
 from twophase.cli.jobfile.sink_types import make_sinks, modules_of_workers, spark_conf
 from twophase.cli.spark import Start, spark_session
@@ -26,7 +27,7 @@ from twophase.internals.clock import SystemClock
 from twophase.internals.logging_observer import log_event
 from twophase.options.job_options import JobOptions
 from twophase.spark.batch.reread import PlanReread
-from twophase.spark.plugin.adopted_query import check_root
+from twophase.spark.folder.query_folder import check_root
 from twophase.spark.startup.quick_start import is_switched_off
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.log import job_of
@@ -95,8 +96,10 @@ def _at(checkpoint_location: str | None) -> dict[str, str]:
 def _load(
     stack: ExitStack, path: Path, overrides: Mapping[str, str], *, verbose: bool
 ) -> tuple[JobFile, JobOptions, Mapping[str, Sink]]:
-    job = load_job_file(path, overrides)
-    sinks = make_sinks(job)
+    mistakes = Mistakes(path.name)
+    job = read_job_file(path, overrides, mistakes)
+    sinks = make_sinks(job, mistakes)
+    mistakes.check()
     options = JobOptions.parse(job.options, f"{path.name}: options")
     storage = LocalStorage(options.checkpoint_location)
     check_root(storage.root)

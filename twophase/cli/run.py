@@ -15,21 +15,22 @@ import click
 
 from twophase.cli.display.console import JobConsole
 from twophase.cli.display.output import SparkOutput, log_lines
-from twophase.cli.display.progress import STOPPING
 from twophase.cli.display.query import QueryPoller
 from twophase.cli.display.views import ProgressMode, SilentView, View, make_view
+from twophase.cli.jobfile.checked_job import load_job
 from twophase.cli.jobfile.connections import check_connections
-from twophase.cli.jobfile.job_file import JobFile, load_job_file
-from twophase.cli.jobfile.sink_types import make_sinks, modules_of_workers, spark_conf
+from twophase.cli.jobfile.job_file import JobFile
+from twophase.cli.jobfile.sink_types import modules_of_workers, spark_conf
 from twophase.cli.options import (
     checkpoint_location_option,
     is_verbose,
     job_file_argument,
     verbose_option,
 )
-from twophase.cli.signals import stop_on_signals
+from twophase.cli.signals import StopSignals
 from twophase.cli.spark import Start, spark_session
 from twophase.contract.sink import Sink
+from twophase.engine.progress import STOPPING
 from twophase.events import CheckpointCommitted, Event
 from twophase.options.job_options import SinkAhead
 from twophase.spark.startup.class_archive import ClassArchive, record_in_background
@@ -74,7 +75,9 @@ _log = logging.getLogger("twophase.spark.startup")
     help="With --restore: show what the restore would do, and write nothing.",
 )
 @verbose_option
+@click.pass_obj
 def run(
+    signals: StopSignals,
     job_file: Path,
     available_now: bool,
     restore: str | None,
@@ -85,8 +88,8 @@ def run(
 ) -> None:
     """Run the job that JOB.yaml describes until it is stopped.
 
-    Ctrl-C or SIGTERM stops the job cleanly; a second one ends the process at once, and so does a
-    stop that takes longer than a minute. Neither loses data.
+    Ctrl-C or SIGTERM stops the job cleanly, while it starts too; a second one ends the process at
+    once, and so does a stop that takes longer than a minute. Neither loses data.
 
     \b
     Examples:
@@ -114,11 +117,11 @@ def run(
       trigger: {processingTime: 10 s}
     """
     overrides = _given(restore, sink_ahead, checkpoint_location)
-    job = load_job_file(job_file, overrides, available_now=available_now)
+    job, sinks = load_job(job_file, overrides, available_now=available_now)
     if dry_run:
-        _show_restore(job)
+        _show_restore(job, sinks)
     else:
-        _run_job(job, ProgressMode(progress), verbose=is_verbose())
+        _run_job(job, sinks, ProgressMode(progress), signals, verbose=is_verbose())
 
 
 def _given(
@@ -133,27 +136,44 @@ def _given(
     return {key: value for key, value in given.items() if value is not None}
 
 
-def _show_restore(job: JobFile) -> None:
+def _show_restore(job: JobFile, sinks: Mapping[str, Sink]) -> None:
     # Imported here: a run does not need it, and starts sooner.
     from twophase.cli.dry_run import show_restore
 
-    show_restore(job, make_sinks(job), verbose=is_verbose())
+    show_restore(job, sinks, verbose=is_verbose())
 
 
-def _run_job(job: JobFile, progress: ProgressMode, *, verbose: bool) -> None:
-    sinks = make_sinks(job)
+def _run_job(
+    job: JobFile,
+    sinks: Mapping[str, Sink],
+    progress: ProgressMode,
+    signals: StopSignals,
+    *,
+    verbose: bool,
+) -> None:
     conf = spark_conf(job, sinks)
     view = make_view(progress, job.name, JobConsole(highlight=False))
     output = SparkOutput(view.print_line)
     quick = job.spark.quick_start and not is_switched_off()
     start = Start(job.name, job.spark.master, conf, quick, modules_of_workers(job, sinks), verbose)
     shows_events = type(view) is not SilentView
+
+    def stopping() -> None:
+        view.tracker.set_state(STOPPING)
+        output.muted = not verbose
+
+    signals.first, signals.hangs = stopping, view.print_line
     with view, log_lines(view.print_line, verbose=verbose, events_are_shown=shows_events):
-        _run_on_spark(job, sinks, start, view, output)
+        _run_on_spark(job, sinks, start, view, output, signals)
 
 
 def _run_on_spark(
-    job: JobFile, sinks: Mapping[str, Sink], start: Start, view: View, output: SparkOutput
+    job: JobFile,
+    sinks: Mapping[str, Sink],
+    start: Start,
+    view: View,
+    output: SparkOutput,
+    signals: StopSignals,
 ) -> None:
     meanwhile = partial(_while_the_jvm_starts, sinks)
     with (
@@ -166,7 +186,8 @@ def _run_on_spark(
         described = describe(spark.session, job, sinks).observer(view).observer(recorder)
         if start.quick:
             start_workers(spark.session)
-        _run_to_its_end(described.build(), view, None if start.verbose else output)
+        muted = None if start.verbose else output
+        _run_to_its_end(described.build(), view, signals, muted)
 
 
 def _while_the_jvm_starts(sinks: Mapping[str, Sink]) -> None:
@@ -175,16 +196,9 @@ def _while_the_jvm_starts(sinks: Mapping[str, Sink]) -> None:
     import_module("twophase.cli.jobfile.pipeline")
 
 
-def _run_to_its_end(job: Job, view: View, output: SparkOutput | None) -> None:
-    def stopping() -> None:
-        view.tracker.set_state(STOPPING)
-        if output is not None:
-            output.muted = True
-
-    with (
-        stop_on_signals(job.stop, stopping, view.print_line),
-        QueryPoller(lambda: job.query, view.tracker.set_query),
-    ):
+def _run_to_its_end(job: Job, view: View, signals: StopSignals, output: SparkOutput | None) -> None:
+    signals.stop_with(job.stop)
+    with QueryPoller(lambda: job.query, view.tracker.set_query):
         job.start()
         job.await_termination()
     if output is not None:

@@ -13,6 +13,7 @@ import click
 
 from twophase.cli.checkpoint_list import offsets_of
 from twophase.cli.display.console import plain_table, print_lines
+from twophase.cli.display.offsets import offset_text
 from twophase.cli.display.output import SparkOutput
 from twophase.cli.display.text import clean, count, local_time, size
 from twophase.cli.jobfile.job_file import load_job_file
@@ -239,7 +240,10 @@ def _describe(found: Savepoint) -> None:
             f"keyed state rescaled to {count(one.partitions, 'partition')}: micro-batch {one.batch}"
             for one in manifest.rescaled
         ),
-        *(f"{name} continues at {entries}" for name, entries in offsets_of(checkpoint)),
+        *(
+            f"{name} continues at {offset_text(entries)}"
+            for name, entries in offsets_of(checkpoint)
+        ),
         f"sinks: {', '.join(checkpoint.committables) or '-'}",
     ]
     print_lines(lines)

@@ -2,7 +2,8 @@
 
 Ending at once is safe: recovery at the next start does what the driver could no longer do.
 
-A separate thread reads signals from a wakeup pipe. A Python handler would run only in the main
+Before there is a job, nothing is there to stop: the main thread is interrupted. Afterwards a
+separate thread reads signals from a wakeup pipe, since a Python handler would run only in the main
 thread, which may be in the middle of a long call to Spark or to a target.
 """
 
@@ -14,6 +15,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Self
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _SHOW_CURSOR = b"\x1b[?25h\n"  # a live panel hides it
@@ -27,68 +29,104 @@ still gets our message.
 _log = logging.getLogger("twophase")
 
 
-@contextmanager
-def stop_on_signals(
-    stop: Callable[[], object],
-    first: Callable[[], None],
-    hangs: Callable[[str], None],
-    deadline_s: float = _DEADLINE_S,
-) -> Iterator[None]:
-    """Handle both signals inside the context. Must be entered in the main thread.
+class InterruptedStart(KeyboardInterrupt):
+    """A signal has come before there was a job.
+
+    No KeyboardInterrupt itself: if one ends an `exec`, as imports run it, Python kills itself with
+    SIGINT at its end, although it was caught.
+    """
+
+
+class StopSignals:
+    """Both signals, from the first moment of a command on. Used in the main thread.
+
+    Until there is a job to stop, the first signal interrupts the main thread: it raises
+    InterruptedStart there, and nothing of the job has begun. From `stop_with` on it stops the job.
 
     Args:
-        stop: ends the job; called once, in its own thread.
-        first: called before `stop` in the same thread, to inform the user.
         hangs: given the reason why the process ends with code 1, if the context does not end in
             time after a signal.
         deadline_s: that time, in seconds.
+
+    Attributes:
+        first: called in a thread of its own at the first signal, to inform the user.
+        hangs: as given.
     """
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    deadline = threading.Timer(deadline_s, _give_up, (hangs, deadline_s))
-    deadline.name, deadline.daemon = "twophase-deadline", True
 
-    def begin() -> None:
-        deadline.start()
-        _start_thread("twophase-stop", _stop, stop, first)
+    def __init__(self, hangs: Callable[[str], None], deadline_s: float = _DEADLINE_S) -> None:
+        self.first: Callable[[], None] = lambda: None
+        self.hangs = hangs
+        self._deadline_s = deadline_s
+        self._lock = threading.Lock()
+        self._stop: Callable[[], object] | None = None
+        self._asked = False
 
-    _start_thread("twophase-signals", _read_signals, reading, begin)
-    try:
-        with _signals_to(writing):
-            yield
-    finally:
-        deadline.cancel()
-        os.close(writing)
+    def stop_with(self, stop: Callable[[], object]) -> None:
+        """Stop a job at the first signal.
 
+        Args:
+            stop: ends the job; called once, in its own thread.
 
-@contextmanager
-def _signals_to(pipe: int) -> Iterator[None]:
-    """Write the number of each signal to a pipe, instead of acting on it."""
-    pipe_before = signal.set_wakeup_fd(pipe, warn_on_full_buffer=False)
-    before = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        signal.set_wakeup_fd(pipe_before)
+        Raises:
+            InterruptedStart: the signal has come already.
+        """
+        for number in _SIGNALS:  # a SparkContext sets a handler of its own
+            signal.signal(number, self._interrupt)
+        with self._lock:
+            self._stop = stop
+            asked = self._asked
+        if asked:
+            raise InterruptedStart
+
+    @contextmanager
+    def handled(self) -> Iterator[Self]:
+        """Handle the signals inside the context."""
+        reading, writing = os.pipe()
+        os.set_blocking(writing, False)
+        deadline = threading.Timer(self._deadline_s, self._give_up)
+        deadline.name, deadline.daemon = "twophase-deadline", True
+        _start_thread("twophase-signals", self._read, reading, deadline)
+        pipe_before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        before = {number: signal.signal(number, self._interrupt) for number in _SIGNALS}
+        try:
+            yield self
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            signal.set_wakeup_fd(pipe_before)
+            deadline.cancel()
+            os.close(writing)
+
+    def _interrupt(self, *_: object) -> None:
+        if self._stop is None:
+            raise InterruptedStart
+
+    def _read(self, pipe: int, deadline: threading.Timer) -> None:
+        """Read signals until the end of the context closes the other end of the pipe."""
+        with os.fdopen(pipe, "rb", buffering=0) as signals:
+            while number := signals.read(1):
+                if number[0] not in _SIGNALS:
+                    continue
+                with self._lock:
+                    again, self._asked = self._asked, True
+                    stop = self._stop or (lambda: None)
+                if again:
+                    _exit_at_once(_EXIT_CODE_BASE + number[0])
+                deadline.start()
+                _start_thread("twophase-stop", _stop, stop, self.first)
+
+    def _give_up(self) -> None:
+        try:
+            self.hangs(
+                f"The job did not stop within {self._deadline_s:g} s: ending the process now. No "
+                "data is lost: the next start commits decided checkpoints and aborts the rest."
+            )
+        finally:
+            _exit_at_once(1)
 
 
 def _start_thread(name: str, target: Callable[..., None], *args: object) -> None:
     threading.Thread(target=target, args=args, name=name, daemon=True).start()
-
-
-def _read_signals(pipe: int, begin: Callable[[], None]) -> None:
-    """Read signals until the end of the context closes the other end of the pipe."""
-    asked = False
-    with os.fdopen(pipe, "rb", buffering=0) as signals:
-        while number := signals.read(1):
-            if number[0] not in _SIGNALS:
-                continue
-            if asked:
-                _exit_at_once(_EXIT_CODE_BASE + number[0])
-            asked = True
-            begin()
 
 
 def _stop(stop: Callable[[], object], first: Callable[[], None]) -> None:
@@ -97,16 +135,6 @@ def _stop(stop: Callable[[], object], first: Callable[[], None]) -> None:
         stop()
     except Exception:  # noqa: BLE001 the job ends by itself when Spark is gone, and reports why
         _log.debug("The job could not be stopped", exc_info=True)
-
-
-def _give_up(hangs: Callable[[str], None], deadline_s: float) -> None:
-    try:
-        hangs(
-            f"The job did not stop within {deadline_s:g} s: ending the process now. No data is "
-            "lost: the next start commits decided checkpoints and aborts the rest."
-        )
-    finally:
-        _exit_at_once(1)
 
 
 def _exit_at_once(code: int) -> None:

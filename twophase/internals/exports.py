@@ -24,7 +24,11 @@ def export(package: str, names: Mapping[str, Sequence[str]]) -> None:
     def get(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        namespace[name] = found = getattr(import_module(homes[name]), name)
+        try:
+            namespace[name] = found = getattr(import_module(homes[name]), name)
+        except ImportError:
+            import_module("twophase.internals.pyspark_version").check_pyspark()
+            raise
         return found
 
     def listed() -> list[str]:

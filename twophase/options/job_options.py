@@ -57,7 +57,8 @@ class JobOptions(Options):
         alias="checkpointLocation",
         min_length=1,
         description="the job's folder, on a local file system; made for its user only (0700), "
-        "refused if it, or a folder above it without the sticky bit, is writable by everyone, or "
+        "refused if it, or a folder above it without the sticky bit, is writable by everyone "
+        "(but for a [volume of a container](decisions/0069-a-volume-of-a-container.md)), or "
         "if it is writable by a group with other accounts in it",
     )
     interval_s: Duration | None = Field(

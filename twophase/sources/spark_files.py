@@ -36,6 +36,10 @@ class SparkFileSource(Source):
             return False
         return True
 
+    def begin_after(self, line: str) -> str:
+        """See `Source.begin_after`: the files are all that another job can be given."""
+        return f"a source folder without the files that were read up to {line}"
+
     def bound_to_folder(self) -> str:
         """See `Source.bound_to_folder`."""
         return "Spark keeps in its own folder which files it has read"

@@ -135,7 +135,7 @@ class StagedWriter(SinkWriter):
             raise RejectedRowsError(
                 f"{self._transaction}: rows of subtask {self._subtask} cannot be written so that "
                 f"they read back unchanged: {error}.",
-                remedy="correct or filter these rows before the sink.",
+                remedy=error.remedy,
             ) from error
         except OSError as error:
             if isinstance(error, FileNotFoundError):

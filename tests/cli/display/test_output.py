@@ -13,6 +13,7 @@ import pytest
 from twophase.cli.display.output import SparkOutput
 from twophase.cli.display.views import SilentView
 from twophase.cli.run import _run_to_its_end
+from twophase.cli.signals import StopSignals
 from twophase.errors import StopJobError
 
 # Spark 4.2.0 that finds Delta in its Ivy cache; the lines of a first fetch are
@@ -97,5 +98,5 @@ def test_what_spark_says_of_its_end_is_kept_back_unless_the_job_has_failed(
         mock.Mock(await_termination=mock.Mock(side_effect=error), query=None),
     )
     with nullcontext() if error is None else pytest.raises(StopJobError):
-        _run_to_its_end(job, SilentView("orders"), output)
+        _run_to_its_end(job, SilentView("orders"), StopSignals(print), output)
     assert output.muted is (error is None)

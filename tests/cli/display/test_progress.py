@@ -9,12 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 from rich.segment import Segment
 
 from twophase.cli.display.console import JobConsole
-from twophase.cli.display.progress import STOPPING, Progress, ProgressTracker
-from twophase.cli.display.query import QueryPoller, QueryProgress, QueryReader, lag_of
+from twophase.cli.display.query import QueryPoller, QueryReader, lag_of
 from twophase.cli.display.views import (
     LiveView,
     PlainView,
@@ -23,6 +24,7 @@ from twophase.cli.display.views import (
     View,
     make_view,
 )
+from twophase.engine.progress import STOPPING, Progress, ProgressTracker, QueryProgress
 from twophase.events import (
     CheckpointCommitted,
     CheckpointDecided,
@@ -136,8 +138,14 @@ def report(batch: int, rows: int, **source: Any) -> dict[str, Any]:
         "batchId": batch,
         "numInputRows": rows,
         "processedRowsPerSecond": 5.0,
+        "durationMs": {"addBatch": 1, "triggerExecution": 1},
         "sources": [source],
     }
+
+
+def idle(batch: int) -> dict[str, Any]:
+    """Spark's report of a trigger without data has the number of the micro-batch that is next."""
+    return {**report(batch, 0), "durationMs": {"latestOffset": 1, "triggerExecution": 1}}
 
 
 def read(reader: QueryReader, *reports: dict[str, Any]) -> QueryProgress:
@@ -153,6 +161,23 @@ def test_each_micro_batch_is_counted_once() -> None:
     assert read(reader, report(0, 10), report(1, 5)).records == 15
     assert read(reader, report(2, 1), report(3, 2), report(4, 3)).records == 21
     assert read(reader, report(4, 3)) == QueryProgress(21, 5.0, None)
+
+
+@given(st.lists(st.tuples(st.one_of(st.none(), st.integers(0, 5)), st.booleans()), max_size=12))
+def test_micro_batches_are_counted_whatever_idle_triggers_and_polls_come_between(
+    triggers: list[tuple[int | None, bool]],
+) -> None:
+    """Each trigger has rows or none, and is followed by a poll or not."""
+    reader, reports, number, total = QueryReader(), [], 0, 0
+    for rows, polls in triggers:
+        if rows is None:
+            reports.append(idle(number))
+        else:
+            reports.append(report(number, rows))
+            number, total = number + 1, total + rows
+        if polls:
+            assert read(reader, *reports).records == total
+    assert read(reader, *reports).records == total
 
 
 def ours(*offsets: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import yaml
 
 from harness.folder_sink import FolderSink
 from twophase.cli.jobfile import sink_types
-from twophase.cli.jobfile.job_file import load_job_file
+from twophase.cli.jobfile.checked_job import load_job
 from twophase.contract.sink import Sink
 from twophase.errors import ConfigError
 from twophase.internals import sink_entry_points
@@ -48,7 +48,7 @@ def make(folder: Path, kind: str, **options: Any) -> Sink:
             }
         )
     )
-    return sink_types.make_sinks(load_job_file(path, {}))["facts"]
+    return load_job(path, {})[1]["facts"]
 
 
 def test_a_type_is_the_name_of_an_entry_point(tmp_path: Path) -> None:
@@ -130,9 +130,8 @@ def conf(folder: Path, kinds: list[str], **given: str) -> dict[str, str]:
     }
     path = folder / "job.yaml"
     path.write_text(yaml.safe_dump({**job, "sinks": sinks, "spark": {"conf": given}}))
-    loaded = load_job_file(path, {})
     try:
-        return dict(sink_types.spark_conf(loaded, sink_types.make_sinks(loaded)))
+        return dict(sink_types.spark_conf(*load_job(path, {})))
     finally:
         del sys.modules["needy"]
 

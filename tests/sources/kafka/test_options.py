@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from twophase.contract.source import SourceLeg
 from twophase.errors import ConfigError
 from twophase.sources.kafka import connection
 from twophase.sources.kafka.group import GroupOffsets
 from twophase.sources.kafka.offsets import Partition
 from twophase.sources.kafka.options import KafkaOptions
+from twophase.sources.kafka.other_names import ALIASES, REFUSED
+from twophase.sources.kafka.source import KafkaSource
 from twophase.sources.kafka.starting import AtTimestamp, Committed, Earliest, Latest, Specific
+from twophase.sources.spark_kafka import SparkKafkaSource
 
 CANARY = "canary-7f3a"
 BASE = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "orders"}
@@ -139,9 +144,7 @@ def test_bad_values_are_refused_by_name(key: str, value: str) -> None:
     [
         ("subscrib", "subscribe"),
         ("startingOffset", "startingOffsets"),
-        ("maxOffsetsPerTrigger", "maxRecordsPerTrigger"),
-        ("kafka.sasl.password", "kafka.sasl.password.env"),
-        ("kafka.group.id", "group.id"),
+        ("maxOffsetPerTrigger", "maxOffsetsPerTrigger"),
     ],
 )
 def test_an_unknown_key_names_the_nearest(key: str, near: str) -> None:
@@ -166,7 +169,48 @@ def test_an_unknown_key_names_the_nearest(key: str, near: str) -> None:
     ],
 )
 def test_nothing_else_reaches_a_kafka_client(key: str) -> None:
-    assert "unknown option" in refused(BASE | {key: "x"})
+    message = refused(BASE | {key: "x"})
+    assert "unknown option" in message or "is not supported. Next: " in message
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "ours"),
+    [
+        ("maxOffsetsPerTrigger", "7", {"maxRecordsPerTrigger": "7"}),
+        ("minPartitions", "7", {"minReadTasks": "7"}),
+        ("startingTimestamp", "1700000000000", {"startingOffsets": "timestamp:1700000000000"}),
+        ("kafka.group.id", "etl", {"group.id": "etl"}),
+        ("kafka.isolation.level", "read_uncommitted", {"isolation.level": "read_uncommitted"}),
+    ],
+)
+def test_a_name_of_spark_s_source_sets_our_option(
+    name: str, value: str, ours: dict[str, str]
+) -> None:
+    assert ALIASES[name] in ours
+    for spelling in (name, name.lower()):
+        assert KafkaOptions.parse(BASE | {spelling: value}) == KafkaOptions.parse(BASE | ours)
+    assert f"and {name!r} set the same option" in refused({**BASE, **ours, name: value})
+    found = KafkaSource().starting_offsets({name: value})
+    assert found == ours.get("startingOffsets")
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_name_that_means_nothing_here_is_refused_with_what_to_do(name: str) -> None:
+    for spelling in (name, name.lower()):
+        message = refused(BASE | {spelling: CANARY})
+        assert f"option {spelling!r} of Spark's Kafka source is not supported. Next: " in message
+        assert CANARY not in message
+    options = {*KafkaOptions.keys()}
+    named = re.findall(r"[a-z]+(?:\.[a-z]+)+|[a-z]+[A-Z]\w+", REFUSED[name])
+    assert set(named) <= options | {"availableNow", "processingTime"}
+
+
+@pytest.mark.parametrize("mechanism", ["OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM"])
+def test_a_mechanism_of_java_s_client_alone_has_a_way_on(mechanism: str) -> None:
+    message = refused(BASE | SASL | {"kafka.sasl.mechanism": mechanism})
+    assert f"{mechanism} is not supported here. Read through Spark's own source" in message
+    leg = SourceLeg("kafka", BASE | {"kafka.sasl.mechanism": mechanism})
+    SparkKafkaSource().check_options(leg)  # the remedy
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,18 @@ def test_every_row_arrives_once_over_several_starts(pipeline: Pipeline) -> None:
     assert pipeline.targets["facts"].prepared() == []
 
 
+def test_a_job_shows_what_it_is_doing_and_has_done(pipeline: Pipeline) -> None:
+    pipeline.add()
+    job = pipeline.writer().trigger(availableNow=True).build()
+    assert repr(job) == (
+        f"<Job 'orders' in {pipeline.root / 'job'}: starting, 0 checkpoints and 0 rows committed>"
+    )
+    job.start()
+    job.await_termination(120)
+    assert (job.status.committed, job.status.rows_by_sink) == (1, {"facts": 10})
+    assert repr(job).endswith(": stopped, 1 checkpoint and 10 rows committed>")
+
+
 def test_two_sinks_commit_together_and_the_batch_is_computed_once(pipeline: Pipeline) -> None:
     seen = pipeline.root / "seen"
     seen.mkdir()

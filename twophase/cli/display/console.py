@@ -49,6 +49,8 @@ def show_error(console: Console, error: BaseException, *, verbose: bool) -> int:
     Returns:
         The code to exit with.
     """
+    if isinstance(error, ExceptionGroup):  # of a job file: nothing was done
+        return max(show_error(console, one, verbose=verbose) for one in error.exceptions)
     if verbose:
         _print_traceback(console, error)
     known = carried(error)

@@ -6,30 +6,17 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
+
+from twophase.engine.progress import QueryProgress
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
+_ADD_BATCH = "addBatch"
 _POLL_S = 1.0
 _JOIN_S = 5.0
 _log = logging.getLogger("twophase")
-
-
-@dataclass(frozen=True)
-class QueryProgress:
-    """The progress of the query at one moment.
-
-    Attributes:
-        records: records read since the start of this driver.
-        rate: records per second in the newest micro-batch; None before the first.
-        lag: records that wait in the sources; None if no source reports it.
-    """
-
-    records: int = 0
-    rate: float | None = None
-    lag: int | None = None
 
 
 class QueryReader:
@@ -44,10 +31,12 @@ class QueryReader:
         last = query.lastProgress
         if last is None:
             return self._progress
+        # Spark keeps a hundred reports: all of them are asked for only if one may have been missed
         reports = [last] if last["batchId"] <= self._newest_batch + 1 else query.recentProgress
         records = self._progress.records
         for report in reports:
-            if report["batchId"] > self._newest_batch:
+            # a trigger without data is reported under the number of the next micro-batch
+            if report["batchId"] > self._newest_batch and _ADD_BATCH in report["durationMs"]:
                 self._newest_batch = report["batchId"]
                 records += max(0, report["numInputRows"])
         self._progress = QueryProgress(

@@ -18,8 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 from twophase.cli.display.console import INTERRUPT_CHARS, JobConsole
-from twophase.cli.display.progress import Progress, ProgressTracker, ended_by_stop
 from twophase.cli.display.text import clean, count, duration, rows_by_sink
+from twophase.engine.progress import Progress, ProgressTracker, ended_by_stop
 from twophase.events import (
     CheckpointCommitted,
     CheckpointDeclined,
@@ -63,6 +63,7 @@ class View(ABC):
 
     def __init__(self, job: str) -> None:
         self.tracker = ProgressTracker()
+        self.tracker.set_state("starting Spark")
         self._job = job
 
     def __call__(self, event: Event) -> None:
@@ -78,7 +79,7 @@ class View(ABC):
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is not None:
+        if isinstance(error, Exception):  # not a signal
             self.tracker.set_state("failed")
         self._close()
 

@@ -17,12 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError
 
+from twophase.cli.jobfile.mistakes import Mistakes
 from twophase.errors import ConfigError
 from twophase.ids import check_name
 from twophase.options.job_options import JobOptions
@@ -121,7 +123,7 @@ class JobFile:
 def load_job_file(
     path: Path, overrides: Mapping[str, Any], *, available_now: bool = False
 ) -> JobFile:
-    """Read and check a job file.
+    """Read and check a job file, apart from what its sources and sinks make of their options.
 
     Args:
         path: the file.
@@ -130,78 +132,130 @@ def load_job_file(
 
     Raises:
         ConfigError: the file cannot be read, or something in it is invalid.
+        ExceptionGroup: several things in it are.
+    """
+    mistakes = Mistakes(path.name)
+    job = read_job_file(path, overrides, mistakes, available_now=available_now)
+    mistakes.check()
+    return job
+
+
+def read_job_file(
+    path: Path, overrides: Mapping[str, Any], mistakes: Mistakes, *, available_now: bool = False
+) -> JobFile:
+    """Read a job file; what is wrong in it is kept as a mistake, and left out.
+
+    Args:
+        path: the file.
+        overrides: as for `load_job_file`.
+        mistakes: of this file.
+        available_now: as for `load_job_file`.
+
+    Raises:
+        ConfigError: it cannot be read, or is no mapping.
     """
     where = path.name
-    top = _parse(_File, _mapping(where, read_yaml(path)), where)
-    given = _mapping(f"{where}: options", top.options)
-    options = {**_in_file(where, lambda: with_our_keys(given, f"{where}: options")), **overrides}
-    checked = _in_file(where, lambda: JobOptions.parse(options, f"{where}: options"))
-    trigger = {"availableNow": True} if available_now else _trigger(where, top.trigger)
-    if top.trigger is not None and checked.interval_s is not None:
-        raise _two_triggers(where)
+    raw = _mapping(where, read_yaml(path))
+    mistakes.note(lambda: _File.parse(raw, where))
+    trigger = mistakes.note(lambda: _trigger(where, raw.get("trigger"))) or {}
+    name = raw["name"] if isinstance(raw.get("name"), str) else ""
+    if name:
+        mistakes.note(lambda: check_name("job", name), where)
     return JobFile(
         path=path,
-        name=_name(where, "job", top.name),
-        spark=_spark(where, top.spark),
-        sources=_sources(where, top),
-        sql=top.sql,
-        sinks=_sinks(where, top.sinks),
-        options=options,
-        trigger=trigger,
+        name=name,
+        spark=mistakes.note(lambda: _spark(where, raw.get("spark"))) or SparkSection(),
+        sources=_sources(mistakes, raw),
+        sql=raw.get("sql"),
+        sinks=_sinks(mistakes, raw),
+        options=_options(mistakes, raw, overrides),
+        trigger={"availableNow": True} if available_now else trigger,
     )
 
 
-def _two_triggers(where: str) -> ConfigError:
-    return ConfigError(
-        f"{where}: both trigger and options.checkpoint.interval set when a checkpoint begins.",
-        remedy="keep one of the two.",
-    )
+def _options(
+    mistakes: Mistakes, raw: Mapping[str, Any], overrides: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the options of the job under our keys."""
+    if "options" not in raw:
+        return {**overrides}
+    where = f"{mistakes.where}: options"
+    given = mistakes.note(lambda: with_our_keys(_mapping(where, raw["options"]), where))
+    if given is None:
+        return {**overrides}
+    options = {**given, **overrides}
+    checked = mistakes.note(lambda: JobOptions.parse(options, where))
+    if raw.get("trigger") is not None and checked is not None and checked.interval_s is not None:
+        mistakes.add(
+            "both trigger and options.checkpoint.interval set when a checkpoint begins.",
+            "keep one of the two.",
+        )
+    return options
 
 
 def _spark(where: str, value: Any) -> SparkSection:
-    raw = _mapping(f"{where}: spark", value if value is not None else {})
-    return _parse(SparkSection, _with_texts(f"{where}: spark", raw, "conf"), f"{where}: spark")
+    where = f"{where}: spark"
+    raw = _mapping(where, value if value is not None else {})
+    return SparkSection.parse(_with_texts(where, raw, "conf"), where)
 
 
-def _sources(where: str, top: _File) -> Mapping[str, SourceSection]:
-    if (top.source is None) == (top.sources is None):
-        raise ConfigError(
-            f"{where}: give either source or sources, not "
-            f"{'neither' if top.source is None else 'both'}.",
-            remedy="write `source:` for a single source, or `sources:` with a name for each.",
+def _sources(mistakes: Mistakes, raw: Mapping[str, Any]) -> Mapping[str, SourceSection]:
+    where, one, several = mistakes.where, raw.get("source"), raw.get("sources")
+    if (one is None) == (several is None):
+        mistakes.add(
+            f"give either source or sources, not {'neither' if one is None else 'both'}.",
+            "write `source:` for a single source, or `sources:` with a name for each.",
         )
-    if top.source is not None:
-        return {_DEFAULT_VIEW: _source(f"{where}: source", top.source)}
-    listed = _mapping(f"{where}: sources", top.sources)
-    if top.sql is None:
-        raise ConfigError(
-            f"{where}: sources needs sql, a query that combines {', '.join(listed)}.",
-            remedy="add `sql:` with a query over these names.",
-        )
-    return {
-        _view(f"{where}: sources", name): _source(f"{where}: sources.{name}", value)
-        for name, value in listed.items()
-    }
+    if several is None:
+        listed = {} if one is None else {_DEFAULT_VIEW: one}
+        places = {_DEFAULT_VIEW: f"{where}: source"}
+    else:
+        listed = mistakes.note(lambda: _mapping(f"{where}: sources", several)) or {}
+        places = {name: f"{where}: sources.{name}" for name in listed}
+        for name in listed:
+            mistakes.note(partial(_check_view, f"{where}: sources", name))
+        if one is None and listed and raw.get("sql") is None:
+            mistakes.add(
+                f"sources needs sql, a query that combines {', '.join(listed)}.",
+                "add `sql:` with a query over these names.",
+            )
+    return _sections(mistakes, places, listed, _source)
 
 
 def _source(where: str, value: Any) -> SourceSection:
-    return _parse(SourceSection, _with_texts(where, _mapping(where, value), "options"), where)
+    return SourceSection.parse(_with_texts(where, _mapping(where, value), "options"), where)
 
 
-def _sinks(where: str, value: Any) -> Mapping[str, SinkSection]:
-    listed = _mapping(f"{where}: sinks", value)
-    if not listed:
-        raise ConfigError(f"{where}: sinks is empty.", remedy="name at least one sink.")
-    return {
-        _name(where, "sink", name): _sink(f"{where}: sinks.{name}", entry)
-        for name, entry in listed.items()
-    }
+def _sinks(mistakes: Mistakes, raw: Mapping[str, Any]) -> Mapping[str, SinkSection]:
+    where = mistakes.where
+    if "sinks" not in raw:
+        return {}
+    listed = mistakes.note(lambda: _mapping(f"{where}: sinks", raw["sinks"]))
+    if listed == {}:
+        mistakes.add("sinks is empty.", "name at least one sink.")
+    for name in listed or {}:
+        mistakes.note(partial(check_name, "sink", name), where)
+    places = {name: f"{where}: sinks.{name}" for name in listed or {}}
+    return _sections(mistakes, places, listed or {}, _sink)
 
 
 def _sink(where: str, value: Any) -> SinkSection:
     raw = _mapping(where, value)
     options = _mapping(f"{where}.options", raw.get("options", {}))
-    return _parse(SinkSection, {**raw, "options": options}, where)
+    return SinkSection.parse({**raw, "options": options}, where)
+
+
+def _sections(
+    mistakes: Mistakes,
+    places: Mapping[str, str],
+    listed: Mapping[str, Any],
+    parse: Callable[[str, Any], P],
+) -> Mapping[str, P]:
+    """Return the sections without a mistake, by name."""
+    found = {
+        name: mistakes.note(partial(parse, places[name], value)) for name, value in listed.items()
+    }
+    return {name: section for name, section in found.items() if section is not None}
 
 
 def _trigger(where: str, value: Any) -> Mapping[str, Any]:
@@ -264,32 +318,12 @@ def _text(where: str, value: Any) -> str:
             )
 
 
-def _parse(section: type[P], raw: Mapping[str, Any], where: str) -> P:
-    return _in_file(where, lambda: section.parse(raw, where))
-
-
-def _name(where: str, kind: str, name: str) -> str:
-    return _in_file(where, lambda: check_name(kind, name), f"{where}: ")
-
-
-def _view(where: str, name: str) -> str:
+def _check_view(where: str, name: str) -> None:
     if not name.isidentifier():
         raise ConfigError(
             f"{where}: {name!r} is not a valid view name.",
             remedy="use letters, digits and '_', and begin with a letter or '_'.",
         )
-    return name
-
-
-T = TypeVar("T")
-
-
-def _in_file(where: str, check: Callable[[], T], prefix: str = "") -> T:
-    try:
-        return check()
-    except ConfigError as error:
-        remedy = error.remedy or f"correct {where.partition(':')[0]}; docs/cli.md lists every key."
-        raise ConfigError(f"{prefix}{error.what}", remedy=remedy) from None
 
 
 class _Loader(yaml.SafeLoader):

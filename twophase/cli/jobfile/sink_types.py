@@ -10,26 +10,31 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from twophase.cli.jobfile.job_file import JobFile, SinkSection
+from twophase.cli.jobfile.mistakes import Mistakes
 from twophase.contract.sink import ArrowSink, Sink
 from twophase.errors import ConfigError
 from twophase.internals.sink_entry_points import load_sink, make_sink
 
 
-def make_sinks(job: JobFile) -> Mapping[str, Sink]:
-    """Create every sink of a job, without opening any.
+def make_sinks(job: JobFile, mistakes: Mistakes) -> Mapping[str, Sink]:
+    """Create the sinks of a job, without opening any.
 
-    Raises:
-        ConfigError: a type is unknown or cannot be loaded, or its options are invalid.
+    A type that is unknown or cannot be loaded, and invalid options, are kept as mistakes.
     """
     if any(":" in section.type for section in job.sinks.values()):
         _allow_imports_from(job.path.absolute().parent)
     where = f"{job.path.name}: sinks"
-    return {name: _make(f"{where}.{name}", section) for name, section in job.sinks.items()}
+    made = {
+        name: mistakes.note(partial(_make, f"{where}.{name}", section))
+        for name, section in job.sinks.items()
+    }
+    return {name: sink for name, sink in made.items() if sink is not None}
 
 
 def spark_conf(job: JobFile, sinks: Mapping[str, Sink]) -> Mapping[str, str]:

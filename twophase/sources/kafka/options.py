@@ -19,6 +19,7 @@ from twophase.errors import ConfigError
 from twophase.ids import check_name
 from twophase.options.parsing import Duration, Options
 from twophase.sources.kafka.offsets import WHERE
+from twophase.sources.kafka.other_names import ALIASES, with_our_names
 from twophase.sources.kafka.starting import (
     Committed,
     Earliest,
@@ -31,6 +32,7 @@ RAW_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "hea
 _SERVERS = re.compile(
     r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):\d{1,5}(,(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):\d{1,5})*"
 )
+_OTHER_MECHANISMS = ("GSSAPI", "OAUTHBEARER", "AWS_MSK_IAM")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
@@ -126,8 +128,21 @@ def _columns(value: object) -> object:
     return columns
 
 
+def _check_mechanism(value: object) -> object:
+    """Name the way on for a mechanism that only Kafka's Java client has."""
+    if isinstance(value, str) and value.strip().upper() in _OTHER_MECHANISMS:
+        raise ValueError(
+            f"{value.strip()} is not supported here. Read through Spark's own source, "
+            "format: kafka without group.id, whose Java client has it (docs/kafka.md); or give "
+            f"the job an account with one of {', '.join(SaslMechanism)}"
+        )
+    return value
+
+
 class KafkaOptions(Options):
-    """The options, as in docs/kafka.md. Keys are compared without regard to case, as Spark does."""
+    """The options, as in docs/kafka.md. Keys are compared without regard to case, as Spark does;
+    those of Spark's own source: `twophase.sources.kafka.other_names`.
+    """
 
     bootstrap_servers: Annotated[str, BeforeValidator(_parse_servers)] = Field(
         alias="kafka.bootstrap.servers", description="`host:port`, several separated by commas"
@@ -269,7 +284,7 @@ class KafkaOptions(Options):
     ssl_key_password_file: str | None = Field(
         default=None, alias="kafka.ssl.key.password.file", min_length=1, description="file with it"
     )
-    sasl_mechanism: SaslMechanism | None = Field(
+    sasl_mechanism: Annotated[SaslMechanism | None, BeforeValidator(_check_mechanism)] = Field(
         default=None, alias="kafka.sasl.mechanism", description="how the client authenticates"
     )
     sasl_username: str | None = Field(
@@ -291,17 +306,19 @@ class KafkaOptions(Options):
         """Check `options`; see `Options.parse`.
 
         Raises:
-            ConfigError: a key is unknown, a value is not allowed, or two options
+            ConfigError: a key is unknown or not supported, a value is not allowed, or two options
                 do not go together.
         """
-        by_case = {key.lower(): key for key in cls.keys()}  # noqa: SIM118 not a dict
-        parsed = super().parse(
-            {by_case.get(key.lower(), key): value for key, value in options.items()}, where
-        )
+        parsed = super().parse(with_our_names(options, cls.keys(), where), where)
         check_name("source uid", parsed.uid)
         for problem, remedy in (*_source_conflicts(parsed), *_security_conflicts(parsed)):
             raise ConfigError(f"{where}: {problem}.", remedy=remedy)
         return parsed
+
+    @classmethod
+    def other_keys(cls) -> list[str]:
+        """See `Options.other_keys`."""
+        return [*ALIASES]
 
     @property
     def tls(self) -> bool:

@@ -17,6 +17,7 @@ from twophase.sources.kafka.engines import check_range, close_cluster, planner_o
 from twophase.sources.kafka.group import GroupOffsets
 from twophase.sources.kafka.offsets import (
     VERSION,
+    WHERE,
     OffsetRange,
     Partition,
     PartitionOffset,
@@ -24,6 +25,7 @@ from twophase.sources.kafka.offsets import (
     ranges,
 )
 from twophase.sources.kafka.options import KafkaOptions
+from twophase.sources.kafka.other_names import with_our_names
 from twophase.sources.kafka.starting import LATEST_SENTINEL, Latest, Specific, parse_starting
 
 
@@ -110,6 +112,10 @@ class KafkaSource(RereadsRanges[OffsetRange]):
     def close(self, leg: SourceLeg) -> None:
         """Close the connection to the brokers, if there is one."""
         close_cluster(KafkaOptions.parse(leg.options))
+
+    def starting_offsets(self, options: Mapping[str, str]) -> str | None:
+        """See `Source.starting_offsets`."""
+        return with_our_names(options, KafkaOptions.keys(), WHERE).get("startingOffsets")
 
     def skips_existing(self, options: Mapping[str, str]) -> bool:
         """Return whether a fresh start begins, in some partition, after existing records."""

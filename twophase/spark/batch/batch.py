@@ -42,18 +42,19 @@ from twophase.options.job_options import CheckpointMode
 from twophase.spark.batch.lost_replay_remedy import begin_afresh
 from twophase.spark.batch.shared_folder import SharedFolder
 from twophase.spark.batch.spark_errors import as_declined, declined, failure
-from twophase.spark.batch.spark_jobs import SparkJobs
+from twophase.spark.batch.spark_jobs import SparkJobs, is_lost
 from twophase.spark.batch.writer_task import pre_commit
 from twophase.spark.folder.spark_folder import SparkFolder
 from twophase.spark.plan import logical_plan
 from twophase.state.checkpoints import replay_guard
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from twophase.state.journal.entries import Decision
 
+_POLL_S = 1
 _ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _ARROW_ROWS_DEFAULT = "10000"
 _ARROW_ROWS_OURS = "50000"
@@ -128,13 +129,16 @@ class SparkQuery:
         query: of Spark.
         handler: called for its micro-batches.
         job: the job's name.
-
+        session: that it runs in.
     """
 
-    def __init__(self, query: StreamingQuery, handler: ForeachBatch, job: str) -> None:
+    def __init__(
+        self, query: StreamingQuery, handler: ForeachBatch, job: str, session: SparkSession
+    ) -> None:
         self._query = query
         self._handler = handler
         self._job = job
+        self._session = session
 
     @property
     def is_active(self) -> bool:
@@ -144,7 +148,10 @@ class SparkQuery:
     def wait(self) -> None:
         """See `Query.wait`."""
         try:
-            self._query.awaitTermination()
+            while not self._query.awaitTermination(_POLL_S):
+                if is_lost(self._session):  # Spark would let the query wait for its next trigger
+                    self.stop()
+                    raise RuntimeError("spark.stop() was called")
         except Exception as error:
             query = f"The query of job {self._job!r}"
             raise self._handler.error or declined(error, query) from error
@@ -153,7 +160,11 @@ class SparkQuery:
 
     def stop(self) -> None:
         """See `Query.stop`."""
-        self._query.stop()
+        try:
+            self._query.stop()
+        except Exception:
+            if not is_lost(self._session):
+                raise
 
 
 class SparkBatch:

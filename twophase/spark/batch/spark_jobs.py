@@ -125,6 +125,14 @@ class SparkJobs:
         return active
 
 
+def is_lost(session: SparkSession) -> bool:
+    """Return whether the Spark application of a session has ended, or its JVM has died."""
+    try:
+        return bool(session.sparkContext._jsc.sc().isStopped())
+    except Exception:  # noqa: BLE001 whatever the gateway says, no JVM answers
+        return True
+
+
 def thread_like_this(
     session: SparkSession, name: str, run: Callable[[], None]
 ) -> InheritableThread:

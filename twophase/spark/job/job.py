@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from twophase.contract.sink import OpenSink
 from twophase.engine.engine import Engine
+from twophase.engine.progress import Progress, ProgressTracker
 from twophase.events import Observers
 from twophase.internals.logging_observer import log_event
 from twophase.operations.savepoint.make import JobSavepoints
@@ -25,7 +26,9 @@ class Job:
 
     def __init__(self, description: JobDescription) -> None:
         self.description = description
-        options, observers = description.options, Observers(log_event, *description.observers)
+        self._tracker = ProgressTracker()
+        observers = Observers(log_event, self._tracker, *description.observers)
+        options = description.options
         self._host = host = SparkHost(description, observers)
         sinks = {name: entry.sink for name, entry in description.sinks.items()}
         self._engine = Engine(
@@ -42,6 +45,16 @@ class Job:
     def name(self) -> str:
         """The job's name."""
         return self.description.name
+
+    def __repr__(self) -> str:
+        """Return name, folder and status on one line; no option, since it may be a secret."""
+        folder = self.description.options.checkpoint_location
+        return f"<Job {self.name!r} in {folder}: {self.status}>"
+
+    @property
+    def status(self) -> Progress:
+        """What this driver is doing and has done since its start."""
+        return self._tracker.progress
 
     @property
     def is_active(self) -> bool:

@@ -25,16 +25,18 @@ from twophase.options.job_options import JobOptions
 from twophase.spark.batch.batch import ForeachBatch, JobSink, SparkBatch, SparkQuery
 from twophase.spark.batch.shared_folder import SharedFolder
 from twophase.spark.batch.spark_errors import failure
-from twophase.spark.batch.spark_jobs import thread_like_this
+from twophase.spark.batch.spark_jobs import is_lost, thread_like_this
 from twophase.spark.folder import state_backend
 from twophase.spark.folder.noted_settings import noted_conf
+from twophase.spark.folder.query_folder import check_root
 from twophase.spark.folder.spark_folder import SparkFolder
+from twophase.spark.job import start_check
 from twophase.spark.job.lineage_start import LineageStart
 from twophase.spark.plan import logical_plan, shuffles, state_plan
 from twophase.spark.plan.operator_states import OperatorStates
 from twophase.spark.startup.worker_interpreter import restore_worker_python
 from twophase.state.checkpoints.checkpoint import FrozenOffsets, OperatorStateFields
-from twophase.state.files.storage import LocalStorage
+from twophase.state.files.storage import LocalStorage, local_path
 from twophase.state.journal.entries import Lineage
 from twophase.state.journal.history import History
 
@@ -64,6 +66,10 @@ class SparkHost:
         description: of the job.
         observers: receive every event.
 
+    Raises:
+        ConfigError: the folder is that of a Spark query, an option of a source is wrong, or Spark
+            refuses the plan or the trigger; nothing was written.
+
     Attributes:
         clock: the machine's.
         states: the operator states.
@@ -72,6 +78,8 @@ class SparkHost:
     """
 
     def __init__(self, description: JobDescription, observers: Observers) -> None:
+        check_root(local_path(description.options.checkpoint_location))
+        start_check.check(description.name, description.frame, description.trigger)
         self.clock = SystemClock()
         legs = logical_plan.sources(description.frame)
         self.states = OperatorStates(
@@ -181,12 +189,12 @@ class SparkHost:
             if query is not None:  # nobody else could stop it
                 query.stop()
             raise
-        return SparkQuery(query, handler, job.name)
+        return SparkQuery(query, handler, job.name, self._spark)
 
     def failed(self, error: BaseException) -> BaseException:
         """See `QueryHost.failed`. A StopJobError stays one, whatever has become of Spark."""
         found = carried(error) or failure(error)
-        if isinstance(found, StopJobError) or not self._is_lost():
+        if isinstance(found, StopJobError) or not is_lost(self._spark):
             return found
         return SparkLostError(
             f"Job {self._description.name!r}: its Spark application has ended: {error}.",
@@ -196,12 +204,6 @@ class SparkHost:
     def close(self) -> None:
         """See `QueryHost.close`."""
         self.notifications.close()
-
-    def _is_lost(self) -> bool:
-        try:
-            return bool(self._spark.sparkContext._jsc.sc().isStopped())
-        except Exception:  # noqa: BLE001 whatever the gateway says, no JVM answers
-            return True
 
 
 class SourceNotifications:

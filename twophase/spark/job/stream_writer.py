@@ -19,6 +19,7 @@ from twophase.contract.sink import ArrowSink, BatchSink, Sink
 from twophase.errors import ConfigError
 from twophase.events import Observer
 from twophase.ids import check_name
+from twophase.internals.pyspark_version import check_pyspark
 from twophase.internals.sink_entry_points import load_sink, make_sink
 from twophase.options.job_options import JobOptions
 from twophase.options.trigger import check_trigger
@@ -40,7 +41,9 @@ def write_stream(frame: DataFrame, *, name: str) -> StreamWriter:
     Raises:
         ConfigError: the DataFrame is not streaming, or belongs to another process's Spark, or
             the name is invalid.
+        PreflightError: this is another pyspark than the required one.
     """
+    check_pyspark()
     if not isinstance(frame, ClassicDataFrame):
         raise ConfigError(
             f"Job {name!r}: the DataFrame belongs to a Spark Connect session, but write_stream "

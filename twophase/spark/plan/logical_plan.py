@@ -78,11 +78,14 @@ _SHUFFLING = frozenset({"Repartition", "RepartitionByExpression"})
 
 def sources(frame: DataFrame) -> list[SourceLeg]:
     """Return the streaming sources of the plan, in plan order."""
-    return [
-        _leg(node)
-        for node in nodes(analyzed(frame))
-        if node.nodeName().startswith("StreamingRelation")
-    ]
+    return [leg for leg, _ in source_nodes(frame)]
+
+
+def source_nodes(frame: DataFrame) -> Iterator[tuple[SourceLeg, Any]]:
+    """Yield the streaming sources of the plan, each with its node, in plan order."""
+    for node in nodes(analyzed(frame)):
+        if node.nodeName().startswith("StreamingRelation"):
+            yield _leg(node), node
 
 
 def is_stateful(frame: DataFrame) -> bool:

@@ -28,8 +28,8 @@ from twophase.spark.folder.adopted_offsets import (
     frozen_at,
 )
 from twophase.spark.folder.noted_settings import conf_in
+from twophase.spark.folder.query_folder import log_folder
 from twophase.spark.folder.spark_folder import SparkFolder, query_id
-from twophase.spark.plugin.description import log_folder
 from twophase.state.files.storage import sync_path
 from twophase.state.journal.entries import Lineage
 from twophase.state.journal.history import History
@@ -58,23 +58,6 @@ def query_folder(root: Path) -> Path | None:
     is_sparks = (path / "metadata").is_file() or (root / _REPLACED).is_dir()
     is_log = root == log_folder(path) and is_sparks and not (root / "spark").exists()
     return path if is_log else None
-
-
-def check_root(root: Path) -> None:
-    """Refuse Spark's folder of a query where the folder of the log is meant.
-
-    Raises:
-        ConfigError: it is Spark's folder of a query.
-    """
-    log = log_folder(root)
-    is_sparks = (log / "log").is_dir() or (root / "offsets").is_dir() or not (root / "log").is_dir()
-    if (root / "metadata").is_file() and is_sparks:
-        raise ConfigError(
-            f"{root} is Spark's folder of a query, not a job's folder. Nothing was written.",
-            remedy="for a query of the plugin form, whose log is inside that folder, set "
-            f"checkpointLocation to {log}. For a write_stream job whose folder used to be one of "
-            "Spark's, move the file `metadata` out of it.",
-        )
 
 
 def frozen_around(path: Path) -> Frozen:

@@ -22,6 +22,7 @@ from twophase.ids import check_name, short_hash
 from twophase.options.job_options import JobOptions
 from twophase.options.other_keys import with_our_keys
 from twophase.spark.folder import state_backend
+from twophase.spark.folder.query_folder import LOG
 from twophase.spark.plan.shuffles import Fault
 from twophase.state.files.storage import local_path
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 _LOCATION = "checkpointLocation"
 _FLINKS_LOCATION = "execution.checkpointing.dir"
-_LOG = "twophase"
 _OURS = ("name", "sink", _LOCATION.lower())
 _SPARKS = ("queryname",)
 _KEPT = ("checkpoint.num_retained", "commit.backoff", "commit.backoff_max")
@@ -100,11 +100,6 @@ class PluginDescription:
         return short_hash(json.dumps(written, sort_keys=True), 32)
 
 
-def log_folder(spark_folder: Path) -> Path:
-    """Return the folder of the job's log, inside Spark's folder of the query."""
-    return spark_folder / _LOG
-
-
 def describe(
     format_name: str,
     sink_type: str,
@@ -130,7 +125,7 @@ def describe(
         sink_type=sink_type,
         sink=check_name("sink", given.get("sink", sink_type)),
         sink_options={key: given[key] for key in given if key not in (*_OURS, *_KEPT, *_SPARKS)},
-        options=JobOptions.parse({_LOCATION: f"{location}/{_LOG}", **job}, where),
+        options=JobOptions.parse({_LOCATION: f"{location}/{LOG}", **job}, where),
         schema=schema,
         environment=environment,
     )

@@ -9,20 +9,23 @@ property that is set here.
 
 from __future__ import annotations
 
+import atexit
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 from py4j.java_gateway import is_instance_of
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from twophase.errors import ConfigError
 from twophase.spark.batch.lost_replay_remedy import begin_afresh
+from twophase.spark.batch.spark_jobs import is_lost
+from twophase.spark.folder.query_folder import log_folder
 from twophase.spark.folder.spark_folder import SparkFolder
 from twophase.spark.plan import logical_plan
-from twophase.spark.plugin.description import log_folder
 from twophase.spark.plugin.source import PREFIX
 from twophase.state.checkpoints import replay_guard
 from twophase.state.files.storage import LocalStorage, local_path
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
 
 _TABLE = "org.apache.spark.sql.connector.catalog.SupportsWrite"
 
+_LAST_EVENTS_MS = 5_000
+
 _log = logging.getLogger("twophase")
 _listening: WeakSet[SparkSession] = WeakSet()
 
@@ -49,8 +54,20 @@ _listening: WeakSet[SparkSession] = WeakSet()
 def listen(spark: SparkSession) -> None:
     """Finish the committed micro-batch whenever a query of this session starts."""
     if spark not in _listening:
-        spark.streams.addListener(FinishCommitted(spark))
+        listener = FinishCommitted(spark)
+        spark.streams.addListener(listener)
         _listening.add(spark)
+        atexit.register(_stop_listening, ref(spark), listener)
+
+
+def _stop_listening(session: ref[SparkSession], listener: FinishCommitted) -> None:
+    """Before Python ends: Spark would report at length that nobody answers its last events."""
+    spark = session()
+    if spark is not None and not is_lost(spark):
+        with suppress(Exception):
+            spark.streams.removeListener(listener)
+            jvm_context: Any = spark.sparkContext._jsc.sc()
+            jvm_context.listenerBus().waitUntilEmpty(_LAST_EVENTS_MS)
 
 
 class FinishCommitted(StreamingQueryListener):

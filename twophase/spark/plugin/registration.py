@@ -6,6 +6,7 @@ from pyspark.sql import SparkSession
 
 from twophase.contract.source_entry_points import installed_sources
 from twophase.errors import ConfigError
+from twophase.internals.pyspark_version import check_pyspark
 from twophase.internals.redaction import SETTING, share_redaction
 from twophase.internals.sink_entry_points import sink_names
 from twophase.seal import share_key
@@ -29,8 +30,10 @@ def register(spark: SparkSession) -> None:
 
     Raises:
         ConfigError: the session is a Spark Connect session.
-        PreflightError: `PYSPARK_PYTHON` names a Python that has no twophase.
+        PreflightError: `PYSPARK_PYTHON` names a Python that has no twophase; or this is another
+            pyspark than the required one.
     """
+    check_pyspark()
     if not isinstance(spark, SparkSession):
         raise ConfigError(
             "The session is of Spark Connect: the formats are registered in the process "

@@ -1,4 +1,4 @@
-"""`python -m twophase.testing.services up | fetch | versions`: local servers, and their cache."""
+"""`python -m twophase.testing.services up | sql | fetch | versions`: local servers, their cache."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import click
+from pymysql.err import MySQLError
 from rich.console import Console
 from rich.table import Table
 
@@ -60,6 +61,24 @@ def up(services: tuple[str, ...]) -> None:
         servers.run(services or ("kafka", "mysql"))
     except TwoPhaseError as error:
         raise click.ClickException(str(error)) from error
+
+
+@main.command()
+@click.argument("statement")
+@click.option("--server", type=click.Choice([*servers.SQL]), default="mysql", show_default=True)
+def sql(statement: str, server: str) -> None:
+    """Run STATEMENT in the database shop of a server that `up` keeps up; print its rows.
+
+    The server is the one that the printed lines have named in this shell.
+    """
+    try:
+        columns, rows = servers.query(server, statement)
+    except (TwoPhaseError, MySQLError) as error:
+        raise click.ClickException(str(error)) from error
+    table = Table(*columns, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*("NULL" if value is None else str(value) for value in row))
+    Console(soft_wrap=True, highlight=False).print(table if columns else "done")
 
 
 @main.command()

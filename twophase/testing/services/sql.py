@@ -111,9 +111,7 @@ class SqlService(SqlAccess, Service):
         startup_timeout_s: float = 60.0,
     ) -> None:
         self._program = self._program_type(local_infile, checked_options(server_options))
-        self._external = (
-            None if own else _external_account(self._url_variable, self._password_variable)
-        )
+        self._external = None if own else self.external_account()
         server: Server
         if self._external is not None:
             server = ExternalServer(
@@ -124,6 +122,15 @@ class SqlService(SqlAccess, Service):
                 self._program, detached=detached, startup_timeout_s=startup_timeout_s
             )
         super().__init__(server)
+
+    @classmethod
+    def external_account(cls) -> Account | None:
+        """Return the account on the user's own server, if the environment names one.
+
+        Raises:
+            ServiceError: it names none that can be read.
+        """
+        return _external_account(cls._url_variable, cls._password_variable)
 
     @property
     @override

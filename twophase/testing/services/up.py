@@ -30,9 +30,11 @@ from twophase.testing.services.sql import SqlService
 KAFKA = "kafka"
 SQL: Mapping[str, type[SqlService]] = {"mysql": MySqlService, "mariadb": MariaDbService}
 NAMES = (KAFKA, *SQL)
+_DEFAULT_SQL = "mysql"
 
 _TOPIC, _PARTITIONS = "orders", 2
 _DATABASE, _TABLE = "shop", "orders"
+_ROWS = f"SELECT * FROM {_TABLE}"  # noqa: S608 a constant
 _COLUMNS = (
     "id BIGINT, customer VARCHAR(64), amount DOUBLE, kafka_partition INT, kafka_offset BIGINT"
 )
@@ -99,13 +101,38 @@ def _start(name: str, stack: ExitStack) -> KafkaService | SqlService:
         return kafka
     server = stack.enter_context(SQL[name](own=True, local_infile=True))
     _make_table(server)
-    where = f"--host={server.host} --port={server.port} --user={server.user}"
     variable = f"TWOPHASE_{name.upper()}"
     _say(f"# {name}, with the empty table {_DATABASE}.{_TABLE}: url is {server.url(_DATABASE)}")
     _say(f"export {variable}_URL={server.url('').rstrip('/')}")
     _say(f"export {variable}_PASSWORD={server.password}")
-    _say(f'#   a client: MYSQL_PWD="${variable}_PASSWORD" mysql {where} {_DATABASE}')
+    other = "" if name == _DEFAULT_SQL else f" --server {name}"
+    _say(f'#   its rows: python -m twophase.testing.services sql{other} "{_ROWS}"')
     return server
+
+
+def query(name: str, statement: str) -> tuple[list[str], Sequence[Sequence[object]]]:
+    """Run a statement in the database of the quick start.
+
+    Args:
+        name: the server, from `SQL`; the environment names its address and password.
+        statement: in SQL.
+
+    Returns:
+        The names of the columns, empty if it has no result, and the rows.
+
+    Raises:
+        ServiceError: the environment names no server.
+        MySQLError: it does not answer, or refuses the statement.
+    """
+    account = SQL[name].external_account()
+    if account is None:
+        raise ServiceError(
+            f"This shell has no address of a {name} server.",
+            remedy="paste the lines that `python -m twophase.testing.services up` prints into it.",
+        )
+    with account.connect(_DATABASE) as connection, connection.cursor() as cursor:
+        cursor.execute(statement)
+        return [column[0] for column in cursor.description or ()], cursor.fetchall()
 
 
 def _make_topic(kafka: KafkaService) -> None:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from twophase.cli.display.query import QueryProgress
 from twophase.events import (
     CheckpointCommitted,
     CheckpointDecided,
@@ -29,12 +28,27 @@ STOPPING = "stopping"
 
 
 @dataclass(frozen=True)
+class QueryProgress:
+    """The progress of the query at one moment.
+
+    Attributes:
+        records: records read since the start of this driver.
+        rate: records per second in the newest micro-batch; None before the first.
+        lag: records that wait in the sources; None if no source reports it.
+    """
+
+    records: int = 0
+    rate: float | None = None
+    lag: int | None = None
+
+
+@dataclass(frozen=True)
 class Progress:
     """The progress at one moment. Times are monotonic seconds.
 
     Attributes:
         state: what the job is doing.
-        query: records read, their rate, and the lag.
+        query: records read, their rate, and the lag, where somebody asks Spark for them.
         rows: rows committed, over all sinks.
         rows_by_sink: the same by sink.
         committed: checkpoints committed by this driver.
@@ -51,7 +65,7 @@ class Progress:
             or the query failed.
     """
 
-    state: str = "starting Spark"
+    state: str = "starting"
     query: QueryProgress = field(default_factory=QueryProgress)
     rows: int = 0
     rows_by_sink: Mapping[str, int] = field(default_factory=dict)
@@ -65,6 +79,12 @@ class Progress:
     declined: int = 0
     restarts: int = 0
     last_error: str = ""
+
+    def __str__(self) -> str:
+        checkpoints = f"{self.committed:,} checkpoint{'' if self.committed == 1 else 's'}"
+        rows = f"{self.rows:,} row{'' if self.rows == 1 else 's'}"
+        failed = f"; last error: {self.last_error}" if self.last_error else ""
+        return f"{self.state}, {checkpoints} and {rows} committed{failed}"
 
 
 class ProgressTracker:

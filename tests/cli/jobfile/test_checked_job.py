@@ -1,0 +1,103 @@
+"""A job file is checked whole, in one run, before Spark starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from twophase.cli import run as run_module
+from twophase.cli.main import main
+
+GOOD: dict[str, Any] = {
+    "name": "orders",
+    "source": {
+        "format": "twophase-kafka",
+        "schema": "id long",
+        "options": {
+            "kafka.bootstrap.servers": "broker:9092",
+            "subscribe": "orders",
+            "value.format": "json",
+            "maxOffsetsPerTrigger": 1000,
+        },
+    },
+    "sinks": {"facts": {"type": "file", "options": {"path": "/tmp/facts"}}},
+    "options": {"checkpointLocation": "/tmp/chk-of-no-job"},
+    "trigger": {"processingTime": "10 s"},
+}
+MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
+    "an unknown key": ({"sink": {}}, "job.yaml: unknown option 'sink'; did you mean 'sinks'?"),
+    "a name": ({"name": "or ders"}, "job.yaml: The job name 'or ders' is not allowed"),
+    "an option of the job": (
+        {"options": {**GOOD["options"], "checkpoint.timeuot": "1 s"}},
+        "job.yaml: options: unknown option 'checkpoint.timeuot'; did you mean",
+    ),
+    "the trigger": (
+        {"trigger": {"processingTim": "10 s"}},
+        "job.yaml: trigger: there is no trigger 'processingTim'.",
+    ),
+    "an option of the source": (
+        {"source": {**GOOD["source"], "options": {"subscribe": "orders"}}},
+        "source: source twophase-kafka: option 'kafka.bootstrap.servers' is required.",
+    ),
+    "an option of a sink": (
+        {"sinks": {**GOOD["sinks"], "lake": {"type": "file", "options": {"pth": "/tmp/lake"}}}},
+        "job.yaml: sinks.lake: FileSink",
+    ),
+    "Spark": ({"spark": {"mastre": "local"}}, "job.yaml: spark: unknown option 'mastre'"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*_: object, **__: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(run_module, "_run_job", start)
+
+
+def command(path: Path, *words: str, job: dict[str, Any]) -> Result:
+    (path / "job.yaml").write_text(yaml.safe_dump(job))
+    return CliRunner().invoke(main, [*words, str(path / "job.yaml")])
+
+
+@pytest.mark.parametrize("words", [("check",), ("run",), ("run", "--available-now")])
+def test_all_mistakes_are_reported_at_once(tmp_path: Path, words: tuple[str, ...]) -> None:
+    job = GOOD.copy()
+    for change, _ in MISTAKES.values():
+        job.update(change)
+    result = command(tmp_path, *words, job=job)
+    assert result.exit_code == 2
+    for _, text in MISTAKES.values():
+        assert text in result.stderr
+    assert result.stderr.count("Error: ") == result.stderr.count("Next: ") == len(MISTAKES)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_each_mistake_alone_is_one_error(tmp_path: Path, mistake: str) -> None:
+    change, text = MISTAKES[mistake]
+    result = command(tmp_path, "check", job={**GOOD, **change})
+    assert (result.exit_code, result.stderr.count("Error: ")) == (2, 1)
+    assert text in result.stderr
+
+
+def test_a_sound_file_has_none(tmp_path: Path) -> None:
+    result = command(tmp_path, "check", job=GOOD)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.startswith("job.yaml: job orders, source to facts: no mistake found.")
+
+
+def test_a_mistyped_source_has_a_hint(tmp_path: Path) -> None:
+    source = {**GOOD["source"], "format": "twophase-kafak"}
+    result = command(tmp_path, "check", job={**GOOD, "source": source})
+    assert "there is no source 'twophase-kafak'; did you mean 'twophase-kafka'?" in result.stderr
+
+
+def test_the_folder_of_a_query_is_refused_before_spark_starts(tmp_path: Path) -> None:
+    (tmp_path / "chk" / "offsets").mkdir(parents=True)
+    options = {"checkpointLocation": str(tmp_path / "chk")}
+    result = command(tmp_path, "run", job={**GOOD, "options": options})
+    assert (result.exit_code, "is Spark's folder of a query" in result.stderr) == (2, True)

@@ -1,0 +1,98 @@
+"""Option names of Spark's own Kafka source (`kafka`) and of Kafka's Java client.
+
+Those that mean the same are accepted for ours. The others are refused, with what to do instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from twophase.errors import ConfigError
+
+ALIASES = {
+    "maxOffsetsPerTrigger": "maxRecordsPerTrigger",
+    "minPartitions": "minReadTasks",
+    "startingTimestamp": "startingOffsets",
+    "kafka.group.id": "group.id",
+    "kafka.isolation.level": "isolation.level",
+}
+"""Ours for each name that is accepted; a `startingTimestamp` is a number of milliseconds."""
+
+_ENDS = "leave it out: a stream has no end; trigger(availableNow=True) ends with what is there"
+_NO_PACE = "leave it out: the trigger of the job sets the pace, such as processingTime: 1 minute"
+_TIMEOUTS = "set request.timeout or read.timeout"
+_PEM = (
+    "give PEM files: kafka.ssl.ca.location, kafka.ssl.certificate.location, kafka.ssl.key.location"
+)
+_ACCOUNT = "set kafka.sasl.mechanism, kafka.sasl.username and kafka.sasl.password.env"
+_DECODED = "leave it out: keys and values are bytes; value.format sets what becomes of them"
+
+REFUSED = {
+    "assign": "set subscribe, which reads all partitions of its topics",
+    "startingOffsetsByTimestamp": "set startingOffsets to timestamp:MILLISECONDS",
+    "startingOffsetsByTimestampStrategy": "set startingOffsets.fallback",
+    "endingOffsets": _ENDS,
+    "endingTimestamp": _ENDS,
+    "endingOffsetsByTimestamp": _ENDS,
+    "failOnDataLoss": "leave it out: lost records always stop the job, by name",
+    "minOffsetsPerTrigger": _NO_PACE,
+    "maxTriggerDelay": _NO_PACE,
+    "includeHeaders": "set columns to key,value,headers or what else of them you need",
+    "groupIdPrefix": "set group.id",
+    "kafkaConsumer.pollTimeoutMs": _TIMEOUTS,
+    "fetchOffset.numRetries": _TIMEOUTS,
+    "fetchOffset.retryIntervalMs": _TIMEOUTS,
+    "kafka.request.timeout.ms": _TIMEOUTS,
+    "kafka.session.timeout.ms": "leave it out: the group is never joined",
+    "kafka.auto.offset.reset": "set startingOffsets",
+    "kafka.enable.auto.commit": "leave it out: offsets are committed after each checkpoint",
+    "kafka.key.deserializer": _DECODED,
+    "kafka.value.deserializer": _DECODED,
+    "kafka.sasl.jaas.config": _ACCOUNT,
+    "kafka.sasl.password": "name where it is: kafka.sasl.password.env or kafka.sasl.password.file",
+    "kafka.ssl.truststore.location": _PEM,
+    "kafka.ssl.truststore.password": _PEM,
+    "kafka.ssl.truststore.type": _PEM,
+    "kafka.ssl.keystore.location": _PEM,
+    "kafka.ssl.keystore.password": _PEM,
+    "kafka.ssl.keystore.type": _PEM,
+    "kafka.ssl.key.password": "name where it is: kafka.ssl.key.password.env or "
+    "kafka.ssl.key.password.file",
+    "kafka.ssl.endpoint.identification.algorithm": "leave it out: the host name is always verified",
+}
+"""What to do instead of setting each of these."""
+
+
+def with_our_names(options: Mapping[str, Any], ours: list[str], where: str) -> dict[str, Any]:
+    """Return the options under our names; one that nobody knows stays as it is.
+
+    Args:
+        options: names as the user wrote them, compared without regard to case, as Spark does.
+        ours: our names.
+        where: what the options belong to, for errors.
+
+    Raises:
+        ConfigError: two names set the same option, or one is refused.
+    """
+    by_case = {name.lower(): name for name in ours}
+    aliases = {name.lower(): name for name in ALIASES}
+    refused = {name.lower(): remedy for name, remedy in REFUSED.items()}
+    found: dict[str, Any] = {}
+    given: dict[str, str] = {}
+    for name, value in options.items():
+        if name.lower() in refused:
+            raise ConfigError(
+                f"{where}: option {name!r} of Spark's Kafka source is not supported.",
+                remedy=f"{refused[name.lower()]}.",
+            )
+        alias = aliases.get(name.lower())
+        key = ALIASES[alias] if alias else by_case.get(name.lower(), name)
+        if key in found:
+            raise ConfigError(
+                f"{where}: {given[key]!r} and {name!r} set the same option.",
+                remedy="keep one of the two.",
+            )
+        given[key] = name
+        found[key] = f"timestamp:{value}" if alias == "startingTimestamp" else value
+    return found
