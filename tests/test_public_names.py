@@ -51,6 +51,7 @@ NAMES = [
     "RangeChangedError",
     "Redistribution",
     "RejectedRowsError",
+    "RepeatedFailureError",
     "ReplayGuard",
     "RereadsRanges",
     "RestoreRefusedError",

@@ -77,6 +77,8 @@ ELSEWHERE = {
     "test_where_only_spark_s_commit_log_tells_the_state_another_job_goes_on",
     "records that a state needs are others": "integration/kafka/test_expired_records.py::"
     "test_where_only_spark_s_commit_log_tells_the_state_it_is_not_built_of_other_records_by_itself",
+    "a checkpoint fails in the same way again and again": "integration/mysql/test_refusals.py::"
+    "test_a_row_that_a_trigger_writes_for_all_tasks_ends_the_job_in_the_end",
     "a Delta table was altered while pieces wait": "integration/delta/test_changes.py::"
     "test_a_change_that_the_files_do_not_fit_stops_the_job_and_undone_lets_it_go_on",
     (

@@ -77,7 +77,7 @@ class MySqlJob:
         self._engine.observers.add(observe)
 
     def run(self) -> TwoPhaseError | None:
-        """Run it to its end; return what ended it, which is always an error of ours."""
+        """Run it to its end; return what ended it, which is always one of our errors."""
         try:
             self._engine.start()
             assert self._engine.await_termination(WAIT_S)

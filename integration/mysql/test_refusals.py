@@ -74,7 +74,7 @@ def test_a_reply_to_a_writer(
     table: str,
     state: str,
     number: int,
-    end: type[TwoPhaseError],
+    end: type[DeclinedError],
 ) -> None:
     harness.opened().close()
     harness.sql(
@@ -270,11 +270,11 @@ class Account:
     def sql(self, statement: str) -> None:
         self.harness.sql(statement)
 
-    def options(self, **others: str) -> dict[str, str]:
+    def options(self, **others: str) -> dict[str, Any]:
         server = self.harness.server
         url = f"mysql://{self.name}@{server.host}:{server.port}/{self.harness.database}"
         given = {"url": url, "password_env": None, "password_file": str(self.file)}
-        return given | others  # type: ignore[return-value]
+        return given | others
 
     def end_sessions(self) -> None:
         """The server ends all sessions of the account, as a restart or a proxy does."""

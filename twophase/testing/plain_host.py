@@ -242,8 +242,7 @@ def _work(task: Task, answer: int) -> NoReturn:
 
 
 def _declined(errors: Sequence[str], tasks: int) -> TwoPhaseError:
-    """Return the error of ours that a task has ended with, if there is one; first one that ends the
-    job.
+    """Return our error that a task has ended with, if there is one; first one that ends the job.
 
     Args:
         errors: tracebacks.

@@ -83,7 +83,7 @@ def kill(session: Session, numbers: Collection[int]) -> None:
 
 @contextmanager
 def turn(session: Session, table: str, wait_s: float) -> Iterator[None]:
-    """Wait until no other session of ours is in this block for the same table.
+    """Wait until none of our other sessions is in this block for the same table.
 
     Args:
         session: in a branch or not.
