@@ -1,9 +1,6 @@
 """The speed of the MySQL sink's writers without Spark: rows/s, memory, and the time of each phase.
 
 python benchmarks/mysql_writers.py --server mysql --rows 1000000 --writers 2
-
-With `--checks` each run takes turns with one that neither looks at the table nor reads rows back,
-and the ratio of their CPU time is printed.
 """
 
 from __future__ import annotations
@@ -14,14 +11,10 @@ import os
 import pickle
 import resource
 import secrets
-import statistics
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import psutil
@@ -31,9 +24,7 @@ from twophase.contract.committable import Committable
 from twophase.contract.sink import CommitRequest, SinkContext
 from twophase.ids import Attempt, Subtask, TransactionId, new_lineage_id
 from twophase.internals.json_values import from_json, to_json
-from twophase.sinks.mysql.rows.read_back import ReadBack
 from twophase.sinks.mysql.sink import MySqlSink
-from twophase.sinks.mysql.writer import MySqlWriter
 from twophase.testing.services import MariaDbService, MySqlService, SqlService
 
 SCHEMA = pa.schema(
@@ -111,34 +102,15 @@ def main() -> None:
     parser.add_argument("--load", default="auto")
     parser.add_argument("--socket", action="store_true")
     parser.add_argument("--repeat", type=int, default=1)
-    parser.add_argument("--checks", action="store_true")
     arguments = parser.parse_args()
     kind = {"mysql": MySqlService, "mariadb": MariaDbService}[arguments.server]
     with kind(local_infile=True) as server:
         os.environ["BENCH_PASSWORD"] = server.password
-        ratios = []
         for _ in range(arguments.repeat):
-            cpu_s = run(server, arguments)
-            if arguments.checks:
-                with without_checks():
-                    ratios.append(cpu_s / run(server, arguments))
-        if ratios:
-            print(
-                f"CPU time of writers and server, with the checks to without: median "
-                f"{statistics.median(ratios):.3f} of {', '.join(f'{one:.3f}' for one in ratios)}"
-            )
+            run(server, arguments)
 
 
-@contextmanager
-def without_checks() -> Iterator[None]:
-    nothing = mock.Mock()
-    with mock.patch.object(ReadBack, "check", nothing):
-        with mock.patch.object(MySqlWriter, "_check_table", nothing):
-            yield
-
-
-def run(server: SqlService, arguments: argparse.Namespace) -> float:
-    """Return the CPU seconds of the writers and the server."""
+def run(server: SqlService, arguments: argparse.Namespace) -> None:
     database = f"bench_{secrets.token_hex(4)}"
     server.create_database(database)
     with server.connect(database) as connection, connection.cursor() as cursor:
@@ -184,10 +156,8 @@ def run(server: SqlService, arguments: argparse.Namespace) -> float:
         f"phase 1 {prepared - started:.2f} s (prepare {max(one[2] for one in done) * 1000:.0f} "
         f"ms), commit {(committed - prepared) * 1000:.0f} ms; CPU: writers "
         f"{sum(one[3] for one in done):.2f} s, server {busy:.2f} s; memory "
-        f"+{max(one[4] for one in done):.0f} MB; {outcomes}",
-        flush=True,
+        f"+{max(one[4] for one in done):.0f} MB; {outcomes}"
     )
-    return busy + float(sum(one[3] for one in done))
 
 
 if __name__ == "__main__":

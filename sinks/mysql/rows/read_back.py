@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from twophase.sinks.mysql.rows.types import ColumnPlan, Encoding
 from twophase.sinks.mysql.table import Table
 
 SAMPLE_ROWS = 16
+_ROWS_AT_ONCE = 200
 _SAMPLE_BYTES = 64_000
 _NO_KEY = (Encoding.FLOAT, Encoding.JSON)
 
@@ -79,24 +81,24 @@ class ReadBack:
             pymysql.Error: the server did not answer.
         """
         if self.key:
-            for sample in self._samples(batches):
-                self._compare_by_key(session, sample)
+            sample = self._sample(batches)
+            while rows := list(islice(sample, _ROWS_AT_ONCE)):
+                self._compare_by_key(session, rows)
         elif self.numbered:
             self._compare_first(session, batches[0].slice(0, 1))
 
-    def _samples(self, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _sample(self, batches: Sequence[pa.RecordBatch]) -> Iterator[Row]:
         rows = sum(batch.num_rows for batch in batches)
         row_bytes = max(sum(batch.nbytes for batch in batches) // rows, 1)
         wanted = rows if self.whole else min(rows, SAMPLE_ROWS, max(_SAMPLE_BYTES // row_bytes, 1))
         at, start = np.linspace(0, rows - 1, wanted).astype(np.int64), 0
         for batch in batches:
             mine = at[(at >= start) & (at < start + batch.num_rows)] - start
-            for some in range(0, len(mine), SAMPLE_ROWS):
-                yield batch.take(pa.array(mine[some : some + SAMPLE_ROWS]))
+            for some in range(0, len(mine), _ROWS_AT_ONCE):
+                yield from self._values(batch.take(pa.array(mine[some : some + _ROWS_AT_ONCE])))
             start += batch.num_rows
 
-    def _compare_by_key(self, session: Session, sample: pa.RecordBatch) -> None:
-        sent = self._values(sample)
+    def _compare_by_key(self, session: Session, sent: Sequence[Row]) -> None:
         names = [plan.column for plan in self.key]
         places = [self.plans.index(plan) for plan in self.key]
         one = " AND ".join(f"{_escaped(name)} = %s" for name in names)
