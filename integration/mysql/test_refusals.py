@@ -23,7 +23,6 @@ from twophase.errors import (
     PreflightError,
     RejectedRowsError,
     RepeatedFailureError,
-    TwoPhaseError,
 )
 from twophase.events import CheckpointDecided, CheckpointTriggered, CommitRetried, JobRestarting
 from twophase.internals.redaction import shown

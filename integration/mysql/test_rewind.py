@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
-import pymysql
 import pytest
 
 from integration.mysql.sink_harness import DDL, MySqlHarness, Server, commit
-from twophase.errors import ConfigError, RestoreRefusedError
+from twophase.errors import ConfigError, RestoreRefusedError, TargetUnreachableError
 from twophase.ids import Attempt, Subtask
 from twophase.sinks.mysql.open_sink import OpenMySqlSink
 from twophase.testing.contract import RewindContract, RewindKillContract, RewindStepsContract
@@ -189,7 +188,7 @@ def test_a_newer_driver_waits_for_a_rewind_or_is_noticed_by_it(
     with harness.server.connect(harness.database) as other, other.cursor() as cursor:
         cursor.execute("START TRANSACTION")
         cursor.execute("SELECT * FROM twophase_fence FOR UPDATE")
-        with pytest.raises(pymysql.Error):
+        with pytest.raises(TargetUnreachableError, match="Lock wait timeout"):
             sink.rewind({LINEAGE: 1}, RESTORING)
     assert harness.ids() == [*range(8)]
 

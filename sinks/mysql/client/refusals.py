@@ -38,6 +38,7 @@ _OTHER_SERVER = (
 _BINLOG = "have an administrator run: SET GLOBAL binlog_format = 'ROW'."
 _PLUGIN = "give the account a plugin that the driver has: ALTER USER ... IDENTIFIED WITH."
 _GENERIC = "look the number up in the server's manual, and change what the message names."
+_BUSY = "remove what the message names; SHOW PROCESSLIST lists who may hold a lock."
 _UNREACHABLE = "start the server, or correct host and port in url."
 
 _REMEDIES = {
@@ -72,8 +73,10 @@ def explain(
         return refused(endpoint, what, _TLS)
     if code in _REMEDIES:
         return refused(endpoint, what, _REMEDIES[code])
-    if is_connection_lost(error) or code in NOT_NOW:
+    if is_connection_lost(error):
         return TargetUnreachableError(what, remedy=_UNREACHABLE)
+    if code in NOT_NOW:
+        return TargetUnreachableError(what, remedy=_BUSY)
     return refused(endpoint, what, _GENERIC)
 
 
