@@ -60,7 +60,8 @@ class Planner:
         table = find_table(session, self.options)
         plans = plan_columns(session, table, self.options, self.context)
         read_back = ReadBack.of(table, plans)
-        check_triggers(table, read_back)
+        if plans:
+            check_triggers(table, read_back)
         for text in warnings(session, self.server, table):
             _log.warning("sink %s: %s.", self.context.sink, text)
         column = self.options.checkpoint_column
