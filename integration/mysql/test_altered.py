@@ -7,11 +7,13 @@ follows is planned by the altered table, or refused by name.
 from __future__ import annotations
 
 import datetime
+from contextlib import closing
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pymysql
 import pytest
 
 from integration.mysql.sink_harness import MySqlHarness, Server, commit
@@ -22,7 +24,8 @@ from twophase.errors import (
     PreflightError,
     RejectedRowsError,
 )
-from twophase.ids import Attempt
+from twophase.ids import Attempt, Subtask
+from twophase.testing.harness import transaction_id
 from twophase.testing.services import MariaDbService, MySqlService
 
 pytestmark = pytest.mark.part("mysql")
@@ -203,3 +206,30 @@ def test_no_change_of_the_table_under_an_open_sink_is_silent(sql_server: Server,
     harness = harness_of(sql_server, change)
     ended, said = after_change(harness, change)
     assert (ended, said) == (change.ends, said)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE target MODIFY v INT",
+        "CREATE TRIGGER t BEFORE INSERT ON target FOR EACH ROW SET NEW.v = 8",
+        "DROP TABLE target",
+    ],
+)
+def test_a_branch_keeps_the_table_as_it_has_found_it(sql_server: Server, statement: str) -> None:
+    """From before its first row on: it has not written one here."""
+    harness = harness_of(sql_server, Change("BIGINT", BIG, 7, ""))
+    writer = harness.opened().writers()(transaction_id(), Subtask(0, 0))
+    writer._begin()
+    with closing(harness.server.connect(harness.database)) as other, other.cursor() as cursor:
+        cursor.execute("SET lock_wait_timeout = 1")
+        with pytest.raises(pymysql.Error, match="1205"):
+            cursor.execute(statement)
+        writer.abort()
+        cursor.execute(statement)
+
+
+def test_a_repair_opens_a_table_whatever_rows_it_takes(sql_server_in_proof: Server) -> None:
+    harness = MySqlHarness(sql_server_in_proof, "id BIGINT")
+    harness.sql("CREATE TRIGGER t BEFORE INSERT ON target FOR EACH ROW SET NEW.id = 8")
+    harness.new_sink().open(harness.context(schema=None)).close()

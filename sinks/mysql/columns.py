@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from twophase.sinks.mysql.client.session import Row
+from twophase.sinks.mysql.client.session import Row, Session
 
-COLUMN_FIELDS = (
-    "COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, COLUMN_DEFAULT, EXTRA, COLLATION_NAME,"
-    " CHARACTER_MAXIMUM_LENGTH, NUMERIC_PRECISION, NUMERIC_SCALE, DATETIME_PRECISION"
+_COLUMNS = (
+    "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, COLUMN_DEFAULT, EXTRA,"
+    " COLLATION_NAME, CHARACTER_MAXIMUM_LENGTH, NUMERIC_PRECISION, NUMERIC_SCALE,"
+    " DATETIME_PRECISION FROM information_schema.COLUMNS"
+    " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION"
 )
-"""Of `information_schema.COLUMNS`, in the order of `Column.of`."""
 
 
 @dataclass(frozen=True)
@@ -45,36 +46,40 @@ class Column:
     scale: int | None = None
     fraction_digits: int = 0
 
-    @classmethod
-    def of(cls, row: Row) -> Column:
-        """Return the column that a row of `COLUMN_FIELDS` describes."""
-        name, data_type, column_type, is_nullable, default, found_extra, collation, *sizes = row
-        length, precision, scale, fraction = map(_number, sizes)
-        extra = str(found_extra).lower()
-        # MySQL marks a default that is an expression with DEFAULT_GENERATED: such a column takes
-        # values like any other.
-        generated = "generated" in extra.replace("default_generated", "") or "row start" in extra
-        auto_increment = "auto_increment" in extra
-        nullable = is_nullable == "YES"
-        return cls(
-            name=str(name),
-            data_type=str(data_type).lower(),
-            column_type=str(column_type).lower(),
-            nullable=nullable,
-            required=not (nullable or default is not None or generated or auto_increment),
-            generated=generated,
-            auto_increment=auto_increment,
-            collation=collation,
-            length=length,
-            precision=precision,
-            scale=scale,
-            fraction_digits=fraction or 0,
-        )
-
     @property
     def unsigned(self) -> bool:
         """True if the column takes no negative numbers."""
         return "unsigned" in self.column_type
+
+
+def read_columns(session: Session, schema: str, name: str) -> tuple[Column, ...]:
+    """Return the columns of a table, in its order."""
+    return tuple(map(_column, session.rows(_COLUMNS, (schema, name))))
+
+
+def _column(row: Row) -> Column:
+    name, data_type, column_type, is_nullable, default, found_extra, collation, *sizes = row
+    length, precision, scale, fraction = map(_number, sizes)
+    extra = str(found_extra).lower()
+    # MySQL marks a default that is an expression with DEFAULT_GENERATED: such a column takes
+    # values like any other.
+    generated = "generated" in extra.replace("default_generated", "") or "row start" in extra
+    auto_increment = "auto_increment" in extra
+    nullable = is_nullable == "YES"
+    return Column(
+        name=str(name),
+        data_type=str(data_type).lower(),
+        column_type=str(column_type).lower(),
+        nullable=nullable,
+        required=not (nullable or default is not None or generated or auto_increment),
+        generated=generated,
+        auto_increment=auto_increment,
+        collation=collation,
+        length=length,
+        precision=precision,
+        scale=scale,
+        fraction_digits=fraction or 0,
+    )
 
 
 def _number(value: object) -> int | None:

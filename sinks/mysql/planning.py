@@ -68,7 +68,8 @@ class Planner:
         table = find_table(session, self.options)
         plans = plan_columns(session, table, self.options, self.context)
         read_back = ReadBack.of(table, plans)
-        check_triggers(table, read_back)
+        if plans:
+            check_triggers(table, read_back)
         takes_turns = self._takes_turns(table, read_back)
         turns = [_TAKING_TURNS.format(table.sql)] if takes_turns else []
         for text in (*warnings(session, self.server, table), *turns):

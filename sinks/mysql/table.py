@@ -3,55 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pymysql
 
 from twophase.sinks.mysql.client.codes import DENIED, NO_SUCH_TABLE, code_of
 from twophase.sinks.mysql.client.identifiers import qualified
-from twophase.sinks.mysql.client.session import Row, Session
-from twophase.sinks.mysql.columns import COLUMN_FIELDS, Column
+from twophase.sinks.mysql.client.session import Session
+from twophase.sinks.mysql.columns import Column, read_columns
 
-_WIDTH = COLUMN_FIELDS.count(",") + 1
-_NAMED = "TABLE_SCHEMA = %s AND TABLE_NAME = %s"
-
-
-def _part(kind: str, order: str, fields: str, source: str) -> str:
-    padding = ", NULL" * (_WIDTH - fields.count(",") - 1)
-    return f"SELECT '{kind}', {order}, {fields}{padding} FROM {source}"
-
-
-_DESCRIPTION = " UNION ALL ".join(
-    (
-        _part(
-            "table",
-            "0",
-            "TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE",
-            f"information_schema.TABLES WHERE {_NAMED}",
-        ),
-        _part(
-            "column",
-            "ORDINAL_POSITION",
-            COLUMN_FIELDS,
-            f"information_schema.COLUMNS WHERE {_NAMED}",
-        ),
-        _part(
-            "key",
-            "SEQ_IN_INDEX",
-            "INDEX_NAME, COLUMN_NAME",
-            f"information_schema.STATISTICS WHERE {_NAMED} AND NON_UNIQUE = 0",
-        ),
-        _part(
-            "trigger",
-            "ACTION_ORDER",
-            "TRIGGER_SCHEMA, TRIGGER_NAME, ACTION_TIMING, ACTION_STATEMENT",
-            "information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA = %s"
-            " AND EVENT_OBJECT_TABLE = %s AND EVENT_MANIPULATION = 'INSERT'",
-        ),
-    )
+_TABLE = (
+    "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE FROM information_schema.TABLES"
+    " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
 )
-_TRIGGERS = _DESCRIPTION.rpartition(" UNION ALL ")[2]
+# The primary key first: it is never hidden from the optimizer.
+_UNIQUE_KEYS = (
+    "SELECT INDEX_NAME, COLUMN_NAME FROM information_schema.STATISTICS"
+    " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0"
+    " ORDER BY INDEX_NAME <> 'PRIMARY', INDEX_NAME, SEQ_IN_INDEX"
+)
+_TRIGGERS = (
+    "SELECT TRIGGER_SCHEMA, TRIGGER_NAME, ACTION_TIMING, ACTION_STATEMENT"
+    " FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA = %s"
+    " AND EVENT_OBJECT_TABLE = %s AND EVENT_MANIPULATION = 'INSERT'"
+)
 _NEXT_NUMBER = re.compile(r" AUTO_INCREMENT=\d+")
 _FOREIGN_KEYS = (
     "SELECT COUNT(*) FROM information_schema.TABLE_CONSTRAINTS"
@@ -128,22 +104,21 @@ def read_table(session: Session, schema: str, name: str) -> Table | None:
     """Describe a table; return None if it does not exist or this account cannot see it."""
     # before the rest: with an older definition a writer describes the table once more
     definition = _definition(session, schema, name)
-    parts = _parts(session.rows(_DESCRIPTION, (schema, name) * 4))
-    if "table" not in parts:
+    found = session.rows(_TABLE, (schema, name))
+    if not found:
         return None
+    real_schema, real_name, kind, engine = found[0]
     keys: dict[str, list[str | None]] = {}
-    for key, column, *_ in parts.get("key", ()):
+    for key, column in session.rows(_UNIQUE_KEYS, (schema, name)):
         keys.setdefault(key, []).append(column)
-    [(real_schema, real_name, kind, engine, *_)] = parts["table"]
     return Table(
         real_schema,
         real_name,
         kind,
         engine or "",
-        tuple(map(Column.of, parts.get("column", ()))),
-        # the primary key first: it is never hidden from the optimizer
-        tuple(tuple(keys[key]) for key in sorted(keys, key=lambda key: (key != "PRIMARY", key))),
-        _triggers(parts),
+        read_columns(session, schema, name),
+        tuple(map(tuple, keys.values())),
+        _triggers(session, _TRIGGERS, schema, name),
         definition,
     )
 
@@ -158,8 +133,9 @@ def read_table_locked(session: Session, table: Table) -> Table | None:
     Raises:
         pymysql.Error: the table is gone, or somebody keeps it locked.
     """
-    locking = f" UNION ALL {_part('', '0', 'NULL', table.sql.replace('%', '%%'))} WHERE FALSE"
-    triggers = _triggers(_parts(session.rows(_TRIGGERS + locking, (table.schema, table.name))))
+    unread = table.sql.replace("%", "%%")
+    locking = f"{_TRIGGERS} UNION ALL SELECT NULL, NULL, NULL, NULL FROM {unread} WHERE FALSE"
+    triggers = _triggers(session, locking, table.schema, table.name)
     definition = _definition(session, table.schema, table.name)
     if definition and (definition, triggers) == (table.definition, table.triggers):
         return table
@@ -182,16 +158,8 @@ def _definition(session: Session, schema: str, name: str) -> str:
     return _NEXT_NUMBER.sub("", text)
 
 
-def _parts(found: list[Row]) -> Mapping[str, list[Row]]:
-    """Return the rows of each part, in the order that the server gives them."""
-    parts: dict[str, list[Row]] = {}
-    for part, _, *row in sorted(found, key=lambda row: int(row[1])):
-        parts.setdefault(part, []).append(tuple(row))
-    return parts
-
-
-def _triggers(parts: Mapping[str, list[Row]]) -> tuple[Trigger, ...]:
-    return tuple(Trigger(*row[:4]) for row in parts.get("trigger", ()))
+def _triggers(session: Session, statement: str, schema: str, name: str) -> tuple[Trigger, ...]:
+    return tuple(Trigger(*row) for row in sorted(session.rows(statement, (schema, name))))
 
 
 def _shape(column: Column | None) -> str:

@@ -23,27 +23,27 @@ _IDENTITY = (
     "SELECT TABLE_SCHEMA, TABLE_NAME, CREATE_TIME FROM information_schema.TABLES"
     " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
 )
-_FIELDS = (
-    "COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, COLUMN_DEFAULT, EXTRA, COLLATION_NAME,"
-    " CHARACTER_MAXIMUM_LENGTH, NUMERIC_PRECISION, NUMERIC_SCALE, DATETIME_PRECISION"
+_TARGET = (
+    "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE FROM information_schema.TABLES"
+    " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
 )
-_NULLS = ", NULL" * 7
-_NAMED = "TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+_COLUMNS = (
+    "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, COLUMN_DEFAULT, EXTRA, "
+    "COLLATION_NAME, CHARACTER_MAXIMUM_LENGTH,"
+    " NUMERIC_PRECISION, NUMERIC_SCALE, DATETIME_PRECISION FROM information_schema.COLUMNS"
+    " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION"
+)
+_UNIQUE = (
+    "SELECT INDEX_NAME, COLUMN_NAME FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = %s "
+    "AND TABLE_NAME = %s AND NON_UNIQUE = 0"
+    " ORDER BY INDEX_NAME <> 'PRIMARY', INDEX_NAME, SEQ_IN_INDEX"
+)
 _TRIGGERS = (
-    "SELECT 'trigger', ACTION_ORDER, TRIGGER_SCHEMA, TRIGGER_NAME, ACTION_TIMING, ACTION_STATEMENT"
-    f"{_NULLS} FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA = %s"
+    "SELECT TRIGGER_SCHEMA, TRIGGER_NAME, ACTION_TIMING, ACTION_STATEMENT"
+    " FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA = %s"
     " AND EVENT_OBJECT_TABLE = %s AND EVENT_MANIPULATION = 'INSERT'"
 )
-_DESCRIPTION = (
-    f"SELECT 'table', 0, TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE{_NULLS}"
-    f" FROM information_schema.TABLES WHERE {_NAMED}"
-    f" UNION ALL SELECT 'column', ORDINAL_POSITION, {_FIELDS}"
-    f" FROM information_schema.COLUMNS WHERE {_NAMED}"
-    f" UNION ALL SELECT 'key', SEQ_IN_INDEX, INDEX_NAME, COLUMN_NAME, NULL, NULL{_NULLS}"
-    f" FROM information_schema.STATISTICS WHERE {_NAMED} AND NON_UNIQUE = 0"
-    f" UNION ALL {_TRIGGERS}"
-)
-_LOCKING = re.compile(r" UNION ALL SELECT '', 0, NULL(, NULL){10} FROM `shop`\.`\w+` WHERE FALSE")
+_LOCKING = re.compile(r" UNION ALL SELECT NULL(, NULL){3} FROM `shop`\.`\w+` WHERE FALSE")
 _FOREIGN = (
     "SELECT COUNT(*) FROM information_schema.TABLE_CONSTRAINTS"
     " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND CONSTRAINT_TYPE = 'FOREIGN KEY'"
@@ -89,7 +89,12 @@ class Catalogue:
             _IDENTITY: lambda asked: [
                 (asked[0], asked[1], f"2026-01-01 00:00:{self._created[asked[1]]:02d}")
             ],
-            _DESCRIPTION: self._describe,
+            _TARGET: lambda asked: [(asked[0], asked[1], "BASE TABLE", "InnoDB")],
+            _COLUMNS: lambda _: [
+                (column, "bigint", "bigint(20)", "NO", None, "", None, None, 19, 0, None)
+                for column in ("checkpoint", "id")
+            ],
+            _UNIQUE: lambda _: [("PRIMARY", "id")] * self._keyed,
             _TRIGGERS: lambda _: [],
             _FOREIGN: lambda _: [(0,)],
             UNIQUE_KEYS: lambda _: [],
@@ -119,26 +124,3 @@ class Catalogue:
             return [(1,)]
         answer = self._answers.get(_LOCKING.sub("", sql))
         return None if answer is None else answer(arguments)
-
-    def _describe(self, asked: Sequence[Any]) -> Rows:
-        columns = [
-            (
-                "column",
-                number,
-                name,
-                "bigint",
-                "bigint(20)",
-                "NO",
-                None,
-                "",
-                None,
-                None,
-                19,
-                0,
-                None,
-            )
-            for number, name in enumerate(("checkpoint", "id"), 1)
-        ]
-        nulls = (None,) * 7
-        key = [("key", 1, "PRIMARY", "id", None, None, *nulls)] * self._keyed
-        return [("table", 0, *asked[:2], "BASE TABLE", "InnoDB", *nulls), *columns, *key]
