@@ -81,7 +81,7 @@ def test_a_loss_is_accepted_and_the_job_goes_on(world: World, loss: str) -> None
     assert result.exit_code == 0, result.output
     rows = 10 if "all" in loss else 5
     assert f"To be given up: {rows} rows in {rows // 5} piece" in result.output
-    assert '- {"next":10}\nand\n- {"next":20}' in result.output
+    assert '- {"next": 10}\nand\n- {"next": 20}' in result.output
     (found,) = world.history().repairs
     assert isinstance(found, AcceptedLoss)
     assert (found.rows, found.note.reason, found.emptied) == (rows, REASON, rows == 10)

@@ -230,6 +230,35 @@ def test_delta_that_is_installed_with_spark_is_not_fetched(tmp_path: Path, left:
     assert delta_lake.count(tmp_path / "lake") == 20
 
 
+@pytest.mark.proof
+def test_a_half_filled_maven_folder_of_the_user_is_not_looked_into(
+    tmp_path: Path, left: ExitStack
+) -> None:
+    """Maven has left a description there without its jar."""
+    entry = tmp_path / "home" / ".m2" / "repository" / "javax" / "inject" / "javax.inject" / "1"
+    entry.mkdir(parents=True)
+    (entry / "javax.inject-1.pom").write_text(
+        "<project><modelVersion>4.0.0</modelVersion><groupId>javax.inject</groupId>"
+        "<artifactId>javax.inject</artifactId><version>1</version></project>"
+    )
+    conf = {
+        **CONF,
+        "spark.jars.packages": "javax.inject:javax.inject:1",
+        "spark.jars.ivy": str(tmp_path / "ivy"),
+        "spark.driver.extraJavaOptions": f"-Duser.home={tmp_path / 'home'}",
+    }
+    command = two_batches(tmp_path, left, spark={"master": "local[2]", "conf": conf})
+    cache = str(tmp_path / "cache")
+    code, out, err = command.run(
+        "--available-now", TWOPHASE_CACHE=cache, TWOPHASE_QUICK_START="off"
+    )
+    found = "Spark resolves javax.inject:javax.inject:1; the first start downloads it\n"
+    assert (code, err) == (0, found), out
+    assert "loading settings" not in out
+    assert [*(tmp_path / "ivy" / "jars").glob("*javax.inject-1.jar")]
+    assert command.ids() == list(range(20))
+
+
 def test_spark_that_does_not_start_is_a_twophase_error(files: Command) -> None:
     job = yaml.safe_load((files.root / "job.yaml").read_text())
     job["spark"]["conf"]["spark.driver.memory"] = "1x"

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 
+from twophase.errors import PreflightError
+from twophase.internals import pyspark_version
 from twophase.internals.pyspark_version import check_pyspark, required
 
 API = ["-c", "import twophase; twophase.write_stream"]
@@ -53,6 +56,21 @@ def test_python_refuses_another_pyspark(tmp_path: Path) -> None:
     done = run(install(tmp_path, "3.5.1"), *API)
     assert done.returncode == 1
     assert f"PreflightError: twophase needs pyspark {required()}, and " in done.stderr
+
+
+def test_of_a_twophase_that_is_not_installed_nothing_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(name: str) -> list[str]:
+        raise PackageNotFoundError(name)
+
+    install(tmp_path, "3.5.1")
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(PreflightError):
+        check_pyspark()
+    monkeypatch.setattr(pyspark_version, "requires", none)
+    check_pyspark()
 
 
 @pytest.mark.parametrize("suffix", ["", ".dev1", "-vendor-2"])

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from typing import Any
 
 import pytest
+import yaml
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 
 from twophase.errors import ConfigError
-from twophase.options.trigger import check_trigger
+from twophase.options.trigger import check_trigger, in_yaml
 from twophase.spark.job.stream_writer import StreamWriter
 
 
@@ -129,3 +132,31 @@ def test_what_spark_has_and_a_job_cannot_run_with_is_refused_by_name(name: str) 
 def test_an_unknown_one_is_named_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"no trigger 'processing_time'\. Did you mean 'process"):
         check_trigger({"processing_time": "1 second"}, "job.yaml: trigger")
+
+
+WRONG: list[dict[str, Any]] = [
+    {},
+    {"continuous": "1 second"},
+    {"procesingTime": "1 second"},
+    {"processingTime": "10 secnds"},
+    {"availableNow": False},
+    {"once": True, "availableNow": True},
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=str)
+def test_what_to_write_instead_can_be_pasted_into_a_program_and_into_a_job_file(
+    wrong: dict[str, Any],
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        trigger(**wrong)
+    pasted = re.findall(r"\.trigger\((\w+)=([^)]+)\)", caught.value.remedy)
+    assert pasted
+    for key, value in pasted:
+        assert trigger(**{key: ast.literal_eval(value)})
+    with pytest.raises(ConfigError) as caught:
+        check_trigger(wrong, "job.yaml: trigger", in_yaml)
+    lines = re.findall(r"trigger: \{[^}]+\}", caught.value.remedy)
+    assert len(lines) == len(pasted)
+    for line in lines:
+        assert check_trigger(yaml.safe_load(line)["trigger"], "job.yaml: trigger")

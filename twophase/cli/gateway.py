@@ -50,7 +50,7 @@ def start_jvm(
     Args:
         conf: Spark's configuration.
         environment: variables for the JVM, added to ours.
-        output: receives the JVM's standard error.
+        output: receives what the JVM prints.
         meanwhile: called while the JVM starts.
 
     Returns:
@@ -82,6 +82,7 @@ def _start_process(
     return subprocess.Popen(
         ["/bin/sh", "-c", _DEAF, "sh", *_command(conf)],
         stdin=subprocess.PIPE,
+        stdout=output,  # Ivy's first line; a live panel would be torn by it
         stderr=output,
         env={**os.environ, **environment},
         start_new_session=True,

@@ -102,7 +102,7 @@ def _load(
     mistakes.check()
     options = JobOptions.parse(job.options, f"{path.name}: options")
     storage = LocalStorage(options.checkpoint_location)
-    check_root(storage.root)
+    check_root(storage.root, repairs=True)
     if (other := job_of(storage)) not in (None, job.name):
         raise ConfigError(
             f"{storage.root} is the folder of job {other!r}, not of {job.name!r}.",

@@ -70,8 +70,6 @@ class StopSignals:
         Raises:
             InterruptedStart: the signal has come already.
         """
-        for number in _SIGNALS:  # a SparkContext sets a handler of its own
-            signal.signal(number, self._interrupt)
         with self._lock:
             self._stop = stop
             asked = self._asked
@@ -99,6 +97,7 @@ class StopSignals:
 
     def _interrupt(self, *_: object) -> None:
         if self._stop is None:
+            logging.disable()  # py4j reports the call that this tears
             raise InterruptedStart
 
     def _read(self, pipe: int, deadline: threading.Timer) -> None:
@@ -123,6 +122,17 @@ class StopSignals:
             )
         finally:
             _exit_at_once(1)
+
+
+@contextmanager
+def kept_handlers() -> Iterator[None]:
+    """Keep the handlers of both signals: a SparkContext sets one, which calls Spark at any time."""
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _start_thread(name: str, target: Callable[..., None], *args: object) -> None:

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from twophase.cli.display.output import SparkOutput
 from twophase.cli.display.text import clean
 from twophase.cli.gateway import slow_down_optimiser, start_jvm
+from twophase.cli.signals import kept_handlers
 from twophase.errors import PreflightError
 from twophase.internals.failpoints import be_the_driver
 from twophase.spark.startup import packages
@@ -92,7 +93,7 @@ def spark_session(
     be_the_driver()
     conf, jars = _with_known_jars(start.conf)
     archive = find_archive(jars or (), conf) if start.quick else None
-    configuration = _configuration(start, conf)
+    configuration = _configuration(start, conf if jars is not None else _fetching(conf))
     is_this_python = not {PYTHON_VARIABLE, DRIVER_PYTHON_VARIABLE} & {*os.environ}
     begin = partial(_start, start, configuration, archive, output, fetching=jars is None)
     context = _begun(begin, meanwhile, output)
@@ -165,7 +166,8 @@ def _start(
         if not gateway.jvm.SparkConf().contains(DAEMON_KEY):
             configuration.set(DAEMON_KEY, MODULE)
     os.environ.setdefault(PYTHON_VARIABLE, _python())
-    return SparkContext(conf=configuration, gateway=gateway)
+    with kept_handlers():
+        return SparkContext(conf=configuration, gateway=gateway)
 
 
 def _python() -> str:
@@ -202,6 +204,15 @@ def _with_known_jars(conf: Mapping[str, str]) -> tuple[Mapping[str, str], Sequen
         _log.debug("no note of the packages' jars: %s", error)
         jars = None
     return (conf, None) if jars is None else (packages.with_jars(conf, jars), jars)
+
+
+def _fetching(conf: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the settings with which Spark fetches packages."""
+    try:
+        return packages.without_local_maven(conf)
+    except OSError as error:
+        _log.debug("Ivy looks into the local Maven folder too: %s", error)
+        return conf
 
 
 def _note_jars(conf: Mapping[str, str], context: SparkContext) -> ClassArchive | None:

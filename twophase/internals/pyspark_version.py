@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from importlib.metadata import requires
+from importlib.metadata import PackageNotFoundError, requires
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def check_pyspark() -> None:
         PreflightError: there is another one, or none.
     """
     needed, (found, place) = required(), _installed()
-    if found != needed:
+    if needed and found != needed:
         raise PreflightError(
             f"twophase needs pyspark {needed}, and {sys.executable} has "
             f"{f'pyspark {found} in {place}' if found else 'none'}.",
@@ -35,9 +35,12 @@ def check_pyspark() -> None:
 
 
 def required() -> str:
-    """Return the version that the installed twophase requires."""
-    found = (_NEEDED.match(one) for one in requires("twophase") or ())
-    return next(match[1] for match in found if match)
+    """Return the version that the installed twophase requires; "" if it is not installed."""
+    try:
+        listed = requires("twophase") or ()
+    except PackageNotFoundError:  # its files are on the path all the same
+        return ""
+    return next((match[1] for one in listed if (match := _NEEDED.match(one))), "")
 
 
 def _installed() -> tuple[str, Path]:

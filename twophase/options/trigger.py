@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from twophase.errors import ConfigError
@@ -20,10 +20,22 @@ _REFUSED = {
     "continuous": "Spark's continuous processing has no micro-batches",
     "realTime": "Spark's real-time mode does not call foreachBatch",
 }
-_REMEDY = "give processingTime='10 seconds', availableNow=True or once=True."
-_INTERVAL = (
-    "give a number and a unit, such as '10 seconds', '500 milliseconds' or '1 minute 30 seconds'."
-)
+_EXAMPLES = {"processingTime": "10 seconds", "availableNow": True, "once": True}
+_INTERVALS = ("10 seconds", "500 milliseconds", "1 minute 30 seconds")
+
+Written = Callable[[str, Any], str]
+"""Returns a trigger as its user writes it, given its name and value."""
+
+
+def in_python(key: str, value: object) -> str:
+    """Return a trigger as `StreamWriter` takes it."""
+    return f".trigger({key}={value!r})"
+
+
+def in_yaml(key: str, value: object) -> str:
+    """Return a trigger as a job file has it."""
+    return f"trigger: {{{key}: {str(value).lower()}}}"
+
 
 _PREFIX = re.compile(r"\s*(?:interval\s+)?", re.IGNORECASE)
 _PART = re.compile(r"([+-]?)\s*(\d+\.?\d*|\.\d+)\s+([a-z]+)(?:\s+|$)", re.IGNORECASE | re.ASCII)
@@ -38,44 +50,53 @@ _UNITS_US = {
 }
 
 
-def check_trigger(given: Mapping[str, Any], where: str) -> dict[str, Any]:
+def check_trigger(
+    given: Mapping[str, Any], where: str, written: Written = in_python
+) -> dict[str, Any]:
     """Check the arguments of a trigger, and return the one that Spark is to get.
 
     Args:
         given: by Spark's names: `processingTime`, `availableNow` or `once`; None is as if left out.
         where: what the trigger belongs to, for the error.
+        written: how the user writes one, for what to do next.
 
     Raises:
         ConfigError: it is not exactly one of them, its value is not allowed, or a job cannot run
             with it.
     """
+    examples = [written(key, value) for key, value in _EXAMPLES.items()]
+    remedy = f"write {', '.join(examples[:-1])} or {examples[-1]}"
     asked = {key: value for key, value in given.items() if value is not None}
     for key in asked:
         if key in _REFUSED:
             raise ConfigError(
                 f"{where}: {key} is not possible: {_REFUSED[key]}, and a checkpoint is one "
                 "micro-batch that foreachBatch is called for.",
-                remedy=_REMEDY,
+                remedy=remedy,
             )
         if key not in _KEYS:
             near = difflib.get_close_matches(key, _KEYS, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(f"{where}: there is no trigger {key!r}.{hint}", remedy=_REMEDY)
+            raise ConfigError(f"{where}: there is no trigger {key!r}.{hint}", remedy=remedy)
     if len(asked) != 1:
         raise ConfigError(
             f"{where}: give exactly one trigger, not {' and '.join(asked) or 'none'}.",
-            remedy=_REMEDY,
+            remedy=remedy,
         )
     [(key, value)] = asked.items()
     if key == "processingTime":
         interval_s = _interval_s(value)
         if interval_s is None:
-            raise ConfigError(f"{where}: {key} is {value!r}, not an interval.", remedy=_INTERVAL)
+            intervals = " or ".join(written(key, one) for one in _INTERVALS)
+            raise ConfigError(
+                f"{where}: {key} is {value!r}, not an interval.",
+                remedy=f"write a number and a unit, such as {intervals}",
+            )
         return {key: f"{int(round(interval_s * 1000, 6))} milliseconds"}
     if value is not True:
         raise ConfigError(
             f"{where}: {key} is {value!r}; only true is allowed.",
-            remedy=f"set {key} to true, or leave it out and give processingTime.",
+            remedy=f"write {written(key, True)} or {examples[0]}",
         )
     return {key: True}
 

@@ -95,7 +95,7 @@ def test_what_a_query_has_left_in_the_folder_of_a_job_is_moved_away(tmp_path: Pa
     (tmp_path / "log").mkdir()
     (tmp_path / "metadata").touch()
     (tmp_path / "offsets").mkdir()
-    assert "move what Spark has left there (offsets, metadata)" in refusal(tmp_path)
+    assert "move what Spark has left there (offsets, metadata) away" in refusal(tmp_path)
     for name in ("offsets", "metadata"):
         (tmp_path / name).rename(tmp_path.with_name(f"old-{name}"))
     check_root(tmp_path)

@@ -337,7 +337,7 @@ def test_a_repair_that_died_is_run_again_and_until_then_nothing_is_written(
     assert "twophase repair adopt-from-target JOB.yaml" in caught.value.remedy
     assert query.ids() == list(range(20))
     result = query.repair()
-    assert (result.exit_code, '{"next":20}' in result.output) == (0, True), result.output
+    assert (result.exit_code, '- {"next": 20}' in result.output) == (0, True), result.output
     query.run()
     assert query.ids() == list(range(30))
     assert query.repair().exit_code == 3
@@ -418,7 +418,7 @@ def test_after_a_restore_of_an_adopted_log_everything_in_the_target_is_adopted(
     with pytest.raises(CheckpointMissingError):
         query.run()
     result = query.repair()
-    assert (result.exit_code, '{"next":40}' in result.output) == (0, True), result.output
+    assert (result.exit_code, '- {"next": 40}' in result.output) == (0, True), result.output
     query.run()
     assert query.ids() == list(range(50))
 

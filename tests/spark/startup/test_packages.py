@@ -7,10 +7,12 @@ from __future__ import annotations
 import os
 import zipfile
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from twophase.spark.startup.packages import (
+    IVY_SETTINGS,
     JARS,
     PACKAGES,
     PYTHON_FILES,
@@ -18,6 +20,7 @@ from twophase.spark.startup.packages import (
     note_jars,
     with_jars,
     without_installed,
+    without_local_maven,
 )
 
 CONF = {PACKAGES: "org:one:1", "spark.jars.excludes": "org:two"}
@@ -102,3 +105,27 @@ def test_without_a_spark_home_the_jars_of_the_installed_pyspark_count(
 ) -> None:
     monkeypatch.delenv("SPARK_HOME", raising=False)
     assert without_installed({PACKAGES: "org.apache.spark:spark-core_2.13:4.2.0"}) == {PACKAGES: ""}
+
+
+def test_ivy_looks_into_maven_central_or_its_mirror_and_into_no_folder_of_the_user(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def roots() -> list[str | None]:
+        text = Path(without_local_maven(CONF)[IVY_SETTINGS]).read_text()
+        return [one.get("root") for one in ElementTree.fromstring(text).iter("ibiblio")]
+
+    assert roots()[0] == "https://repo1.maven.org/maven2/"
+    monkeypatch.setenv("DEFAULT_ARTIFACT_REPOSITORY", "https://mirror/a?b&c/")
+    assert roots()[0] == "https://mirror/a?b&c/"
+    assert all(root and root.startswith("https:") for root in roots())
+
+
+@pytest.mark.parametrize("place", ["conf", "spark-defaults.conf"])
+def test_settings_of_ivy_that_the_user_names_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    conf = {**CONF, IVY_SETTINGS: "mine.xml"} if place == "conf" else CONF
+    if place != "conf":
+        (tmp_path / place).write_text(f"{IVY_SETTINGS} mine.xml")
+    assert without_local_maven(conf) == conf

@@ -30,7 +30,7 @@ from twophase.ids import check_name
 from twophase.options.job_options import JobOptions
 from twophase.options.other_keys import with_our_keys
 from twophase.options.parsing import Options
-from twophase.options.trigger import check_trigger
+from twophase.options.trigger import check_trigger, in_yaml
 
 _MAX_BYTES = 1024 * 1024
 _DEFAULT_VIEW = "source"
@@ -263,7 +263,8 @@ def _trigger(where: str, value: Any) -> Mapping[str, Any]:
         return {}
     where = f"{where}: trigger"
     given = _mapping(where, value)
-    return check_trigger({key: _switched(key, entry) for key, entry in given.items()}, where)
+    switched = {key: _switched(key, entry) for key, entry in given.items()}
+    return check_trigger(switched, where, in_yaml)
 
 
 def _switched(key: str, value: Any) -> Any:

@@ -22,8 +22,12 @@ def log_folder(query: Path) -> Path:
     return query / LOG
 
 
-def check_root(root: Path) -> None:
+def check_root(root: Path, *, repairs: bool = False) -> None:
     """Refuse Spark's folder of a query as the folder of a job.
+
+    Args:
+        root: the folder.
+        repairs: for a repair, not for a start.
 
     Raises:
         ConfigError: it is Spark's folder of a query; says where another job begins behind it.
@@ -32,16 +36,16 @@ def check_root(root: Path) -> None:
     found = [name for name in _SPARKS if (root / name).exists()]
     if not found:
         return
-    if (log := log_folder(root) / "log").is_dir():
-        remedy = f"to repair that query of the plugin form, set checkpointLocation to {log.parent}."
-    elif (root / "log").is_dir():
-        remedy = f"move what Spark has left there ({', '.join(found)}) to another folder."
-    else:
-        remedy = _new_folder(SparkFolder(root, Lineage("")))
+    log, remedies = log_folder(root), []
+    if repairs or (log / "log").is_dir():
+        remedies.append(f"to repair a query of the plugin form, set checkpointLocation to {log}.")
+    if (root / "log").is_dir():
+        left = ", ".join(found)
+        remedies.append(f"For a job of write_stream, move what Spark has left there ({left}) away.")
     raise ConfigError(
         f"checkpointLocation {root} is Spark's folder of a query ({found[0]} is in it), not a "
         "job's folder: a job would not go on where that query ended. Nothing was written.",
-        remedy=remedy,
+        remedy=" ".join(remedies) or _new_folder(SparkFolder(root, Lineage(""))),
     )
 
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import tempfile
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+from xml.sax.saxutils import quoteattr
 
 from twophase.spark.startup.cache import cache_root, is_ours
 from twophase.spark.startup.java import spark_jars
@@ -22,12 +24,27 @@ from twophase.spark.startup.java import spark_jars
 PACKAGES = "spark.jars.packages"
 JARS = "spark.jars"
 PYTHON_FILES = "spark.submit.pyFiles"
+IVY_SETTINGS = "spark.jars.ivySettings"
+_CENTRAL_VARIABLE = "DEFAULT_ARTIFACT_REPOSITORY"
+"""Spark's variable for a mirror of Maven Central."""
+_CENTRAL = "https://repo1.maven.org/maven2/"
+_IVY_SETTINGS = """\
+<ivysettings>
+  <settings defaultResolver="all"/>
+  <resolvers>
+    <chain name="all">
+      <ibiblio name="central" m2compatible="true" root={}/>
+      <ibiblio name="spark-packages" m2compatible="true" root="https://repos.spark-packages.org/"/>
+    </chain>
+  </resolvers>
+</ivysettings>
+"""
 _DECIDING = (
     PACKAGES,
     "spark.jars.excludes",
     "spark.jars.repositories",
     "spark.jars.ivy",
-    "spark.jars.ivySettings",
+    IVY_SETTINGS,
 )
 
 
@@ -41,6 +58,34 @@ def without_installed(conf: Mapping[str, str]) -> Mapping[str, str]:
         coordinate for text in conf.get(PACKAGES, "").split(",") if (coordinate := text.strip())
     ]
     return {**conf, PACKAGES: ",".join(one for one in asked if not _is_installed(one))}
+
+
+def without_local_maven(conf: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the settings with which Ivy does not look into the user's Maven folder, `~/.m2`.
+
+    Maven leaves entries there that have a description and no jar; Ivy takes such an entry for the
+    package, and fails. Settings of Ivy that the user names stay.
+
+    Raises:
+        OSError: the cache folder cannot be written.
+    """
+    if IVY_SETTINGS in conf or IVY_SETTINGS in _spark_defaults():
+        return conf
+    path = cache_root() / "ivysettings.xml"
+    central = os.environ.get(_CENTRAL_VARIABLE, _CENTRAL)
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+        file.write(_IVY_SETTINGS.format(quoteattr(central)))
+    Path(file.name).replace(path)
+    return {**conf, IVY_SETTINGS: str(path)}
+
+
+def _spark_defaults() -> str:
+    """Return the text of Spark's own configuration file; empty if there is none."""
+    folder = os.environ.get("SPARK_CONF_DIR") or spark_jars().parent / "conf"
+    try:
+        return (Path(folder) / "spark-defaults.conf").read_text()
+    except OSError:
+        return ""
 
 
 def with_jars(conf: Mapping[str, str], jars: Sequence[Path]) -> dict[str, str]:
