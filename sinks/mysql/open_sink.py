@@ -106,8 +106,7 @@ class OpenMySqlSink(OpenArrowSink):
         job, sink = self._owner.job, self._owner.sink
         with self._link.session() as session:
             self._targets.write(session, job, sink, self._table)
-            fenced = replace(self._writers.endpoint, server_uuid=read_server_uuid(session))
-            self._writers = replace(self._writers, endpoint=fenced)
+            self._follow(read_server_uuid(session))
             self._is_half_rewound = self._metadata.is_rewinding(session, job, sink)
             plan = self._planner.plan_again(session, self._writers.plan)
         self._writers = replace(self._writers, plan=plan)
@@ -174,6 +173,15 @@ class OpenMySqlSink(OpenArrowSink):
     def close(self) -> None:
         """See `OpenSink.close`."""
         self._link.close()
+
+    def _follow(self, server_uuid: str | None) -> None:
+        """Write to the server that has the fence from now on: a failover may have led to it."""
+        writers = self._writers
+        endpoint = replace(writers.endpoint, server_uuid=server_uuid)
+        target = writers.target
+        if server_uuid is not None:
+            target = f"mysql:{server_uuid}/{target.partition('/')[2]}"
+        self._writers = replace(writers, endpoint=endpoint, target=target)
 
     @property
     def _targets(self) -> TargetTable:

@@ -45,7 +45,6 @@ class Oracle(Facts):
     saved: SavedOnes = field(default_factory=SavedOnes)
     limit: str = ""
     _tables: dict[str, set[str]] = field(default_factory=dict)
-    _foreign: set[str] = field(default_factory=set)
     _writers: dict[str, str] = field(default_factory=dict)
     _shown: dict[Process, set[Checkpoint]] = field(default_factory=dict)
     _asked: dict[Process, int] = field(default_factory=dict)
@@ -230,10 +229,6 @@ class Oracle(Facts):
             found.durable for found in self.known() if branch.xid in found.xids
         )
         self.holds(durable, f"I1: {branch.xid} is committed before its decision is durable")
-        self.holds(
-            branch.xid not in self._foreign,
-            f"I10: {branch.xid} is committed in another server than it was for",
-        )
         ledger = [key for key, _ in branch.written("ledger")]
         proof = [
             (key[3], (key[4], key[5]), key[6], key[7]) for key in ledger if isinstance(key, tuple)
@@ -318,16 +313,17 @@ class Oracle(Facts):
                     decision, path=path, body=body, durable=True
                 )
 
-    def restore_backup(self, server: Server, backup: Backup, *, is_another: bool) -> None:
-        """Restore the data of a server from a backup, or replace it by another server's."""
+    def restore_backup(self, server: Server, backup: Backup) -> None:
+        """Restore the data of a server from a backup, or replace it by another server's.
+
+        A branch of the backup is the job's there too: proofs decide, not the server's id.
+        """
         had, held = set(server.committed), set(server.branches)
         server.restore_backup(backup)
         has, holds = server.committed, server.branches.keys()
         self._undo(had - has)
         self.gone = (self.gone | (had | held) - has) - holds
         self.closed.clear()  # with its fences
-        if is_another and not server.dialect.is_mariadb:  # which has no id of its own
-            self._foreign |= {*holds}
 
     def empty(self, server: Server, table: str) -> None:
         """A table was dropped and created again."""

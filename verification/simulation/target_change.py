@@ -90,6 +90,6 @@ class TargetChange:
         if self._kind != RESTORED_TARGET:
             world.catalogues[server.name].become_another()
         backup = Backup() if self._kind == "empty server" or self._backup is None else self._backup
-        world.oracle.restore_backup(server, backup, is_another=self._kind != RESTORED_TARGET)
+        world.oracle.restore_backup(server, backup)
         back_s = world.scheduler.now_s + _DOWNTIME_S * world.scheduler.random.random()
         return world.scheduler.at(back_s, lambda: setattr(server, "up", True))
