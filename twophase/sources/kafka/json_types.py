@@ -80,7 +80,7 @@ def read_type(name: str, target: pa.DataType, *, times_as_text: bool = False) ->
         raise ConfigError(
             f"{WHERE}: column {name!r} has the type {target}, which value.format=json cannot read.",
             remedy="give it the type STRING, which keeps the raw text of objects and lists, and "
-            "convert it with from_json or unbase64 as docs/kafka.md shows.",
+            "convert it with from_json or to_binary as docs/kafka.md shows.",
         )
     return target
 
@@ -160,21 +160,17 @@ def _convert_struct(name: str, array: pa.StructArray, target: pa.StructType) -> 
 
 def _convert_time(name: str, array: pa.StringArray, target: pa.DataType) -> pa.Array:
     try:
-        try:
-            return array.cast(target)
-        except pa.ArrowInvalid:
-            if pa.types.is_date32(target):
-                raise
-            return _as_the_cast_reads(array, target).cast(target)
+        return array.cast(target)
     except pa.ArrowInvalid:
         unfit = array.filter(unfit_rows(array, pa.field(name, target)))
-        kind, remedy = "an ISO 8601 timestamp with up to microseconds", TO_TIMESTAMP
-        if pa.types.is_date32(target):
-            kind, remedy = "a date in the form 2024-12-31", TO_DATE
-        elif target.tz is None:
-            kind += " and without a zone"
-        value = unfit[0].as_py() if len(unfit) else None
-        raise UnfitError(f"is not {kind}", name, value, remedy) from None
+        if not len(unfit):
+            return _as_the_cast_reads(array, target).cast(target)
+    kind, remedy = "an ISO 8601 timestamp with up to microseconds", TO_TIMESTAMP
+    if pa.types.is_date32(target):
+        kind, remedy = "a date in the form 2024-12-31", TO_DATE
+    elif target.tz is None:
+        kind += " and without a zone"
+    raise UnfitError(f"is not {kind}", name, unfit[0].as_py(), remedy)
 
 
 def _as_the_cast_reads(array: pa.StringArray, target: pa.TimestampType) -> pa.StringArray:
