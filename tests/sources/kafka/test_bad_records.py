@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.json as pj
 import pytest
 
 from tests.sources.kafka.json_oracle import row_of
 from twophase.errors import BadRecordError
-from twophase.sources.kafka import json_parser
 from twophase.sources.kafka.block import Block
 from twophase.sources.kafka.json_format import JsonDecoder
 from twophase.sources.kafka.json_records import RecordCheck
@@ -158,7 +158,7 @@ class Work:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.bytes = self.parses = self.judged = 0
-        read, judge = json_parser.pj.read_json, RecordCheck.judge
+        read, judge = pj.read_json, RecordCheck.judge
 
         def read_json(source: pa.BufferReader, *arguments: Any) -> pa.Table:
             self.parses += 1
@@ -169,7 +169,7 @@ class Work:
             self.judged += 1
             return judge(check, *arguments)
 
-        patch.setattr(json_parser.pj, "read_json", read_json)
+        patch.setattr(pj, "read_json", read_json)
         patch.setattr(RecordCheck, "judge", counted)
 
 

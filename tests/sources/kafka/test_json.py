@@ -367,6 +367,9 @@ def test_a_key_read_as_text_must_be_text() -> None:
         [("a", pa.list_(pa.map_(pa.string(), pa.int64())))],
         [("a", pa.struct([("x", pa.binary())]))],
         [("a", pa.duration("us"))],
+        [('a"b', pa.int64())],
+        [("a", pa.struct([("b\\c", pa.int64())]))],
+        [("a", pa.struct([("x", pa.int64()), ("x", pa.string())]))],
         [("a", pa.int64()), ("kafka_offset", pa.string())],
         [("a", pa.int64()), ("kafka_timestamp", pa.int64())],
         [("kafka_offset", pa.int64())],
@@ -382,6 +385,8 @@ def test_schemas_that_cannot_be_read_are_refused(schema: list[Any]) -> None:
 def test_a_deeply_nested_value_does_not_break_the_process() -> None:
     deep = b'{"zz":' + b"[" * 500_000 + b"]" * 500_000 + b',"a":1}'
     assert decode(deep) == [{"a": 1, "b": None}]
+    values = [deep, b'{"a":2}', b'{"b":3}', deep.replace(b"1", b'"x"'), deep + b"}"]
+    assert [row["a"] for row in decode(*values, drop=True)] == [1, 2, None]
 
 
 SCALARS = (

@@ -170,8 +170,8 @@ class JsonParser:
             return numbers, self._convert(arrays)
         except UnfitError:
             unfit = reduce(pc.or_, map(unfit_rows, arrays, self._payload))
-            keep = pc.invert(unfit)
-            columns = self._convert([array.filter(keep) for array in arrays])
+        keep = pc.invert(unfit)
+        columns = self._convert([array.filter(keep) for array in arrays])
         bad = [numbers[row] for row in pc.indices_nonzero(unfit).to_pylist()]
         faults |= dict.fromkeys(bad, _VAGUE)
         faults[bad[0]] = self._reason(records[bad[0]])

@@ -31,7 +31,7 @@ _REFUSED = (msgspec.DecodeError, UnicodeDecodeError)
 
 Text = bytes | msgspec.Raw
 Render = Callable[[Text], Text]
-_DecimalCheck = Callable[[pa.Decimal128Type], Callable[[Text], bool]]
+_DecimalCheck = Callable[[pa.Decimal128Type], Callable[[Text], object]]
 
 
 def framing_fault(value: bytes) -> UnfitError | None:
@@ -238,7 +238,7 @@ def _digits_type(target: pa.DataType, fits: _DecimalCheck) -> Any:
     return _struct_type(fields, __post_init__=check)
 
 
-def _digits_check(target: pa.DataType, fits: _DecimalCheck) -> Callable[[Any], bool]:
+def _digits_check(target: pa.DataType, fits: _DecimalCheck) -> Callable[[Any], object]:
     if pa.types.is_list(target):
         each = _digits_check(target.value_type, fits)
         return lambda items: all(item is None or each(item) for item in items)
@@ -247,13 +247,12 @@ def _digits_check(target: pa.DataType, fits: _DecimalCheck) -> Callable[[Any], b
     return fits(target)
 
 
-def _usual_decimal(target: pa.Decimal128Type) -> Callable[[Text], bool]:
+def _usual_decimal(target: pa.Decimal128Type) -> Callable[[Text], object]:
     """Return a check without exponents and surplus zeros: what fails it may fit."""
     whole = target.precision - target.scale
     before = rf"0|[1-9]\d{{0,{whole - 1}}}" if whole else "0"
     after = rf"(?:\.\d{{1,{target.scale}}})?" if target.scale else ""
-    fits = re.compile(rf"null|-?(?:{before}){after}".encode()).fullmatch
-    return lambda raw: fits(raw) is not None
+    return re.compile(rf"null|-?(?:{before}){after}".encode()).fullmatch
 
 
 def _exact_decimal(target: pa.Decimal128Type) -> Callable[[Text], bool]:

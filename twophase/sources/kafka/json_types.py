@@ -6,6 +6,7 @@ timestamps are text that a pattern describes, so that the rows which do not fit 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ _DAY = (
 )
 _TIME = r"[ T](?:[01]\d|2[0-3])(?::[0-5]\d(?::[0-5]\d(?:\.\d{1,6}0*)?)?)?"
 _ZONE = r"(?:Z|[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?)"
+_UNREADABLE = re.compile(r'["\\\x00-\x1f]')
 TO_TIMESTAMP = "give the column the type STRING, and convert it with to_timestamp."
 TO_DATE = "give the column the type STRING, and convert it with to_date."
 
@@ -59,7 +61,18 @@ def read_type(name: str, target: pa.DataType, *, times_as_text: bool = False) ->
     Raises:
         ConfigError: JSON values cannot become this type.
     """
+    if _UNREADABLE.search(name):
+        raise ConfigError(
+            f"{WHERE}: value.format=json cannot read the column {name!r}: its name has a quote, a "
+            "backslash or a control character.",
+            remedy="use value.format=raw and from_json as docs/kafka.md shows.",
+        )
     if pa.types.is_struct(target):
+        if len(set(target.names)) < len(target.names):
+            raise ConfigError(
+                f"{WHERE}: column {name!r} names a field twice: {', '.join(target.names)}.",
+                remedy="take one of them out of the schema.",
+            )
         return pa.struct(
             [
                 pa.field(
