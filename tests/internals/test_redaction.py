@@ -42,7 +42,7 @@ from twophase.sinks.mysql.rows.loading import LoadDataLoader
 from twophase.sinks.mysql.rows.read_back import ReadBack
 from twophase.sinks.mysql.rows.text_formats import LOAD_DATA
 from twophase.sinks.mysql.rows.types import ColumnPlan, Encoding
-from twophase.sources.kafka.json_format import UnfitError, convert
+from twophase.sources.kafka.json_types import UnfitError, convert
 from twophase.spark.batch.spark_errors import declined
 from twophase.testing.harness import transaction_id
 

@@ -1,24 +1,28 @@
-"""What the reader makes of Spark's limits."""
+"""What the reader makes of Spark's limits, and of its options."""
 
 from __future__ import annotations
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from pyspark.sql.types import BinaryType, StructField, StructType
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from tests.sources.kafka.memory_cluster import Clock, Log, MemoryCluster
+from twophase.errors import BadRecordError
+from twophase.sources.kafka.block import Block
 from twophase.sources.kafka.data_source import KafkaStreamReader
-from twophase.sources.kafka.offsets import Limits, SourceOffset
+from twophase.sources.kafka.offsets import Limits, OffsetRange, SourceOffset
 from twophase.sources.kafka.options import KafkaOptions
 from twophase.sources.kafka.planner import OffsetPlanner
 
+ROWS = StructType([StructField("value", StringType())])
 RAW = StructType([StructField("value", BinaryType())])
 BOTH = {"maxRecordsPerTrigger": "400", "maxRecordsPerPartition": "300"}
 
 
 def reader_of(options: dict[str, str]) -> KafkaStreamReader:
     base = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "columns": "value"}
-    return KafkaStreamReader(KafkaOptions.parse(base | options), RAW)
+    schema = ROWS if "value.format" in options else RAW
+    return KafkaStreamReader(KafkaOptions.parse(base | options), schema)
 
 
 @pytest.mark.parametrize(
@@ -49,3 +53,15 @@ def test_a_batch_ends_at_its_limits() -> None:
     second = reader.latestOffset(first, reader.getDefaultReadLimit())
     for line, offsets in ((first, [200, 200]), (second, [400, 400])):
         assert [entry.offset for entry in SourceOffset.parse(line).partitions or ()] == offsets
+
+
+@pytest.mark.parametrize(("on_error", "on_tombstone"), [("fail", "drop"), ("drop", "fail")])
+def test_bad_records_and_tombstones_have_an_option_each(on_error: str, on_tombstone: str) -> None:
+    json = {"value.format": "json", "json.on_error": on_error, "json.on_tombstone": on_tombstone}
+    dropped, refused = (b"x", None) if on_error == "drop" else (None, b"x")
+    decoder = reader_of(json)._decoder(OffsetRange("kafka", "t", "id", 0, 0, 2))
+    decoder.take(Block([dropped], range(1)))
+    assert decoder.batch().num_rows == 0
+    decoder.take(Block([refused], range(1, 2)))
+    with pytest.raises(BadRecordError, match="at offset 1 "):
+        decoder.batch()

@@ -166,7 +166,9 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _decoder(self, item: OffsetRange) -> RawDecoder | JsonDecoder:
         schema = to_arrow_schema(self._schema, timezone="UTC")
         if self._options.value_format is ValueFormat.JSON:
-            return JsonDecoder(schema, item, self._options.on_bad_record)
+            return JsonDecoder(
+                schema, item, self._options.on_bad_record, self._options.on_tombstone
+            )
         return RawDecoder(schema, item)
 
 

@@ -194,6 +194,13 @@ class KafkaOptions(Options):
         description="`fail`: a record that does not fit stops the job, named by topic, partition "
         "and offset; `drop`: it is left out, and each task logs how many",
     )
+    on_tombstone: OnBadRecord | None = Field(
+        default=None,
+        alias="json.on_tombstone",
+        description="the same for a record without a value, as compacted topics have for a "
+        "deleted key; counted apart",
+        json_schema_extra={"default": "as `json.on_error`"},
+    )
     columns: Annotated[tuple[str, ...], BeforeValidator(_columns)] = Field(
         default=RAW_COLUMNS[:-1],
         description="raw: the columns wanted; `headers` too. Fewer are faster",
@@ -349,10 +356,12 @@ def _source_conflicts(options: KafkaOptions) -> Iterator[Conflict]:
             "startingOffsets=committed needs group.id",
             "set group.id to the consumer group whose committed offsets are the start.",
         )
-    if options.on_bad_record is not OnBadRecord.FAIL and options.value_format is ValueFormat.RAW:
+    if options.value_format is ValueFormat.RAW and (
+        options.on_bad_record is not OnBadRecord.FAIL or options.on_tombstone is not None
+    ):
         yield (
-            f"json.on_error={options.on_bad_record} needs value.format=json",
-            "remove json.on_error, or set value.format=json.",
+            "json.on_error and json.on_tombstone need value.format=json",
+            "remove them, or set value.format=json.",
         )
 
 

@@ -1,0 +1,285 @@
+"""Records that do not fit: each kind, wherever it stands and however many there are, is found with
+work in proportion to the number of records, and named with what to do.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.json as pj
+import pytest
+
+from tests.sources.kafka.json_oracle import row_of
+from twophase.errors import BadRecordError
+from twophase.sources.kafka.block import Block
+from twophase.sources.kafka.json_format import JsonDecoder
+from twophase.sources.kafka.json_records import RecordCheck
+from twophase.sources.kafka.offsets import OffsetRange
+from twophase.sources.kafka.options import OnBadRecord
+
+FAIL, DROP = OnBadRecord.FAIL, OnBadRecord.DROP
+ITEM = OffsetRange("kafka", "orders", "id", 3, 0, 10**6)
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        ("v", pa.string()),
+        ("n", pa.int32()),
+        ("f", pa.float32()),
+        ("d", pa.float64()),
+        ("amount", pa.decimal128(10, 2)),
+        ("day", pa.date32()),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("local", pa.timestamp("us")),
+        (
+            "in",
+            pa.list_(pa.field("element", pa.struct([("day", pa.date32()), ("s", pa.string())]))),
+        ),
+    ]
+)
+GOOD: dict[str, Any] = {
+    "id": 1,
+    "v": "é",
+    "n": 2,
+    "f": 0.5,
+    "d": 0.25,
+    "amount": 12.25,
+    "day": "2024-02-29",
+    "at": "2024-01-01T10:00:00.123456Z",
+    "local": "2024-01-01T10:00:00",
+    "in": [{"day": "2024-01-01", "s": "x"}],
+}
+
+
+def record(number: int, **changed: Any) -> bytes:
+    """A record that fits but for what is changed; text in angle brackets is put in as it is."""
+    text = json.dumps(GOOD | {"id": number} | changed)
+    return text.replace('"<', "").replace('>"', "").encode("latin-1")
+
+
+def without_id(number: int) -> bytes:
+    return record(number).replace(b'"id"', b'"no"')
+
+
+Make = Callable[[int], bytes | None]
+BAD: dict[str, Make] = {
+    "tombstone": lambda _: None,
+    "empty": lambda _: b"",
+    "not an object": lambda i: b"[" + record(i) + b"]",
+    "truncated": lambda i: record(i)[:-20],
+    "truncated after a }": lambda i: record(i)[:-2],
+    "two objects": lambda i: record(i) + record(i),
+    "NUL": lambda i: record(i)[:-1] + b"\0}",
+    "invalid UTF-8": lambda i: record(i, v="??").replace(b"??", b"\xff"),
+    "schema id": lambda i: b"\0\0\0\0\7" + record(i),
+    "lone surrogate": lambda i: record(i, v="\udc00"),
+    "wrong type": lambda i: record(i, n="2"),
+    "integer too large": lambda i: record(i, n=2**31 + i),
+    "number too large": lambda i: record(i, d="<1e400>"),
+    "FLOAT too large": lambda i: record(i, f=1e39),
+    "fraction for INT": lambda i: record(i, n=i + 0.5),
+    "decimal digits": lambda i: record(i, amount=i + 0.125),
+    "decimal too large": lambda i: record(i, amount=10**8 + i),
+    "bad date": lambda i: record(i, day="2023-02-29"),
+    "bad timestamp": lambda i: record(i, at=f"2024-01-01T10:00:00.{i:07}1"),
+    "bad local timestamp": lambda i: record(i, local="2024-01-01T10:00:00Z"),
+    "date in a list": lambda i: record(i, **{"in": [{"day": "x"}]}),
+    "milliseconds": lambda i: record(i, at=1714557600000 + i),
+    "null for NOT NULL": lambda i: record(i, id=None),
+    "missing NOT NULL": without_id,
+    "field twice": lambda i: record(i)[:-1] + b',"n":1}',
+    "field twice, escaped": lambda i: record(i)[:-1] + b',"\\u006e":1}',
+}
+FITS: dict[str, Make] = {
+    "object as text": lambda i: record(i, v={"a": [1, i]}),
+    "number as text": lambda i: record(i, v="<1.50>"),
+    "text in a list": lambda i: record(i, **{"in": [{"s": [True, None]}]}),
+    "zeros past the sixth digit": lambda i: record(i, at="2024-01-01T10:00:00.1234560000"),
+    "NaN": lambda i: record(i, d="<NaN>"),
+    "large number in another field": lambda i: record(i, other="<1e400>"),
+    "exponent": lambda i: record(i, amount="<1e2>"),
+}
+KINDS = BAD | FITS
+
+
+def decoder(on_bad_record: OnBadRecord = DROP, *, tombstones: OnBadRecord | None = None) -> Any:
+    return JsonDecoder(SCHEMA, ITEM, on_bad_record, tombstones)
+
+
+def rows(found: JsonDecoder, *batches: list[bytes | None]) -> list[dict[str, Any]]:
+    listed = []
+    for values in batches:
+        half = len(values) // 2
+        for part in filter(None, (values[:half], values[half:])):
+            found.take(Block(part, range(len(part))))
+        batch = found.batch()
+        batch.validate(full=True)
+        listed += batch.to_pylist()
+    return listed
+
+
+PATTERNS = {
+    "first": lambda i: i == 0,
+    "last": lambda i: i == 59,
+    "in the middle": lambda i: i == 31,
+    "every tenth": lambda i: i % 10 == 3,
+    "every second": lambda i: i % 2 == 1,
+    "all but one": lambda i: i != 17,
+    "all": lambda _: True,
+}
+
+
+@pytest.mark.parametrize("where", PATTERNS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_record_gives_its_row_or_none_wherever_it_stands(kind: str, where: str) -> None:
+    values = [KINDS[kind](i) if PATTERNS[where](i) else record(i) for i in range(60)]
+    expected = [row for value in values if (row := row_of(value, SCHEMA)) is not None]
+    left = sum(map(PATTERNS[where], range(60))) if kind in BAD else 0
+    assert len(expected) == 60 - left
+    assert [str(row) for row in rows(decoder(), values, values)] == [
+        str(row).replace("datetime.timezone.utc", "zoneinfo.ZoneInfo(key='UTC')")
+        for row in expected * 2
+    ]
+
+
+@pytest.mark.parametrize("others", BAD)
+@pytest.mark.parametrize("kind", BAD)
+def test_two_kinds_in_one_block_do_not_hide_each_other(kind: str, others: str) -> None:
+    values = [BAD[kind if i % 4 == 1 else others](i) if i % 2 else record(i) for i in range(20)]
+    assert [row["id"] for row in rows(decoder(), values)] == list(range(0, 20, 2))
+    with pytest.raises(BadRecordError, match=r"at offset 1 .*Next: "):
+        rows(decoder(FAIL), values)
+
+
+class Work:
+    """Counts what the decoder hands to its parsers."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.bytes = self.parses = self.judged = 0
+        read, judge = pj.read_json, RecordCheck.judge
+
+        def read_json(source: pa.BufferReader, *arguments: Any) -> pa.Table:
+            self.parses += 1
+            self.bytes += source.size()
+            return read(source, *arguments)
+
+        def counted(check: RecordCheck, *arguments: Any) -> bytes | None:
+            self.judged += 1
+            return judge(check, *arguments)
+
+        patch.setattr(pj, "read_json", read_json)
+        patch.setattr(RecordCheck, "judge", counted)
+
+
+RECORDS, BATCHES = 1000, 8
+
+
+@pytest.mark.parametrize("every", [100, 2, 1], ids=lambda n: f"one in {n}")
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_work_is_in_proportion_to_the_records_however_many_are_bad(
+    kind: str, every: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = [KINDS[kind](i) if i % every == 0 else record(i) for i in range(RECORDS)]
+    size = sum(len(value or b"") + 1 for value in values)
+    work = Work(monkeypatch)
+    rows(decoder(), *[values] * BATCHES)
+    suspects = RECORDS // every * BATCHES
+    # the first batch finds out what the next ones look for before they parse
+    assert work.bytes <= 2 * BATCHES * size
+    assert work.parses <= 2 * BATCHES + 4
+    assert work.judged <= 2 * suspects
+
+
+def test_a_topic_without_bad_records_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    values: list[bytes | None] = [record(i) for i in range(RECORDS)]
+    work = Work(monkeypatch)
+    assert len(rows(decoder(), *[values] * BATCHES)) == RECORDS * BATCHES
+    assert (work.parses, work.judged) == (BATCHES, 0)
+
+
+def test_tombstones_may_be_dropped_alone_and_are_counted_apart() -> None:
+    values = [record(0), None, record(2), None]
+    found = decoder(FAIL, tombstones=DROP)
+    assert [row["id"] for row in rows(found, values)] == [0, 2]
+    [note] = found.notes()
+    assert "2 records" in note
+    assert "are tombstones" in note
+    with pytest.raises(BadRecordError, match=r"at offset 0 .*json\.on_error=drop"):
+        rows(found, [b"x", None])
+
+    found = decoder(DROP)
+    assert rows(found, [None, b"x", None]) == []
+    unfit, tombstones = found.notes()
+    assert "1 records" in unfit
+    assert "2 records" in tombstones
+
+    with pytest.raises(BadRecordError, match=r"a tombstone.*json\.on_tombstone=drop"):
+        rows(decoder(DROP, tombstones=FAIL), [b"x", None])
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (
+            record(0, at="2024-05-01T10:00:00.1234567Z"),
+            ["at: '2024-05-01T10:00:00.1234567Z' is not an ISO 8601 timestamp", "to_timestamp"],
+        ),
+        (record(0, at=1714557600000), ["at: b'1714557600000'", "BIGINT", "timestamp_millis"]),
+        (record(0, at=[2024, 5, 1, 10, 0, 7]), ["at: b'[2024", "ARRAY<INT>", "make_timestamp"]),
+        (record(0, local="2024-05-01T10:00:00Z"), ["without a zone", "to_timestamp"]),
+        (record(0, day="01.05.2024"), ["day: '01.05.2024' is not a date", "to_date"]),
+        (record(0, day=19000), ["day: b'19000'", "date_from_unix_date"]),
+        (record(0, day=[2024, 5, 1]), ["day: b'[2024, 5, 1]'", "make_date"]),
+        (
+            b"\0\0\0\0\7" + record(0),
+            ["00 00 00 00 07", "schema registry", "here 7", "value.format=raw", "FAILFAST"],
+        ),
+        (record(0, amount=1.125), ["amount: b'1.125' does not fit decimal128(10, 2)"]),
+        (record(0, **{"in": [{"day": 5}]}), ["in[].day: b'5'"]),
+        (record(0)[:-1] + b',"n":1}', ["n: is given twice"]),
+        (without_id(0), ["id: is null or missing", "NOT NULL"]),
+        (record(0, v="??").replace(b"??", b"\xff"), ["v: b'\"\\xff\"' is not UTF-8"]),
+    ],
+    ids=lambda found: found[0] if isinstance(found, list) else "",
+)
+def test_the_message_names_the_field_the_value_and_the_way_on(
+    value: bytes, words: list[str]
+) -> None:
+    with pytest.raises(BadRecordError) as caught:
+        rows(decoder(FAIL), [record(0), value])
+    for word in [*words, "Next: ", "json.on_error=drop"]:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ('{"a":[1,2]}', '{"a":[1,2]}'),
+        ('{ "a" : [1, 2.50 ],\n"a":{}}', '{ "a" : [1, 2.50 ],\n"a":{}}'),
+        ("[1, null]", "[1, null]"),
+        ("7", "7"),
+        ("12345678901234567890.10", "12345678901234567890.10"),
+        ("1e400", "1e400"),
+        ("true", "true"),
+        ("null", None),
+        ('"7"', "7"),
+        ('"\\u00e9\\n"', "é\n"),
+        ('{"k":"é \\u00e9"}', '{"k":"é \\u00e9"}'),
+    ],
+)
+def test_a_string_is_its_text_and_every_other_value_is_its_raw_text(
+    text: str, kept: str | None
+) -> None:
+    schema = pa.schema(
+        [
+            ("v", pa.string()),
+            ("o", pa.struct([("v", pa.string())])),
+            ("l", pa.list_(pa.field("element", pa.string()))),
+        ]
+    )
+    found = JsonDecoder(schema, ITEM, FAIL)
+    value = f'{{"v":{text} ,"o":{{"x":{{}},"v": {text}}}, "l":[{text},"x", {text} ]}}'.encode()
+    found.take(Block([value], range(1)))
+    assert found.batch().to_pylist() == [{"v": kept, "o": {"v": kept}, "l": [kept, "x", kept]}]

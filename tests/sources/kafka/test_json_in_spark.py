@@ -1,0 +1,142 @@
+"""What docs/kafka.md says about JSON and Spark's functions, followed literally on real Spark."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from twophase.sources.kafka.block import Block
+from twophase.sources.kafka.json_format import JsonDecoder
+from twophase.sources.kafka.offsets import OffsetRange
+from twophase.sources.kafka.options import OnBadRecord
+
+pytestmark = pytest.mark.spark
+
+PAGE = Path(__file__).parents[3] / "docs" / "kafka.md"
+SECTION = PAGE.read_text().split("\n## JSON\n")[1].split("\n## ")[0]
+STOPPED = (PySparkException, Py4JJavaError)
+PARSED, OTHERS, REGISTRY = re.findall(r"```python\n(.*?)```", SECTION, flags=re.DOTALL)
+SCHEMA = (
+    "id BIGINT, tags STRING, picture STRING, created STRING, updated BIGINT, shipped ARRAY<INT>"
+)
+RECORD: dict[str, Any] = {
+    "id": 1,
+    "tags": {"a": 1, "b": None},
+    "picture": base64.b64encode(b"\x00\xff").decode(),
+    "created": "2024-05-01T10:00:00.1234567Z",
+    "updated": 1714557600000,
+    "shipped": [2024, 5, 1, 10, 0, 7],
+}
+
+
+def read(spark: SparkSession, value: bytes, ddl: str) -> DataFrame:
+    """The rows that the source gives for one record."""
+    parsed = StructType.fromDDL(ddl)
+    assert isinstance(parsed, StructType)
+    schema = to_arrow_schema(parsed, timezone="UTC")
+    decoder = JsonDecoder(schema, OffsetRange("kafka", "t", "id", 0, 0, 1), OnBadRecord.FAIL)
+    decoder.take(Block([value], range(1)))
+    return spark.createDataFrame(pa.Table.from_batches([decoder.batch()]))
+
+
+def follow(block: str, **given: DataFrame) -> list[dict[str, Any]]:
+    names: dict[str, Any] = dict(given)
+    exec(PARSED + block, names)
+    return [row.asDict(recursive=True) for row in names["rows"].collect()]
+
+
+def orders(spark: SparkSession, **changed: Any) -> list[dict[str, Any]]:
+    return follow(OTHERS, orders=read(spark, json.dumps(RECORD | changed).encode(), SCHEMA))
+
+
+def registry(spark: SparkSession, *values: bytes | None) -> list[dict[str, Any]]:
+    raw = spark.createDataFrame(
+        list(zip(values, range(9), strict=False)), "value BINARY, offset INT"
+    )
+    return follow(REGISTRY, raw=raw)
+
+
+def test_what_json_does_not_read_is_converted_without_loss(spark: SparkSession) -> None:
+    [row] = orders(spark)
+    local = spark.sql(
+        "SELECT TIMESTAMP '2024-05-01T10:00:00.123456Z', TIMESTAMP '2024-05-01T10:00:00Z', "
+        "TIMESTAMP '2024-05-01 10:00:07'"
+    ).first()
+    assert local is not None
+    assert row == {
+        "id": 1,
+        "tags": {"a": 1, "b": None},
+        "picture": bytearray(b"\x00\xff"),
+        "created": local[0],
+        "updated": local[1],
+        "shipped": local[2],
+    }
+    [row] = orders(spark, **dict.fromkeys(RECORD))
+    assert row == dict.fromkeys(RECORD)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"tags": {"a": "x"}},
+        {"tags": {"a": 1.5}},
+        {"tags": [1]},
+        {"tags": 5},
+        {"tags": "x"},
+        {"tags": ""},
+        {"picture": "?"},
+        {"created": "yesterday"},
+    ],
+    ids=str,
+)
+def test_what_cannot_be_converted_stops_the_job(
+    spark: SparkSession, changed: dict[str, Any]
+) -> None:
+    with pytest.raises(STOPPED):
+        orders(spark, **changed)
+
+
+def test_records_of_a_schema_registry_are_read_behind_their_schema_id(spark: SparkSession) -> None:
+    head = b"\0\0\0\0\7"
+    assert registry(spark, head + b'{"id":1,"v":"\xc3\xa9"}', None) == [
+        {"id": 1, "v": "é", "offset": 0}
+    ]
+    for value in (b'{"id":"x"}', b'{"id":1', b"", b"[]", b"5", b'{"id":1,"v":"\xff"}'):
+        with pytest.raises(STOPPED):
+            registry(spark, head + value)
+
+
+def test_what_from_json_passes_over_is_not_noticed(spark: SparkSession) -> None:
+    values = [b'{"id":1}{"id":2}', b'{"id":1,"id":2}']
+    rows = registry(spark, *[b"\0\0\0\0\7" + value for value in values])
+    assert [row["id"] for row in rows] == [1, 2]
+
+
+@pytest.mark.parametrize("text", ['{"a":[1,2]}', "[1,null]", "7", "true", "null", '"x"', '"7"'])
+def test_a_string_has_the_text_that_from_json_gives(spark: SparkSession, text: str) -> None:
+    ddl = "v STRING, o STRUCT<v: STRING>, l ARRAY<STRING>"
+    value = f'{{"v":{text},"o":{{"v":{text}}},"l":[{text}]}}'
+    theirs = spark.createDataFrame([(value,)], "j STRING").selectExpr(f"from_json(j, '{ddl}') r")
+    assert read(spark, value.encode(), ddl).collect() == theirs.select("r.*").collect()
+
+
+def test_raw_text_is_kept_where_from_json_rewrites_it(spark: SparkSession) -> None:
+    value = '{"v":{ "a" : 1.50 }}'
+    theirs = spark.createDataFrame([(value,)], "j STRING").selectExpr(
+        "from_json(j, 'v STRING').v v"
+    )
+    assert [row.v for row in theirs.collect()] == ['{"a":1.5}']
+    assert [row.v for row in read(spark, value.encode(), "v STRING").collect()] == [
+        '{ "a" : 1.50 }'
+    ]

@@ -1,0 +1,221 @@
+"""Parses JSON values into columns; if some do not fit, sorts them from those that do.
+
+pyarrow parses values, joined by newlines, as a stream of objects, regardless of line ends. Four
+checks together ensure that each value is exactly one row:
+
+    1. no value contains a NUL byte: the parser would take it for the end of the input
+    2. each value begins with { and ends with }
+    3. the parser refuses a raw newline inside a string, so none spans two values, and refuses a {
+       right after a } inside any object or list, so between two values it is at the top level: each
+       value gives at least one row
+    4. there are as many rows as values
+
+Sorting costs work in proportion to the number of values, however many of them are bad:
+
+    1. what check 1 or 2 refuses is bad
+    2. the rest is parsed, with timestamps as text; while the parser refuses it, the values that its
+       error points to are judged one by one (`json_records`)
+    3. rows that have no date where one belongs, a number that overflows a FLOAT, or null against
+       the schema, are bad
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property, reduce
+from operator import itemgetter
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from twophase.sources.kafka.json_records import NUL, RecordCheck, causes_of, framing_fault
+from twophase.sources.kafka.json_types import UnfitError, convert, has, read_type, unfit_rows
+
+UNFIT = (UnfitError, pa.ArrowInvalid)
+TOMBSTONE = UnfitError("it has no value (a tombstone)")
+
+_VAGUE = UnfitError("it does not fit the schema")
+
+Columns = dict[str, pa.Array]
+Faults = dict[int, Exception]
+
+_OBJECT = ({ord("{")}, {ord("}")})
+_first, _last = itemgetter(0), itemgetter(-1)
+
+
+class JsonParser:
+    """Parses values into the columns of a schema.
+
+    Args:
+        payload: the columns that come from the value, with the types that Spark expects.
+
+    Attributes:
+        expected: the causes of faults that the last values had.
+
+    Raises:
+        ConfigError: a column has a type that cannot be read.
+    """
+
+    def __init__(self, payload: Sequence[pa.Field]) -> None:
+        self._payload = payload
+        self._strict, self._lenient = (
+            pj.ParseOptions(
+                explicit_schema=pa.schema(
+                    [(f.name, read_type(f.name, f.type, times_as_text=lenient)) for f in payload]
+                ),
+                unexpected_field_behavior="ignore",
+            )
+            for lenient in (False, True)
+        )
+        self._decimals = [has(field.type, pa.types.is_decimal) for field in payload]
+        self.expected: list[str] = []
+
+    @cached_property
+    def _check(self) -> RecordCheck:
+        return RecordCheck(pa.struct(list(self._payload)))
+
+    def parse(self, data: bytes, rows: int) -> Columns:
+        """Parse joined values, all of which have to fit.
+
+        Raises:
+            UnfitError, ArrowInvalid: some value does not fit.
+        """
+        return self._convert(self._read(data, rows, self._strict))
+
+    def sort(
+        self, values: Sequence[bytes | None], faults: Faults, refusal: Exception | None = None
+    ) -> tuple[list[int], Columns]:
+        """Parse the values that fit.
+
+        Args:
+            values: None is a tombstone.
+            faults: why a value is bad, by its number; those that it has are left out, and the
+                others are added. The texts of all but the first may be vague.
+            refusal: what `parse` raised for these values.
+
+        Returns:
+            The numbers of the values that fit, and their columns.
+        """
+        records = {n: v for n, v in enumerate(values) if v and v[0] == 123 and v[-1] == 125}
+        padded = False
+        for number in [n for n in range(len(values)) if n not in records]:
+            value = values[number]
+            if value is None:
+                faults[number] = TOMBSTONE
+            elif (fault := framing_fault(value)) is not None:
+                faults[number] = fault
+            else:
+                records[number], padded = value, True
+        if padded:
+            records = dict(sorted(records.items()))
+        tried = self.expected if refusal is None else list(causes_of(refusal)[:1])
+        self.expected = [cause for cause in tried if self._judge(cause, records, faults)]
+        while records:
+            try:
+                return self._rows(records, faults)
+            except UNFIT as error:
+                causes = [c for c in (*causes_of(error), "alone") if c not in tried]
+                if not causes:
+                    raise
+            tried = [*tried, causes[0]]
+            if self._judge(causes[0], records, faults):
+                self.expected.append(causes[0])
+        return [], {field.name: pa.nulls(0, field.type) for field in self._payload}
+
+    def _judge(self, cause: str, records: dict[int, bytes], faults: Faults) -> bool:
+        """Move what is bad, of the records that `cause` points to, to `faults`.
+
+        Returns:
+            Whether it points to any.
+        """
+        if cause == "alone":
+            found = dict(self._refused(records, list(records)))
+            faults.update(found)
+            for number in found:
+                del records[number]
+            return False  # not worth a look before pyarrow's
+        suspects = list(self._check.suspects(cause, records))
+        fault: Exception | None = None
+        for number in suspects:
+            try:
+                judged = self._check.judge(cause, records[number])
+            except RecursionError:  # left to pyarrow
+                continue
+            if judged is None:
+                faults[number] = fault = _VAGUE if fault else self._check.reason(records[number])
+                del records[number]
+            else:
+                records[number] = judged
+        return bool(suspects)
+
+    def _refused(
+        self, records: dict[int, bytes], numbers: list[int]
+    ) -> Iterator[tuple[int, Exception]]:
+        """Yield the records that pyarrow refuses though each was judged to fit, by halves."""
+        try:
+            self._rows({number: records[number] for number in numbers}, {})
+        except UNFIT as error:
+            if len(numbers) == 1:
+                yield numbers[0], error
+                return
+            middle = len(numbers) // 2
+            yield from self._refused(records, numbers[:middle])
+            yield from self._refused(records, numbers[middle:])
+
+    def _rows(self, records: dict[int, bytes], faults: Faults) -> tuple[list[int], Columns]:
+        numbers = list(records)
+        arrays = self._read(_joined(records.values()), len(records), self._lenient)
+        try:
+            return numbers, self._convert(arrays)
+        except UnfitError:
+            unfit = reduce(pc.or_, map(unfit_rows, arrays, self._payload))
+        keep = pc.invert(unfit)
+        columns = self._convert([array.filter(keep) for array in arrays])
+        bad = [numbers[row] for row in pc.indices_nonzero(unfit).to_pylist()]
+        faults |= dict.fromkeys(bad, _VAGUE)
+        faults[bad[0]] = self._reason(records[bad[0]])
+        return [number for number in numbers if number not in faults], columns
+
+    def _reason(self, text: bytes) -> Exception:
+        try:
+            self._convert(self._read(_joined([text]), 1, self._lenient))
+        except UNFIT as error:
+            return error
+        raise AssertionError("a value that does not fit among others fits alone")
+
+    def _read(self, data: bytes, rows: int, options: pj.ParseOptions) -> list[pa.Array]:
+        # one block: pyarrow would not split a larger input between records
+        settings = pj.ReadOptions(use_threads=False, block_size=len(data) + 1)
+        if b"\0" in data:
+            raise UnfitError(NUL)
+        table = pj.read_json(pa.BufferReader(data), settings, options)
+        if table.num_rows != rows:
+            raise UnfitError("more than one JSON object")
+        arrays = [column.chunk(0) for column in table.columns]
+        text = not data.isascii()
+        for array, decimals in zip(arrays, self._decimals, strict=True):
+            if text or decimals:
+                array.validate(full=True)  # bytes that are not UTF-8; digits beyond the precision
+        return arrays
+
+    def _convert(self, arrays: list[pa.Array]) -> Columns:
+        return {
+            field.name: convert(field.name, array, field)
+            for field, array in zip(self._payload, arrays, strict=True)
+        }
+
+
+def join(values: Sequence[bytes | None]) -> bytes | None:
+    """Join values for the parser; None if one of them fails check 1 or 2."""
+    try:
+        data = _joined(values)  # type: ignore[arg-type]
+        ends = set(map(_first, values)), set(map(_last, values))  # type: ignore[arg-type]
+    except (TypeError, IndexError):  # a tombstone; an empty value
+        return None
+    fits = ends == _OBJECT or not any(map(framing_fault, values))  # type: ignore[arg-type]
+    return data if fits and b"\0" not in data else None
+
+
+def _joined(values: Iterable[bytes]) -> bytes:
+    return b"\n".join([*values, b""])

@@ -1,0 +1,397 @@
+"""JSON records one by one: which of them make pyarrow refuse a block, and why.
+
+pyarrow refuses a block as a whole, and seldom says for which record. Then msgspec, which validates
+a record against the schema in a fraction of the time that pyarrow takes to parse it, finds the
+suspects, and each suspect is judged: it fits as it is, it fits once it is rewritten, or it is bad.
+What msgspec lets pass is still pyarrow's to accept.
+"""
+
+from __future__ import annotations
+
+import decimal
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Annotated, Any
+
+import msgspec
+import pyarrow as pa
+
+from twophase.sources.kafka.json_types import TO_DATE, TO_TIMESTAMP, UnfitError, has, is_time
+
+_BLANKS = b" \t\r\n"
+_TWICE = re.compile(r"Column\((/.*)\) was specified twice")
+_BIG = re.compile(rb"[eE]\+?\d{3}|\d{300}")
+# pyarrow takes NaN and Infinity for numbers, msgspec does not: 1e38 fits where they fit
+_CONSTANT = re.compile(rb'("(?:[^"\\]|\\.)*")|-?(?:NaN|Inf(?:inity)?)|NaN|Inf', re.DOTALL)
+NUL = "its value holds a NUL byte"
+_EMPTY, _NO_OBJECT = map(UnfitError, ("its value is empty", "its value is not one JSON object"))
+_REFUSED = (msgspec.DecodeError, UnicodeDecodeError)
+
+Text = bytes | msgspec.Raw
+Render = Callable[[Text], Text]
+_DecimalCheck = Callable[[pa.Decimal128Type], Callable[[Text], object]]
+
+
+def framing_fault(value: bytes) -> UnfitError | None:
+    """Return why a value does not begin with { and end with }."""
+    if not value:
+        return _EMPTY
+    ends = value if value[0] == 123 and value[-1] == 125 else value.strip(_BLANKS)
+    if ends[:1] == b"{" and ends[-1:] == b"}":
+        return None
+    if value[0] == 0 and len(value) > 5:
+        return UnfitError(
+            f"its value begins with the bytes {value[:5].hex(' ')}, by which serializers of a "
+            f"schema registry (Confluent's) name the schema, here {int.from_bytes(value[1:5])}",
+            remedy="give the producer a serializer without a registry; or, if JSON follows, read "
+            "with value.format=raw, and parse substring(value, 6) with from_json, mode FAILFAST.",
+        )
+    return _NO_OBJECT
+
+
+class RecordCheck:
+    """Finds and judges the records for which pyarrow refuses a block.
+
+    Args:
+        target: the columns that come from the value, with the types that Spark expects.
+    """
+
+    def __init__(self, target: pa.StructType) -> None:
+        self._target = target
+        self._types = _decode(_screen_type(target, str))
+        self._types_but_text = _decode(_screen_type(target, msgspec.Raw))
+        self._digits = _decode(_digits_type(target, _usual_decimal))
+        self._exact_digits = _decode(_digits_type(target, _exact_decimal))
+        self._rewrite = _renderer("", target, explain=False)
+        self._explain = _renderer("", target, explain=True)
+        self._keys = {name: msgspec.json.encode(name) for name in _names(target)}
+        ascii_only = all(map(str.isascii, self._keys))
+        self._escape = re.compile(rb"\\u00[2-7]" if ascii_only else rb"\\u").search
+
+    def suspects(self, cause: str, records: Mapping[int, bytes]) -> Iterator[int]:
+        """Yield the numbers of the records that a cause points to."""
+        if cause == "type":
+            yield from _refused(self._types, records)
+        elif cause == "digits":
+            yield from _refused(self._digits, records)
+        elif cause == NUL:
+            yield from (i for i, text in records.items() if b"\0" in text)
+        elif cause == "big":
+            yield from (i for i, text in records.items() if _BIG.search(text))
+        else:
+            keys = [key for name, key in self._keys.items() if cause.endswith(f"/{name}")]
+            yield from (i for i, text in records.items() if self._may_repeat(text, keys))
+
+    def judge(self, cause: str, text: bytes) -> bytes | None:
+        """Return a text of a record that pyarrow can read, as far as the cause goes.
+
+        A STRING that is not a JSON string is its raw text. Where one is rewritten, fields that the
+        schema does not have are left out.
+
+        Returns:
+            None if the record does not fit; `reason` says why.
+
+        Raises:
+            RecursionError: it is nested too deeply to be judged.
+        """
+        if cause == NUL:
+            return None
+        if cause.startswith("/"):
+            return None if self._repeated(text) else text
+        try:
+            if cause == "digits":
+                self._exact_digits(text)
+                return text
+            self._types_but_text(text)
+            rewritten = bytes(self._rewrite(text))
+        except (msgspec.ValidationError, UnicodeDecodeError, UnfitError):
+            return None
+        except msgspec.DecodeError:
+            if b"NaN" not in text and b"Inf" not in text:
+                return None
+            return text if self.judge(cause, _without_constants(text)) else None
+        if self._may_repeat(text, self._keys.values()) and self._repeated(text):
+            return None
+        return rewritten
+
+    def reason(self, text: bytes) -> UnfitError:
+        """Return why a record does not fit that was judged so."""
+        if b"\0" in text:
+            return UnfitError(NUL)
+        try:
+            twice = self._repeated(text)
+            if twice:
+                return UnfitError("is given twice", twice)
+            self._explain(_without_constants(text))
+        except UnfitError as error:
+            return error
+        except msgspec.DecodeError as error:
+            return UnfitError(f"its value is not well-formed JSON ({error})")
+        except RecursionError:
+            pass
+        return UnfitError("it does not fit the schema")
+
+    def _may_repeat(self, text: bytes, keys: Iterable[bytes]) -> bool:
+        for key in keys:
+            if text.count(key) > 1:
+                return True
+        return self._escape(text) is not None  # a name written with escapes
+
+    def _repeated(self, text: bytes) -> str:
+        try:
+            found = _PAIRS.decode(text.decode(errors="surrogateescape"))
+        except json.JSONDecodeError:  # not this fault
+            return ""
+        return next(_repeated("", found, self._target), "")
+
+
+def causes_of(error: Exception) -> tuple[str, ...]:
+    """Return what an error of pyarrow's may point to, the cheapest to look for first.
+
+    NUL, "digits" of a decimal, "/" and the path of a field that is given twice, "type" and all
+    other faults, "big" numbers in fields that the schema does not have.
+    """
+    text = str(error)
+    twice = _TWICE.search(text)
+    if twice:
+        return (twice[1], "type")
+    if text == NUL:
+        return (NUL, "type")
+    return ("digits", "type") if "decimal" in text.lower() else ("type", "big")
+
+
+def _refused(screen: Callable[[bytes], object], records: Mapping[int, bytes]) -> Iterator[int]:
+    for number, text in records.items():
+        try:
+            screen(text)
+        except _REFUSED:
+            yield number
+        except RecursionError:  # left to pyarrow
+            pass
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """The fields of a JSON object, each as often as it is given."""
+
+
+_PAIRS = json.JSONDecoder(object_pairs_hook=_Pairs)
+
+
+def _repeated(name: str, found: Any, target: pa.DataType) -> Iterator[str]:
+    """Yield the fields of a schema that are given twice."""
+    if pa.types.is_list(target) and type(found) is list:
+        for item in found:
+            yield from _repeated(f"{name}[]", item, target.value_type)
+    elif pa.types.is_struct(target) and isinstance(found, _Pairs):
+        given = [key for key, _ in found]
+        for child in target:
+            if given.count(child.name) > 1:
+                yield _path(name, child.name)
+        for key, value in found:
+            if isinstance(value, list) and key in target.names:
+                yield from _repeated(_path(name, key), value, target.field(key).type)
+
+
+def _without_constants(text: bytes) -> bytes:
+    return _CONSTANT.sub(lambda found: found[1] or b"1e38", text)
+
+
+def _screen_type(target: pa.DataType, text: Any) -> Any:
+    """Return the type by which msgspec validates a value: all but the digits of decimals.
+
+    Args:
+        target: the type in the schema.
+        text: the type for STRING.
+    """
+    if pa.types.is_struct(target):
+        return _struct_type([(child.name, _screen_type(child.type, text)) for child in target])
+    if pa.types.is_list(target):
+        return list[_screen_type(target.value_type, text)] | None  # type: ignore[misc]
+    if pa.types.is_signed_integer(target):
+        limit = 2 ** (target.bit_width - 1)
+        return Annotated[int, msgspec.Meta(ge=-limit, le=limit - 1)] | None
+    if pa.types.is_boolean(target):
+        return bool | None
+    if pa.types.is_string(target):
+        return text if text is msgspec.Raw else text | None
+    return (str if is_time(target) else float) | None
+
+
+def _digits_type(target: pa.DataType, fits: _DecimalCheck) -> Any:
+    """Return the type by which msgspec validates the digits of decimals, and nothing else."""
+    if pa.types.is_list(target):
+        return list[_digits_type(target.value_type, fits)] | None  # type: ignore[misc]
+    if not pa.types.is_struct(target):
+        return msgspec.Raw
+    children = [child for child in target if has(child.type, pa.types.is_decimal)]
+    checks = [(f"f{i}", _digits_check(child.type, fits)) for i, child in enumerate(children)]
+
+    def check(self: msgspec.Struct) -> None:
+        for field, fit in checks:
+            value = getattr(self, field)
+            if value is not None and not fit(value):
+                raise ValueError(field)
+
+    fields = [(child.name, _digits_type(child.type, fits)) for child in children]
+    return _struct_type(fields, __post_init__=check)
+
+
+def _digits_check(target: pa.DataType, fits: _DecimalCheck) -> Callable[[Any], object]:
+    if pa.types.is_list(target):
+        each = _digits_check(target.value_type, fits)
+        return lambda items: all(item is None or each(item) for item in items)
+    if pa.types.is_struct(target):  # it has checked itself
+        return lambda _: True
+    return fits(target)
+
+
+def _usual_decimal(target: pa.Decimal128Type) -> Callable[[Text], object]:
+    """Return a check without exponents and surplus zeros: what fails it may fit."""
+    whole = target.precision - target.scale
+    before = rf"0|[1-9]\d{{0,{whole - 1}}}" if whole else "0"
+    after = rf"(?:\.\d{{1,{target.scale}}})?" if target.scale else ""
+    return re.compile(rf"null|-?(?:{before}){after}".encode()).fullmatch
+
+
+def _exact_decimal(target: pa.Decimal128Type) -> Callable[[Text], bool]:
+    context = decimal.Context(prec=100, traps=[decimal.Inexact, decimal.InvalidOperation])
+    limit = 10**target.precision
+
+    def fits(raw: Text) -> bool:
+        text = bytes(raw)
+        try:
+            digits = context.scaleb(context.create_decimal(text.decode()), target.scale)
+            return text == b"null" or abs(context.to_integral_exact(digits)) < limit
+        except ArithmeticError:
+            return text == b"null"
+
+    return fits
+
+
+def _struct_type(fields: list[tuple[str, Any]], **namespace: Any) -> Any:
+    """Return a type with fields f0, f1, ..., which are None if they are missing."""
+    listed = [
+        (f"f{i}", kind, msgspec.field(default=None, name=name))
+        for i, (name, kind) in enumerate(fields)
+    ]
+    return msgspec.defstruct("Record", listed, namespace=namespace, gc=False) | None
+
+
+def _decode(kind: Any) -> Callable[[Text], Any]:
+    return msgspec.json.Decoder(kind).decode
+
+
+def _renderer(name: str, target: pa.DataType, *, explain: bool) -> Render:
+    """Return what renders the JSON of a value for pyarrow.
+
+    Args:
+        name: the column.
+        target: its type in the schema.
+        explain: raise UnfitError if the value does not fit. Otherwise it is known to fit, but for
+            the text of a STRING.
+    """
+    if not explain and not has(target, pa.types.is_string):
+        return _unchanged
+    if pa.types.is_struct(target):
+        return _struct_renderer(name, target, explain=explain)
+    if pa.types.is_list(target):
+        return _list_renderer(name, target, explain=explain)
+    if pa.types.is_string(target):
+        return partial(_render_string, name)
+    return partial(_check_leaf, name, target, _leaf_check(target))
+
+
+def _unchanged(text: Text) -> Text:
+    return text
+
+
+def _struct_renderer(name: str, target: pa.StructType, *, explain: bool) -> Render:
+    decode = _decode(_struct_type([(child.name, msgspec.Raw) for child in target]))
+    keys = [msgspec.json.encode(child.name) + b":" for child in target]
+    children = [_renderer(_path(name, child.name), child.type, explain=explain) for child in target]
+
+    def render(text: Text) -> Text:
+        try:
+            found = decode(text)
+        except msgspec.ValidationError:
+            raise UnfitError("is not a JSON object", name, bytes(text)) from None
+        if found is None:
+            return text
+        given = zip(keys, msgspec.structs.astuple(found), children, strict=True)
+        parts = [key + each(raw) for key, raw, each in given if raw is not None]
+        return b"{" + b",".join(parts) + b"}"
+
+    return render
+
+
+def _list_renderer(name: str, target: pa.ListType, *, explain: bool) -> Render:
+    decode = _decode(list[msgspec.Raw] | None)
+    each = _renderer(f"{name}[]", target.value_type, explain=explain)
+
+    def render(text: Text) -> Text:
+        try:
+            items = decode(text)
+        except msgspec.ValidationError:
+            raise UnfitError("is not a JSON array", name, bytes(text)) from None
+        return text if items is None else b"[" + b",".join(map(each, items)) + b"]"
+
+    return render
+
+
+def _render_string(name: str, text: Text) -> bytes:
+    value = bytes(text)
+    try:
+        decoded = value.decode()
+    except UnicodeDecodeError:
+        raise UnfitError("is not UTF-8", name, value) from None
+    return value if value[0] == 34 or value == b"null" else msgspec.json.encode(decoded)
+
+
+def _leaf_check(target: pa.DataType) -> Callable[[Text], bool]:
+    if pa.types.is_decimal(target):
+        return _exact_decimal(target)
+    decode = _decode(_screen_type(target, str))
+
+    def fits(text: Text) -> bool:
+        try:
+            decode(text)
+        except _REFUSED:
+            return False
+        return True
+
+    return fits
+
+
+def _check_leaf(name: str, target: pa.DataType, fits: Callable[[Text], bool], text: Text) -> Text:
+    if not fits(text):
+        value = bytes(text)
+        remedy = _time_remedy(target, value) if is_time(target) else ""
+        raise UnfitError(f"does not fit {target}", name, value, remedy)
+    return text
+
+
+def _time_remedy(target: pa.DataType, text: bytes) -> str:
+    date = pa.types.is_date32(target)
+    if text[0] == ord("["):
+        maker = "make_date" if date else "make_timestamp"
+        return f"give the column the type ARRAY<INT>, and convert it with {maker}."
+    if text[0] in b"-0123456789":
+        maker = "date_from_unix_date" if date else "timestamp_millis or timestamp_seconds"
+        kind = "INT" if date else "BIGINT"
+        return f"give the column the type {kind}, and convert it with {maker}."
+    return TO_DATE if date else TO_TIMESTAMP
+
+
+def _names(target: pa.DataType) -> Iterator[str]:
+    if pa.types.is_list(target):
+        yield from _names(target.value_type)
+    elif pa.types.is_struct(target):
+        for child in target:
+            yield child.name
+            yield from _names(child.type)
+
+
+def _path(name: str, child: str) -> str:
+    return f"{name}.{child}" if name else child
