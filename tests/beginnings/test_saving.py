@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from harness.beginning_world import BeginningWorld, refused
 from harness.memory_driver import NOTE
-from harness.savepoint_world import killed, older, restoring
+from harness.savepoint_world import World, killed, older, restoring
+from twophase.contract.committable import Committable
+from twophase.contract.sink import OpenArrowSink, OpenSink
 from twophase.errors import LostCommittableError, SavepointError
+from twophase.ids import Subtask, TransactionId
 from twophase.operations.repair.accept_loss import LossRepair
+from twophase.operations.repair.rewrite import Lost, RewriteRepair
 from twophase.operations.savepoint.make import open_savepoint
 
 pytestmark = pytest.mark.part("runtime")
@@ -87,6 +93,71 @@ def test_the_loss_of_a_piece_of_a_savepoint_can_be_accepted(world: BeginningWorl
     world.drive(4, "again", **restoring(path, "refuse"))
     assert world.ids() == [[one for one in range(40) if one not in gone], [*range(40)]]
     assert world.prepared() == 0
+
+
+class Reread:
+    """Reads the lost numbers again."""
+
+    def __init__(self, sinks: Mapping[str, OpenSink], numbers: Sequence[int]) -> None:
+        self._sinks = sinks
+        self._numbers = numbers
+
+    def ranges(self, lost: Lost) -> Sequence[str]:
+        return [str(piece.subtask.index) for piece in lost.pieces]
+
+    def write(self, lost: Lost, transaction: TransactionId) -> Mapping[int, Sequence[Committable]]:
+        sink = self._sinks[lost.sink]
+        assert isinstance(sink, OpenArrowSink)
+        writer = sink.writers()(transaction, Subtask(9, 900))
+        rows = [{"id": number} for number in self._numbers]
+        writer.write(pa.RecordBatch.from_pylist(rows, schema=World.schema))
+        piece = writer.pre_commit()
+        assert piece is not None
+        return {lost.pieces[0].subtask.index: [piece]}
+
+
+def written_again(world: BeginningWorld) -> tuple[Path, Path, bytes]:
+    """Write a lost piece of an unfinished savepoint again, and die before it is committed.
+
+    Returns:
+        The savepoint, the lost piece and what was in it.
+    """
+    path = unfinished(world)
+    piece = min((world.root / "facts" / "prepared").iterdir())
+    rows, gone = piece.read_bytes(), lose_piece(world)
+    context = world.context()
+    repair = RewriteRepair(context, Reread(context.sinks, gone))
+    plan = repair.plan(1, "facts")
+    assert killed("R03", lambda: repair.rewrite(plan, NOTE))
+    return path, piece, rows
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_savepoint_whose_piece_was_written_again_is_restored_without_that_piece(
+    world: BeginningWorld, committed: bool, comes_back: bool
+) -> None:
+    """The piece was lost, I had it written again, and the job went on or did not: the restore in
+    its folder knows of it, and does not call it lost. Nor does it commit the piece if that is back.
+    """
+    path, piece, rows = written_again(world)
+    if committed:
+        world.drive(2)
+    if comes_back:
+        piece.write_bytes(rows)
+    world.drive(4, **restoring(path, "refuse"))
+    world.is_exact("job", 4)
+
+
+def test_a_piece_that_was_written_again_and_comes_back_is_not_noticed_in_another_folder(
+    world: BeginningWorld,
+) -> None:
+    """Its log knows nothing of the rewrite: the savepoint's piece is committed as well."""
+    path, piece, rows = written_again(world)
+    world.drive(2)
+    piece.write_bytes(rows)
+    world.drive(4, "again", **restoring(path, "refuse"))
+    assert world.ids() == [sorted([*range(40), *range(10, 15)]), [*range(40)]]
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from harness.beginning_world import BeginningWorld, refused
+from harness.memory_driver import NOTE
 from harness.savepoint_world import restoring
+from twophase.operations.repair.accept_loss import LossRepair
 
 pytestmark = pytest.mark.part("runtime")
 
@@ -45,6 +48,27 @@ def test_a_copy_that_lacks_rows_of_the_savepoint_is_noticed(
         world.copy(name, f"{name}-night")
     world.drive(5, "again", **restoring(world.root / "day", policy))
     world.is_exact("again", 5)
+
+
+@pytest.mark.parametrize("policy", ["refuse", "rewind"])
+def test_what_a_target_lacks_of_an_older_savepoint_is_given_up_in_the_job_first(
+    world: BeginningWorld, policy: str
+) -> None:
+    """I restored last night's savepoint, and a target had lost all its rows: the loss is that of
+    the job, up to its newest checkpoint. When that is accepted, the savepoint is restored.
+    """
+    shutil.rmtree(world.root / "facts")
+    older = restoring(world.root / "night", policy)
+    with refused(world.root) as caught:
+        world.drive(5, **older)
+    assert "without restore.path" in caught.value.remedy
+    with refused(world.root) as caught:
+        world.drive(5)
+    assert "accept-loss JOB.yaml --checkpoint 3 --sink facts" in caught.value.remedy
+    repair = LossRepair(world.context())
+    repair.accept(repair.plan(3, "facts"), NOTE)
+    world.drive(5, **restoring(world.root / "night", "rewind"))
+    assert world.ids() == [[*range(20, 50)], [*range(50)]]
 
 
 def test_the_savepoint_of_that_moment_goes_on_with_the_copies(world: BeginningWorld) -> None:

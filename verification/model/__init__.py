@@ -28,7 +28,7 @@ How to read it
                      (`twophase.operations.savepoint.make`, `.savepoint_restore`,
                      `twophase.operations.savepoint.finish`)
     repairs          how an operator leads the job out (`twophase.operations.repair.accept_loss`,
-                     `.rewrite`, `.adopt`)
+                     `.rewrite`, `.adopt`, `.abandon_rewind`)
     invariants       I1 to I8 and the goal: how each is expressed is in its docstring
     ways_on          that no state is a dead end
     world, configurations, mutants    the worlds that are checked, and the deliberate mistakes
@@ -53,8 +53,8 @@ What is in it
     the folder beside the one over the original; a target that is restored from a backup of any age,
         swapped for an empty one, or for an older copy on another server; the folder restored
         from a copy; savepoints, made at any time and restored in the job's folder
-        or beside an empty one; a rewind to one, and another job that begins with one; sinks
-        that commit ahead of each other, in any order, or do not.
+        or beside an empty one; a rewind to one, given up or not, and another job that begins
+        with one; sinks that commit ahead of each other, in any order, or do not.
 
 What is not
     Bytes (I9), targets (I10), clocks, back-off, the bodies beside the log, Spark's own folder (it

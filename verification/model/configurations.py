@@ -299,11 +299,22 @@ SAVED_DIED = replace(
     budget=Budget(crashes=2, savepoints=1, moves=1, saved_restores=1),
 )
 
-DEAD_ENDS = {
-    HALF_REWOUND_SWAPPED: ("RewindUnfinished", "TargetLacks"),
-    HALF_REWOUND_FORGOTTEN: ("RewindUnfinished", "TargetLacks"),
-}
-"""Worlds in which no command leads on from some state yet, and what is refused in the nearest."""
+ABANDONED = World(
+    "abandoned",
+    "a rewind of both sinks is given up at any time, by an operator who may die, while its driver "
+    "lives or not",
+    (MEMORY, MEMORY),
+    checkpoints=2,
+    head_start=True,
+    budget=Budget(crashes=2, savepoints=1, rewinds=1, repairs=1),
+)
+ABANDONED_LATER = replace(
+    ABANDONED,
+    name="abandoned, rewound again",
+    about="the rewind that was given up is asked for again",
+    servers=(MEMORY,),
+    budget=Budget(crashes=2, savepoints=1, rewinds=2, repairs=1),
+)
 
 SMALL = (
     WHOLE,
@@ -334,6 +345,10 @@ SMALL = (
     REWOUND,
     REWOUND_BESIDE,
     REWOUND_ELSEWHERE,
+    ABANDONED,
+    ABANDONED_LATER,
+    HALF_REWOUND_SWAPPED,
+    HALF_REWOUND_FORGOTTEN,
     SAVED_OVER_SWAPPED,
     FAILED_OVER,
     FORKED,

@@ -307,8 +307,12 @@ def no_driver_goes_on_over_half_a_rewind(world: World, state: State) -> bool:
     goes_on = any(
         driver.step in (IDLE, RUNNING) and driver.generation == newest for driver in _alive(state)
     )
-    taken = {found[1:] for found in state.taken_back}
-    return not goes_on or all(found.lost for found in state.decided if found[:2] in taken)
+    return not goes_on or all(
+        found.lost or place in found.given_up
+        for place, *of in state.taken_back
+        for found in state.decided
+        if found[:2] == tuple(of)
+    )
 
 
 def a_fork_begins_committed(world: World, state: State) -> bool:

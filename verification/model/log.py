@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from verification.model import steps
 from verification.model.explore import Transition
 from verification.model.state import (
+    ABANDON,
     ACCEPT,
     CONFIRM,
     DEAD,
@@ -92,11 +93,30 @@ def _repaired(history: History, record: Repaired) -> History:
     if record.begins is not None:
         lineages = (*history.lineages, record.begins)
         return history._replace(lineages=lineages, decisions=())
+    if record.verb == ABANDON:
+        return _abandoned(history, record)
     about = (record.lineage, record.number)
     changed = [
         _amended(found, record) if found[:2] == about else found for found in history.decisions
     ]
     return history._replace(decisions=tuple(changed))
+
+
+def _abandoned(history: History, record: Repaired) -> History:
+    """A rewind ends, and what it has taken back is given up."""
+    decisions = tuple(
+        found._replace(given_up=(*found.given_up, *_places(record, found[:2])))
+        for found in history.decisions
+    )
+    lineages = tuple(
+        one._replace(proofs=tuple(found for found in one.proofs if found not in record.losses))
+        for one in history.lineages
+    )
+    return history._replace(rewinding=(), decisions=decisions, lineages=lineages)
+
+
+def _places(record: Repaired, of: tuple[int, int]) -> tuple[int, ...]:
+    return tuple(place for place, *found in record.losses if tuple(found) == of)
 
 
 def _amended(decision: Decision, record: Repaired) -> Decision:
@@ -200,6 +220,9 @@ def _after_repair(decided: Decided, owner: int, record: Repaired) -> Decided:
     if record.begins is not None:
         adopted = decided.number <= dict(record.begins.ancestors).get(decided.lineage, -1)
         return decided._replace(lost=not adopted)
+    if record.verb == ABANDON:
+        places = _places(record, decided[:2]) if not decided.lost else ()
+        return decided._replace(given_up=(*decided.given_up, *places))
     if record.verb == CONFIRM or decided[:2] != (record.lineage, record.number) or decided.lost:
         return decided
     if record.verb == ACCEPT:

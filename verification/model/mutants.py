@@ -270,6 +270,18 @@ MUTANTS = (
         ROWS,
     ),
     Mutant(
+        Mistake.ABANDON_WITHOUT_FENCE,
+        "gives a rewind up without a fence in the sinks",
+        worlds.ABANDONED,
+        HALF_REWOUND,
+    ),
+    Mutant(
+        Mistake.ABANDON_UNSETTLED,
+        "gives a rewind up over proofs without rows",
+        worlds.ABANDONED,
+        HALF_REWOUND,
+    ),
+    Mutant(
         Mistake.FORK_ABORTS,
         "starts another job with a savepoint, and aborts what the old one has pre-committed",
         worlds.FORKED,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
+from harness.folder_sink import OpenFolderSink
 from twophase.coordinator.recovery import plan
 from twophase.coordinator.recovery.plan import (
     DriverMissed,
@@ -28,11 +29,14 @@ from twophase.coordinator.recovery.plan import (
     TakenBack,
     TargetLacks,
     TargetReplaced,
+    Way,
     Wish,
 )
 from twophase.coordinator.recovery.planner import StartPlanner
 from twophase.operations.savepoint import restore
 from twophase.options.job_options import SinkAhead
+from twophase.state.journal.entries import AbandonedRewind
+from twophase.state.journal.history import History
 from verification.model import configurations as worlds
 from verification.model import planning, ways_on
 from verification.model.explore import Exploration, explore
@@ -46,6 +50,7 @@ DEAD_END = "no state is a dead end"
 Patch = tuple[object, str, Any]
 Refusals = Callable[..., Iterator[Refusal]]
 
+_ABANDON = "tests/operations/repair/test_abandon_rewind.py"
 _TABLE = "tests/coordinator/recovery/test_plan.py"
 
 
@@ -137,6 +142,10 @@ def _taken_back_of_what_is_there(observed: Observed, wish: Restore) -> Iterator[
 
 def _planned_without_a_record(observed: Observed, wish: Wish) -> StartPlan:
     return replace(_real_plan(observed, wish), rewinding=None)
+
+
+def _abandoned_without_losses(self: History, repair: AbandonedRewind) -> History:
+    return replace(self, rewinding=None, repairs=(*self.repairs, replace(repair, losses=())))
 
 
 def _moved_to_any_other(observed: Observed, wish: Restore, proof: Any) -> bool:
@@ -258,6 +267,17 @@ MISTAKES = {
     ),
     "a target that lacks rows is refused without a way on": PlanMistake(
         [(TargetLacks, "ways", ())], worlds.SWAPPED, DEAD_END
+    ),
+    "half a rewind is refused without a way to give it up": PlanMistake(
+        [(RewindUnfinished, "ways", (Way.FINISH_REWIND,))], worlds.HALF_REWOUND_FORGOTTEN, DEAD_END
+    ),
+    "what a rewind that is given up has taken back is no loss": PlanMistake(
+        [(History, "_abandoned", _abandoned_without_losses)],
+        test=f"{_ABANDON}::test_the_job_goes_on_with_what_each_sink_has_wherever_the_rewind_died",
+    ),
+    "a rewind is given up without a fence in the sinks": PlanMistake(
+        [(OpenFolderSink, "fence", _nothing)],
+        test=f"{_ABANDON}::test_a_driver_that_is_still_rewinding_takes_back_no_more",
     ),
     "what was restored is known by its path": PlanMistake(
         [(restore, "_origin_of", lambda *_: "")],

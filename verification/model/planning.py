@@ -11,7 +11,7 @@ function, or what it says is not heard. Mistakes within the function are in `pla
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
@@ -243,6 +243,13 @@ def _memory(sink: Sink) -> Memory:
     for lineage, number in (*proofs, *sink.marks):
         highest[lineage] = max(highest.get(lineage, -1), number)
     return Memory(sink.fence[0], tuple(sorted(highest.items())), sink.target)
+
+
+def remembering(sinks: Mapping[str, ObservedSink], found: Remembered) -> dict[str, ObservedSink]:
+    """The sinks, which remember something else by now."""
+    return {
+        name: replace(one, memory=_history(found[place_of(name)])) for name, one in sinks.items()
+    }
 
 
 def _history(memory: Memory) -> SinkHistory:

@@ -21,12 +21,14 @@ from twophase.coordinator.recovery.plan import (
     DriverMissed,
     FolderBehind,
     Refusal,
+    RewindUnfinished,
     StartPlan,
     TargetLacks,
 )
 from verification.model import log, planning, steps, targets
 from verification.model.explore import Transition
 from verification.model.state import (
+    ABANDON,
     ADOPT,
     CHANGED,
     CONFIRM,
@@ -152,13 +154,22 @@ def _checked(world: World, state: State, driver: Driver) -> State:
     missed = any(isinstance(why, DriverMissed) for why in found)
     if driver.repair == ADOPT and missed and driver.history.lineages:
         return with_driver(state, _to_fence(world, driver._replace(repair=CONFIRM)))
-    repairs = (FolderBehind, DriverMissed) if driver.repair == ADOPT else (FolderBehind,)
+    if driver.repair == ABANDON and not driver.history.rewinding:
+        return without_driver(state, driver, DEAD)  # there is nothing to give up
+    repairs = _REPAIRS.get(driver.repair, (FolderBehind,))
     for why in found:
         if not isinstance(why, repairs):
             return without_driver(state, driver, _word(why))
     if driver.repair == ADOPT and not found:
         return without_driver(state, driver, DEAD)  # there is nothing to adopt
     return with_driver(state, _to_fence(world, driver))
+
+
+_REPAIRS: dict[str, tuple[type[Refusal], ...]] = {
+    ADOPT: (FolderBehind, DriverMissed),
+    ABANDON: (RewindUnfinished, TargetLacks),
+}
+"""What each repair leads on from; the others go on to a folder that is behind."""
 
 
 def _word(why: Refusal) -> str:

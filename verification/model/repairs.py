@@ -1,13 +1,15 @@
 """What an operator does where the job has stopped by name: accepts a loss, has lost pieces written
-again, adopts from the targets.
+again, adopts from the targets, gives up a rewind.
 
-`twophase.operations.repair.accept_loss`, `.rewrite`, `.adopt`. Each takes the job over as a driver
-does, and ends with its record:
+`twophase.operations.repair.accept_loss`, `.rewrite`, `.adopt`, `.abandon_rewind`. Each takes the
+job over as a driver does, and ends with its record:
 
     accepts      the sink is asked for the piece: it has to be lost          REPAIR
     writes again the same, then the sink is closed, then the piece is REPAIR, SCAN to FINAL_ABORT,
         WRITE_AGAIN,
                  written under an attempt of the repair's generation         WRITING_AGAIN
+    gives up a   each sink is fenced and settled: what it lacks then is   REPAIR
+        rewind   a loss
     adopts       what waits of adopted checkpoints is committed              REPAIR
     confirms     nothing: a folder that has missed a driver is the newest    REPAIR
 
@@ -19,10 +21,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from verification.model import log, planning, sinks, steps, targets
+from verification.model import log, planning, savepoints, sinks, steps, targets
 from verification.model.explore import Transition
 from verification.model.pieces import DURABLE, LISTED, READY, ROLLED_BACK, VISIBLE, Piece, Xid
 from verification.model.state import (
+    ABANDON,
     ACCEPT,
     ADOPT,
     CHANGED,
@@ -32,6 +35,7 @@ from verification.model.state import (
     REWRITE,
     Decision,
     Driver,
+    History,
     Lineage,
     Repaired,
     State,
@@ -60,6 +64,10 @@ def starts(state: State) -> Iterator[Transition[State]]:
                     yield Transition(
                         label, fewer._replace(drivers=(*state.drivers, driver)), fault=alive
                     )
+    if log.read(state.log)[0].rewinding:  # also while a driver still takes back
+        driver = Driver(owner, steps.REMEMBER, repair=ABANDON)
+        abandoning = fewer._replace(drivers=(*state.drivers, driver))
+        yield Transition(("is repaired", "the job", ABANDON), abandoning, fault=alive)
     if state.drivers and state.drivers[-1] == REFUSED:
         driver = Driver(owner, steps.REMEMBER, repair=ADOPT)
         yield Transition(
@@ -95,6 +103,8 @@ def repair(world: World, state: State, driver: Driver) -> Iterator[Transition[St
         yield Transition(("has repaired", driver.owner), without_driver(state, driver, DEAD))
     elif driver.repair == ADOPT:
         yield from _adopt(world, state, driver)
+    elif driver.repair == ABANDON:
+        yield from _abandon(world, state, driver)
     elif driver.repair == CONFIRM:
         record = Repaired("REPAIRED", CONFIRM)
         yield from log.append(world, state, driver, record, steps.REPAIRED)
@@ -235,3 +245,44 @@ def _waiting(state: State, proven: dict[int, int]) -> Iterator[tuple[int, Xid]]:
                 and piece[:4] in shown
             ):
                 yield place, piece[:5]
+
+
+# -- a rewind --------------------------------------------------------------------------------------
+
+
+def _abandon(world: World, state: State, driver: Driver) -> Iterator[Transition[State]]:
+    """`RewindRepair`: each sink is fenced, so that nobody takes back more, and settled; what it
+    lacks then is given up in the same record that ends the rewind.
+    """
+    place = driver.sink
+    if place < len(state.sinks):
+        sink, fence = state.sinks[place], (driver.generation, 0)
+        if sink.fence > fence:
+            fenced = without_driver(state, driver, DEAD)
+            yield Transition(("is fenced by a sink", driver.owner, place), fenced)
+            return
+        if world.mistake is not Mistake.ABANDON_WITHOUT_FENCE:
+            sink = sinks.raise_fence(sink, fence)
+        if world.mistake is not Mistake.ABANDON_UNSETTLED:
+            sink = savepoints.settled(sink, dict(driver.history.rewinding))
+        going = with_driver(state, driver._replace(sink=place + 1))
+        yield Transition(("settles", driver.owner, place), with_sink(going, place, sink))
+        return
+    record = Repaired("REPAIRED", ABANDON, losses=tuple(_lacking(state, driver.history)))
+    yield from log.append(world, state, driver, record, steps.REPAIRED)
+
+
+def _lacking(state: State, history: History) -> Iterator[tuple[int, int, int]]:
+    """What the log calls committed and a sink has no proof of."""
+    for place, memory in enumerate(planning.remembered(state)):
+        known = dict(memory.committed)
+        for one in history.decisions:
+            if (
+                one.committed
+                and place not in one.given_up
+                and one.number > known.get(one.lineage, -1)
+            ):
+                yield place, *one[:2]
+        for at, lineage, number in history.lineages[-1].proofs:
+            if at == place and number > known.get(lineage, -1):
+                yield place, lineage, number

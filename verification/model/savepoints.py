@@ -232,6 +232,10 @@ def rewind(world: World, state: State, driver: Driver) -> Iterator[Transition[St
         return
     kept, place = dict(driver.begins.ancestors), places[0]
     sink = state.sinks[place]
+    if sink.fence[0] > driver.generation > 0:
+        fenced = without_driver(state, driver, DEAD)
+        yield Transition(("is fenced by a sink", driver.owner, place), fenced)
+        return
     rows = [piece for piece in sink.pieces if piece.status in VISIBLE and _is_after(piece, kept)]
     if rows and not (world.mistake is Mistake.REWIND_FIRST_SINK_ONLY and place > 0):
         taken = {*state.taken_back, *((place, *piece[:2]) for piece in rows)}
@@ -241,14 +245,24 @@ def rewind(world: World, state: State, driver: Driver) -> Iterator[Transition[St
         return
     going = driver._replace(takes_back=places[1:], sink=place + 1)
     going = going if places[1:] else _rewound(world, going)
-    marks = tuple((found, min(mark, kept[found])) for found, mark in sink.marks if found in kept)
-    changed = with_sink(with_driver(state, going), place, sink._replace(marks=marks))
+    changed = with_sink(with_driver(state, going), place, _without_proofs(sink, kept))
     yield Transition(("takes proofs back", driver.owner, place), changed)
 
 
 def _rewound(world: World, driver: Driver) -> Driver:
     then = steps.FENCE if world.mistake is Mistake.REWIND_BEFORE_TAKEOVER else steps.LINEAGE
     return driver._replace(step=then, sink=0, rewinds=2, takes_back=())
+
+
+def settled(sink: Sink, kept: dict[int, int]) -> Sink:
+    """`RewindsInSteps.settle_rewind`: rows go together here."""
+    whole = any(piece.status in VISIBLE and _is_after(piece, kept) for piece in sink.pieces)
+    return sink if whole else _without_proofs(sink, kept)
+
+
+def _without_proofs(sink: Sink, kept: dict[int, int]) -> Sink:
+    marks = tuple((found, min(mark, kept[found])) for found, mark in sink.marks if found in kept)
+    return sink._replace(marks=marks)
 
 
 def _is_after(piece: Piece, kept: dict[int, int]) -> bool:

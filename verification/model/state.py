@@ -160,8 +160,11 @@ class Subsume(NamedTuple):
 
 
 class Repaired(NamedTuple):
-    """An operator has given up or written again the pieces of a checkpoint in a sink, or begun a
-    lineage behind the targets.
+    """An operator has given up or written again the pieces of a checkpoint in a sink, begun a
+    lineage behind the targets, or given up a rewind.
+
+    Attributes:
+        losses: what a rewind that is given up has taken back: place, lineage and number.
     """
 
     kind: Literal["REPAIRED"]
@@ -171,6 +174,7 @@ class Repaired(NamedTuple):
     place: int = 0
     attempt: Attempt = NOTHING
     begins: Lineage | None = None
+    losses: tuple[tuple[int, int, int], ...] = ()
 
 
 Record = Fence | Begin | Decide | DecideSink | Commit | Rewinding | Subsume | Repaired
@@ -312,6 +316,7 @@ class Driver(NamedTuple):
 
 
 ACCEPT, REWRITE, ADOPT = "accepts the loss", "writes again", "adopts"
+ABANDON = "gives up the rewind"
 CONFIRM = "confirms the folder"
 """What an adoption is where the log lacks nothing but a driver."""
 DEAD = "dead"

@@ -7,12 +7,11 @@ from functools import cache
 import pytest
 
 from harness.selection import representatives
-from verification.model.configurations import DEAD_ENDS, LARGE, SMALL
+from verification.model.configurations import LARGE, SMALL
 from verification.model.explore import Exploration, explore
 from verification.model.mutants import described
 from verification.model.protocol import specification
 from verification.model.state import State
-from verification.model.ways_on import reasons_of
 from verification.model.world import World
 
 WORLDS = {world.name: world for world in SMALL}
@@ -48,15 +47,6 @@ def test_the_worlds_together_are_not_small(taken: str) -> None:
     assert sum(explored(world).states for world in worlds) >= states
 
 
-@pytest.mark.parametrize("world", DEAD_ENDS, ids=lambda world: world.name)
-def test_a_dead_end_that_is_known_is_found(world: World) -> None:
-    """In the product too: see `tests/operations/repair/test_no_dead_end.py`."""
-    violation = explored(world).violation
-    assert violation is not None, "it is none any more: the world belongs to SMALL"
-    assert violation.claim == "no state is a dead end"
-    assert reasons_of(world, violation.trace[-1][1]) == DEAD_ENDS[world]
-
-
 def test_every_world_has_a_name_of_its_own() -> None:
-    names = [world.name for world in (*SMALL, *LARGE, *DEAD_ENDS)]
+    names = [world.name for world in (*SMALL, *LARGE)]
     assert len(names) == len(set(names))

@@ -9,6 +9,7 @@ there, and its refusals tell which repairs lead on (`Way`). A way on is
                             savepoint, in the job's folder or a new one, with or without a rewind
     accepting a loss        of a decided piece that is lost, or of all that a target lacks, where
                             nothing keeps the job from going on but a folder that is behind
+    giving up a rewind      that has begun, where nothing else is wrong but that a target lacks rows
     adopting                from the targets, where the folder is behind and nothing else is wrong;
                             and of a folder that has missed a driver, whatever else is
 
@@ -31,12 +32,14 @@ from twophase.coordinator.recovery.plan import (
     GoOn,
     Observed,
     Refusal,
+    RewindUnfinished,
     StartPlan,
     TargetLacks,
     Way,
 )
 from twophase.state.journal import history as journal
 from twophase.state.journal.entries import (
+    AbandonedRewind,
     AcceptedLoss,
     Adoption,
     Decision,
@@ -46,7 +49,7 @@ from twophase.state.journal.entries import (
     Proof,
     SinkDecision,
 )
-from verification.model import log, planning, sinks, targets
+from verification.model import log, planning, savepoints, sinks, targets
 from verification.model.planning import Wish
 from verification.model.state import CHANGED, LOST, REFUSED, Driver, History, Remembered, State
 from verification.model.state import Decision as Decided
@@ -68,6 +71,7 @@ class Situation(NamedTuple):
     Attributes:
         logs: of the job's folder, and of another one that has a driver.
         found: what the sinks remember.
+        settled: the same once a rewind that each log has begun is settled.
         lost: the pieces that a sink would prove lost.
         restores: what could be restored, with the place of the log that it is beside; None for
             what is beside none of them.
@@ -75,6 +79,7 @@ class Situation(NamedTuple):
 
     logs: tuple[History, ...]
     found: Remembered
+    settled: tuple[Remembered, ...]
     lost: frozenset[Piece]
     restores: tuple[tuple[int | None, Wish], ...]
 
@@ -96,18 +101,11 @@ def ways_on(world: World, of: Situation) -> str:
     """Describe the first way on; empty if there is none."""
     for place, history in enumerate(of.logs):
         observed = planning.observed(history, of.found, planning.GO_ON, world.rules)
-        if way := _repaired(observed, history, of.lost):
+        if way := _repaired(observed, history, of.lost, of.settled[place]):
             return way
         if way := _restored(world, of, history, place):
             return way
     return _restored(world, of, History(), None)
-
-
-def reasons_of(world: World, state: State) -> tuple[str, ...]:
-    """Name the kinds of refusals that keep the job from going on in a state."""
-    found = situation(world, state)
-    observed = planning.observed(found.logs[0], found.found, planning.GO_ON, world.rules)
-    return tuple(sorted({type(one).__name__ for one in product.refusals(observed, GoOn())}))
 
 
 # -- what there is ---------------------------------------------------------------------------------
@@ -127,7 +125,15 @@ def situation(world: World, state: State) -> Situation:
         for xid in one.xids(place, world.pieces_of(place, one.attempt))
         if sinks.try_commit(world, world.servers[place], sink, xid)[0] == sinks.LOSES
     )
-    return Situation(tuple(logs), planning.remembered(state), lost, restores)
+    settled = tuple(planning.remembered(_settled(state, one)) for one in logs)
+    return Situation(tuple(logs), planning.remembered(state), settled, lost, restores)
+
+
+def _settled(state: State, history: History) -> State:
+    kept = dict(history.rewinding)
+    if not kept:
+        return state
+    return state._replace(sinks=tuple(savepoints.settled(one, kept) for one in state.sinks))
 
 
 def _ahead(history: History) -> Iterator[Decided]:
@@ -189,7 +195,9 @@ def _restored(world: World, of: Situation, history: History, place: int | None) 
     return ""
 
 
-def _repaired(observed: Observed, history: History, lost: frozenset[Piece]) -> str:
+def _repaired(
+    observed: Observed, history: History, lost: frozenset[Piece], settled: Remembered
+) -> str:
     """Repair as often as the plan asks for it, until the job goes on."""
     repairs: list[str] = []
     for _ in range(_MOST_REPAIRS):
@@ -198,7 +206,10 @@ def _repaired(observed: Observed, history: History, lost: frozenset[Piece]) -> s
         if isinstance(found, StartPlan) and not gone:
             return ", ".join([*repairs, "goes on"])
         reasons = tuple(product.refusals(observed, GoOn(may_rename=True)))
-        if after := _adopted(observed, reasons, is_whole=not gone):
+        if after := _abandoned(observed, reasons, settled):
+            observed = after
+            repairs.append("gives up the rewind")
+        elif after := _adopted(observed, reasons, is_whole=not gone):
             observed = after
             repairs.append("adopts")
         elif after := _without_proof(observed, reasons):
@@ -236,6 +247,26 @@ def _without_proof(observed: Observed, reasons: Sequence[Refusal]) -> Observed |
     return _accepted(observed, proof, before, missing)
 
 
+def _abandoned(
+    observed: Observed, reasons: Sequence[Refusal], settled: Remembered
+) -> Observed | None:
+    """`RewindRepair`: what a sink lacks once it is settled is a loss."""
+    begun = observed.history.rewinding
+    is_for_it = all(isinstance(one, (RewindUnfinished, TargetLacks)) for one in reasons)
+    if begun is None or not is_for_it or Way.ABANDON_REWIND not in RewindUnfinished.ways:
+        return None
+    observed = replace(observed, sinks=planning.remembering(observed.sinks, settled))
+    context = SimpleNamespace(history=observed.history)
+    proofs = Proofs(observed.job, cast("Any", context), cast("Any", None))
+    losses = [
+        _loss(proof, *reversed(proofs.missing(proof, observed.sinks[proof.sink].memory)))
+        for proof in observed.history.committed_proofs()
+        if not knows(observed.sinks[proof.sink].memory, proof)
+    ]
+    record = AbandonedRewind(_NOTE, begun, tuple(losses), ())
+    return replace(observed, history=_fenced(observed).apply(record))
+
+
 def _is_same(observed: Observed, why: TargetLacks) -> bool:
     """`LossRepair._gap`: the target that the log names, or one that knows the job."""
     sink = observed.sinks[why.proof.sink]
@@ -262,7 +293,11 @@ def _without_piece(observed: Observed, history: History, piece: Piece) -> Observ
 def _accepted(
     observed: Observed, proof: Proof, before: Iterable[Proof], lacks: Iterable[Proof]
 ) -> Observed:
-    loss = AcceptedLoss(
+    return replace(observed, history=_fenced(observed).apply(_loss(proof, before, lacks)))
+
+
+def _loss(proof: Proof, before: Iterable[Proof], lacks: Iterable[Proof]) -> AcceptedLoss:
+    return AcceptedLoss(
         _NOTE,
         proof.lineage,
         proof.checkpoint,
@@ -275,7 +310,6 @@ def _accepted(
         before=tuple(before),
         lacks=tuple(lacks),
     )
-    return replace(observed, history=_fenced(observed).apply(loss))
 
 
 def _adopted(observed: Observed, reasons: Sequence[Refusal], *, is_whole: bool) -> Observed | None:

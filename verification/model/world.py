@@ -91,6 +91,8 @@ class Mistake(Enum):
     REWIND_BEFORE_COMMIT = auto()
     REWIND_UNRECORDED = auto()
     REWIND_FIRST_SINK_ONLY = auto()
+    ABANDON_WITHOUT_FENCE = auto()
+    ABANDON_UNSETTLED = auto()
     FORK_ABORTS = auto()
     FORK_BEGINS_FIRST = auto()
     AHEAD_UNRECORDED = auto()

@@ -39,11 +39,10 @@ fence, session locks, session exit, the driver's link, session settings (`sinks/
   `supervisor.py` and `faults.py` are what befalls them.
 - Operators who know no better (`standby.py`, `target_change.py`): a driver over a copy of the
   folder, a target that is restored from a backup or swapped.
-- Operators who lead the job out (`incidents.py`, `repairs.py`): they run the repair that the error
-  names, which is real, is killed or stands still in the middle, and is run beside a driver.
-- Operators who keep savepoints (`savepoints.py`, `saving.py`): they make, finish, move and restore
-  them with the real code, rewind to one that is too old, and let another job begin with one.
-  How a sink takes rows back is simulated (`rewinding.py`).
+- Operators who want something else at any moment (`operators.py`): any command, with the real code
+  (`commands.py`, `savepoints.py`, `repairs.py`), any restore, and what an error says to do next. A
+  command is killed or stands still in the middle, and is run beside a driver. What makes a repair
+  necessary is in `incidents.py`; how a sink takes rows back is simulated (`rewinding.py`).
 
 **Checked** at the moment it could break (`oracle.py`, `repaired.py`, `saved.py`, over what was
 seen: `facts.py`; of the engine in `host.py` and `watched_sink.py`) and in the end (`verdict.py`):

@@ -36,6 +36,15 @@ class Piece:
             int(task_attempt),
         )
 
+    def is_after(self, keep: Mapping[str, int]) -> bool:
+        """Whether it is not of what a lineage continues.
+
+        Args:
+            keep: the last checkpoint of each lineage.
+        """
+        kept = {lineage.replace("-", ""): last for lineage, last in keep.items()}
+        return self.checkpoint > kept.get(self.lineage, -1)
+
 
 @dataclass
 class Decision:

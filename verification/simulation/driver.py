@@ -64,7 +64,7 @@ class Driver:
         self._records = records
         self._changes = world.oracle.changes
         self._judge = judge
-        self._options = job_options(world, folder, restore_path)
+        self._options = job_options(world, folder, restore_path, mode=world.mode())
         self._sinks = watched_sinks(world)
         self._host = SimulatedHost(
             world, self.process, self._options, self._sinks, self.executors, goal, self._failed

@@ -10,6 +10,7 @@ from twophase.errors import (
     CheckpointMissingError,
     ConfigError,
     FencedError,
+    InDoubtError,
     LostCommittableError,
     RestoreRefusedError,
     TargetChangedError,
@@ -133,6 +134,10 @@ class Drivers:
         """What is to befall the next one."""
         return self._mishaps.pop() if self._mishaps else None
 
+    def arm_next(self, mishap: Mishap) -> None:
+        """Let something befall the next one."""
+        self._mishaps.append(mishap)
+
     def rival(self) -> None:
         """Have one more started, whoever lives."""
         self._rivals_due += 1
@@ -151,12 +156,17 @@ class Drivers:
 
     def is_stopped(self) -> bool:
         """Whether the job has found that a decided piece is gone, or that a target
-        is not what it was.
+        is not what it was; or whatever else is to be read.
         """
-        return any(
-            isinstance(driver.error, self.stops) and driver not in self.settled
-            for driver in self.all
-        )
+        return any(map(self._is_to_be_read, self.fresh()))
+
+    def newest_stopped(self) -> Driver:
+        """The newest one that has ended with an error that is to be read."""
+        return [driver for driver in self.fresh() if self._is_to_be_read(driver)][-1]
+
+    def _is_to_be_read(self, driver: Driver) -> bool:
+        mends_itself = isinstance(driver.error, FencedError | InDoubtError)
+        return isinstance(driver.error, self.stops) and not mends_itself
 
     def wait_for_the_end(self) -> None:
         """Wait until no driver, command or task lives."""

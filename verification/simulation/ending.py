@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from verification.simulation.scheduler import Process
+
+if TYPE_CHECKING:
+    from verification.simulation.commands import Command
 
 
 @dataclass(frozen=True)
@@ -45,14 +49,14 @@ class DriverEnding(Ending):
 
 @dataclass(frozen=True)
 class CommandEnding(Ending):
-    """That of a repair or of a command for savepoints.
+    """That of a command.
 
     Attributes:
         command: which one.
         alone: whether no driver lived when it began.
     """
 
-    command: str
+    command: Command
     alone: bool = False
 
     def __str__(self) -> str:

@@ -9,7 +9,7 @@ from twophase.engine import engine
 from twophase.engine.batch_gate import BatchGate
 from twophase.engine.driver import Driver
 from twophase.engine.run import Run
-from verification.simulation.worlds import SAVED
+from verification.simulation.worlds import OPERATED
 
 Patches = Sequence[tuple[object, str, Any]]
 
@@ -122,11 +122,11 @@ FOUND: dict[str, Patches] = {
 
 IN_WORLDS: dict[str, tuple[str, Patches]] = {
     "a stop with a savepoint cancels the micro-batch under way": (
-        SAVED,
+        OPERATED,
         [(Run, "stop_after_batch", _stop_in_the_batch)],
     ),
     "the gate of a stop with a savepoint does not hold": (
-        SAVED,
+        OPERATED,
         [(BatchGate, "close", lambda _: None)],
     ),
 }

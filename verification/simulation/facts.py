@@ -46,6 +46,8 @@ class Facts:
         aborted: the processes that have aborted a prepared piece.
         several_folders: whether drivers over several folders live at once.
         taken: pieces that a driver over another folder has rolled back.
+        taken_back: pieces that a rewind has taken back.
+        withdrawn: pieces that may not become visible any more: given up, or written again.
         undone: pieces that were visible in a target before it was restored from a
             backup or swapped.
         gone: pieces that were prepared or visible in it, and are neither now.
@@ -74,6 +76,8 @@ class Facts:
     aborted: set[Process] = field(default_factory=set)
     several_folders: bool = False
     taken: set[str] = field(default_factory=set)
+    taken_back: set[str] = field(default_factory=set)
+    withdrawn: set[str] = field(default_factory=set)
     undone: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
     emptied: set[str] = field(default_factory=set)

@@ -32,6 +32,7 @@ from twophase.state.checkpoints.checkpoint import FrozenOffsets, OperatorStateFi
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import Decision, Lineage
 from twophase.state.journal.history import History
+from verification.simulation.decisions import Piece
 from verification.simulation.job import JOB, SourceStates, sink_context
 from verification.simulation.query_folder import QueryFolder
 from verification.simulation.scheduler import Process
@@ -208,8 +209,10 @@ class WatchedStart:
         hashes = [
             sink.hash for sink in self._context.sinks.values() if isinstance(sink, OpenWatchedSink)
         ]
-        unchanged = self._oracle.changes == self._changes
-        self._oracle.recovered(hashes if unchanged else [], coordinator.generation, self._missing)
+        unchanged, missing = self._oracle.changes == self._changes, self._missing
+        if (restore := self.restore) is not None:
+            missing = {xid for xid in missing if not Piece.of(xid).is_after(restore.keep)}
+        self._oracle.recovered(hashes if unchanged else [], coordinator.generation, missing)
         self._start.begin(coordinator)
 
     def initialize_states(self, coordinator: CheckpointCoordinator) -> None:

@@ -20,25 +20,18 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
+from verification.simulation.commands import Command
 from verification.simulation.decisions import Decision
 from verification.simulation.options import Mishap
-from verification.simulation.repairs import ACCEPT, REWRITE, Command
+from verification.simulation.repairs import ACCEPT, REWRITE
 from verification.simulation.scheduler import Process
 from verification.simulation.server import SavedBranch, Server
 from verification.simulation.target_change import TargetChange
+from verification.simulation.worlds import BODY, FOLDER, NO_FOLDER, RETURNED, ROLLED_BACK, TARGET
 
 if TYPE_CHECKING:
     from verification.simulation.world import World
 
-ROLLED_BACK, RETURNED, TARGET, FOLDER, NO_FOLDER, BODY = (
-    "rolled back",
-    "returned",
-    "target restored",
-    "folder restored",
-    "folder gone",
-    "body gone",
-)
-_OFTEN = (*[ROLLED_BACK] * 4, *[RETURNED] * 3, *[TARGET] * 4, FOLDER, FOLDER, NO_FOLDER, BODY, BODY)
 _MOMENT_S = 0.002
 _TRIES = 60
 
@@ -77,7 +70,9 @@ def incident(
         run: starts a repair.
     """
     random = Random(f"incident {world.options.seed}")
-    kind = random.choice(_OFTEN)
+    kind = world.options.incident
+    if not kind:
+        return Incident()
     if kind in (ROLLED_BACK, RETURNED):
         return RollBack(world, random, living, run, returns_at_once=kind == RETURNED)
     if kind == TARGET:
@@ -160,7 +155,8 @@ class RollBack(Incident):
                 self._saved[xid] = (server, saved)
                 if self._random.random() < 0.2:  # before any driver has found out
                     verb = self._random.choice((ACCEPT, REWRITE))
-                    self._run(Command(verb, decision.checkpoint, decision.sinks[xid]))
+                    of = (decision.checkpoint, decision.sinks[xid])
+                    self._run(Command(verb, decision.root, "", *of))
             else:
                 self._soon(lambda: self._roll_back(decision, xid, tries - 1), _MOMENT_S)
 
@@ -178,7 +174,8 @@ class RollBack(Incident):
                 self._soon(partial(self._bring_back, xid, older, _TRIES), delay_s)
 
     def _bring_back(self, xid: str, older: list[Process], tries: int) -> None:
-        if self._world.faults.calm or not tries:
+        held = xid in self._world.oracle.saved.durable  # which a restore elsewhere would commit
+        if self._world.faults.calm or not tries or held:
             return
         server, saved = self._saved[xid]
         if any(not process.dead for process in older) or not server.bring_back(saved):
@@ -238,7 +235,7 @@ class FolderPutBack(Incident):
         self._changes = random.randint(1 if is_gone else 2, world.options.checkpoints - 1)
         self._backs_up = 0 if is_gone else random.randint(1, self._changes - 1)
         self._known: list[tuple[str, str, int]] = []
-        self._root = ""
+        self._root = self._copied = ""
 
     def decided(self, decision: Decision) -> None:
         self._root = decision.root
@@ -256,12 +253,12 @@ class FolderPutBack(Incident):
     def _back_up(self) -> None:
         if self._world.oracle.repaired.damaged:
             return  # it is gone already
-        self._known = [*self._world.oracle.decided]
+        self._known, self._copied = [*self._world.oracle.decided], self._root
         self._world.back_up_folder(self._root)
 
     def _restore_backup(self) -> None:
-        if self._world.faults.calm:
-            return
+        if self._world.faults.calm or (self._known and self._copied != self._root):
+            return  # the job has left that folder
         self._end_all()
         is_gone = self._is_gone or not self._known
         self._world.restore_folder(self._root, None if is_gone else self._known)

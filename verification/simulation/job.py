@@ -20,9 +20,13 @@ JOB = "orders"
 
 
 def job_options(
-    world: World, folder: str, restore_path: str | None = None, sink_ahead: str = ""
+    world: World,
+    folder: str,
+    restore_path: str | None = None,
+    sink_ahead: str = "",
+    mode: str = "at_least_once",
 ) -> JobOptions:
-    """The options of the job."""
+    """The options of the job. Its mode changes nothing if it has never had a sink ahead."""
     restore = {
         "restore.path": restore_path,
         "restore.sink_ahead": sink_ahead or world.sink_ahead,
@@ -32,7 +36,7 @@ def job_options(
         "checkpoint.tolerable_failures": world.options.tolerable_failures,
         "checkpoint.num_retained": world.options.num_retained,
         "checkpoint.max_concurrent": world.options.max_concurrent,
-        "checkpoint.mode": world.mode(),
+        "checkpoint.mode": mode if world.options.ahead else "exactly_once",
         # neither a checkpoint nor an adopted log has the watermark
         "restore.allow_non_restored_state": world.options.watermark,
     }

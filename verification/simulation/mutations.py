@@ -36,7 +36,7 @@ from twophase.operations.repair import accept_loss
 from twophase.operations.repair.adopt import AdoptionRepair
 from twophase.operations.repair.adoption_plan import AdoptionPlanner
 from twophase.operations.repair.lineage_order import LineageOrder
-from twophase.operations.savepoint import abandoned_folders
+from twophase.operations.savepoint import abandoned_folders, savepoint_restore
 from twophase.operations.savepoint import finish as savepoint_finish
 from twophase.operations.savepoint.make import Cut, SavepointMaker
 from twophase.operations.savepoint.savepoint_restore import load_savepoint
@@ -60,10 +60,8 @@ from verification.simulation.options import Mishap, Options
 from verification.simulation.worlds import (
     AHEAD,
     COPIED,
-    REPAIRED,
+    OPERATED,
     RESTORED_TARGET,
-    SAVED,
-    SAVED_AHEAD,
     SWAPPED,
     in_world,
 )
@@ -447,7 +445,7 @@ def _pieces_of_whole_checkpoints(self: CheckpointCompleter) -> frozenset[PieceKe
 
 
 def _delete_in_any_order(folder: object) -> None:
-    rmtree = vars(abandoned_folders)["shutil"].rmtree  # the simulated one
+    rmtree = vars(savepoint_restore)["shutil"].rmtree  # the simulated one
     rmtree(folder)
 
 
@@ -484,7 +482,7 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
         [_LEFT_AHEAD, (CheckpointCompleter, "pieces_to_commit", _pieces_of_whole_checkpoints)],
     ),
     "a rewind that has begun leaves a sink ahead": (
-        SAVED_AHEAD,
+        OPERATED,
         [(History, "ahead", property(lambda self: list(self.sink_decisions)))],
     ),
     "a fold forgets the sinks that are ahead": (
@@ -523,77 +521,77 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
         SWAPPED,
         [(session_settings, "_check_server", _nothing)],
     ),
-    "a loss is accepted without asking the target": (REPAIRED, [(CommitLoop, "lost", _lose_all)]),
+    "a loss is accepted without asking the target": (OPERATED, [(CommitLoop, "lost", _lose_all)]),
     "an accepted loss stays in the checkpoint": (
-        REPAIRED,
+        OPERATED,
         [(CompletedCheckpoint, "without", lambda self, _: self)],
     ),
     "a repair does not take the job over": (
-        REPAIRED,
+        OPERATED,
         [(accept_loss, "take_over", _take_over_without_fence)],
     ),
     "an adoption takes a piece that was written again": (
-        REPAIRED,
+        OPERATED,
         [(Rewrite, "replaces", lambda *_: False)],
     ),
-    "an adoption leaves the pieces that wait": (REPAIRED, [(AdoptionRepair, "_commit", _nothing)]),
+    "an adoption leaves the pieces that wait": (OPERATED, [(AdoptionRepair, "_commit", _nothing)]),
     "a savepoint leaves out what waits to be committed": (
-        SAVED,
+        OPERATED,
         [(SavepointMaker, "_read_cut", _cut_without_pending)],
     ),
     "a savepoint of a stopped job is of a checkpoint before its newest": (
-        SAVED,
+        OPERATED,
         [(SavepointMaker, "_read_cut", _cut_of_committed)],
     ),
     "a savepoint is called finished before it is committed": (
-        SAVED,
+        OPERATED,
         [(savepoint_finish, "_is_committed", lambda *_: True)],
     ),
     "a restore aborts what a savepoint holds before it is committed": (
-        SAVED,
+        OPERATED,
         [(DriverRecovery, "_commit_decided", _commit_own_only)],
     ),
     "a savepoint is restored while a sink is ahead of it": (
-        SAVED,
+        OPERATED,
         [(plan, "_not_restorable", _any_savepoint_is_restorable)],
     ),
     "a rewind leaves decided checkpoints to be committed later": (
-        SAVED,
+        OPERATED,
         [(DriverRecovery, "_commit_decided", _leave_what_waits)],
     ),
     "a rewind takes rows back in one sink": (
-        SAVED,
+        OPERATED,
         [
             (plan, "_taken_back", _taken_back_in_the_first_only),
             (recovery, "ahead_of", _no_refusal),
         ],
     ),
     "a fork begins before what its savepoint holds is committed": (
-        SAVED,
+        OPERATED,
         [(CommitLoop, "over", lambda *_: SimpleNamespace(commit=lambda _: True))],
     ),
     "a savepoint is restored again because its option stays set": (
-        SAVED,
+        OPERATED,
         [(lineage_start, "begun_with", lambda *_: None)],
     ),
     "a restore that another driver has done meanwhile is done again": (
-        SAVED,
+        OPERATED,
         [(plan, "_over", _no_refusal)],
     ),
     "the note of who has laid a folder is deleted first": (
-        SAVED,
+        OPERATED,
         [(abandoned_folders, "delete_laid", _delete_in_any_order)],
     ),
     "what a restore has laid stays when it dies": (
-        SAVED,
+        OPERATED,
         [(abandoned_folders, "_never_begun", lambda *_: set())],
     ),
     "a lineage that continues Spark's folder begins at 1": (
-        SAVED,
+        OPERATED,
         [(lineage_start, "load_savepoint", _load_with_own_numbers)],
     ),
     "an adoption of several lineages leaves the pieces that wait": (
-        REPAIRED,
+        OPERATED,
         [(AdoptionPlanner, "_sink_plan", _plan_of_one_lineage)],
     ),
 }
@@ -658,9 +656,8 @@ _SOONER: dict[str, Mapping[str, Any]] = {
         "suspicion": 1.0,
     },
     "the note of who has laid a folder is deleted first": {
-        "mishaps": (Mishap("S06", 1, 0.0),) * 4,
-        "disk_rate": 0.02,
-        "disk_budget": 4,
+        "mishaps": tuple(Mishap("disk unlink", count, 0.0) for count in (2, 3, 4, 6) * 3),
+        "incident": "",
     },
     "checkpoints are given up and attempts left open": _STOPPED_WHILE_SERVERS_FAIL,
     "checkpoints are given up before they are committed": _STOPPED_WHILE_SERVERS_FAIL | _BEHIND,

@@ -106,6 +106,8 @@ class Options:
         restored_behind: a target is restored after so many decisions, while the driver stands
             still, to what it was when pieces of an older one were prepared; 0: whenever, see
             `target_change`. No seed chooses it.
+        ahead: whether sinks commit ahead of the others in some of the drivers; no seed chooses it.
+        incident: what makes a repair necessary, see `incidents`; no seed chooses it.
         watermark: whether the plan has a watermark: a start then runs the newest micro-batch again,
             also when it is committed.
     """
@@ -146,6 +148,8 @@ class Options:
     empty_rate: float = 0.1
     restored_behind: int = 0
     watermark: bool = False
+    ahead: bool = False
+    incident: str = ""
 
     @classmethod
     def of(cls, seed: int) -> Options:

@@ -33,6 +33,7 @@ class Oracle(Facts):
         seen: the pieces that were begun.
         repaired: what the repairs of operators add up to.
         saved: the savepoints.
+        tables: of each piece that was visible.
         limit: a known limit that the run has met, which ends it: nothing is to be said of it.
     """
 
@@ -44,7 +45,7 @@ class Oracle(Facts):
     repaired: Repaired = field(default_factory=Repaired)
     saved: SavedOnes = field(default_factory=SavedOnes)
     limit: str = ""
-    _tables: dict[str, set[str]] = field(default_factory=dict)
+    tables: dict[str, set[str]] = field(default_factory=dict)
     _writers: dict[str, str] = field(default_factory=dict)
     _shown: dict[Process, set[Checkpoint]] = field(default_factory=dict)
     _asked: dict[Process, int] = field(default_factory=dict)
@@ -74,7 +75,7 @@ class Oracle(Facts):
                 self._end_ahead(root)
                 if root not in self.saved.forks:
                     self.restored.add(lineage["restored_from"])
-                self.saved.begins(self, root, lineage["id"], lineage["restored_from"])
+                self.saved.begins(self, root, lineage)
             case b"DECIDED":
                 self._decide(root, path, body)
             case b"SINK_DECIDED":
@@ -84,9 +85,24 @@ class Oracle(Facts):
             case b"REWINDING":
                 self.saved.rewinding.add(root)
             case b"REPAIRED":
-                self.on_repaired(body["action"], self.repaired.repair(self, root, path, body))
+                self._repair(root, path, body)
             case _:
                 pass  # what it adds up to is checked in the end
+
+    def _repair(self, root: str, path: str, body: dict[str, Any]) -> None:
+        action = body["action"]
+        if action == "abandon-rewind":
+            self.saved.rewinding.clear()
+            for key in [one for one in self.ahead if one[0] == root and one[3] in body["again"]]:
+                del self.ahead[key]
+        elif action == "adopt-from-target" and body["lineage"] is not None:
+            self.saved.begun[root, body["lineage"]["id"]] = ""
+            self.saved.roots.add(root)
+            self.saved.ancestors[body["lineage"]["id"]] = body["lineage"]["ancestors"]
+        withdrawn = self.repaired.repair(self, root, path, body)
+        if action == "abandon-rewind":
+            self.repaired.forgets(self)
+        self.on_repaired(action, withdrawn)
 
     def synced(self, folder: str) -> None:
         """A folder was synced: the names in it are durable, if it is."""
@@ -147,6 +163,8 @@ class Oracle(Facts):
         self.decided[key] = Decision(
             path, body_path, *key[1:], attempt, chunk, tuple(sinks), sinks=sinks
         )
+        if root in self.repaired.known:
+            self.repaired.known[root].add(key)
         waiting = [
             found.checkpoint for found in self._before(self.decided[key]) if not found.committed
         ]
@@ -185,7 +203,8 @@ class Oracle(Facts):
 
     def _end_ahead(self, root: str) -> None:
         """A lineage begins: its checkpoints are not those that sinks are ahead in."""
-        self.ahead = {key: one for key, one in self.ahead.items() if key[0] != root}
+        for key in [key for key in self.ahead if key[0] == root]:
+            self.superseded.append(self.ahead.pop(key))
 
     def _commit(self, root: str, lineage: str, checkpoint: int) -> None:
         decision = self.decided.get((root, lineage, checkpoint))
@@ -193,7 +212,7 @@ class Oracle(Facts):
             return self.violated(f"COMMITTED({checkpoint}) without a decision")
         for xid in decision.xids:
             self.holds(
-                xid in self.visible or xid in self.undone or xid in self.saved.taken_back,
+                xid in self.visible or xid in self.undone or xid in self.taken_back,
                 f"I2: COMMITTED({checkpoint}), and {xid} is not",
             )
         early = [found.checkpoint for found in self._before(decision) if not found.committed]
@@ -222,13 +241,16 @@ class Oracle(Facts):
     def commits(self, branch: Branch) -> None:
         """XA COMMIT is about to make rows visible."""
         piece = Piece.of(branch.xid)
-        decision = self._decision_of(branch.xid)
+        self.repaired.comes_back(self, branch.xid)
+        decision = self._decision_of(branch.xid) or self.saved.decides(self, branch.xid)
         if decision is None:
             return self.violated(f"I1: {branch.xid} is committed and in no decision")
         durable = branch.xid in self.saved.durable or any(
             found.durable for found in self.known() if branch.xid in found.xids
         )
         self.holds(durable, f"I1: {branch.xid} is committed before its decision is durable")
+        given_up = self.repaired.has_given_up(self.folder, branch.xid)
+        self.holds(not given_up, f"I1: {branch.xid} is committed, and was given up")
         ledger = [key for key, _ in branch.written("ledger")]
         proof = [
             (key[3], (key[4], key[5]), key[6], key[7]) for key in ledger if isinstance(key, tuple)
@@ -245,13 +267,14 @@ class Oracle(Facts):
             for found in self._before(decision)
             for xid in found.xids
             if xid not in self.visible
+            and xid not in self.withdrawn
             and Piece.of(xid).sink == piece.sink
             and not self._comes_again(xid, found)
         ]
         self.holds(not hidden, f"I8: {branch.xid} is committed in a target that lacks {hidden}")
         self.visible[branch.xid] = piece
         self.undone.discard(branch.xid)
-        self._tables[branch.xid] = {table for (table, _), _ in branch.changes if table != "ledger"}
+        self.tables[branch.xid] = {table for (table, _), _ in branch.changes if table != "ledger"}
         return None
 
     def _comes_again(self, xid: str, decision: Decision) -> bool:
@@ -270,11 +293,12 @@ class Oracle(Facts):
         self.aborted.add(self._process())
         xid, root = branch.xid, self.folder
         self.holds(root not in self.saved.forks, f"I2: a fork aborts {xid} of the first job")
-        deciders = {
-            decision.root
-            for decision in (*self.decided.values(), *self.ahead.values())
-            if xid in decision.xids and not self.saved.may_abort(self, root, decision)
-        }
+        found = (*self.decided.values(), *self.ahead.values())
+        given_up = self.repaired.has_given_up(root, xid)
+        mine = [one for one in found if xid in one.xids and not given_up]
+        deciders = {one.root for one in mine if not self.saved.may_abort(self, root, one)}
+        if mine and not deciders:
+            self.taken.add(xid)
         if not self.several_folders or root in deciders:
             return self.holds(not deciders, f"I2: {xid} is decided and rolled back")
         piece = Piece.of(xid)
@@ -322,15 +346,26 @@ class Oracle(Facts):
         server.restore_backup(backup)
         has, holds = server.committed, server.branches.keys()
         self._undo(had - has)
+        for xid in has - self.visible.keys():  # taken back since
+            self.visible[xid] = Piece.of(xid)
+            self.taken_back.discard(xid)
+            self.saved.aside.pop(xid, None)
         self.gone = (self.gone | (had | held) - has) - holds
         self.closed.clear()  # with its fences
 
     def empty(self, server: Server, table: str) -> None:
         """A table was dropped and created again."""
         server.engine.tables[table] = {}
-        emptied = {xid for xid in self.visible if table in self._tables[xid]}
+        emptied = {xid for xid in self.visible if table in self.tables[xid]}
         self._undo(emptied)
         self.emptied |= emptied
+
+    def never_decided(self, lineage: str, number: int) -> None:
+        """A checkpoint is deleted by hand."""
+        found = [self.decided.pop(key) for key in [*self.decided] if key[1:] == (lineage, number)]
+        found += [self.ahead.pop(key) for key in [*self.ahead] if key[1:3] == (lineage, number)]
+        self.superseded += found
+        self.repaired.forgets(self)
 
     def _undo(self, xids: set[str]) -> None:
         self.changes += 1
@@ -374,7 +409,7 @@ class Oracle(Facts):
             generation: its own.
             missing: what its targets lacked when it began.
         """
-        overlooked = missing & self.undone
+        overlooked = missing & self.undone - self.withdrawn
         self.holds(
             not overlooked,
             f"I8: generation {generation} goes on over a target that lacks {sorted(overlooked)}",
@@ -404,14 +439,14 @@ class Oracle(Facts):
         there = self.visible.keys() | (self.undone - missing) | self.emptied
         # By the mark of a driver over another folder, or before a rewind that a newer driver has
         # made since: whoever acts on it is found at COMMITTED.
-        before_a_rewind = xid in self.saved.taken_back and self._is_overtaken()
-        if xid in self.taken or xid in self.repaired.withdrawn or before_a_rewind:
+        before_a_rewind = xid in self.taken_back and self._is_overtaken()
+        if xid in self.taken or xid in self.withdrawn or before_a_rewind:
             return
         self.holds(xid in there, f"I4: {xid} is taken for committed and is not")
         decision = self._decision_of(xid)
         before = self._before(decision) if decision else []
         lacking = {other for other in missing if Piece.of(other).sink != Piece.of(xid).sink}
-        known = there | lacking
+        known = there | lacking | self.withdrawn
         early = [
             other
             for found in before

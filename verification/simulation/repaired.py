@@ -28,15 +28,17 @@ class Repaired:
     Attributes:
         given_up: of each piece whose loss was accepted the name of its sink and its
             chunk of the input.
-        withdrawn: pieces that may not become visible any more: given up, or written again.
         back: withdrawn or lost pieces that somebody has restored.
         damaged: whether something was done to the job's folder.
+        known: the decisions that a folder knew when it was restored from a copy.
+        accepted: of each loss the folder whose log has it, and the pieces.
     """
 
     given_up: dict[str, tuple[str, int]] = field(default_factory=dict)
-    withdrawn: set[str] = field(default_factory=set)
     back: set[str] = field(default_factory=set)
     damaged: bool = False
+    known: dict[str, set[Key]] = field(default_factory=dict)
+    accepted: list[tuple[str, set[str]]] = field(default_factory=list)
 
     def repair(self, facts: Facts, root: str, path: str, repair: Mapping[str, Any]) -> set[str]:
         """A repair is in the log of a folder. Returns the pieces that are not to
@@ -47,63 +49,108 @@ class Repaired:
                 return self._accept(facts, root, repair)
             case "rewrite":
                 return self._rewrite(facts, root, path, repair)
+            case "abandon-rewind":
+                losses = [self._accept(facts, root, loss) for loss in repair["losses"]]
+                return set().union(*losses)
+            case _ if repair["lineage"] is None:
+                return set()  # the folder has only missed a driver
             case _:
                 return self._adopt(facts, root, repair["lineage"]["ancestors"])
 
+    def left(self, facts: Facts, root: str) -> None:
+        """The job goes back from a folder where nothing has begun: what was given up there is
+        not given up in the other one.
+        """
+        for lost in (lost for of, lost in self.accepted if of == root):
+            facts.withdrawn -= lost
+            for xid in lost:
+                del self.given_up[xid]
+        self.accepted = [one for one in self.accepted if one[0] != root]
+
+    def comes_back(self, facts: Facts, xid: str) -> None:
+        """A piece is committed that another folder has given up: its rows are not missing."""
+        if xid in self.given_up and not self.has_given_up(facts.folder, xid):
+            facts.withdrawn.discard(xid)
+            del self.given_up[xid]
+            for key, one in facts.decided.items():
+                if Decision.of_piece([one], xid):
+                    facts.decided[key] = replace(one, xids=tuple({*one.xids, xid}))
+
+    def has_given_up(self, root: str, xid: str) -> bool:
+        """Whether the log of a folder has the loss of a piece."""
+        return any(of == root and xid in lost for of, lost in self.accepted)
+
     def missing_rows(self, facts: Facts, sink: str) -> list[tuple[int, int]]:
-        """The rows that a target lacks because they were given up."""
-        mine = [(xid, chunk) for xid, (name, chunk) in self.given_up.items() if name == sink]
-        return [row for xid, chunk in mine for row in facts.expected(chunk, Piece.of(xid).subtask)]
+        """The rows that a target lacks because they were given up, and that the job has not gone
+        back behind since.
+        """
+        kept = {(one.lineage.replace("-", ""), one.checkpoint) for one in facts.decided.values()}
+        pieces = [
+            (Piece.of(xid), chunk) for xid, (name, chunk) in self.given_up.items() if name == sink
+        ]
+        return [
+            row
+            for piece, chunk in pieces
+            if (piece.lineage, piece.checkpoint) in kept
+            for row in facts.expected(chunk, piece.subtask)
+        ]
 
     def folder_restored(self, facts: Facts, root: str, known: Iterable[Key]) -> None:
-        """A job's folder is an old copy, or gone. What it does not know and no target shows
-        was never decided.
-        """
+        """A job's folder is an old copy, or gone."""
         self.damaged = True
+        self.known[root] = {*known}
         facts.generation[root] = facts.newest_fence(root) if _has_log(facts, root) else 0
-        kept = {*known}
-        for key, decision in sorted(
-            facts.decided.items(), key=lambda entry: entry[1].chunk, reverse=True
-        ):
-            later = any(
-                facts.decided[other].chunk > decision.chunk for other in kept & facts.decided.keys()
-            )
-            if (
-                root != key[0]
-                or key in kept
-                or later
-                or any(_is_shown(facts, xid) for xid in decision.xids)
-            ):
-                kept.add(key)
-            else:
-                self._drop(facts, key)
+        self.forgets(facts)
+
+    def forgets(self, facts: Facts) -> None:
+        """What an older folder does not know, and no target shows any more, was never decided."""
+        for root, known in self.known.items():
+            kept = {*known}
+            newest_first = sorted(facts.decided.items(), key=lambda one: -one[1].chunk)
+            for key, decision in newest_first:
+                later = any(
+                    facts.decided[one].chunk > decision.chunk for one in kept & facts.decided.keys()
+                )
+                is_shown = any(_is_shown(facts, xid) for xid in decision.xids)
+                if root != key[0] or key in kept or later or is_shown:
+                    kept.add(key)
+                else:
+                    self._drop(facts, key)
 
     def _accept(self, facts: Facts, root: str, repair: Mapping[str, Any]) -> set[str]:
         lineage, newest, sink = repair["lineage"], repair["checkpoint"], repair["sink"]
-        known = [decision for key, decision in facts.decided.items() if key[0] == root]
-        begin, end = (
-            max((_end(known, one) for one in repair["before"]), default=-1),
-            _end(known, repair),
-        )
-        # also of what the lineage continues
-        found = [one for one in known if begin < one.chunk <= end]
+        known = [*facts.decided.values()]
+        if (lineage, newest) not in {(one.lineage, one.checkpoint) for one in known}:
+            # of what is restored, which this folder does not know
+            of = (lineage, newest)
+            left = reversed(facts.superseded)
+            known += [one for one in left if (one.lineage, one.checkpoint) == of][:1]
+        ahead = facts.ahead.get((root, lineage, newest, sink))
+        if ahead is not None:
+            known.append(replace(ahead, sinks=dict.fromkeys(ahead.xids, sink)))
+        lacked = {one["lineage"]: one["checkpoint"] for one in repair["lacks"]}
+        before = {one["lineage"]: one["checkpoint"] for one in repair["before"]}
+        found = [
+            one
+            for one in known
+            if before.get(one.lineage, -1) < one.checkpoint <= lacked.get(one.lineage, -1)
+        ]
         if not repair["emptied"]:
             found = [one for one in known if one.lineage == lineage]
         withdrawn: set[str] = set()
         for decision in found:
-            mine = {xid for xid in decision.xids if decision.sinks[xid] == sink}
+            mine = self._pieces_of(facts, decision, sink)
             if not repair["emptied"]:
-                mine = {
-                    xid
-                    for xid in mine
-                    if decision.checkpoint == newest and _subtask(xid) in repair["pieces"]
-                }
+                is_newest = decision.checkpoint == newest
+                mine = {xid for xid in mine if is_newest and _subtask(xid) in repair["pieces"]}
                 facts.holds(
-                    decision.checkpoint != newest or len(mine) == len(repair["pieces"]),
+                    not is_newest or len(mine) == len(repair["pieces"]),
                     f"I8: {repair['pieces']} are given up, and not all of them were decided",
                 )
-            withdrawn |= self._withdraw(facts, decision, mine)
+            mine -= facts.withdrawn
+            withdrawn |= self._withdraw(facts, decision, mine, root)
             self.given_up.update(dict.fromkeys(mine, (sink, decision.chunk)))
+            self.accepted.append((root, mine))
         return withdrawn
 
     def _rewrite(self, facts: Facts, root: str, path: str, repair: Mapping[str, Any]) -> set[str]:
@@ -112,7 +159,7 @@ class Repaired:
         lost = {
             xid for xid in old.xids if old.sinks[xid] == sink and _subtask(xid) in repair["pieces"]
         }
-        withdrawn = self._withdraw(facts, old, lost)
+        withdrawn = self._withdraw(facts, old, lost, root)
         attempt = (record["attempt"]["generation"], record["attempt"]["counter"])
         name = f"{record['lineage']}-{record['checkpoint']}-{attempt[0]}.{attempt[1]}"
         facts.holds(
@@ -146,19 +193,31 @@ class Repaired:
         )
         return withdrawn
 
+    def _pieces_of(self, facts: Facts, decision: Decision, sink: str) -> set[str]:
+        """The pieces of a checkpoint in a sink, with those that were withdrawn already: in a folder
+        that knows nothing of it they are lost once more.
+        """
+        of = (decision.lineage, decision.checkpoint)
+        same = [one for one in facts.superseded if (one.lineage, one.checkpoint) == of]
+        return {
+            xid
+            for one in (decision, *same)
+            for xid in one.xids
+            if one.sinks.get(xid) == sink and (one is decision or xid in facts.withdrawn)
+        }
+
     def _adopt(self, facts: Facts, root: str, ancestors: Mapping[str, int]) -> set[str]:
         dropped: set[str] = set()
         for key, decision in list(facts.decided.items()):
-            if key[0] != root or decision.committed:
-                continue
             if decision.checkpoint <= ancestors.get(decision.lineage, -1):
-                hidden = [xid for xid in decision.xids if xid not in facts.visible]
+                waits = key[0] == root and not decision.committed
+                hidden = [xid for xid in decision.xids if waits and xid not in facts.visible]
                 facts.holds(
                     not hidden,
                     f"I2: checkpoint {decision.checkpoint} is adopted, "
                     f"and {hidden} are not visible",
                 )
-                decision.committed = True
+                decision.committed = decision.committed or waits
             else:
                 shown = [xid for xid in decision.xids if _is_shown(facts, xid)]
                 facts.holds(
@@ -169,20 +228,28 @@ class Repaired:
                 self._drop(facts, key)
         return dropped
 
-    def _withdraw(self, facts: Facts, decision: Decision, lost: set[str]) -> set[str]:
-        """Pieces of a decision are not decided any more."""
+    def _withdraw(self, facts: Facts, decision: Decision, lost: set[str], root: str) -> set[str]:
+        """Pieces of a decision are not decided any more; if it was made in another folder, that
+        knows nothing of it.
+        """
         for xid in lost:
-            gone = xid in facts.lost or xid in facts.undone or xid in facts.gone
-            facts.holds(gone, f"I8: {xid} is given up, and it was not lost")
+            gone = (facts.lost, facts.taken, facts.taken_back, facts.undone, facts.gone)
+            facts.holds(
+                any(xid in one for one in gone), f"I8: {xid} is given up, and it was not lost"
+            )
             facts.holds(not _is_shown(facts, xid), f"I8: {xid} is given up, and it is visible")
-        if lost:
+        facts.withdrawn |= lost
+        if lost and decision.root == root:
             key = (decision.root, decision.lineage, decision.checkpoint)
             facts.superseded.append(decision)
             left = tuple(xid for xid in decision.xids if xid not in lost)
-            facts.decided[key] = replace(decision, xids=left)
+            if key in facts.decided:
+                facts.decided[key] = replace(decision, xids=left)
+            else:
+                [sink] = {decision.sinks[xid] for xid in lost}
+                facts.ahead[*key, sink] = replace(decision, xids=left)
             facts.undone -= lost
             facts.gone -= lost
-            self.withdrawn |= lost
         return lost
 
     def _drop(self, facts: Facts, key: Key) -> None:
@@ -195,16 +262,6 @@ def _has_log(facts: Facts, root: str) -> bool:
     except FileNotFoundError:
         return False
     return True
-
-
-def _end(known: Iterable[Decision], newest: Mapping[str, Any]) -> int:
-    """The last chunk of the input that is in a lineage up to a checkpoint."""
-    mine = [
-        one
-        for one in known
-        if one.lineage == newest["lineage"] and one.checkpoint <= newest["checkpoint"]
-    ]
-    return max((one.chunk for one in mine), default=-1)
 
 
 def _is_shown(facts: Facts, xid: str) -> bool:

@@ -1,13 +1,14 @@
 """What a sink takes back for a rewind, in the simulated servers.
 
 The statements of `sinks/mysql/rewind.py` need a column that names each row's checkpoint; here the
-oracle tells which rows are whose. They go one sink after the other, first all rows, then all
-proofs, as in a target without transactions: the driver may die in between.
+oracle tells which rows are whose. As in a target without transactions, a piece's rows are moved
+aside after the other's, then all proofs go: the driver may die in between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pymysql
@@ -17,20 +18,16 @@ from twophase.ids import Attempt
 from verification.simulation.decisions import Piece
 
 if TYPE_CHECKING:
+    from verification.simulation.oracle import Oracle
     from verification.simulation.server import Server
     from verification.simulation.world import World
 
 _UNREACHABLE = 2003
 
 
-def take_back(
-    world: World,
-    sink: str,
-    owner: tuple[str, str],
-    keep: Mapping[str, int],
-    attempt: tuple[int, int],
-) -> None:
-    """Remove the rows, then the proofs, of every checkpoint after those that are kept.
+@dataclass(frozen=True)
+class Rewind:
+    """The rewind of one sink.
 
     Args:
         world: where.
@@ -38,27 +35,117 @@ def take_back(
         owner: the job's name and the sink's.
         keep: the last checkpoint of each lineage that stays.
         attempt: of the fence.
-
-    Raises:
-        FencedError: the fence is higher.
-        pymysql.Error: the server is down.
     """
-    _, name = owner
-    [server] = [found for table, found in world.targets_and_servers() if table == name]
-    _reach(world, server, owner, attempt)
-    known = {lineage.replace("-", ""): last for lineage, last in keep.items()}
-    for xid, piece in list(world.oracle.visible.items()):
-        if piece.sink == sink and piece.checkpoint > known.get(piece.lineage, -1):
-            _remove_rows(world, server, name, xid)
-            del world.oracle.visible[xid]
-            world.oracle.saved.taken_back.add(xid)
-    _reach(world, server, owner, attempt)
-    ledger, marks = server.engine.table("ledger"), server.engine.table("high_water")
-    for key in [key for key in ledger if key[:2] == owner and key[3] > keep.get(key[2], -1)]:
-        del ledger[key]
-    for key, (mark,) in list(marks.items()):
-        if key[:2] == owner and mark > keep.get(key[2], -1):
-            _lower(marks, key, keep.get(key[2], -1))
+
+    world: World
+    sink: str
+    owner: tuple[str, str]
+    keep: Mapping[str, int]
+    attempt: tuple[int, int]
+
+    def take_back(self) -> None:
+        """Remove the rows, then the proofs, of every checkpoint after those that are kept.
+
+        Raises:
+            FencedError: the fence is higher.
+            pymysql.Error: the server is down.
+        """
+        self._reach()
+        for xid in self._later(self.world.oracle.visible):
+            self._reach()
+            self._move_aside(xid)
+        self._reach()
+        self._remove_proofs()
+
+    def settle(self) -> None:
+        """See `RewindsInSteps.settle_rewind`.
+
+        Raises:
+            FencedError, pymysql.Error: as `take_back`.
+        """
+        self._reach()
+        oracle = self.world.oracle
+        if not self._later(oracle.visible):
+            return self._remove_proofs()
+        for xid in self._later(oracle.saved.aside):
+            self._reach()
+            self._table.update(oracle.saved.aside.pop(xid))
+            oracle.visible[xid] = Piece.of(xid)
+            oracle.taken_back.discard(xid)
+        return None
+
+    @property
+    def _server(self) -> Server:
+        return dict(self.world.targets_and_servers())[self.owner[1]]
+
+    @property
+    def _table(self) -> dict[Any, Any]:
+        return self._server.engine.table(self.owner[1])
+
+    def _later(self, xids: Iterable[str]) -> list[str]:
+        pieces = [(xid, Piece.of(xid)) for xid in xids]
+        return [xid for xid, one in pieces if one.sink == self.sink and one.is_after(self.keep)]
+
+    def _move_aside(self, xid: str) -> None:
+        oracle = self.world.oracle
+        oracle.saved.aside[xid] = _delete_rows(oracle, self._table, xid)
+        oracle.taken_back.add(xid)
+
+    def _remove_proofs(self) -> None:
+        engine, owner, keep = self._server.engine, self.owner, self.keep
+        ledger, marks = engine.table("ledger"), engine.table("high_water")
+        for key in [key for key in ledger if key[:2] == owner and key[3] > keep.get(key[2], -1)]:
+            del ledger[key]
+        for key, (mark,) in list(marks.items()):
+            if key[:2] == owner and mark > keep.get(key[2], -1):
+                _lower(marks, key, keep.get(key[2], -1))
+        for xid in self._later(self.world.oracle.saved.aside):
+            del self.world.oracle.saved.aside[xid]
+            self._server.committed.discard(xid)
+
+    def _reach(self) -> None:
+        """Ask the server, which may be down, and the fence, which may be a newer driver's."""
+        self.world.scheduler.step("twophase_rewind", 0.001)
+        if not self._server.up:
+            raise pymysql.err.OperationalError(_UNREACHABLE, "the server is down")
+        fence = self._server.engine.table("fence").get(self.owner, (0, 0))
+        if fence > self.attempt:
+            raise driver_is_fenced(*self.owner, Attempt(*fence), Attempt(*self.attempt))
+
+
+def delete_checkpoint(world: World, lineage: str, number: int) -> None:
+    """Somebody deletes the rows and proofs of a checkpoint by hand, having rolled back what is
+    still prepared of it: it was never decided.
+    """
+    oracle, of = world.oracle, (lineage.replace("-", ""), number)
+    for server in world.servers:
+        for xid in [*server.branches]:
+            if (Piece.of(xid).lineage, Piece.of(xid).checkpoint) == of:
+                server.resolve(xid, commits=False)
+    for name, server in world.targets_and_servers():
+        engine = server.engine
+        for xid, piece in list(oracle.visible.items()):
+            if (piece.lineage, piece.checkpoint) == of and name in oracle.tables[xid]:
+                _delete_rows(oracle, engine.table(name), xid)
+                server.committed.discard(xid)
+        ledger, marks = engine.table("ledger"), engine.table("high_water")
+        for key in [key for key in ledger if key[1:4] == (name, lineage, number)]:
+            del ledger[key]
+        for key, (mark,) in list(marks.items()):
+            if key[1:3] == (name, lineage) and mark >= number:
+                _lower(marks, key, number - 1)
+    oracle.never_decided(lineage, number)
+
+
+def _delete_rows(oracle: Oracle, target: dict[Any, Any], xid: str) -> dict[Any, Any]:
+    """Delete the rows of a piece; return them."""
+    decision = next(found for found in oracle.known() if xid in found.xids)
+    rows = oracle.expected(decision.chunk, Piece.of(xid).subtask)
+    mine = {key: row for key, row in target.items() if row in rows}
+    for key in mine:
+        del target[key]
+    del oracle.visible[xid]
+    return mine
 
 
 def _lower(marks: dict[Any, Any], key: tuple[str, ...], last: int) -> None:
@@ -66,22 +153,3 @@ def _lower(marks: dict[Any, Any], key: tuple[str, ...], last: int) -> None:
         del marks[key]
     else:
         marks[key] = (last,)
-
-
-def _reach(world: World, server: Server, owner: tuple[str, str], attempt: tuple[int, int]) -> None:
-    """Ask the server, which may be down, and the fence, which may be a newer driver's."""
-    world.scheduler.step("twophase_rewind", 0.001)
-    if not server.up:
-        raise pymysql.err.OperationalError(_UNREACHABLE, "the server is down")
-    fence = server.engine.table("fence").get(owner, (0, 0))
-    if fence > attempt:
-        raise driver_is_fenced(*owner, Attempt(*fence), Attempt(*attempt))
-
-
-def _remove_rows(world: World, server: Server, table: str, xid: str) -> None:
-    known = [*world.oracle.known(), *world.oracle.saved.left]
-    decision = next(found for found in known if xid in found.xids)
-    rows = world.oracle.expected(decision.chunk, Piece.of(xid).subtask)
-    target = server.engine.table(table)
-    for key in [key for key, row in target.items() if row in rows]:
-        del target[key]

@@ -6,16 +6,20 @@
 checkpoint before it, is not visible yet is listed as pending |
 | it is noted as finished | all that it holds is visible |
 | a lineage begins with it | nothing after its checkpoint is visible in a sink, or decided in this
-folder; the lineage before did not begin with it; from then on what the job has left in another
+folder; no lineage of the folder began with it; from then on what the job has left in another
 folder is undecided |
+
+A checkpoint that is restored is one without anything pending.
+
 | a driver over another folder aborts what was decided after it | no sink shows that checkpoint |
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from verification.simulation.decisions import Decision
 from verification.simulation.disk import File, Folder
@@ -48,6 +52,18 @@ class Saved:
         """Whether a checkpoint was decided after it."""
         return decision.checkpoint > self.ancestors.get(decision.lineage, -1)
 
+    def holds(self, decision: Decision) -> bool:
+        """Whether it has a checkpoint as pending, of whatever attempt."""
+        mine = f"{decision.lineage}-{decision.checkpoint}"
+        return any(name.rpartition("-")[0] == mine for name in self.pending)
+
+    def is_shown(self, facts: Facts) -> bool:
+        """Whether a sink shows such a checkpoint."""
+        return any(
+            self.is_behind(one) and any(xid in facts.visible for xid in one.xids)
+            for one in (*facts.decided.values(), *facts.ahead.values())
+        )
+
 
 @dataclass
 class SavedOnes:
@@ -59,10 +75,12 @@ class SavedOnes:
         forks: the folders of other jobs that begin with a savepoint.
         rewinders: the folders in which a restore was started that rewinds.
         begun: the job's folder and the id of each lineage, and the path that it began with.
+        roots: the folders in which a lineage has begun.
+        older: the folders that were restored from a copy, or are gone.
+        ancestors: the last checkpoint of each lineage that a lineage continues.
         rewinding: the folders of jobs that have begun a rewind, and not the lineage after it.
-        taken_back: the pieces that sinks have taken back.
-        left: decisions that a lineage has left behind.
-        moved_to: of each other folder in which a savepoint is restored the savepoint's path.
+        wanted: of each folder what was to be restored there.
+        aside: the rows of pieces that a rewind has taken back, and not their proofs yet.
     """
 
     by_path: dict[str, Saved] = field(default_factory=dict)
@@ -71,9 +89,11 @@ class SavedOnes:
     rewinders: set[str] = field(default_factory=set)
     begun: dict[tuple[str, str], str] = field(default_factory=dict)
     rewinding: set[str] = field(default_factory=set)
-    taken_back: set[str] = field(default_factory=set)
-    left: list[Decision] = field(default_factory=list)
-    moved_to: dict[str, str] = field(default_factory=dict)
+    roots: set[str] = field(default_factory=set)
+    older: set[str] = field(default_factory=set)
+    ancestors: dict[str, Mapping[str, int]] = field(default_factory=dict)
+    wanted: dict[str, list[Saved]] = field(default_factory=dict)
+    aside: dict[str, dict[Any, Any]] = field(default_factory=dict)
 
     def linked(self, facts: Facts, path: str, data: bytes) -> None:
         """A file of a savepoint has got its name."""
@@ -81,7 +101,7 @@ class SavedOnes:
         if name == MANIFEST:
             self._made(facts, where, json.loads(data.partition(b"\n")[2]))
         elif name == FINISHED:
-            waiting = [xid for xid in self._held(facts, where) if xid not in facts.visible]
+            waiting = self._waiting(facts, where)
             facts.holds(not waiting, f"I8: {where} is called finished, and {waiting} wait")
 
     def synced(self, facts: Facts, folder: str) -> None:
@@ -89,56 +109,113 @@ class SavedOnes:
         if folder in self.by_path:
             self.durable.update(self._held(facts, folder))
 
-    def begins(self, facts: Facts, root: str, lineage: str, where: str) -> None:
+    def at(self, facts: Facts, path: str) -> Saved | None:
+        """The savepoint at a path, or the checkpoint."""
+        if (saved := self.by_path.get(path)) is not None:
+            return saved
+        body = f"{path}/_metadata"
+        one = next((one for one in facts.known() if one.body == body), None)
+        if one is None:
+            return None
+        ancestors = {**self.ancestors.get(one.lineage, {}), one.lineage: one.checkpoint}
+        return Saved(one.root, one.lineage, one.checkpoint, ancestors, frozenset(), one.chunk)
+
+    def begins(self, facts: Facts, root: str, lineage: Mapping[str, Any]) -> None:
         """A lineage begins in a job's folder with what is at a path."""
-        saved = self.by_path.get(where)
-        newest = [path for (folder, _), path in self.begun.items() if folder == root][-1:]
-        facts.holds(saved is None or newest != [where], f"{where} is restored twice in a row")
-        self.begun[root, lineage] = where
+        where, saved = lineage["restored_from"], self.at(facts, lineage["restored_from"])
+        older = [path for (folder, _), path in self.begun.items() if folder == root and path]
+        again = [one for one in older if one == where or self.by_path.get(one, one) is saved]
+        facts.holds(saved is None or not again, f"{where} is restored again, as {again}")
+        self.begun[root, lineage["id"]] = where
+        self.roots.add(root)
+        self.ancestors[lineage["id"]] = lineage["ancestors"]
         if root in self.forks:
-            waiting = [xid for xid in self._held(facts, where) if xid not in facts.visible]
+            waiting = self._waiting(facts, where)
             return facts.holds(
                 not waiting, f"H30: a fork of {where} begins, and {waiting} are not committed"
             )
         rewinds = root in self.rewinding
         self.rewinding.discard(root)
-        if saved is None:
+        if saved is None or facts.several_folders:
             return None
         for key, decision in list(facts.decided.items()):
             if not saved.is_behind(decision):
                 continue
             shown = [xid for xid in decision.xids if xid in facts.visible]
-            waits = decision.root == root and not (rewinds and decision.committed)
+            knows = decision.root == root and root not in self.older
+            waits = knows and not (rewinds and decision.committed)
             facts.holds(
                 not waits and not shown,
                 f"H28: {where} is restored, and checkpoint {decision.checkpoint} was decided after "
                 f"it; sinks show {shown}",
             )
-            self.left.append(facts.decided.pop(key))
+            facts.superseded.append(facts.decided.pop(key))
+            facts.undone -= {*decision.xids}
+        self._revive(facts, lambda one: not saved.is_behind(one))
         return None
+
+    def folder_restored(self, facts: Facts, root: str, known: set[tuple[str, str, int]]) -> None:
+        """A job's folder knows no more than these decisions, and these."""
+        self.rewinding.discard(root)
+        self.older.add(root)
+        self._revive(facts, lambda one: (one.root, one.lineage, one.checkpoint) in known)
+        lineages = {lineage for _, lineage, _ in known}
+        for key in [(one, of) for one, of in self.begun if one == root and of not in lineages]:
+            del self.begun[key]
 
     def is_too_old(self, facts: Facts, root: str, where: str) -> bool:
         """Whether something was decided after it, but for what continues it in a job's folder."""
-        saved = self.by_path.get(where)
+        saved = self.at(facts, where)
         return saved is not None and any(
             saved.is_behind(decision) and self.begun.get((root, decision.lineage)) != where
-            for decision in (*facts.decided.values(), *facts.ahead.values())
+            for decision in facts.known()
         )
 
     def is_taken_back(self, facts: Facts, where: str) -> bool:
         """Whether a rewind has taken back rows that it, or what it continues, has written."""
-        saved = self.by_path.get(where)
+        saved = self.at(facts, where)
         return saved is not None and any(
-            not self.taken_back.isdisjoint(decision.xids) and not saved.is_behind(decision)
-            for decision in (*facts.known(), *self.left)
+            not facts.taken_back.isdisjoint(decision.xids) and not saved.is_behind(decision)
+            for decision in facts.known()
         )
 
     def may_abort(self, facts: Facts, root: str, decision: Decision) -> bool:
-        """Whether a driver over one folder may abort what was decided in another."""
-        saved = self.by_path.get(self.moved_to.get(root, ""))
+        """Whether a driver over one folder may abort what was decided in another, or in a newer
+        state of it.
+        """
         shown = any(xid in facts.visible for xid in decision.xids)
-        free = root in self.rewinders or not shown
-        return saved is not None and saved.is_behind(decision) and free
+        behind = any(saved.is_behind(decision) for saved in self.wanted.get(root, ()))
+        knows = decision.root == root and root not in self.older
+        return not knows and behind and (root in self.rewinders or not shown)
+
+    def decides(self, facts: Facts, xid: str) -> Decision | None:
+        """The decision on a piece that a folder knows nothing of, and that a savepoint or what is
+        restored there has: it is decided again.
+        """
+        names = {name for saved in self.by_path.values() for name in saved.pending}
+        wanted = self.wanted.get(facts.folder, ())
+
+        def is_known(one: Decision) -> bool:
+            continued = any(not saved.is_behind(one) for saved in wanted)
+            return xid in one.xids and (continued or one.body.split("/")[-2] in names)
+
+        return next(iter(self._revive(facts, is_known)), None)
+
+    def _revive(self, facts: Facts, is_it: Callable[[Decision], bool]) -> list[Decision]:
+        """Decisions that were given up with a folder are decided again."""
+        found = []
+        for one in reversed(facts.superseded):
+            key = (one.root, one.lineage, one.checkpoint)
+            if key not in facts.decided and is_it(one):
+                facts.decided[key] = one
+                found.append(one)
+        facts.superseded = [one for one in facts.superseded if one not in found]
+        return found
+
+    def _waiting(self, facts: Facts, where: str) -> list[str]:
+        """Those of them that have yet to become visible, and are not undone."""
+        over = facts.visible.keys() | facts.withdrawn | facts.undone | facts.taken_back
+        return [xid for xid in self._held(facts, where) if xid not in over]
 
     def _held(self, facts: Facts, where: str) -> list[str]:
         """The pieces of all that a savepoint has as pending."""
@@ -157,9 +234,9 @@ class SavedOnes:
         decision = facts.decided.get((root, lineage, number))
         if decision is None and root in {folder for folder, _ in self.begun}:
             # of a job that was restored and has no checkpoint of its own yet
-            elsewhere = (*facts.decided.values(), *self.left)
             of = (lineage, number)
-            decision = next((one for one in elsewhere if (one.lineage, one.checkpoint) == of), None)
+            elsewhere = (one for one in facts.known() if (one.lineage, one.checkpoint) == of)
+            decision = next(elsewhere, None)
         if decision is None:
             return facts.violated(f"I1: {where} is of {lineage}/{number}, which is undecided")
         pending, ancestors = manifest["pending"], manifest["ancestors"]
@@ -176,9 +253,9 @@ class SavedOnes:
         lacking = [
             xid
             for found in facts.decided.values()
-            if found.root == root and not saved.is_behind(found)
+            if found.root == root and not found.committed and not saved.is_behind(found)
             for xid in found.xids
-            if xid not in facts.visible and found.body.split("/")[-2] not in saved.pending
+            if xid not in facts.visible and not saved.holds(found)
         ]
         facts.holds(not lacking, f"H30: {where} leaves out {lacking}, which are not committed yet")
         self._check_durable(facts, where)

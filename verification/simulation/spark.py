@@ -69,12 +69,12 @@ class Input:
 
     def all_rows(self, chunks: int) -> list[tuple[int, int]]:
         """What a target holds after so many chunks."""
-        return [
-            row
-            for chunk in range(chunks)
-            for part in range(len(self._counts[chunk]))
-            for row in self.rows(chunk, part)
-        ]
+        return [row for chunk in range(chunks) for row in self.rows_of(chunk)]
+
+    def rows_of(self, chunk: int) -> list[tuple[int, int]]:
+        """What a chunk adds to it."""
+        parts = range(len(self._counts[chunk]))
+        return [row for part in parts for row in self.rows(chunk, part)]
 
 
 class TaskProcess(Process):

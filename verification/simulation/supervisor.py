@@ -7,21 +7,19 @@ from __future__ import annotations
 import hashlib
 import traceback
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from twophase.errors import CheckpointMissingError
+from twophase.errors import ConfigError, StopJobError
 from twophase.events import Event
+from verification.simulation.commands import Shell
 from verification.simulation.decisions import Decision
 from verification.simulation.driver import Driver
 from verification.simulation.drivers import LOSSES, Drivers
 from verification.simulation.ending import DriverEnding
-from verification.simulation.incidents import Incident, incident
+from verification.simulation.incidents import incident
+from verification.simulation.operators import Operator
 from verification.simulation.options import Mishap, Options
-from verification.simulation.repairs import Operator
-from verification.simulation.savepoints import Toolbox
-from verification.simulation.saving import Saving
 from verification.simulation.scheduler import Process
 from verification.simulation.standby import Site, Standby
 from verification.simulation.target_change import TargetChange
@@ -30,16 +28,14 @@ from verification.simulation.verdict import (
     check_lost,
     check_refused,
     judge,
-    judge_repair,
-    judge_savepoint,
+    judge_command,
 )
 from verification.simulation.world import World
 from verification.simulation.worlds import (
     COPIED,
-    REPAIRED,
+    OPERATED,
     RESTORED_TARGET,
     SWAPPED,
-    WITH_SAVEPOINTS,
 )
 
 _FOLDER, _RESTORED_FOLDER = "/data/job", "/data/restored"
@@ -134,31 +130,21 @@ class Supervisor:
         self._meddled = False
         self._judges = True
         self.drivers = Drivers(world, _FOLDER, self._failed)
-        self._operator = Operator(
-            world,
-            _FOLDER,
-            lambda: self.drivers.start(options.checkpoints - 1),
-            lambda ending: judge_repair(world.oracle, ending),
-        )
-        self._operator.on_death = self.drivers.orphan
-        toolbox = Toolbox(world, lambda ending: judge_savepoint(world.oracle, ending))
-        self._saving = Saving(world, self.drivers, toolbox)
-        self.drivers.commands = lambda: [*self._operator.repairs, *toolbox.tools]
-        if options.world == REPAIRED:
-            self.drivers.stops = (*LOSSES, CheckpointMissingError)
-        elif options.world in WITH_SAVEPOINTS:
-            self.drivers.stops = ()  # of those that a rewind has overtaken; `judge` has seen them
-            self.drivers.choose_again = self._saving.refused
+        shell = Shell(world, lambda ending: judge_command(world.oracle, ending))
+        shell.on_death = self.drivers.orphan
+        self._operator = Operator(world, self.drivers, shell, self._calm_down)
+        self.drivers.commands = lambda: shell.commands
+        if options.world == OPERATED:
+            self.drivers.stops = (ConfigError, StopJobError)
+            self.drivers.choose_again = lambda: None
         self._change = (
             TargetChange(world, self.drivers.end)
             if options.world in (RESTORED_TARGET, SWAPPED)
             else None
         )
-        self._incident = Incident()
-        if options.world == REPAIRED:
-            living, end_all = self.drivers.processes, self.drivers.end_all
-            self._incident = incident(world, living, end_all, self._operator.run)
-            self._operator.dies_at_record = self._incident.kills_at_record
+        living, end_all = self.drivers.processes, self.drivers.end_all
+        self._incident = incident(world, living, end_all, shell.start)
+        shell.dies_at_record = self._incident.kills_at_record
         world.oracle.on_decided = self._decided
         world.oracle.on_repaired = self._recorded
         self._standby = Standby(world, _FOLDER) if options.world == COPIED else None
@@ -175,10 +161,8 @@ class Supervisor:
         """
         if self._standby is not None:
             self._work_in_two_folders(Site(_FOLDER), self._standby.site)
-        elif self._options.world == REPAIRED:
-            self._work_with_repairs()
-        elif self._options.world in WITH_SAVEPOINTS:
-            self._saving.work()
+        elif self._options.world == OPERATED:
+            self._operator.work()
             check_end(self._world, self.drivers.folder)
         else:
             self._work()
@@ -264,43 +248,10 @@ class Supervisor:
         site.drivers.append(driver)
         return driver
 
-    def _work_with_repairs(self) -> None:
-        """The storm, and a repair whenever the job has stopped. In the calm the same, until one
-        more driver has written the last.
-        """
-        drivers, options = self.drivers, self._options
-        if options.restore:
-            self._repair_until(lambda: len(self._oracle.decided) >= options.checkpoints // 2)
-            self._move()
-            drivers.storm(drivers.is_restored)
-            drivers.restore_path = None
-        self._repair_until(drivers.has_reached)
+    def _calm_down(self) -> None:
         self._world.faults.calm = True
         self._incident.end()
-        drivers.calm_down()
-        while True:
-            drivers.settled = [*drivers.all]
-            last = drivers.start_last(options.checkpoints)
-            if last.reached:
-                return check_end(self._world, drivers.folder)
-            if not drivers.is_stopped():
-                self._oracle.violated(f"the job does not go on: {last.error!r}")
-            self._repair()
-
-    def _repair_until(self, reached: Callable[[], bool]) -> None:
-        while not reached():
-            self.drivers.storm(reached)
-            if self.drivers.is_stopped():
-                self._repair()
-
-    def _repair(self) -> None:
-        """The operator reads the newest error; the next driver shows what the repair was worth."""
-        drivers = self.drivers
-        stopped = [one for one in drivers.fresh() if isinstance(one.error, drivers.stops)]
-        error = stopped[-1].error
-        assert error is not None
-        self._operator.lead_out(error)
-        drivers.settled = [driver for driver in drivers.all if driver.process.dead]
+        self.drivers.calm_down()
 
     def _recorded(self, action: str, withdrawn: set[str]) -> None:
         self._world.happens(f"recorded: {action}")

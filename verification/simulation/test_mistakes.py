@@ -15,19 +15,14 @@ SEEDS = 1500
 FEWER_SEEDS = 300
 DEAR = {
     "a lock wait inside a branch is passed over",
-    "a loss is accepted without asking the target",
-    "a repair does not take the job over",
     "a writer does not look at the fence",
     "an adoption of several lineages leaves the pieces that wait",
-    "an adoption takes a piece that was written again",
     "MariaDB is asked as soon as a session is off the list",
     "the ledger is collapsed before the mark is raised",
     "the ledger is read without a lock",
     "the note of who has laid a folder is deleted first",
 }
-"""Those that take hundreds of seeds to be found: nine tenths of what all cost; of those of a
-repair, all but two.
-"""
+"""Those that take hundreds of seeds to be found: nine tenths of what all cost."""
 
 pytestmark = pytest.mark.part("simulation")
 

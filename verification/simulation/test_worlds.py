@@ -1,5 +1,5 @@
 """Runs in each of the `worlds`: a copy of the folder beside a live driver, a target that is
-restored from a backup, one that is swapped, repairs, savepoints, sinks that commit ahead.
+restored from a backup, one that is swapped, operators, sinks that commit ahead.
 """
 
 from __future__ import annotations
@@ -7,15 +7,7 @@ from __future__ import annotations
 import pytest
 
 from verification.simulation.runner import Summary, run_all
-from verification.simulation.worlds import (
-    AHEAD,
-    COPIED,
-    REPAIRED,
-    RESTORED_TARGET,
-    SAVED,
-    SAVED_AHEAD,
-    SWAPPED,
-)
+from verification.simulation.worlds import AHEAD, COPIED, OPERATED, RESTORED_TARGET, SWAPPED
 
 pytestmark = pytest.mark.part("simulation")
 
@@ -23,10 +15,8 @@ SEEDS = {
     COPIED: range(100),
     RESTORED_TARGET: range(100),
     SWAPPED: range(100),
-    REPAIRED: range(20),
-    SAVED: range(60),
+    OPERATED: range(150),
     AHEAD: range(100),
-    SAVED_AHEAD: range(60),
 }
 HAPPENS = {
     COPIED: [
@@ -42,22 +32,15 @@ HAPPENS = {
         "stopped: LostCommittableError",
     ],
     SWAPPED: ["older server", "empty server", "table", "stopped: TargetChangedError"],
-    REPAIRED: [
+    OPERATED: [
         *("rolled back", "target restored", "folder restored", "body gone", "comes back"),
         *("recorded: accept-loss", "recorded: rewrite", "recorded: adopt-from-target"),
-        *("R01", "R02", "R03", "R04", "R05"),
-    ],
-    SAVED: [
-        *("saved: beside", "saved: stopped", "saved: dead", "refused: too old", "not restored"),
-        *("restored: here", "restored: moved", "restored: here by other sources"),
-        *("the job's folder is gone", "savepoint finish", "savepoint dispose"),
-        *("restored with a rewind", "forked", *(f"S{number:02}" for number in range(1, 14))),
+        *("recorded: abandon-rewind", "refused: too old", "forked", "A01", "A02"),
+        *("restored: here", "restored: elsewhere", "restored: here by other sources"),
+        *("savepoint: finish", "savepoint: dispose", *(f"R{number:02}" for number in range(1, 7))),
+        *(f"S{number:02}" for number in range(1, 14)),
     ],
     AHEAD: ["A01", "A02"],
-    SAVED_AHEAD: [
-        *("A01", "A02", "refused: too old", "restored with a rewind", "forked"),
-        *("restored: here", "restored: moved"),
-    ],
 }
 
 

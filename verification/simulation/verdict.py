@@ -25,8 +25,9 @@ from twophase.errors import (
 from twophase.state.files.storage import AlreadyExistsError, UnclearOutcomeError
 from verification.simulation.decisions import FORMAT_ID, Piece
 from verification.simulation.disk import Folder
-from verification.simulation.ending import CommandEnding, DriverEnding
+from verification.simulation.ending import CommandEnding, DriverEnding, Ending
 from verification.simulation.oracle import Oracle
+from verification.simulation.savepoints import MAKE, SAVEPOINTS
 
 if TYPE_CHECKING:
     from verification.simulation.world import World
@@ -40,7 +41,7 @@ def judge(oracle: Oracle, ending: DriverEnding) -> None:
     """A driver has failed, or ended. One that nobody has overtaken may only meet what a
     restart mends (I8).
     """
-    error, text, own = ending.error, str(ending), oracle.fence_of(ending.process)
+    error, text, own = ending.error, _noted(oracle, ending), oracle.fence_of(ending.process)
     if own:
         overtaken = oracle.generation.get(ending.folder, 0) > own
     else:
@@ -53,23 +54,24 @@ def judge(oracle: Oracle, ending: DriverEnding) -> None:
     if isinstance(error, LostCommittableError):
         _check_named(oracle, str(error), text)
     elif isinstance(error, TargetChangedError):
-        changed = oracle.changes > 0 or (overtaken and oracle.saved.taken_back)
-        oracle.holds(bool(changed), f"I8: no target has changed, and {text}")
+        oracle.holds(_has_changed(oracle), f"I8: no target has changed, and {text}")
     elif isinstance(error, TwoPhaseError) and not error.restartable and not overtaken:
         oracle.holds(
             _is_explained(oracle, ending, error), f"I8: nobody has overtaken it, and {text}"
         )
 
 
-def judge_repair(oracle: Oracle, ending: CommandEnding) -> None:
-    """A repair has failed. It may be refused, for what it was run for in vain; that the job goes on
-    is checked in the end.
+def judge_command(oracle: Oracle, ending: CommandEnding) -> None:
+    """A command has failed. A repair may be refused, for what it was run for in vain; what it
+    refuses by name has to be there. A command for savepoints may meet a driver that goes on, or be
+    overtaken, or not know the folder any more.
     """
-    error, text = ending.error, str(ending)
+    error, text, command = ending.error, _noted(oracle, ending), ending.command
     oracle.holds(
         isinstance(error, _KNOWN) and not isinstance(error, CorruptRecordError), f"I8: {text}"
     )
     overtaken = oracle.fencers.get(ending.folder) is not ending.process
+    beside = command.verb == MAKE and not ending.alone
     if isinstance(error, LostCommittableError):
         named = _branches_of(str(error))
         oracle.holds(
@@ -77,28 +79,25 @@ def judge_repair(oracle: Oracle, ending: CommandEnding) -> None:
             f"I8: {sorted(named)} are not what was rolled back, and {text}",
         )
     elif isinstance(error, TargetChangedError):
-        oracle.holds(oracle.changes > 0, f"I8: no target has changed, and {text}")
+        oracle.holds(_has_changed(oracle), f"I8: no target has changed, and {text}")
     elif isinstance(error, CheckpointMissingError):
-        oracle.holds(oracle.repaired.damaged, f"I8: nothing was done to the folder, and {text}")
+        explained = overtaken or _is_behind(oracle, ending.folder)
+        oracle.holds(explained, f"I8: the folder is whole, and {text}")
     elif isinstance(error, FencedError):
-        oracle.holds(overtaken or oracle.changes > 0, f"I8: nobody has overtaken it, and {text}")
-
-
-def judge_savepoint(oracle: Oracle, ending: CommandEnding) -> None:
-    """A command for savepoints has failed. One that only reads may meet a driver that goes on; one
-    that finishes may be overtaken.
-    """
-    error, text = ending.error, str(ending)
-    oracle.holds(
-        isinstance(error, _KNOWN) and not isinstance(error, CorruptRecordError), f"I8: {text}"
-    )
-    if isinstance(error, SavepointError):
+        explained = overtaken or beside or oracle.changes > 0
+        oracle.holds(explained, f"I8: nobody has overtaken it, and {text}")
+    elif isinstance(error, SavepointError):
         oracle.holds(_is_saving_explained(error) or not ending.alone, f"I8: {text}")
-    elif isinstance(error, TwoPhaseError) and not error.restartable:
-        fenced = oracle.fencers.get(ending.folder) is not ending.process
-        overtaken = ending.command == "finish" and fenced
-        beside = ending.command == "create" and not ending.alone
-        oracle.holds(overtaken or beside, f"I8: nobody is in its way, and {text}")
+    elif command.verb in SAVEPOINTS and isinstance(error, TwoPhaseError) and not error.restartable:
+        led_astray = overtaken or beside or _is_behind(oracle, ending.folder)
+        oracle.holds(led_astray or bool(oracle.taken_back), f"I8: nobody is in its way, and {text}")
+
+
+def _noted(oracle: Oracle, ending: Ending) -> str:
+    """Describe an ending, in the trace too."""
+    text = str(ending)
+    oracle.scheduler.trace.append((ending.process.name, text))
+    return text
 
 
 def _is_saving_explained(error: SavepointError) -> bool:
@@ -111,6 +110,16 @@ def _is_saving_explained(error: SavepointError) -> bool:
     return error.__cause__ is not None or any(one in str(error) for one in expected)
 
 
+def _has_changed(oracle: Oracle) -> bool:
+    """Whether a target is not what it was, or a rewind has taken rows back."""
+    return oracle.changes > 0 or bool(oracle.taken_back)
+
+
+def _is_behind(oracle: Oracle, folder: str) -> bool:
+    """Whether a folder is not what it was, or a sink knows more."""
+    return oracle.repaired.damaged or oracle.is_ahead(folder)
+
+
 def _is_explained(oracle: Oracle, ending: DriverEnding, error: TwoPhaseError) -> bool:
     """Whether a driver over another folder, or a target that is not what it was,
     may have ended it.
@@ -119,9 +128,11 @@ def _is_explained(oracle: Oracle, ending: DriverEnding, error: TwoPhaseError) ->
         if isinstance(error, SavepointUnfinishedError):
             return bool(oracle.saved.by_path[ending.saves].pending)
         return bool(ending.saves or ending.restore_path) and _is_saving_explained(error)
-    if isinstance(error, RestoreRefusedError) and ending.restore_path in oracle.saved.by_path:
+    if isinstance(error, RestoreRefusedError):
         saved, where = oracle.saved, ending.restore_path
-        return saved.is_too_old(oracle, ending.folder, where) or saved.is_taken_back(oracle, where)
+        too_old = saved.is_too_old(oracle, ending.folder, where)
+        half = bool(saved.rewinding)
+        return too_old or half or saved.is_taken_back(oracle, where) or oracle.repaired.damaged
     if isinstance(error, FencedError):
         others = [
             generation for root, generation in oracle.generation.items() if root != ending.folder
@@ -129,17 +140,13 @@ def _is_explained(oracle: Oracle, ending: DriverEnding, error: TwoPhaseError) ->
         return oracle.changes > ending.changes_at_start or (
             oracle.several_folders and max(others, default=0) > oracle.fence_of(ending.process)
         )
-    if oracle.repaired.damaged and isinstance(error, ConfigError):
-        return bool(ending.restore_path)  # the checkpoint that it is to restore may be gone
-    if isinstance(error, CheckpointMissingError | RestoreRefusedError):
-        if oracle.repaired.damaged:
-            return True
-        return oracle.several_folders and oracle.is_ahead(ending.folder)
-    if isinstance(
-        error, RejectedRowsError
-    ):  # a table with a key refuses what the driver over the other folder has written
-        return oracle.several_folders and oracle.is_ahead(ending.folder)
-    return False
+    if isinstance(error, ConfigError):
+        return bool(ending.restore_path)  # what it is to restore may be gone
+    if isinstance(error, CheckpointMissingError):
+        return _is_behind(oracle, ending.folder)
+    # a table with a key refuses what the driver over the other folder has written
+    rejected = isinstance(error, RejectedRowsError) and oracle.several_folders
+    return rejected and oracle.is_ahead(ending.folder)
 
 
 def _check_named(oracle: Oracle, message: str, text: str) -> None:
@@ -153,7 +160,7 @@ def _check_named(oracle: Oracle, message: str, text: str) -> None:
     )
     chunks = {
         xid: decision.chunk
-        for decision in (*oracle.known(), *oracle.saved.left)
+        for decision in oracle.known()
         for xid in named.intersection(decision.xids)
     }
     rows = sum(len(oracle.expected(chunk, Piece.of(xid).subtask)) for xid, chunk in chunks.items())
@@ -167,15 +174,18 @@ def _branches_of(message: str) -> set[str]:
 
 
 def _lost_ones(oracle: Oracle) -> set[str]:
-    back = oracle.saved.taken_back
-    return {*oracle.lost, *oracle.taken, *oracle.gone, *oracle.repaired.withdrawn, *back}
+    back = oracle.taken_back
+    return {*oracle.lost, *oracle.taken, *oracle.gone, *oracle.withdrawn, *back}
 
 
 def check_end(world: World, folder: str) -> None:
     """Every row once in every sink, and nothing left anywhere."""
     oracle, chunks = world.oracle, world.options.checkpoints
     decided = sorted(decision.chunk for decision in oracle.decided.values())
-    oracle.holds(set(decided) == set(range(chunks)), f"the decisions cover the chunks {decided}")
+    # An adoption knows nothing of a checkpoint that no target has rows of.
+    empty = {chunk for chunk in range(chunks) if not world.source.rows_of(chunk)}
+    covered = {*decided, *empty} == set(range(chunks))
+    oracle.holds(covered, f"the decisions cover the chunks {decided}")
     kept = [decision for decision in oracle.decided.values() if decision.root == folder]
     undone = [decision.checkpoint for decision in kept if not decision.committed]
     oracle.holds(not undone, f"I2: checkpoints {undone} are decided and never committed")

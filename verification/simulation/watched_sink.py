@@ -15,11 +15,12 @@ from twophase.contract.sink import (
     SinkHistory,
     WriterFactory,
 )
+from twophase.errors import RestoreRefusedError
 from twophase.ids import Attempt
 from twophase.sinks.mysql.open_sink import OpenMySqlSink
 from twophase.sinks.mysql.sink import MySqlSink
 from verification.simulation.decisions import FORMAT_ID
-from verification.simulation.rewinding import take_back
+from verification.simulation.rewinding import Rewind
 
 if TYPE_CHECKING:
     from verification.simulation.world import World
@@ -101,11 +102,24 @@ class OpenWatchedSink(OpenArrowSink):
 
     def check_rewind(self, keep: Mapping[str, int]) -> None:
         """Every row can be distinguished from others here: the oracle knows them."""
+        _, name = self._owner
+        if name in self._world.obstructed:
+            raise RestoreRefusedError(
+                f"Sink {name!r}: a foreign key refers to the table.", remedy="drop the key."
+            )
 
     def rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
         """As a sink without transactions does it: the rows go, then their proofs."""
+        self.check_rewind(keep)
+        self._rewind(keep, attempt).take_back()
+
+    def settle_rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
+        """The same, to bring it to an end."""
+        self._rewind(keep, attempt).settle()
+
+    def _rewind(self, keep: Mapping[str, int], attempt: Attempt) -> Rewind:
         number = (attempt.generation, attempt.counter)
-        take_back(self._world, self.hash, self._owner, keep, number)
+        return Rewind(self._world, self.hash, self._owner, keep, number)
 
     def close(self) -> None:
         self._is_closed = True

@@ -31,7 +31,6 @@ from verification.simulation.spark import Input, context_of
 from verification.simulation.statements import Statements
 from verification.simulation.telling import Telling
 from verification.simulation.threads import ByProcess, Condition, Event, Lock
-from verification.simulation.worlds import WITH_SINKS_AHEAD
 
 MAX_STEPS = 60_000
 _BACKUP = "/data/backup"
@@ -48,6 +47,7 @@ _WITH_FAILPOINTS = (
     "twophase.coordinator.coordinator",
     "twophase.coordinator.recovery.recovery",
     "twophase.coordinator.recovery.recovery_steps",
+    "twophase.operations.repair.abandon_rewind",
     "twophase.operations.repair.accept_loss",
     "twophase.operations.repair.rewrite",
     "twophase.operations.savepoint.finish",
@@ -68,6 +68,7 @@ _WITH_THREADS = (
     "twophase.state.journal.log",
 )
 _WITH_LOGGERS = (
+    "twophase.operations.savepoint.restore",
     "twophase.operations.savepoint.abandoned_folders",
     "twophase.sinks.mysql.sink",
 )
@@ -97,6 +98,7 @@ class World:
             `startingOffsets`.
         sink_ahead: the job's option `restore.sink_ahead`.
         reads_other_sources: whether the plan has other sources than a savepoint that is restored.
+        obstructed: the sinks that cannot take rows back.
     """
 
     def __init__(self, options: Options) -> None:
@@ -121,6 +123,7 @@ class World:
         self.starting = 0
         self.sink_ahead = "refuse"
         self.reads_other_sources = False
+        self.obstructed: set[str] = set()
         for number, dialect in enumerate(options.sinks):
             host = "db" if options.one_server else f"db{number}"
             self.targets[f"sink{number}"] = host
@@ -141,7 +144,7 @@ class World:
 
     def mode(self) -> str:
         """The job's option `checkpoint.mode` for the next driver. It may change between runs."""
-        if self.options.world not in WITH_SINKS_AHEAD:
+        if not self.options.ahead:
             return "exactly_once"
         return self.scheduler.random.choice(("at_least_once", "at_least_once", "exactly_once"))
 
@@ -167,7 +170,9 @@ class World:
             self.disk.sync(parent)
         else:
             self.disk.copy(_BACKUP, folder)
-        self.oracle.repaired.folder_restored(self.oracle, folder, known or ())
+        known = [*(known or ())]
+        self.oracle.repaired.folder_restored(self.oracle, folder, known)
+        self.oracle.saved.folder_restored(self.oracle, folder, {*known})
 
     @contextmanager
     def entered(self) -> Iterator[None]:

@@ -9,14 +9,11 @@ No seed of `Options.of` chooses these worlds: `in_world` makes the runs of a see
 - target restored: a server's data is restored from a backup, under a running driver or between two.
   Nothing that was committed is lacking, or the job ends with a named error and goes on for nobody.
 - swapped: another server, empty or older, or a table that was dropped and created again. The same.
-- repaired: a loss that stops the job by name, of some after a restore; an operator runs the repair
-  that the error names, see `incidents` and `repairs`. Nothing is duplicated; what was given up is
-  missing, and nothing else.
-- saved: savepoints are made, finished, moved and restored, see `savepoints`. Everything is exact,
-  and one that a sink is ahead of is refused, with nothing written or aborted.
+- operated: an operator wants something else at any moment, see `operators`; something may happen to
+  the folder, a body, a target or prepared pieces, see `incidents`. Nothing is duplicated; what was
+  given up is missing, and nothing else; no refusal is a dead end.
 - ahead: sinks commit ahead of the others (`checkpoint.mode`), in some of the drivers. Each sink has
   every row once, and what a sink has ahead is never aborted, nor written again.
-- saved ahead: both at once.
 """
 
 from __future__ import annotations
@@ -27,17 +24,24 @@ from random import Random
 from verification.simulation.dialects import DIALECTS
 from verification.simulation.options import Mishap, Options
 
-COPIED, RESTORED_TARGET, SWAPPED, REPAIRED, SAVED, AHEAD, SAVED_AHEAD = WORLDS = (
+COPIED, RESTORED_TARGET, SWAPPED, OPERATED, AHEAD = WORLDS = (
     "copied",
     "target restored",
     "swapped",
-    "repaired",
-    "saved",
+    "operated",
     "ahead",
-    "saved ahead",
 )
-WITH_SAVEPOINTS = frozenset({SAVED, SAVED_AHEAD})
-WITH_SINKS_AHEAD = frozenset({AHEAD, SAVED_AHEAD})
+ROLLED_BACK, RETURNED, TARGET, FOLDER, NO_FOLDER, BODY = (
+    "rolled back",
+    "returned",
+    "target restored",
+    "folder restored",
+    "folder gone",
+    "body gone",
+)
+OFTEN = (*[ROLLED_BACK] * 4, *[RETURNED] * 3, *[TARGET] * 4, FOLDER, FOLDER, NO_FOLDER, BODY, BODY)
+"""Incidents, as often as they happen."""
+_AHEAD = 0.3
 _STAND_STILL = 0.3
 _STOPS_S = (0.0, 20.0)
 """A driver is killed, or stands still until another one is there."""
@@ -53,30 +57,10 @@ def in_world(seed: int, world: str) -> Options:
     options = replace(options, checkpoints=max(options.checkpoints, 3))
     if world == COPIED:
         return replace(options, rivals=0, suspicion=0.0)
-    if world in WITH_SINKS_AHEAD:
-        options = _with_sinks_ahead(options, random)
     if world == AHEAD:
-        return options
-    if world in WITH_SAVEPOINTS:
-        points = [
-            random.choice(("S05", "S06", "S07", "S11", "S12", "S13", "C18", "C22"))
-            for _ in range(2)
-        ]
-        more = [Mishap(point, 1, random.choice(_STOPS_S)) for point in points]
-        mishaps = tuple(random.sample((*options.mishaps, *more), len(options.mishaps) + 2))
-        checkpoints = max(options.checkpoints, 4)
-        return replace(options, checkpoints=checkpoints, mishaps=mishaps, stops=0)
-    if world == REPAIRED:
-        subsume_every = random.choice((1, 2, 3))
-        restore = random.choice(("here", "", ""))
-        checkpoints = options.checkpoints + (2 if restore else 0)
-        return replace(
-            options,
-            keyed=False,
-            subsume_every=subsume_every,
-            restore=restore,
-            checkpoints=checkpoints,
-        )
+        return _with_sinks_ahead(options, random)
+    if world == OPERATED:
+        return _operated(options, random)
     empty_rate, subsume_every = random.choice((0.1, 0.4)), random.choice((1, 1, 2))
     options = replace(options, empty_rate=empty_rate, subsume_every=subsume_every)
     if world == RESTORED_TARGET and random.random() < _STAND_STILL:
@@ -101,6 +85,20 @@ def _standing_still(options: Options, random: Random) -> Options:
     )
 
 
+def _operated(options: Options, random: Random) -> Options:
+    """Something may happen, once."""
+    if random.random() < _AHEAD:
+        options = _with_sinks_ahead(options, random)
+    return replace(
+        options,
+        checkpoints=max(options.checkpoints, 4),
+        stops=0,
+        keyed=False,
+        subsume_every=random.choice((1, 2, 3)),
+        incident=random.choice(("", "", *OFTEN)),
+    )
+
+
 def _with_sinks_ahead(options: Options, random: Random) -> Options:
     """Several sinks, and drivers that die or stand still while one is ahead."""
     points = [random.choice(("A01", "A02", "C06", "C12", "C15", "C22")) for _ in range(3)]
@@ -108,4 +106,4 @@ def _with_sinks_ahead(options: Options, random: Random) -> Options:
     mishaps = tuple(random.sample((*options.mishaps, *more), len(options.mishaps) + 3))
     sinks = tuple(random.choice(list(DIALECTS)) for _ in range(random.choice((2, 2, 3))))
     sinks = sinks[:1] * len(sinks) if options.one_server else sinks
-    return replace(options, sinks=sinks, mishaps=mishaps, max_concurrent=1)
+    return replace(options, sinks=sinks, mishaps=mishaps, max_concurrent=1, ahead=True)

@@ -67,6 +67,21 @@ def survivors(plan: LossPlan) -> list[int]:
     ]
 
 
+def test_nothing_of_an_older_lineage_is_given_up(
+    driver: Driver, folder: Path, targets: Targets
+) -> None:
+    """Its newest checkpoint is subsumed by those of the current one."""
+    driver.run(0)
+    restore = restoring(completed_of(folder, 0), committed=True)
+    restored = Driver(folder, targets)
+    restored.coordinator.recover(restore=restore)
+    restored.coordinator.begin_lineage(restore.lineage)
+    for number in (1, 2):
+        restored.run(number)
+    with pytest.raises(ConfigError, match="and so are later ones"):
+        repair(folder, targets).plan(0, "facts")
+
+
 @each
 def test_the_error_names_the_command_and_the_command_leads_out(
     broken: Driver, targets: Targets, another: Another, folder: Path

@@ -110,6 +110,33 @@ def test_a_folder_that_everybody_may_write_to_is_not_called_gone(source: Source)
         source.read(**{"restore.allow_non_restored_state": True})
 
 
+def test_a_checkpoint_that_is_subsumed_is_not_kept_any_more(source: Source, tmp_path: Path) -> None:
+    """Its decision stays in the log until that is folded. Nothing is damaged: no repair helps."""
+    for number in (1, 2):
+        source.driver.run(number)
+    assert not (source.restored_from / "_metadata").exists()
+    assert source.decision.folder == source.restored_from.relative_to(source.root).as_posix()
+    options = JobOptions.parse({"checkpointLocation": str(tmp_path / "job")}, "job")
+    new, states = LocalStorage(tmp_path / "job"), OperatorStates([], {})
+    with pytest.raises(ConfigError, match="no longer kept"):
+        load_restore(JOB, str(source.restored_from), new, states, options)
+
+
+@pytest.mark.parametrize("here", [True, False], ids=["own folder", "another folder"])
+def test_a_checkpoint_whose_body_is_gone_is_adopted_in_its_own_folder_only(
+    source: Source, tmp_path: Path, here: bool
+) -> None:
+    """An adoption in the folder of the restore would find nothing that it lacks."""
+    remove_body(source)
+    root = source.root if here else tmp_path / "job"
+    options = JobOptions.parse({"checkpointLocation": str(root)}, "job")
+    path, states = str(source.restored_from), OperatorStates([], {})
+    with pytest.raises(CheckpointMissingError) as caught:
+        load_restore(JOB, path, LocalStorage(root), states, options)
+    assert ("adopt-from-target" in caught.value.remedy) is here
+    assert ("without restore.path" in caught.value.remedy) is not here
+
+
 @pytest.mark.parametrize("newer", ["body", "log"])
 def test_a_restore_from_what_a_newer_version_has_written_is_refused_by_its_version(
     source: Source, tmp_path: Path, newer: str

@@ -46,8 +46,8 @@ GIVE_UP = (
 
 _TARGET_OF_RESTORE = (
     "restore the target to its state at the restored checkpoint, or a later one; or give the sink "
-    "an empty target, which begins there. If what it lacks is gone for good, restore in the job's "
-    "own folder, where twophase repair accept-loss gives it up."
+    "an empty target, which begins there. If what it lacks is gone for good, start the job in its "
+    "own folder without restore.path: the error says how twophase repair accept-loss gives it up."
 )
 
 PieceNames = Callable[[str, str, int], Sequence[str]]
@@ -108,7 +108,7 @@ def refused(
         case TargetLacks(proof):
             memory = observed.sinks[proof.sink].memory
             error = context.proofs.changed(proof, context.sinks[proof.sink], memory)
-            if isinstance(wish, Restore) and not observed.history.lineages:
+            if isinstance(wish, Restore) and proof not in observed.history.committed_proofs():
                 error.remedy = _TARGET_OF_RESTORE
             return error
         case SinkRenamed(proof, name):

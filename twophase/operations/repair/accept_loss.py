@@ -254,7 +254,7 @@ class LossRepair:
                 remedy="`twophase checkpoints FOLDER` lists the decided checkpoints.",
             )
         found = next((decision for decision in named if not decision.committed), named[-1])
-        if found.committed and found != history.newest(found.lineage):
+        if found.committed and found != history.decisions[-1]:
             raise ConfigError(
                 f"Job {self._context.job!r}: checkpoint {checkpoint} is committed, "
                 "and so are later ones: none of it can be given up. Nothing was written.",

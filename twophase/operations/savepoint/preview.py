@@ -107,7 +107,7 @@ def restore_of(context: JobContext) -> Restore | None:
     savepoint = verified(job, path, options.sink_ahead)
     if options.sink_ahead is SinkAhead.FORK:
         check_original(job, savepoint, context.sinks)
-    return restore_of_savepoint(savepoint, options, history.repairs)
+    return restore_of_savepoint(savepoint, options, context.log, context.store)
 
 
 def _pending(restore: Restore) -> dict[str, list[Committable]]:

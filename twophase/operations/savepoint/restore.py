@@ -218,14 +218,19 @@ def restore_of_checkpoint(
         raise found
     decisions = found.history.decisions
     place = decisions.index(found.decision)
-    rewinds_own = options.sink_ahead is SinkAhead.REWIND and folder.parent.parent == root
-    if not rewinds_own:
+    if found.decision.committed and decisions[place + 1 :] and not (folder / "_metadata").exists():
+        raise _not_kept(job, folder)  # subsumed, and the log is not folded yet
+    is_own = folder.parent.parent == root
+    if not (is_own and options.sink_ahead is SinkAhead.REWIND):
         _check_later(job, folder, decisions[place + 1 :])
         _check_none_ahead(job, folder, found.history, found.decision)
     uncommitted = [decision for decision in decisions[: place + 1] if not decision.committed]
-    restored = found.store.read_with_states(
-        found.decision, may_drop=options.allow_non_restored_state
-    )
+    may_drop = options.allow_non_restored_state
+    try:
+        restored = found.store.read_with_states(found.decision, may_drop=may_drop)
+        adopting = tuple(found.store.read(one).amended(repairs) for one in uncommitted)
+    except CheckpointMissingError as error:
+        raise error if is_own else _body_gone(job, folder, error) from error
     [continued] = [one for one in found.history.lineages if one.id == restored.lineage]
     checkpoint = restored.amended(repairs)
     lineage = Lineage(
@@ -237,8 +242,16 @@ def restore_of_checkpoint(
         origin=found.decision.body_digest,
         restore_id=options.restore_id,
     )
-    adopting = tuple(found.store.read(one).amended(repairs) for one in uncommitted)
     return Restore(checkpoint, lineage, adopting, options.sink_ahead)
+
+
+def _body_gone(job: str, folder: Path, error: CheckpointMissingError) -> CheckpointMissingError:
+    """Return the error of a body that another folder lacks: an adoption here would find nothing."""
+    return CheckpointMissingError(
+        f"Job {job!r}: cannot restore from {folder}: {error.what} Nothing was written.",
+        remedy=f"restore the folder {folder.parent.parent} from a backup; or name another "
+        "checkpoint or a savepoint; or start the job in its own folder without restore.path.",
+    )
 
 
 def _check_no_fork(job: str, folder: Path, options: JobOptions) -> None:
@@ -300,8 +313,12 @@ def _find(job: str, folder: Path) -> _Found | TwoPhaseError:
         decision for decision in history.decisions if Path(decision.folder).name == folder.name
     ]
     if not named:
-        return ConfigError(
-            f"restore.path {str(folder)!r} is not decided, or no longer kept, in job {job!r}.",
-            remedy="`twophase checkpoints FOLDER` lists the decided checkpoints.",
-        )
+        return _not_kept(job, folder)
     return _Found(history, CompletedCheckpointStore(storage, log, num_retained=1), named[0])
+
+
+def _not_kept(job: str, folder: Path) -> ConfigError:
+    return ConfigError(
+        f"restore.path {str(folder)!r} is not decided, or no longer kept, in job {job!r}.",
+        remedy="`twophase checkpoints FOLDER` lists the decided checkpoints.",
+    )

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,9 +34,11 @@ from twophase.options.job_options import JobOptions, SinkAhead
 from twophase.spark.folder.spark_cut import is_rewritten, unmovable_text
 from twophase.spark.plan.operator_states import OperatorStates
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
+from twophase.state.checkpoints.store import CompletedCheckpointStore
 from twophase.state.files.folder_rights import check_rights
 from twophase.state.files.storage import LocalStorage, local_path, sync_file_system
-from twophase.state.journal.entries import Lineage, Repair
+from twophase.state.journal.entries import Lineage, Rewrite
+from twophase.state.journal.history import History
 from twophase.state.journal.log import JobLog
 
 LAID_BY = "_laid_by"
@@ -128,7 +130,10 @@ def load_savepoint(
         SourceLossError: a source cannot read again what a rewind would take back.
     """
     savepoint = verified(job, path, options.sink_ahead)
-    restore = restore_of_savepoint(savepoint, options, JobLog(storage, job).read().repairs)
+    log = JobLog(storage, job)
+    log.read()
+    store = CompletedCheckpointStore(storage, log, num_retained=1)
+    restore = restore_of_savepoint(savepoint, options, log, store)
     checkpoint, manifest = restore.checkpoint, savepoint.manifest
     lays = _lays(job, savepoint, checkpoint, states, options, plan)
     if lays:
@@ -146,16 +151,17 @@ def load_savepoint(
 
 
 def restore_of_savepoint(
-    savepoint: Savepoint, options: JobOptions, repairs: Sequence[Repair]
+    savepoint: Savepoint, options: JobOptions, log: JobLog, store: CompletedCheckpointStore
 ) -> Restore:
     """Return the restore of a savepoint; its lineage has no id and no start yet.
 
     Args:
         savepoint: verified.
         options: the job's options.
-        repairs: those of the job's log.
+        log: the job's, read: what operators have repaired since.
+        store: of the same folder.
     """
-    checkpoint = savepoint.checkpoint().amended(repairs)
+    checkpoint = savepoint.checkpoint().amended(log.history.repairs)
     forks = options.sink_ahead is SinkAhead.FORK
     lineage = Lineage(
         "",
@@ -165,8 +171,25 @@ def restore_of_savepoint(
         origin=savepoint.identity,
         restore_id=options.restore_id,
     )
-    pending = tuple(one.amended(repairs) for one in savepoint.pending())
+    pending = tuple(_pending_of(savepoint, log.history, store))
     return Restore(checkpoint, lineage, pending, options.sink_ahead)
+
+
+def _pending_of(
+    savepoint: Savepoint, history: History, store: CompletedCheckpointStore
+) -> Iterator[CompletedCheckpoint]:
+    """Yield what a restore has to commit, after the repairs that the job's log has by now.
+
+    Of a checkpoint with pieces that were written again the savepoint lists those that were lost:
+    the log commits it, or has.
+    """
+    for one in savepoint.pending():
+        of = (one.lineage, one.checkpoint)
+        if any(isinstance(repair, Rewrite) and repair.is_of(*of) for repair in history.repairs):
+            waiting = history.uncommitted()
+            yield from (store.read(new) for new in waiting if (new.lineage, new.checkpoint) == of)
+        else:
+            yield one.amended(history.repairs)
 
 
 def verified(job: str, path: str, policy: SinkAhead = SinkAhead.REFUSE) -> Savepoint:

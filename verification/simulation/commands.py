@@ -1,0 +1,197 @@
+"""The commands of operators, `twophase savepoint` and `twophase repair`, and another job that
+begins with a savepoint: each a process that may be killed or stand still, beside drivers that live.
+
+What each does is real: `savepoints`, `repairs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from twophase.contract.sink import OpenSink, SinkContext
+from twophase.coordinator.commit.context import JobContext
+from twophase.events import Observers
+from twophase.state.files.storage import LocalStorage
+from verification.simulation.ending import CommandEnding
+from verification.simulation.job import JOB, job_options, sink_context, watched_sinks
+from verification.simulation.options import Mishap
+from verification.simulation.repairs import ABANDON, ACCEPT, ADOPT, REPAIRS, REWRITE
+from verification.simulation.savepoints import DISPOSE, FINISH, FORK, MAKE, SAVEPOINTS
+from verification.simulation.scheduler import Process
+from verification.simulation.spark import Executors
+from verification.simulation.threads import SimulatedClock
+
+if TYPE_CHECKING:
+    from verification.simulation.world import World
+
+_OF_COMMITS = ("C11", "C12", "C13", "C14", "C15", "C19")
+_OF_REPAIRS = ("R01", "R02", "R03", "R04", "R05", *_OF_COMMITS)
+_POINTS = {
+    MAKE: ("S01", "S02", "S03", "S04"),
+    FINISH: ("C11", "C12", "C15", "C19", "C20", "S08"),
+    DISPOSE: ("S09", "S10"),
+    FORK: ("C11", "C12", "C15", "C18", "C22", "S05", "S06", "S07"),
+    ACCEPT: _OF_REPAIRS,
+    REWRITE: _OF_REPAIRS,
+    ADOPT: _OF_REPAIRS,
+    ABANDON: ("R01", "R02", "R03", "R06"),
+}
+_PLACES = (
+    *("disk link", "disk sync", "XA PREPARE", "XA COMMIT", "XA ROLLBACK", "XA RECOVER"),
+    *("twophase_", ""),
+)
+_PAUSES_S = (0.0, 0.0, 0.0, 0.3, 3.0)
+_MISHAPS, _AT_A_POINT = 0.5, 0.6
+_MOST_WITH_MISHAPS = 10
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command.
+
+    Attributes:
+        verb: which one.
+        folder: the job's.
+        path: the savepoint's, if it is about one.
+        checkpoint, sink: its options, if it has them.
+        begun_in: likewise; empty without it.
+        committed_only: whether a savepoint is asked for by the running job.
+    """
+
+    verb: str
+    folder: str
+    path: str = ""
+    checkpoint: int = -1
+    sink: str = ""
+    begun_in: str = ""
+    committed_only: bool = False
+
+
+class Running:
+    """One run of a command.
+
+    Args:
+        world: where.
+        name: of its process.
+        command: the command.
+        judge: hears of its failure.
+
+    Attributes:
+        process: what can be killed.
+        executors: its tasks.
+        error: what ended it.
+        done: whether it has come to its end.
+        alone: whether no driver lived when it began.
+        world, command: as given.
+    """
+
+    def __init__(
+        self, world: World, name: str, command: Command, judge: Callable[[CommandEnding], None]
+    ) -> None:
+        self.process = Process(name)
+        self.world = world
+        self.command = command
+        self.executors = Executors(
+            self.process, world.scheduler, world.options, world.source, world.faults
+        )
+        self.error: Exception | None = None
+        self.done = False
+        self.clock = SimulatedClock(world.scheduler)
+        self._judge = judge
+        folders = world.oracle.folders
+        self.alone = all(one.dead for one, root in folders.items() if root == command.folder)
+        folders[self.process] = command.folder
+
+    def run(self) -> None:
+        """Live."""
+        try:
+            (SAVEPOINTS | REPAIRS)[self.command.verb](self)
+            self.done = True
+        except Exception as error:  # noqa: BLE001 the operator looks at it
+            self.error = error
+            self._judge(self._ending(error))
+        finally:
+            self.process.kill()
+
+    def _ending(self, error: Exception) -> CommandEnding:
+        command = self.command
+        return CommandEnding(self.process, command.folder, error, command, alone=self.alone)
+
+    def open(self, *, writes: bool = False) -> Mapping[str, OpenSink]:
+        """Open the job's sinks.
+
+        Args:
+            writes: whether rows are to be written.
+        """
+        world = self.world
+        return {
+            name: sink.open(
+                sink_context(world, name) if writes else SinkContext(JOB, name, None, parallelism=0)
+            )
+            for name, sink in watched_sinks(world).items()
+        }
+
+    def context(
+        self, sinks: Mapping[str, OpenSink], observers: Observers | None = None
+    ) -> JobContext:
+        """The job that the command works with; `accept-loss` may name a savepoint."""
+        world, command = self.world, self.command
+        path = command.path if command.verb == ACCEPT else ""
+        options = job_options(world, command.folder, path or None)
+        storage = LocalStorage(command.folder)
+        return JobContext(JOB, storage, sinks, options, observers or Observers(), self.clock)
+
+
+class Shell:
+    """Runs commands.
+
+    Args:
+        world: where.
+        judge: hears of each failure.
+
+    Attributes:
+        commands: those that were run.
+        on_death: hears of each that is over.
+        dies_at_record: whether the first repair dies right after its record.
+    """
+
+    def __init__(self, world: World, judge: Callable[[CommandEnding], None]) -> None:
+        self.commands: list[Running] = []
+        self.on_death: Callable[[Running], None] = lambda command: None
+        self.dies_at_record = False
+        self._world = world
+        self._judge = judge
+
+    def start(self, command: Command) -> Running:
+        """Start a command, whoever lives."""
+        world, kind = self._world, "repair" if command.verb in REPAIRS else "savepoint"
+        running = Running(world, f"{kind}{len(self.commands)}", command, self._judge)
+        world.happens(f"{kind}: {command.verb}")
+        running.process.on_death.append(lambda _: self.on_death(running))
+        if (mishap := self._mishap(command.verb)) is not None:
+            world.faults.arm(running.process, mishap)
+        self.commands.append(running)
+        world.scheduler.spawn(running.process, running.process.name, running.run)
+        return running
+
+    def run(self, command: Command) -> Running:
+        """Run a command to its end, or its death."""
+        running = self.start(command)
+        self._world.scheduler.wait_until(lambda: running.process.dead, None)
+        return running
+
+    def _mishap(self, verb: str) -> Mishap | None:
+        """What befalls a command."""
+        world, random = self._world, self._world.scheduler.random
+        if self.dies_at_record and verb in REPAIRS:
+            self.dies_at_record = False
+            return Mishap("R03", 1, 0.0)
+        if world.faults.calm or len(self.commands) >= _MOST_WITH_MISHAPS:
+            return None
+        if random.random() >= _MISHAPS:
+            return None
+        at_a_point = verb in SAVEPOINTS or random.random() < _AT_A_POINT
+        place = random.choice(_POINTS[verb] if at_a_point else _PLACES)
+        return Mishap(place, random.randint(1, 2 if place else 40), random.choice(_PAUSES_S))
