@@ -24,7 +24,7 @@ SEEDS = {
     RESTORED_TARGET: range(100),
     SWAPPED: range(100),
     REPAIRED: range(20),
-    SAVED: range(60),
+    SAVED: range(80),
     AHEAD: range(100),
     SAVED_AHEAD: range(60),
 }
