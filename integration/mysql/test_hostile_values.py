@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -260,7 +261,8 @@ def test_a_value_reads_back_as_it_was_sent_or_is_refused_by_name(
     assert {*found} | {*refused} == {*sent}
     assert not {*found} & {*refused}
     assert found
-    assert all("'v'" in said or "JSON" in said for said in refused.values())
+    # each server quotes the name of a column in its own way; JSON is parsed without one
+    assert all(re.search("['`.]v['`]|JSON", said) for said in refused.values())
     assert not [said for said in refused.values() if "another row than was sent" in said]
     is_parsed = column == "JSON" and not isinstance(sql_server_in_proof, MariaDbService)
     same = parsed if is_parsed else lambda value: value
