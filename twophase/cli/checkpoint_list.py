@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from twophase.contract.source_entry_points import owner_of
+from twophase.cli.display.offsets import offset_entries, parsed_entry
 from twophase.errors import CheckpointMissingError, ConfigError, NewerFormatError, StopJobError
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.checkpoints.state_files import read_states
@@ -167,20 +166,6 @@ def offsets_of(body: CompletedCheckpoint) -> list[tuple[str, list[Any]]]:
     """
     if not body.sources:
         return [("", []) if line is None else offset_entries(line) for line in body.offsets.end]
-    return [(state.format, [_decoded(entry) for entry in state.entries]) for state in body.sources]
-
-
-def offset_entries(line: str) -> tuple[str, list[Any]]:
-    """Return the format and the entries of an offset line; "" and the line if nobody knows it."""
-    name, source = owner_of(line)
-    return name, [_decoded(entry) for entry in source.entries(line)]
-
-
-def _decoded(entry: Any) -> Any:
-    """Parse an offset: Spark keeps offsets as text, most often JSON."""
-    if not isinstance(entry, str):
-        return entry
-    try:
-        return json.loads(entry)
-    except ValueError:
-        return entry
+    return [
+        (state.format, [parsed_entry(entry) for entry in state.entries]) for state in body.sources
+    ]

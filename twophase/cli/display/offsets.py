@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from twophase.cli.checkpoint_list import offset_entries
+from twophase.contract.source_entry_points import owner_of
 
 _CHARS = 40
 
@@ -28,6 +28,22 @@ def offset_text(entries: Sequence[Any], most: int | None = None) -> str:
         return " ".join(shown)
     texts = [text if len(text) <= _CHARS else f"{text[:_CHARS]}..." for text in shown[:most]]
     return " ".join(texts) + (f" and {len(shown) - most} more" if len(shown) > most else "")
+
+
+def offset_entries(line: str) -> tuple[str, list[Any]]:
+    """Return the format and the entries of an offset line; "" and the line if nobody knows it."""
+    name, source = owner_of(line)
+    return name, [parsed_entry(entry) for entry in source.entries(line)]
+
+
+def parsed_entry(entry: Any) -> Any:
+    """Parse an offset: Spark keeps offsets as text, most often JSON."""
+    if not isinstance(entry, str):
+        return entry
+    try:
+        return json.loads(entry)
+    except ValueError:
+        return entry
 
 
 def _positions(entry: Any) -> Iterator[str]:
