@@ -253,6 +253,18 @@ def test_the_message_names_the_field_the_value_and_the_way_on(
         assert word in str(caught.value)
 
 
+@pytest.mark.parametrize("again", [b"a/b", b"a\\/b", b"a\\u002fb", b"\\u0061/b"])
+@pytest.mark.parametrize("text", [b'"x"', b"{}"])
+def test_a_field_that_is_given_twice_is_noticed_however_it_is_written(
+    again: bytes, text: bytes
+) -> None:
+    schema = pa.schema([("a/b", pa.int64()), ("v", pa.string())])
+    found = JsonDecoder(schema, ITEM, FAIL)
+    found.take(Block([b'{"a/b":1,"v":%s,"%s":2}' % (text, again)], range(1)))
+    with pytest.raises(BadRecordError, match=r"a/b: is given twice|specified twice"):
+        found.batch()
+
+
 @pytest.mark.parametrize(
     ("text", "kept"),
     [

@@ -178,13 +178,16 @@ class JsonDecoder:
     def _faulty_keys(self, pieces: list[_Piece]) -> Faults:
         if pa.field("kafka_key", pa.string()) not in self._metadata:
             return {}
+        keys = pa.concat_arrays([piece.metadata["kafka_key"] for piece in pieces])
         faults: Faults = {}
-        keys = itertools.chain.from_iterable(piece.metadata["kafka_key"] for piece in pieces)
-        for number, key in enumerate(keys):
-            try:
-                key.cast(pa.string())
-            except pa.ArrowInvalid:
-                faults[number] = UnfitError("is not UTF-8", "kafka_key", key.as_py())
+        try:
+            keys.cast(pa.string())
+        except pa.ArrowInvalid:
+            for number, key in enumerate(keys):
+                try:
+                    key.cast(pa.string())
+                except pa.ArrowInvalid:
+                    faults[number] = UnfitError("is not UTF-8", "kafka_key", key.as_py())
         return faults
 
     def _assemble(

@@ -24,7 +24,7 @@ _BLANKS = b" \t\r\n"
 _TWICE = re.compile(r"Column\((/.*)\) was specified twice")
 _BIG = re.compile(rb"[eE]\+?\d{3}|\d{300}")
 # pyarrow takes NaN and Infinity for numbers, msgspec does not: 1e38 fits where they fit
-_CONSTANT = re.compile(rb'("(?:[^"\\]|\\.)*")|-?(?:NaN|Inf(?:inity)?)|NaN|Inf', re.DOTALL)
+_CONSTANT = re.compile(rb'("(?:[^"\\]|\\.)*")|-?(?:NaN|Inf(?:inity)?)', re.DOTALL)
 NUL = "its value holds a NUL byte"
 _EMPTY, _NO_OBJECT = map(UnfitError, ("its value is empty", "its value is not one JSON object"))
 _REFUSED = (msgspec.DecodeError, UnicodeDecodeError)
@@ -46,7 +46,8 @@ def framing_fault(value: bytes) -> UnfitError | None:
             f"its value begins with the bytes {value[:5].hex(' ')}, by which serializers of a "
             f"schema registry (Confluent's) name the schema, here {int.from_bytes(value[1:5])}",
             remedy="give the producer a serializer without a registry; or, if JSON follows, read "
-            "with value.format=raw, and parse substring(value, 6) with from_json, mode FAILFAST.",
+            "with value.format=raw, and parse substring(value, 6) with from_json, mode FAILFAST: "
+            "see docs/kafka.md.",
         )
     return _NO_OBJECT
 
@@ -67,8 +68,8 @@ class RecordCheck:
         self._rewrite = _renderer("", target, explain=False)
         self._explain = _renderer("", target, explain=True)
         self._keys = {name: msgspec.json.encode(name) for name in _names(target)}
-        ascii_only = all(map(str.isascii, self._keys))
-        self._escape = re.compile(rb"\\u00[2-7]" if ascii_only else rb"\\u").search
+        plain = all(name.isascii() and "/" not in name for name in self._keys)
+        self._escape = re.compile(rb"\\u00[2-7]" if plain else rb"\\[u/]").search
 
     def suspects(self, cause: str, records: Mapping[int, bytes]) -> Iterator[int]:
         """Yield the numbers of the records that a cause points to."""
@@ -250,9 +251,9 @@ def _digits_check(target: pa.DataType, fits: _DecimalCheck) -> Callable[[Any], o
 def _usual_decimal(target: pa.Decimal128Type) -> Callable[[Text], object]:
     """Return a check without exponents and surplus zeros: what fails it may fit."""
     whole = target.precision - target.scale
-    before = rf"0|[1-9]\d{{0,{whole - 1}}}" if whole else "0"
+    before = rf"[1-9]\d{{0,{whole - 1}}}|0" if whole else "0"
     after = rf"(?:\.\d{{1,{target.scale}}})?" if target.scale else ""
-    return re.compile(rf"null|-?(?:{before}){after}".encode()).fullmatch
+    return re.compile(rf"-?(?:{before}){after}|null".encode()).fullmatch
 
 
 def _exact_decimal(target: pa.Decimal128Type) -> Callable[[Text], bool]:
