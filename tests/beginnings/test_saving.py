@@ -95,6 +95,24 @@ def test_the_loss_of_a_piece_of_a_savepoint_can_be_accepted(world: BeginningWorl
     assert world.prepared() == 0
 
 
+def test_no_savepoint_is_a_copy_of_one_with_a_loss_that_was_accepted_since(
+    world: BeginningWorld,
+) -> None:
+    """I restored it and accepted the loss of a piece, and saved the job before its next checkpoint:
+    the copy would call the piece lost once more where it is restored.
+    """
+    path = unfinished(world)
+    gone = lose_piece(world)
+    repair = LossRepair(world.context("again", **restoring(path, "refuse")))
+    repair.accept(repair.plan(1, "facts"), NOTE)
+    world.drive(2, "again", **restoring(path, "refuse"))
+    with pytest.raises(SavepointError, match="no checkpoint of the current lineage"):
+        world.make("second", "again")
+    world.drive(3, "again")
+    world.drive(4, "third", **restoring(world.make("second", "again"), "refuse"))
+    assert world.ids() == [[one for one in range(40) if one not in gone], [*range(40)]]
+
+
 class Reread:
     """Reads the lost numbers again."""
 

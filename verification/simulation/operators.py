@@ -377,6 +377,10 @@ class Operator:
 
     def _heed(self, command: Command, error: StopJobError) -> None:
         """Do what a command's refusal says, if it is another command."""
+        if found := _LOSS.search(error.remedy):
+            other = replace(command, verb=ACCEPT, checkpoint=int(found[1]), sink=found[2])
+            if other != command:
+                self._run(other)
         if "ended by hand" in error.remedy or "end the superseded ones by hand" in error.remedy:
             self._end_superseded()
         if command.verb == ADOPT and ABANDON in error.remedy:

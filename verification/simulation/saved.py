@@ -143,7 +143,8 @@ class SavedOnes:
                 continue
             shown = [xid for xid in decision.xids if xid in facts.visible]
             knows = decision.root == root and root not in self.older
-            waits = knows and not (rewinds and decision.committed)
+            is_done = not decision.xids or (rewinds and decision.committed)
+            waits = knows and not is_done
             facts.holds(
                 not waits and not shown,
                 f"H28: {where} is restored, and checkpoint {decision.checkpoint} was decided after "

@@ -219,11 +219,16 @@ class SavepointMaker:
             )
 
     def _restored(self, history: History) -> Savepoint:
-        """Return the savepoint that a lineage without a checkpoint of its own has begun with."""
+        """Return the savepoint that a lineage without a checkpoint of its own has begun with.
+
+        Not if a loss was accepted in it since: it would be found once more.
+        """
         lineage = history.lineage
         if lineage is not None and (Path(lineage.restored_from) / MANIFEST).exists():
             found = open_savepoint(lineage.restored_from)
-            if found.identity == lineage.origin and found.manifest.job == self._job:
+            is_same = found.identity == lineage.origin and found.manifest.job == self._job
+            bodies = (found.checkpoint(), *found.pending())
+            if is_same and all(one.amended(history.repairs) == one for one in bodies):
                 return found
         raise SavepointError(
             f"Job {self._job!r}: there is no checkpoint of the current lineage in {self._root} "
