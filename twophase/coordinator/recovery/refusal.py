@@ -72,9 +72,9 @@ def refused(
         case RewindUnfinished(begun):
             return _unfinished_rewind(context.job, begun)
         case FolderBehind():
-            return _folder_behind(context.job, why, observed.history, names)
+            return _folder_behind(context, why, observed.history, names)
         case DriverMissed():
-            return _driver_missed(context.job, why, observed.history)
+            return _driver_missed(context, why, observed.history)
         case RestoreBehind():
             return _restore_behind(context.job, why, _origin(wish))
         case RestoredMeanwhile(lineage):
@@ -126,34 +126,38 @@ def _origin(wish: Wish) -> str:
 
 
 def _folder_behind(
-    job: str, why: FolderBehind, history: History, names: PieceNames
+    context: JobContext, why: FolderBehind, history: History, names: PieceNames
 ) -> CheckpointMissingError:
     sink, lineage, checkpoint = why.sink, why.lineage, why.checkpoint
     is_empty = history == History()
     if why.continued:
         what = f"sink {sink!r} has committed checkpoint {checkpoint} of lineage {lineage}, "
-        return _missing(job, f"{what}this job continues from {why.known}")
+        return _missing(context, f"{what}this job continues from {why.known}")
     if is_empty:
         what = f"the checkpoint store is empty, but sink {sink!r} has rows of lineage {lineage}"
-        return _missing(job, what)
+        return _missing(context, what)
     if why.known is None:
         return _missing(
-            job,
+            context,
             f"sink {sink!r} has rows of lineage {lineage}, which the checkpoint store does not "
             "know",
         )
     ends = "has none" if why.known < 0 else f"ends at {why.known}"
     what = f"sink {sink!r} has committed checkpoint {checkpoint}, but the checkpoint store {ends}"
     pieces = names(sink, lineage, checkpoint)
-    return _undecided(job, what, pieces) if pieces else _missing(job, what)
+    return _undecided(context.job, what, pieces) if pieces else _missing(context, what)
 
 
-def _driver_missed(job: str, why: DriverMissed, history: History) -> CheckpointMissingError:
+def _driver_missed(
+    context: JobContext, why: DriverMissed, history: History
+) -> CheckpointMissingError:
     is_empty = history == History()
     state = "is empty" if is_empty else f"ends at generation {history.generation}"
     return _missing(
-        job,
-        f"the checkpoint store {state}, but sink {why.sink!r} has seen generation {why.generation}",
+        context,
+        f"the checkpoint store {state}, but sink {why.sink!r} has seen generation {why.generation}; "
+        "what that driver has decided is not known here",
+        "lose or repeat it",
         "If a rewind in another folder has died, repeat it in this one: the same restore.path, "
         "with restore.sink_ahead=rewind; or give it up: twophase repair abandon-rewind "
         "JOB.yaml --begun-in FOLDER. ",
@@ -239,11 +243,14 @@ def _undecided(job: str, what: str, pieces: Sequence[str]) -> CheckpointMissingE
     )
 
 
-def _missing(job: str, what: str, begun_elsewhere: str = "") -> CheckpointMissingError:
+def _missing(
+    context: JobContext, what: str, would: str = "write rows twice", begun_elsewhere: str = ""
+) -> CheckpointMissingError:
+    folder = context.options.checkpoint_location
     return CheckpointMissingError(
-        f"Job {job!r}: {what}. Starting would write rows twice; nothing was written.",
-        remedy="restore the job's folder (checkpointLocation) to its newest state, "
-        "or start a new lineage with restore.path set to its newest checkpoint (not in the plugin "
-        f"form). {begun_elsewhere}If the newest state is gone for good: "
+        f"Job {context.job!r}: {what}. Starting would {would}; nothing was written.",
+        remedy=f"restore the job's folder, {folder}, to its newest state, or name the right one "
+        "(checkpointLocation); or start a new lineage with restore.path set to its newest "
+        f"checkpoint (not in the plugin form). {begun_elsewhere}If the newest state is gone for good: "
         "twophase repair adopt-from-target JOB.yaml",
     )
