@@ -656,7 +656,7 @@ _SOONER: dict[str, Mapping[str, Any]] = {
         "suspicion": 1.0,
     },
     "the note of who has laid a folder is deleted first": {
-        "mishaps": tuple(Mishap("disk unlink", count, 0.0) for count in (2, 3, 4, 6) * 3),
+        "mishaps": (Mishap("disk rmdir", 1, 0.0),) * 10,
         "incident": "",
     },
     "checkpoints are given up and attempts left open": _STOPPED_WHILE_SERVERS_FAIL,
