@@ -155,8 +155,8 @@ def _driver_missed(
     state = "is empty" if is_empty else f"ends at generation {history.generation}"
     return _missing(
         context,
-        f"the checkpoint store {state}, but sink {why.sink!r} has seen generation {why.generation}; "
-        "what that driver has decided is not known here",
+        f"the checkpoint store {state}, but sink {why.sink!r} has seen generation "
+        f"{why.generation}: what that driver has decided is not known here",
         "lose or repeat it",
         "If a rewind in another folder has died, repeat it in this one: the same restore.path, "
         "with restore.sink_ahead=rewind; or give it up: twophase repair abandon-rewind "
@@ -251,6 +251,6 @@ def _missing(
         f"Job {context.job!r}: {what}. Starting would {would}; nothing was written.",
         remedy=f"restore the job's folder, {folder}, to its newest state, or name the right one "
         "(checkpointLocation); or start a new lineage with restore.path set to its newest "
-        f"checkpoint (not in the plugin form). {begun_elsewhere}If the newest state is gone for good: "
-        "twophase repair adopt-from-target JOB.yaml",
+        f"checkpoint (not in the plugin form). {begun_elsewhere}If the newest state is gone for "
+        "good: twophase repair adopt-from-target JOB.yaml",
     )
