@@ -256,8 +256,8 @@ class MySqlWriter(SinkWriter):
             left: our session, which may go on waiting when we have left it.
             waited: the rows.
         """
-        shared = self._shared
-        table, plans = shared.plan.table, shared.plan.loader.plans
+        shared, plan = self._shared, self._shared.plan
+        table, plans = plan.table, plan.loader.plans
         conflicts = LockConflicts(table.schema, table.name, plans, shared.owner, shared.metadata)
         try:
             with closing(DriverLink(shared.endpoint)) as link, link.session() as session:

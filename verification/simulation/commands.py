@@ -6,22 +6,14 @@ What each does is real: `savepoints`, `repairs`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from twophase.contract.sink import OpenSink, SinkContext
-from twophase.coordinator.commit.context import JobContext
-from twophase.events import Observers
-from twophase.state.files.storage import LocalStorage
-from verification.simulation.ending import CommandEnding
-from verification.simulation.job import JOB, job_options, sink_context, watched_sinks
+from verification.simulation.ending import ACCEPT, Command, CommandEnding
 from verification.simulation.options import Mishap
-from verification.simulation.repairs import ABANDON, ACCEPT, ADOPT, REPAIRS, REWRITE
+from verification.simulation.repairs import ABANDON, ADOPT, REPAIRS, REWRITE
+from verification.simulation.running import Running
 from verification.simulation.savepoints import DISPOSE, FINISH, FORK, MAKE, SAVEPOINTS
-from verification.simulation.scheduler import Process
-from verification.simulation.spark import Executors
-from verification.simulation.threads import SimulatedClock
 
 if TYPE_CHECKING:
     from verification.simulation.world import World
@@ -47,103 +39,6 @@ _MISHAPS, _AT_A_POINT = 0.5, 0.6
 _MOST_WITH_MISHAPS = 10
 
 
-@dataclass(frozen=True)
-class Command:
-    """A command.
-
-    Attributes:
-        verb: which one.
-        folder: the job's.
-        path: the savepoint's, if it is about one.
-        checkpoint, sink: its options, if it has them.
-        begun_in: likewise; empty without it.
-        committed_only: whether a savepoint is asked for by the running job.
-    """
-
-    verb: str
-    folder: str
-    path: str = ""
-    checkpoint: int = -1
-    sink: str = ""
-    begun_in: str = ""
-    committed_only: bool = False
-
-
-class Running:
-    """One run of a command.
-
-    Args:
-        world: where.
-        name: of its process.
-        command: the command.
-        judge: hears of its failure.
-
-    Attributes:
-        process: what can be killed.
-        executors: its tasks.
-        error: what ended it.
-        done: whether it has come to its end.
-        alone: whether no driver lived when it began.
-        world, command: as given.
-    """
-
-    def __init__(
-        self, world: World, name: str, command: Command, judge: Callable[[CommandEnding], None]
-    ) -> None:
-        self.process = Process(name)
-        self.world = world
-        self.command = command
-        self.executors = Executors(
-            self.process, world.scheduler, world.options, world.source, world.faults
-        )
-        self.error: Exception | None = None
-        self.done = False
-        self.clock = SimulatedClock(world.scheduler)
-        self._judge = judge
-        folders = world.oracle.folders
-        self.alone = all(one.dead for one, root in folders.items() if root == command.folder)
-        folders[self.process] = command.folder
-
-    def run(self) -> None:
-        """Live."""
-        try:
-            (SAVEPOINTS | REPAIRS)[self.command.verb](self)
-            self.done = True
-        except Exception as error:  # noqa: BLE001 the operator looks at it
-            self.error = error
-            self._judge(self._ending(error))
-        finally:
-            self.process.kill()
-
-    def _ending(self, error: Exception) -> CommandEnding:
-        command = self.command
-        return CommandEnding(self.process, command.folder, error, command, alone=self.alone)
-
-    def open(self, *, writes: bool = False) -> Mapping[str, OpenSink]:
-        """Open the job's sinks.
-
-        Args:
-            writes: whether rows are to be written.
-        """
-        world = self.world
-        return {
-            name: sink.open(
-                sink_context(world, name) if writes else SinkContext(JOB, name, None, parallelism=0)
-            )
-            for name, sink in watched_sinks(world).items()
-        }
-
-    def context(
-        self, sinks: Mapping[str, OpenSink], observers: Observers | None = None
-    ) -> JobContext:
-        """The job that the command works with; `accept-loss` may name a savepoint."""
-        world, command = self.world, self.command
-        path = command.path if command.verb == ACCEPT else ""
-        options = job_options(world, command.folder, path or None)
-        storage = LocalStorage(command.folder)
-        return JobContext(JOB, storage, sinks, options, observers or Observers(), self.clock)
-
-
 class Shell:
     """Runs commands.
 
@@ -167,7 +62,8 @@ class Shell:
     def start(self, command: Command) -> Running:
         """Start a command, whoever lives."""
         world, kind = self._world, "repair" if command.verb in REPAIRS else "savepoint"
-        running = Running(world, f"{kind}{len(self.commands)}", command, self._judge)
+        act = (SAVEPOINTS | REPAIRS)[command.verb]
+        running = Running(world, f"{kind}{len(self.commands)}", command, act, self._judge)
         world.happens(f"{kind}: {command.verb}")
         running.process.on_death.append(lambda _: self.on_death(running))
         if (mishap := self._mishap(command.verb)) is not None:

@@ -4,12 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from verification.simulation.scheduler import Process
 
-if TYPE_CHECKING:
-    from verification.simulation.commands import Command
+ACCEPT = "accept-loss"
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command.
+
+    Attributes:
+        verb: which one.
+        folder: the job's.
+        path: the savepoint's, if it is about one.
+        checkpoint, sink: its options, if it has them.
+        begun_in: likewise; empty without it.
+        committed_only: whether a savepoint is asked for by the running job.
+    """
+
+    verb: str
+    folder: str
+    path: str = ""
+    checkpoint: int = -1
+    sink: str = ""
+    begun_in: str = ""
+    committed_only: bool = False
 
 
 @dataclass(frozen=True)

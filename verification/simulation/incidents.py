@@ -20,10 +20,10 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from verification.simulation.commands import Command
 from verification.simulation.decisions import Decision
+from verification.simulation.ending import ACCEPT, Command
 from verification.simulation.options import Mishap
-from verification.simulation.repairs import ACCEPT, REWRITE
+from verification.simulation.repairs import REWRITE
 from verification.simulation.scheduler import Process
 from verification.simulation.server import SavedBranch, Server
 from verification.simulation.target_change import TargetChange

@@ -25,12 +25,14 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from twophase.errors import ConfigError, RestoreRefusedError, StopJobError
-from verification.simulation.commands import Command, Running, Shell
+from verification.simulation.commands import Shell
 from verification.simulation.decisions import Piece
 from verification.simulation.disk import File, Folder, Node
+from verification.simulation.ending import ACCEPT, Command
 from verification.simulation.options import Mishap
-from verification.simulation.repairs import ABANDON, ACCEPT, ADOPT, REWRITE
+from verification.simulation.repairs import ABANDON, ADOPT, REWRITE
 from verification.simulation.rewinding import delete_checkpoint
+from verification.simulation.running import Running
 from verification.simulation.saved import MANIFEST, newest_of
 from verification.simulation.savepoints import DISPOSE, FINISH, FORK, MAKE
 

@@ -21,14 +21,15 @@ from twophase.spark.folder.adopted_offsets import frozen_in
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import Note
 from twophase.state.journal.log import JobLog
+from verification.simulation.ending import ACCEPT
 from verification.simulation.job import JOB
 from verification.simulation.spark import STRIDE, Executors, chunk_of
 
 if TYPE_CHECKING:
-    from verification.simulation.commands import Running
+    from verification.simulation.running import Running
     from verification.simulation.world import World
 
-ACCEPT, REWRITE, ADOPT, ABANDON = "accept-loss", "rewrite", "adopt-from-target", "abandon-rewind"
+REWRITE, ADOPT, ABANDON = "rewrite", "adopt-from-target", "abandon-rewind"
 SEVERAL_LINEAGES = "the targets know several lineages"
 _THINKS_S = (0.0, 0.0, 0.01, 0.3)
 

@@ -29,7 +29,7 @@ from verification.simulation.job import (
 from verification.simulation.telling import Started
 
 if TYPE_CHECKING:
-    from verification.simulation.commands import Running
+    from verification.simulation.running import Running
 
 MAKE, FINISH, DISPOSE, FORK = "create", "finish", "dispose", "fork"
 

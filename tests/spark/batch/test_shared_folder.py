@@ -363,7 +363,8 @@ def test_recovery_comes_before_the_question(
 
     monkeypatch.setattr(SharedFolder, "check", refuse)
     (tmp_path / "input").mkdir()
-    rows = spark.readStream.schema("id long").json(f"file://{tmp_path}/input").groupBy("id").count()
+    read = spark.readStream.schema("id long").json(f"file://{tmp_path}/input")
+    rows = read.dropDuplicates(["id"])
     writer = write_stream(rows, name="orders").sink("facts", FolderSink(tmp_path / "facts"))
     with pytest.raises(PreflightError):
         writer.option("checkpointLocation", str(tmp_path / "job")).start()

@@ -1,0 +1,101 @@
+"""One run of a command: a process that may be killed or stand still."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from twophase.contract.sink import OpenSink, SinkContext
+from twophase.coordinator.commit.context import JobContext
+from twophase.events import Observers
+from twophase.state.files.storage import LocalStorage
+from verification.simulation.ending import ACCEPT, Command, CommandEnding
+from verification.simulation.job import JOB, job_options, sink_context, watched_sinks
+from verification.simulation.scheduler import Process
+from verification.simulation.spark import Executors
+from verification.simulation.threads import SimulatedClock
+
+if TYPE_CHECKING:
+    from verification.simulation.world import World
+
+
+class Running:
+    """One run of a command.
+
+    Args:
+        world: where.
+        name: of its process.
+        command: the command.
+        act: what it does.
+        judge: hears of its failure.
+
+    Attributes:
+        process: what can be killed.
+        executors: its tasks.
+        error: what ended it.
+        done: whether it has come to its end.
+        alone: whether no driver lived when it began.
+        world, command: as given.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        command: Command,
+        act: Callable[[Running], None],
+        judge: Callable[[CommandEnding], None],
+    ) -> None:
+        self.process = Process(name)
+        self.world = world
+        self.command = command
+        self.executors = Executors(
+            self.process, world.scheduler, world.options, world.source, world.faults
+        )
+        self.error: Exception | None = None
+        self.done = False
+        self.clock = SimulatedClock(world.scheduler)
+        self._act = act
+        self._judge = judge
+        folders = world.oracle.folders
+        self.alone = all(one.dead for one, root in folders.items() if root == command.folder)
+        folders[self.process] = command.folder
+
+    def run(self) -> None:
+        """Live."""
+        try:
+            self._act(self)
+            self.done = True
+        except Exception as error:  # noqa: BLE001 the operator looks at it
+            self.error = error
+            self._judge(self._ending(error))
+        finally:
+            self.process.kill()
+
+    def _ending(self, error: Exception) -> CommandEnding:
+        command = self.command
+        return CommandEnding(self.process, command.folder, error, command, alone=self.alone)
+
+    def open(self, *, writes: bool = False) -> Mapping[str, OpenSink]:
+        """Open the job's sinks.
+
+        Args:
+            writes: whether rows are to be written.
+        """
+        world = self.world
+        return {
+            name: sink.open(
+                sink_context(world, name) if writes else SinkContext(JOB, name, None, parallelism=0)
+            )
+            for name, sink in watched_sinks(world).items()
+        }
+
+    def context(
+        self, sinks: Mapping[str, OpenSink], observers: Observers | None = None
+    ) -> JobContext:
+        """The job that the command works with; `accept-loss` may name a savepoint."""
+        world, command = self.world, self.command
+        path = command.path if command.verb == ACCEPT else ""
+        options = job_options(world, command.folder, path or None)
+        storage = LocalStorage(command.folder)
+        return JobContext(JOB, storage, sinks, options, observers or Observers(), self.clock)
