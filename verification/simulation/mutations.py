@@ -7,7 +7,7 @@ found; the third shows in one of the `worlds` only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -81,7 +81,7 @@ class Mistake:
     options: Mapping[str, Any] = field(default_factory=dict)
     world: str = ""
 
-    def runs(self, seeds: range) -> Iterator[Options]:
+    def runs(self, seeds: Iterable[int]) -> Iterator[Options]:
         """The runs of these seeds in which it should show."""
         for seed in seeds:
             yield replace(

@@ -148,6 +148,8 @@ class Repaired:
                     f"I8: {repair['pieces']} are given up, and not all of them were decided",
                 )
             mine -= facts.withdrawn
+            if _is_written_again_elsewhere(facts, decision, root):
+                mine = {xid for xid in mine if not _is_shown(facts, xid)}
             withdrawn |= self._withdraw(facts, decision, mine, root)
             self.given_up.update(dict.fromkeys(mine, (sink, decision.chunk)))
             self.accepted.append((root, mine))
@@ -232,11 +234,11 @@ class Repaired:
         """Pieces of a decision are not decided any more; if it was made in another folder, that
         knows nothing of it.
         """
+        is_other = _is_written_again_elsewhere(facts, decision, root)
         for xid in lost:
             gone = (facts.lost, facts.taken, facts.taken_back, facts.undone, facts.gone)
-            facts.holds(
-                any(xid in one for one in gone), f"I8: {xid} is given up, and it was not lost"
-            )
+            is_gone = is_other or any(xid in one for one in gone)
+            facts.holds(is_gone, f"I8: {xid} is given up, and it was not lost")
             facts.holds(not _is_shown(facts, xid), f"I8: {xid} is given up, and it is visible")
         facts.withdrawn |= lost
         if lost and decision.root == root:
@@ -254,6 +256,16 @@ class Repaired:
 
     def _drop(self, facts: Facts, key: Key) -> None:
         facts.superseded.append(facts.decided.pop(key))
+
+
+def _is_written_again_elsewhere(facts: Facts, decision: Decision, root: str) -> bool:
+    """Whether a folder, with the savepoint that it restores, lists pieces as lost that were written
+    again in the folder of the decision: what is given up then is theirs, and no row (0064).
+    """
+    of = (decision.lineage, decision.checkpoint)
+    return decision.root != root and any(
+        (one.lineage, one.checkpoint) == of for one in facts.superseded
+    )
 
 
 def _has_log(facts: Facts, root: str) -> bool:

@@ -1,0 +1,77 @@
+"""The triggers that run for each row that is inserted: what they may do is said at the start.
+
+What a trigger does to the row itself, the rows that are read back show (`rows/read_back`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from twophase.errors import PreflightError
+from twophase.sinks.mysql.client.identifiers import qualified
+from twophase.sinks.mysql.client.server import Server
+from twophase.sinks.mysql.client.session import Session
+from twophase.sinks.mysql.rows.read_back import ReadBack
+from twophase.sinks.mysql.table import Table
+
+_MAY_SEE_TRIGGERS = (
+    "SELECT 1 FROM information_schema.USER_PRIVILEGES"
+    " WHERE PRIVILEGE_TYPE = 'TRIGGER' AND GRANTEE = %s UNION ALL"
+    " SELECT 1 FROM information_schema.SCHEMA_PRIVILEGES"
+    " WHERE PRIVILEGE_TYPE = 'TRIGGER' AND GRANTEE = %s AND %s LIKE TABLE_SCHEMA UNION ALL"
+    " SELECT 1 FROM information_schema.TABLE_PRIVILEGES WHERE PRIVILEGE_TYPE = 'TRIGGER'"
+    " AND GRANTEE = %s AND TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+)
+_NOT_TRANSACTIONAL = (
+    "SELECT TABLE_SCHEMA, TABLE_NAME, ENGINE FROM information_schema.TABLES"
+    " WHERE TABLE_TYPE = 'BASE TABLE' AND ENGINE <> 'InnoDB' AND LOCATE(TABLE_NAME, %s) > 0"
+    " AND TABLE_SCHEMA NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema')"
+)
+
+
+def may_see_triggers(session: Session, server: Server, schema: str, name: str) -> bool:
+    """Return whether the server shows this account the triggers of a table. MariaDB always does."""
+    if server.is_mariadb:
+        return True
+    [(account,)] = session.rows("SELECT CURRENT_USER()")
+    user, _, host = str(account).rpartition("@")
+    grantee = f"'{user}'@'{host}'"
+    return bool(session.rows(_MAY_SEE_TRIGGERS, (grantee, grantee, schema, grantee, schema, name)))
+
+
+def check_triggers(table: Table, read_back: ReadBack) -> None:
+    """Refuse a trigger that may change rows which cannot be read back.
+
+    Raises:
+        PreflightError: there is one.
+    """
+    before = [trigger for trigger in table.triggers if trigger.timing == "BEFORE"]
+    if before and not read_back.key:
+        raise PreflightError(
+            f"The {before[0]} may change rows of {table.sql}, and without a unique key that the "
+            "rows fill none can be read back to see it.",
+            remedy=f"add a key that the rows fill to {table.sql}, or do what the trigger does "
+            "before the sink and drop it.",
+        )
+
+
+def warnings(session: Session, server: Server, table: Table) -> Iterator[str]:
+    """Yield what the triggers of a table may do, one text for each."""
+    for trigger in table.triggers:
+        lasting = _lasting(session.rows(_NOT_TRANSACTIONAL, (trigger.body,)))
+        yield (
+            f"the {trigger} runs for each row of {table.sql}. A row that it changes is refused. "
+            f"What it writes elsewhere is part of the branch, except in tables without "
+            f"transactions{lasting}: there it stays when an attempt is declined, and the next "
+            "attempt writes it again"
+        )
+    if not table.triggers and not may_see_triggers(session, server, table.schema, table.name):
+        yield (
+            f"this account cannot see whether {table.sql} has triggers. GRANT TRIGGER ON "
+            f"{table.sql} TO the user of the sink, and they are named here"
+        )
+
+
+def _lasting(found: Sequence[tuple[str, ...]]) -> str:
+    named = ", ".join(f"{qualified(schema, name)} ({engine})" for schema, name, engine in found)
+    return f" such as {named}" if named else ""
