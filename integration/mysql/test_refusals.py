@@ -35,8 +35,8 @@ ONE = pa.schema([("id", pa.int64())])
 
 
 @pytest.fixture
-def harness(sql_server: Server) -> MySqlHarness:
-    return MySqlHarness(sql_server, IDS, ONE)
+def harness(sql_server_in_proof: Server) -> MySqlHarness:
+    return MySqlHarness(sql_server_in_proof, IDS, ONE)
 
 
 # -- while rows are written ------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def keyed(*rows: tuple[int, str | None, int | None]) -> list[dict[str, Any]]:
     ids=["primary", "unique", "collation", "composite", "escapes"],
 )  # fmt: skip
 def test_one_key_in_two_tasks_ends_the_job_and_is_named(
-    sql_server: Server,
+    sql_server_in_proof: Server,
     tmp_path: Path,
     ddl: str,
     one: Any,
@@ -130,7 +130,7 @@ def test_one_key_in_two_tasks_ends_the_job_and_is_named(
     load: str,
 ) -> None:
     """Which of the two tasks is first is chance."""
-    harness = MySqlHarness(sql_server, ddl, KEYED)
+    harness = MySqlHarness(sql_server_in_proof, ddl, KEYED)
     job = MySqlJob(harness, tmp_path / "job", [[one, other]], load=load)
     error = job.run()
     assert isinstance(error, RejectedRowsError)
@@ -145,10 +145,10 @@ def test_one_key_in_two_tasks_ends_the_job_and_is_named(
 
 @pytest.mark.parametrize("load", ["local", "insert"])
 def test_rows_of_one_table_that_refer_to_each_other_belong_in_one_task(
-    sql_server: Server, tmp_path: Path, load: str
+    sql_server_in_proof: Server, tmp_path: Path, load: str
 ) -> None:
     ddl = "id BIGINT PRIMARY KEY, v TEXT, p BIGINT, FOREIGN KEY (p) REFERENCES target (id)"
-    harness = MySqlHarness(sql_server, ddl, KEYED)
+    harness = MySqlHarness(sql_server_in_proof, ddl, KEYED)
     parents, children = keyed((1, "a", None)), keyed((2, "b", 1))
     job = MySqlJob(harness, tmp_path / "job", [[parents, children]], load=load, io_timeout="3 s")
     error = job.run()
@@ -197,10 +197,10 @@ def test_a_key_that_somebody_else_holds_is_waited_for(
 
 
 def test_a_row_longer_than_a_packet_is_named_with_both_sizes(
-    sql_server: Server, tmp_path: Path, request: pytest.FixtureRequest
+    sql_server_in_proof: Server, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     schema = pa.schema([("v", pa.string())])
-    harness = MySqlHarness(sql_server, "v LONGTEXT", schema)
+    harness = MySqlHarness(sql_server_in_proof, "v LONGTEXT", schema)
     [(before,)] = harness.sql("SELECT @@GLOBAL.max_allowed_packet")
     limit = 512 * 1024
     harness.sql(f"SET GLOBAL max_allowed_packet = {limit}")
