@@ -488,7 +488,7 @@ class ProofBeforeTheRows(OpenSqliteSink):
         return Committed()
 
 
-class RowsMadeGoodLater(OpenSqliteSink):
+class RowsMadeGoodLater(ProofBeforeTheRows):
     """Proof in one transaction, rows in the next; the commit of the next checkpoint makes good
     what a death in between has left.
     """
@@ -504,19 +504,6 @@ class RowsMadeGoodLater(OpenSqliteSink):
                 self.move_rows(connection, piece)
                 self.prove(connection, piece)
         return super().commit(requests)
-
-    def commit_one(self, request: CommitRequest) -> CommitOutcome:
-        with self.database.transaction() as connection:
-            outcome = self.known(connection, request)
-            if isinstance(outcome, CommitOutcome):
-                return outcome
-            connection.execute(
-                "UPDATE twophase_piece SET committed = TRUE WHERE piece = ?", (outcome,)
-            )
-        with self.database.transaction() as connection:
-            self.move_rows(connection, outcome)
-            self.prove(connection, outcome)
-        return Committed()
 
 
 class ProofDroppedBeforeTheMark(OpenSqliteSink):
