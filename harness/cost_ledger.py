@@ -1,13 +1,14 @@
-"""CPU seconds of each file of tests, measured, printed, and checked against a ledger
-in the repository.
+"""CPU seconds of each file of tests, measured, and compared with a ledger in the
+repository.
 
     1. measure    the CPU time of the test process and all its descendants, before
                   and after each file
     2. calibrate  a fixed loop runs beside each file: machines get half or twice as fast within
                   minutes, and a file's seconds are scaled to the speed at which the
                   ledger was written
-    3. report     each run with `--ledger` prints what grew; a file that costs twice its
-                  entry fails the run
+    3. report     each run with `--ledger` prints what grew. Growth fails no run: a
+                  machine that is twice as fast at the loop may be as slow as before at
+                  what a file does (the model's states are bound by memory)
     4. schedule   the longest files run first, so that no worker is left alone with one at the end
 
 A session fixture (a server, a Spark session) has its own entry, and does not count for the file
@@ -31,7 +32,6 @@ from harness.processes import adopt_orphans, tree_cpu_s
 
 LEDGER = Path(__file__).with_name("cost_ledger.json")
 GREW = 1.25
-FAILS = 2.0
 SLACK_S = 15.0
 """Growth below this is noise: the first file that uses a Spark session pays for its
 JVM's compilation.
@@ -88,19 +88,17 @@ class Ledger:
         found[kind] = {name: round(cost, 1) for name, cost in sorted(self.entries.items())}
         path.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
 
-    def lines(self, costs: dict[str, Cost]) -> tuple[list[str], list[str]]:
-        """Return the entries that grew, and those of them that fail the run."""
-        grew: list[str] = []
-        failed: list[str] = []
+    def growth(self, costs: dict[str, Cost]) -> list[str]:
+        """Return a line for each file or fixture that grew, or is new and costs much."""
+        lines: list[str] = []
         for name, cost in sorted(costs.items()):
             entry, now_s = self.entries.get(name), cost.scaled_s(self.loop_s)
             if entry is None:
                 if now_s > SLACK_S:
-                    grew.append(f"{name}: {now_s:.1f} CPU s, not in the ledger yet")
+                    lines.append(f"{name}: {now_s:.1f} CPU s, not in the ledger yet")
             elif now_s > entry + SLACK_S and now_s > GREW * entry:
-                line = f"{name}: {now_s:.1f} CPU s, the ledger says {entry:.1f}"
-                (failed if now_s > FAILS * entry + SLACK_S else grew).append(line)
-        return grew, failed
+                lines.append(f"{name}: {now_s:.1f} CPU s, the ledger says {entry:.1f}")
+        return lines
 
 
 def calibrate() -> float:
@@ -180,7 +178,6 @@ class Report:
         self._own = own
         self.costs: dict[str, Cost] = {}
         self._grew: list[str] = []
-        self._failed: list[str] = []
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
@@ -199,8 +196,8 @@ class Report:
             self.costs[name] = before.with_another(cost)
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Compare with the ledger; fail a run that passed but costs too much."""
+    def pytest_sessionfinish(self) -> None:
+        """Compare with the ledger, or write it."""
         self.costs |= self._own.costs if self._own else {}
         ledger = Ledger.read(self._kind)
         if self._write:
@@ -209,12 +206,10 @@ class Report:
             }
             ledger.write(self._kind)
             return
-        self._grew, self._failed = ledger.lines(self.costs)
-        if self._failed and exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        self._grew = ledger.growth(self.costs)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Print the sum, the entries that grew, and those that cost too much."""
+        """Print the sum, and the entries that grew."""
         if not self.costs:
             return
         loop_s = Ledger.read(self._kind).loop_s
@@ -227,11 +222,9 @@ class Report:
         )
         for line in self._grew:
             terminalreporter.line(f"grew: {line}", yellow=True)
-        for line in self._failed:
+        if self._grew:
             terminalreporter.line(
-                f"FAILED: {line}. Next: find out why; if it is worth it, make ledger and commit "
-                "harness/cost_ledger.json",
-                red=True,
+                "Next: find out why; what is worth its cost is recorded with `make ledger`"
             )
 
 
