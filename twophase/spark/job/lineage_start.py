@@ -35,7 +35,7 @@ from twophase.spark.plan.operator_states import OperatorStates
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.checkpoints.store import CompletedCheckpointStore
 from twophase.state.files.storage import LocalStorage
-from twophase.state.journal.entries import Lineage
+from twophase.state.journal.entries import Lineage, StartingOffsets
 from twophase.state.journal.log import JobLog
 
 _log = logging.getLogger("twophase")
@@ -81,9 +81,7 @@ class LineageStart:
         self.restore = found and replace(found, open_as=self._open_as, prove=self._prove)
         self._is_initialized = False
         if self.restore is None:
-            states.check_starting(context.job, confirmed_start(JobLog(storage, context.job).read()))
-            if (checkpoint := self._found()) is not None:
-                states.check_plan(checkpoint, context.options)
+            self._check_found()
 
     def close(self) -> None:
         """Close the sinks that recovery has committed the pieces of another job with."""
@@ -174,19 +172,28 @@ class LineageStart:
             self._states.initialize(checkpoint, options)
             self._is_initialized = True
 
-    def _found(self) -> CompletedCheckpoint | None:
-        """Return the checkpoint that Spark's folder goes on from, before the job is taken over.
+    def _check_found(self) -> None:
+        """Compare the job with what its folder goes on from, before the job is taken over.
 
         What is damaged or gone is reported when it is read again behind the fence.
+
+        Raises:
+            ConfigError: a source begins elsewhere than an operator has confirmed, or Spark's state
+                is one of another plan.
         """
         name, log = self._context.job, JobLog(self._storage, self._context.job)
+        checkpoint: CompletedCheckpoint | None = None
+        confirmed: Sequence[StartingOffsets] = ()
         with suppress(OSError, TwoPhaseError):
-            lineage = log.read().lineage
-            if lineage is not None:
-                newest = log.history.newest(lineage.id)
+            history = log.read()
+            confirmed = confirmed_start(history)
+            if (lineage := history.lineage) is not None:
+                newest = history.newest(lineage.id)
                 store = CompletedCheckpointStore(self._storage, log, num_retained=1)
-                return store.read(newest) if newest else laid_checkpoint(name, lineage)
-        return None
+                checkpoint = store.read(newest) if newest else laid_checkpoint(name, lineage)
+        self._states.check_starting(name, confirmed)
+        if checkpoint is not None:
+            self._states.check_plan(checkpoint, self._context.options)
 
     def _laid(self, coordinator: CheckpointCoordinator) -> CompletedCheckpoint | None:
         """Return the checkpoint of the savepoint that an older driver has laid for the lineage."""
