@@ -98,7 +98,7 @@ class Query(Protocol):
         """True while it may still begin micro-batches, or note one as finished."""
 
     def wait(self) -> None:
-        """Wait for its end.
+        """Wait for its end, and for that of its micro-batch: `Handle` is not called any more.
 
         Raises:
             Exception: what made it fail: the error of `Handle` itself if that was it. After a stop,

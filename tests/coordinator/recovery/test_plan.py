@@ -274,6 +274,11 @@ def test_a_job_goes_on_and_commits_decided_checkpoints_first() -> None:
     assert found == StartPlan((decision(3, committed=False),))
 
 
+def test_an_empty_folder_begins_beside_targets_that_have_seen_drivers_and_no_row() -> None:
+    seen = sink(FACTS, generation=2), sink(LAKE, generation=1)
+    assert plan_start(observed(History(), *seen), GoOn()) == StartPlan(())
+
+
 def test_a_sink_that_commits_ahead_is_no_reason_to_refuse() -> None:
     ahead = SinkDecision(A, 4, FACTS, Attempt(1, 1), HASH, (), (), ())
     history = replace(UP_TO_3, sink_decisions=(ahead,))

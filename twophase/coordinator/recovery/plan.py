@@ -438,7 +438,9 @@ def _behind(observed: Observed) -> Iterator[Refusal]:
             if not has_newer and known.behind(name[1], lineage, checkpoint):
                 has_committed = True
                 yield NamedOtherwise(sink, name, lineage, checkpoint)
-    if not has_committed:  # what a driver elsewhere has committed tells of it
+    # What a driver elsewhere has committed tells of it. An empty folder has nothing to lose: such a
+    # driver has nothing in any target, and the job begins as if it had never run.
+    if not has_committed and history != History():
         for sink, found in observed.sinks.items():
             if found.memory.generation > history.generation:
                 yield DriverMissed(sink, found.memory.generation)

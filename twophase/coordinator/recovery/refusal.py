@@ -129,11 +129,10 @@ def _folder_behind(
     context: JobContext, why: FolderBehind, history: History, names: PieceNames
 ) -> CheckpointMissingError:
     sink, lineage, checkpoint = why.sink, why.lineage, why.checkpoint
-    is_empty = history == History()
     if why.continued:
         what = f"sink {sink!r} has committed checkpoint {checkpoint} of lineage {lineage}, "
         return _missing(context, f"{what}this job continues from {why.known}")
-    if is_empty:
+    if history == History():
         what = f"the checkpoint store is empty, but sink {sink!r} has rows of lineage {lineage}"
         return _missing(context, what)
     if why.known is None:
@@ -151,12 +150,10 @@ def _folder_behind(
 def _driver_missed(
     context: JobContext, why: DriverMissed, history: History
 ) -> CheckpointMissingError:
-    is_empty = history == History()
-    state = "is empty" if is_empty else f"ends at generation {history.generation}"
     return _missing(
         context,
-        f"the checkpoint store {state}, but sink {why.sink!r} has seen generation "
-        f"{why.generation}: what that driver has decided is not known here",
+        f"the checkpoint store ends at generation {history.generation}, but sink {why.sink!r} has "
+        f"seen generation {why.generation}: what that driver has decided is not known here",
         "lose or repeat it",
         "If a rewind in another folder has died, repeat it in this one: the same restore.path, "
         "with restore.sink_ahead=rewind; or give it up: twophase repair abandon-rewind "

@@ -107,9 +107,19 @@ class ForeachBatch:
         self._new_batch = new_batch
         self._handle = handle
         self._stopping = stopping
+        self._under_way = threading.Lock()
 
     def __call__(self, frame: DataFrame, number: int) -> None:
         """Called by Spark on the driver, for each micro-batch and again after a failure."""
+        with self._under_way:
+            self._take(frame, number)
+
+    def wait(self) -> None:
+        """Wait for the end of the call under way: Spark does not, when a query is stopped."""
+        with self._under_way:
+            return
+
+    def _take(self, frame: DataFrame, number: int) -> None:
         try:
             with closing(self._new_batch(frame, number)) as batch:
                 self._handle(number, batch)
@@ -148,15 +158,21 @@ class SparkQuery:
     def wait(self) -> None:
         """See `Query.wait`."""
         try:
-            while not self._query.awaitTermination(_POLL_S):
-                if is_lost(self._session):  # Spark would let the query wait for its next trigger
-                    self.stop()
-                    raise RuntimeError("spark.stop() was called")
+            self._await_termination()
         except Exception as error:
             query = f"The query of job {self._job!r}"
             raise self._handler.error or declined(error, query) from error
         if isinstance(self._handler.error, StopJobError):
             raise self._handler.error  # found while the query was being stopped: it ended cleanly
+
+    def _await_termination(self) -> None:
+        try:
+            while not self._query.awaitTermination(_POLL_S):
+                if is_lost(self._session):  # Spark would let the query wait for its next trigger
+                    self.stop()
+                    raise RuntimeError("spark.stop() was called")
+        finally:
+            self._handler.wait()
 
     def stop(self) -> None:
         """See `Query.stop`."""
