@@ -199,6 +199,7 @@ def versions(table: DeltaHarness, checkpoint: int) -> int:
     return found
 
 
+@pytest.mark.proof
 def test_a_log_that_was_cleaned_is_refused_if_it_may_hide_a_file(table: DeltaHarness) -> None:
     clean(table, last := versions(table, 1))
     sink = table.opened(None)

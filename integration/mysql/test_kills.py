@@ -116,7 +116,7 @@ def one_more_checkpoint(scenario: Scenario) -> None:
     scenario.verify()
 
 
-@pytest.mark.parametrize("point", representatives(KILLS, {"C09", "C13"}))
+@pytest.mark.parametrize("point", representatives(KILLS, {"C13"}))
 def test_the_driver_is_killed_at(scenario: Scenario, point: str) -> None:
     kill = KILLS[point]
     scenario.produce(2 * BATCH)

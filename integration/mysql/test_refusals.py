@@ -14,6 +14,7 @@ import pyarrow as pa
 import pymysql
 import pytest
 
+from harness.selection import first_of
 from harness.tcp_proxy import RewritingProxy
 from integration.mysql.plain_job import MySqlJob
 from integration.mysql.sink_harness import MySqlHarness, Server
@@ -44,7 +45,7 @@ def harness(sql_server_in_proof: Server) -> MySqlHarness:
 AT_ONCE, REPEATED, FOR_EVER = RejectedRowsError, RepeatedFailureError, DeclinedError
 
 
-@pytest.mark.parametrize("table", ["target", "twophase_ledger"], ids=["write", "prepare"])
+@pytest.mark.parametrize("table", first_of(1, ["target", "twophase_ledger"]))
 @pytest.mark.parametrize(
     ("state", "number", "end"),
     [
@@ -143,7 +144,7 @@ def test_one_key_in_two_tasks_ends_the_job_and_is_named(
     assert MySqlJob(harness, tmp_path / "job", [[one, other[:-1]]], load=load).run() is None
 
 
-@pytest.mark.parametrize("load", ["local", "insert"])
+@pytest.mark.parametrize("load", first_of(1, ["local", "insert"]))
 def test_rows_of_one_table_that_refer_to_each_other_belong_in_one_task(
     sql_server_in_proof: Server, tmp_path: Path, load: str
 ) -> None:
@@ -160,6 +161,7 @@ def test_rows_of_one_table_that_refer_to_each_other_belong_in_one_task(
     assert harness.ids() == [1, 2]
 
 
+@pytest.mark.proof
 def test_a_row_that_a_trigger_writes_for_all_tasks_ends_the_job_in_the_end(
     harness: MySqlHarness, tmp_path: Path
 ) -> None:
