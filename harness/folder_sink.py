@@ -47,7 +47,7 @@ class FolderTarget:
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
-        for name in ("prepared", "visible", "fences", "high_water"):
+        for name in ("prepared", "visible", "fences", "high_water", "rewinds"):
             (self.root / name).mkdir(parents=True, exist_ok=True)
 
     @contextmanager
@@ -110,6 +110,10 @@ class FolderTarget:
             for path in paths
         ]
 
+    def rewind_path(self, job: str, sink: str) -> Path:
+        """Return the file that is there from the begin of a rewind to its end."""
+        return self.root / "rewinds" / f"{job}~{sink}"
+
     def _fence_path(self, job: str, sink: str) -> Path:
         return self.root / "fences" / f"{job}~{sink}"
 
@@ -157,7 +161,9 @@ class OpenFolderSink(OpenArrowSink):
         for piece in self._folder.pieces("visible", self._job, self._sink):
             lineage = piece.transaction.lineage
             committed[lineage] = max(committed.get(lineage, -1), piece.transaction.checkpoint)
-        return SinkHistory(self._folder.fence(self._job, self._sink).generation, committed)
+        generation = self._folder.fence(self._job, self._sink).generation
+        is_half_rewound = self._folder.rewind_path(self._job, self._sink).exists()
+        return SinkHistory(generation, committed, half_rewound=is_half_rewound)
 
     def other_names(self) -> Mapping[tuple[str, str], Mapping[str, int]]:
         """See `KnowsOtherNames`."""
@@ -252,11 +258,13 @@ class OpenFolderSink(OpenArrowSink):
             fence = self._folder.fence(self._job, self._sink)
             if fence > attempt:
                 raise driver_is_fenced(self._job, self._sink, fence, attempt)
+            _replace(self._folder.rewind_path(self._job, self._sink), dict(keep))
             for piece in self._folder.pieces("visible", self._job, self._sink):
                 transaction = piece.transaction
                 if transaction.checkpoint > keep.get(transaction.lineage, -1):
                     (self._folder.root / "visible" / _name(transaction, piece.subtask)).unlink()
             self._folder.lower_high_water(self._job, self._sink, keep)
+            self._folder.rewind_path(self._job, self._sink).unlink()
 
     def close(self) -> None:
         """See `OpenSink.close`. There is nothing to release."""

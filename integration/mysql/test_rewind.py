@@ -6,13 +6,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
 
 from integration.mysql.sink_harness import DDL, MySqlHarness, Server, commit
-from twophase.errors import ConfigError, RestoreRefusedError, TargetUnreachableError
+from twophase.errors import (
+    ConfigError,
+    RestoreRefusedError,
+    StopJobError,
+    TargetUnreachableError,
+)
 from twophase.ids import Attempt, Subtask
+from twophase.internals.failpoints import FailpointError
+from twophase.sinks.mysql import rewind
 from twophase.sinks.mysql.open_sink import OpenMySqlSink
 from twophase.testing.contract import RewindContract, RewindKillContract, RewindStepsContract
 from twophase.testing.harness import LINEAGE, SinkHarness
@@ -191,6 +199,29 @@ def test_a_newer_driver_waits_for_a_rewind_or_is_noticed_by_it(
         with pytest.raises(TargetUnreachableError, match="Lock wait timeout"):
             sink.rewind({LINEAGE: 1}, RESTORING)
     assert harness.ids() == [*range(8)]
+
+
+def test_a_rewind_that_dies_between_its_transactions_is_known_until_it_has_ended(
+    sql_server_in_proof: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness = marked(sql_server_in_proof, load="insert", load_rows=1)
+    sink = harness.opened()
+    for number in range(2):
+        commit(sink, harness.write(sink, harness.rows(range(2 * number, 2 * number + 2)), number))
+    sink.fence(RESTORING)
+    with monkeypatch.context() as patch:
+        patch.setattr(rewind, "failpoint", mock.Mock(side_effect=FailpointError("M01")))
+        with pytest.raises(FailpointError):
+            sink.rewind({LINEAGE: 0}, RESTORING)
+    again = harness.new_sink().open(harness.context())
+    assert (harness.ids(), again.history().half_rewound) == ([0, 1, 3], True)
+    again.fence(Attempt(3, 0))
+    with pytest.raises(StopJobError, match="has not finished"):
+        again.commit([])
+    again.rewind({LINEAGE: 0}, Attempt(3, 0))
+    assert (harness.ids(), again.history().half_rewound) == ([0, 1], False)
+    again.close()
+    sink.close()
 
 
 @pytest.mark.proof

@@ -73,7 +73,9 @@ class OpenMySqlSink(OpenArrowSink):
                 now = read_identity(session, opened.schema, opened.name) or opened
                 replaced = why_another(session, known, now)
                 self._table = self._table if replaced else now
-            return SinkHistory(fence.generation if fence else 0, committed, replaced)
+            generation = fence.generation if fence else 0
+            half_rewound = self._metadata.is_rewinding(session, job, sink)
+            return SinkHistory(generation, committed, replaced, half_rewound)
 
     def other_names(self) -> Mapping[tuple[str, str], Mapping[str, int]]:
         """See `KnowsOtherNames`: those who have recorded this table as theirs."""

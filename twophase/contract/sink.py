@@ -167,11 +167,14 @@ class SinkHistory:
         replaced: why the target lacks the rows that its proofs are for, such as a table that was
             dropped and recreated under the same name; empty if it has them, or where proofs
             vanish with the rows.
+        half_rewound: whether a rewind has taken back a part of the rows and died, so that the
+            target lacks rows that it has proof of.
     """
 
     generation: int = 0
     committed: Mapping[str, int] = field(default_factory=dict)
     replaced: str = ""
+    half_rewound: bool = False
 
 
 @runtime_checkable

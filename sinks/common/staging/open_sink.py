@@ -78,7 +78,8 @@ class OpenStagedSink(OpenArrowSink):
         if not self._has_area:
             return SinkHistory(0, {})
         area = self.table.area
-        return SinkHistory(area.fence().generation, area.committed())
+        is_half_rewound = bool(rewound.moved_out(area.stage()))
+        return SinkHistory(area.fence().generation, area.committed(), half_rewound=is_half_rewound)
 
     def other_names(self) -> Mapping[tuple[str, str], Mapping[str, int]]:
         """See `KnowsOtherNames`: the hidden folders of others in the table's."""

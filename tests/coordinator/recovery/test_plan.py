@@ -16,6 +16,7 @@ from twophase.coordinator.recovery.plan import (
     DriverMissed,
     FolderBehind,
     GoOn,
+    HalfRewound,
     LeftBehind,
     NamedOtherwise,
     Observed,
@@ -70,6 +71,10 @@ def sink(name: str, *, generation: int = 1, target: str = "", **committed: int) 
     return ObservedSink(target or f"table of {name}", SinkHistory(generation, found), True)
 
 
+def half_rewound(found: ObservedSink) -> ObservedSink:
+    return replace(found, memory=replace(found.memory, half_rewound=True))
+
+
 def observed(history: History, facts: ObservedSink, lake: ObservedSink, **more: Any) -> Observed:
     return Observed(JOB, history, {FACTS: facts, LAKE: lake}, **more)
 
@@ -103,6 +108,18 @@ REFUSED = [
         observed(History(), *AT_3),
         GoOn(),
         FolderBehind(FACTS, A, 3),
+    ),
+    Case(
+        "a rewind in another folder that has died in a sink",
+        observed(UP_TO_3, half_rewound(AT_3[0]), AT_3[1]),
+        GoOn(),
+        HalfRewound(FACTS),
+    ),
+    Case(
+        "a restore after a rewind in another folder that has died in a sink",
+        observed(UP_TO_3, AT_3[0], half_rewound(AT_3[1])),
+        restore(3),
+        HalfRewound(LAKE),
     ),
     Case(
         "a folder that has not seen the newest driver",
@@ -262,6 +279,13 @@ def test_a_rewind_that_takes_back_more_finishes_one_that_has_begun() -> None:
     found = plan_start(observed(history, *AT_3), restore(policy=SinkAhead.REWIND))
     assert isinstance(found, StartPlan)
     assert found.rewinding == BEGUN
+
+
+def test_a_rewind_that_has_died_in_a_sink_is_finished_in_another_folder() -> None:
+    seen = half_rewound(AT_3[0]), AT_3[1]
+    assert isinstance(
+        plan_start(observed(UP_TO_3, *seen), restore(policy=SinkAhead.REWIND)), StartPlan
+    )
 
 
 def test_every_kind_of_refusal_has_a_case() -> None:

@@ -334,14 +334,18 @@ def test_a_file_that_somebody_has_brought_back_is_not_moved_over(
     with pytest.raises(RestoreRefusedError, match="is in the table twice"):
         table.opened(Attempt(3, 0)).settle_rewind(KEEP, Attempt(3, 0))
     path.unlink()
-    table.opened(Attempt(3, 0)).settle_rewind(KEEP, Attempt(3, 0))
+    sink = table.opened(Attempt(3, 0))
+    assert sink.history().half_rewound
+    sink.settle_rewind(KEEP, Attempt(3, 0))
     assert ids(table) == [0, 1, 2]
+    assert not sink.history().half_rewound
 
 
 def test_nothing_is_committed_while_a_rewind_has_not_ended(table: FileHarness, by: str) -> None:
     """By a start without the restore: it would go on in a table that lacks rows."""
     dies(table, "F07")
     sink = table.opened(Attempt(3, 1))
+    assert sink.history().half_rewound
     piece = table.write(sink, orders(range(9, 12)), 3, Attempt(3, 1))
     with pytest.raises(StopJobError, match="has not finished"):
         commit(sink, piece)

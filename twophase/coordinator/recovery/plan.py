@@ -221,6 +221,18 @@ class RewindUnfinished:
 
 
 @dataclass(frozen=True)
+class HalfRewound:
+    """A rewind that was begun in another folder has taken back a part of a sink's rows, and died.
+
+    Attributes:
+        sink: the sink's name.
+    """
+
+    sink: str
+    ways = (Way.RESTORE_FOLDER, Way.FINISH_REWIND, Way.ABANDON_REWIND)
+
+
+@dataclass(frozen=True)
 class FolderBehind:
     """A target knows more of the job than its folder: going on would write rows twice.
 
@@ -357,6 +369,7 @@ class SinkRenamed:
 
 Refusal = (
     RewindUnfinished
+    | HalfRewound
     | FolderBehind
     | DriverMissed
     | RestoreBehind
@@ -425,6 +438,8 @@ def _behind(observed: Observed) -> Iterator[Refusal]:
     history = observed.history
     if history.rewinding is not None:
         yield RewindUnfinished(history.rewinding)
+    else:
+        yield from _half_rewound(observed)
     known = _Known.of(history)
     ours = known.lineages | observed.folders
     has_committed = False
@@ -444,6 +459,10 @@ def _behind(observed: Observed) -> Iterator[Refusal]:
         for sink, found in observed.sinks.items():
             if found.memory.generation > history.generation:
                 yield DriverMissed(sink, found.memory.generation)
+
+
+def _half_rewound(observed: Observed) -> Iterator[HalfRewound]:
+    return (HalfRewound(name) for name, one in observed.sinks.items() if one.memory.half_rewound)
 
 
 @dataclass(frozen=True)
@@ -515,6 +534,8 @@ def _not_restorable(observed: Observed, wish: Restore) -> Iterator[Refusal]:
             if not observed.sinks[one.sink].can_rewind:
                 yield CannotTakeBack(one.sink)
         return
+    if begun is None:
+        yield from _half_rewound(observed)
     yield from _log_ahead(history, keep)
     for sink, lineage, newest in ahead_of(keep, observed.memories):
         yield RestoreBehind(lineage, newest, keep.get(lineage), sink=sink)

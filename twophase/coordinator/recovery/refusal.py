@@ -9,6 +9,7 @@ from twophase.coordinator.recovery.plan import (
     CannotTakeBack,
     DriverMissed,
     FolderBehind,
+    HalfRewound,
     LeftBehind,
     NamedOtherwise,
     Observed,
@@ -71,6 +72,14 @@ def refused(
     match why:
         case RewindUnfinished(begun):
             return _unfinished_rewind(context.job, begun)
+        case HalfRewound(sink):
+            return RestoreRefusedError(
+                f"Job {context.job!r}: a rewind that has begun in another folder has taken back a "
+                f"part of the rows of sink {sink!r}, and has died. Nothing was written.",
+                remedy="finish it: restore the job's folder, the one in which it has begun, or "
+                "start here with the same restore.path and restore.sink_ahead=rewind. Or give it "
+                "up: twophase repair abandon-rewind JOB.yaml --begun-in FOLDER",
+            )
         case FolderBehind():
             return _folder_behind(context, why, observed.history, names)
         case DriverMissed():

@@ -388,12 +388,15 @@ class RewindKillContract(ContractBase):
 
     def _check_rewound(self, after: str, *, done: bool) -> None:
         sink = self.opened()
-        ids, committed = self.ids_visible(), sink.history().committed
+        ids, history = self.ids_visible(), sink.history()
+        committed = history.committed
         sink.close()
         assert done <= (ids == [0, 1]), after
         assert done <= (committed == {LINEAGE: 3}), after
         assert ids[:2] == [0, 1], after
         assert committed[LINEAGE] > 3 or ids == [0, 1], f"{after}: rows are left, and no proof"
+        lacks = committed[LINEAGE] > 3 and ids != [0, 1, 2, 3]
+        assert lacks <= history.half_rewound <= (not done), f"{after}: half_rewound is wrong"
 
 
 class UnbegunRewindContract(ContractBase):
