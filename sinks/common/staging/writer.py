@@ -121,7 +121,9 @@ class StagedWriter(SinkWriter):
         rows = pa.Table.from_batches(self._rows.pop(values))
         number = len(self._files)
         with NewFile(self._folder / str(number)) as file:
-            formats.write(self._table.format, rows, file)
+            formats.write(
+                self._table.format, rows, file, for_hive=self._table.in_metastore
+            )
             file.sync()
         partition = self._table.partition(values)
         self._files.append(StagedFile(number, partition, rows.num_rows, file.size, file.sha256))
