@@ -132,6 +132,8 @@ def _partition_time(table: HiveTable, options: HiveOptions) -> PartitionTime | N
         options.partition_time or "",
         options.event_time or "",
         delay_us=round(options.partition_commit_delay * 10**6),
+        zone=options.partition_commit_watermark_time_zone,
+        max_future_us=round(options.event_time_max_future * 10**6),
     )
 
 
