@@ -99,10 +99,10 @@ def same_type(found: pa.DataType, expected: pa.DataType) -> bool:
     if pa.types.is_timestamp(found) and pa.types.is_timestamp(expected):
         return True
     if pa.types.is_nested(found) and pa.types.is_nested(expected):
-        pairs = zip(_inner(found), _inner(expected), strict=False)
-        return found.num_fields == expected.num_fields and all(
+        ours, theirs = _inner(expected), _inner(found)
+        return len(ours) == len(theirs) and all(
             name.lower() == other.lower() and same_type(one, two)
-            for (name, one), (other, two) in pairs
+            for (name, one), (other, two) in zip(theirs, ours, strict=True)
         )
     return bool(_plain(found) == _plain(expected))
 
