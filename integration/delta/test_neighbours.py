@@ -26,7 +26,7 @@ from twophase.contract.outcome import Committed, RetryLater
 from twophase.errors import TargetUnreachableError
 from twophase.ids import Attempt
 from twophase.sinks.delta import fence, table_lock
-from twophase.sinks.delta.ddl import add_columns
+from twophase.sinks.delta.ddl import NewColumn, add_columns
 from twophase.testing.harness import FIRST
 from twophase.testing.sessions import is_gone, kill
 
@@ -276,7 +276,7 @@ def test_every_commit_waits_for_the_one_of_another_job(
         with pytest.raises(TargetUnreachableError, match="could not be locked within"):
             sink.fence(NEXT)
         with pytest.raises(TimeoutError):
-            add_columns(sink.table.log, [StructField("note", StringType())])
+            add_columns(sink.table.log, [NewColumn((), StructField("note", StringType()))])
         other = table.new_sink().open(table.context(job="other"))
         with pytest.raises(TargetUnreachableError, match="could not be locked within"):
             other.fence(FIRST)

@@ -11,7 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from harness.spark_settings import changed
 from integration.delta.sink_harness import COLUMNS, DeltaHarness, append_twice, commit
@@ -112,6 +113,83 @@ def test_a_piece_of_before_a_merge_is_committed_after_it(
     new = table.write(again, [2], 1, Attempt(2, 1))
     assert commit(again, old, new) == [Committed(), Committed()]
     assert table.ids() == [1, 2]
+
+
+PAIR = "STRUCT<x: BIGINT, y: STRING>"
+NESTED = (
+    f"id BIGINT, plain {PAIR}, many ARRAY<{PAIR}>, named MAP<STRING, {PAIR}>, "
+    f"keyed MAP<{PAIR}, STRING>, deep STRUCT<i: MAP<STRING, ARRAY<{PAIR}>>>"
+)
+
+
+def nested(spark: SparkSession, pair: str, value: str) -> DataFrame:
+    """Rows of `NESTED` with another type of pair, a value of it, and nulls."""
+    nothing = f"CAST(NULL AS {pair})"
+    return spark.sql(
+        f"SELECT 1L AS id, {value} AS plain, array({value}, {nothing}) AS many, "
+        f"map('k', {value}, 'l', {nothing}) AS named, map({value}, 'v') AS keyed, "
+        f"named_struct('i', map('k', array({value}, {nothing}))) AS deep UNION ALL "
+        f"SELECT 2L, {nothing}, array(), map(), CAST(NULL AS MAP<{pair}, STRING>), "
+        "named_struct('i', NULL)"
+    ).coalesce(1)
+
+
+def shown(table: DeltaHarness) -> tuple[str, list[str]]:
+    """Types and rows; the rows as text, because a key with a list is none in Python."""
+    found = table.spark.read.format("delta").load(str(table.folder))
+    rows = found.selectExpr(*(f"cast({name} AS STRING) AS {name}" for name in found.columns))
+    return found.schema.simpleString(), sorted(map(str, rows.collect()))
+
+
+@pytest.mark.parametrize("more", ["", "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"])
+@pytest.mark.parametrize(
+    ("pair", "value", "merged"),
+    [
+        ("STRUCT<y: STRING, X: BIGINT>", "named_struct('y', 'a', 'X', 1L)", False),
+        ("STRUCT<y: STRING>", "named_struct('y', 'a')", False),
+        (
+            "STRUCT<`z-z`: ARRAY<INT>, y: STRING, x: BIGINT>",
+            "named_struct('z-z', array(7), 'y', 'a', 'x', 1L)",
+            True,
+        ),
+        ("STRUCT<z: INT>", "named_struct('z', 7)", True),
+    ],
+    ids=["order", "one less", "one more", "another"],
+)
+def test_fields_of_structs_go_where_deltas_own_writer_puts_them(
+    delta_spark: SparkSession, tmp_path: Path, pair: str, value: str, merged: bool, more: str
+) -> None:
+    frame = nested(delta_spark, pair, value)
+    table = DeltaHarness(delta_spark, tmp_path / "orders", NESTED, more)
+    table.fields = to_arrow_schema(frame.schema)
+    if merged:
+        with pytest.raises(ConfigError, match=r"'plain.z.*'deep.i.value.element.z") as caught:
+            table.opened()
+        assert "merge_schema=True adds" in str(caught.value)
+    sink = table.opened(merge_schema=merged)
+    for checkpoint in range(2):
+        [piece] = sink.pre_commit(frame, transaction_id(checkpoint))
+        assert commit(sink, piece) == [Committed()]
+    theirs = DeltaHarness(delta_spark, tmp_path / "theirs", NESTED, more)
+    for _ in range(2):
+        frame.write.format("delta").mode("append").option("mergeSchema", merged).save(
+            str(theirs.folder)
+        )
+    assert shown(table) == shown(theirs)
+
+
+def test_fields_of_structs_are_widened(delta_spark: SparkSession, tmp_path: Path) -> None:
+    found = []
+    for name, kind, value in (("narrow", "INT", "1"), ("wide", "BIGINT", "1L")):
+        pair = f"STRUCT<x: {kind}, y: STRING>"
+        frame = nested(delta_spark, pair, f"named_struct('x', {value}, 'y', 'a')")
+        table = DeltaHarness(delta_spark, tmp_path / name, NESTED)
+        table.fields = to_arrow_schema(frame.schema)
+        sink = table.opened()
+        [piece] = sink.pre_commit(frame, transaction_id())
+        assert commit(sink, piece) == [Committed()]
+        found.append(shown(table))
+    assert found[0] == found[1]
 
 
 # -- where the table is ----------------------------------------------------------------------------

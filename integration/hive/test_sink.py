@@ -9,6 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.orc
 import pytest
+import yaml
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 from pyspark.sql.conf import RuntimeConfig
 
@@ -16,6 +18,7 @@ from harness.hostile_values import READABLE
 from harness.selection import first_of, representatives
 from harness.staged_sink_harness import commit, orders
 from integration.hive.sink_harness import HiveHarness
+from twophase.cli.main import main
 from twophase.contract.outcome import AlreadyCommitted, Committed, RetryLater
 from twophase.contract.sink import SinkContext
 from twophase.errors import (
@@ -57,6 +60,7 @@ HOURLY = {
     "partition_time": "$dt $hour:00:00",
     "event_time": "at",
     "partition_commit_delay": "1 h",
+    "event_time_max_future": "36500 d",  # the rows are of one month, whatever the clock says
 }
 
 
@@ -569,6 +573,78 @@ def test_a_partition_is_committed_when_the_watermark_has_passed_its_time_and_the
     assert len(list(table.path.rglob("_SUCCESS"))) == 2
 
 
+def test_rows_of_a_far_future_complete_nothing_and_a_watermark_that_they_raised_no_longer_counts(
+    hive_spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = datetime.datetime.now(datetime.UTC).replace(minute=0, second=0, microsecond=0)
+    early, late = (now - datetime.timedelta(hours=hours) for hours in (5, 4))
+    far = datetime.datetime(2099, 1, 1, tzinfo=datetime.UTC)
+    table = HiveHarness(hive_spark, TIMED, **HOURLY | {"event_time_max_future": "1 d"})
+    sink = table.opened()
+    misplaced = timed(3, early) | {"at": far + datetime.timedelta(days=1)}
+    assert commit(sink, table.write(sink, [timed(1, early), timed(2, far), misplaced])) == [
+        Committed()
+    ]
+    assert table.partitions() == []
+    assert "2099-01-02T00:00:00Z" in caplog.text
+    assert "rows of partition ['2099-01-01', '00'] wait" in caplog.text
+    assert "until the watermark has passed 2099-01-01T01:00:00Z" in caplog.text
+    commit(sink, table.write(sink, [timed(4, late)], 1))
+    [complete] = table.partitions()
+    assert complete == f"dt={early:%Y-%m-%d}/hour={early:%H}"
+    # A job without a limit has raised it: the next one says so, and goes on from its own rows.
+    careless = table.opened(event_time_max_future="36500 d")
+    commit(careless, table.write(careless, [timed(5, far - datetime.timedelta(days=1))], 2))
+    assert len(table.partitions()) == 2
+    caplog.clear()
+    careful = table.opened()
+    commit(careful, table.write(careful, [timed(6, now)], 3))
+    assert "the watermark 2098-12-31T00:00:00Z is further ahead" in caplog.text
+    assert len(table.partitions()) == 2
+    caplog.clear()
+    commit(careful, table.write(careful, [timed(7, now)], 4))
+    patient = table.opened(partition_commit_delay="30 d")
+    commit(patient, table.write(patient, [timed(8, now)], 5))
+    assert "further ahead" not in caplog.text
+    assert "wait, unseen" not in caplog.text
+    assert PendingPartitions(careful.table.area.stage()).watermark_us() == now.timestamp() * 10**6
+
+
+def test_partitions_that_wait_are_completed_on_request(
+    hive_spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The command would stop Spark at its end, and it is that of all tests.
+    monkeypatch.setattr("twophase.cli.repair_setup._start_spark", lambda *_, **__: hive_spark)
+    table = HiveHarness(hive_spark, TIMED, **HOURLY)
+    sink = table.opened(success_file=True)
+    commit(sink, table.write(sink, [timed(1, at(1, 7)), timed(2, at(1, 7, 59))]))
+    options = {name: value for name, value in table.options.items() if value is not True}
+    del options["partition_by"]
+    job = {
+        "name": JOB,
+        "source": {"format": "twophase-kafka", "schema": "id long", "options": {}},
+        "sinks": {SINK: {"type": "hive", "options": {
+            "table": table.name, "success_file": True, **options}}},
+        "options": {"checkpointLocation": str(tmp_path / "job")},
+    }  # fmt: skip
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    command = ["repair", "complete-partitions", str(tmp_path / "job.yaml"), "--sink"]
+    asked = CliRunner().invoke(main, [*command, SINK], input="n")
+    assert "dt=2026-08-01/hour=07\nComplete these partitions?" in asked.output
+    assert table.partitions() == []
+    refused = CliRunner().invoke(main, [*command, "lake"])
+    assert "no sink 'lake' that completes partitions" in refused.output
+    done = CliRunner().invoke(main, [*command, SINK, "--yes"])
+    assert (done.exit_code, done.output.splitlines()[-1]) == (0, "Completed: 1."), done.output
+    assert (table.partitions(), ids(table)) == (["dt=2026-08-01/hour=07"], [1, 2])
+    assert len(list(table.path.rglob("_SUCCESS"))) == 1
+    again = CliRunner().invoke(main, [*command, SINK, "--yes"])
+    assert "No partition waits." in again.output
+    # Rows that come after all are seen at once, as late rows are.
+    commit(sink, table.write(sink, [timed(3, at(1, 7, 30)), timed(4, at(1, 8))], 1))
+    assert ids(table) == [1, 2, 3]
+
+
 @pytest.mark.parametrize(
     ("options", "what"),
     first_of(
@@ -584,6 +660,7 @@ def test_a_partition_is_committed_when_the_watermark_has_passed_its_time_and_the
                 "if partition_commit_trigger is partition_time",
             ),
             ({"create": False}, "partition_by requires create"),
+            ({"partition_commit_watermark_time_zone": "EST5"}, "no such time zone"),
             ({"format": "csv"}, "parquet or orc"),
         ],
     ),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -196,15 +197,35 @@ def _create_table(jvm: Jvm, table: str, rows: StructType, partition_by: Sequence
     )
 
 
-def add_columns(log: Log, columns: Sequence[StructField]) -> None:
+@dataclass(frozen=True)
+class NewColumn:
+    """A column that a table lacks, or a field of its structs.
+
+    Attributes:
+        parent: where it belongs: names of columns and fields, with `element`, `key` and `value`
+            for what is inside arrays and maps; empty for a column.
+        field: its name and type.
+    """
+
+    parent: tuple[str, ...]
+    field: StructField
+
+    def __str__(self) -> str:
+        return ".".join((*self.parent, self.field.name))
+
+    def sql(self) -> str:
+        """Return its definition, nullable."""
+        definition = StructType([StructField(self.field.name, self.field.dataType)]).toDDL()
+        return ".".join((*map(quoted, self.parent), definition))
+
+
+def add_columns(log: Log, columns: Sequence[NewColumn]) -> None:
     """Add nullable columns to a table, in a separate commit.
 
     Raises:
         TimeoutError: another driver has held the table's lock too long.
         JvmLockedError: this JVM itself holds it for as long as it lives.
     """
-    added = StructType([StructField(field.name, field.dataType) for field in columns])
+    added = ", ".join(column.sql() for column in columns)
     with log.storage.commit_lock():
-        log.jvm.session.sql(
-            f"ALTER TABLE {by_path(log.storage.root)} ADD COLUMNS ({added.toDDL()})"
-        )
+        log.jvm.session.sql(f"ALTER TABLE {by_path(log.storage.root)} ADD COLUMNS ({added})")

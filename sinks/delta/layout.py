@@ -8,7 +8,7 @@ now. Anything else: the job stops (H26).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -68,7 +68,7 @@ class TableLayout:
 
 def differences(written: TableLayout, now: TableLayout) -> list[str]:
     """Return why files written for one layout do not fit another; empty if they do."""
-    found = [*_field_differences(written, now)]
+    found = _field_differences(written.fields, now.fields)
     if written.partition_columns != now.partition_columns:
         found.append(
             f"partition columns {list(written.partition_columns)} are now "
@@ -84,10 +84,10 @@ def differences(written: TableLayout, now: TableLayout) -> list[str]:
     return found
 
 
-def _field_differences(written: TableLayout, now: TableLayout) -> list[str]:
+def _field_differences(written: Sequence[Field], now: Sequence[Field]) -> list[str]:
     found = []
-    before = {field["name"]: field for field in written.fields}
-    after = {field["name"]: field for field in now.fields}
+    before = {field["name"]: field for field in written}
+    after = {field["name"]: field for field in now}
     for name, field in before.items():
         if name not in after:
             found.append(f"column {name!r} was dropped or renamed")
@@ -103,13 +103,28 @@ def _field_differences(written: TableLayout, now: TableLayout) -> list[str]:
 
 
 def _change(before: Field, after: Field) -> str:
-    if before["type"] != after["type"]:
+    if not _holds(after["type"], before["type"]):
         return f"was {_type(before)} and is {_type(after)}"
     if before["nullable"] and not after["nullable"]:
         return "was nullable and is not"
     if _essential(before) != _essential(after):
         return "has other column metadata, such as a generation expression or a physical name"
     return ""
+
+
+def _holds(now: Any, written: Any) -> bool:
+    """Return whether values of a type are values of another one, with no field or with more."""
+    if now == written:
+        return True
+    if isinstance(now, str) or isinstance(written, str) or now["type"] != written["type"]:
+        return False
+    if now["type"] == "struct":
+        return not _field_differences(written["fields"], now["fields"])
+    inside = ("keyType", "valueType", "elementType")
+    return all(
+        _holds(one, written[key]) if key in inside else one == written[key]
+        for key, one in now.items()
+    )
 
 
 def _may_be_missing(field: Field) -> bool:

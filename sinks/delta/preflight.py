@@ -164,13 +164,14 @@ def _check_columns(log: Log, snapshot: Snapshot, options: DeltaOptions, rows: St
     found = check_rows(rows, StructType.fromJson(json.loads(snapshot.schema)), snapshot.layout)
     problems = list(found.problems)
     if not options.merge_schema:
-        problems += [f"column {field.name!r} is not in the table" for field in found.missing]
+        problems += [f"column '{column}' is not in the table" for column in found.missing]
     if problems:
+        is_merged = options.merge_schema or not found.missing
+        way_on = "" if is_merged else "; merge_schema=True adds columns that the table lacks"
         raise ConfigError(
             f"The rows do not fit the table in {log.storage.root}: {'; '.join(problems)}. "
             "Nothing was written.",
-            remedy="change the rows or the table; merge_schema=True adds columns that the table "
-            "lacks.",
+            remedy=f"change the rows or the table{way_on}.",
         )
 
 

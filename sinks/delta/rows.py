@@ -1,8 +1,9 @@
 """Checks that rows fit a table, before any is written.
 
-Delta's `writeFiles` accepts any column types: `df.write` checks them before that. So does this
-module. A column may be widened without loss (int to bigint, float to double, more digits);
-everything else is an error that names the column.
+Delta's `writeFiles` accepts any column types, and goes by the position of fields in structs:
+`df.write` checks and arranges them before that. So does this module. Columns, and fields of structs
+at any depth, are matched by name. A type may be widened without loss (int to bigint, float to
+double, more digits); everything else is an error that names the column.
 
 Delta stores a partition value as text: in its log, and in the name of a folder unless the table's
 folders have random names. An empty text reads back as null, and so does Hive's name for null; bytes
@@ -12,7 +13,7 @@ Such values are refused.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
@@ -35,7 +36,7 @@ from pyspark.sql.types import (
 )
 
 from twophase.sinks.common.partition_names import MAX_NAME_BYTES, NULL_NAME, escape
-from twophase.sinks.delta.ddl import quoted
+from twophase.sinks.delta.ddl import NewColumn, quoted
 from twophase.sinks.delta.layout import TableLayout
 
 AS_NULL = "would read back as null"
@@ -60,39 +61,148 @@ class RowCheck:
 
     Attributes:
         problems: why they do not fit; empty if they do.
-        missing: columns of the rows that the table lacks.
-        casts: columns to widen, by their name in the rows.
+        missing: columns and fields of the rows that the table lacks.
+        changes: columns to rearrange or widen, by their name in the rows, with their new type; it
+            has the fields that are missing in the table.
     """
 
     problems: tuple[str, ...]
-    missing: tuple[StructField, ...]
-    casts: dict[str, DataType]
+    missing: tuple[NewColumn, ...]
+    changes: Mapping[str, DataType]
 
     def apply(self, rows: DataFrame) -> DataFrame:
         """Return the rows with the types of the table."""
         return rows.withColumns(
-            {name: rows[quoted(name)].cast(kind) for name, kind in self.casts.items()}
+            {
+                name: _arranged(rows[quoted(name)], rows.schema[name].dataType, kind)
+                for name, kind in self.changes.items()
+            }
         )
 
 
 def check_rows(rows: StructType, table: StructType, layout: TableLayout) -> RowCheck:
     """Validate the columns of rows against a table's, without regard to case, as in Delta."""
     columns = {field.name.lower(): field for field in table.fields}
-    problems = _duplicates(rows)
-    missing, casts = [], {}
+    match, changes = _Match(_duplicates(rows), []), {}
     for field in rows.fields:
         column = columns.get(field.name.lower())
         if column is None:
-            missing.append(field)
-        elif _widens(field.dataType, column.dataType):
-            casts[field.name] = column.dataType
-        elif reason := _mismatch(field.dataType, column.dataType):
-            problems.append(f"column {field.name!r}: {reason}")
+            match.missing.append(NewColumn((), field))
+            continue
+        kind = match.type(field.dataType, column.dataType, (field.name,))
+        if not _is_alike(field.dataType, kind):
+            changes[field.name] = kind
     given = {field.name.lower() for field in rows.fields}
     for column in table.fields:
         if column.name.lower() not in given and (reason := _needed(column, layout)):
-            problems.append(f"column {column.name!r} is not in the rows and {reason}")
-    return RowCheck(tuple(problems), tuple(missing), casts)
+            match.problems.append(f"column {column.name!r} is not in the rows and {reason}")
+    return RowCheck(tuple(match.problems), tuple(match.missing), changes)
+
+
+@dataclass(frozen=True)
+class _Match:
+    """Matches the types of rows with those of a table.
+
+    Attributes:
+        problems: what does not fit so far.
+        missing: what the table lacks so far.
+    """
+
+    problems: list[str]
+    missing: list[NewColumn]
+
+    def type(self, rows: DataType, table: DataType, path: tuple[str, ...]) -> DataType:
+        """Return the type to write, which is the table's with the fields that it lacks."""
+        match rows, table:
+            case StructType(), StructType():
+                return self._struct(rows, table, path)
+            case ArrayType(), ArrayType():
+                if rows.containsNull and not table.containsNull:
+                    self._add(path, "its elements may be null and the table's may not")
+                element = self.type(rows.elementType, table.elementType, (*path, "element"))
+                return ArrayType(element, table.containsNull)
+            case MapType(), MapType():
+                if rows.valueContainsNull and not table.valueContainsNull:
+                    self._add(path, "its values may be null and the table's may not")
+                key = self.type(rows.keyType, table.keyType, (*path, "key"))
+                value = self.type(rows.valueType, table.valueType, (*path, "value"))
+                return MapType(key, value, table.valueContainsNull)
+            case _:
+                if rows != table and not _widens(rows, table):
+                    ours, theirs = rows.simpleString(), table.simpleString()
+                    self._add(path, f"the rows have {ours}, the table has {theirs}")
+                return table
+
+    def _struct(self, rows: StructType, table: StructType, path: tuple[str, ...]) -> StructType:
+        for problem in _duplicates(rows):
+            self._add(path, problem)
+        given = {field.name.lower(): field for field in rows.fields}
+        fields = []
+        for column in table.fields:
+            field = given.pop(column.name.lower(), None)
+            if field is not None:
+                kind = self.type(field.dataType, column.dataType, (*path, column.name))
+                fields.append(StructField(column.name, kind, column.nullable))
+                continue
+            if not column.nullable:
+                self._add(path, f"field {column.name!r} is not in the rows and is NOT NULL")
+            fields.append(column)
+        self.missing.extend(NewColumn(path, field) for field in given.values())
+        return StructType([*fields, *given.values()])
+
+    def _add(self, path: tuple[str, ...], reason: str) -> None:
+        self.problems.append(f"column {'.'.join(path)!r}: {reason}")
+
+
+def _is_alike(rows: DataType, table: DataType) -> bool:
+    """Return whether types differ at most in what may be null."""
+    match rows, table:
+        case StructType(), StructType():
+            return rows.names == table.names and all(
+                _is_alike(one.dataType, other.dataType)
+                for one, other in zip(rows.fields, table.fields, strict=True)
+            )
+        case ArrayType(), ArrayType():
+            return _is_alike(rows.elementType, table.elementType)
+        case MapType(), MapType():
+            return _is_alike(rows.keyType, table.keyType) and _is_alike(
+                rows.valueType, table.valueType
+            )
+        case _:
+            return rows == table
+
+
+def _arranged(value: Column, rows: DataType, table: DataType) -> Column:
+    """Return a value with the fields and types of the table's."""
+    if _is_alike(rows, table):
+        return value
+    match rows, table:
+        case StructType(), StructType():
+            given = {field.name.lower(): field for field in rows.fields}
+            fields = [
+                _field(value, given.get(column.name.lower()), column) for column in table.fields
+            ]
+            return F.when(value.isNotNull(), F.struct(*fields))
+        case ArrayType(), ArrayType():
+            return F.transform(
+                value, lambda element: _arranged(element, rows.elementType, table.elementType)
+            )
+        case MapType(), MapType():
+            keyed = F.transform_keys(
+                value, lambda key, _: _arranged(key, rows.keyType, table.keyType)
+            )
+            return F.transform_values(
+                keyed, lambda _, item: _arranged(item, rows.valueType, table.valueType)
+            )
+        case _:
+            return value.cast(table)
+
+
+def _field(struct: Column, given: StructField | None, column: StructField) -> Column:
+    if given is None:
+        return F.lit(None).cast(column.dataType).alias(column.name)
+    value = struct.getField(given.name)
+    return _arranged(value, given.dataType, column.dataType).alias(column.name)
 
 
 def _duplicates(rows: StructType) -> list[str]:
@@ -112,37 +222,6 @@ def _needed(column: StructField, layout: TableLayout) -> str:
     if _DEFAULT in column.metadata:
         return "has a default value, which Delta only fills in for SQL: give it in the rows"
     return "" if column.nullable else "is NOT NULL"
-
-
-def _mismatch(rows: DataType, table: DataType) -> str:
-    """Return why one type cannot be written as another without a cast; empty if it can."""
-    match rows, table:
-        case StructType(), StructType():
-            return _struct_mismatch(rows.fields, table.fields)
-        case ArrayType(), ArrayType():
-            if rows.containsNull and not table.containsNull:
-                return "its elements may be null and the table's may not"
-            return _mismatch(rows.elementType, table.elementType)
-        case MapType(), MapType():
-            if rows.valueContainsNull and not table.valueContainsNull:
-                return "its values may be null and the table's may not"
-            return _mismatch(rows.keyType, table.keyType) or _mismatch(
-                rows.valueType, table.valueType
-            )
-        case _:
-            same = rows == table
-            types = f"the rows have {rows.simpleString()}, the table has {table.simpleString()}"
-            return "" if same else types
-
-
-def _struct_mismatch(rows: Sequence[StructField], table: Sequence[StructField]) -> str:
-    ours, theirs = [field.name.lower() for field in rows], [field.name.lower() for field in table]
-    if ours != theirs:
-        return f"the rows have the fields {ours}, the table has {theirs}"
-    for field, column in zip(rows, table, strict=True):
-        if reason := _mismatch(field.dataType, column.dataType):
-            return f"field {field.name!r}: {reason}"
-    return ""
 
 
 def _widens(rows: DataType, table: DataType) -> bool:

@@ -149,7 +149,7 @@ class Staging:
             batch.schema, StructType.fromJson(json.loads(snapshot.schema)), snapshot.layout
         )
         new = [] if self._table.merge_schema else found.missing
-        missing = [f"column {field.name!r} is new" for field in new]
+        missing = [f"column '{column}' is new" for column in new]
         if refused or found.problems or missing:
             raise StopJobError(
                 f"Sink {self._table.owner.sink!r}: the table was altered and the rows "

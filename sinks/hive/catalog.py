@@ -24,6 +24,7 @@ from twophase.sinks.common.staging.formats import Format
 from twophase.sinks.hive.storage_descriptor import (
     StorageDescriptor,
     check_storage,
+    is_of_hive,
     serde_format,
     storage_problem,
     table_format,
@@ -55,6 +56,7 @@ class HiveTable:
         columns: its columns without the partition columns, in order.
         partition_columns: from the outermost folder to the innermost.
         partition_types: the type of each partition column.
+        serde: it is a table of Hive's own (STORED AS), whose columns are those of Hive.
         created: its creation time, in milliseconds since 1970; empty if it is only planned.
     """
 
@@ -64,6 +66,7 @@ class HiveTable:
     columns: pa.Schema
     partition_columns: tuple[str, ...]
     partition_types: tuple[pa.DataType, ...]
+    serde: bool = False
     created: str = ""
 
 
@@ -119,6 +122,7 @@ class Catalog:
                 partition_types=tuple(
                     _arrow([field for field in fields if field.name in partition_columns]).types
                 ),
+                serde=is_of_hive(found),
                 created=str(found.createTime()),
             )
 
@@ -270,6 +274,12 @@ class Catalog:
                 expected[path] = StorageDescriptor(str(root / path), table.format)
             return storage_problem(known, expected)
 
+    def zone(self) -> str:
+        """Return the zone of the JVM, which it reads ORC's timestamps in; empty if that is UTC."""
+        zones = self._class("java.util.TimeZone")
+        zone = zones.getDefault()
+        return "" if zone.hasSameRules(zones.getTimeZone("UTC")) else str(zone.getID())
+
     def refresh(self, table: HiveTable) -> None:
         """Drop this session's cached list of the table's files."""
         with self._answering(f"refresh table {table.name}"):
@@ -303,7 +313,7 @@ class Catalog:
         """Return the storage of a partition. Its serde counts only in a table of Hive's own."""
         location, serde = storage.locationUri(), storage.serde()
         path = self._path(location.get()) if location.isDefined() else ""
-        if found.provider().isDefined() and found.provider().get() == "hive":
+        if is_of_hive(found):
             return StorageDescriptor(path, serde_format(serde.get() if serde.isDefined() else ""))
         return StorageDescriptor(path, table.format)
 

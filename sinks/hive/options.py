@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Self
+from zoneinfo import ZoneInfo
 
 from pydantic import Field, field_validator, model_validator
 
@@ -61,7 +62,7 @@ class HiveOptions(Options):
         "or `partition_time`",
     )
     partition_time: str | None = Field(
-        default=None, description="the partition's time, such as `$dt $hour:00:00`, in UTC"
+        default=None, description="the partition's time, such as `$dt $hour:00:00`"
     )
     event_time: str | None = Field(
         default=None, description="the column of the rows with their time"
@@ -69,6 +70,24 @@ class HiveOptions(Options):
     partition_commit_delay: Duration = Field(
         default=0.0, description="how long a partition stays open after its time"
     )
+    partition_commit_watermark_time_zone: str = Field(
+        default="UTC",
+        description="the time zone of `partition_time`, such as `America/New_York`",
+    )
+    event_time_max_future: Duration = Field(
+        default=86_400.0,
+        description="a row whose `event_time` is further ahead of the clock does not move the "
+        "watermark",
+    )
+
+    @field_validator("partition_commit_watermark_time_zone")
+    @classmethod
+    def _known_zone(cls, value: str) -> str:
+        try:
+            ZoneInfo(value)
+        except (KeyError, ValueError, OSError) as error:
+            raise ValueError("no such time zone: give its name, as America/New_York") from error
+        return value
 
     @field_validator("format")
     @classmethod

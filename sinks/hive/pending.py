@@ -18,7 +18,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +36,10 @@ class _Waiting:
     """The record of one partition."""
 
     values: Values
+
+
+def _beyond(time_us: int, limit_us: int | None) -> bool:
+    return limit_us is not None and time_us > limit_us
 
 
 class PendingPartitions:
@@ -79,23 +82,34 @@ class PendingPartitions:
             decode(FORMAT, _KIND, path.read_bytes(), str(path), _Waiting).values for path in found
         ]
 
-    def watermark_us(self) -> int | None:
-        """Return the highest event time so far; None if there is none."""
-        return max(
-            (int(path.name) for path in self._watermark.iterdir() if _NUMBER.fullmatch(path.name)),
-            default=None,
-        )
+    def watermark_us(self, limit_us: int | None = None) -> int | None:
+        """Return the highest event time so far; None if there is none.
 
-    def raise_watermark(self, seen_us: Sequence[int]) -> None:
-        """Raise the watermark to the highest event time that was seen; never lower it."""
-        now, to_us = self.watermark_us(), max(seen_us, default=None)
+        Args:
+            limit_us: a higher one was recorded by a job with a higher limit, and does not count.
+        """
+        return max((one for one in self._recorded_us() if not _beyond(one, limit_us)), default=None)
+
+    def raise_watermark(self, seen_us: Sequence[int], limit_us: int | None = None) -> None:
+        """Raise the watermark to the highest event time that was seen and counts; lower it only
+        from one that does not count.
+
+        Args:
+            seen_us: event times.
+            limit_us: as in `watermark_us`.
+        """
+        seen_us = [one for one in seen_us if not _beyond(one, limit_us)]
+        now, to_us = self.watermark_us(limit_us), max(seen_us, default=None)
         if to_us is not None and (now is None or to_us > now):
             (self._watermark / str(to_us)).touch(mode=0o600)  # empty, so never torn
             sync(self._watermark)
-            for path in list(self._watermark.iterdir()):
-                if _NUMBER.fullmatch(path.name) and int(path.name) < to_us:
-                    with suppress(FileNotFoundError):
-                        path.unlink()
+            for one in self._recorded_us():
+                if one < to_us or _beyond(one, limit_us):
+                    (self._watermark / str(one)).unlink(missing_ok=True)
+
+    def _recorded_us(self) -> list[int]:
+        names = [path.name for path in self._watermark.iterdir()]
+        return [int(name) for name in names if _NUMBER.fullmatch(name)]
 
     def _path(self, values: Values) -> Path:
         return self._pending / hashlib.sha256(json.dumps(values).encode("ascii")).hexdigest()

@@ -14,6 +14,8 @@ import pyarrow as pa
 from twophase.errors import ConfigError
 from twophase.sinks.common.partition_names import RefusedValueError, folder_name
 from twophase.sinks.common.staging.column_check import check_columns
+from twophase.sinks.common.staging.formats import Format
+from twophase.sinks.common.staging.hive_files import has_local_times, struct_names
 from twophase.sinks.common.staging.layout_check import same_type
 from twophase.sinks.common.staging.location import check_inside, local_path
 from twophase.sinks.common.staging.partition_time import PartitionTime
@@ -44,6 +46,8 @@ def find_table(catalog: Catalog, options: HiveOptions, rows: pa.Schema | None) -
         ConfigError: it does not exist, or the rows or options do not allow to create it.
     """
     if (found := catalog.table(options.table)) is not None:
+        if rows is not None:
+            check_times(catalog, found.format, rows)
         return found
     if rows is None or not options.create:
         raise ConfigError(
@@ -55,6 +59,7 @@ def find_table(catalog: Catalog, options: HiveOptions, rows: pa.Schema | None) -
 def _create(catalog: Catalog, options: HiveOptions, rows: pa.Schema) -> HiveTable:
     """Create the table after all checks: a refusal leaves no table behind."""
     check_columns(rows, options.format, options.partition_by)
+    check_times(catalog, options.format, rows)
     planned = catalog.plan(options.table, rows, options.format, options.partition_by)
     check_owned(check_table(planned, options, rows).path)
     catalog.create(planned)
@@ -89,12 +94,34 @@ def check_table(table: HiveTable, options: HiveOptions, rows: pa.Schema | None) 
     renamed = pa.schema([pa.field(columns[field.name], field.type) for field in rows])
     dynamic = [name for name in table.partition_columns if name not in options.partition]
     check_columns(renamed, table.format, dynamic)
+    if table.serde and table.format is Format.ORC and (hidden := _capital_fields(renamed)):
+        raise ConfigError(
+            f"Hive would read null from ORC: {'; '.join(hidden)}.",
+            remedy="write the fields of structs without capital letters, in the rows and in the "
+            "table, or make it a parquet table.",
+        )
     if time is not None and (problems := time.problems(renamed)):
         raise ConfigError(
             f"Cannot derive the time of a partition: {'; '.join(problems)}.",
             remedy="correct the sink's options.",
         )
     return Destination(path, columns, time)
+
+
+def check_times(catalog: Catalog, kind: Format, rows: pa.Schema) -> None:
+    """Check that the JVM reads ORC's timestamps as they are written.
+
+    Raises:
+        ConfigError: it reads them in another zone.
+    """
+    timed = [field.name for field in rows if pa.types.is_timestamp(field.type)]
+    if kind is Format.ORC and timed and (zone := catalog.zone()):
+        raise ConfigError(
+            f"Columns {timed} are timestamps. Hive takes those of ORC files for times of its own "
+            f"zone; they are written in UTC, and the zone of this JVM is {zone}.",
+            remedy="add -Duser.timezone=UTC to spark.driver.extraJavaOptions and "
+            "spark.executor.extraJavaOptions, and to all readers; or use a parquet table.",
+        )
 
 
 def _partition_time(table: HiveTable, options: HiveOptions) -> PartitionTime | None:
@@ -105,6 +132,8 @@ def _partition_time(table: HiveTable, options: HiveOptions) -> PartitionTime | N
         options.partition_time or "",
         options.event_time or "",
         delay_us=round(options.partition_commit_delay * 10**6),
+        zone=options.partition_commit_watermark_time_zone,
+        max_future_us=round(options.event_time_max_future * 10**6),
     )
 
 
@@ -127,7 +156,7 @@ def map_columns(rows: pa.Schema, table: HiveTable, static: Mapping[str, str]) ->
     found: dict[str, str] = {}
     for column in [*table.columns, *_dynamic(table, static)]:
         field = given.pop(column.name.lower(), None)
-        if field is not None and same_type(field.type, column.type):
+        if field is not None and _same_type(field.type, column.type):
             found[field.name] = column.name
         else:
             problems.append(_problem(column, field))
@@ -140,6 +169,10 @@ def map_columns(rows: pa.Schema, table: HiveTable, static: Mapping[str, str]) ->
     return found
 
 
+def _same_type(rows: pa.DataType, table: pa.DataType) -> bool:
+    return same_type(rows, table) and has_local_times(rows) == has_local_times(table)
+
+
 def _dynamic(table: HiveTable, static: Mapping[str, str]) -> list[pa.Field]:
     partitions = zip(table.partition_columns, table.partition_types, strict=True)
     return [pa.field(name, kind) for name, kind in partitions if name not in static]
@@ -149,6 +182,15 @@ def _problem(column: pa.Field, field: pa.Field | None) -> str:
     if field is None:
         return f"column {column.name!r} is not in the rows"
     return f"column {column.name!r}: the rows have {field.type}, the table has {column.type}"
+
+
+def _capital_fields(rows: pa.Schema) -> list[str]:
+    return [
+        f"column {field.name!r} has a struct with the field {name!r}"
+        for field in rows
+        for name in struct_names(field.type)
+        if name != name.lower()
+    ]
 
 
 def _static_problems(table: HiveTable, static: Mapping[str, str]) -> list[str]:

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from twophase.contract.sink import ArrowSink, SinkContext, SinkHistory
+from twophase.contract.outcome import CommitOutcome
+from twophase.contract.sink import ArrowSink, CommitRequest, SinkContext, SinkHistory
 from twophase.errors import ConfigError, RestoreRefusedError
 from twophase.ids import Attempt
-from twophase.sinks.common.partition_names import Values
+from twophase.internals.redaction import shown
+from twophase.sinks.common.partition_names import Values, folders
 from twophase.sinks.common.staging.disk import sync
 from twophase.sinks.common.staging.manifest import Manifest
 from twophase.sinks.common.staging.names import Owner
 from twophase.sinks.common.staging.open_sink import OpenStagedSink
+from twophase.sinks.common.staging.partition_time import PartitionTime, time_of
 from twophase.sinks.common.staging.preflight import check_folder, open_staging_area
 from twophase.sinks.common.staging.table import Table
+from twophase.sinks.common.staging.writer import AHEAD
 from twophase.sinks.hive.catalog import Catalog, HiveTable
 from twophase.sinks.hive.identity import record, why_replaced
 from twophase.sinks.hive.options import HiveOptions
 from twophase.sinks.hive.pending import PendingPartitions
 from twophase.sinks.hive.policies import SUCCESS, Policies
 from twophase.sinks.hive.preflight import check_table, find_table
+
+_log = logging.getLogger("twophase.sinks.hive")
 
 
 class HiveSink(ArrowSink):
@@ -126,6 +133,19 @@ class OpenHiveSink(OpenStagedSink):
         super().fence(attempt)
         record(self._created, self.table.area.stage())
 
+    def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+        """See `OpenSink.commit`."""
+        for handle in (request.committable.handle for request in requests):
+            if AHEAD in handle:
+                _log.warning(
+                    "table %s: a row has the %s %s, which is further ahead than "
+                    "event_time_max_future. It is stored, and does not move the watermark.",
+                    self._options.table,
+                    self._options.event_time,
+                    shown(time_of(int(handle[AHEAD]))),
+                )
+        return super().commit(requests)
+
     def publish(self, pieces: Sequence[Manifest], stage: Path) -> None:
         """See `OpenStagedSink.publish`. When partitions are due, the policies run."""
         pending = PendingPartitions(stage)
@@ -137,6 +157,23 @@ class OpenHiveSink(OpenStagedSink):
             table = self._current_table()
             has_partitions = partial(self._catalog.has_partitions, table)
             self._policies.check_identity(stage, table.created, has_partitions)
+
+    def waiting_partitions(self) -> Sequence[str]:
+        """See `CompletesPartitions`."""
+        columns = self.table.partition_by
+        return ["/".join(folders(columns, values)) for values in self._waiting()]
+
+    def complete_partitions(self) -> None:
+        """See `CompletesPartitions`."""
+        if waiting := self._waiting():
+            stage = self.table.area.stage()
+            self._policies.run(waiting, stage)
+            PendingPartitions(stage).remove(waiting)
+
+    def _waiting(self) -> list[Values]:
+        if not self._has_area:
+            return []
+        return sorted(PendingPartitions(self.table.area.stage()).partitions(), key=str)
 
     def check_unpublish(self) -> None:
         """See `OpenStagedSink.check_unpublish`. A partition that was moved may hold moved rows."""
@@ -178,13 +215,38 @@ class OpenHiveSink(OpenStagedSink):
             # some may still wait from when the trigger was another
             return got | {*pending.partitions()}
         pending.add(got)
+        limit_us = time.limit_us()
+        self._warn(time, got, pending.watermark_us(), limit_us)
         pending.raise_watermark(
-            [piece.watermark_us for piece in pieces if piece.watermark_us is not None]
+            [piece.watermark_us for piece in pieces if piece.watermark_us is not None], limit_us
         )
-        watermark_us = pending.watermark_us()
+        watermark_us = pending.watermark_us(limit_us)
         if watermark_us is None:
             return set()
         return {one for one in pending.partitions() if watermark_us >= time.due_us(one)}
+
+    def _warn(
+        self, time: PartitionTime, got: set[Values], watermark_us: int | None, limit_us: int
+    ) -> None:
+        """Say what would surprise: a watermark that no longer counts, and rows of a far future."""
+        table = self._options.table
+        if watermark_us is not None and watermark_us > limit_us:
+            _log.warning(
+                "table %s: the watermark %s is further ahead than event_time_max_future. It no "
+                "longer counts: the next row with an earlier %s sets it.",
+                table,
+                time_of(watermark_us),
+                time.event_time,
+            )
+        for values in sorted(got, key=str):
+            if (due_us := time.due_us(values)) - time.delay_us > limit_us:
+                _log.warning(
+                    "table %s: rows of partition %s wait, unseen by readers, until the watermark "
+                    "has passed %s.",
+                    table,
+                    shown(values),
+                    time_of(due_us),
+                )
 
     def _current_table(self) -> HiveTable:
         """Return the table as the metastore describes it now.

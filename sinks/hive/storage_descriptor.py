@@ -101,9 +101,18 @@ def table_format(found: Any) -> Format | None:
     """
     provider = found.provider().get() if found.provider().isDefined() else ""
     serde = found.storage().serde().get() if found.storage().serde().isDefined() else ""
-    if provider == "hive":
+    if is_of_hive(found):
         return serde_format(serde)
     return Format(provider) if provider in (Format.PARQUET, Format.ORC) else None
+
+
+def is_of_hive(found: Any) -> bool:
+    """Return whether a table is one of Hive's own, such as `STORED AS PARQUET` makes.
+
+    Args:
+        found: as in `table_format`.
+    """
+    return bool(found.provider().isDefined() and found.provider().get() == "hive")
 
 
 def serde_format(serde: str) -> Format | None:

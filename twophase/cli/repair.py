@@ -30,6 +30,7 @@ from twophase.cli.repair_display import (
     rewrite_lines,
 )
 from twophase.cli.repair_setup import repair_context, rewrite_context
+from twophase.contract.sink import CompletesPartitions
 from twophase.coordinator.commit.context import JobContext
 from twophase.errors import ConfigError
 from twophase.internals.clock import SystemClock
@@ -66,6 +67,7 @@ def repair() -> None:
       twophase repair accept-loss orders.yaml --checkpoint 41 --sink facts
       twophase repair adopt-from-target orders.yaml
       twophase repair abandon-rewind orders.yaml
+      twophase repair complete-partitions orders.yaml --sink lake
     """
 
 
@@ -240,6 +242,41 @@ def abandon_rewind(
         note = _ask("Give the rewind up?", reason, yes=yes)
         repairing.abandon(plan, note)
     _done("The rewind is given up. Take restore.path out of the job file.", job_file, None)
+
+
+@repair.command("complete-partitions")
+@click.option("--sink", required=True, help="The sink with partitions that wait.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@verbose_option
+@checkpoint_location_option
+@job_file_argument
+def complete_partitions(
+    job_file: Path, sink: str, checkpoint_location: str | None, yes: bool
+) -> None:
+    """Show readers the partitions that wait for a watermark, when no row will raise it any more.
+
+    For a stream that has ended, and for partitions of a far future. Stop the job first. It lists
+    the partitions, and completes none until you confirm. Unlike the others, it writes nothing into
+    the job's log.
+
+    \b
+    Example:
+      twophase repair complete-partitions orders.yaml --sink lake
+    """
+    with repair_context(job_file, checkpoint_location, verbose=is_verbose()) as (_, context):
+        opened = context.sinks.get(sink)
+        if opened is None or not isinstance(opened, CompletesPartitions):
+            raise ConfigError(
+                f"Job {context.job} has no sink {sink!r} that completes partitions.",
+                remedy="name a Hive sink of the job file.",
+            )
+        waiting = opened.waiting_partitions()
+        print_lines(waiting or ["No partition waits."])
+        if waiting:
+            if not yes:
+                click.confirm("Complete these partitions?", abort=True)
+            opened.complete_partitions()
+            click.echo(f"Completed: {len(waiting)}.")
 
 
 def _log_of(folder: str, job: str) -> JobLog:

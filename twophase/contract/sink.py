@@ -227,6 +227,20 @@ class TellsUnfinished(Protocol):
 
 
 @runtime_checkable
+class CompletesPartitions(Protocol):
+    """Optional power of an open sink: it keeps partitions from readers until they are complete."""
+
+    def waiting_partitions(self) -> Sequence[str]:
+        """Return the committed partitions that readers do not see yet, for people to read."""
+
+    def complete_partitions(self) -> None:
+        """Complete all of them, though their time has not come. Idempotent.
+
+        Both run on the driver after `open`, in a repair (`twophase repair complete-partitions`).
+        """
+
+
+@runtime_checkable
 class CanRewind(Protocol):
     """Optional power of an open sink: it takes back what was committed after a checkpoint.
 

@@ -23,9 +23,9 @@ import pyarrow.parquet
 
 from twophase.internals.redaction import shown
 from twophase.sinks.common.partition_names import RefusedValueError
+from twophase.sinks.common.staging import hive_files
 from twophase.sinks.common.staging.disk import NewFile
 
-_GREGORIAN_DAY = (datetime.date(1582, 10, 15) - datetime.date(1970, 1, 1)).days
 _NANOSECOND_YEARS_US = (2**63 - 1) // 1000
 
 
@@ -81,18 +81,29 @@ def _refusal_of_nested(kind: Format, column: pa.DataType) -> str:
     return next((reason for child in inner if (reason := refusal(kind, child))), "")
 
 
-def write(kind: Format, rows: pa.Table, file: NewFile) -> None:
+def write(kind: Format, rows: pa.Table, file: NewFile, *, for_hive: bool = False) -> None:
     """Write a whole file.
 
+    Args:
+        kind: its format.
+        rows: its content.
+        file: where it goes.
+        for_hive: Hive's own reader has to read it too.
+
     Raises:
-        RefusedValueError: pyarrow would write a value that Spark cannot read.
+        RefusedValueError: pyarrow would write a value that Spark or Hive cannot read.
     """
     match kind:
+        case Format.PARQUET if for_hive:
+            hive_files.write_parquet(rows, file)
         case Format.PARQUET:
             pa.parquet.write_table(rows, file)
         case Format.ORC:
-            _check_for_orc(rows)
-            pa.orc.write_table(rows, file)
+            _check_for_orc(rows, for_hive=for_hive)
+            if for_hive:
+                hive_files.write_orc(rows, file)
+            else:
+                pa.orc.write_table(rows, file)
         case Format.CSV:
             pa.csv.write_csv(rows, file)
         case Format.JSON:
@@ -115,25 +126,26 @@ def _refusal_in_orc(column: pa.DataType) -> str:
     return f"{column} does not read back unchanged from orc; cast it"
 
 
-def _check_for_orc(rows: pa.Table) -> None:
+def _check_for_orc(rows: pa.Table, *, for_hive: bool) -> None:
     for field, column in zip(rows.schema, rows.columns, strict=True):
-        if pa.types.is_date32(field.type):
+        if pa.types.is_date32(field.type) and not for_hive:
             days = column.cast(pa.int32())
             _refuse(
                 field,
                 days,
-                pc.less(days, _GREGORIAN_DAY),
+                pc.less(days, hive_files.GREGORIAN_DAY),
                 "is before 1582-10-15, and Spark would shift it",
             )
         elif pa.types.is_timestamp(field.type):
             micros = column.cast(pa.int64())
             far = pc.greater(pc.abs(micros), _NANOSECOND_YEARS_US)
-            _refuse(
-                field,
-                micros,
-                far,
-                "is outside the years that fit into nanoseconds, which pyarrow reads",
-            )
+            if not for_hive:
+                _refuse(
+                    field,
+                    micros,
+                    far,
+                    "is outside the years that fit into nanoseconds, which pyarrow reads",
+                )
             fraction = pc.not_equal(pc.multiply(pc.divide(micros, 10**6), 10**6), micros)
             broken = pc.and_(fraction, pc.less(micros, 0))
             _refuse(

@@ -99,11 +99,21 @@ def same_type(found: pa.DataType, expected: pa.DataType) -> bool:
     if pa.types.is_timestamp(found) and pa.types.is_timestamp(expected):
         return True
     if pa.types.is_nested(found) and pa.types.is_nested(expected):
-        return found.num_fields == expected.num_fields and all(
-            same_type(found.field(number).type, expected.field(number).type)
-            for number in range(found.num_fields)
+        ours, theirs = _inner(expected), _inner(found)
+        return len(ours) == len(theirs) and all(
+            name.lower() == other.lower() and same_type(one, two)
+            for (name, one), (other, two) in zip(theirs, ours, strict=True)
         )
     return bool(_plain(found) == _plain(expected))
+
+
+def _inner(kind: pa.DataType) -> Sequence[tuple[str, pa.DataType]]:
+    """Return the types inside a type, with their names in a struct."""
+    if pa.types.is_map(kind):
+        return [("", kind.key_type), ("", kind.item_type)]
+    named = pa.types.is_struct(kind)
+    fields = [kind.field(number) for number in range(kind.num_fields)]
+    return [(field.name if named else "", field.type) for field in fields]
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:

@@ -1,19 +1,22 @@
 """Decides when a partition is complete: the highest event time has passed its own plus a delay.
 
-Everything is in UTC. The watermark of a piece is in its manifest and its committable, and so
-in the checkpoint.
+The watermark of a piece is in its manifest and its committable, and so in the checkpoint. A row
+whose time is too far ahead of the clock does not move it: one wrong row would complete every
+partition. The clock decides about nothing else.
 """
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from string import Template
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from twophase.internals.clock import Clock, SystemClock
 from twophase.internals.redaction import shown
 from twophase.sinks.common.partition_names import RefusedValueError, Values
 
@@ -30,12 +33,18 @@ class PartitionTime:
             `$dt $hour:00:00`.
         event_time: the column with the time of a row.
         delay_us: how long a partition stays open after its time, in microseconds.
+        zone: the time zone of partitions, and of event times without one.
+        max_future_us: how far ahead of the clock an event time may be, in microseconds.
+        clock: the time.
     """
 
     columns: tuple[str, ...]
     pattern: str
     event_time: str
     delay_us: int
+    zone: str
+    max_future_us: int
+    clock: Clock = field(default_factory=SystemClock)
 
     def due_us(self, values: Values) -> int:
         """Return the watermark at which a partition is complete, in microseconds since 1970.
@@ -51,13 +60,41 @@ class PartitionTime:
                 f"partition {shown(values)} has no time: {shown(text)} is not "
                 "an ISO 8601 date or time"
             ) from error
-        time = time if time.tzinfo else time.replace(tzinfo=datetime.UTC)
-        return (time - _EPOCH) // datetime.timedelta(microseconds=1) + self.delay_us
+        if time.tzinfo:
+            return _since_epoch_us(time) + self.delay_us
+        return max(self._latest_us(time) + self.delay_us, self._end_us(time))
 
-    def watermark_us(self, batch: pa.RecordBatch) -> int | None:
-        """Return the highest event time of some rows, in microseconds since 1970, or None."""
-        highest = pc.max(batch.column(self.event_time))
-        return None if not highest.is_valid else int(highest.cast(pa.timestamp("us")).value)
+    def _latest_us(self, local: datetime.datetime) -> int:
+        """Return the later of the moments that clocks show a time at, if they show it twice."""
+        zoned = local.replace(tzinfo=ZoneInfo(self.zone))
+        return max(_since_epoch_us(zoned.replace(fold=fold)) for fold in (0, 1))
+
+    def _end_us(self, local: datetime.datetime) -> int:
+        """Return the time plus the delay by the clocks of the zone: a day may have 25 hours."""
+        try:
+            end = local + datetime.timedelta(microseconds=self.delay_us)
+        except OverflowError:  # after the year 9999
+            return self._latest_us(local) + self.delay_us
+        return _since_epoch_us(end.replace(tzinfo=ZoneInfo(self.zone)))
+
+    def limit_us(self) -> int:
+        """Return the highest event time that moves the watermark, in microseconds since 1970."""
+        return self.clock.unix_ms() * 1000 + self.max_future_us
+
+    def highest_us(self, batch: pa.RecordBatch) -> tuple[int | None, int | None]:
+        """Return the highest event time of some rows up to the limit, and the highest beyond it.
+
+        Both are in microseconds since 1970, or None.
+        """
+        times = batch.column(self.event_time)
+        if times.type.tz is None:
+            times = pc.assume_timezone(
+                times, self.zone, ambiguous="earliest", nonexistent="earliest"
+            )
+        moments = times.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+        is_ahead = pc.greater(moments, self.limit_us())
+        within, ahead = moments.filter(pc.invert(is_ahead)), moments.filter(is_ahead)
+        return pc.max(within).as_py(), pc.max(ahead).as_py()
 
     def problems(self, schema: pa.Schema) -> Sequence[str]:
         """Return the reasons why rows with these columns have no time."""
@@ -73,3 +110,19 @@ class PartitionTime:
                 f"the partition time {self.pattern!r} has to name partition columns, such as '$dt'"
             )
         return found
+
+
+def _since_epoch_us(moment: datetime.datetime) -> int:
+    return (moment - _EPOCH) // datetime.timedelta(microseconds=1)
+
+
+def time_of(moment_us: int) -> str:
+    """Return a moment as ISO text, for people to read.
+
+    Args:
+        moment_us: in microseconds since 1970.
+    """
+    try:
+        return f"{_EPOCH + datetime.timedelta(microseconds=moment_us):%Y-%m-%dT%H:%M:%SZ}"
+    except OverflowError:
+        return f"{moment_us // 10**6} s after 1970"

@@ -25,7 +25,7 @@ class Table:
         columns: the table's name for each column of the rows, in the table's order; empty if the
             names are the same.
         time: gives the time of partitions and rows; None if it is not needed.
-        in_metastore: partition values are also stored in a database.
+        in_metastore: partition values are also stored in a database, and Hive reads the files.
     """
 
     area: StagingArea

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -31,6 +32,9 @@ from twophase.sinks.common.staging.names import PieceName
 from twophase.sinks.common.staging.rows import divide
 from twophase.sinks.common.staging.staging_area import STAGED, remove
 from twophase.sinks.common.staging.table import Table
+
+AHEAD = "ahead_us"
+"""Of a committable: the highest event time of rows that are too far ahead to move the watermark."""
 
 _BUFFER_BYTES = 64 << 20
 
@@ -54,6 +58,7 @@ class StagedWriter(SinkWriter):
         self._bytes: dict[Values, int] = {}
         self._files: list[StagedFile] = []
         self._watermark_us: int | None = None
+        self._ahead_us: int | None = None
 
     def write(self, batch: pa.RecordBatch) -> None:
         """See `SinkWriter.write`."""
@@ -81,7 +86,10 @@ class StagedWriter(SinkWriter):
             failpoint("F02")
             sync(self._folder.parent)
         failpoint("C05")
-        return manifest.committable(self._table.target)
+        piece = manifest.committable(self._table.target)
+        if self._ahead_us is None:
+            return piece
+        return replace(piece, handle={**piece.handle, AHEAD: self._ahead_us})
 
     def abort(self) -> None:
         """See `SinkWriter.abort`. Recovery finds what cannot be removed now."""
@@ -103,8 +111,9 @@ class StagedWriter(SinkWriter):
                 [*self._table.columns.values()]
             )
         if self._table.time is not None:
-            times = (self._watermark_us, self._table.time.watermark_us(batch))
-            self._watermark_us = max((time for time in times if time is not None), default=None)
+            within, ahead = self._table.time.highest_us(batch)
+            self._watermark_us = _higher(self._watermark_us, within)
+            self._ahead_us = _higher(self._ahead_us, ahead)
         return batch
 
     def _buffer(self, values: Values, rows: pa.RecordBatch) -> None:
@@ -121,7 +130,7 @@ class StagedWriter(SinkWriter):
         rows = pa.Table.from_batches(self._rows.pop(values))
         number = len(self._files)
         with NewFile(self._folder / str(number)) as file:
-            formats.write(self._table.format, rows, file)
+            formats.write(self._table.format, rows, file, for_hive=self._table.in_metastore)
             file.sync()
         partition = self._table.partition(values)
         self._files.append(StagedFile(number, partition, rows.num_rows, file.size, file.sha256))
@@ -145,3 +154,7 @@ class StagedWriter(SinkWriter):
                 f"{error}.",
                 remedy="check that the table's file system has space and is writable.",
             ) from error
+
+
+def _higher(one: int | None, other: int | None) -> int | None:
+    return max((time for time in (one, other) if time is not None), default=None)

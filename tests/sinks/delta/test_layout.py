@@ -115,6 +115,33 @@ def test_the_files_do_not_fit_after(now: TableLayout, named: str) -> None:
     assert any(named in reason for reason in differences(BEFORE, now)), differences(BEFORE, now)
 
 
+def inside(*fields: dict[str, Any], null: bool = True) -> TableLayout:
+    """A table with a struct in an array in a map."""
+    array = {
+        "type": "array",
+        "elementType": {"type": "struct", "fields": [*fields]},
+        "containsNull": null,
+    }
+    kind = {"type": "map", "keyType": "string", "valueType": array, "valueContainsNull": True}
+    return layout(column("deep", kind))
+
+
+def test_a_nullable_field_may_be_added_at_any_depth() -> None:
+    before = inside(column("x"), column("y", "string"))
+    assert differences(before, inside(column("z"), column("x"), column("y", "string"))) == []
+    for now in (
+        inside(column("x")),
+        inside(column("x", "string"), column("y", "string")),
+        inside(column("x", nullable=False), column("y", "string")),
+        inside(column("x"), column("y", "string"), column("z", nullable=False)),
+        inside(column("x"), column("y", "string"), null=False),
+        inside(marked("x", "delta.columnMapping.physicalName", "p"), column("y", "string")),
+        layout(column("deep", "string")),
+    ):
+        [difference] = differences(before, now)
+        assert difference.startswith("column 'deep' was ")
+
+
 def test_a_dropped_feature_is_a_change() -> None:
     before, now = layout(column("id"), features=("rowTracking",)), layout(column("id"))
     assert differences(before, now) == ["table features ['rowTracking'] were dropped"]

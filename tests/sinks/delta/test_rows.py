@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from pyspark.sql.types import (
     ArrayType,
@@ -66,18 +68,19 @@ def test_a_narrower_type_is_widened(rows: DataType, table: DataType) -> None:
         (BooleanType(), IntegerType()),
         (BooleanType(), DecimalType(10, 0)),
         (TimestampType(), TimestampNTZType()),
-        (ArrayType(IntegerType()), ArrayType(LongType())),
         (ArrayType(IntegerType(), True), ArrayType(IntegerType(), False)),
         (MapType(StringType(), LongType(), True), MapType(StringType(), LongType(), False)),
         (MapType(StringType(), LongType()), MapType(LongType(), LongType())),
-        (struct(x=LongType()), struct(y=LongType())),
-        (struct(x=LongType(), y=LongType()), struct(x=LongType())),
         (struct(x=LongType()), struct(x=StringType())),
+        (ArrayType(struct(x=LongType())), ArrayType(struct(X=IntegerType()))),
+        (struct(x=LongType(), X=LongType()), struct(x=LongType())),
+        (LongType(), struct(x=LongType())),
+        (struct(), StructType([StructField("x", LongType(), nullable=False)])),
     ],
 )
 def test_another_type_is_a_problem_that_names_the_column(rows: DataType, table: DataType) -> None:
-    [problem] = fitted(struct(a=rows), struct(a=table)).problems
-    assert problem.startswith("column 'a': ")
+    [problem] = fitted(struct(a=rows), struct(A=table)).problems
+    assert problem.startswith(("column 'a': ", "column 'a."))
 
 
 @pytest.mark.parametrize(
@@ -95,7 +98,47 @@ def test_the_same_type_fits_as_it_is(kind: DataType) -> None:
 
 def test_new_columns_are_listed_and_those_left_out_may_be_null() -> None:
     found = fitted(struct(a=LongType(), b=StringType()), struct(a=LongType(), c=StringType()))
-    assert (found.problems, [field.name for field in found.missing]) == ((), ["b"])
+    assert (found.problems, [str(column) for column in found.missing]) == ((), ["b"])
+
+
+PAIR = struct(x=LongType(), y=StringType())
+SHAPES: dict[str, tuple[StructType, StructType, list[str]]] = {
+    "another order": (struct(y=StringType(), x=LongType()), PAIR, []),
+    "another case": (struct(X=LongType(), Y=StringType()), PAIR, []),
+    "one less": (struct(y=StringType()), PAIR, []),
+    "one more": (
+        struct(z=LongType(), y=StringType(), x=LongType()),
+        struct(x=LongType(), y=StringType(), z=LongType()),
+        ["z"],
+    ),
+    "one more, one less": (
+        struct(z=LongType(), y=StringType()),
+        struct(x=LongType(), y=StringType(), z=LongType()),
+        ["z"],
+    ),
+    "narrower": (struct(x=IntegerType(), y=StringType()), PAIR, []),
+}
+DEPTHS: dict[str, tuple[Callable[[DataType], DataType], str]] = {
+    "column": (lambda kind: kind, "a"),
+    "array": (ArrayType, "a.element"),
+    "value": (lambda kind: MapType(StringType(), kind), "a.value"),
+    "key": (lambda kind: MapType(kind, StringType()), "a.key"),
+    "struct": (lambda kind: struct(i=kind), "a.i"),
+    "array in a map in a struct": (
+        lambda kind: struct(i=MapType(StringType(), ArrayType(kind))),
+        "a.i.value.element",
+    ),
+}
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_fields_are_matched_by_name_at_every_depth(shape: str, depth: str) -> None:
+    (rows, written, new), (inside, path) = SHAPES[shape], DEPTHS[depth]
+    found = fitted(struct(a=inside(rows)), struct(a=inside(PAIR)))
+    assert found.problems == ()
+    assert [str(column) for column in found.missing] == [f"{path}.{name}" for name in new]
+    assert found.changes == {"a": inside(written)}
 
 
 def test_a_column_that_is_needed_may_not_be_left_out() -> None:

@@ -33,6 +33,6 @@ def test_a_table_that_is_recreated_within_the_same_second_is_not_noticed(
         pa.schema([]),
         ("dt",),
         (pa.string(),),
-        made_again,
+        created=made_again,
     )
     assert bool(why_replaced(again, made_again, lambda: False, tmp_path)) is is_noticed
