@@ -1,8 +1,10 @@
-"""Tables of options, from the models that check them and the tables of other keys.
+"""Tables of options, from the models that check them and the tables of other keys; of types of
+columns, from the table that plans them.
 
 <!-- options: MODULE.CLASS -->             every option of a group
 <!-- options: MODULE.CLASS: PREFIX ... --> those whose keys begin so
 <!-- options: refused -->                  keys that are refused, with what to do instead
+<!-- columns: MODULE.NAME -->              types of columns, the rows that they take
 
 A marker is followed by its table and by `<!-- end -->`. What is around them is written by hand.
 """
@@ -18,7 +20,7 @@ from importlib import import_module
 from typing import Any, Union, get_args, get_origin
 
 _MARKER = re.compile(
-    r"(<!-- options: (\S+?)(?:: ([^\n]+?))? -->\n).*?(<!-- end -->)", flags=re.DOTALL
+    r"(<!-- (options|columns): (\S+?)(?:: ([^\n]+?))? -->\n).*?(<!-- end -->)", flags=re.DOTALL
 )
 _UNITS = ((3600, "h"), (60, "min"), (1, "s"), (0.001, "ms"))
 _TYPES = {
@@ -37,13 +39,26 @@ def filled(text: str, page: str) -> str:
     """
 
     def table(found: re.Match[str]) -> str:
-        start, name, prefixes, end = found.groups()
-        made = (
-            _refused() if name == "refused" else option_table(name, tuple((prefixes or "").split()))
-        )
+        start, kind, name, prefixes, end = found.groups()
+        if kind == "columns":
+            made = column_table(name)
+        elif name == "refused":
+            made = _refused()
+        else:
+            made = option_table(name, tuple((prefixes or "").split()))
         return f"{start}\n{_relinked(made, page)}\n{end}"
 
     return _MARKER.sub(table, text)
+
+
+def column_table(name: str) -> str:
+    """Return the table of types of columns."""
+    module, _, types_of_columns = name.rpartition(".")
+    rows = [
+        [", ".join(one.columns).upper(), ", ".join(one.rows), one.refused]
+        for one in getattr(import_module(module), types_of_columns)
+    ]
+    return _table(["column", "rows", "refused values"], rows)
 
 
 def option_table(name: str, prefixes: tuple[str, ...] = ()) -> str:

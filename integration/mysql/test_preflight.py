@@ -92,7 +92,7 @@ class TestTheTable:
 
     def test_that_does_not_fit_is_described_whole(self, harness):
         harness.sql(
-            "CREATE TABLE narrow (id INT, name INT, twice INT GENERATED ALWAYS AS (id * 2) "
+            "CREATE TABLE narrow (id DATE, name INT, twice INT GENERATED ALWAYS AS (id * 2) "
             "VIRTUAL, must INT NOT NULL,"
             " may INT NOT NULL DEFAULT 1, `at` DATE) ENGINE = InnoDB"
         )

@@ -124,13 +124,11 @@ class Committer:
 
     def _proof(self, session: Session, committable: Committable) -> AlreadyCommitted | None:
         """Return the proof of a piece not to commit by this call. A commit in flight has none."""
-        if self._metadata.has_ledger(
-            session, committable.transaction, committable.subtask, lock=False
-        ):
+        if self._has_row(session, committable):
             return AlreadyCommitted("ledger row")
-        return (
-            AlreadyCommitted("high-water mark") if self._is_subsumed(session, committable) else None
-        )
+        if self._is_subsumed(session, committable):
+            return AlreadyCommitted("high-water mark")
+        return None
 
     def _target_changed(self, committable: Committable) -> TargetChangedError:
         return TargetChangedError(
@@ -158,9 +156,7 @@ class Committer:
                 if not _xa_commit(session, xid):
                     return self._decide(session, committable, xid)
                 failpoint("C14")
-                if self._metadata.has_ledger(
-                    session, committable.transaction, committable.subtask, lock=False
-                ):
+                if self._has_row(session, committable):
                     return Committed()
                 return RetryLater(f"the server acknowledged XA COMMIT {xid} and committed nothing")
         except TargetUnreachableError as error:
@@ -172,13 +168,7 @@ class Committer:
         Asked once per session: a proof does not go away while the session lives.
         """
         before, owner = request.predecessor, self._owner
-        if before is None:
-            return True
-        if (
-            self._verified is not None
-            and self._verified[0] is session
-            and self._verified[1] == before
-        ):
+        if before is None or self._verified == (session, before):
             return True
         if not self._metadata.has_checkpoint(
             session, owner.job, owner.sink, before.lineage, before.checkpoint
@@ -226,14 +216,16 @@ class Committer:
 
     def _look_up_row(self, session: Session, committable: Committable) -> _Row:
         try:
-            there = self._metadata.has_ledger(
-                session, committable.transaction, committable.subtask, lock=True
-            )
+            there = self._has_row(session, committable, lock=True)
         except pymysql.Error as error:
             if code_of(error) == LOCK_WAIT_TIMEOUT:
                 return _Row.HELD
             raise
         return _Row.THERE if there else _Row.ABSENT
+
+    def _has_row(self, session: Session, committable: Committable, *, lock: bool = False) -> bool:
+        transaction, subtask = committable.transaction, committable.subtask
+        return self._metadata.has_ledger(session, transaction, subtask, lock=lock)
 
     def _is_subsumed(self, session: Session, committable: Committable) -> bool:
         transaction = committable.transaction
@@ -248,7 +240,7 @@ def _xa_commit(session: Session, xid: Xid) -> bool:
     try:
         session.run(f"XA COMMIT {xid.sql}")
     except pymysql.Error as error:
-        if code_of(error) == XAER_NOTA or code_of(error) in XA_ROLLED_BACK:
+        if code_of(error) in XA_ROLLED_BACK | {XAER_NOTA}:
             return False
         raise
     return True

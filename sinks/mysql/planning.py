@@ -10,7 +10,12 @@ from twophase.sinks.mysql.checkpoint_column import check_column
 from twophase.sinks.mysql.client.server import Server
 from twophase.sinks.mysql.client.session import Session
 from twophase.sinks.mysql.options import MySqlOptions
-from twophase.sinks.mysql.preflight import find_table, may_load_local, plan_columns
+from twophase.sinks.mysql.preflight import (
+    check_engine,
+    find_table,
+    may_load_local,
+    plan_columns,
+)
 from twophase.sinks.mysql.rows.loading import InsertLoader, LoadDataLoader, Loader
 from twophase.sinks.mysql.rows.read_back import ReadBack
 from twophase.sinks.mysql.table import Table, read_table
@@ -65,7 +70,24 @@ class Planner:
                 column.
             PreflightError: the table cannot take part.
         """
-        table = find_table(session, self.options)
+        return self._plan(session, find_table(session, self.options))
+
+    def plan_again(self, session: Session, plan: TablePlan) -> TablePlan:
+        """Return the plan if the table is still the one that it was made by, or a new one.
+
+        A table that is gone is left to the check of its identity.
+
+        Raises:
+            ConfigError: rows of the schema no longer fit.
+            PreflightError: the table can no longer take part.
+        """
+        now = read_table(session, plan.table.schema, plan.table.name)
+        if now is None or now == plan.table:
+            return plan
+        check_engine(now)
+        return self._plan(session, now)
+
+    def _plan(self, session: Session, table: Table) -> TablePlan:
         plans = plan_columns(session, table, self.options, self.context)
         read_back = ReadBack.of(table, plans)
         if plans:
@@ -81,18 +103,6 @@ class Planner:
             None if column is None else check_column(table, column),
             takes_turns,
         )
-
-    def plan_again(self, session: Session, plan: TablePlan) -> TablePlan:
-        """Return the plan if the table is still the one that it was made by, or a new one.
-
-        A table that is gone is left to the check of its identity.
-
-        Raises:
-            ConfigError: rows of the schema no longer fit.
-            PreflightError: the table can no longer take part.
-        """
-        now = read_table(session, plan.table.schema, plan.table.name)
-        return plan if now is None or now == plan.table else self.plan(session)
 
     def _loader(self, table: Table, read_back: ReadBack) -> Loader:
         if may_load_local(self.server, self.options):

@@ -121,13 +121,22 @@ def find_table(session: Session, options: MySqlOptions) -> Table:
             f"There is no table {options.schema_name}.{options.table} that this account can see.",
             remedy="create it, correct the option 'table', or GRANT SELECT, INSERT on it.",
         )
+    check_engine(table)
+    return table
+
+
+def check_engine(table: Table) -> None:
+    """Refuse a table that cannot take part in XA transactions.
+
+    Raises:
+        PreflightError: it cannot.
+    """
     if table.kind != "BASE TABLE" or table.engine.lower() != "innodb":
         raise PreflightError(
             f"{table.sql} is a {table.kind} of the engine {table.engine or 'none'}: "
             "XA needs an InnoDB table.",
             remedy=f"ALTER TABLE {table.sql} ENGINE = InnoDB, or name another table.",
         )
-    return table
 
 
 def plan_columns(

@@ -23,7 +23,8 @@ from pyspark import TaskContext
 from twophase.sinks.file.sink import FileSink
 from twophase.sinks.mysql.rows.text_formats import INSERT_VALUES, LOAD_DATA
 from twophase.sinks.mysql.rows.encoding import encode
-from twophase.sinks.mysql.rows.types import ColumnPlan, Encoding
+from twophase.sinks.mysql.rows.column_types import Encoding
+from twophase.sinks.mysql.rows.types import ColumnPlan
 from twophase.ids import Attempt, TransactionId
 from twophase.contract.sink import SinkContext
 from twophase.spark.batch.writer_task import WriterTask

@@ -37,11 +37,12 @@ from twophase.internals.redaction import (
 from twophase.sinks.common.partition_names import RefusedValueError, folder_name
 from twophase.sinks.hive.catalog import Catalog
 from twophase.sinks.mysql import writer
+from twophase.sinks.mysql.rows.column_types import Encoding
 from twophase.sinks.mysql.rows.encoding import encode
 from twophase.sinks.mysql.rows.loading import LoadDataLoader
 from twophase.sinks.mysql.rows.read_back import ReadBack
 from twophase.sinks.mysql.rows.text_formats import LOAD_DATA
-from twophase.sinks.mysql.rows.types import ColumnPlan, Encoding
+from twophase.sinks.mysql.rows.types import ColumnPlan
 from twophase.sources.kafka.json_types import UnfitError, convert
 from twophase.spark.batch.spark_errors import declined
 from twophase.testing.harness import transaction_id

@@ -36,27 +36,11 @@ TRANSACTION_TOO_LARGE = frozenset({
 })  # fmt: skip
 """The server has rolled the statement or transaction back; a smaller one may pass."""
 
-CONNECTION_LOST = frozenset(
-    {
-        0,
-        2002,
-        2003,
-        2006,
-        2013,
-        2014,
-        2026,
-        2055,
-        1040,
-        1053,
-        1129,
-        1152,
-        1158,
-        1159,
-        1160,
-        1161,
-        1927,
-    }
-)
+CONNECTION_LOST = frozenset({
+    0, 2002, 2003, 2006, 2013, 2014, 2026, 2055,  # the client's
+    1040, 1053, 1129, 1927,                       # too many connections, shutdown, killed
+    1152, 1158, 1159, 1160, 1161,                 # the network
+})  # fmt: skip
 """The reply may be lost: the outcome of the statement is unknown (H4)."""
 
 _DATA_STATES = "01", "22", "23", "45"

@@ -16,8 +16,10 @@ import pyarrow.compute as pc
 
 from twophase.internals.redaction import shown
 from twophase.sinks.mysql.client.session import Session
-from twophase.sinks.mysql.rows.encoding import converted, rejected
-from twophase.sinks.mysql.rows.types import ColumnPlan, Encoding
+from twophase.sinks.mysql.rows.column_types import Encoding
+from twophase.sinks.mysql.rows.encoders import converted
+from twophase.sinks.mysql.rows.refused_values import rejected
+from twophase.sinks.mysql.rows.types import ColumnPlan
 
 # Every number of at most 15 digits without an exponent is stored exactly.
 _LONG_NUMBER = "[0-9.]{16}|[0-9][eE]"

@@ -21,11 +21,12 @@ from twophase.internals.redaction import shown
 from twophase.sinks.mysql.client.codes import DUPLICATE_ENTRY
 from twophase.sinks.mysql.client.identifiers import quote
 from twophase.sinks.mysql.client.session import Done, Session
+from twophase.sinks.mysql.rows.column_types import Encoding
 from twophase.sinks.mysql.rows.encoding import Encoded, encode
 from twophase.sinks.mysql.rows.json_documents import check_documents
 from twophase.sinks.mysql.rows.read_back import ReadBack
 from twophase.sinks.mysql.rows.text_formats import INSERT_VALUES, LOAD_DATA
-from twophase.sinks.mysql.rows.types import ColumnPlan, Encoding
+from twophase.sinks.mysql.rows.types import ColumnPlan
 
 _WARNINGS_SHOWN = 5
 _FOREIGN_KEY = 1452
@@ -45,7 +46,13 @@ _CHEAP_LAST = (
     Encoding.FLOAT,
 )
 # A LOAD DATA field is text: these columns take it through a user variable.
-_THROUGH = {Encoding.BINARY: "UNHEX({})", Encoding.BIT: "CAST({} AS UNSIGNED)"}
+_NUMBER = "CAST({} AS UNSIGNED)"
+_THROUGH = {
+    Encoding.BINARY: "UNHEX({})",
+    Encoding.BIT: _NUMBER,
+    Encoding.ENUM: _NUMBER,
+    Encoding.SET: _NUMBER,
+}
 
 
 @dataclass(frozen=True)

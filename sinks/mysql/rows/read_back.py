@@ -21,9 +21,10 @@ from twophase.errors import RejectedRowsError
 from twophase.internals.redaction import shown
 from twophase.sinks.mysql.client.identifiers import quote
 from twophase.sinks.mysql.client.session import Row, Session
-from twophase.sinks.mysql.rows.encoding import converted
+from twophase.sinks.mysql.rows.column_types import Encoding
+from twophase.sinks.mysql.rows.encoders import converted
 from twophase.sinks.mysql.rows.json_documents import value_of
-from twophase.sinks.mysql.rows.types import ColumnPlan, Encoding
+from twophase.sinks.mysql.rows.types import ColumnPlan
 from twophase.sinks.mysql.table import Table
 
 SAMPLE_ROWS = 16

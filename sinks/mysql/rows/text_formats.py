@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from twophase.sinks.mysql.rows.encoding import TextFormat
+
+@dataclass(frozen=True)
+class TextFormat:
+    """The format in which one kind of statement takes rows.
+
+    Attributes:
+        text: escapes a string array.
+        binary: text before and after the hex digits of bytes.
+        quote: text before and after a text, a date or a time.
+        null: the text of NULL.
+        row: text before a row, between two columns and after a row.
+    """
+
+    text: Callable[[pa.Array], pa.Array]
+    binary: tuple[str, str]
+    quote: str
+    null: str
+    row: tuple[str, str, str]
 
 
 def _escape(values: pa.Array, escapes: Sequence[tuple[bytes, str, str]]) -> pa.Array:

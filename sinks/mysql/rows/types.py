@@ -2,75 +2,56 @@
 
 A pair fits if every value either arrives unchanged or is refused: by the server, with a warning
 that the load counts, or by our own check where the server would silently change the value (rounded
-fractions of a second, padded BINARY and CHAR). A type that fits only in part is
-refused here, by name.
+digits, padded BINARY and CHAR, labels in other letters). A type that never fits is refused here, by
+name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
+from dataclasses import field as attribute
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
 from twophase.sinks.mysql.columns import Column
+from twophase.sinks.mysql.rows.column_types import (
+    COLUMN_TYPES,
+    EXACT_INTEGER_BITS,
+    INTEGER_BITS,
+    Encoding,
+)
 
-_INTEGER_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
-_TEXT = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
-_BINARY = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
-_EXACT_INTEGER_BITS = {"float": 24, "double": 53}
-_DECIMAL_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
+Bounds = tuple[int | Decimal, int | Decimal]
+"""The smallest and the largest number that a column keeps."""
 
-
-class Encoding(Enum):
-    """The encoding of a column's values."""
-
-    TEXT = auto()
-    JSON = auto()
-    PLAIN = auto()
-    FLOAT = auto()
-    BOOL = auto()
-    BIT = auto()
-    BINARY = auto()
-    DATE = auto()
-    TIMESTAMP = auto()
-    TIME = auto()
-
-
-# A JSON column of MariaDB is a LONGTEXT with a check, and keeps the text.
-_BY_COLUMN_TYPE: tuple[tuple[Callable[[Any], bool], Collection[str], Encoding, str], ...] = (
-    (
-        pa.types.is_string,
-        _TEXT,
-        Encoding.TEXT,
-        "a string needs CHAR, VARCHAR, TEXT or JSON; cast it.",
-    ),
-    (
-        pa.types.is_binary,
-        _BINARY,
-        Encoding.BINARY,
-        "bytes need BINARY, VARBINARY or BLOB; cast it.",
-    ),
-    (
-        pa.types.is_date,
-        ("date", "datetime"),
-        Encoding.DATE,
-        "a date needs DATE or DATETIME; cast it.",
-    ),
-    (
-        pa.types.is_timestamp,
-        ("datetime", "timestamp"),
-        Encoding.TIMESTAMP,
-        "a timestamp needs DATETIME(6) or TIMESTAMP(6); cast it.",
-    ),
-    (
-        pa.types.is_time,
-        ("time",),
-        Encoding.TIME,
-        "a time needs TIME(6); cast it.",
-    ),
+_DECIMAL128_DIGITS, _DECIMAL256_DIGITS = 38, 76
+_YEARS = (1901, 2155)
+_MILLISECOND_DIGITS, _MICROSECOND_DIGITS = 3, 6
+_UP_TO_FFFF = ("ascii", "latin", "utf8mb3", "utf8_", "ucs2")
+"""Character sets whose labels the servers show as they are."""
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CHARACTER_SET = re.compile(r"\b_\w+(?=')")
+_TO_ESCAPE = re.compile(r"[\\'\x00-\x1f]")
+_KINDS: Mapping[str, Callable[[Any], bool]] = {
+    "boolean": pa.types.is_boolean,
+    "integer": pa.types.is_integer,
+    "decimal": pa.types.is_decimal,
+    "float": lambda kind: pa.types.is_floating(kind) and kind.bit_width == 32,
+    "double": pa.types.is_float64,
+    "string": pa.types.is_string,
+    "binary": pa.types.is_binary,
+    "date": pa.types.is_date,
+    "timestamp": pa.types.is_timestamp,
+    "time": pa.types.is_time,
+}
+_BY_COLUMN = {name: one for one in COLUMN_TYPES for name in one.columns}
+_GEOMETRIES = frozenset(
+    {"geometry", "point", "linestring", "polygon", "multipoint", "multilinestring"}
+    | {"multipolygon", "geometrycollection", "geomcollection"}
 )
 
 
@@ -84,9 +65,12 @@ class ColumnPlan:
         type: every batch is first cast to this type.
         encoding: of its values.
         nullable: NULL is allowed.
-        fraction_digits: fractional digits of a second that the column keeps.
+        fraction_digits: digits after the point, of a second or of a decimal, that the column keeps.
         padded: values that the column would pad or strip are refused.
         length: bytes of a BINARY column.
+        bounds: the smallest and the largest number that the column keeps, if rows can exceed them.
+        labels: the number of each label of an ENUM or a SET.
+        instead_of_null: what to do about rows without a value, if the column takes no NULL.
     """
 
     field: str
@@ -97,6 +81,9 @@ class ColumnPlan:
     fraction_digits: int = 6
     padded: bool = False
     length: int | None = None
+    bounds: Bounds | None = None
+    labels: Mapping[str, int] = attribute(default_factory=dict)
+    instead_of_null: str = ""
 
 
 def plan_column(field: pa.Field, column: Column) -> ColumnPlan | str:
@@ -106,20 +93,24 @@ def plan_column(field: pa.Field, column: Column) -> ColumnPlan | str:
         The plan, or why it does not fit and what to do.
     """
     plain = _plain(field.type)
-    encoding = _encoding(plain, column)
+    encoding = _encoding(field, plain, column)
     if isinstance(encoding, str):
         return f"{field.name}: {field.type} cannot be stored in {column.column_type}: {encoding}"
     if pa.types.is_floating(plain) and column.data_type == "double":
         plain = pa.float64()  # the shortest text of a float is another double
+    is_decimal = pa.types.is_decimal(plain)
     return ColumnPlan(
         field=field.name,
         column=column.name,
         type=plain,
         encoding=encoding,
         nullable=column.nullable,
-        fraction_digits=column.fraction_digits,
+        fraction_digits=column.scale or 0 if is_decimal else column.fraction_digits,
         padded=column.data_type in ("char", "binary"),
         length=column.length,
+        bounds=_bounds(plain, column),
+        labels=_labels(column),
+        instead_of_null="" if column.nullable else _instead_of_null(field, plain, column),
     )
 
 
@@ -137,6 +128,11 @@ def _plain(kind: pa.DataType) -> pa.DataType:
         return pa.binary()
     if pa.types.is_float16(kind):
         return pa.float32()
+    if pa.types.is_decimal(kind):
+        digits, scale = kind.precision - min(kind.scale, 0), max(kind.scale, 0)
+        if digits <= _DECIMAL128_DIGITS:
+            return pa.decimal128(digits, scale)
+        return pa.decimal256(min(digits, _DECIMAL256_DIGITS), scale)
     if pa.types.is_date64(kind):
         return pa.date32()
     if pa.types.is_timestamp(kind):
@@ -147,83 +143,161 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _encoding(kind: pa.DataType, column: Column) -> Encoding | str:
+def _encoding(field: pa.Field, kind: pa.DataType, column: Column) -> Encoding | str:
     """Return the encoding, or the reason why there is none."""
     if column.generated:
         return "the server computes this column; drop it from the rows."
     if pa.types.is_null(kind):
-        return Encoding.PLAIN if column.nullable else "the column is NOT NULL."
-    if pa.types.is_boolean(kind):
-        return _for_boolean(column)
-    if pa.types.is_integer(kind):
-        return _for_integer(kind, column)
-    if pa.types.is_floating(kind):
-        return _for_float(kind, column)
-    if pa.types.is_decimal(kind):
-        return _for_decimal(kind, column)
-    if pa.types.is_string(kind) and column.data_type == "json":
-        return Encoding.JSON
-    for is_kind, fitting, encoding, reason in _BY_COLUMN_TYPE:
-        if is_kind(kind):
-            return encoding if column.data_type in fitting else reason
-    return (
-        "no column type of MySQL holds it unchanged; turn it into a string, "
-        "for example with to_json."
-    )
-
-
-def _for_boolean(column: Column) -> Encoding | str:
-    if column.data_type == "bit":
-        return Encoding.BIT
-    if column.data_type in _INTEGER_BITS:
-        return Encoding.BOOL
-    return "a boolean needs BOOLEAN, TINYINT or BIT; cast it."
-
-
-def _for_integer(kind: pa.DataType, column: Column) -> Encoding | str:
-    bits = kind.bit_width
-    signed = pa.types.is_signed_integer(kind)
-    if column.data_type in _INTEGER_BITS:
-        room = _INTEGER_BITS[column.data_type]
-        # Spark has no unsigned integers: a value above half an unsigned column's range arrives as
-        # an integer of twice the width. Values outside the range are refused row by row.
-        if column.unsigned and signed:
-            room = min(2 * room, 64)
-        elif not column.unsigned and not signed:
-            room -= 1
-        if bits <= room:
+        if column.nullable:
             return Encoding.PLAIN
-        return "values would not fit; widen the column or cast the rows."
-    if column.data_type == "decimal":
-        room = (column.precision or 0) - (column.scale or 0)
-        digits = _DECIMAL_DIGITS[bits]
-        return Encoding.PLAIN if room >= digits else f"it needs {digits} digits before the point."
-    if column.data_type in _EXACT_INTEGER_BITS and column.scale is None:
-        exact = bits - signed <= _EXACT_INTEGER_BITS[column.data_type]
-        return Encoding.FLOAT if exact else "large integers would be rounded; cast it."
-    return "an integer needs an integer or DECIMAL column; cast it."
+        return f"the column is NOT NULL: {_instead_of_null(field, kind, column)}"
+    if obstacle := _obstacle(column):
+        return obstacle
+    found = next((one for one, is_kind in _KINDS.items() if is_kind(kind)), None)
+    if found is None:
+        return (
+            "no column type of MySQL holds it unchanged; turn it into a string, "
+            "for example with to_json."
+        )
+    takes = _BY_COLUMN[column.data_type].rows
+    if found in takes:
+        return takes[found]
+    return f"such a column takes {_any_of(list(takes))} rows; cast them, or alter the column."
 
 
-def _for_float(kind: pa.DataType, column: Column) -> Encoding | str:
-    if column.data_type not in _EXACT_INTEGER_BITS:
-        return "a floating-point number needs DOUBLE (or FLOAT for 32 bits); cast it."
-    if column.scale is not None:
+def _any_of(names: Sequence[str]) -> str:
+    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _obstacle(column: Column) -> str | None:
+    """Return why the sink writes no rows at all to a column, if it does not."""
+    if column.data_type in _GEOMETRIES:
+        return (
+            "the sink writes no geometries; write its text to a column of the type TEXT, and "
+            f"make this one of it: {column.column_type.upper()} AS (ST_GeomFromText(...)) STORED."
+        )
+    if column.data_type not in _BY_COLUMN:
+        return "the sink does not know this type; make it a TEXT or a BLOB."
+    if column.data_type in EXACT_INTEGER_BITS and column.scale is not None:
         return (
             f"a column with {column.scale} digits after the decimal point would round; "
-            "make it a plain DOUBLE."
+            "make it a plain DOUBLE, or a DECIMAL."
         )
-    if kind.bit_width > 32 and column.data_type == "float":
-        return "a FLOAT would round it; make the column a DOUBLE or cast the rows to float."
-    return Encoding.FLOAT
+    if column.column_type == "year(2)":
+        return "it keeps two digits; make it a YEAR."
+    if column.data_type in ("enum", "set") and column.collation in (None, "binary"):
+        return "its labels are bytes; give it a character set."
+    return None
 
 
-def _for_decimal(kind: pa.DataType, column: Column) -> Encoding | str:
-    if column.data_type != "decimal":
-        return "a decimal needs DECIMAL; cast it."
-    precision, scale = column.precision or 0, column.scale or 0
-    if scale < kind.scale or precision - scale < kind.precision - kind.scale:
-        return (
-            f"make the column DECIMAL({kind.precision},{max(kind.scale, 0)}) or wider, "
-            "or cast the rows."
-        )
-    return Encoding.PLAIN
+def _labels(column: Column) -> Mapping[str, int]:
+    """Return the numbers of the labels that the servers do not show as another one."""
+    if column.data_type not in ("enum", "set"):
+        return {}
+    may_hide = not str(column.collation).startswith(_UP_TO_FFFF)
+    first = 0 if column.data_type == "set" else 1
+    return {
+        label: 2**number if column.data_type == "set" else number
+        for number, label in enumerate(column.labels, first)
+        if not (may_hide and "?" in label)
+    }
+
+
+def _bounds(kind: pa.DataType, column: Column) -> Bounds | None:
+    """Return the bounds of a column; None for rows of a type whose numbers never exceed them."""
+    if pa.types.is_integer(kind):
+        is_signed = pa.types.is_signed_integer(kind)
+        most: int | Decimal = 2 ** (kind.bit_width - is_signed) - 1
+        least: int | Decimal = -most - 1 if is_signed else 0
+    elif pa.types.is_decimal(kind):
+        least, most = _decimals(kind.precision, kind.scale)
+    else:
+        return None
+    low, high = _kept(column)
+    return None if low <= least and most <= high else (low, high)
+
+
+def _kept(column: Column) -> Bounds:
+    if column.data_type == "year":
+        return _YEARS
+    if column.data_type == "bit":
+        return 0, 2 ** (column.precision or 1) - 1
+    low: int | Decimal
+    high: int | Decimal
+    if column.data_type == "decimal":
+        low, high = _decimals(column.precision or 0, column.scale or 0)
+    elif column.data_type in EXACT_INTEGER_BITS:
+        high = 2 ** EXACT_INTEGER_BITS[column.data_type]
+        low = -high
+    else:
+        half = 2 ** (INTEGER_BITS[column.data_type] - 1)
+        low, high = (0, 2 * half - 1) if column.unsigned else (-half, half - 1)
+    return (0, high) if column.unsigned else (low, high)
+
+
+def _decimals(digits: int, scale: int) -> tuple[Decimal, Decimal]:
+    # from its digits: arithmetic would round to 28 of them
+    most = Decimal((0, (9,) * digits, -scale))
+    return most.copy_negate(), most
+
+
+def _instead_of_null(field: pa.Field, kind: pa.DataType, column: Column) -> str:
+    """Return both remedies: a value for such rows, and rows without the column.
+
+    Args:
+        field: the column of the rows.
+        kind: its type, without a dictionary.
+        column: takes no NULL.
+    """
+    name = field.name
+    name = name if _PLAIN_NAME.fullmatch(name) else "`" + name.replace("`", "``") + "`"
+    if column.auto_increment:
+        return f"leave {name} out of the rows: the server numbers them."
+    default = _default_sql(field, kind, column)
+    fill = f"fill it before the sink, with coalesce({name}, {default or '...'}) AS {name} in SQL"
+    if column.default is None:
+        return f"{fill}, or make the column nullable."
+    return f"{fill}, or leave {name} out of the rows: the server then fills in its default."
+
+
+def _default_sql(field: pa.Field, kind: pa.DataType, column: Column) -> str | None:
+    """Return a column's default in Spark's SQL; an expression as the server shows it."""
+    text = column.default
+    is_text = pa.types.is_string(kind) or (pa.types.is_null(kind) and column.collation is not None)
+    if text is None or pa.types.is_binary(kind):  # the servers show bytes only in part
+        return None
+    if column.default_is_expression:
+        if pa.types.is_timestamp(kind) and text.lower().startswith("current_timestamp"):
+            return _now_sql(field, column.fraction_digits)
+        return _CHARACTER_SET.sub("", text)
+    if column.data_type == "bit":
+        text = str(int(text[2:-1], 2))  # b'101'
+    if pa.types.is_boolean(kind):
+        return str(text != "0").lower()
+    if pa.types.is_date(kind):
+        return f"DATE'{text}'"
+    if pa.types.is_time(kind):
+        return f"TIME'{text}'"
+    if pa.types.is_timestamp(kind):
+        return f"TIMESTAMP'{text} UTC'" if _has_zone(field) else f"TIMESTAMP_NTZ'{text}'"
+    if is_text:
+        return "'" + _TO_ESCAPE.sub(_escaped, text) + "'"
+    return text
+
+
+def _now_sql(field: pa.Field, digits: int) -> str:
+    """Return the time of a query with no more digits of a second than these."""
+    now = "current_timestamp()"
+    if digits < _MICROSECOND_DIGITS:
+        unit = "SECOND" if digits < _MILLISECOND_DIGITS else "MILLISECOND"
+        now = f"date_trunc('{unit}', {now})"
+    return now if _has_zone(field) else f"CAST({now} AS TIMESTAMP_NTZ)"
+
+
+def _has_zone(field: pa.Field) -> bool:
+    return getattr(field.type, "tz", None) is not None
+
+
+def _escaped(found: re.Match[str]) -> str:
+    letter = found[0]
+    return "\\" + letter if letter in "\\'" else f"\\u{ord(letter):04x}"

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from twophase.errors import ConfigError
 from twophase.sinks.mysql.client.identifiers import qualified, quote
+from twophase.sinks.mysql.rows.column_types import Encoding
 from twophase.sinks.mysql.rows.loading import load_data_sql
-from twophase.sinks.mysql.rows.types import ColumnPlan, Encoding
+from twophase.sinks.mysql.rows.types import ColumnPlan
 
 _PIECES = [
     "`", "``", "'", '"', "\\", ";", "--", "#", "/*", "*/", ".", "`.`", "` ; DROP TABLE t; -- ",

@@ -16,9 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twophase.errors import RejectedRowsError
-from twophase.sinks.mysql.rows.encoding import encode, to_hex
+from twophase.sinks.mysql.rows.column_types import Encoding
+from twophase.sinks.mysql.rows.encoders import to_hex
+from twophase.sinks.mysql.rows.encoding import encode
 from twophase.sinks.mysql.rows.text_formats import INSERT_VALUES, LOAD_DATA
-from twophase.sinks.mysql.rows.types import ColumnPlan, Encoding
+from twophase.sinks.mysql.rows.types import ColumnPlan
 
 TYPES = {
     "text": (pa.string(), Encoding.TEXT),
@@ -44,6 +46,7 @@ def plan(name: str, **changes) -> ColumnPlan:
             "type": kind,
             "encoding": encoding,
             "nullable": True,
+            "fraction_digits": 18 if name == "price" else 6,
             **changes,
         }
     )

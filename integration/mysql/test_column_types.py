@@ -1,0 +1,120 @@
+"""Every type of column takes the rows of the table in docs/sinks/mysql.md, by each way of loading,
+and what a column would store as another value is refused with the column, before it is sent.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from integration.mysql.sink_harness import MySqlHarness, Server, commit
+from twophase.contract.outcome import Committed
+from twophase.errors import ConfigError, RejectedRowsError
+from twophase.ids import Subtask
+from twophase.sinks.mysql.lock_conflicts import LockConflicts
+from twophase.testing.services import MariaDbService
+
+pytestmark = pytest.mark.part("mysql")
+
+WHOLE, TEXT = pa.decimal128(20, 0), pa.string()
+Case = tuple[str, pa.DataType, list[Any], list[Any]]
+"""The definition of a column, the type of its rows, values that it keeps, and others."""
+
+CASES: dict[str, Case] = {
+    "big": ("BIGINT UNSIGNED", WHOLE, [Decimal(2**64 - 1), Decimal(0)], [Decimal(2**64)]),
+    "medium": ("MEDIUMINT", pa.int64(), [2**23 - 1, -(2**23)], [2**23]),
+    "tiny": ("TINYINT UNSIGNED", pa.decimal128(10, 2), [Decimal("255.00")], [Decimal("0.50")]),
+    "price": ("DECIMAL(4,1)", pa.decimal128(10, 2), [Decimal("-999.90")], [Decimal("1.25")]),
+    "exact": ("DOUBLE", pa.int64(), [2**53], [2**53 + 1]),
+    "year": ("YEAR", pa.int32(), [1901, 2155], [0, 24]),
+    "bits": ("BIT(64)", WHOLE, [Decimal(2**64 - 1), Decimal(5)], [Decimal(-1)]),
+    "state": ("ENUM('new', 'paid', 'x,y', 'it''s', '', '2', 'caf\u00e9') NOT NULL", TEXT,
+              ["paid", "x,y", "it's", "", "2", "caf\u00e9"], ["1", "0", "PAID", "paid ", "cafe"]),
+    "flags": ("SET('a', 'b', '1')", TEXT, ["", "a", "a,b", "1"], ["b,a", "3", "A", "a,a"]),
+}  # fmt: skip
+MARIADB: dict[str, Case] = {
+    "uuid": ("UUID", TEXT, ["123e4567-e89b-12d3-a456-426614174000"],
+             ["123E4567-E89B-12D3-A456-426614174000"]),
+    "four": ("INET4", TEXT, ["10.0.0.1"], ["10.0.0.01"]),
+    "six": ("INET6", TEXT, ["2001:db8::1", "::ffff:1.2.3.4"], ["2001:DB8::1", "::0.0.1.2"]),
+}  # fmt: skip
+
+
+def cases_of(server: Server) -> dict[str, Case]:
+    return CASES | MARIADB if isinstance(server, MariaDbService) else CASES
+
+
+def harness_of(server: Server, load: str) -> MySqlHarness:
+    cases = cases_of(server)
+    ddl = ", ".join(f"`{name}` {declared}" for name, (declared, *_) in cases.items())
+    fields = [(name, kind) for name, (_, kind, *_) in cases.items()]
+    schema = pa.schema([("k", pa.int64()), *fields])
+    return MySqlHarness(server, f"k BIGINT PRIMARY KEY, {ddl}", schema, load=load)
+
+
+def row_of(cases: dict[str, Case], number: int) -> dict[str, Any]:
+    return {name: kept[number % len(kept)] for name, (_, _, kept, _) in cases.items()}
+
+
+@pytest.mark.parametrize("load", ["local", "insert"])
+class TestEveryColumn:
+    def test_gives_back_what_it_took(self, sql_server: Server, load: str) -> None:
+        harness, cases = harness_of(sql_server, load), cases_of(sql_server)
+        sent = [{"k": number, **row_of(cases, number)} for number in range(6)]
+        sent.append({"k": 6, **dict.fromkeys(cases), "state": "new"})
+        sink = harness.opened()
+        assert commit(sink, harness.write(sink, sent)) == [Committed()]
+        found = sorted(harness.rows_visible(), key=lambda row: row["k"])
+        bits = [row["bits"] and int.from_bytes(row["bits"]) for row in found]
+        assert [{**row, "bits": number} for row, number in zip(found, bits, strict=True)] == sent
+
+    def test_is_not_sent_what_it_would_change(self, sql_server: Server, load: str) -> None:
+        harness, cases = harness_of(sql_server, load), cases_of(sql_server)
+        sink, task = harness.opened(), 0
+        good = {"k": 1, **row_of(cases, 0)}
+        for name, (*_, others) in cases.items():
+            for value in others:
+                task += 1
+                rows = [good, {**good, "k": 2, name: value}]
+                with pytest.raises(RejectedRowsError, match="Row 2 of a batch of 2") as caught:
+                    harness.write(sink, rows, subtask=Subtask(0, task))
+                assert f"column '{name}' cannot store" in caught.value.what
+                assert str(value) in caught.value.what
+
+
+@pytest.mark.parametrize("load", ["local", "insert"])
+def test_rows_are_found_by_a_key_of_such_columns(sql_server: Server, load: str) -> None:
+    """When they are read back, and when two tasks wait for each other."""
+    cases = {name: one for name, one in cases_of(sql_server).items() if name != "exact"}
+    ddl = ", ".join(f"`{name}` {declared}" for name, (declared, *_) in cases.items())
+    schema = pa.schema([(name, kind) for name, (_, kind, *_) in cases.items()])
+    ddl = f"{ddl}, PRIMARY KEY ({', '.join(f'`{name}`' for name in cases)})"
+    harness = MySqlHarness(sql_server, ddl, schema, load=load)
+    sink, rows = harness.opened(), [row_of(cases, number) for number in range(6)]
+    assert commit(sink, harness.write(sink, rows)) == [Committed()]
+    writers = sink._writers
+    plans = writers.plan.loader.plans
+    assert {plan.column for plan in writers.plan.loader.read_back.key} == {*cases}
+    conflicts = LockConflicts(harness.database, "target", plans, writers.owner, writers.metadata)
+    for row in rows:
+        [query] = conflicts._queries(plans, [*cases], [harness.batch([row])])
+        assert len(harness.sql(query)) == 1
+
+
+def test_a_geometry_is_made_of_its_text_as_the_refusal_says(sql_server: Server) -> None:
+    schema = pa.schema([("k", pa.int64()), ("place", TEXT)])
+    harness = MySqlHarness(sql_server, "k BIGINT PRIMARY KEY, place POINT", schema)
+    with pytest.raises(ConfigError, match="place: string cannot be stored in point") as caught:
+        harness.opened()
+    [made] = re.findall(r"make this one of it: (.+ STORED)", caught.value.what)
+    made = made.replace("...", "place_text")
+    harness.sql(f"ALTER TABLE target DROP place, ADD place_text TEXT, ADD place {made}")
+    harness.fields = pa.schema([("k", pa.int64()), ("place_text", TEXT)])
+    sink = harness.opened()
+    piece = harness.write(sink, [{"k": 1, "place_text": "POINT(1 2)"}])
+    assert commit(sink, piece) == [Committed()]
+    assert harness.sql("SELECT ST_X(place), ST_Y(place) FROM target") == [(1.0, 2.0)]
