@@ -71,6 +71,10 @@ ELSEWHERE = {
     "test_a_start_over_a_newer_log_writes_nothing_and_the_newer_version_goes_on",
     "a record does not fit the schema": "integration/kafka/test_bad_input.py::"
     "test_a_malformed_record_stops_every_start_until_it_may_be_left_out",
+    "a topic was deleted, or created again": "tests/sources/kafka/test_released_topics.py::"
+    "test_it_stops_the_job_until_it_is_released",
+    "a topic has left the options": "integration/kafka/test_released_topics.py::"
+    "test_a_topic_that_has_left_goes_on_where_it_was_left_when_it_is_subscribed_again",
     "records are gone before they were read": "integration/kafka/test_expired_records.py::"
     "test_records_that_are_gone_before_they_were_read_stop_the_job_and_another_goes_on",
     "records that a state needs are gone": "integration/kafka/test_expired_records.py::"

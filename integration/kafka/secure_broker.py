@@ -1,4 +1,6 @@
-"""A broker that also listens with TLS and passwords, with a certificate authority of its own."""
+"""A broker that also listens with TLS and passwords, with a certificate authority of its own, and
+for tokens of OAuth without signature.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ PASSWORD = "canary-d41d8c"
 @dataclass(frozen=True)
 class SecureKafka:
     """Attributes: plain, sasl: bootstrap servers; ca: the authority's certificate; other_ca:
-    one nobody trusts.
+    one nobody trusts; tokens: where it asks for a token.
     """
 
     plain: str
@@ -35,18 +37,24 @@ class SecureKafka:
     wrong_name: str
     ca: Path
     other_ca: Path
+    tokens: str
 
 
 class _SecureProgram(KafkaProgram):
     def __init__(self, folder: Path) -> None:
         super().__init__({}, lambda: ["-Xmx512m", *class_archive_options()])
         self._folder = folder
-        self.secure, self.wrong_name = free_ports(2)
+        self.secure, self.wrong_name, self.tokens = free_ports(3)
 
     @override
     def launch(self, data: Path) -> Launch:
         client, controller = self.ports
-        listeners = {"PLAINTEXT": client, "SECURE": self.secure, "WRONG": self.wrong_name}
+        listeners = {
+            "PLAINTEXT": client,
+            "SECURE": self.secure,
+            "WRONG": self.wrong_name,
+            "TOKENS": self.tokens,
+        }
         listed = ",".join(f"{name}://{LOOPBACK}:{port}" for name, port in listeners.items())
         login = "org.apache.kafka.common.security.plain.PlainLoginModule"
         secure: dict[str, str] = {}
@@ -58,11 +66,21 @@ class _SecureProgram(KafkaProgram):
                 f"{prefix}.sasl.enabled.mechanisms": "PLAIN",
                 f"{prefix}.plain.sasl.jaas.config": f'{login} required user_{USER}="{PASSWORD}";',
             }
+        bearer = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+        secure |= {
+            "listener.name.tokens.sasl.enabled.mechanisms": "OAUTHBEARER",
+            "listener.name.tokens.oauthbearer.sasl.jaas.config": (
+                f'{bearer} required unsecuredLoginStringClaim_sub="broker";'
+            ),
+            # a connection whose token has expired ends
+            "listener.name.tokens.oauthbearer.connections.max.reauth.ms": "3600000",
+        }
         self._settings = secure | {
             "listeners": f"{listed},CONTROLLER://{LOOPBACK}:{controller}",
             "advertised.listeners": listed,
             "listener.security.protocol.map": (
-                "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL,WRONG:SASL_SSL"
+                "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL,WRONG:SASL_SSL,"
+                "TOKENS:SASL_PLAINTEXT"
             ),
             "inter.broker.listener.name": "PLAINTEXT",
         }
@@ -88,6 +106,7 @@ def secure_kafka(folder: Path) -> Iterator[SecureKafka]:
             wrong_name=f"{LOOPBACK}:{program.wrong_name}",
             ca=folder / "ca.pem",
             other_ca=folder / "other.pem",
+            tokens=f"{LOOPBACK}:{program.tokens}",
         )
     finally:
         server.stop()

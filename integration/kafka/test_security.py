@@ -1,5 +1,5 @@
-"""The Kafka source over TLS with a password: right is read, anything else is refused, and the
-password is nowhere.
+"""The Kafka source over TLS with a password, or with tokens: right is read, anything else is
+refused, and no secret is anywhere.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StructField, StructType
 
+from harness.token_endpoint import CLIENT, TokenEndpoint, token_endpoint
 from integration.kafka.secure_broker import PASSWORD, USER, SecureKafka, secure_kafka
 from integration.kafka.topics import Topics
 from twophase.errors import PreflightError, SourceUnavailableError, TwoPhaseError
-from twophase.sources.kafka import GroupOffsets, KafkaDataSource
+from twophase.sources.kafka import GroupOffsets, KafkaDataSource, oauth_tokens
 from twophase.sources.kafka.data_source import KafkaStreamReader
+from twophase.sources.kafka.options import KafkaOptions
 
 pytestmark = pytest.mark.part("kafka")
 
@@ -151,3 +153,73 @@ def test_librdkafka_refuses_the_same(
             consumer.list_topics(timeout=2)
     finally:
         consumer.close()
+
+
+# -- tokens ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def endpoint() -> Iterator[TokenEndpoint]:
+    with token_endpoint() as running:
+        yield running
+
+
+@pytest.fixture
+def bearer(options: dict[str, str], broker: SecureKafka, endpoint: TokenEndpoint) -> dict[str, str]:
+    changed = {
+        "kafka.bootstrap.servers": broker.tokens,
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        "kafka.sasl.username": CLIENT,
+        "kafka.sasl.oauthbearer.token.endpoint.url": endpoint.url,
+    }
+    return {key: value for key, value in options.items() if ".ssl." not in key} | changed
+
+
+ENGINES = ["librdkafka", "kafka-python"]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_job_reads_on_while_its_tokens_expire(
+    bearer: dict[str, str], broker: SecureKafka, endpoint: TokenEndpoint, engine: str
+) -> None:
+    endpoint.life_s = 2
+    with Topics(broker.plain) as topics:
+        topic, sent, read = topics.create(), 0, list[int]()
+        reader = reader_of(bearer | {"subscribe": topic, "fetch.engine": engine})
+        at = reader.initialOffset()
+        while endpoint.granted < 4:
+            topics.send(topic, [b"x"])
+            sent += 1
+            end = reader.latestOffset(at, ReadAllAvailable())
+            found = [batch for item in reader.partitions(at, end) for batch in reader.read(item)]
+            read += [value for batch in found for value in batch.column("offset").to_pylist()]
+            at = end
+    assert read == list(range(sent))
+    reader.stop()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_token_that_a_broker_refuses_is_replaced(
+    bearer: dict[str, str], endpoint: TokenEndpoint, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bearer["fetch.engine"] = engine
+    endpoint.refused = 1
+    reader = reader_of(bearer)
+    start, end = ends(reader)
+    assert endpoint.granted == 2, "the driver's"
+    monkeypatch.setattr(oauth_tokens, "_AGAIN_S", 0)
+
+    def read() -> list[int]:
+        assert oauth_tokens.token_refused(KafkaOptions.parse(bearer))
+        found = [batch for item in reader.partitions(start, end) for batch in reader.read(item)]
+        return [value for batch in found for value in batch.column("offset").to_pylist()]
+
+    endpoint.refused = 1
+    assert read() == [*range(10)]
+    assert endpoint.granted == 4, "an executor's"
+    endpoint.refused = 99
+    with pytest.raises((PreflightError, SourceUnavailableError)) as raised:
+        read()
+    assert PASSWORD not in str(raised.value)
+    reader.stop()

@@ -65,6 +65,7 @@ from twophase.state.journal.entries import (
     Lineage,
     Note,
     Proof,
+    Release,
     Rescale,
     Rewinding,
     Rewrite,
@@ -101,24 +102,32 @@ def line(first: int, second: int, begin: str = "null") -> str:
         '{"topic": "orders", "topic_id": "id-1", "partition": %d, "offset": %d, "leader_epoch": %d}'
     )
     entries = f"[{entry % (0, first, 3)}, {entry % (1, second, 3)}]"
-    return f'{{"version": 1, "source": "kafka", "partitions": {entries}, "begin": {begin}}}'
+    return written(entries, begin)
+
+
+def written(entries: str, begin: str = "null", released: str = "[]") -> str:
+    """A line of these entries."""
+    return (
+        f'{{"version": 1, "source": "kafka", "partitions": {entries}, "begin": {begin}, '
+        f'"released": {released}}}'
+    )
 
 
 AT_ZERO = (
     '[{"topic": "orders", "topic_id": "id-1", "partition": 0, "offset": 0, "leader_epoch": -1}, '
     '{"topic": "orders", "topic_id": "id-1", "partition": 1, "offset": 0, "leader_epoch": -1}]'
 )
-NOTHING = f'{{"version": 1, "source": "kafka", "partitions": {AT_ZERO}, "begin": null}}'
+NOTHING = written(AT_ZERO)
 ENDS = [line(10, 11, AT_ZERO), line(20, 21), line(30, 31), line(40, 41), line(50, 51)]
 OFFSETS = [
     FrozenOffsets((start,), (end,)) for start, end in zip([NOTHING, *ENDS], ENDS, strict=False)
 ]
 HASHES = {
-    0: "c8e8b56c9027e0a90acacc337539fb06990e3a43583ac09d8ce88574835c3c6f",
-    1: "3f47c4ed42cf60eabe3c09dafc279e98196901a50199d4e8e3ce64251f0267a9",
-    2: "fba0e0a0f2a127065cfcf0d1a711f84b7c8a89dee9183d4b70013818ccea840a",
-    3: "6780b8727423cab93f585b6491debd1458fdf384d05b3db12c543537d6a990da",
-    4: "70250923ffed757d9501ee11364fae7f247eef2ee8cbc3b61bb95692d4eefad1",
+    0: "d14554eb8ced108e1a37353567ff3d9fb74a295203e1b8f33ef90f0c0e60675a",
+    1: "654563ba8971fc2979138f46dbe7b7d910de2df7727be892ad75c9e5e7fa75cf",
+    2: "2b391a5f5f3db9d7707e06308704fd3b97373b985923a87c1e4e05afdd12f2a7",
+    3: "8f16bf6b468da9b0ed5021fc628f5f38a11d593746299073352de5a91f8db7e2",
+    4: "edbe819ed2cb9b9f5c960b56ee83ba683607e60f74ab488a311fe4bf26d8fa17",
 }
 
 
@@ -137,7 +146,7 @@ D0 = Decision(
     0,
     Attempt(1, 1),
     HASHES[0],
-    "bbf55f5bac6eea58aff9fe1a9b0ae8e3b1c0f463620858186d6255650613b8c5",
+    "f411ac90b6e35095cfda7292096f1f11337243ab0ddd3d8325416293d94c4ff2",
     proofs=P0,
 )
 D1 = Decision(
@@ -145,7 +154,7 @@ D1 = Decision(
     1,
     Attempt(1, 3),
     HASHES[1],
-    "ef4525dd5276d65cdc616125d09f476ecde767560f35cca03f6a30fcf29ac99d",
+    "4ac3137d415acb0a97fc03aa61144e4bde5b53bde7a401adb281586b6270ccb5",
     proofs=P1,
 )
 D2 = Decision(
@@ -153,7 +162,7 @@ D2 = Decision(
     2,
     Attempt(2, 1),
     HASHES[2],
-    "fb2474658125d53494b384d90cd933511d9f939ab16a53c0b115982d82dd4e9f",
+    "8d9f4ea3a841aabbd14165bdd4fef6f5090fa8cc42a873d5e0efdb66d304d22a",
     proofs=P2,
 )
 D2_AGAIN = Decision(
@@ -161,7 +170,7 @@ D2_AGAIN = Decision(
     2,
     Attempt(2, 2),
     HASHES[2],
-    "367650580b3a37dcac21242afd6e191ab38f1fb2f2f484c1676f7b21c5c7a208",
+    "706625d5a3db07ffbc1110a8f3906141790c6f118700fee2dcee5f264c13c688",
     proofs=P2,
 )
 D3 = Decision(
@@ -169,7 +178,7 @@ D3 = Decision(
     1,
     Attempt(3, 1),
     HASHES[3],
-    "3b0fa4f1dd6d81daf9cefa7bd9277ec7c9f4e372cae3f6c8a458ba0a7befcf22",
+    "c560e6bf8be60e741419b411d8b87f415f672df2bf1e8731e196141ecd4a0941",
     proofs=P3,
 )
 D4 = Decision(
@@ -177,7 +186,7 @@ D4 = Decision(
     2,
     Attempt(3, 2),
     HASHES[4],
-    "8b6782748d26dcdf68f2c5a4b930d4fa92fad3ede246409901b7332d6f0bf7c2",
+    "1a1a2b2ec4fc4a5e6e7cafe542027401e69e030421bd9612fd6729afccbc82f9",
     proofs=P4,
 )
 ADOPTED = Lineage(B, "", 1, (ENDS[2],), {A: 2}, P2)
@@ -719,6 +728,16 @@ def test_a_rewind_that_was_given_up_is_known(golden: Path) -> None:
         ("facts", 0),
         ("lake", 1),
     ]
+
+
+def test_what_was_released_is_known(golden: Path) -> None:
+    first, second = (PartitionOffset("orders", "id-1", n, 10 + n, 3) for n in (0, 1))
+    found = JobLog(LocalStorage(golden / "released"), "orders").read()
+    parts = SourceOffset("kafka", (second,)).to_line()
+    assert found.repairs == (Release(NOTE, A, 0, (parts,)),)
+    line = (golden / "released/line").read_text()
+    assert SourceOffset.parse(line) == SourceOffset("kafka", (first,), released=(second,))
+    assert SourceOffset.parse(line).to_line() == line
 
 
 def test_sinks_that_commit_ahead_are_known(golden: Path) -> None:

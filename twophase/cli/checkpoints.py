@@ -14,7 +14,7 @@ from rich.text import Text
 
 from twophase.cli.checkpoint_list import CheckpointList, Entry, offsets_of, read_checkpoints
 from twophase.cli.display.console import plain_table, table_console
-from twophase.cli.display.offsets import offset_text
+from twophase.cli.display.offsets import line_text, offset_text
 from twophase.cli.display.text import clean, count, duration, local_time, size
 from twophase.cli.options import verbose_option
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
@@ -22,6 +22,7 @@ from twophase.state.journal.entries import (
     AbandonedRewind,
     AcceptedLoss,
     Adoption,
+    Release,
     Repair,
     Rewrite,
     SinkDecision,
@@ -140,6 +141,8 @@ def _repair(repair: Repair) -> str:
             )
         case AbandonedRewind(rewinding=rewinding):
             what = f"the rewind to {rewinding.restored_from} given up"
+        case Release(parts=parts):
+            what = f"released at {' '.join(map(line_text, parts))}"
     return f"{local_time(repair.note.at_ms)} {what}, by {repair.note.by}: {repair.note.reason}"
 
 

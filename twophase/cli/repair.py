@@ -27,10 +27,12 @@ from twophase.cli.repair_display import (
     loss_lines,
     missed_lines,
     offset_lines,
+    release_lines,
     rewrite_lines,
 )
 from twophase.cli.repair_setup import repair_context, rewrite_context
 from twophase.contract.sink import CompletesPartitions
+from twophase.contract.source import SourceLeg
 from twophase.coordinator.commit.context import JobContext
 from twophase.errors import ConfigError
 from twophase.internals.clock import SystemClock
@@ -38,6 +40,7 @@ from twophase.operations.repair.abandon_rewind import RewindRepair
 from twophase.operations.repair.accept_loss import LossRepair
 from twophase.operations.repair.adopt import AdoptionRepair
 from twophase.operations.repair.adoption_plan import AdoptionPlan
+from twophase.operations.repair.release import ReleaseRepair
 from twophase.operations.repair.rewrite import RewriteRepair
 from twophase.options.job_options import JobOptions
 from twophase.spark.folder.adopted_offsets import frozen_in
@@ -68,6 +71,7 @@ def repair() -> None:
       twophase repair adopt-from-target orders.yaml
       twophase repair abandon-rewind orders.yaml
       twophase repair complete-partitions orders.yaml --sink lake
+      twophase repair release-topic orders.yaml --topic orders-2024
     """
 
 
@@ -277,6 +281,47 @@ def complete_partitions(
                 click.confirm("Complete these partitions?", abort=True)
             opened.complete_partitions()
             click.echo(f"Completed: {len(waiting)}.")
+
+
+@repair.command("release-topic")
+@click.option(
+    "--topic", "topics", metavar="NAME", required=True, multiple=True, help="May be repeated."
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be given up, and write nothing.")
+@_repair_options
+def release_topic(
+    job_file: Path,
+    topics: tuple[str, ...],
+    checkpoint_location: str | None,
+    reason: str | None,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Let the job go on without a topic that was deleted or created again, or is not read any more.
+
+    For PartitionVanishedError, TopicRecreatedError, and the ConfigError of a topic that is no
+    longer subscribed. It shows how far the job has read the topic. It gives nothing up until you
+    confirm. The job goes on in its folder, with its state. A topic that was created again is then
+    read from its first record. One that is subscribed again is read from where the job has left it.
+
+    \b
+    Example:
+      twophase repair release-topic orders.yaml --topic orders-2024
+    """
+    _require_reason(reason, yes=yes and not dry_run)
+    with repair_context(job_file, checkpoint_location, verbose=is_verbose()) as (job, context):
+        root = _storage(job).root
+        query = query_folder(root)
+        legs = [SourceLeg(one.format, one.options) for one in job.sources.values()]
+        repairing = ReleaseRepair(context, legs, lambda one: query or root / "spark" / one)
+        plan = repairing.plan(topics)
+        print_lines(release_lines(plan, context.job))
+        if dry_run:
+            click.echo("Nothing was written.")
+            return
+        note = _ask("Go on without this?", reason, yes=yes)
+        repairing.release(plan, note)
+    _done("The topics are released.", job_file, query)
 
 
 def _log_of(folder: str, job: str) -> JobLog:

@@ -15,6 +15,7 @@ from twophase.coordinator.commit.context import JobContext
 from twophase.operations.repair.abandon_rewind import AbandonPlan
 from twophase.operations.repair.accept_loss import LossPlan
 from twophase.operations.repair.adoption_plan import AdoptionPlan
+from twophase.operations.repair.release import ReleasePlan
 from twophase.operations.repair.rewrite import RewritePlan
 
 _ADOPTION_COLUMNS = (
@@ -142,6 +143,14 @@ def abandon_lines(plan: AbandonPlan, context: JobContext) -> Iterable[Table | st
         yield from loss_lines(loss, context)
     if not plan.losses:
         yield "No rows of decided checkpoints are gone."
+
+
+def release_lines(plan: ReleasePlan, job: str) -> Iterable[str]:
+    """Yield what a job would go on without."""
+    yield f"Job {job} has read, up to checkpoint {plan.checkpoint} of lineage {plan.lineage}:"
+    yield from offset_lines(plan.parts)
+    yield "To be given up: what follows there."
+    yield from (f"- {what}" for what in plan.lost)
 
 
 def loss_lines(plan: LossPlan, context: JobContext) -> Iterable[Table | str]:

@@ -17,8 +17,9 @@ checkpoints and never parses them. It calls the source, in this order:
     notify_rewound   a rewind, between 4 and 5: rows were taken back
 
 Commands call it without a running job: `owns`, `entries` and `begin_after` to show offsets,
-`starting_offsets` and `skips_existing` for `twophase repair adopt-from-target`, and the methods of
-`RereadsRanges` for `twophase repair rewrite`. To detect other records in a replay, the tasks that
+`starting_offsets` and `skips_existing` for `twophase repair adopt-from-target`, the methods of
+`RereadsRanges` for `twophase repair rewrite` and those of `ReleasesTopics` for `twophase repair
+release-topic`. To detect other records in a replay, the tasks that
 read use `twophase.state.checkpoints.replay_guard`.
 
 A source is found by the entry point group `twophase.sources`, under the name of its format as
@@ -31,7 +32,7 @@ reads.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
@@ -274,6 +275,44 @@ class RereadsRanges(Source, Generic[RangeT]):
             start: where that one begins, as for `ranges`.
             end: where it ends.
             items: some of its ranges, at most one of each key; none to read nothing.
+        """
+
+
+class ReleasesTopics(Source):
+    """A source that `twophase repair release-topic` lets go on without topics that it cannot read
+    any more: they were deleted, created again, or have left its options.
+    """
+
+    @abstractmethod
+    def missing(
+        self, leg: SourceLeg, line: str, topics: Collection[str]
+    ) -> tuple[str, Sequence[str]]:
+        """Return what of some topics the source cannot go on with. Writes nothing.
+
+        Args:
+            leg: the source as the job has it now.
+            line: how far it has read.
+            topics: their names.
+
+        Returns:
+            An offset line of these parts alone, as they stand in `line`; and for each of them a
+            sentence on what is given up. No sentence if nothing is missing.
+
+        Raises:
+            SourceUnavailableError: the system does not answer.
+        """
+
+    @abstractmethod
+    def released(self, start: str, end: str, parts: str) -> str:
+        """Return the end of a micro-batch that leaves parts behind where it starts. Pure.
+
+        What the source has of them later is not read again, and not missed; the offset lines after
+        this one keep where they were left. If they come back, the source goes on there.
+
+        Args:
+            start: where the micro-batch starts.
+            end: where it would end; may be the same.
+            parts: from `missing`, perhaps of another source: then `end` is returned.
         """
 
 

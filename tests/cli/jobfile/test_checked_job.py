@@ -101,3 +101,20 @@ def test_the_folder_of_a_query_is_refused_before_spark_starts(tmp_path: Path) ->
     options = {"checkpointLocation": str(tmp_path / "chk")}
     result = command(tmp_path, "run", job={**GOOD, "options": options})
     assert (result.exit_code, "is Spark's folder of a query" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"kafka.sasl.mechanism": "GSSAPI"}, "Read through Spark's own source, format: kafka"),
+        ({"kafka.sasl.mechanism": "AWS_MSK_IAM"}, "Read through Spark's own source, format: kafka"),
+        ({"kafka.sasl.mechanism": "OAUTHBEARER"}, "set kafka.security.protocol to SASL_SSL"),
+    ],
+)
+def test_how_the_source_authenticates_is_checked_before_spark_starts(
+    tmp_path: Path, options: dict[str, str], text: str
+) -> None:
+    source = {**GOOD["source"], "options": {**GOOD["source"]["options"], **options}}
+    result = command(tmp_path, "run", job={**GOOD, "source": source})
+    assert result.exit_code == 2
+    assert text in " ".join(result.stderr.split())

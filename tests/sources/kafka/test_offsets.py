@@ -78,6 +78,7 @@ def test_the_initial_offset_is_a_constant() -> None:
         "source": "kafka",
         "partitions": None,
         "begin": None,
+        "released": [],
     }
 
 

@@ -158,7 +158,6 @@ def test_an_unknown_key_names_the_nearest(key: str, near: str) -> None:
     "key",
     [
         "kafka.sasl.jaas.config",
-        "kafka.sasl.oauthbearer.token.endpoint.url",
         "kafka.sasl.oauthbearer.jwks.endpoint.url",
         "kafka.config.providers",
         "kafka.plugin.library.paths",
@@ -181,6 +180,10 @@ def test_nothing_else_reaches_a_kafka_client(key: str) -> None:
         ("minPartitions", "7", {"minReadTasks": "7"}),
         ("startingTimestamp", "1700000000000", {"startingOffsets": "timestamp:1700000000000"}),
         ("kafka.group.id", "etl", {"group.id": "etl"}),
+        *(
+            (f"kafka.sasl.oauthbearer.{name}", "etl", {"kafka.sasl.username": "etl"})
+            for name in ("client.id", "client.credentials.client.id")
+        ),
         ("kafka.isolation.level", "read_uncommitted", {"isolation.level": "read_uncommitted"}),
     ],
 )
@@ -188,8 +191,9 @@ def test_a_name_of_spark_s_source_sets_our_option(
     name: str, value: str, ours: dict[str, str]
 ) -> None:
     assert ALIASES[name] in ours
+    base = {key: one for key, one in (BASE | SASL).items() if key not in ours}
     for spelling in (name, name.lower()):
-        assert KafkaOptions.parse(BASE | {spelling: value}) == KafkaOptions.parse(BASE | ours)
+        assert KafkaOptions.parse(base | {spelling: value}) == KafkaOptions.parse(base | ours)
     assert f"and {name!r} set the same option" in refused({**BASE, **ours, name: value})
     found = KafkaSource().starting_offsets({name: value})
     assert found == ours.get("startingOffsets")
@@ -206,8 +210,9 @@ def test_a_name_that_means_nothing_here_is_refused_with_what_to_do(name: str) ->
     assert set(named) <= options | {"availableNow", "processingTime"}
 
 
-@pytest.mark.parametrize("mechanism", ["OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM"])
+@pytest.mark.parametrize("mechanism", ["GSSAPI", "AWS_MSK_IAM"])
 def test_a_mechanism_of_java_s_client_alone_has_a_way_on(mechanism: str) -> None:
+    assert "format: kafka" in refused(BASE | SASL | {"kafka.sasl.mechanism": mechanism.lower()})
     message = refused(BASE | SASL | {"kafka.sasl.mechanism": mechanism})
     assert f"{mechanism} is not supported here. Read through Spark's own source" in message
     leg = SourceLeg("kafka", BASE | {"kafka.sasl.mechanism": mechanism})
@@ -228,6 +233,10 @@ def test_a_mechanism_of_java_s_client_alone_has_a_way_on(mechanism: str) -> None
         BASE | SASL | {"kafka.sasl.password.file": "/password"},
         {key: value for key, value in (BASE | SASL).items() if key != "kafka.sasl.password.env"},
         {key: value for key, value in (BASE | SASL).items() if key != "kafka.sasl.mechanism"},
+        BASE | SASL | {"kafka.sasl.mechanism": "OAUTHBEARER"},
+        BASE | SASL | {"kafka.sasl.oauthbearer.token.endpoint.url": "https://idp/token"},
+        BASE | SASL | {"kafka.sasl.oauthbearer.scope": "kafka"},
+        BASE | {"kafka.sasl.oauthbearer.token.endpoint.url": "https://idp/token"},
     ],
     ids=lambda options: ",".join(options),
 )

@@ -21,6 +21,7 @@ beside these, and these stay.
     rewinding/ a job's folder in the middle of a rewind
     abandoned/ the same, when it was given up: `facts` was rewound, `lake` was not
     ahead/     a job's folder in which a sink commits checkpoint 1 ahead, with a folded log
+    released/  a log in which an operator has released a partition, and the offset line after that
     stats/     a log with the history of two checkpoints, one of them folded
 
 The story of the job: driver 1 decides and commits checkpoint 0. Its attempt 1.2 at checkpoint 1 is
@@ -72,6 +73,7 @@ from twophase.state.journal.entries import (
     Lineage,
     Note,
     Proof,
+    Release,
     Rescale,
     Rewinding,
     Rewrite,
@@ -318,6 +320,20 @@ def make_ahead(root: Path) -> None:
             log.fold(log.history)
 
 
+def make_released(root: Path) -> None:
+    """Write `released`."""
+    log, store = begun(root / "released", num_retained=2)
+    first = checkpoint(A, 0, Attempt(1, 1), {"facts": [0], "lake": [0]}, ())
+    store.decide(store.prepare(first))
+    log.append(CommittedRecord(A, 0))
+    log.append(FenceRecord(2))
+    end = SourceOffset.parse(offset(0))
+    parts = SourceOffset.of("kafka", (end.partitions or ())[1:])
+    log.append(Release(NOTE, A, 0, (parts.to_line(),)))
+    line = SourceOffset.of("kafka", end.partitions or ()).releasing(end, parts).to_line()
+    (root / "released" / "line").write_text(line)
+
+
 def make_stats(root: Path) -> None:
     """Write `stats`."""
     log, store = begun(root / "stats", num_retained=2)
@@ -439,6 +455,7 @@ def main(root: Path) -> None:
     make_rewinding(root)
     make_abandoned(root)
     make_ahead(root)
+    make_released(root)
     make_stats(root)
 
 

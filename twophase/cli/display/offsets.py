@@ -50,6 +50,8 @@ def _positions(entry: Any) -> Iterator[str]:
     match entry:
         case {"topic": topic, "partition": partition, "offset": offset}:
             yield f"{topic}-{partition}:{offset}"
+        case {"released": {"topic": topic, "partition": partition, "offset": offset}}:
+            yield f"{topic}-{partition}:{offset} (released)"
         case dict() if entry and all(isinstance(one, dict) for one in entry.values()):
             for topic, partitions in entry.items():  # of Spark's Kafka source
                 yield from (f"{topic}-{number}:{at}" for number, at in partitions.items())

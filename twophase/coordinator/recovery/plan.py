@@ -115,6 +115,8 @@ class Restore:
         may_rename: as for `GoOn`.
         open_as: opens a sink of the job once more, in the name of a job and sink: to take back what
             the target has under that.
+        begins: where each source of the plan begins, if not where the lineage or the checkpoint
+            says.
         prove: called before the fence, and again behind all fences before a row is taken back, with
             whether one is: raises if what the restore goes on with cannot be read.
     """
@@ -126,6 +128,7 @@ class Restore:
     original: Mapping[str, OpenSink] = field(default_factory=dict)
     may_rename: bool = False
     open_as: Callable[[str, str, str], OpenSink] | None = None
+    begins: tuple[str | None, ...] = ()
     prove: Callable[[bool], None] = lambda _: None
 
     @property
@@ -136,7 +139,7 @@ class Restore:
     @property
     def start(self) -> tuple[str | None, ...]:
         """Where each source of the plan begins; None if its options say."""
-        return self.lineage.start or self.checkpoint.offsets.end
+        return self.lineage.start or self.begins or self.checkpoint.offsets.end
 
     @property
     def committed(self) -> tuple[Proof, ...]:

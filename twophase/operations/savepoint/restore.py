@@ -28,6 +28,7 @@ from twophase.operations.savepoint.savepoint_restore import is_savepoint, verifi
 from twophase.options.job_options import JobOptions, SinkAhead
 from twophase.spark.plan.operator_states import OperatorStates
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
+from twophase.state.checkpoints.releases import released
 from twophase.state.checkpoints.store import CompletedCheckpointStore
 from twophase.state.files.storage import LocalStorage, local_path
 from twophase.state.journal.entries import Decision, Lineage, Repair
@@ -58,9 +59,10 @@ def load_restore(
         CheckpointMissingError: its body, or the file of a state, is gone.
         CorruptRecordError: it is damaged.
     """
-    folder, repairs = local_path(path, RESTORE_PATH), JobLog(storage, job).read().repairs
-    restore = restore_of_checkpoint(job, folder, options, storage.root, repairs)
-    start = states.start_offsets(restore.checkpoint, options)
+    folder, history = local_path(path, RESTORE_PATH), JobLog(storage, job).read()
+    restore = restore_of_checkpoint(job, folder, options, storage.root, history.repairs)
+    lines = states.start_offsets(restore.checkpoint, options)
+    start = released(history, restore.keep, lines, lines)
     check_sources(job, path, storage, states, start, options)
     return replace(restore, lineage=replace(restore.lineage, id=new_lineage_id(), start=start))
 

@@ -34,6 +34,7 @@ from twophase.options.job_options import JobOptions, SinkAhead
 from twophase.spark.folder.spark_cut import is_rewritten, unmovable_text
 from twophase.spark.plan.operator_states import OperatorStates
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
+from twophase.state.checkpoints.releases import released
 from twophase.state.checkpoints.store import CompletedCheckpointStore
 from twophase.state.files.folder_rights import check_rights
 from twophase.state.files.storage import LocalStorage, local_path, sync_file_system
@@ -138,16 +139,17 @@ def load_savepoint(
     lays = _lays(job, savepoint, checkpoint, states, options, plan)
     if lays:
         _check_room(savepoint, storage.root)
-    start = () if lays else states.start_offsets(checkpoint, options)
-    check_sources(job, path, storage, states, start or checkpoint.offsets.end, options)
+    lines = checkpoint.offsets.end if lays else states.start_offsets(checkpoint, options)
+    begins = released(log.history, restore.keep, lines, lines)
+    check_sources(job, path, storage, states, begins, options)
     lineage = replace(
         restore.lineage,
         id=new_lineage_id(),
         first_checkpoint=manifest.last_batch + 1 if lays else 1,
-        start=start,
+        start=() if lays else begins,
         rescaled=manifest.rescaled if lays else (),
     )
-    return SavepointRestore(replace(restore, lineage=lineage), savepoint, lays)
+    return SavepointRestore(replace(restore, lineage=lineage, begins=begins), savepoint, lays)
 
 
 def restore_of_savepoint(

@@ -22,6 +22,7 @@ from kafka.structs import OffsetAndMetadata
 from twophase.errors import PreflightError, SourceUnavailableError
 from twophase.sources.kafka import connection
 from twophase.sources.kafka.loss import Topic, check_topic
+from twophase.sources.kafka.oauth_tokens import token_refused
 from twophase.sources.kafka.offsets import UNKNOWN_EPOCH, LogEnd, Partition, PartitionOffset
 from twophase.sources.kafka.options import KafkaOptions
 
@@ -171,11 +172,15 @@ class Cluster:
         return self._call(what, ask)
 
     def _call(self, what: str, call: Callable[[Any], ResultT]) -> ResultT:
-        deadline = time.monotonic() + self._options.request_timeout_s
+        deadline, renewed = time.monotonic() + self._options.request_timeout_s, False
         while True:
             try:
                 return call(self._open())
             except _RIGHTS as error:
+                if not renewed and token_refused(self._options):
+                    renewed = True
+                    self.close()  # it keeps the refusal
+                    continue
                 raise PreflightError(
                     f"Kafka at {self._options.bootstrap_servers} denies access: {what}: {error}.",
                     remedy="check user, password and the ACLs: READ and DESCRIBE on the topics, "

@@ -1,20 +1,18 @@
-"""Connection settings of the Kafka clients: TLS, SASL, timeouts.
-
-Only here are the passwords read that the options name by environment variable or file.
-"""
+"""Connection settings of the Kafka clients: TLS, SASL, timeouts."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
-from twophase.errors import ConfigError
-from twophase.sources.kafka.offsets import WHERE
-from twophase.sources.kafka.options import KafkaOptions
+from kafka.errors import SaslAuthenticationFailedError
+from kafka.net.sasl import register_sasl_mechanism
+from kafka.net.sasl.oauth import AbstractTokenProvider, SaslMechanismOAuth
+
+from twophase.sources.kafka.oauth_tokens import Tokens, granted_tokens
+from twophase.sources.kafka.options import KafkaOptions, SaslMechanism
+from twophase.sources.kafka.passwords import key_password, sasl_password
 
 CLIENT_ID = "twophase"
-_MAX_SECRET_BYTES = 64 * 1024
 
 
 def for_kafka_python(options: KafkaOptions) -> dict[str, Any]:
@@ -38,13 +36,18 @@ def for_kafka_python(options: KafkaOptions) -> dict[str, Any]:
             "ssl_cafile": options.ssl_ca,
             "ssl_certfile": options.ssl_certificate,
             "ssl_keyfile": options.ssl_key,
-            "ssl_password": _key_password(options),
+            "ssl_password": key_password(options),
         }
-    if options.sasl and options.sasl_mechanism is not None:
+    if (tokens := granted_tokens(options)) is not None:
+        settings |= {
+            "sasl_mechanism": SaslMechanism.OAUTHBEARER.value,
+            "sasl_oauth_token_provider": _Provider(tokens),
+        }
+    elif options.sasl and options.sasl_mechanism is not None:
         settings |= {
             "sasl_mechanism": options.sasl_mechanism.value,
             "sasl_plain_username": options.sasl_username,
-            "sasl_plain_password": _sasl_password(options),
+            "sasl_plain_password": sasl_password(options),
         }
     return settings
 
@@ -69,56 +72,49 @@ def for_librdkafka(options: KafkaOptions) -> dict[str, Any]:
             "ssl.ca.location": options.ssl_ca,
             "ssl.certificate.location": options.ssl_certificate,
             "ssl.key.location": options.ssl_key,
-            "ssl.key.password": _key_password(options),
+            "ssl.key.password": key_password(options),
         }
-    if options.sasl and options.sasl_mechanism is not None:
+    if (tokens := granted_tokens(options)) is not None:
+
+        def granted(_: str) -> tuple[str, float]:
+            token = tokens.token()
+            return token.text, token.expires_at_s
+
+        settings |= {"sasl.mechanism": SaslMechanism.OAUTHBEARER.value, "oauth_cb": granted}
+    elif options.sasl and options.sasl_mechanism is not None:
         settings |= {
             "sasl.mechanism": options.sasl_mechanism.value,
             "sasl.username": options.sasl_username,
-            "sasl.password": _sasl_password(options),
+            "sasl.password": sasl_password(options),
         }
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def _sasl_password(options: KafkaOptions) -> str | None:
-    """Return the password of SASL; None if the options name none.
+class _Provider(AbstractTokenProvider):  # type: ignore[misc]
+    """Gives kafka-python a token, whenever it authenticates a connection."""
 
-    Raises:
-        ConfigError: it cannot be read.
-    """
-    return _secret("kafka.sasl.password", options.sasl_password_env, options.sasl_password_file)
+    def __init__(self, tokens: Tokens) -> None:
+        super().__init__()
+        self._tokens = tokens
 
+    def token(self) -> str:
+        """Return a token that has not expired."""
+        return self._tokens.token().text
 
-def _key_password(options: KafkaOptions) -> str | None:
-    """Return the password of the client's TLS key; None if the options name none.
-
-    Raises:
-        ConfigError: it cannot be read.
-    """
-    return _secret(
-        "kafka.ssl.key.password", options.ssl_key_password_env, options.ssl_key_password_file
-    )
+    def refused(self) -> None:
+        """Get another one for the next connection."""
+        self._tokens.refused()
 
 
-def _secret(key: str, variable: str | None, path: str | None) -> str | None:
-    if variable is not None:
-        value = os.environ.get(variable)
-        if value is None:
-            raise ConfigError(
-                f"{WHERE}: option {key + '.env'!r} names the environment variable {variable!r}, "
-                "which is not set.",
-                remedy="set it for the driver and, with spark.executorEnv, for the executors.",
-            )
-        return value
-    if path is not None:
-        try:
-            with Path(path).open("rb") as file:
-                return file.read(_MAX_SECRET_BYTES).decode().rstrip("\r\n")
-        except (OSError, ValueError) as error:
-            raise ConfigError(
-                f"{WHERE}: option {key + '.file'!r} names {path!r}, which cannot be read: "
-                f"{type(error).__name__}.",
-                remedy="put the file on the driver and on every executor, "
-                "readable for Spark's user only.",
-            ) from None
-    return None
+class _Bearer(SaslMechanismOAuth):  # type: ignore[misc]
+    """Says when a broker has refused a token: kafka-python answers, and loses the connection."""
+
+    def receive(self, auth_bytes: bytes) -> None:
+        """Take the broker's answer: empty, or why it refuses."""
+        if auth_bytes and isinstance(self.token_provider, _Provider):
+            self.token_provider.refused()
+            raise SaslAuthenticationFailedError(auth_bytes.decode(errors="replace"))
+        super().receive(auth_bytes)
+
+
+register_sasl_mechanism(SaslMechanism.OAUTHBEARER.value, _Bearer, overwrite=True)

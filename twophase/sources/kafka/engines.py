@@ -7,11 +7,13 @@ import importlib.util
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from twophase.errors import PreflightError
 from twophase.internals.workers import freeze_gc
-from twophase.sources.kafka.block import Block, Wanted
+from twophase.sources.kafka.block import Block, TokenRefusedError, Wanted
+from twophase.sources.kafka.oauth_tokens import token_refused
 from twophase.sources.kafka.offsets import OffsetRange
 from twophase.sources.kafka.options import FetchEngine, KafkaOptions
 
@@ -93,14 +95,30 @@ def read_range(
     """
     guard_module = _load("guard", "kafka", "kafka-python", "kafka")
     guard: ReadGuard = guard_module.ReadGuard(options, cluster_of(options), item)
-    fetch = _engine(options.fetch_engine)
     if again:
         guard.check()
     freeze_gc()  # before the records arrive: collections would take a quarter of a read's time
-    for block in fetch(options, item, wanted, guard):
+    for block in _fetched(options, item, wanted, guard):
         yield block
         guard.moved()  # the time that the consumer of the rows took is not a stall of the read
     guard.finished()
+
+
+def _fetched(
+    options: KafkaOptions, item: OffsetRange, wanted: Wanted, guard: ReadGuard
+) -> Iterator[Block]:
+    """Yield the records of a range, with another token if a broker refuses that of the client."""
+    fetch, renewed = _engine(options.fetch_engine), False
+    while True:
+        try:
+            for block in fetch(options, item, wanted, guard):
+                item, renewed = replace(item, start=block.offsets[-1] + 1), False
+                yield block
+            return
+        except TokenRefusedError as error:
+            if renewed or not token_refused(options):
+                guard.failed(item.start, str(error))
+            renewed = True
 
 
 def check_range(options: KafkaOptions, item: OffsetRange) -> None:

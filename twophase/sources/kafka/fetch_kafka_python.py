@@ -11,7 +11,7 @@ from kafka import errors as kafka_errors
 
 from twophase.errors import PreflightError
 from twophase.sources.kafka import connection
-from twophase.sources.kafka.block import Block, Wanted
+from twophase.sources.kafka.block import Block, TokenRefusedError, Wanted
 from twophase.sources.kafka.guard import ReadGuard
 from twophase.sources.kafka.offsets import OffsetRange
 from twophase.sources.kafka.options import KafkaOptions
@@ -28,8 +28,14 @@ def fetch(
     Raises:
         SourceLossError: records of the range are gone.
         SourceUnavailableError: the read makes no progress.
+        TokenRefusedError: a broker refuses the client's token.
     """
-    consumer = KafkaConsumer(**settings(options))
+    try:
+        consumer = KafkaConsumer(**settings(options))
+    except kafka_errors.SaslAuthenticationFailedError as error:
+        raise TokenRefusedError(str(error)) from error
+    except kafka_errors.KafkaError as error:
+        guard.failed(item.start, str(error))
     partition = TopicPartition(item.topic, item.partition)
     try:
         consumer.assign([partition])
@@ -73,6 +79,8 @@ def _poll(consumer: Any, partition: TopicPartition, position: int, guard: ReadGu
         raise PreflightError(
             f"Kafka denies the read: {error}.", remedy="check user, password and ACLs."
         ) from error
+    except kafka_errors.SaslAuthenticationFailedError as error:
+        raise TokenRefusedError(str(error)) from error
     except kafka_errors.KafkaError as error:
         if not error.retriable:
             guard.failed(position, str(error))

@@ -52,20 +52,21 @@ def check_topic(source: str, entry: PartitionOffset, topic: Topic | None) -> Non
         raise PartitionVanishedError(
             f"{who}: the topic no longer exists. Offset {entry.offset} is wanted, "
             f"nothing is available. {lost}",
-            remedy=f"find out who deleted the topic; {_AFRESH}.",
+            remedy=f"find out who deleted the topic; {release(entry.topic)}",
         )
     if topic.topic_id != entry.topic_id:
         raise TopicRecreatedError(
             f"{who}: the topic was deleted and created again: "
             f"its id was {entry.topic_id} and is {topic.topic_id}. "
             f"Offset {entry.offset} of the old one is wanted. {lost}",
-            remedy=f"offsets of the old topic mean other records now; {_AFRESH}.",
+            remedy="offsets of the old topic mean other records now. To read the new topic from "
+            f"its first record, {release(entry.topic)}",
         )
     if entry.partition not in topic.epochs:
         raise PartitionVanishedError(
             f"{who}: the partition no longer exists; the topic has {len(topic.epochs)}. "
             f"Offset {entry.offset} was to be read next, but nothing is available. {lost}",
-            remedy=f"find out who removed the partition; {_AFRESH}.",
+            remedy=f"find out who removed the partition; {release(entry.topic)}",
         )
 
 
@@ -132,8 +133,26 @@ def check_subscription(offset: SourceOffset, subscribed: frozenset[str]) -> None
         raise ConfigError(
             f"Source {offset.source!r} holds offsets of topic {left[0]!r}, "
             "which is no longer subscribed: its unread records would be skipped.",
-            remedy=f"subscribe it again, or {_AFRESH}.",
+            remedy=f"subscribe it again; or {release(left[0])}",
         )
+
+
+def release(topic: str) -> str:
+    """Return the remedy that goes on without a topic."""
+    return (
+        "to go on without what the job has not read of it: twophase repair release-topic JOB.yaml "
+        f"--topic {topic}"
+    )
+
+
+def unread(source: str, entry: PartitionOffset, end: int) -> str:
+    """Return what a job does not read of a partition that it leaves behind at an offset."""
+    listed = f"offsets {entry.offset} to {end - 1}: {end - entry.offset} records are not read"
+    return (
+        f"{_who(source, entry)}: the topic is no longer subscribed. "
+        f"{listed if end > entry.offset else f'It was read to its end, offset {end}'}. If it is "
+        f"subscribed again, the job goes on at offset {entry.offset}."
+    )
 
 
 def _who(source: str, entry: PartitionOffset) -> str:

@@ -3,17 +3,18 @@
 The offset of the source, as Spark keeps it in its offset log, and the checkpoint
 store as list state:
 
-    {"version": 1, "source": UID, "partitions": null, "begin": null}    nothing yet: the start of
-        batch 0
+    {"version": 1, "source": UID, "partitions": null, "begin": null, "released": []}
+        nothing yet: the start of batch 0
     {"version": 1, "source": UID, "partitions": [{"topic", "topic_id", "partition", "offset",
-        "leader_epoch"}, ...], "begin": null}
-    {"version": 1, "source": UID, "partitions": [...], "begin": [...]}  the end of the source's
-        first batch
+        "leader_epoch"}, ...], "begin": null, "released": [...]}
+    {"version": 1, "source": UID, "partitions": [...], "begin": [...], "released": []}
+        the end of the source's first batch
 
 `offset` is the next one to read. The beginning of the source is resolved with its first batch and
 recorded in `begin`, in the line that Spark writes before the batch runs, so every run of it reads
 the same records (H55). A partition found later enters the list at its first offset, with no records
-in that batch, so that its start is durable too (H33).
+in that batch, so that its start is durable too (H33). One that an operator has released moves to
+`released`, where nothing reads it or misses it; if the same topic is there again, it moves back.
 """
 
 from __future__ import annotations
@@ -85,12 +86,15 @@ class SourceOffset:
         partitions: sorted by topic and partition; None before the start is resolved.
         begin: where the source began, likewise sorted; None except at the end of its first batch. A
             partition that was found while that batch was planned is not included.
+        released: the partitions that the job goes on without, likewise sorted, each at the offset
+            at which it was left.
     """
 
     version: Literal[1] = field(default=1, kw_only=True)
     source: str
     partitions: tuple[PartitionOffset, ...] | None
     begin: tuple[PartitionOffset, ...] | None = None
+    released: tuple[PartitionOffset, ...] = ()
 
     @classmethod
     def initial(cls, source: str) -> Self:
@@ -123,7 +127,12 @@ class SourceOffset:
             found = read(cls, value)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise _corrupt(str(error)) from None
-        offset = replace(found, partitions=_listed(found.partitions), begin=_listed(found.begin))
+        offset = replace(
+            found,
+            partitions=_listed(found.partitions),
+            begin=_listed(found.begin),
+            released=_listed(found.released) or (),
+        )
         if offset.begin is not None and (
             offset.partitions is None
             or not offset.start.by_partition().keys() <= offset.by_partition().keys()
@@ -147,6 +156,36 @@ class SourceOffset:
         Equal offsets give equal text, which Spark compares.
         """
         return json.dumps(self.to_values())
+
+    def with_partitions(self, entries: Iterable[PartitionOffset]) -> Self:
+        """Return a later offset with other entries; what they have again is not released any more.
+
+        Only the end of the first batch has `begin`.
+        """
+        listed = _sorted(entries)
+        back = {entry.key for entry in listed}
+        left = tuple(entry for entry in self.released if entry.key not in back)
+        return type(self)(self.source, listed, released=left)
+
+    def releasing(self, start: Self, parts: Self) -> Self:
+        """Return the end of a batch that leaves partitions behind, where it starts.
+
+        Args:
+            start: of the batch.
+            parts: the partitions. Those that do not stand there at the start stay as they are.
+        """
+        begins = start.by_partition()
+        wanted = parts.partitions or () if parts.source == self.source else ()
+        left = {entry.key: begins[entry.key] for entry in wanted if _is_at(begins, entry)}
+        if self.partitions is None or not left.keys() & self.by_partition().keys():
+            return self
+        begin = None if self == start else self.begin  # of the first batch alone
+        return type(self)(
+            self.source,
+            tuple(entry for entry in self.partitions if entry.key not in left),
+            begin and tuple(entry for entry in begin if entry.key not in left),
+            _sorted([*(one for one in self.released if one.key not in left), *left.values()]),
+        )
 
     def by_partition(self) -> dict[Partition, PartitionOffset]:
         """Return the entries by partition."""
@@ -228,7 +267,7 @@ def advance(start: SourceOffset, ends: Mapping[Partition, LogEnd], limits: Limit
         else entry
         for entry, step in zip(entries, taken, strict=True)
     )
-    return SourceOffset(start.source, tuple(moved))
+    return start.with_partitions(moved)
 
 
 def share(wanted: list[int], budget: int) -> list[int]:
@@ -274,7 +313,7 @@ def ranges(start: SourceOffset, end: SourceOffset, min_tasks: int = 1) -> list[O
     if start.partitions is None:
         return []
     before, after = start.by_partition(), end.by_partition()
-    if not before.keys() <= after.keys():
+    if not before.keys() <= after.keys() | {entry.key for entry in end.released}:
         raise OffsetMismatchError(
             f"A batch of source {start.source!r} ends without partitions of its start."
         )
@@ -314,6 +353,11 @@ def _split(item: OffsetRange, target: int) -> list[OffsetRange]:
     count = min(length, -(-length // target))
     cuts = [item.start + length * i // count for i in range(count + 1)]
     return [replace(item, start=low, end=high) for low, high in itertools.pairwise(cuts)]
+
+
+def _is_at(begins: Mapping[Partition, PartitionOffset], entry: PartitionOffset) -> bool:
+    found = begins.get(entry.key)
+    return found is not None and (found.topic_id, found.offset) == (entry.topic_id, entry.offset)
 
 
 def _is_newer(document: Mapping[str, Any]) -> bool:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field
 
@@ -29,10 +30,10 @@ from twophase.sources.kafka.starting import (
 )
 
 RAW_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
-_SERVERS = re.compile(
-    r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):\d{1,5}(,(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):\d{1,5})*"
-)
-_OTHER_MECHANISMS = ("GSSAPI", "OAUTHBEARER", "AWS_MSK_IAM")
+_SERVER = r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):\d{1,5}"
+_SERVERS = re.compile(f"{_SERVER}(,{_SERVER})*")
+_OTHER_MECHANISMS = ("GSSAPI", "AWS_MSK_IAM")
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
@@ -80,6 +81,7 @@ class SaslMechanism(StrEnum):
     PLAIN = "PLAIN"
     SCRAM_SHA_256 = "SCRAM-SHA-256"
     SCRAM_SHA_512 = "SCRAM-SHA-512"
+    OAUTHBEARER = "OAUTHBEARER"
 
 
 def _parse_names(value: object) -> object:
@@ -136,6 +138,16 @@ def _check_mechanism(value: object) -> object:
             "format: kafka without group.id, whose Java client has it (docs/kafka.md); or give "
             f"the job an account with one of {', '.join(SaslMechanism)}"
         )
+    return value
+
+
+def _check_endpoint(value: object) -> object:
+    """Check that the client's secret can be sent to a URL."""
+    if isinstance(value, str):
+        url = urlsplit(value)
+        is_safe = url.scheme == "https" or (url.scheme == "http" and url.hostname in _LOOPBACK)
+        if not (is_safe and url.hostname) or "@" in url.netloc or url.fragment:
+            raise ValueError("give an https:// URL (http:// only of this machine) without a user")
     return value
 
 
@@ -295,17 +307,32 @@ class KafkaOptions(Options):
         default=None, alias="kafka.sasl.mechanism", description="how the client authenticates"
     )
     sasl_username: str | None = Field(
-        default=None, alias="kafka.sasl.username", min_length=1, description="the account"
+        default=None,
+        alias="kafka.sasl.username",
+        min_length=1,
+        description="the account; of `OAUTHBEARER` the client's id",
     )
     sasl_password_env: str | None = Field(
         default=None,
         alias="kafka.sasl.password.env",
         min_length=1,
-        description="environment variable with the password, on the driver and on every executor; "
-        "or",
+        description="environment variable with the password, or the client's secret, "
+        "on the driver and on every executor; or",
     )
     sasl_password_file: str | None = Field(
         default=None, alias="kafka.sasl.password.file", min_length=1, description="file with it"
+    )
+    oauth_url: Annotated[str | None, BeforeValidator(_check_endpoint)] = Field(
+        default=None,
+        alias="kafka.sasl.oauthbearer.token.endpoint.url",
+        description="of `OAUTHBEARER`: where the driver and every executor get their tokens, "
+        "by client credentials",
+    )
+    oauth_scope: str | None = Field(
+        default=None,
+        alias="kafka.sasl.oauthbearer.scope",
+        min_length=1,
+        description="of `OAUTHBEARER`: the scope to ask for",
     )
 
     @classmethod
@@ -389,6 +416,17 @@ def _security_conflicts(options: KafkaOptions) -> Iterator[Conflict]:
         yield (
             f"{protocol} needs mechanism, user name and password",
             "set kafka.sasl.mechanism, kafka.sasl.username and kafka.sasl.password.env (or .file).",
+        )
+    is_oauth = options.sasl_mechanism is SaslMechanism.OAUTHBEARER
+    if is_oauth and options.oauth_url is None:
+        yield (
+            "kafka.sasl.mechanism=OAUTHBEARER needs a token endpoint",
+            "set kafka.sasl.oauthbearer.token.endpoint.url.",
+        )
+    if not is_oauth and (options.oauth_url or options.oauth_scope):
+        yield (
+            "kafka.sasl.oauthbearer.* options without kafka.sasl.mechanism=OAUTHBEARER",
+            "set kafka.sasl.mechanism to OAUTHBEARER, or remove them.",
         )
     if all(passwords) or all(keys):
         yield "a password is named twice, by .env and by .file", "keep one of the two."

@@ -16,6 +16,8 @@ ALIASES = {
     "startingTimestamp": "startingOffsets",
     "kafka.group.id": "group.id",
     "kafka.isolation.level": "isolation.level",
+    "kafka.sasl.oauthbearer.client.id": "kafka.sasl.username",
+    "kafka.sasl.oauthbearer.client.credentials.client.id": "kafka.sasl.username",
 }
 """Ours for each name that is accepted; a `startingTimestamp` is a number of milliseconds."""
 
@@ -26,6 +28,7 @@ _PEM = (
     "give PEM files: kafka.ssl.ca.location, kafka.ssl.certificate.location, kafka.ssl.key.location"
 )
 _ACCOUNT = "set kafka.sasl.mechanism, kafka.sasl.username and kafka.sasl.password.env"
+_NAMED = "name where it is: kafka.sasl.password.env or kafka.sasl.password.file"
 _DECODED = "leave it out: keys and values are bytes; value.format sets what becomes of them"
 
 REFUSED = {
@@ -50,7 +53,11 @@ REFUSED = {
     "kafka.key.deserializer": _DECODED,
     "kafka.value.deserializer": _DECODED,
     "kafka.sasl.jaas.config": _ACCOUNT,
-    "kafka.sasl.password": "name where it is: kafka.sasl.password.env or kafka.sasl.password.file",
+    "kafka.sasl.password": _NAMED,
+    "kafka.sasl.oauthbearer.client.secret": _NAMED,
+    "kafka.sasl.oauthbearer.client.credentials.client.secret": _NAMED,
+    "kafka.sasl.login.callback.handler.class": "leave it out: with kafka.sasl.mechanism "
+    "OAUTHBEARER tokens come from kafka.sasl.oauthbearer.token.endpoint.url",
     "kafka.ssl.truststore.location": _PEM,
     "kafka.ssl.truststore.password": _PEM,
     "kafka.ssl.truststore.type": _PEM,

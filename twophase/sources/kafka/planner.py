@@ -6,7 +6,7 @@
     3. look       each time Spark asks: where do the partitions end?
     4. check      before anything advances: is it the same topic, are the records there? (H31, H32)
     5. discover   with 4, and every `partition.discovery.interval`: new partitions enter at their
-                  first offset (H33)
+                  first offset (H33), released ones that are there again where they were left
     6. admit      as much as the limits allow, and less in the first batches
 
 With trigger 0 Spark asks 80 times a second, so an answer that nothing is new is
@@ -19,9 +19,17 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
-from twophase.errors import OffsetMismatchError, RestoreRefusedError
+from twophase.errors import (
+    ConfigError,
+    OffsetMismatchError,
+    PartitionVanishedError,
+    RestoreRefusedError,
+    SourceLossError,
+    TopicRecreatedError,
+)
 from twophase.sources.kafka.cluster import Cluster
 from twophase.sources.kafka.loss import (
     Topic,
@@ -29,6 +37,8 @@ from twophase.sources.kafka.loss import (
     check_end,
     check_epoch,
     check_subscription,
+    check_topic,
+    unread,
 )
 from twophase.sources.kafka.offsets import (
     KEEP_UIDS,
@@ -52,6 +62,10 @@ _SLOW_START_S = 60.0
 would be late by hours.
 """
 _IDLE_S = 0.05
+_NEEDED = (
+    "have the topic read again, as it was: what is to be read again is in it. One that was deleted "
+    "does not come back: go on without the rewind, or restore a checkpoint from after its release."
+)
 
 _log = logging.getLogger(__name__)
 
@@ -123,11 +137,18 @@ class OffsetPlanner:
             SourceUnavailableError: the brokers do not answer.
             ConfigError: the offset has a topic that is no longer subscribed.
         """
+        topics = self._topics()
+        if grows:
+            back = self._back(offset, topics).values()
+            offset = offset.with_partitions([*(offset.partitions or ()), *back])
         entries = offset.partitions or ()
-        topics, known = self._topics(), {entry.topic for entry in entries}
-        check_subscription(offset, self._subscribed(entries))
-        self._check(entries, self._look(entries), topics)
-        added = self._discovered(entries, topics) if grows else []
+        known = {entry.topic for entry in entries}
+        try:
+            check_subscription(offset, self._subscribed(entries))
+            self._check(entries, self._look(entries), topics)
+        except (ConfigError, PartitionVanishedError, TopicRecreatedError) as error:
+            raise type(error)(error.what, remedy=_NEEDED) from error
+        added = self._discovered(offset, topics) if grows else []
         self._check_policies(sorted(known | {entry.topic for entry in added}))
         return all(entry.offset == 0 or entry.topic in known for entry in added)
 
@@ -141,7 +162,33 @@ class OffsetPlanner:
         entries = offset.partitions
         if entries is None or not grows:
             return [*(entries or ())]
-        return [*entries, *self._discovered(entries, self._topics())]
+        return [*entries, *self._discovered(offset, self._topics())]
+
+    def missing(self, offset: SourceOffset) -> dict[PartitionOffset, str]:
+        """Return the partitions that the source cannot go on with, each with what is given up by
+        going on without it.
+
+        Their topic was deleted, or created again, or is no longer subscribed.
+
+        Raises:
+            SourceUnavailableError: the brokers do not answer.
+        """
+        entries, uid = offset.partitions or (), self._options.uid
+        names, found = {entry.topic for entry in entries}, dict[PartitionOffset, str]()
+        topics = self._cluster.topics(names)
+        if gone := [entry for entry in entries if not _is_there(entry, topics)]:
+            with suppress(SourceLossError):  # waits: it may be unknown for a moment only
+                self._cluster.confirm_topic(uid, gone[0])
+            topics = self._cluster.topics(names)
+        for entry in entries:
+            try:
+                check_topic(uid, entry, topics.get(entry.topic))
+            except SourceLossError as error:
+                found[entry] = error.what
+        subscribed = self._subscribed(entries)
+        left = [one for one in entries if one not in found and one.topic not in subscribed]
+        ends = self._cluster.ends([entry.key for entry in left])
+        return found | {entry: unread(uid, entry, ends[entry.key].offset) for entry in left}
 
     def _check_policies(self, topics: Sequence[str]) -> None:
         """Compaction moves neither end of a log: only the topic's settings tell of it."""
@@ -188,8 +235,8 @@ class OffsetPlanner:
         self._check(entries if due else moving, ends, topics, {entry.key for entry in moving})
         if due:
             self._watch_for_stall(ends, now)
-        found = self._discovered(entries, topics)
-        grown = SourceOffset.of(start.source, [*entries, *found]) if found else start
+        found = self._discovered(start, topics)
+        grown = start.with_partitions([*entries, *found]) if found else start
         return advance(grown, self._admissible(entries, ends), limits)
 
     def _look(self, entries: Iterable[PartitionOffset]) -> dict[Partition, LogEnd]:
@@ -221,12 +268,7 @@ class OffsetPlanner:
         """Step 4."""
         listed = list(entries)
         for entry in listed:
-            topic = topics.get(entry.topic)
-            if (
-                topic is None
-                or topic.topic_id != entry.topic_id
-                or entry.partition not in topic.epochs
-            ):
+            if not _is_there(entry, topics):
                 self._cluster.confirm_topic(self._options.uid, entry)
         wanted = [entry for entry in listed if moving is None or entry.key in moving]
         begins = self._cluster.begins([entry.key for entry in wanted])
@@ -243,10 +285,11 @@ class OffsetPlanner:
                 check_epoch(self._options.uid, entry, epoch_ends.get(entry.key, -1))
 
     def _discovered(
-        self, entries: Iterable[PartitionOffset], topics: Mapping[str, Topic]
+        self, offset: SourceOffset, topics: Mapping[str, Topic]
     ) -> list[PartitionOffset]:
-        """Step 5: partitions without an entry, each at its first offset."""
-        known = {entry.key for entry in entries}
+        """Step 5: partitions without an entry, each at its first offset, or where it was left."""
+        back = self._back(offset, topics)
+        known = offset.by_partition().keys() | back.keys()
         new = [
             key
             for key in _keys(topics)
@@ -265,9 +308,19 @@ class OffsetPlanner:
             )
             for key, begin in begins.items()
         ]
-        old_topics = {entry.topic for entry in entries}
+        old_topics = {key.topic for key in known}
         self._check_new([entry for entry in found if entry.topic in old_topics])
-        return found
+        return [*back.values(), *found]
+
+    def _back(
+        self, offset: SourceOffset, topics: Mapping[str, Topic]
+    ) -> dict[Partition, PartitionOffset]:
+        """Return the released partitions that are there again, where they were left."""
+        return {
+            entry.key: entry
+            for entry in offset.released
+            if _is_there(entry, topics) and (self._frozen is None or entry.key in self._frozen)
+        }
 
     def _check_new(self, found: Iterable[PartitionOffset]) -> None:
         """Check partitions added to a known topic, from offset 0: nothing before may be gone."""
@@ -314,6 +367,14 @@ class OffsetPlanner:
         if pattern is None:
             return frozenset(self._options.subscribe)
         return frozenset(entry.topic for entry in entries if re.fullmatch(pattern, entry.topic))
+
+
+def _is_there(entry: PartitionOffset, topics: Mapping[str, Topic]) -> bool:
+    """Return whether a partition exists, and is one of the same creation of its topic."""
+    topic = topics.get(entry.topic)
+    return (
+        topic is not None and topic.topic_id == entry.topic_id and entry.partition in topic.epochs
+    )
 
 
 def _keys(topics: Mapping[str, Topic]) -> list[Partition]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from twophase.contract.source import RereadsRanges, SourceLeg, option
+from twophase.contract.source import ReleasesTopics, RereadsRanges, SourceLeg, option
 from twophase.errors import CorruptRecordError, NewerFormatError
 from twophase.functions.operator_state import Redistribution
 from twophase.internals.json_values import to_json
@@ -28,8 +28,10 @@ from twophase.sources.kafka.options import KafkaOptions
 from twophase.sources.kafka.other_names import with_our_names
 from twophase.sources.kafka.starting import LATEST_SENTINEL, Latest, Specific, parse_starting
 
+_RELEASED = "released"
 
-class KafkaSource(RereadsRanges[OffsetRange]):
+
+class KafkaSource(RereadsRanges[OffsetRange], ReleasesTopics):
     """`twophase-kafka`: list state, one entry for each partition."""
 
     redistribution = Redistribution.SPLIT
@@ -60,7 +62,9 @@ class KafkaSource(RereadsRanges[OffsetRange]):
 
     def entries(self, line: str) -> list[Any]:
         """Return one entry for each partition; none before the start is resolved."""
-        return [to_json(entry) for entry in SourceOffset.parse(line).partitions or ()]
+        offset = SourceOffset.parse(line)
+        left = [{_RELEASED: to_json(entry)} for entry in offset.released]
+        return [*map(to_json, offset.partitions or ()), *left]
 
     def start_line(self, uid: str, entries: Sequence[Any]) -> str:
         """See `Source.start_line`.
@@ -68,8 +72,14 @@ class KafkaSource(RereadsRanges[OffsetRange]):
         Raises:
             CorruptRecordError: an entry is damaged, or two name the same partition.
         """
-        listed = [dict(entry) for entry in entries]
-        document = {"version": VERSION, "source": uid, "partitions": listed, "begin": None}
+        left = [entry[_RELEASED] for entry in entries if _RELEASED in entry]
+        document = {
+            "version": VERSION,
+            "source": uid,
+            "partitions": [dict(entry) for entry in entries if _RELEASED not in entry],
+            "begin": None,
+            "released": left,
+        }
         return SourceOffset.parse(document).to_line()
 
     def first_line(self, end: str) -> str | None:
@@ -133,6 +143,22 @@ class KafkaSource(RereadsRanges[OffsetRange]):
             case _:
                 return False
 
+    # -- going on without what is gone -------------------------------------------------------------
+
+    def missing(
+        self, leg: SourceLeg, line: str, topics: Collection[str]
+    ) -> tuple[str, Sequence[str]]:
+        """See `ReleasesTopics.missing`."""
+        offset = SourceOffset.parse(line)
+        missing = planner_of(KafkaOptions.parse(leg.options)).missing(offset)
+        found = {entry: what for entry, what in missing.items() if entry.topic in topics}
+        return SourceOffset.of(offset.source, found).to_line(), [*found.values()]
+
+    def released(self, start: str, end: str, parts: str) -> str:
+        """See `ReleasesTopics.released`."""
+        begin, stop, left = map(SourceOffset.parse, (start, end, parts))
+        return stop.releasing(begin, left).to_line()
+
     # -- reading a range again ---------------------------------------------------------------------
 
     def ranges(self, leg: SourceLeg, start: str | None, end: str | None) -> Sequence[OffsetRange]:
@@ -163,8 +189,8 @@ def _parsed(uid: str, line: str | None) -> SourceOffset:
 
 def _moved(offset: SourceOffset, to: Mapping[Partition, int]) -> str:
     def move(entry: PartitionOffset) -> PartitionOffset:
-        return replace(entry, offset=to[entry.key])
+        return replace(entry, offset=to.get(entry.key, entry.offset))
 
     if offset.partitions is None:
         return offset.to_line()
-    return SourceOffset(offset.source, tuple(map(move, offset.partitions))).to_line()
+    return offset.with_partitions(map(move, offset.partitions)).to_line()

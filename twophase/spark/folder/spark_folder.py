@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -104,6 +104,42 @@ class SparkFolder:
                 before or first_line(after) for before, after in zip(start, end, strict=True)
             )
         return FrozenOffsets(start, end)
+
+    def position(self, batch: int) -> tuple[str | None, ...]:
+        """Return the offset lines after a micro-batch: for -1, where the first one begins.
+
+        Raises:
+            OffsetMismatchError, OSError: as `offsets`.
+        """
+        if batch >= 0:
+            return self._read_offsets(batch)
+        return self.offsets(0).start if self.planned() >= 0 else ()
+
+    def freeze(self, batch: int, lines: Sequence[str | None], now_ms: int) -> None:
+        """Freeze the offsets of the next micro-batch, in place of those that Spark has frozen.
+
+        Args:
+            batch: no checkpoint of it is decided, and the one before it is noted as finished.
+            lines: where each source ends.
+            now_ms: Unix time, of one that Spark has not planned.
+
+        Raises:
+            OSError: they may not be durable. If those of Spark are gone, it plans them again.
+        """
+        path = self.path / "offsets" / str(batch)
+        if path.exists():
+            header = path.read_text().split("\n")[1]
+        else:
+            noted = json.loads((self.path / "offsets" / str(batch - 1)).read_text().split("\n")[1])
+            commit = json.loads((self.path / "commits" / str(batch - 1)).read_text().split("\n")[1])
+            watermark = commit["nextBatchWatermarkMs"]
+            header = json.dumps(
+                {**noted, "batchWatermarkMs": watermark, "batchTimestampMs": now_ms}
+            )
+        path.with_name(f".{batch}.crc").unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
+        text = "\n".join([_VERSION, header, *(line or _NO_OFFSET for line in lines)])
+        _create(LocalStorage(self.path), f"offsets/{batch}", text)
 
     def sync(self, batch: int) -> None:
         """Make durable what the decision on micro-batch `batch` relies on.

@@ -28,6 +28,7 @@ from twophase.spark.batch.spark_errors import failure
 from twophase.spark.batch.spark_jobs import is_lost, thread_like_this
 from twophase.spark.folder import state_backend
 from twophase.spark.folder.noted_settings import noted_conf
+from twophase.spark.folder.planned_release import plan_release
 from twophase.spark.folder.query_folder import check_root
 from twophase.spark.folder.spark_folder import SparkFolder
 from twophase.spark.job import start_check
@@ -175,6 +176,7 @@ class SparkHost:
     ) -> SparkQuery:
         """See `QueryHost.start`."""
         job = self._description
+        plan_release(folder, coordinator.lineage, coordinator.context.history, self.clock.unix_ms())
         new_batch = partial(SparkBatch, coordinator, job.sinks, folder, self._shared, plan)
         handler = ForeachBatch(new_batch, handle, coordinator.context.stopping)
         writer = job.frame.writeStream.queryName(job.name).foreachBatch(handler)

@@ -21,8 +21,10 @@ from py4j.java_gateway import is_instance_of
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from twophase.errors import ConfigError
+from twophase.internals.clock import SystemClock
 from twophase.spark.batch.lost_replay_remedy import begin_afresh
 from twophase.spark.batch.spark_jobs import is_lost
+from twophase.spark.folder.planned_release import plan_release
 from twophase.spark.folder.query_folder import log_folder
 from twophase.spark.folder.spark_folder import SparkFolder
 from twophase.spark.plan import logical_plan
@@ -108,7 +110,8 @@ class FinishCommitted(StreamingQueryListener):
 
 
 def finish_committed(location: str, has_watermark: Callable[[], bool]) -> None:
-    """Note the newest micro-batch as finished if it is committed and nothing needs it any more.
+    """Note the newest micro-batch as finished if it is committed and nothing needs it any more, and
+    plan the one after it if it leaves released topics behind.
 
     Args:
         location: the folder of a query as Spark names it, such as "file:/chk/orders".
@@ -132,6 +135,7 @@ def finish_committed(location: str, has_watermark: Callable[[], bool]) -> None:
         _finish_lost(job, folder, newest)
     elif not (folder.has_state and has_watermark()):
         folder.finish(newest)
+    plan_release(folder, history.lineage, history, SystemClock().unix_ms())
 
 
 def _finish_lost(job: str, folder: SparkFolder, newest: Decision) -> None:

@@ -391,8 +391,30 @@ class AbandonedRewind:
     action: Literal["abandon-rewind"] = "abandon-rewind"
 
 
+@dataclass(frozen=True)
+class Release:
+    """An operator has let the job go on without topics that its sources cannot read any more.
+
+    The micro-batch after a checkpoint leaves them behind, in this lineage and in each that is
+    restored from that checkpoint. The offset lines from there on say so themselves.
+
+    Attributes:
+        note: who, when, why.
+        lineage: the current lineage.
+        checkpoint: its newest decided checkpoint; the one before its first if it has none.
+        parts: for each source an offset line of what it leaves behind alone, where that stands.
+    """
+
+    kind: ClassVar[str] = "REPAIRED"
+    note: Note
+    lineage: str
+    checkpoint: int
+    parts: tuple[str, ...]
+    action: Literal["release-topic"] = "release-topic"
+
+
 def _tasks(pieces: tuple[str, ...]) -> frozenset[int]:
     return frozenset(int(piece.partition(".")[0]) for piece in pieces)
 
 
-Repair = AcceptedLoss | Adoption | Rewrite | AbandonedRewind
+Repair = AcceptedLoss | Adoption | Rewrite | AbandonedRewind | Release

@@ -22,6 +22,7 @@ from twophase.state.journal.entries import (
     FenceRecord,
     Lineage,
     Proof,
+    Release,
     Repair,
     Rewinding,
     Rewrite,
@@ -141,7 +142,7 @@ class History:
                 decisions = tuple(self._committed(lineage, checkpoint))
                 measured = (*self.stats, stats) if stats else self.stats
                 return replace(self, decisions=decisions, stats=measured)
-            case AcceptedLoss() | Adoption() | Rewrite() | AbandonedRewind():
+            case AcceptedLoss() | Adoption() | Rewrite() | AbandonedRewind() | Release():
                 return self._repaired(record)
             case Rewinding():
                 return replace(self, rewinding=record)
@@ -193,6 +194,8 @@ class History:
                 return replace(self._rewritten(repair), repairs=repairs)
             case AbandonedRewind():
                 return self._abandoned(repair)
+            case Release():
+                return replace(self, repairs=repairs)
 
     def _abandoned(self, repair: AbandonedRewind) -> History:
         """Return the history without a rewind, and with the loss of what it has taken back."""
