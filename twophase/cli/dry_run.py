@@ -8,13 +8,13 @@ from contextlib import ExitStack
 import click
 
 from twophase.cli.checkpoint_list import offsets_of
-from twophase.cli.display.offsets import line_text
 from twophase.cli.display.output import log_lines
 from twophase.cli.display.text import clean, count
 from twophase.cli.jobfile.connections import check_connections
 from twophase.cli.jobfile.job_file import JobFile
 from twophase.cli.repair_setup import open_sinks
 from twophase.contract.committable import Committable
+from twophase.contract.offset_text import line_text
 from twophase.contract.sink import Sink
 from twophase.operations.savepoint.preview import RestorePreview, preview_restore
 from twophase.options.job_options import JobOptions

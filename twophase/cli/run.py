@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from twophase.cli.display.console import JobConsole
+from twophase.cli.display.json_view import JsonView
 from twophase.cli.display.output import SparkOutput, log_lines
-from twophase.cli.display.query import QueryPoller
 from twophase.cli.display.views import ProgressMode, SilentView, View, make_view
 from twophase.cli.jobfile.checked_job import load_job
 from twophase.cli.jobfile.connections import check_connections
@@ -25,6 +25,7 @@ from twophase.cli.options import (
     checkpoint_location_option,
     is_verbose,
     job_file_argument,
+    log_format_option,
     verbose_option,
 )
 from twophase.cli.signals import StopSignals
@@ -69,6 +70,7 @@ _log = logging.getLogger("twophase.spark.startup")
     show_default=True,
     help="How to show progress; auto: live on a terminal, plain elsewhere.",
 )
+@log_format_option
 @click.option(
     "--dry-run",
     is_flag=True,
@@ -84,6 +86,7 @@ def run(
     sink_ahead: str | None,
     checkpoint_location: str | None,
     progress: str,
+    as_json: bool,
     dry_run: bool,
 ) -> None:
     """Run the job that JOB.yaml describes until it is stopped.
@@ -121,7 +124,13 @@ def run(
     if dry_run:
         _show_restore(job, sinks)
     else:
-        _run_job(job, sinks, ProgressMode(progress), signals, verbose=is_verbose())
+        console = JobConsole(highlight=False)
+        view = (
+            JsonView(job.name, console)
+            if as_json
+            else make_view(ProgressMode(progress), job.name, console)
+        )
+        _run_job(job, sinks, view, signals, verbose=is_verbose())
 
 
 def _given(
@@ -146,13 +155,12 @@ def _show_restore(job: JobFile, sinks: Mapping[str, Sink]) -> None:
 def _run_job(
     job: JobFile,
     sinks: Mapping[str, Sink],
-    progress: ProgressMode,
+    view: View,
     signals: StopSignals,
     *,
     verbose: bool,
 ) -> None:
     conf = spark_conf(job, sinks)
-    view = make_view(progress, job.name, JobConsole(highlight=False))
     output = SparkOutput(view.print_line)
     quick = job.spark.quick_start and not is_switched_off()
     start = Start(job.name, job.spark.master, conf, quick, modules_of_workers(job, sinks), verbose)
@@ -163,7 +171,13 @@ def _run_job(
         output.muted = not verbose
 
     signals.first, signals.hangs = stopping, view.print_line
-    with view, log_lines(view.print_line, verbose=verbose, events_are_shown=shows_events):
+    log = log_lines(
+        view.print_log,
+        verbose=verbose,
+        events_are_shown=shows_events,
+        formatter=view.log_formatter,
+    )
+    with view, log:
         _run_on_spark(job, sinks, start, view, output, signals)
 
 
@@ -187,7 +201,7 @@ def _run_on_spark(
         if start.quick:
             start_workers(spark.session)
         muted = None if start.verbose else output
-        _run_to_its_end(described.build(), view, signals, muted)
+        _run_to_its_end(described.build(), signals, muted)
 
 
 def _while_the_jvm_starts(sinks: Mapping[str, Sink]) -> None:
@@ -196,11 +210,10 @@ def _while_the_jvm_starts(sinks: Mapping[str, Sink]) -> None:
     import_module("twophase.cli.jobfile.pipeline")
 
 
-def _run_to_its_end(job: Job, view: View, signals: StopSignals, output: SparkOutput | None) -> None:
+def _run_to_its_end(job: Job, signals: StopSignals, output: SparkOutput | None) -> None:
     signals.stop_with(job.stop)
-    with QueryPoller(lambda: job.query, view.tracker.set_query):
-        job.start()
-        job.await_termination()
+    job.start()
+    job.await_termination()
     if output is not None:
         output.muted = True  # Spark may still start workers that a short job no longer needs
 

@@ -13,7 +13,6 @@ import click
 
 from twophase.cli.checkpoint_list import offsets_of
 from twophase.cli.display.console import plain_table, print_lines
-from twophase.cli.display.offsets import offset_text
 from twophase.cli.display.output import SparkOutput
 from twophase.cli.display.text import clean, count, local_time, size
 from twophase.cli.jobfile.job_file import load_job_file
@@ -26,6 +25,7 @@ from twophase.cli.options import (
 )
 from twophase.cli.repair_setup import repair_context
 from twophase.cli.spark import Start, spark_session
+from twophase.contract.offset_text import offset_text
 from twophase.errors import TwoPhaseError
 from twophase.internals.clock import SystemClock
 from twophase.operations.savepoint.finish import finish_savepoint
