@@ -12,7 +12,6 @@ from typing import Any
 import click
 
 from twophase.cli.display.console import JobConsole, show_error
-from twophase.cli.display.json_view import json_line, print_error
 from twophase.cli.options import WORDS, is_json, is_verbose
 from twophase.cli.signals import StopSignals
 from twophase.errors import PreflightError
@@ -74,15 +73,25 @@ class Commands(click.Group):
         except KeyboardInterrupt:
             if ctx.obj is None:
                 raise
-            text = "Stopped by a signal before the job had begun: nothing was written."
-            click.echo(json_line(logging.INFO, text) if is_json() else text)
+            _say("Stopped by a signal before the job had begun: nothing was written.")
             return None
         except Exception as error:  # noqa: BLE001 shown, and reported by the exit code
             ctx.exit(_show(error))
 
 
+def _say(text: str) -> None:
+    if is_json():
+        from twophase.cli.display.json_view import json_line
+
+        text = json_line(logging.INFO, text)
+    click.echo(text)
+
+
 def _show(error: Exception) -> int:
     if is_json():
+        # Imported here: it needs what most commands do not, and they start sooner.
+        from twophase.cli.display.json_view import print_error
+
         return print_error(error, verbose=is_verbose())
     return show_error(JobConsole(stderr=True, highlight=False), error, verbose=is_verbose())
 

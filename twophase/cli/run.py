@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,7 +20,6 @@ from twophase.cli.display.views import ProgressMode, SilentView, View, make_view
 from twophase.cli.jobfile.checked_job import load_job
 from twophase.cli.jobfile.connections import check_connections
 from twophase.cli.jobfile.job_file import JobFile
-from twophase.cli.jobfile.sink_types import modules_of_workers, spark_conf
 from twophase.cli.options import (
     checkpoint_location_option,
     is_verbose,
@@ -29,7 +28,7 @@ from twophase.cli.options import (
     verbose_option,
 )
 from twophase.cli.signals import StopSignals
-from twophase.cli.spark import Start, spark_session
+from twophase.cli.spark import Start, spark_session, start_of
 from twophase.contract.sink import Sink
 from twophase.engine.progress import STOPPING
 from twophase.events import CheckpointCommitted, Event
@@ -37,7 +36,6 @@ from twophase.options.job_options import SinkAhead
 from twophase.spark.startup.class_archive import ClassArchive, record_in_background
 from twophase.spark.startup.first_processes import start_workers
 from twophase.spark.startup.packages import JARS, PACKAGES
-from twophase.spark.startup.quick_start import is_switched_off
 
 if TYPE_CHECKING:
     from twophase.spark.job.job import Job
@@ -119,37 +117,25 @@ def run(
       options: {checkpointLocation: /chk/orders}
       trigger: {processingTime: 10 s}
     """
-    overrides = _given(restore, sink_ahead, checkpoint_location)
-    job, sinks = load_job(job_file, overrides, available_now=available_now)
-    if dry_run:
-        _show_restore(job, sinks)
-    else:
-        console = JobConsole(highlight=False)
-        view = (
-            JsonView(job.name, console)
-            if as_json
-            else make_view(ProgressMode(progress), job.name, console)
-        )
-        _run_job(job, sinks, view, signals, verbose=is_verbose())
-
-
-def _given(
-    restore: str | None, sink_ahead: str | None, checkpoint_location: str | None
-) -> dict[str, Any]:
-    """Return the options of the job that the command line sets."""
-    given = {
+    overrides = {
         "restore.path": restore,
         "restore.sink_ahead": sink_ahead,
         "checkpointLocation": checkpoint_location,
     }
-    return {key: value for key, value in given.items() if value is not None}
+    job, sinks = load_job(job_file, overrides, available_now=available_now)
+    if dry_run:
+        # Imported here: a run does not need it, and starts sooner.
+        from twophase.cli.dry_run import show_restore
 
-
-def _show_restore(job: JobFile, sinks: Mapping[str, Sink]) -> None:
-    # Imported here: a run does not need it, and starts sooner.
-    from twophase.cli.dry_run import show_restore
-
-    show_restore(job, sinks, verbose=is_verbose())
+        show_restore(job, sinks, verbose=is_verbose())
+        return
+    console = JobConsole(highlight=False)
+    view = (
+        JsonView(job.name, console)
+        if as_json
+        else make_view(ProgressMode(progress), job.name, console)
+    )
+    _run_job(job, sinks, view, signals, verbose=is_verbose())
 
 
 def _run_job(
@@ -160,11 +146,8 @@ def _run_job(
     *,
     verbose: bool,
 ) -> None:
-    conf = spark_conf(job, sinks)
     output = SparkOutput(view.print_line)
-    quick = job.spark.quick_start and not is_switched_off()
-    start = Start(job.name, job.spark.master, conf, quick, modules_of_workers(job, sinks), verbose)
-    shows_events = type(view) is not SilentView
+    start = start_of(job, sinks, verbose=verbose)
 
     def stopping() -> None:
         view.tracker.set_state(STOPPING)
@@ -174,7 +157,7 @@ def _run_job(
     log = log_lines(
         view.print_log,
         verbose=verbose,
-        events_are_shown=shows_events,
+        events_are_shown=type(view) is not SilentView,
         formatter=view.log_formatter,
     )
     with view, log:

@@ -7,8 +7,10 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import IO
+
+import click
 
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 # Spark asks for it, nothing turns it off
@@ -52,6 +54,16 @@ def log_lines(
         root.removeHandler(handler)
         for logger, level in before:
             logger.setLevel(level)
+
+
+def print_to_stderr(line: str) -> None:
+    """Print a line for commands without a view."""
+    click.echo(line, err=True)
+
+
+def log_to_stderr(*, verbose: bool) -> AbstractContextManager[None]:
+    """Send log records to standard error inside the context, those of events too."""
+    return log_lines(print_to_stderr, verbose=verbose, events_are_shown=False)
 
 
 class _LineHandler(logging.Handler):

@@ -141,7 +141,7 @@ def load_job_file(
 
     Args:
         path: the file.
-        overrides: options of the job that the command line sets.
+        overrides: options of the job that the command line sets; None for one that it does not.
         available_now: process the available records, then end, whatever the file's trigger.
 
     Raises:
@@ -169,6 +169,7 @@ def read_job_file(
         ConfigError: it cannot be read, or is no mapping.
     """
     where = path.name
+    overrides = {key: value for key, value in overrides.items() if value is not None}
     raw = _mapping(where, read_yaml(path))
     mistakes.note(lambda: _File.parse(raw, where))
     trigger = mistakes.note(lambda: _trigger(where, raw.get("trigger"))) or {}
