@@ -32,6 +32,8 @@ CASES = [
      "`spark: {conf: {spark.task.maxFailures: 4}}`"),
     ("twophase repair rewrite JOB.yaml --checkpoint 4",) * 2
     + ("twophase repair rewrite orders.yaml --checkpoint-location '/a b' --checkpoint 4",),
+    ("twophase repair abandon-rewind JOB.yaml --checkpoint-location FOLDER",) * 2
+    + ("twophase repair abandon-rewind orders.yaml --checkpoint-location FOLDER",),
     ("`twophase checkpoints FOLDER` lists them; a `column` = 5",) * 3,
 ]  # fmt: skip
 

@@ -23,7 +23,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 _SETTING = re.compile(r"`([A-Za-z][\w.]*)=([^`]*)`")
-_JOB_FILE = "JOB.yaml"
+_LOCATION = "--checkpoint-location"
+_JOB_FILE = re.compile(rf"(\bJOB\.yaml\b)( {_LOCATION})?")
 _PLAIN = re.compile(r"[\w./-]+")
 _FLAGS = {"restore.path": "--restore", "restore.sink_ahead": "--sink-ahead"}
 
@@ -40,11 +41,13 @@ class CommandWords:
     job_file: str = ""
     checkpoint_location: str = ""
 
-    def job(self) -> str:
-        """Return what the next command is given for the job."""
-        file = shlex.quote(self.job_file) if self.job_file else _JOB_FILE
+    def job(self, remedy: re.Match[str]) -> str:
+        """Return what the next command is given for the job, in the place of JOB.yaml."""
+        file = shlex.quote(self.job_file) if self.job_file else remedy[1]
+        if remedy[2]:
+            return file + remedy[2]
         location = shlex.quote(self.checkpoint_location)
-        return f"{file} --checkpoint-location {location}" if self.checkpoint_location else file
+        return f"{file} {_LOCATION} {location}" if self.checkpoint_location else file
 
 
 _running: list[CommandWords] = []
@@ -66,7 +69,7 @@ def worded(remedy: str) -> str:
     if not _running:
         return _SETTING.sub(lambda found: _in_python(*found.groups()), remedy)
     words = _SETTING.sub(lambda found: _in_yaml(*found.groups()), remedy)
-    return words.replace(_JOB_FILE, _running[-1].job())
+    return _JOB_FILE.sub(_running[-1].job, words)
 
 
 def _in_python(key: str, value: str) -> str:
