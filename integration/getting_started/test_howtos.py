@@ -174,6 +174,9 @@ def test_json_events_become_rows(
     for _ in range(2):
         page.shell(commands, BROKER=kafka.bootstrap_servers, SHOP_PASSWORD=mysql.password)
         commands = commands.replace('"id": 1', '"id": 2')
+    history = page.shell("twophase checkpoints chk/orders --history")
+    assert f"; at {topic}-" in history
+    assert "lag 0" in history
     found = in_mysql(mysql, database, "SELECT id, customer, amount, YEAR(at) FROM orders")
     assert [(row[0], row[1], float(str(row[2])), row[3]) for row in sorted(found)] == [
         (1, "ann", 9.5, 2024),
