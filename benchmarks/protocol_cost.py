@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import statistics
 import tempfile
+import time
 from pathlib import Path
 
 import click
@@ -27,6 +28,7 @@ from twophase.events import CheckpointCommitted, Event, Observers
 from twophase.functions.operator_state import Redistribution
 from twophase.options.job_options import JobOptions
 from twophase.state.checkpoints.checkpoint import FrozenOffsets, OperatorStateFields, SourceState
+from twophase.state.files.event_file import EventFile
 from twophase.testing.memory import MemorySink, MemoryTarget
 from twophase.testing.plain_host import ListedRows
 
@@ -48,7 +50,7 @@ _ROWS = 10
 def command(checkpoints: int, batch_records: int, sinks: int) -> None:
     """The protocol's own cost of a checkpoint: p50, p95, p99."""
     with tempfile.TemporaryDirectory(prefix="twophase-bench-") as folder:
-        bare = without_spark(Path(folder) / "job", checkpoints, sinks)
+        bare, told = without_spark(Path(folder) / "job", checkpoints, sinks)
     done = _real_job(checkpoints, batch_records)
     real = [checkpoint["protocol_s"] for checkpoint in done.checkpoints]
     histogram(f"Protocol, {sinks} sinks in memory, no Spark", bare)
@@ -63,6 +65,7 @@ def command(checkpoints: int, batch_records: int, sinks: int) -> None:
         "max",
     )
     shown.add_row(f"{sinks} sinks in memory, no Spark", f"{len(bare)}", *milliseconds(bare))
+    shown.add_row("its line in the file of events", f"{len(told)}", *milliseconds(told))
     shown.add_row("Kafka to MySQL on Spark", f"{len(real)}", *milliseconds(real))
     console.print(shown)
     whole = statistics.median(batch.duration_s for batch in done.batches)
@@ -79,9 +82,12 @@ def command(checkpoints: int, batch_records: int, sinks: int) -> None:
     foot(done.meter.others_cores())
 
 
-def without_spark(folder: Path, checkpoints: int, sinks: int) -> list[float]:
-    """Take checkpoints of sinks in memory; return the protocol's seconds for each."""
+def without_spark(folder: Path, checkpoints: int, sinks: int) -> tuple[list[float], list[float]]:
+    """Take checkpoints of sinks in memory; return the seconds for each, of the protocol and of its
+    line in the file of events.
+    """
     costs: list[float] = []
+    told: list[float] = []
 
     def observe(event: Event) -> None:
         if isinstance(event, CheckpointCommitted):
@@ -95,9 +101,18 @@ def without_spark(folder: Path, checkpoints: int, sinks: int) -> list[float]:
     options = JobOptions.parse({"checkpointLocation": str(folder)}, f"job {_JOB!r}")
     host = _Host(_JOB, options, ListedRows(rows))
     engine = Engine(host, _JOB, declared, options, Observers(observe), fan_out=sequentially)
+    keep = EventFile(engine.storage, host.clock)
+
+    def tell(event: Event) -> None:
+        begin_s = time.perf_counter()
+        keep(event)
+        if isinstance(event, CheckpointCommitted):
+            told.append(time.perf_counter() - begin_s)
+
+    engine.observers.add(tell)
     engine.start()
     engine.await_termination()
-    return costs
+    return costs, told
 
 
 class _Host(MemoryHost):

@@ -64,7 +64,7 @@ def _source() -> dict[str, Any]:
     names = import_module("twophase.sources.kafka.other_names").ALIASES
     ours = _options("twophase.sources.kafka.options.KafkaOptions", names)
     return {
-        **_section("SourceSection", options=_values()),
+        **_section("SourceSection", options=_values(), watermark=_section("WatermarkSection")),
         **_if("format", {_KAFKA: ours}),
     }
 

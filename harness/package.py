@@ -29,6 +29,7 @@ REQUIRED = (
     "py.typed",
     "cli/log4j2.properties",
     "testing/services/kafka.sha256",
+    "testing/sqlite_sink.py",
     "sinks/__init__.py",
     "sinks/mysql/sink.py",
 )

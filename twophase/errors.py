@@ -51,6 +51,7 @@ from typing import Any, ClassVar
 
 from twophase.failure_reason import CheckpointFailureReason
 from twophase.seal import last_sealed, seal
+from twophase.wording import worded
 
 
 class TwoPhaseError(Exception):
@@ -58,7 +59,8 @@ class TwoPhaseError(Exception):
 
     Args:
         what: one sentence: what happened, to which job, checkpoint and transaction.
-        remedy: what to do next, with the command where there is one.
+        remedy: what to do next, with the command where there is one; settings as
+            `twophase.wording` has them.
 
     Attributes:
         restartable: whether the restart strategy may restart the job after this error.
@@ -83,7 +85,8 @@ class TwoPhaseError(Exception):
             self.add_note(note)
 
     def __str__(self) -> str:
-        parts = [self.what, self.data_lost, f"Next: {self.remedy}" if self.remedy else ""]
+        then = f"Next: {worded(self.remedy)}" if self.remedy else ""
+        parts = [self.what, self.data_lost, then]
         return " ".join(part for part in parts if part)
 
     def _details(self) -> dict[str, str]:

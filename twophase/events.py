@@ -209,6 +209,27 @@ class SinkRewound(Event):
 
 
 @dataclass(frozen=True)
+class SavepointMade(Event):
+    """The job has made a savepoint of a checkpoint; `path` is its folder."""
+
+    checkpoint: int
+    path: str
+
+
+@dataclass(frozen=True)
+class QueryProgressed(Event):
+    """Spark has reported on the query, which it does after each micro-batch.
+
+    `records` were read since the start of this driver, `rate` is those per second in the newest
+    micro-batch. `lag` records wait in the sources; None if no source reports it.
+    """
+
+    records: int
+    rate: float | None
+    lag: int | None
+
+
+@dataclass(frozen=True)
 class JobRestarting(Event):
     """The query failed; the restart strategy starts it again."""
 
@@ -225,8 +246,8 @@ class JobStopped(Event):
 
 
 Observer = Callable[[Event], None]
-"""Receives events in the thread that emits them: concurrently with
-`checkpoint.max_concurrent` above 1.
+"""Receives events in the thread that emits them: several at once with `checkpoint.max_concurrent`
+above 1, and `QueryProgressed` and `SavepointMade` beside any other.
 """
 
 _log = logging.getLogger("twophase")

@@ -381,7 +381,8 @@ def test_where_only_spark_s_commit_log_tells_the_state_another_job_goes_on(
             assert isinstance(error := job.error(), OffsetOutOfRangeError)
         job.begin_afresh()
         # In the plugin form it is a warning in the driver's log.
-        assert (f"startingOffsets {job.starting}" in str(error)) is not isinstance(job, Query)
+        begins = f"""("startingOffsets", '{job.starting}')"""
+        assert (begins in str(error)) is not isinstance(job, Query)
         job.produce()
         job.run()
     assert job.ids() == job.expected()

@@ -7,6 +7,7 @@ follows is planned by the altered table, or refused by name.
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from decimal import Decimal
@@ -16,15 +17,20 @@ import pyarrow as pa
 import pymysql
 import pytest
 
+from harness.branches import roll_back_branches
+from harness.held_jobs import wait_until
 from integration.mysql.sink_harness import MySqlHarness, Server, commit
-from twophase.contract.outcome import Committed
+from twophase.contract.committable import Committable
+from twophase.contract.outcome import Committed, RetryLater
 from twophase.errors import (
     ConfigError,
     DeclinedError,
     PreflightError,
     RejectedRowsError,
+    TargetUnreachableError,
 )
 from twophase.ids import Attempt, Subtask
+from twophase.sinks.mysql.open_sink import OpenMySqlSink
 from twophase.testing.harness import transaction_id
 from twophase.testing.services import MariaDbService, MySqlService
 
@@ -238,3 +244,70 @@ def test_a_repair_opens_a_table_whatever_rows_it_takes(sql_server_in_proof: Serv
     harness = MySqlHarness(sql_server_in_proof, "id BIGINT")
     harness.sql("CREATE TRIGGER t BEFORE INSERT ON target FOR EACH ROW SET NEW.id = 8")
     harness.new_sink().open(harness.context(schema=None)).close()
+
+
+@pytest.fixture
+def table(own_mysql: MySqlService) -> Iterator[MySqlHarness]:
+    harness = MySqlHarness(own_mysql)
+    yield harness
+    roll_back_branches(own_mysql)
+
+
+def wait_for_the_next_second(table: MySqlHarness) -> None:
+    """The server counts in seconds when a table was altered."""
+    made = (
+        "SELECT NOW() > MAX(CREATE_TIME) FROM information_schema.TABLES WHERE TABLE_NAME = 'target'"
+    )
+    wait_until(lambda: table.sql(made) == [(1,)], "the clock of the server")
+
+
+def left_behind(table: MySqlHarness, statement: str) -> Committable:
+    """A driver has died with a branch, and the table was altered."""
+    first = table.opened()
+    piece = table.write(first, table.rows([1]))
+    first.close()
+    wait_for_the_next_second(table)
+    table.sql(statement)
+    return piece
+
+
+def next_driver(table: MySqlHarness) -> OpenMySqlSink:
+    sink = table.new_sink().open(table.context())
+    sink.history()
+    return sink
+
+
+def test_a_branch_whose_table_was_altered_waits_for_a_restart_and_ends_no_server(
+    table: MySqlHarness,
+) -> None:
+    piece = left_behind(table, "ALTER TABLE target ADD w INT")
+    with closing(table.server.connect()) as witness, witness.cursor() as cursor:
+        with closing(next_driver(table)) as sink:
+            [outcome] = commit(sink, piece)
+            assert isinstance(outcome, RetryLater)
+            assert "was altered while a branch is prepared" in outcome.reason
+            with pytest.raises(TargetUnreachableError, match="restart the server"):
+                sink.abort([piece])
+        cursor.execute("SELECT 1")
+    table.server.restart()
+    with closing(next_driver(table)) as sink:
+        assert commit(sink, piece) == [Committed()]
+    assert table.ids() == [1]
+
+
+def test_a_branch_whose_table_was_not_altered_is_committed(table: MySqlHarness) -> None:
+    piece = left_behind(table, "SELECT 1")
+    with closing(next_driver(table)) as sink:
+        assert commit(sink, piece) == [Committed()]
+
+
+def test_only_branches_that_were_there_before_wait(table: MySqlHarness) -> None:
+    first = table.opened()
+    assert commit(first, table.write(first, table.rows([1]))) == [Committed()]
+    first.close()
+    wait_for_the_next_second(table)
+    table.sql("ALTER TABLE target ADD w INT")
+    with closing(next_driver(table)) as second:
+        second.fence(SECOND)
+        piece = table.write(second, table.rows([2]), checkpoint=1, attempt=SECOND)
+        assert commit(second, piece) == [Committed()]

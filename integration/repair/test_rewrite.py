@@ -148,10 +148,10 @@ def shuffled(rows: DataFrame) -> DataFrame:
 
 ALL = [*range(20), *range(100, 120)]
 CASES: dict[str, tuple[int, tuple[int, ...], list[str]]] = {
-    "one partition": (1, (1,), ["1[0, 20)"]),
-    "both partitions": (1, (0, 1), ["0[0, 20)", "1[0, 20)"]),
-    "two ranges of one partition": (4, (0, 1), ["0[0, 10)", "0[10, 20)"]),
-    "a range of each partition": (4, (1, 2), ["0[10, 20)", "1[0, 10)"]),
+    "one partition": (1, (1,), ["1:0 to 20"]),
+    "both partitions": (1, (0, 1), ["0:0 to 20", "1:0 to 20"]),
+    "two ranges of one partition": (4, (0, 1), ["0:0 to 10", "0:10 to 20"]),
+    "a range of each partition": (4, (1, 2), ["0:10 to 20", "1:0 to 10"]),
 }
 
 

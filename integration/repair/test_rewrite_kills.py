@@ -116,7 +116,7 @@ def test_the_command_shows_what_it_would_write_and_writes_it(world: World) -> No
     assert process.returncode == 1, err
     assert f"To be written again: {ROWS} rows in 1 piece" in out
     assert f"- {world.topic}-" in out
-    assert "[0, 50) (source kafka)" in out
+    assert ":0 to 50 (source kafka)" in out
     code, out, err = world.rewrite()
     assert (code, "The rows are written again and committed." in out) == (0, True), err
     world.exact()

@@ -76,7 +76,7 @@ def open_table(jvm: Jvm, options: DeltaOptions, schema: pa.Schema | None) -> Log
         _check_vacant(jvm, folder)
         if rows is None or not options.create:
             raise ConfigError(
-                f"There is no Delta table in {folder}.", remedy="create it, or set create=True."
+                f"There is no Delta table in {folder}.", remedy="create it, or set `create=true`."
             )
         _check_store(log, options)
         create_at_path(jvm, folder, rows, options.partition_by)
@@ -98,7 +98,7 @@ def _folder(jvm: Jvm, options: DeltaOptions, rows: StructType | None) -> str:
     except PySparkException as error:
         raise ConfigError(
             f"Table {options.table!r} does not exist, or is not a Delta table: {first_line(error)}",
-            remedy="create it, or set create=True.",
+            remedy="create it, or set `create=true`.",
         ) from error
     if detail is None or detail["format"] != "delta":
         raise ConfigError(
@@ -167,7 +167,7 @@ def _check_columns(log: Log, snapshot: Snapshot, options: DeltaOptions, rows: St
         problems += [f"column '{column}' is not in the table" for column in found.missing]
     if problems:
         is_merged = options.merge_schema or not found.missing
-        way_on = "" if is_merged else "; merge_schema=True adds columns that the table lacks"
+        way_on = "" if is_merged else "; `merge_schema=true` adds columns that the table lacks"
         raise ConfigError(
             f"The rows do not fit the table in {log.storage.root}: {'; '.join(problems)}. "
             "Nothing was written.",
@@ -197,7 +197,7 @@ def _check_store(log: Log, options: DeltaOptions) -> None:
             f"The table in {log.storage.root} cannot be written exactly once: {log.store} "
             "separates commits within one process only, so two drivers could overwrite each "
             "other's commits.",
-            remedy="configure S3DynamoDBLogStore, or set allow_single_driver_log_store=True if "
+            remedy="configure S3DynamoDBLogStore, or set `allow_single_driver_log_store=true` if "
             "nothing else ever writes.",
         )
 

@@ -51,7 +51,7 @@ def find_table(catalog: Catalog, options: HiveOptions, rows: pa.Schema | None) -
         return found
     if rows is None or not options.create:
         raise ConfigError(
-            f"There is no table {options.table!r}.", remedy="create it, or set create."
+            f"There is no table {options.table!r}.", remedy="create it, or set `create=true`."
         )
     return _create(catalog, options, rows)
 

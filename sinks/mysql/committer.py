@@ -28,6 +28,7 @@ from twophase.contract.outcome import AlreadyCommitted, CommitOutcome, Committed
 from twophase.contract.sink import CommitRequest, Predecessor, predecessor_missing
 from twophase.errors import TargetChangedError, TargetUnreachableError
 from twophase.internals.failpoints import failpoint
+from twophase.sinks.mysql.altered_table import why_to_wait
 from twophase.sinks.mysql.client.codes import (
     LOCK_WAIT_TIMEOUT,
     XA_ROLLED_BACK,
@@ -61,6 +62,7 @@ class Committer:
         metadata: the metadata tables.
         target: the target's identity.
         table: the table that has the rows of the predecessor.
+        left_behind: branches whose table was altered since (`altered_table`).
 
     Attributes:
         table: the same table as last seen; it may have been rebuilt since.
@@ -73,8 +75,10 @@ class Committer:
         metadata: MetadataTables,
         target: str,
         table: TableIdentity,
+        left_behind: Collection[Xid] = (),
     ) -> None:
         self.table = table
+        self._left_behind = left_behind
         self._link = link
         self._owner = owner
         self._metadata = metadata
@@ -153,6 +157,10 @@ class Committer:
                     if (proof := self._proof(session, committable)) is not None:
                         return proof
                     raise predecessor_missing(request, self._target)
+                if xid in self._left_behind and (
+                    reason := why_to_wait(session, self._owner, self.table, [xid])
+                ):
+                    return RetryLater(reason)
                 if not _xa_commit(session, xid):
                     return self._decide(session, committable, xid)
                 failpoint("C14")

@@ -8,18 +8,20 @@ from dataclasses import replace
 from twophase.contract.committable import Committable
 from twophase.contract.outcome import CommitOutcome
 from twophase.contract.sink import CommitRequest, OpenArrowSink, SinkHistory
-from twophase.errors import StopJobError
+from twophase.errors import StopJobError, TargetUnreachableError
 from twophase.ids import Attempt
+from twophase.sinks.mysql.altered_table import left_behind, why_to_wait
 from twophase.sinks.mysql.client.driver_session import DriverLink
 from twophase.sinks.mysql.client.session_settings import read_server_uuid
 from twophase.sinks.mysql.committer import Committer
 from twophase.sinks.mysql.fence import Fence
 from twophase.sinks.mysql.identity import TableIdentity, read_identity, why_another
-from twophase.sinks.mysql.orphans import Orphans
+from twophase.sinks.mysql.orphans import Orphans, xid_of
 from twophase.sinks.mysql.planning import Planner
 from twophase.sinks.mysql.rewind import Rewind
 from twophase.sinks.mysql.target_table import TargetTable
 from twophase.sinks.mysql.writer import MySqlWriters
+from twophase.sinks.mysql.xid import Xid
 
 
 class OpenMySqlSink(OpenArrowSink):
@@ -49,6 +51,7 @@ class OpenMySqlSink(OpenArrowSink):
         self._fence_timeout_s = planner.options.fence_timeout_s
         self._may_miss_commits = False
         self._is_half_rewound = False
+        self._left_behind: frozenset[Xid] = frozenset()
 
     def target(self) -> str:
         """See `OpenSink.target`: server and table.
@@ -66,13 +69,14 @@ class OpenMySqlSink(OpenArrowSink):
             fence = self._metadata.read_fence(session, job, sink)
             committed = self._metadata.committed(session, job, sink)
             known = self._targets.read(session, job, sink)
-            replaced = ""
+            replaced, now = "", self._opened_table
             if known and committed:
                 # The current table: a job that restarts its query opens its sinks only once.
-                opened = self._opened_table
-                now = read_identity(session, opened.schema, opened.name) or opened
+                now = read_identity(session, now.schema, now.name) or now
                 replaced = why_another(session, known, now)
                 self._table = self._table if replaced else now
+            if known and known.created != now.created:
+                self._left_behind |= left_behind(session, self._owner)
             generation = fence.generation if fence else 0
             half_rewound = self._metadata.is_rewinding(session, job, sink)
             return SinkHistory(generation, committed, replaced, half_rewound)
@@ -124,9 +128,11 @@ class OpenMySqlSink(OpenArrowSink):
                 f"A rewind of {self._opened_table} has not finished: a part of its rows is "
                 "removed. Nothing is committed until it has.",
                 remedy="repeat the restore (restore.path) that rewinds it, with "
-                "restore.sink_ahead=rewind.",
+                "`restore.sink_ahead=rewind`.",
             )
-        committer = Committer(self._link, self._owner, self._metadata, self.target(), self._table)
+        committer = Committer(
+            self._link, self._owner, self._metadata, self.target(), self._table, self._left_behind
+        )
         try:
             return committer.commit(requests)
         finally:
@@ -134,6 +140,7 @@ class OpenMySqlSink(OpenArrowSink):
 
     def abort(self, committables: Sequence[Committable]) -> None:
         """See `OpenSink.abort`."""
+        self._check_left_behind(committables)
         self._orphans.abort(committables)
 
     def in_doubt(self) -> Sequence[Committable]:
@@ -175,6 +182,15 @@ class OpenMySqlSink(OpenArrowSink):
     def close(self) -> None:
         """See `OpenSink.close`."""
         self._link.close()
+
+    def _check_left_behind(self, committables: Sequence[Committable]) -> None:
+        """Check that no rollback ends the server, before the first."""
+        left = self._left_behind.intersection(map(xid_of, committables))
+        if left:
+            with self._link.session() as session:
+                reason = why_to_wait(session, self._owner, self._table, left)
+            if reason:
+                raise TargetUnreachableError(f"{reason}.", remedy="restart the MySQL server.")
 
     def _follow(self, server_uuid: str | None) -> None:
         """Write to the server that has the fence from now on: a failover may have led to it."""

@@ -269,6 +269,6 @@ def may_load_local(server: Server, options: MySqlOptions) -> bool:
         raise PreflightError(
             "load='local', but the server forbids LOAD DATA LOCAL.",
             remedy="have an administrator run "
-            "SET PERSIST local_infile = 1, or use load='auto', which takes INSERT then",
+            "SET PERSIST local_infile = 1, or use `load=auto`, which takes INSERT then",
         )
     return allowed and options.load is not Load.INSERT

@@ -98,7 +98,7 @@ class Rewind:
             raise self._refused(
                 "a part of the rows is removed already, in a rewind that died between two "
                 "transactions, and nothing brings them back: it cannot be given up",
-                "finish it: start with the same restore.path and restore.sink_ahead=rewind. What "
+                "finish it: start with the same restore.path and `restore.sink_ahead=rewind`. What "
                 "stands in its way is named then.",
             )
 

@@ -13,12 +13,24 @@ from click.testing import CliRunner, Result
 
 from harness.newer_version import renew, renew_body
 from tests.cli.conftest import LINEAGE, JobFolder
+from tests.state.conftest import snapshot
 from twophase.cli import checkpoint_list
+from twophase.cli.display.text import local_time
 from twophase.cli.main import main
+from twophase.events import (
+    CheckpointCommitted,
+    CheckpointDeclined,
+    JobStopped,
+    QueryProgressed,
+    RecoveryStarted,
+    SavepointMade,
+)
 from twophase.ids import Attempt
+from twophase.internals.clock import SystemClock
 from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.checkpoints.store import CompletedCheckpointStore
+from twophase.state.files.event_file import EventFile
 from twophase.state.files.storage import ReadOnlyStorage
 from twophase.state.journal.entries import (
     AcceptedLoss,
@@ -370,3 +382,57 @@ def test_what_a_name_holds_cannot_steer_the_terminal(job_folder: JobFolder) -> N
     job_folder.commit(0)
     (job_folder.root / "chk" / "\x1b[31mred").mkdir()
     assert "\x1b" not in show(job_folder.root).stdout
+
+
+def test_the_history_tells_what_has_happened_and_when(job_folder: JobFolder) -> None:
+    keep = EventFile(job_folder.storage, At(1_700_000_000_000))
+    lines = (KAFKA_LINE.replace("id-1", "id-2"),)
+    keep(RecoveryStarted("orders", 3))
+    keep(QueryProgressed("orders", 10, 5.0, 1310))
+    keep(CheckpointDeclined("orders", 5, Attempt(3, 1), "CHECKPOINT_EXPIRED", "slow", True))
+    keep(CheckpointCommitted("orders", 5, 10, lines, 1.25, 0.02, {"facts": 10}))
+    keep(SavepointMade("orders", 5, "/savepoints/orders-5"))
+    keep(JobStopped("orders", "no space"))
+    before = snapshot(job_folder.root)
+    result = show(job_folder.root, "--history")
+    assert (result.exit_code, result.stderr) == (0, "")
+    at = local_time(1_700_000_000_000)
+    assert result.stdout.splitlines() == [
+        f"{at} generation 3 has taken the job over",
+        f"{at} 10 records read since the start, lag 1,310",
+        f"{at} checkpoint 5 (3.1) declined, trying again: CHECKPOINT_EXPIRED: slow",
+        (
+            f"{at} checkpoint 5 committed: 10 rows in 1.25 s (protocol 20 ms), lag 1,310; "
+            "at orders-0:5"
+        ),
+        f"{at} savepoint of checkpoint 5 made in /savepoints/orders-5",
+        f"{at} failed: no space",
+    ]
+    as_json = show(job_folder.root, "--history", "--json").stdout.splitlines()
+    assert json.loads(as_json[3])["offsets"] == ["orders-0:5"]
+    assert json.loads(as_json[0]) == {
+        "at": "2023-11-14T22:13:20.000+00:00",
+        "event": "RecoveryStarted",
+        "job": "orders",
+        "generation": 3,
+    }
+    assert snapshot(job_folder.root) == before
+
+
+def test_the_history_says_what_it_leaves_out(job_folder: JobFolder) -> None:
+    assert show(job_folder.root, "--history").stdout == ""
+    EventFile(job_folder.storage, At(0))(RecoveryStarted("orders", 3))
+    job_folder.storage.append("events/0000000001", b'{"at": "20')
+    result = show(job_folder.root, "--history")
+    assert len(result.stdout.splitlines()) == 1
+    assert result.stderr.startswith("1 line left out: a driver was killed while it wrote")
+
+
+class At(SystemClock):
+    """Always at one moment."""
+
+    def __init__(self, unix_ms: int) -> None:
+        self._unix_ms = unix_ms
+
+    def unix_ms(self) -> int:
+        return self._unix_ms

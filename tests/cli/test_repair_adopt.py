@@ -27,8 +27,8 @@ from harness.memory_driver import (
     restoring,
 )
 from tests.state.conftest import snapshot
-from twophase.cli.display.offsets import line_text
 from twophase.cli.main import main
+from twophase.contract.offset_text import line_text
 from twophase.contract.sink import CommitRequest
 from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.ids import Attempt, Subtask, TransactionId

@@ -8,10 +8,12 @@ import re
 import textwrap
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 
 from twophase.cli.jobfile.job_file import load_job_file
+from twophase.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "sinks" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -24,10 +26,11 @@ def blocks(language: str) -> dict[str, str]:
     for page in PAGES:
         text = page.read_text()
         for block in re.finditer(
-            rf"^( *)```{language}\n(.*?)^\1```$", text, flags=re.MULTILINE | re.DOTALL
+            r"^( *)```(\w*)\n(.*?)^\1```$", text, flags=re.MULTILINE | re.DOTALL
         ):
             line = text.count("\n", 0, block.start()) + 2
-            found[f"{page.relative_to(ROOT)}:{line}"] = textwrap.dedent(block[2])
+            if block[2] == language:
+                found[f"{page.relative_to(ROOT)}:{line}"] = textwrap.dedent(block[3])
     return found
 
 
@@ -61,3 +64,17 @@ def test_every_block_is_closed_and_in_a_language_that_is_looked_at() -> None:
         "sql",
         "toml",
     }
+
+
+def test_every_command_on_a_how_to_and_its_options_exist() -> None:
+    """`integration/getting_started/test_howtos.py` runs some of them."""
+    lines = "\n".join(text for place, text in blocks("").items() if "howto" in place)
+    found = re.findall(r"\btwophase ([a-z]+ .*)$", lines, flags=re.MULTILINE)
+    assert len(found) > 15
+    for words in map(str.split, found):
+        command = main.get_command(click.Context(main), words[0])
+        if isinstance(command, click.Group):
+            command = command.commands[words[1]]
+        assert command is not None, words
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert {word for word in words if word.startswith("--")} <= options, words

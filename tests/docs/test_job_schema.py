@@ -25,7 +25,7 @@ JOBS = [
     if re.search(r"^name: .*^sinks:", text, re.MULTILINE | re.DOTALL)
 ]
 # Values that only a program can judge.
-_OF_VALUES = ("a b", "f/g", "1 week", "'no'", "'now'", "10 secnds", "spark.conf: the key")
+_OF_VALUES = ("a b", "f/g", "1 week", "'no'", "'now'", "'late'", "10 secnds", "spark.conf: the key")
 
 
 def mistakes(job: Any) -> list[str]:

@@ -13,8 +13,18 @@ from tests.engine.conftest import WAIT_S, Failing, Held, Watched, World
 from twophase.contract.sink import SinkContext
 from twophase.engine.engine import Engine
 from twophase.errors import ConfigError, FencedError, PreflightError, StopJobError
-from twophase.events import CheckpointTriggered, Event, JobRestarting, JobStopped, RecoveryStarted
-from twophase.state.files.storage import LocalStorage, UnclearOutcomeError
+from twophase.events import (
+    CheckpointCommitted,
+    CheckpointDeclined,
+    CheckpointTriggered,
+    Event,
+    JobRestarting,
+    JobStopped,
+    RecoveryStarted,
+)
+from twophase.internals.redaction import REDACTED, VARIABLE
+from twophase.state.files.event_file import EventFile, read_events
+from twophase.state.files.storage import LocalStorage, ReadOnlyStorage, UnclearOutcomeError
 from twophase.testing.plain_host import Done, Task
 
 FIXED = {"restart.strategy": "fixed", "restart.attempts": 2, "restart.delay": "1 ms"}
@@ -356,3 +366,66 @@ def test_a_stop_waits_for_the_queued_commits(world: World) -> None:
     assert engine.await_termination(WAIT_S)
     assert world.has_all(3)
     assert world.history().uncommitted() == []
+
+
+# -- the file of events ----------------------------------------------------------------------------
+
+
+def keep_events(world: World, engine: Engine) -> list[Event]:
+    """As a job does; return what the file has."""
+    engine.observers.add(EventFile(engine.storage, engine.clock))
+    engine.start()
+    assert engine.await_termination(WAIT_S)
+    return [past.event for past in read_events(ReadOnlyStorage(world.folder)) if past]
+
+
+def test_the_folder_keeps_what_has_happened(world: World) -> None:
+    found = keep_events(world, world.engine(2, Failing(OSError("boom")), options=FIXED))
+    committed = [event for event in found if isinstance(event, CheckpointCommitted)]
+    assert [event.checkpoint for event in committed] == [0, 1]
+    assert [event.cause for event in found if isinstance(event, JobRestarting)] == ["boom"]
+    assert [type(found[0]), type(found[-1])] == [RecoveryStarted, JobStopped]
+
+
+@pytest.mark.parametrize("broken", ["append", "names"])
+def test_a_file_of_events_that_cannot_be_written_declines_nothing(
+    world: World, broken: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine, real = world.engine(3), getattr(LocalStorage, broken)
+
+    def fail(storage: LocalStorage, name: str, *rest: Any) -> Any:
+        if name.startswith("events"):
+            raise OSError("no space")
+        return real(storage, name, *rest)
+
+    monkeypatch.setattr(LocalStorage, broken, fail)
+    caplog.set_level("WARNING", "twophase")
+    engine.observers.add(EventFile(engine.storage, engine.clock))
+    engine.start()
+    assert engine.await_termination(WAIT_S)
+    assert world.has_all(3)
+    assert not world.of(CheckpointDeclined)
+    assert caplog.text.count("Events are not kept") == 1
+
+
+def test_a_start_that_fails_is_told_from_its_fence_on(world: World) -> None:
+    """Before, the folder may be another job's."""
+    with pytest.raises(PreflightError):
+        world.engine(sinks={"facts": Refusing(world.target)}).start()
+    assert not world.of(JobStopped)
+    world.sink.fence_errors = [StopJobError("gone")]
+    with pytest.raises(StopJobError):
+        world.engine().start()
+    (stopped,) = world.of(JobStopped)
+    assert "gone" in stopped.cause
+    world.run(3)
+    assert world.has_all(3)
+
+
+def test_what_others_raise_is_not_told_where_rows_are_redacted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, "true")
+    engine = world.engine(2, Failing(OSError("4111-1111")), options=FIXED)
+    assert "4111" not in str(keep_events(world, engine))
+    assert [event.cause for event in world.of(JobRestarting)] == [REDACTED]

@@ -94,7 +94,7 @@ def test_a_key_of_another_restart_strategy_is_refused() -> None:
         "'restart-strategy.fixed-delay.delay' does not apply to the job's restart "
         "strategy 'exponential'"
     ) in message
-    assert "set restart.strategy to 'fixed'" in message
+    assert 'set .option("restart.strategy", "fixed")' in message
 
 
 def test_a_mistyped_key_of_flinks_is_refused_with_the_nearest_one() -> None:

@@ -11,12 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tests.testing.sqlite_sink import (
-    OpenSqliteSink,
-    SqliteSink,
-    SqliteWriter,
-    read_fence,
-)
 from twophase import (
     Attempt,
     CommitOutcome,
@@ -29,6 +23,12 @@ from twophase import (
     Predecessor,
     SinkContext,
     TargetChangedError,
+)
+from twophase.testing.sqlite_sink import (
+    OpenSqliteSink,
+    SqliteSink,
+    SqliteWriter,
+    read_fence,
 )
 
 # -- declared and open -----------------------------------------------------------------------------
@@ -378,7 +378,8 @@ class NamesTheQuerysColumns(SqliteSink):
     names: ClassVar[Sequence[str]] = ()
 
     def __init__(self, path: Path, table: str) -> None:
-        super().__init__(path, table, PiecesWithColumnsOfTheQuery)
+        super().__init__(path, table)
+        self.open_class = PiecesWithColumnsOfTheQuery
 
     def open(self, context: SinkContext) -> OpenSqliteSink:
         type(self).names = context.schema.names if context.schema else ()

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from tests.testing.sqlite_harness import SqliteHarness
 from tests.testing.sqlite_mistakes import (
     AbortDropsTheFence,
     AbortsByAttempt,
@@ -75,7 +74,6 @@ from tests.testing.sqlite_mistakes import (
     TextStripped,
     WithoutTaskAttempt,
 )
-from tests.testing.sqlite_sink import OpenSqliteSink, SqliteSink
 from twophase.errors import ConfigError, DeclinedError, FencedError, TargetChangedError
 from twophase.ids import Attempt
 from twophase.testing.contract import (
@@ -88,6 +86,8 @@ from twophase.testing.contract import (
 )
 from twophase.testing.contract.stepping import LINES_AT_MOST
 from twophase.testing.harness import FIRST, LINEAGE
+from twophase.testing.sqlite_harness import SqliteHarness
+from twophase.testing.sqlite_sink import OpenSqliteSink, SqliteSink
 
 pytestmark = pytest.mark.part("contract")
 

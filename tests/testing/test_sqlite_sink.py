@@ -7,11 +7,16 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+import yaml
 
 from harness.selection import representatives
-from tests.testing import sqlite_sink
-from tests.testing.sqlite_harness import SqliteHarness
+from twophase.cli.jobfile.checked_job import load_job
+from twophase.engine.engine import Engine
+from twophase.events import Observers
+from twophase.options.job_options import JobOptions
+from twophase.testing import sqlite_sink
 from twophase.testing.contract import (
     ArrowSinkContract,
     NamesPiecesContract,
@@ -19,6 +24,8 @@ from twophase.testing.contract import (
     RewindKillContract,
     SinkKillContract,
 )
+from twophase.testing.plain_host import ListedRows, PlainHost
+from twophase.testing.sqlite_harness import SqliteHarness
 
 pytestmark = pytest.mark.part("contract")
 
@@ -46,6 +53,26 @@ class TestSqliteSinkIsKilledInARewind(RewindKillContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> SqliteHarness:
         return SqliteHarness(tmp_path)
+
+
+def test_it_runs_from_a_job_file_and_its_rows_are_there_once(tmp_path: Path) -> None:
+    harness = SqliteHarness(tmp_path)
+    path = tmp_path / "job.yaml"
+    options = {"path": str(harness.path), "table": "orders"}
+    sinks = {"facts": {"type": "twophase.testing.sqlite_sink:SqliteSink", "options": options}}
+    folder = {"checkpointLocation": str(tmp_path / "job")}
+    source = {"format": "rate"}
+    path.write_text(
+        yaml.safe_dump({"name": "orders", "source": source, "sinks": sinks, "options": folder})
+    )
+    _, made = load_job(path, {})
+    parsed = JobOptions.parse(folder, "orders")
+    batches = [pa.RecordBatch.from_pylist(harness.rows(ids)) for ids in (range(3), [7])]
+    rows = ListedRows([[batch] for batch in batches])
+    engine = Engine(PlainHost("orders", parsed, rows), "orders", made, parsed, Observers())
+    engine.start()
+    engine.await_termination()
+    assert sorted(row["id"] for row in harness.rows_visible()) == [0, 1, 2, 7]
 
 
 def test_an_author_of_a_sink_imports_from_the_package_alone() -> None:

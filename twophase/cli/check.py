@@ -23,8 +23,7 @@ def check(job_file: Path, checkpoint_location: str | None) -> None:
     Example:
       twophase check orders.yaml
     """
-    overrides = {} if checkpoint_location is None else {"checkpointLocation": checkpoint_location}
-    job, sinks = load_job(job_file, overrides)
+    job, sinks = load_job(job_file, {"checkpointLocation": checkpoint_location})
     click.echo(
         f"{job_file.name}: job {job.name}, {', '.join(job.sources)} to {', '.join(sinks)}: "
         "no mistake found. Spark checks schema and sql when the job starts, and the sinks their "

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from twophase.cli.display.offsets import offset_entries, parsed_entry
+from twophase.contract.offset_text import offset_entries, parsed_entry
 from twophase.errors import CheckpointMissingError, ConfigError, NewerFormatError, StopJobError
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.checkpoints.state_files import read_states

@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -14,10 +13,12 @@ from rich.text import Text
 
 from twophase.cli.checkpoint_list import CheckpointList, Entry, offsets_of, read_checkpoints
 from twophase.cli.display.console import plain_table, table_console
-from twophase.cli.display.offsets import line_text, offset_text
 from twophase.cli.display.text import clean, count, duration, local_time, size
+from twophase.cli.event_history import show_history
 from twophase.cli.options import verbose_option
+from twophase.contract.offset_text import line_text, offset_text
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
+from twophase.state.files.event_file import utc
 from twophase.state.journal.entries import (
     AbandonedRewind,
     AcceptedLoss,
@@ -59,8 +60,13 @@ _RIGHT = ("id", "duration", "pre-commit", "commit", "size", "rows")
 @click.command()
 @click.argument("folder", metavar="FOLDER")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with full paths and offsets.")
+@click.option(
+    "--history",
+    is_flag=True,
+    help="Print what has happened in the last hours instead, oldest first.",
+)
 @verbose_option
-def checkpoints(folder: str, as_json: bool) -> None:
+def checkpoints(folder: str, as_json: bool, history: bool) -> None:
     """List the decided checkpoints in FOLDER, a job's checkpointLocation.
 
     Only reads, so it can be used while the job runs. Exits with 3 if something in the folder
@@ -78,7 +84,11 @@ def checkpoints(folder: str, as_json: bool) -> None:
     Examples:
       twophase checkpoints /chk/orders
       twophase checkpoints /chk/orders --json | jq -r '.checkpoints[-1].path'
+      twophase checkpoints /chk/orders --history
     """
+    if history:
+        show_history(folder, as_json=as_json)
+        return
     found = read_checkpoints(folder)
     if as_json:
         click.echo(json.dumps(_to_json(found), indent=2))
@@ -230,9 +240,7 @@ def _entry_to_json(entry: Entry) -> dict[str, Any]:
         value["problem"] = str(entry.problem)
     if body is not None:
         value |= {
-            "trigger_time": datetime.fromtimestamp(body.trigger_time_ms / 1000, UTC).isoformat(
-                timespec="milliseconds"
-            ),
+            "trigger_time": utc(body.trigger_time_ms),
             "duration_ms": body.duration_ms,
             "size_bytes": entry.size,
             "rows": body.rows,

@@ -8,13 +8,13 @@ from contextlib import ExitStack
 import click
 
 from twophase.cli.checkpoint_list import offsets_of
-from twophase.cli.display.offsets import line_text
-from twophase.cli.display.output import log_lines
+from twophase.cli.display.output import log_to_stderr
 from twophase.cli.display.text import clean, count
 from twophase.cli.jobfile.connections import check_connections
 from twophase.cli.jobfile.job_file import JobFile
 from twophase.cli.repair_setup import open_sinks
 from twophase.contract.committable import Committable
+from twophase.contract.offset_text import line_text
 from twophase.contract.sink import Sink
 from twophase.operations.savepoint.preview import RestorePreview, preview_restore
 from twophase.options.job_options import JobOptions
@@ -32,11 +32,7 @@ def show_restore(job: JobFile, sinks: Mapping[str, Sink], *, verbose: bool) -> N
     if options.restore_path is None:
         raise click.UsageError("--dry-run shows a restore: name one with --restore PATH.")
     with ExitStack() as stack:
-        stack.enter_context(
-            log_lines(
-                lambda line: click.echo(line, err=True), verbose=verbose, events_are_shown=False
-            )
-        )
+        stack.enter_context(log_to_stderr(verbose=verbose))
         check_connections(sinks)
         opened = open_sinks(stack, job, sinks, verbose=verbose)
         found = preview_restore(job.name, opened, options)

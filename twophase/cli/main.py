@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 import sys
 from importlib import import_module
@@ -11,10 +12,11 @@ from typing import Any
 import click
 
 from twophase.cli.display.console import JobConsole, show_error
-from twophase.cli.options import is_verbose
+from twophase.cli.options import WORDS, is_json, is_verbose
 from twophase.cli.signals import StopSignals
 from twophase.errors import PreflightError
 from twophase.internals.pyspark_version import check_pyspark
+from twophase.wording import of_command
 
 _COMMANDS = ("check", "checkpoints", "repair", "run", "savepoint", "state")
 
@@ -60,6 +62,10 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command; turn an error into text and an exit code."""
+        with of_command() as ctx.meta[WORDS]:
+            return self._invoke(ctx)
+
+    def _invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
@@ -67,11 +73,27 @@ class Commands(click.Group):
         except KeyboardInterrupt:
             if ctx.obj is None:
                 raise
-            click.echo("Stopped by a signal before the job had begun: nothing was written.")
+            _say("Stopped by a signal before the job had begun: nothing was written.")
             return None
         except Exception as error:  # noqa: BLE001 shown, and reported by the exit code
-            code = show_error(JobConsole(stderr=True, highlight=False), error, verbose=is_verbose())
-            ctx.exit(code)
+            ctx.exit(_show(error))
+
+
+def _say(text: str) -> None:
+    if is_json():
+        from twophase.cli.display.json_view import json_line
+
+        text = json_line(logging.INFO, text)
+    click.echo(text)
+
+
+def _show(error: Exception) -> int:
+    if is_json():
+        # Imported here: it needs what most commands do not, and they start sooner.
+        from twophase.cli.display.json_view import print_error
+
+        return print_error(error, verbose=is_verbose())
+    return show_error(JobConsole(stderr=True, highlight=False), error, verbose=is_verbose())
 
 
 def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import shlex
 import socket
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -55,6 +56,7 @@ from twophase.spark.plugin.adopted_query import (
 from twophase.state.files.storage import LocalStorage, local_path
 from twophase.state.journal.entries import Note
 from twophase.state.journal.log import JobLog, job_of
+from twophase.wording import worded
 
 
 @click.group()
@@ -119,7 +121,7 @@ def rewrite(
         print_lines(rewrite_lines(plan, context))
         note = _ask("Write these rows again?", reason, yes=yes)
         repairing.rewrite(plan, note)
-    _done("The rows are written again and committed.", job_file, None)
+    _done("The rows are written again and committed.")
 
 
 @repair.command("accept-loss")
@@ -152,7 +154,7 @@ def accept_loss(
       twophase repair accept-loss orders.yaml --checkpoint 41 --sink facts
     """
     _require_reason(reason, yes=yes)
-    restore = {} if restore_path is None else {"restore.path": restore_path}
+    restore = {"restore.path": restore_path}
     setup = repair_context(job_file, checkpoint_location, restore, verbose=is_verbose())
     with setup as (job, context):
         query = query_folder(_storage(job).root)
@@ -161,7 +163,7 @@ def accept_loss(
         print_lines(loss_lines(plan, context))
         note = _ask("Give these rows up?", reason, yes=yes)
         repairing.accept(plan, note)
-    _done("The rows are given up.", job_file, query)
+    _done("The rows are given up.", query, restore_path)
 
 
 @repair.command("adopt-from-target")
@@ -208,7 +210,7 @@ def adopt_from_target(
         if query is not None and lineage is not None:
             lay(query, lineage, note.at_ms)
     what = "and a new lineage has begun" if lineage else "and goes on in its own lineage"
-    _done(f"The log has adopted it, {what}.", job_file, query)
+    _done(f"The log has adopted it, {what}.", query)
 
 
 @repair.command("abandon-rewind")
@@ -245,7 +247,7 @@ def abandon_rewind(
         print_lines(abandon_lines(plan, context))
         note = _ask("Give the rewind up?", reason, yes=yes)
         repairing.abandon(plan, note)
-    _done("The rewind is given up. Take restore.path out of the job file.", job_file, None)
+    _done("The rewind is given up. Take restore.path out of the job file.")
 
 
 @repair.command("complete-partitions")
@@ -321,7 +323,7 @@ def release_topic(
             return
         note = _ask("Go on without this?", reason, yes=yes)
         repairing.release(plan, note)
-    _done("The topics are released.", job_file, query)
+    _done("The topics are released.", query)
 
 
 def _log_of(folder: str, job: str) -> JobLog:
@@ -380,6 +382,6 @@ def _storage(job: JobFile) -> LocalStorage:
     return LocalStorage(JobOptions.parse(job.options, job.path.name).checkpoint_location)
 
 
-def _done(what: str, job_file: Path, query: Path | None) -> None:
-    then = f"Start the job: twophase run {job_file}" if query is None else "Start the query."
-    click.echo(f"{what} {then}")
+def _done(what: str, query: Path | None = None, restore: str | None = None) -> None:
+    run = "twophase run JOB.yaml" + (f" --restore {shlex.quote(restore)}" if restore else "")
+    click.echo(f"{what} {f'Start the job: {worded(run)}' if query is None else 'Start the query.'}")

@@ -8,9 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from twophase.cli.display.console import plain_table
-from twophase.cli.display.offsets import line_text
 from twophase.cli.display.text import clean, count
 from twophase.contract.committable import Committable
+from twophase.contract.offset_text import line_text
 from twophase.coordinator.commit.context import JobContext
 from twophase.operations.repair.abandon_rewind import AbandonPlan
 from twophase.operations.repair.accept_loss import LossPlan

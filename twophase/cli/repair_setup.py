@@ -10,15 +10,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
-from twophase.cli.display.output import SparkOutput, log_lines
+from twophase.cli.display.output import SparkOutput, log_to_stderr, print_to_stderr
 from twophase.cli.jobfile.connections import check_connections
 from twophase.cli.jobfile.job_file import JobFile, read_job_file
 from twophase.cli.jobfile.mistakes import Mistakes
 from twophase.cli.jobfile.pipeline import describe
-from twophase.cli.jobfile.sink_types import make_sinks, modules_of_workers, spark_conf
-from twophase.cli.spark import Start, spark_session
+from twophase.cli.jobfile.sink_types import make_sinks
+from twophase.cli.spark import spark_session, start_of
 from twophase.contract.sink import OpenSink, Sink, SinkContext
 from twophase.coordinator.commit.context import JobContext
 from twophase.errors import ConfigError
@@ -28,7 +26,6 @@ from twophase.internals.logging_observer import log_event
 from twophase.options.job_options import JobOptions
 from twophase.spark.batch.reread import PlanReread
 from twophase.spark.folder.query_folder import check_root
-from twophase.spark.startup.quick_start import is_switched_off
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.log import job_of
 
@@ -40,7 +37,7 @@ if TYPE_CHECKING:
 def repair_context(
     path: Path,
     checkpoint_location: str | None,
-    overrides: Mapping[str, str] | None = None,
+    overrides: Mapping[str, str | None] | None = None,
     *,
     verbose: bool,
 ) -> Iterator[tuple[JobFile, JobContext]]:
@@ -56,8 +53,8 @@ def repair_context(
         TwoPhaseError: the file is invalid, or a sink cannot be opened.
     """
     with ExitStack() as stack:
-        overrides = _at(checkpoint_location) | dict(overrides or {})
-        job, options, declared = _load(stack, path, overrides, verbose=verbose)
+        given = {"checkpointLocation": checkpoint_location, **(overrides or {})}
+        job, options, declared = _load(stack, path, given, verbose=verbose)
         sinks = open_sinks(stack, job, declared, verbose=verbose)
         yield job, _context(job, options, sinks)
 
@@ -78,7 +75,8 @@ def rewrite_context(
             cannot be written again.
     """
     with ExitStack() as stack:
-        job, options, declared = _load(stack, path, _at(checkpoint_location), verbose=verbose)
+        given = {"checkpointLocation": checkpoint_location}
+        job, options, declared = _load(stack, path, given, verbose=verbose)
         spark = _start_spark(stack, job, declared, verbose=verbose)
         described = describe(spark, job, declared).build()
         sinks = described.open_sinks()
@@ -89,12 +87,8 @@ def rewrite_context(
         yield context, PlanReread(job.name, parts.frame, parts.sinks, sinks, storage)
 
 
-def _at(checkpoint_location: str | None) -> dict[str, str]:
-    return {} if checkpoint_location is None else {"checkpointLocation": checkpoint_location}
-
-
 def _load(
-    stack: ExitStack, path: Path, overrides: Mapping[str, str], *, verbose: bool
+    stack: ExitStack, path: Path, overrides: Mapping[str, str | None], *, verbose: bool
 ) -> tuple[JobFile, JobOptions, Mapping[str, Sink]]:
     mistakes = Mistakes(path.name)
     job = read_job_file(path, overrides, mistakes)
@@ -108,9 +102,7 @@ def _load(
             f"{storage.root} is the folder of job {other!r}, not of {job.name!r}.",
             remedy=f"correct {path.name}.",
         )
-    stack.enter_context(
-        log_lines(lambda line: click.echo(line, err=True), verbose=verbose, events_are_shown=False)
-    )
+    stack.enter_context(log_to_stderr(verbose=verbose))
     check_connections(sinks)
     return job, options, sinks
 
@@ -136,9 +128,5 @@ def open_sinks(
 def _start_spark(
     stack: ExitStack, job: JobFile, declared: Mapping[str, Sink], *, verbose: bool
 ) -> SparkSession:
-    conf = spark_conf(job, declared)
-    quick = job.spark.quick_start and not is_switched_off()
-    modules = modules_of_workers(job, declared)
-    start = Start(job.name, job.spark.master, conf, quick, modules, verbose)
-    output = SparkOutput(lambda line: click.echo(line, err=True))
-    return stack.enter_context(spark_session(start, output)).session
+    start = start_of(job, declared, verbose=verbose)
+    return stack.enter_context(spark_session(start, SparkOutput(print_to_stderr))).session

@@ -9,26 +9,26 @@ from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from twophase.cli.display.console import JobConsole
+from twophase.cli.display.json_view import JsonView
 from twophase.cli.display.output import SparkOutput, log_lines
-from twophase.cli.display.query import QueryPoller
 from twophase.cli.display.views import ProgressMode, SilentView, View, make_view
 from twophase.cli.jobfile.checked_job import load_job
 from twophase.cli.jobfile.connections import check_connections
 from twophase.cli.jobfile.job_file import JobFile
-from twophase.cli.jobfile.sink_types import modules_of_workers, spark_conf
 from twophase.cli.options import (
     checkpoint_location_option,
     is_verbose,
     job_file_argument,
+    log_format_option,
     verbose_option,
 )
 from twophase.cli.signals import StopSignals
-from twophase.cli.spark import Start, spark_session
+from twophase.cli.spark import Start, spark_session, start_of
 from twophase.contract.sink import Sink
 from twophase.engine.progress import STOPPING
 from twophase.events import CheckpointCommitted, Event
@@ -36,7 +36,6 @@ from twophase.options.job_options import SinkAhead
 from twophase.spark.startup.class_archive import ClassArchive, record_in_background
 from twophase.spark.startup.first_processes import start_workers
 from twophase.spark.startup.packages import JARS, PACKAGES
-from twophase.spark.startup.quick_start import is_switched_off
 
 if TYPE_CHECKING:
     from twophase.spark.job.job import Job
@@ -69,6 +68,7 @@ _log = logging.getLogger("twophase.spark.startup")
     show_default=True,
     help="How to show progress; auto: live on a terminal, plain elsewhere.",
 )
+@log_format_option
 @click.option(
     "--dry-run",
     is_flag=True,
@@ -84,6 +84,7 @@ def run(
     sink_ahead: str | None,
     checkpoint_location: str | None,
     progress: str,
+    as_json: bool,
     dry_run: bool,
 ) -> None:
     """Run the job that JOB.yaml describes until it is stopped.
@@ -116,54 +117,50 @@ def run(
       options: {checkpointLocation: /chk/orders}
       trigger: {processingTime: 10 s}
     """
-    overrides = _given(restore, sink_ahead, checkpoint_location)
-    job, sinks = load_job(job_file, overrides, available_now=available_now)
-    if dry_run:
-        _show_restore(job, sinks)
-    else:
-        _run_job(job, sinks, ProgressMode(progress), signals, verbose=is_verbose())
-
-
-def _given(
-    restore: str | None, sink_ahead: str | None, checkpoint_location: str | None
-) -> dict[str, Any]:
-    """Return the options of the job that the command line sets."""
-    given = {
+    overrides = {
         "restore.path": restore,
         "restore.sink_ahead": sink_ahead,
         "checkpointLocation": checkpoint_location,
     }
-    return {key: value for key, value in given.items() if value is not None}
+    job, sinks = load_job(job_file, overrides, available_now=available_now)
+    if dry_run:
+        # Imported here: a run does not need it, and starts sooner.
+        from twophase.cli.dry_run import show_restore
 
-
-def _show_restore(job: JobFile, sinks: Mapping[str, Sink]) -> None:
-    # Imported here: a run does not need it, and starts sooner.
-    from twophase.cli.dry_run import show_restore
-
-    show_restore(job, sinks, verbose=is_verbose())
+        show_restore(job, sinks, verbose=is_verbose())
+        return
+    console = JobConsole(highlight=False)
+    view = (
+        JsonView(job.name, console)
+        if as_json
+        else make_view(ProgressMode(progress), job.name, console)
+    )
+    _run_job(job, sinks, view, signals, verbose=is_verbose())
 
 
 def _run_job(
     job: JobFile,
     sinks: Mapping[str, Sink],
-    progress: ProgressMode,
+    view: View,
     signals: StopSignals,
     *,
     verbose: bool,
 ) -> None:
-    conf = spark_conf(job, sinks)
-    view = make_view(progress, job.name, JobConsole(highlight=False))
     output = SparkOutput(view.print_line)
-    quick = job.spark.quick_start and not is_switched_off()
-    start = Start(job.name, job.spark.master, conf, quick, modules_of_workers(job, sinks), verbose)
-    shows_events = type(view) is not SilentView
+    start = start_of(job, sinks, verbose=verbose)
 
     def stopping() -> None:
         view.tracker.set_state(STOPPING)
         output.muted = not verbose
 
     signals.first, signals.hangs = stopping, view.print_line
-    with view, log_lines(view.print_line, verbose=verbose, events_are_shown=shows_events):
+    log = log_lines(
+        view.print_log,
+        verbose=verbose,
+        events_are_shown=type(view) is not SilentView,
+        formatter=view.log_formatter,
+    )
+    with view, log:
         _run_on_spark(job, sinks, start, view, output, signals)
 
 
@@ -187,7 +184,7 @@ def _run_on_spark(
         if start.quick:
             start_workers(spark.session)
         muted = None if start.verbose else output
-        _run_to_its_end(described.build(), view, signals, muted)
+        _run_to_its_end(described.build(), signals, muted)
 
 
 def _while_the_jvm_starts(sinks: Mapping[str, Sink]) -> None:
@@ -196,11 +193,10 @@ def _while_the_jvm_starts(sinks: Mapping[str, Sink]) -> None:
     import_module("twophase.cli.jobfile.pipeline")
 
 
-def _run_to_its_end(job: Job, view: View, signals: StopSignals, output: SparkOutput | None) -> None:
+def _run_to_its_end(job: Job, signals: StopSignals, output: SparkOutput | None) -> None:
     signals.stop_with(job.stop)
-    with QueryPoller(lambda: job.query, view.tracker.set_query):
-        job.start()
-        job.await_termination()
+    job.start()
+    job.await_termination()
     if output is not None:
         output.muted = True  # Spark may still start workers that a short job no longer needs
 

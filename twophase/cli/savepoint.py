@@ -13,8 +13,7 @@ import click
 
 from twophase.cli.checkpoint_list import offsets_of
 from twophase.cli.display.console import plain_table, print_lines
-from twophase.cli.display.offsets import offset_text
-from twophase.cli.display.output import SparkOutput
+from twophase.cli.display.output import SparkOutput, print_to_stderr
 from twophase.cli.display.text import clean, count, local_time, size
 from twophase.cli.jobfile.job_file import load_job_file
 from twophase.cli.options import (
@@ -26,6 +25,7 @@ from twophase.cli.options import (
 )
 from twophase.cli.repair_setup import repair_context
 from twophase.cli.spark import Start, spark_session
+from twophase.contract.offset_text import offset_text
 from twophase.errors import TwoPhaseError
 from twophase.internals.clock import SystemClock
 from twophase.operations.savepoint.finish import finish_savepoint
@@ -99,8 +99,7 @@ def create(
     A checkpoint is decided shortly before Spark finishes its micro-batch. If the plan keeps state,
     the savepoint has to wait for that.
     """
-    overrides = {} if checkpoint_location is None else {"checkpointLocation": checkpoint_location}
-    job = load_job_file(job_file, overrides)
+    job = load_job_file(job_file, {"checkpointLocation": checkpoint_location})
     options = JobOptions.parse(job.options, job_file.name)
     root = ReadOnlyStorage(options.checkpoint_location).root
     clock = SystemClock()
@@ -190,7 +189,7 @@ def rescale(path: str, partitions: int, output: str | None) -> None:
     """
     rescaler = Rescaler(path, partitions, output or f"{path.rstrip('/')}-{partitions}")
     start = Start("twophase savepoint rescale", None, {}, not is_switched_off(), (), is_verbose())
-    with spark_session(start, SparkOutput(lambda line: click.echo(line, err=True))) as spark:
+    with spark_session(start, SparkOutput(print_to_stderr)) as spark:
         rescaler.run(repartition_with(spark.session), SystemClock())
     _describe(open_savepoint(str(rescaler.output)))
 

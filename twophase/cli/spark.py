@@ -18,7 +18,10 @@ from pyspark.sql import SparkSession
 from twophase.cli.display.output import SparkOutput
 from twophase.cli.display.text import clean
 from twophase.cli.gateway import slow_down_optimiser, start_jvm
+from twophase.cli.jobfile.job_file import JobFile
+from twophase.cli.jobfile.sink_types import modules_of_workers, spark_conf
 from twophase.cli.signals import kept_handlers
+from twophase.contract.sink import Sink
 from twophase.errors import PreflightError
 from twophase.internals.failpoints import be_the_driver
 from twophase.spark.startup import packages
@@ -30,6 +33,7 @@ from twophase.spark.startup.quick_start import (
     DRIVER_PYTHON_VARIABLE,
     PYTHON_VARIABLE,
     find_archive,
+    is_switched_off,
     jvm_environment,
 )
 
@@ -59,6 +63,13 @@ class Start:
     quick: bool
     preload: Sequence[str]
     verbose: bool
+
+
+def start_of(job: JobFile, sinks: Mapping[str, Sink], *, verbose: bool) -> Start:
+    """Return the settings that a job file and its sinks ask for."""
+    quick = job.spark.quick_start and not is_switched_off()
+    conf, modules = spark_conf(job, sinks), modules_of_workers(job, sinks)
+    return Start(job.name, job.spark.master, conf, quick, modules, verbose)
 
 
 @dataclass(frozen=True)

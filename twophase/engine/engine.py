@@ -25,6 +25,7 @@ from twophase.engine.restart import restart_policy
 from twophase.engine.run import Run
 from twophase.errors import ConfigError, StopJobError, TwoPhaseError
 from twophase.events import JobRestarting, JobStopped, Observers
+from twophase.internals.redaction import cause_of
 from twophase.options.job_options import JobOptions
 from twophase.state.files.storage import LocalStorage
 
@@ -101,8 +102,10 @@ class Engine:
         try:
             self.open_sinks()
             self._new_run().start()
-        except BaseException:
+        except BaseException as error:
             self._close()
+            if self._run is not None and self._run.generation is not None:
+                self.observers(JobStopped(self.job, cause_of(error)))
             self._finished.set()
             raise
         self._host.thread(f"twophase-{self.job}", self._watch).start()
@@ -215,7 +218,7 @@ class Engine:
                 self.error = error  # found by the commit queue, while the job was being stopped
         finally:
             self._close()
-            self.observers(JobStopped(self.job, str(self.error) if self.error else ""))
+            self.observers(JobStopped(self.job, cause_of(self.error) if self.error else ""))
             self._finished.set()
 
     def _restart_until_it_ends(self) -> BaseException | None:
@@ -228,7 +231,7 @@ class Engine:
                 self.error = error
                 break
             restarts += 1
-            self.observers(JobRestarting(self.job, str(error), restarts, delay_s))
+            self.observers(JobRestarting(self.job, cause_of(error), restarts, delay_s))
             if clock.wait(self._stopping, delay_s):
                 break
             error = self._await(self._restart)

@@ -17,6 +17,7 @@ from twophase.events import (
     Event,
     JobRestarting,
     JobStopped,
+    QueryProgressed,
     RecoveryFinished,
     RecoveryStarted,
     SinkAcknowledged,
@@ -48,7 +49,7 @@ class Progress:
 
     Attributes:
         state: what the job is doing.
-        query: records read, their rate, and the lag, where somebody asks Spark for them.
+        query: records read, their rate, and the lag, as Spark has last reported them.
         rows: rows committed, over all sinks.
         rows_by_sink: the same by sink.
         committed: checkpoints committed by this driver.
@@ -110,11 +111,6 @@ class ProgressTracker:
         with self._lock:
             self._progress = replace(self._progress, state=state)
 
-    def set_query(self, query: QueryProgress) -> None:
-        """Set Spark's latest report on the query."""
-        with self._lock:
-            self._progress = replace(self._progress, query=query)
-
     def __call__(self, event: Event) -> None:
         """See `twophase.events.Observer`."""
         with self._lock:
@@ -132,6 +128,8 @@ def apply(now: Progress, event: Event, now_s: float) -> Progress:
                 state=now.state if now.state == STOPPING else "running",
                 pending=frozenset(),
             )
+        case QueryProgressed(records=records, rate=rate, lag=lag):
+            return replace(now, query=QueryProgress(records, rate, lag))
         case JobRestarting(cause=cause, restart=restart):
             return replace(
                 now, state="restarting", restarts=restart, last_error=cause, current=None

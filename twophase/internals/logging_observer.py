@@ -14,13 +14,14 @@ from twophase.events import (
     JobStopped,
     OrphansAborted,
     RecoveryFinished,
+    SavepointMade,
     SinkRewound,
     TolerableFailuresExceeded,
 )
 from twophase.internals.redaction import printable
 
 _log = logging.getLogger("twophase")
-_INFO = (RecoveryFinished, OrphansAborted)
+_INFO = (RecoveryFinished, OrphansAborted, SavepointMade)
 _WARNING = (
     CheckpointDeclined,
     CommitRetried,
@@ -32,15 +33,17 @@ _WARNING = (
 
 
 def log_event(event: Event) -> None:
-    """Log one event: as a warning if an operator should see it, at debug level if it is routine."""
-    if isinstance(event, _WARNING) or (isinstance(event, JobStopped) and event.cause):
-        level = logging.WARNING
-    elif isinstance(event, _INFO):
-        level = logging.INFO
-    else:
-        level = logging.DEBUG
+    """Log one event at its level."""
+    level = level_of(event)
     if _log.isEnabledFor(level):
         text = " ".join(
             f"{field.name}={printable(str(getattr(event, field.name)))}" for field in fields(event)
         )
         _log.log(level, "%s %s", type(event).__name__, text)
+
+
+def level_of(event: Event) -> int:
+    """Return the level: a warning if an operator should see it, debug if it is routine."""
+    if isinstance(event, _WARNING) or (isinstance(event, JobStopped) and event.cause):
+        return logging.WARNING
+    return logging.INFO if isinstance(event, _INFO) else logging.DEBUG

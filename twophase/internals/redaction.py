@@ -12,9 +12,10 @@ can hold terminal escapes, megabytes, secrets, or a sentence that imitates our m
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping, MutableMapping
 
-from twophase.errors import ConfigError
+from twophase.errors import ConfigError, TwoPhaseError
 
 SETTING = "spark.twophase.redactRowValues"
 """A Spark setting: workers serve all jobs of an application, and read it from the environment."""
@@ -24,6 +25,10 @@ REDACTED = "<redacted>"
 LIMIT = 300
 _FIELD_LIMIT = 2000
 
+_PASSWORD = re.compile(
+    r"""(://[^\s:/@]*:(?=[^\s/@]+@)|\b(?:password|passwd|pwd|secret|token)=["']?)[^\s"'&;,@]+""",
+    re.IGNORECASE,
+)
 _redacting: set[bool] = set()
 
 
@@ -51,6 +56,12 @@ def is_redacting() -> bool:
     return True in _redacting or os.environ.get(VARIABLE, "").lower() == "true"
 
 
+def cause_of(error: BaseException) -> str:
+    """Return what an error says; one that is not ours may quote rows."""
+    is_ours = isinstance(error, TwoPhaseError)
+    return REDACTED if is_redacting() and not is_ours else str(error)
+
+
 def shown(value: object, limit: int = LIMIT) -> str:
     """Format a row value, or a text that may quote one, for a message.
 
@@ -62,9 +73,12 @@ def shown(value: object, limit: int = LIMIT) -> str:
 
 
 def printable(text: str) -> str:
-    """Escape and truncate a text, so that it neither ends a log line nor controls a terminal."""
+    """Escape and truncate a text, so that it neither ends a log line nor controls a terminal, and
+    leave out what looks like a password.
+    """
     rest = f"... ({len(text):,} characters)" if len(text) > _FIELD_LIMIT else ""
-    escaped = (char if char.isprintable() else repr(char)[1:-1] for char in text[:_FIELD_LIMIT])
+    safe = _PASSWORD.sub(rf"\1{REDACTED}", text[: 2 * _FIELD_LIMIT])[:_FIELD_LIMIT]
+    escaped = (char if char.isprintable() else repr(char)[1:-1] for char in safe)
     return "".join(escaped) + rest
 
 

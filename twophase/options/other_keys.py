@@ -193,5 +193,5 @@ def _check_strategies(names: Any, strategy: Any, where: str) -> None:
             raise ConfigError(
                 f"{where}: {name!r} does not apply to the job's restart strategy "
                 f"{str(strategy)!r}.",
-                remedy=f"set {_STRATEGY} to {key.strategy!r}, or leave it out.",
+                remedy=f"set `{_STRATEGY}={key.strategy}`, or leave it out.",
             )

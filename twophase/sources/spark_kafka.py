@@ -58,7 +58,7 @@ class SparkKafkaSource(RereadsRanges[OffsetRange]):
 
     def begin_after(self, line: str) -> str:
         """See `Source.begin_after`: Spark's option takes the offsets as the line has them."""
-        return f"startingOffsets {line}"
+        return f"`startingOffsets={line}`"
 
     def check_readable(self, leg: SourceLeg, line: str, log: Path | None) -> bool:
         """Ask the brokers for each partition whether the records from its offset on are there.

@@ -50,11 +50,13 @@ OF_NO_STEP = (
     events.CheckpointNotTriggered,
     events.JobRestarting,
     events.JobStopped,
+    events.QueryProgressed,
+    events.SavepointMade,
     events.SinkDecided,
     events.SinkRewound,
     events.TolerableFailuresExceeded,
 )
-"""No trace has a step for them: the first comes before a checkpoint is triggered, the next three
+"""No trace has a step for them: the first comes before a checkpoint is triggered, the next four
 are of the job and not of a driver, then comes one where sinks commit ahead and one in a rewind; the
 last is told beside the event of the attempt.
 """

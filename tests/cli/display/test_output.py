@@ -11,7 +11,6 @@ from unittest import mock
 import pytest
 
 from twophase.cli.display.output import SparkOutput
-from twophase.cli.display.views import SilentView
 from twophase.cli.run import _run_to_its_end
 from twophase.cli.signals import StopSignals
 from twophase.errors import StopJobError
@@ -98,5 +97,5 @@ def test_what_spark_says_of_its_end_is_kept_back_unless_the_job_has_failed(
         mock.Mock(await_termination=mock.Mock(side_effect=error), query=None),
     )
     with nullcontext() if error is None else pytest.raises(StopJobError):
-        _run_to_its_end(job, SilentView("orders"), StopSignals(print), output)
+        _run_to_its_end(job, StopSignals(print), output)
     assert output.muted is (error is None)

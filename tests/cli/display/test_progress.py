@@ -9,13 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.console import Console
 from rich.segment import Segment
 
 from twophase.cli.display.console import JobConsole
-from twophase.cli.display.query import QueryPoller, QueryReader, lag_of
 from twophase.cli.display.views import (
     LiveView,
     PlainView,
@@ -24,7 +21,7 @@ from twophase.cli.display.views import (
     View,
     make_view,
 )
-from twophase.engine.progress import STOPPING, Progress, ProgressTracker, QueryProgress
+from twophase.engine.progress import STOPPING, Progress, ProgressTracker
 from twophase.events import (
     CheckpointCommitted,
     CheckpointDecided,
@@ -36,6 +33,7 @@ from twophase.events import (
     JobRestarting,
     JobStopped,
     OrphansAborted,
+    QueryProgressed,
     RecoveryFinished,
     RecoveryStarted,
     SinkAcknowledged,
@@ -122,104 +120,6 @@ def test_a_job_that_is_stopping_does_not_look_running_again() -> None:
     assert tracker.progress.state == STOPPING
 
 
-class Query:
-    """As much of a Spark query as progress needs."""
-
-    def __init__(self, *reports: dict[str, Any]) -> None:
-        self.recentProgress = list(reports)
-
-    @property
-    def lastProgress(self) -> dict[str, Any] | None:
-        return self.recentProgress[-1] if self.recentProgress else None
-
-
-def report(batch: int, rows: int, **source: Any) -> dict[str, Any]:
-    return {
-        "batchId": batch,
-        "numInputRows": rows,
-        "processedRowsPerSecond": 5.0,
-        "durationMs": {"addBatch": 1, "triggerExecution": 1},
-        "sources": [source],
-    }
-
-
-def idle(batch: int) -> dict[str, Any]:
-    """Spark's report of a trigger without data has the number of the micro-batch that is next."""
-    return {**report(batch, 0), "durationMs": {"latestOffset": 1, "triggerExecution": 1}}
-
-
-def read(reader: QueryReader, *reports: dict[str, Any]) -> QueryProgress:
-    query: Any = Query(*reports)
-    return reader.read(query)
-
-
-def test_each_micro_batch_is_counted_once() -> None:
-    reader = QueryReader()
-    assert read(reader) == QueryProgress()
-    assert read(reader, report(0, 10)).records == 10
-    assert read(reader, report(0, 10)).records == 10
-    assert read(reader, report(0, 10), report(1, 5)).records == 15
-    assert read(reader, report(2, 1), report(3, 2), report(4, 3)).records == 21
-    assert read(reader, report(4, 3)) == QueryProgress(21, 5.0, None)
-
-
-@given(st.lists(st.tuples(st.one_of(st.none(), st.integers(0, 5)), st.booleans()), max_size=12))
-def test_micro_batches_are_counted_whatever_idle_triggers_and_polls_come_between(
-    triggers: list[tuple[int | None, bool]],
-) -> None:
-    """Each trigger has rows or none, and is followed by a poll or not."""
-    reader, reports, number, total = QueryReader(), [], 0, 0
-    for rows, polls in triggers:
-        if rows is None:
-            reports.append(idle(number))
-        else:
-            reports.append(report(number, rows))
-            number, total = number + 1, total + rows
-        if polls:
-            assert read(reader, *reports).records == total
-    assert read(reader, *reports).records == total
-
-
-def ours(*offsets: int) -> dict[str, Any]:
-    return {
-        "partitions": [
-            {"topic": "t", "partition": index, "offset": at} for index, at in enumerate(offsets)
-        ]
-    }
-
-
-@pytest.mark.parametrize(
-    ("end", "latest", "lag"),
-    [
-        (ours(5, 7), ours(6, 10), 4),
-        (ours(5), ours(4, 2), 2),
-        ({"partitions": None}, ours(4), None),
-        ({"t": {"0": 5}, "u": {"0": 1}}, {"t": {"0": 9}, "u": {"0": 1}}, 4),
-        ('{"t": {"0": 5}}', '{"t": {"0": 9}}', 4),
-        ({"logOffset": 3}, None, None),
-        (3, 4, None),
-        ("3", "x", None),
-        (None, None, None),
-    ],
-)
-def test_lag_is_what_waits_in_kafka_and_unknown_elsewhere(
-    end: Any, latest: Any, lag: int | None
-) -> None:
-    assert lag_of([{"endOffset": end, "latestOffset": latest}, {}]) == lag
-
-
-def test_a_query_that_cannot_be_asked_does_not_disturb() -> None:
-    heard: list[QueryProgress] = []
-    broken: Any = object()
-    queries = iter([broken])
-    with QueryPoller(lambda: next(queries, None), heard.append):
-        pass
-    good: Any = Query(report(0, 10))
-    with QueryPoller(lambda: good, heard.append):
-        pass
-    assert [progress.records for progress in heard] == [10]
-
-
 def text_of(view_of: Any, *events: Event, error: Exception | None = None) -> str:
     file = io.StringIO()
     view = view_of("orders", Console(file=file, width=100))
@@ -227,7 +127,7 @@ def text_of(view_of: Any, *events: Event, error: Exception | None = None) -> str
         with view:
             for event in events:
                 view(event)
-            view.tracker.set_query(QueryProgress(1000, 12.5, 1310))
+            view(QueryProgressed("orders", 1000, 12.5, 1310))
             if error is not None:
                 raise error
     except RuntimeError:
@@ -239,7 +139,7 @@ def test_the_plain_view_prints_a_line_for_each_checkpoint() -> None:
     lines = re.sub(
         r"after [\d.]+ m?s", "after 1 ms", text_of(PlainView, *RECOVERED, *taken(0, 1000))
     )
-    assert [line[9:] for line in lines.splitlines()] == [
+    assert [line[20:] for line in lines.splitlines()] == [
         "orders: generation 1 recovered in 20 ms: 1 checkpoint committed again, 2 orphans aborted",
         "orders: checkpoint 0 committed: 1,000 rows in 0.84 s (protocol 21 ms)",
         (

@@ -102,6 +102,21 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
         "a single value",
     ),
     ({"source": {"schema": "id long"}}, "source: option 'format' is required", "job.yaml"),
+    (
+        {"source": {"format": "rate", "watermark": {"column": "at"}}},
+        "source.watermark: option 'delay' is required",
+        "job.yaml",
+    ),
+    (
+        {"source": {"format": "rate", "watermark": {"column": "at", "delay": "late"}}},
+        "source.watermark: option 'delay' is 'late': give a number",
+        "job.yaml",
+    ),
+    (
+        {"source": {"format": "rate", "watermark": "at"}},
+        "source.watermark is a str, not a mapping",
+        "KEY: VALUE",
+    ),
     ({"source": None}, "either source or sources, not neither", "sources"),
     ({"sources": {"a": {"format": "rate"}}}, "either source or sources, not both", "sources"),
     ({"source": None, "sources": {"a": {"format": "rate"}}}, "sources needs sql", "`sql:`"),

@@ -90,11 +90,24 @@ def test_several_sources_are_views_of_one_query(pipeline: Pipeline) -> None:
     assert pipeline.rows("facts") == [(-3,), (0,), (1,)]
 
 
+def test_the_rows_of_a_source_have_the_watermark_of_the_file(pipeline: Pipeline) -> None:
+    late = {"column": "at", "delay": "90 s"}
+    source = {**pipeline.source, "schema": "id long, at timestamp", "watermark": late}
+    sql = "select window(at, '5 minutes') as window, count(*) as n from source group by 1"
+    job = pipeline.writer(source=source, sql=sql).build()
+    plan: Any = job.description.frame._jdf.queryExecution()
+    assert "-T90000ms" in str(plan.analyzed())
+
+
 @pytest.mark.parametrize(
     ("change", "what"),
     [
         ({"source": {"format": "no-such-format"}}, "job.yaml: source: Spark rejects it"),
         ({"source": {"format": "json", "schema": "id lung"}}, "job.yaml: source: Spark rejects it"),
+        (
+            {"source": {"format": "rate", "watermark": {"column": "at", "delay": "1 s"}}},
+            "job.yaml: source: Spark rejects it",
+        ),
         ({"sql": "selekt"}, "job.yaml: sql: Spark rejects it"),
         ({"sql": "select 1 as id"}, "is not streaming"),
         (

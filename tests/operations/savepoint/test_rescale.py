@@ -199,7 +199,7 @@ def test_state_of_another_backend_is_refused_with_what_to_do(world: Partitioned)
     error = refused(
         world, ConfigError, "only RocksDB state, and .*HDFSBackedStateStoreProvider wrote this one"
     )
-    assert "state.backend rocksdb" in error.remedy
+    assert "state.backend=rocksdb" in error.remedy
 
 
 def test_a_savepoint_without_state_has_nothing_to_rescale(world: Partitioned) -> None:

@@ -27,6 +27,7 @@ from twophase.errors import (
     SavepointUnfinishedError,
     TwoPhaseError,
 )
+from twophase.events import Event, Observer, Observers, SavepointMade
 from twophase.internals.clock import SystemClock
 from twophase.operations.savepoint import format as format_module
 from twophase.operations.savepoint import savepoint_restore
@@ -373,7 +374,10 @@ def test_a_job_without_a_checkpoint_has_nothing_to_save(world: World) -> None:
 
 
 def savepoints_of(
-    world: World, stop: Callable[[], None] = lambda: None, **options: Any
+    world: World,
+    stop: Callable[[], None] = lambda: None,
+    observer: Observer = lambda event: None,
+    **options: Any,
 ) -> JobSavepoints:
     """Of a job in this process, which is stopped by a function."""
     location = {"checkpointLocation": str(world.root / "job")}
@@ -386,6 +390,7 @@ def savepoints_of(
     engine: Any = SimpleNamespace(
         job="orders",
         options=JobOptions.parse({**location, **options}, "orders"),
+        observers=Observers(observer),
         storage=LocalStorage(world.root / "job"),
         clock=SystemClock(),
         still_runs=lambda: False,
@@ -467,8 +472,11 @@ def test_a_stop_before_a_sink_could_commit_saves_it_and_says_so(world: World) ->
 def test_one_of_a_running_job_is_of_what_is_committed(world: World) -> None:
     world.drive(2)
     assert killed("C11", lambda: world.drive(3))
-    savepoints_of(world).make(str(world.root / "saved"))
-    assert open_savepoint(str(world.root / "saved")).manifest.checkpoint == 1
+    heard: list[Event] = []
+    path = str(world.root / "saved")
+    savepoints_of(world, observer=heard.append).make(path)
+    assert open_savepoint(path).manifest.checkpoint == 1
+    assert heard == [SavepointMade("orders", 1, path)]
 
 
 # -- disposal --------------------------------------------------------------------------------------

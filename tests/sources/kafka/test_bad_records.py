@@ -224,7 +224,7 @@ def test_tombstones_may_be_dropped_alone_and_are_counted_apart() -> None:
     [note] = found.notes()
     assert "2 records" in note
     assert "are tombstones" in note
-    with pytest.raises(BadRecordError, match=r"at offset 0 .*json\.on_error=drop"):
+    with pytest.raises(BadRecordError, match=r"at offset 0 .*json\.on_error"):
         rows(found, [b"x", None])
 
     found = decoder(DROP)
@@ -233,7 +233,7 @@ def test_tombstones_may_be_dropped_alone_and_are_counted_apart() -> None:
     assert "1 records" in unfit
     assert "2 records" in tombstones
 
-    with pytest.raises(BadRecordError, match=r"a tombstone.*json\.on_tombstone=drop"):
+    with pytest.raises(BadRecordError, match=r"a tombstone.*json\.on_tombstone"):
         rows(decoder(DROP, tombstones=FAIL), [b"x", None])
 
 
@@ -252,7 +252,7 @@ def test_tombstones_may_be_dropped_alone_and_are_counted_apart() -> None:
         (record(0, day=[2024, 5, 1]), ["day: b'[2024, 5, 1]'", "make_date"]),
         (
             b"\0\0\0\0\7" + record(0),
-            ["00 00 00 00 07", "schema registry", "here 7", "value.format=raw", "FAILFAST"],
+            ["00 00 00 00 07", "schema registry", "here 7", '("value.format", "raw")', "FAILFAST"],
         ),
         (record(0, amount=1.125), ["amount: b'1.125' does not fit decimal128(10, 2)"]),
         (record(0, **{"in": [{"day": 5}]}), ["in[].day: b'5'"]),
@@ -267,7 +267,7 @@ def test_the_message_names_the_field_the_value_and_the_way_on(
 ) -> None:
     with pytest.raises(BadRecordError) as caught:
         rows(decoder(FAIL), [record(0), value])
-    for word in [*words, "Next: ", "json.on_error=drop"]:
+    for word in [*words, "Next: ", '("json.on_error", "drop")']:
         assert word in str(caught.value)
 
 

@@ -49,7 +49,7 @@ def test_a_read_that_stands_still_says_where_and_what_it_waits_for() -> None:
     read.guard.troubled(12, "no leader")
     with pytest.raises(SourceUnavailableError) as caught:
         read.wait(70)
-    assert "t-0[10, 20)" in str(caught.value)
+    assert "t-0:10 to 20" in str(caught.value)
     assert "offset 12" in str(caught.value)
     assert "waits for offset 19" in str(caught.value)
     assert "offsets 0 to 25 are available" in str(caught.value)

@@ -256,7 +256,7 @@ def test_repeated_batches_reach_the_end_without_gap_or_overlap(
 
 def test_the_first_batch_is_planned_from_where_its_end_says_that_it_began() -> None:
     end = replace(offset_of(5, 6), begin=offset_of(5, 2).partitions)
-    assert [str(item) for item in ranges(SourceOffset.initial("kafka"), end)] == ["t-1[2, 6)"]
+    assert [str(item) for item in ranges(SourceOffset.initial("kafka"), end)] == ["t-1:2 to 6"]
     assert ranges(offset_of(5, 6), end) == [], "a batch that begins at an offset begins there"
     with pytest.raises(OffsetMismatchError):
         ranges(SourceOffset.initial("another"), end)
@@ -283,7 +283,7 @@ def test_the_line_of_a_source_s_beginning_is_found_in_the_end_of_its_first_batch
 
 
 def test_a_partition_that_enters_the_list_is_not_read_yet() -> None:
-    assert [str(item) for item in ranges(offset_of(5), offset_of(9, 3))] == ["t-0[5, 9)"]
+    assert [str(item) for item in ranges(offset_of(5), offset_of(9, 3))] == ["t-0:5 to 9"]
 
 
 @given(st.integers(1, 10_000), st.integers(1, 50))

@@ -128,7 +128,7 @@ def test_a_partition_that_is_found_while_the_first_batch_is_planned_is_in_its_en
     monkeypatch.setattr(bench.planner, "_resolve", grows)
     first = SourceOffset.parse(bench.first().to_line())
     assert (at(first), at(first.start)) == ({"t-0": 9, "t-1": 0}, {"t-0": 0})
-    assert [str(item) for item in ranges(SourceOffset.initial("kafka"), first)] == ["t-0[0, 9)"]
+    assert [str(item) for item in ranges(SourceOffset.initial("kafka"), first)] == ["t-0:0 to 9"]
     assert at(bench.next(first)) == {"t-0": 9, "t-1": 3}
 
 

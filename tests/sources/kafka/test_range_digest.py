@@ -125,7 +125,7 @@ def test_a_replay_that_reads_fewer_records_stops_and_says_what_and_where(folder:
     settle(folder.first(), ITEM, digest())
     with pytest.raises(RangeChangedError) as caught:
         settle(folder.replay(), ITEM, digest([50, 109]))
-    assert "t-0[10, 110) (topic 't', partition 0)" in str(caught.value)
+    assert "t-0:10 to 110 (topic 't', partition 0)" in str(caught.value)
     assert "100 then, 2 now (compaction)" in str(caught.value)
     assert f"delete {folder.path}/ranges/5-2" in caught.value.remedy
 

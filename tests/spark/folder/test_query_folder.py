@@ -55,7 +55,7 @@ def test_the_offsets_of_a_query_over_kafka_are_the_starting_offsets_of_a_job(
     text = refusal(tmp_path)
     assert "micro-batch 3 of the query ended" in text
     assert "had begun" not in text
-    found = re.search(r"startingOffsets (\{.*?\}\})", text)
+    found = re.search(r""""startingOffsets", '(\{.*?\}\})'""", text)
     assert found is not None
     assert parse_starting(found[1]) == Specific(
         tuple((Partition("orders", int(p)), o) for p, o in OFFSETS["orders"].items())
@@ -68,7 +68,7 @@ def test_a_micro_batch_that_had_begun_is_named_and_the_offsets_are_those_before_
     query(tmp_path, '{"orders":{"0":1}}', finished=3, planned=3)
     (tmp_path / "offsets" / "4").write_text('v1\n{}\n{"orders":{"0":2}}')
     text = refusal(tmp_path)
-    assert 'startingOffsets {"orders":{"0":1}}: there micro-batch 3' in text
+    assert """("startingOffsets", '{"orders":{"0":1}}'): there micro-batch 3""" in text
     assert "Micro-batch 4 had begun: some of its rows may be in the target" in text
 
 

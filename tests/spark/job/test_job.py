@@ -31,11 +31,15 @@ from twophase.errors import (
     StopJobError,
 )
 from twophase.events import (
+    CheckpointCommitted,
     CheckpointDeclined,
     CheckpointReplayed,
     CheckpointTriggered,
     Event,
     JobRestarting,
+    JobStopped,
+    RecoveryFinished,
+    RecoveryStarted,
     SinkAcknowledged,
 )
 from twophase.ids import Subtask, TransactionId
@@ -44,7 +48,8 @@ from twophase.spark.folder import spark_folder as folder_module
 from twophase.spark.folder.spark_folder import SparkFolder
 from twophase.spark.job.job import Job
 from twophase.spark.job.stream_writer import StreamWriter, write_stream
-from twophase.state.files.storage import LocalStorage, UnclearOutcomeError
+from twophase.state.files.event_file import read_events
+from twophase.state.files.storage import LocalStorage, ReadOnlyStorage, UnclearOutcomeError
 from twophase.state.journal.entries import Decision, FenceRecord
 from twophase.state.journal.log import JobLog
 
@@ -141,6 +146,14 @@ def test_a_job_shows_what_it_is_doing_and_has_done(pipeline: Pipeline) -> None:
     job.start()
     job.await_termination(120)
     assert (job.status.committed, job.status.rows_by_sink) == (1, {"facts": 10})
+    assert job.status.query.records == 10
+    past = [one.event for one in read_events(ReadOnlyStorage(pipeline.root / "job")) if one]
+    assert [type(event) for event in past] == [
+        RecoveryStarted,
+        RecoveryFinished,
+        CheckpointCommitted,
+        JobStopped,
+    ]
     assert repr(job).endswith(": stopped, 1 checkpoint and 10 rows committed>")
 
 

@@ -112,7 +112,7 @@ def test_without_its_state_each_source_is_named_with_its_offsets(
     error = replay.fails_for(loss)
     assert type(error) is type(loss)
     for source in ("shop", "web"):
-        assert f'startingOffsets {{"{source}": {{"0": 100}}}} of source {source!r}' in error.remedy
+        assert f'startingOffsets={{"{source}": {{"0": 100}}}}` of source {source!r}' in error.remedy
     assert not replay.note.exists()
 
 

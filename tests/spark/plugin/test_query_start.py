@@ -296,7 +296,7 @@ def test_a_micro_batch_whose_records_and_state_are_gone_says_where_another_job_g
     fails_again(world, GONE)
     assert start(world) == []
     reported = "\n".join(caplog.messages)
-    assert 'startingOffsets {"orders": {"3": 10}} of source \'shop\'' in reported
+    assert """("startingOffsets", '{"orders": {"3": 10}}') of source 'shop'""" in reported
     assert "All rows up to checkpoint 0 are in the targets" in reported
 
 

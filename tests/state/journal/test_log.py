@@ -241,6 +241,9 @@ class Unreliable(Storage):
         self.inner.create(name, data, crash_points)
         self._fail(self.after_create)
 
+    def append(self, name: str, data: bytes) -> int:
+        return self.inner.append(name, data)
+
     def read(self, name: str) -> bytes:
         self._fail(self.on_read)
         return self.inner.read(name)

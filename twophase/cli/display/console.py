@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Container, Iterable
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.table import Table
@@ -15,6 +16,7 @@ from rich.text import Text
 from twophase.cli.display.text import clean
 from twophase.errors import carried
 from twophase.internals.redaction import REDACTED, is_redacting, printable
+from twophase.wording import worded
 
 INTERRUPT_CHARS = len("^C") + 1
 """The columns that a terminal's echo of Ctrl-C takes, and the one after it."""
@@ -52,33 +54,63 @@ def show_error(console: Console, error: BaseException, *, verbose: bool) -> int:
     if isinstance(error, ExceptionGroup):  # of a job file: nothing was done
         return max(show_error(console, one, verbose=verbose) for one in error.exceptions)
     if verbose:
-        _print_traceback(console, error)
+        for line in traceback_of(error).splitlines():
+            console.print(Text(printable(line)), soft_wrap=True)
+    shown = parts_of(error, verbose=verbose)
+    _print(console, "Error", shown.head)
+    for head, text in (("Data", shown.data), ("Next", shown.next)):
+        if text:
+            _print(console, head, text)
+    return shown.exit_code
+
+
+@dataclass(frozen=True)
+class ErrorParts:
+    """What is shown of an error.
+
+    Attributes:
+        kind: its class.
+        what: what happened.
+        data: what became of the data; empty where the question does not arise.
+        next: what to do next.
+        exit_code: the code to exit with.
+        is_ours: whether it is a `TwoPhaseError`.
+    """
+
+    kind: str
+    what: str
+    data: str
+    next: str
+    exit_code: int
+    is_ours: bool
+
+    @property
+    def head(self) -> str:
+        """What happened, with the class."""
+        return f"{self.what} [{self.kind}]" if self.is_ours else f"{self.kind}: {self.what}"
+
+
+def parts_of(error: BaseException, *, verbose: bool) -> ErrorParts:
+    """Return what is shown of an error. The arguments: see `show_error`."""
     known = carried(error)
     if known is None:
-        _print(console, "Error", f"{type(error).__name__}: {_unexpected(error)}")
-        if not verbose:
-            _print(console, "Next", "run the command again with --verbose for the traceback.")
-        return _UNEXPECTED_EXIT_CODE
-    _print(console, "Error", f"{clean(known.what)} [{type(known).__name__}]")
-    if known.data_lost:
-        _print(console, "Data", clean(known.data_lost))
-    if known.remedy:
-        _print(console, "Next", clean(known.remedy))
-    return known.exit_code
+        then = "" if verbose else "run the command again with --verbose for the traceback."
+        return ErrorParts(
+            type(error).__name__, _unexpected(error), "", then, _UNEXPECTED_EXIT_CODE, is_ours=False
+        )
+    what, data, then = map(clean, (known.what, known.data_lost, worded(known.remedy)))
+    return ErrorParts(type(known).__name__, what, data, then, known.exit_code, is_ours=True)
 
 
 def _unexpected(error: BaseException) -> str:
     return REDACTED if is_redacting() else clean(str(error))[:_UNEXPECTED_CHARS]
 
 
-def _print_traceback(console: Console, error: BaseException) -> None:
-    """Print where it was raised, and its message unless values of rows are redacted."""
+def traceback_of(error: BaseException) -> str:
+    """Return where it was raised, and its message unless values of rows are redacted."""
     if is_redacting():
-        lines = traceback.format_tb(error.__traceback__)
-    else:
-        lines = traceback.format_exception(error)
-    for line in "".join(lines).splitlines():
-        console.print(Text(printable(line)), soft_wrap=True)
+        return "".join(traceback.format_tb(error.__traceback__))
+    return "".join(traceback.format_exception(error))
 
 
 def _print(console: Console, head: str, text: str) -> None:

@@ -7,8 +7,10 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import IO
+
+import click
 
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 # Spark asks for it, nothing turns it off
@@ -22,7 +24,11 @@ _IVY = re.compile(
 
 @contextmanager
 def log_lines(
-    print_line: Callable[[str], None], *, verbose: bool, events_are_shown: bool
+    print_line: Callable[[str], None],
+    *,
+    verbose: bool,
+    events_are_shown: bool,
+    formatter: logging.Formatter | None = None,
 ) -> Iterator[None]:
     """Send log records to `print_line` inside the context.
 
@@ -30,9 +36,11 @@ def log_lines(
         print_line: called with each line.
         verbose: print all records of twophase, and warnings of others; otherwise warnings only.
         events_are_shown: a view already shows the job's events, so they are left out of the log.
+        formatter: makes the lines; None for text.
     """
     root, ours, py4j = logging.getLogger(), logging.getLogger("twophase"), logging.getLogger("py4j")
     handler = _LineHandler(print_line)
+    handler.setFormatter(formatter or logging.Formatter(_FORMAT))
     before = [(logger, logger.level) for logger in (root, ours, py4j)]
     root.addHandler(handler)
     root.setLevel(logging.WARNING)
@@ -48,11 +56,20 @@ def log_lines(
             logger.setLevel(level)
 
 
+def print_to_stderr(line: str) -> None:
+    """Print a line for commands without a view."""
+    click.echo(line, err=True)
+
+
+def log_to_stderr(*, verbose: bool) -> AbstractContextManager[None]:
+    """Send log records to standard error inside the context, those of events too."""
+    return log_lines(print_to_stderr, verbose=verbose, events_are_shown=False)
+
+
 class _LineHandler(logging.Handler):
     def __init__(self, print_line: Callable[[str], None]) -> None:
         super().__init__()
         self._print_line = print_line
-        self.setFormatter(logging.Formatter(_FORMAT))
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print each line of the record."""

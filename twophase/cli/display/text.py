@@ -69,3 +69,8 @@ def rows_by_sink(total: int, by_sink: Mapping[str, int], done: str = "") -> str:
 def local_time(unix_ms: int) -> str:
     """Return the date and the local time of day."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(unix_ms / 1000))
+
+
+def time_now() -> str:
+    """Return today's date and the local time of day."""
+    return local_time(time.time_ns() // 1_000_000)

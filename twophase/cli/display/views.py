@@ -6,6 +6,7 @@ is a context manager around the whole run.
 
 from __future__ import annotations
 
+import logging
 import time
 from abc import ABC, abstractmethod
 from enum import StrEnum
@@ -18,21 +19,10 @@ from rich.table import Table
 from rich.text import Text
 
 from twophase.cli.display.console import INTERRUPT_CHARS, JobConsole
-from twophase.cli.display.text import clean, count, duration, rows_by_sink
-from twophase.engine.progress import Progress, ProgressTracker, ended_by_stop
-from twophase.events import (
-    CheckpointCommitted,
-    CheckpointDeclined,
-    CheckpointReplayed,
-    CommitRetried,
-    Event,
-    GroupOffsetsDelayed,
-    JobRestarting,
-    OrphansAborted,
-    RecoveryFinished,
-    SinkDecided,
-    SinkRewound,
-)
+from twophase.cli.display.sentences import describe
+from twophase.cli.display.text import clean, count, duration, rows_by_sink, time_now
+from twophase.engine.progress import Progress, ProgressTracker
+from twophase.events import CheckpointCommitted, Event
 
 _STATE_STYLES = {
     "running": "green",
@@ -59,9 +49,14 @@ class View(ABC):
 
     Args:
         job: the job's name.
+
+    Attributes:
+        tracker: of its progress.
+        log_formatter: makes lines of log records; None for text.
     """
 
     def __init__(self, job: str) -> None:
+        self.log_formatter: logging.Formatter | None = None
         self.tracker = ProgressTracker()
         self.tracker.set_state("starting Spark")
         self._job = job
@@ -74,6 +69,10 @@ class View(ABC):
     @abstractmethod
     def print_line(self, text: str) -> None:
         """Show a line of the log or of Spark: on standard error, or above a live panel."""
+
+    def print_log(self, line: str) -> None:
+        """Show a line of the log, as `log_formatter` has made it."""
+        self.print_line(line)
 
     def __enter__(self) -> Self:
         return self
@@ -126,10 +125,7 @@ class PlainView(SilentView):
             self._print(text)
 
     def _print(self, text: str) -> None:
-        now = time.strftime("%H:%M:%S")
-        self._console.print(
-            f"{now} {self._job}: {clean(text)}", soft_wrap=True, markup=False, highlight=False
-        )
+        self._console.print(Text(f"{time_now()} {self._job}: {clean(text)}"), soft_wrap=True)
 
 
 class LiveView(View):
@@ -164,7 +160,7 @@ class LiveView(View):
             return
         text = describe(event, self.tracker.progress)
         if text is not None:
-            self._console.print(Text(f"{time.strftime('%H:%M:%S')} {clean(text)}"))
+            self._console.print(Text(f"{time_now()} {clean(text)}"))
 
 
 def make_view(mode: ProgressMode, job: str, console: Console) -> View:
@@ -178,66 +174,6 @@ def make_view(mode: ProgressMode, job: str, console: Console) -> View:
             return PlainView(job, console)
         case ProgressMode.AUTO:
             return LiveView(job, console) if console.is_terminal else PlainView(job, console)
-
-
-def describe(event: Event, progress: Progress) -> str | None:
-    """Return one sentence about an event, or None if it is routine."""
-    match event:
-        case CheckpointCommitted():
-            return _committed(event, progress)
-        case RecoveryFinished():
-            return _recovered(event)
-        case CheckpointDeclined():
-            return _declined(event)
-        case CommitRetried():
-            return _waiting(event)
-        case SinkDecided(checkpoint=number, sink=sink, rows=rows):
-            return f"checkpoint {number}: sink {sink!r} commits {count(rows, 'row')} ahead"
-        case CheckpointReplayed(checkpoint=number):
-            return f"checkpoint {number} replayed: it was already decided, so no sink wrote"
-        case OrphansAborted(sink=sink, pieces=pieces):
-            return f"{count(len(pieces), 'orphan')} aborted in sink {sink!r}"
-        case SinkRewound(sink=sink, lineage=lineage, newest=newest, kept=kept):
-            left = f"to checkpoint {kept}" if kept >= 0 else "to its beginning"
-            return f"sink {sink!r} rewound {left} of lineage {lineage}, from checkpoint {newest}"
-        case GroupOffsetsDelayed(checkpoint=number, reason=reason):
-            delayed = "could not commit its offsets to the consumer group"
-            return f"checkpoint {number} {delayed}: {reason}"
-        case JobRestarting(cause=cause, restart=restart, delay_s=delay_s):
-            return f"restart {restart} in {duration(delay_s)}: {cause}"
-        case _:
-            return None
-
-
-def _waiting(event: CommitRetried) -> str:
-    waited = f"has waited {duration(event.waiting_s)} for sink {event.sink!r}"
-    next_try = f"next try in {duration(event.next_in_s)}"
-    return f"checkpoint {event.checkpoint} {waited}, {next_try}: {event.reason}"
-
-
-def _declined(event: CheckpointDeclined) -> str:
-    attempt = f"checkpoint {event.checkpoint} ({event.attempt})"
-    if ended_by_stop(event):
-        undecided = f"{attempt} was not decided before the stop"
-        return f"{undecided}: none of its rows are visible, and the next start writes them"
-    then = "trying again" if event.will_retry else "the query fails"
-    return f"{attempt} declined, {then}: {event.reason}: {event.cause}"
-
-
-def _committed(event: CheckpointCommitted, progress: Progress) -> str:
-    lag = "" if progress.query.lag is None else f", lag {progress.query.lag:,}"
-    pending = f", {count(len(progress.pending), 'pending commit')}" if progress.pending else ""
-    took = f"{duration(event.duration_s)} (protocol {duration(event.protocol_s)})"
-    rows = rows_by_sink(event.rows, event.rows_by_sink)
-    return f"checkpoint {event.checkpoint} committed: {rows} in {took}{lag}{pending}"
-
-
-def _recovered(event: RecoveryFinished) -> str:
-    return (
-        f"generation {event.generation} recovered in {duration(event.duration_s)}: "
-        f"{count(event.recommitted, 'checkpoint')} committed again, "
-        f"{count(event.aborted, 'orphan')} aborted"
-    )
 
 
 def progress_panel(job: str, tracker: ProgressTracker, width: int) -> Panel:

@@ -28,7 +28,7 @@ def load_job(
 
     Args:
         path: the file.
-        overrides: options of the job that the command line sets.
+        overrides: options of the job that the command line sets; None for one that it does not.
         available_now: process the available records, then end, whatever the file's trigger.
 
     Raises:

@@ -29,7 +29,7 @@ from twophase.errors import ConfigError
 from twophase.ids import check_name
 from twophase.options.job_options import JobOptions
 from twophase.options.other_keys import with_our_keys
-from twophase.options.parsing import Options
+from twophase.options.parsing import Duration, Options
 from twophase.options.trigger import check_trigger, in_yaml
 
 _MAX_BYTES = 1024 * 1024
@@ -66,6 +66,18 @@ class SparkSection(Options):
     quick_start: bool = True
 
 
+class WatermarkSection(Options):
+    """How late records may come, as `DataFrame.withWatermark` has it.
+
+    Attributes:
+        column: the column with the time of the event.
+        delay: in seconds.
+    """
+
+    column: str = Field(min_length=1)
+    delay: Duration
+
+
 class SourceSection(Options):
     """One streaming source.
 
@@ -73,11 +85,13 @@ class SourceSection(Options):
         format: as in `spark.readStream.format`.
         fields: the schema as DDL text, such as "id long, amount double".
         options: the options of the source.
+        watermark: of its rows; None for none.
     """
 
     format: str = Field(min_length=1)
     fields: str | None = Field(default=None, alias="schema", min_length=1)
     options: Mapping[str, str] = Field(default_factory=dict)
+    watermark: WatermarkSection | None = None
 
 
 class SinkSection(Options):
@@ -127,7 +141,7 @@ def load_job_file(
 
     Args:
         path: the file.
-        overrides: options of the job that the command line sets.
+        overrides: options of the job that the command line sets; None for one that it does not.
         available_now: process the available records, then end, whatever the file's trigger.
 
     Raises:
@@ -155,6 +169,7 @@ def read_job_file(
         ConfigError: it cannot be read, or is no mapping.
     """
     where = path.name
+    overrides = {key: value for key, value in overrides.items() if value is not None}
     raw = _mapping(where, read_yaml(path))
     mistakes.note(lambda: _File.parse(raw, where))
     trigger = mistakes.note(lambda: _trigger(where, raw.get("trigger"))) or {}
@@ -223,7 +238,11 @@ def _sources(mistakes: Mistakes, raw: Mapping[str, Any]) -> Mapping[str, SourceS
 
 
 def _source(where: str, value: Any) -> SourceSection:
-    return SourceSection.parse(_with_texts(where, _mapping(where, value), "options"), where)
+    raw = _with_texts(where, _mapping(where, value), "options")
+    if raw.get("watermark") is not None:
+        within = f"{where}.watermark"
+        raw["watermark"] = WatermarkSection.parse(_mapping(within, raw["watermark"]), within)
+    return SourceSection.parse(raw, where)
 
 
 def _sinks(mistakes: Mistakes, raw: Mapping[str, Any]) -> Mapping[str, SinkSection]:

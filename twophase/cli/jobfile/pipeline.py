@@ -58,7 +58,10 @@ def describe(spark: SparkSession, job: JobFile, sinks: Mapping[str, Sink]) -> St
 def _load(spark: SparkSession, section: SourceSection) -> DataFrame:
     source_of(section.format)  # Spark would not know why it is not registered
     reader = spark.readStream.format(section.format).options(**section.options)
-    return (reader if section.fields is None else reader.schema(section.fields)).load()
+    frame = (reader if section.fields is None else reader.schema(section.fields)).load()
+    if (late := section.watermark) is None:
+        return frame
+    return frame.withWatermark(late.column, f"{round(late.delay * 1000)} milliseconds")
 
 
 def _query_over_rows(where: str, text: str) -> Callable[[DataFrame], DataFrame]:

@@ -35,8 +35,8 @@ from twophase.state.journal.history import History
 
 _SHOWN = 5
 _OTHER_POLICY = (
-    "restore from the newest checkpoint; remove the newer rows with restore.sink_ahead=rewind; "
-    "or begin another job with a savepoint, under another name: restore.sink_ahead=fork."
+    "restore from the newest checkpoint; remove the newer rows with `restore.sink_ahead=rewind`; "
+    "or begin another job with a savepoint, under another name: `restore.sink_ahead=fork`."
 )
 
 GIVE_UP = (
@@ -109,7 +109,7 @@ def refused(
                 f"Job {context.job!r}: cannot rewind to {_origin(wish)}: sink {sink!r} is ahead "
                 "of it, and sinks of its kind cannot remove committed rows. Nothing was written.",
                 remedy="restore from the newest checkpoint; or begin another job with a savepoint, "
-                "under another name: restore.sink_ahead=fork.",
+                "under another name: `restore.sink_ahead=fork`.",
             )
         case TargetReplaced(sink):
             memory = observed.sinks[sink].memory
@@ -126,7 +126,7 @@ def refused(
                 f"{proof.sink!r} did. The target knows the job's rows by that name. "
                 "Nothing was written.",
                 remedy=f"name the sink {proof.sink!r} again; or, after a clean stop, set "
-                "restore.allow_non_restored_state once.",
+                "`restore.allow_non_restored_state=true` once.",
             )
 
 
@@ -165,7 +165,7 @@ def _driver_missed(
         f"seen generation {why.generation}: what that driver has decided is not known here",
         "lose or repeat it",
         "If a rewind in another folder has died, repeat it in this one: the same restore.path, "
-        "with restore.sink_ahead=rewind; or give it up: twophase repair abandon-rewind "
+        "with `restore.sink_ahead=rewind`; or give it up: twophase repair abandon-rewind "
         "JOB.yaml --begun-in FOLDER. ",
     )
 
@@ -177,7 +177,7 @@ def _named_otherwise(job: str, why: NamedOtherwise) -> CheckpointMissingError:
         f"{why.lineage}, which sink {sink!r} of job {then!r} has committed. This start does not "
         "know it and would write its rows twice; nothing was written.",
         remedy=f"name the job {then!r} and the sink {sink!r} again, then go on from its newest "
-        "checkpoint, or restore with restore.sink_ahead=rewind.",
+        "checkpoint, or restore with `restore.sink_ahead=rewind`.",
     )
 
 
@@ -226,8 +226,8 @@ def _unfinished_rewind(job: str, begun: Rewinding) -> RestoreRefusedError:
     return RestoreRefusedError(
         f"Job {job!r}: a rewind to {begun.restored_from} was started and not finished: rows after "
         "it may be gone from one sink and still be in another. Nothing was written.",
-        remedy=f"finish it: start with restore.path={begun.restored_from}, or a copy of it, and "
-        f"restore.sink_ahead=rewind. {GIVE_UP}",
+        remedy=f"finish it: start with `restore.path={begun.restored_from}`, or a copy of it, and "
+        f"`restore.sink_ahead=rewind`. {GIVE_UP}",
     )
 
 
@@ -256,7 +256,7 @@ def _missing(
     return CheckpointMissingError(
         f"Job {context.job!r}: {what}. Starting would {would}; nothing was written.",
         remedy=f"restore the job's folder, {folder}, to its newest state, or name the right one "
-        "(checkpointLocation); or start a new lineage with restore.path set to its newest "
-        f"checkpoint (not in the plugin form). {begun_elsewhere}If the newest state is gone for "
-        "good: twophase repair adopt-from-target JOB.yaml",
+        "(checkpointLocation); or start a new lineage from its newest checkpoint: "
+        f"`restore.path=PATH` (not in the plugin form). {begun_elsewhere}If the newest state is "
+        "gone for good: twophase repair adopt-from-target JOB.yaml",
     )

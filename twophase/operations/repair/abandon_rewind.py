@@ -130,7 +130,7 @@ class RewindRepair:
                 f"{other!r} of job {job!r} has committed, and the rewind takes them back "
                 "as well. Nothing was given up.",
                 remedy="finish the rewind: start with the same restore.path and "
-                "restore.sink_ahead=rewind; what stands in its way is named then.",
+                "`restore.sink_ahead=rewind`; what stands in its way is named then.",
             )
 
     def _begun(self, history: History) -> Rewinding:

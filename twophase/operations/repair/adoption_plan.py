@@ -221,7 +221,7 @@ class AdoptionPlanner:
                 f"{one.checkpoint} as decided in that sink only, and adopting it would lose its "
                 "rows in the others. Nothing was written.",
                 remedy="restore what is damaged in the job's folder, then start the job: it writes "
-                "the other sinks. Or restore a savepoint with restore.sink_ahead=rewind.",
+                "the other sinks. Or restore a savepoint with `restore.sink_ahead=rewind`.",
             )
 
     def _check_whole(
@@ -250,8 +250,8 @@ class AdoptionPlanner:
                 "checkpoint.mode at_least_once that does not tell whether it was decided, and "
                 "the others may lack its rows. Nothing was written.",
                 remedy="look for its rows in the others. If they have them, or it has none for "
-                "them, run the command with checkpoint.mode exactly_once. If not, delete its rows "
-                "and proofs where it is committed (docs/operations.md).",
+                "them, run the command with `checkpoint.mode=exactly_once`. If not, delete its "
+                "rows and proofs where it is committed (docs/operations.md).",
             )
 
     def _unreadable(self, history: History) -> list[Decision]:

@@ -28,6 +28,7 @@ from twophase.errors import (
     SavepointUnfinishedError,
     TwoPhaseError,
 )
+from twophase.events import SavepointMade
 from twophase.failure_reason import CheckpointFailureReason
 from twophase.internals.clock import Clock
 from twophase.operations.savepoint.format import (
@@ -206,9 +207,10 @@ class SavepointMaker:
                 f"Job {self._job!r}: a rewind to {history.rewinding.restored_from} was started and "
                 "not finished: rows after it may be gone from one sink and still be in another. "
                 "Nothing was written.",
-                remedy="finish it: start the job with restore.path="
-                f"{history.rewinding.restored_from}, or a copy of it, and "
-                "restore.sink_ahead=rewind; or give it up: twophase repair abandon-rewind JOB.yaml",
+                remedy="finish it: start the job with "
+                f"`restore.path={history.rewinding.restored_from}`, or a copy of it, and "
+                "`restore.sink_ahead=rewind`; or give it up: "
+                "twophase repair abandon-rewind JOB.yaml",
             )
         for ahead in history.ahead:
             raise SavepointError(
@@ -277,7 +279,7 @@ def savepoint_path(job: str, path: str | None, options: JobOptions) -> str:
     if options.savepoint_dir is None:
         raise ConfigError(
             f"Job {job!r}: the savepoint has no path. Nothing was written.",
-            remedy="give a path, or set savepoint.dir.",
+            remedy="give a path, or set `savepoint.dir=FOLDER`.",
         )
     return str(local_path(options.savepoint_dir, "savepoint.dir") / f"{job}-{secrets.token_hex(6)}")
 
@@ -354,7 +356,10 @@ class JobSavepoints:
         """
         path = savepoint_path(self._name, path, self._options)
         with self._alone():
-            self._maker.make(path, committed_only=True, still_waiting=self._engine.still_runs)
+            made = self._maker.make(
+                path, committed_only=True, still_waiting=self._engine.still_runs
+            )
+        self._engine.observers(SavepointMade(self._name, made.checkpoint, path))
         return path
 
     def stop(self, path: str | None) -> str:
@@ -378,6 +383,7 @@ class JobSavepoints:
             except BaseException:
                 writer.discard()
                 raise
+        self._engine.observers(SavepointMade(self._name, manifest.checkpoint, path))
         if manifest.pending:
             raise SavepointUnfinishedError(
                 f"Job {self._name!r} has stopped and savepoint {path} is complete, but "

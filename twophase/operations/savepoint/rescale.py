@@ -195,7 +195,7 @@ def _check_state(savepoint: Savepoint, partitions: int) -> None:
             f"Cannot rescale savepoint {savepoint.where}: Spark repartitions only RocksDB state, "
             f"and {noted} wrote this one. Nothing was written.",
             remedy="restore it as it is. To be able to rescale a job, start it with "
-            "state.backend rocksdb in a new checkpointLocation.",
+            "`state.backend=rocksdb` in a new checkpointLocation.",
         )
     if shuffle_partitions(header) == partitions:
         raise ConfigError(

@@ -172,7 +172,8 @@ def _beginning_gone(job: str, lineage: Lineage, found: TwoPhaseError) -> Checkpo
         f"Job {job!r}: its lineage {lineage.id} has no checkpoint of its own yet, and the one that "
         f"it began with is gone from {Path(lineage.restored_from)}: {found.what} The job's "
         "functions would begin without their state. No rows were written.",
-        remedy="restore that folder, or set restore.allow_non_restored_state to begin without it.",
+        remedy="restore that folder, or set `restore.allow_non_restored_state=true` to begin "
+        "without it.",
     )
 
 
@@ -285,7 +286,7 @@ def _check_none_ahead(job: str, folder: Path, history: History, decision: Decisi
             f"{ahead.checkpoint} after it, ahead of the others; it would be aborted, or its rows "
             "written twice. Nothing was written.",
             remedy="start the job in that folder without restore.path to go on from it; or take "
-            "the rows back there, with restore.sink_ahead=rewind.",
+            "the rows back there, with `restore.sink_ahead=rewind`.",
         )
 
 

@@ -71,7 +71,7 @@ def check_sources(
             remedy="rewind in the job's own folder if this one is new: a source may keep there "
             "what it has read; restore a newer savepoint; or start without restore.path in the "
             "job's own folder to go on. If you know that all records and files since then are "
-            "still there, set restore.allow_unproven_sources.",
+            "still there, set `restore.allow_unproven_sources=true`.",
         )
         if history.rewinding is not None:
             raise begun_and_refused(job, history.rewinding, refusal)

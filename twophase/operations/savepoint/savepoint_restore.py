@@ -220,7 +220,7 @@ def verified(job: str, path: str, policy: SinkAhead = SinkAhead.REFUSE) -> Savep
             f"The savepoint {savepoint.where} is one of job {whose!r}, not of "
             f"{job!r}. Nothing was started or written.",
             remedy="name a savepoint of this job, or give the job that name; "
-            "to begin another job with it, set restore.sink_ahead=fork.",
+            "to begin another job with it, set `restore.sink_ahead=fork`.",
         )
     savepoint.verify()
     return savepoint
@@ -258,7 +258,7 @@ def _lays(
             f"Job {job!r}: the savepoint {savepoint.where} holds state of Spark, and the plan "
             "keeps none. Nothing was started or written.",
             remedy="restore it with the plan that it was made of, or set "
-            "restore.allow_non_restored_state to drop that state.",
+            "`restore.allow_non_restored_state=true` to drop that state.",
         )
     return False
 

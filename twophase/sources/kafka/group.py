@@ -32,7 +32,7 @@ class GroupOffsets:
         if self._options.group_id is None:
             raise ConfigError(
                 f"{WHERE}: there is no group.id, so there are no group offsets.",
-                remedy="set group.id.",
+                remedy="set `group.id=NAME`.",
             )
         self._group = self._options.group_id
 

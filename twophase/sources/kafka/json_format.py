@@ -211,7 +211,7 @@ class JsonDecoder:
                 f"Source {self._item.source!r}: the record at offset {offset} of "
                 f"{self._item.key} (topic {self._item.topic!r}, partition {self._item.partition}) "
                 f"does not fit the schema: {_reason(fault)}.",
-                remedy=f"{remedy} json.{option}=drop drops such records.",
+                remedy=f"{remedy} To drop such records: `json.{option}=drop`",
             ) from None
         dropped = self._tombstones if tombstone else self._unfit
         dropped.add(offset, fault)

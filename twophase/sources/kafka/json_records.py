@@ -46,7 +46,7 @@ def framing_fault(value: bytes) -> UnfitError | None:
             f"its value begins with the bytes {value[:5].hex(' ')}, by which serializers of a "
             f"schema registry (Confluent's) name the schema, here {int.from_bytes(value[1:5])}",
             remedy="give the producer a serializer without a registry; or, if JSON follows, read "
-            "with value.format=raw, and parse substring(value, 6) with from_json, mode FAILFAST: "
+            "with `value.format=raw`, and parse substring(value, 6) with from_json, mode FAILFAST: "
             "see docs/kafka.md.",
         )
     return _NO_OBJECT

@@ -65,7 +65,7 @@ def read_type(name: str, target: pa.DataType, *, times_as_text: bool = False) ->
         raise ConfigError(
             f"{WHERE}: value.format=json cannot read the column {name!r}: its name has a quote, a "
             "backslash or a control character.",
-            remedy="use value.format=raw and from_json as docs/kafka.md shows.",
+            remedy="use `value.format=raw` and from_json as docs/kafka.md shows.",
         )
     if pa.types.is_struct(target):
         if len(set(target.names)) < len(target.names):

@@ -238,7 +238,7 @@ class OffsetRange:
         return Partition(self.topic, self.partition)
 
     def __str__(self) -> str:
-        return f"{self.key}[{self.start}, {self.end})"
+        return f"{self.key}:{self.start} to {self.end}"
 
 
 def advance(start: SourceOffset, ends: Mapping[Partition, LogEnd], limits: Limits) -> SourceOffset:

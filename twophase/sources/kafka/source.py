@@ -93,7 +93,7 @@ class KafkaSource(RereadsRanges[OffsetRange], ReleasesTopics):
         topics: dict[str, dict[str, int]] = {}
         for entry in offset.partitions or ():
             topics.setdefault(entry.topic, {})[str(entry.partition)] = entry.offset
-        return f"startingOffsets {json.dumps(topics)} of source {offset.source!r}"
+        return f"`startingOffsets={json.dumps(topics)}` of source {offset.source!r}"
 
     def check_readable(self, leg: SourceLeg, line: str, log: Path | None) -> bool:
         """Ask the brokers for each partition: is it the same topic, are the records there?

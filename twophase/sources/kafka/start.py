@@ -93,7 +93,8 @@ class StartResolver:
                 f"{WHERE}: startingOffsets=committed, but group {group!r} has no committed offset "
                 f"for {left[0]}"
                 f"{f' and {len(left) - 1} more partitions' if len(left) > 1 else ''}.",
-                remedy="set startingOffsets.fallback to earliest or latest, or correct group.id.",
+                remedy="set `startingOffsets.fallback=earliest` or "
+                "`startingOffsets.fallback=latest`, or correct group.id.",
             )
         return {key: self._checked(key, offset) for key, offset in found.items()} | self._fall_back(
             left
@@ -111,8 +112,8 @@ class StartResolver:
         if left and self._options.fallback is None:
             raise ConfigError(
                 f"{WHERE}: startingOffsets names no offset for {left[0]}.",
-                remedy="name every partition, or set startingOffsets.fallback to earliest or "
-                "latest.",
+                remedy="name every partition, or set `startingOffsets.fallback=earliest` or "
+                "`startingOffsets.fallback=latest`.",
             )
         named = {EARLIEST_SENTINEL: self._begins, LATEST_SENTINEL: self._latest()}
         return {

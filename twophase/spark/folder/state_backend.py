@@ -62,7 +62,7 @@ def _wanted(job: str, options: JobOptions, session: SparkSession) -> Mapping[str
         raise ConfigError(
             f"Job {job!r}: state.backend.incremental applies to RocksDB only, but Spark keeps the "
             f"job's state in {provider}. Nothing was written.",
-            remedy="set state.backend to rocksdb, or leave state.backend.incremental out.",
+            remedy="set `state.backend=rocksdb`, or leave state.backend.incremental out.",
         )
     return wanted
 
@@ -86,7 +86,7 @@ def check_noted(job: str, options: JobOptions, header: str) -> None:
         f"Job {job!r}: state.backend is {options.state_backend}, but {name} wrote the state that "
         f"the job continues with, and Spark would use {name} whatever is set. "
         "Nothing was written.",
-        remedy=f"set state.backend to {name}, or leave it out. No tool moves state between "
+        remedy=f"set `state.backend={name}`, or leave it out. No tool moves state between "
         "backends: to switch, start the job without its state in a new checkpointLocation.",
     )
 

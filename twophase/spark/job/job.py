@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from twophase.contract.sink import OpenSink
 from twophase.engine.engine import Engine
-from twophase.engine.progress import Progress, ProgressTracker
-from twophase.events import Observers
+from twophase.engine.progress import Progress, ProgressTracker, QueryProgress
+from twophase.events import Event, JobStopped, Observers, QueryProgressed
 from twophase.internals.logging_observer import log_event
 from twophase.operations.savepoint.make import JobSavepoints
+from twophase.spark.job.query_progress import QueryPoller
 from twophase.spark.job.spark_host import JobDescription, SparkHost
+from twophase.state.files.event_file import EventFile
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -27,7 +29,7 @@ class Job:
     def __init__(self, description: JobDescription) -> None:
         self.description = description
         self._tracker = ProgressTracker()
-        observers = Observers(log_event, self._tracker, *description.observers)
+        observers = Observers(self._watch, log_event, self._tracker, *description.observers)
         options = description.options
         self._host = host = SparkHost(description, observers)
         sinks = {name: entry.sink for name, entry in description.sinks.items()}
@@ -39,6 +41,8 @@ class Job:
             observers,
             listeners=(host.notifications, *host.states.listeners(), *description.listeners),
         )
+        observers.add(EventFile(self._engine.storage, host.clock))
+        self._poller = QueryPoller(lambda: host.query, self._report)
         self._savepoints = JobSavepoints(self._engine)
 
     @property
@@ -135,7 +139,22 @@ class Job:
 
     def start(self) -> None:
         """Start the job; called once by `StreamWriter.start`."""
-        self._engine.start()
+        self._poller.start()
+        try:
+            self._engine.start()
+        except BaseException:
+            self._poller.stop()
+            raise
+
+    def _watch(self, event: Event) -> None:
+        """Report the end of the query's progress before the end of the job."""
+        if isinstance(event, JobStopped):
+            self._poller.stop()
+
+    def _report(self, progress: QueryProgress) -> None:
+        self._engine.observers(
+            QueryProgressed(self.name, progress.records, progress.rate, progress.lag)
+        )
 
     def open_sinks(self) -> Mapping[str, OpenSink]:
         """Open the sinks only, and return them. Called by a repair, which starts no query."""

@@ -120,8 +120,8 @@ class LineageStart:
                 raise ConfigError(
                     f"Job {name!r}: {self._storage.root} has no checkpoint, and "
                     "restore.error_if_no_checkpoint is set.",
-                    remedy="set restore.path, or unset restore.error_if_no_checkpoint for a fresh "
-                    "start.",
+                    remedy="set `restore.path=PATH`, or leave restore.error_if_no_checkpoint out "
+                    "for a fresh start.",
                 )
             self._states.check_uids()
             coordinator.begin_lineage(Lineage(new_lineage_id()))
@@ -131,7 +131,7 @@ class LineageStart:
                 f"Job {name!r}: its log was adopted from the targets, which hold nothing of the "
                 "state that the plan keeps in Spark, or may. Nothing was written.",
                 remedy="if the plan keeps none (a join with a static table, say), set "
-                "restore.allow_non_restored_state.",
+                "`restore.allow_non_restored_state=true`.",
             )
 
     def initialize_states(self, coordinator: CheckpointCoordinator) -> None:
@@ -265,7 +265,7 @@ class LineageStart:
                 f"and {path} holds none of it. "
                 "Nothing was written.",
                 remedy="if the plan keeps none (a join with a static table, say), set "
-                "restore.allow_non_restored_state; a stateful job goes on in its own folder, or "
-                "from a savepoint.",
+                "`restore.allow_non_restored_state=true`; a stateful job goes on in its own "
+                "folder, or from a savepoint.",
             )
         return restore

@@ -250,7 +250,7 @@ class OperatorStates:
                     f"{leg.name} has no offset in it, and would begin after records that exist "
                     "already.",
                     remedy="have that source begin before them, such as with "
-                    "startingOffsets=earliest.",
+                    "`startingOffsets=earliest`.",
                 )
             if line is None:
                 found.append(
@@ -363,5 +363,5 @@ def _check_place(
         f"{checkpoint.lineage} has state that the job has no place for: {', '.join(surplus)}. "
         "No rows were written.",
         remedy="add the source or function again, under its old name, or set "
-        "restore.allow_non_restored_state to drop its state.",
+        "`restore.allow_non_restored_state=true` to drop its state.",
     )

@@ -51,7 +51,7 @@ class Fault:
             f"Job {job!r}: {shuffles}, and {self.key} is not {self.right}: if an executor died, "
             "Spark could mix the rows of two computations, which would lose some rows and "
             "duplicate others. Nothing was written.",
-            remedy=f"set {self.key} to {self.right}, Spark's default.",
+            remedy=f"set `{self.key}={self.right}`, Spark's default.",
         )
 
 

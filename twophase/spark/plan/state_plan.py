@@ -117,7 +117,8 @@ def check(known: Mapping[str, Any], plan: Mapping[str, Any], options: JobOptions
             f"{problem}. Spark would use the old state as if it belonged to the new plan. "
             "No rows were written.",
             remedy="restore the old expressions, names included; or start without the state in a "
-            "new checkpointLocation; or set state.allow_changed_plan if the state fits the plan.",
+            "new checkpointLocation; or set `state.allow_changed_plan=true` if the state fits the "
+            "plan.",
         )
 
 

@@ -39,6 +39,7 @@ from twophase.internals.logging_observer import log_event
 from twophase.spark.plugin.description import PluginDescription
 from twophase.spark.plugin.host import PluginHost, open_sink
 from twophase.state.checkpoints import replay_guard
+from twophase.state.files.event_file import EventFile
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import Decision, Lineage
 
@@ -119,7 +120,7 @@ class PluginJob:
             storage,
             {description.sink: self._sink},
             description.options,
-            Observers(log_event),
+            Observers(log_event, EventFile(storage, host.clock)),
             host.clock,
         )
         self._driver = Driver(host, context)

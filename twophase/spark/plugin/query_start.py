@@ -32,6 +32,7 @@ from twophase.spark.plugin.source import PREFIX
 from twophase.state.checkpoints import replay_guard
 from twophase.state.files.storage import LocalStorage, local_path
 from twophase.state.journal.log import JobLog, job_of
+from twophase.wording import worded
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -154,7 +155,7 @@ def _finish_lost(job: str, folder: SparkFolder, newest: Decision) -> None:
             "its state. If they are gone: %s",
             job,
             number,
-            begin_afresh(number, folder.offsets(number)),
+            worded(begin_afresh(number, folder.offsets(number))),
         )
 
 

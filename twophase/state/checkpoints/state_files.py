@@ -22,8 +22,8 @@ from twophase.state.files.storage import CrashPoints, Storage
 _log = logging.getLogger("twophase")
 _KIND = "STATE"
 _REMEDY = (
-    "restore this file from a backup of the job's folder, or set restore.allow_non_restored_state "
-    "to begin without the state."
+    "restore this file from a backup of the job's folder, or set "
+    "`restore.allow_non_restored_state=true` to begin without the state."
 )
 _CRASH_POINTS = CrashPoints("O01", "O02", "O03", "O04")
 

@@ -63,7 +63,9 @@ DECISION_CRASH_POINTS = CrashPoints("C07", "C08", "C09", "C10")
 
 
 class Storage(ABC):
-    """A folder of small immutable files. Names are relative, with '/' between parts."""
+    """A folder of small files, immutable but for those of `append`. Names are relative, with '/'
+    between parts.
+    """
 
     @abstractmethod
     def create(self, name: str, data: bytes, crash_points: CrashPoints = NO_CRASH_POINTS) -> None:
@@ -73,6 +75,19 @@ class Storage(ABC):
             AlreadyExistsError: the name is taken.
             UnclearOutcomeError: the atomic step was tried and its outcome is unknown.
             OSError: the name was certainly not created.
+        """
+
+    @abstractmethod
+    def append(self, name: str, data: bytes) -> int:
+        """Append to `name`, which is created if absent: for what people read, never for decisions.
+
+        Several writers do not mix their data. A crash may lose or tear what it appends.
+
+        Returns:
+            The length of the file.
+
+        Raises:
+            OSError: all, a part or nothing of it was appended.
         """
 
     @abstractmethod
@@ -177,6 +192,18 @@ class LocalStorage(Storage):
             # "certainly not created" (hazard H21).
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
+
+    def append(self, name: str, data: bytes) -> int:
+        """See `Storage.append`."""
+        path = self.root / name
+        self._make_folder(path.parent)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        descriptor = os.open(path, flags, 0o600)
+        try:
+            _write_all(descriptor, data)
+            return os.fstat(descriptor).st_size
+        finally:
+            os.close(descriptor)
 
     @staticmethod
     def _write(path: Path, data: bytes, crash_points: CrashPoints) -> None:
@@ -305,6 +332,10 @@ class ReadOnlyStorage(LocalStorage):
         _check_folder(self.root, option)
 
     def create(self, name: str, data: bytes, crash_points: CrashPoints = NO_CRASH_POINTS) -> None:  # noqa: ARG002
+        """Refused."""
+        raise OSError(errno.EROFS, "opened for reading only", str(self.root / name))
+
+    def append(self, name: str, data: bytes) -> int:  # noqa: ARG002
         """Refused."""
         raise OSError(errno.EROFS, "opened for reading only", str(self.root / name))
 

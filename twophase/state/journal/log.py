@@ -322,7 +322,7 @@ class JobLog:
             "the targets know by that name. Nothing was written or deleted.",
             remedy=f"name the job {other!r} again, or name another checkpointLocation. To go on "
             "under another name, begin a job with a savepoint of this one: "
-            "restore.sink_ahead=fork.",
+            "`restore.sink_ahead=fork`.",
         )
 
     def _in_doubt(self, sequence: int, error: Exception) -> InDoubtError:

@@ -1,5 +1,9 @@
-"""A sink for SQLite, written from docs/writing-a-sink.md: pieces are staged beside the table, and a
-commit moves them into it.
+"""A whole sink to read and to begin with, for SQLite, as docs/writing-a-sink.md describes one:
+pieces are staged beside the table, and a commit moves them into it.
+
+It imports from `twophase` alone, as a package of your own does, passes every suite of
+`twophase.testing.contract` (`sqlite_harness.py` is its harness), and runs from a job file as
+`type: twophase.testing.sqlite_sink:SqliteSink`.
 
     twophase_target      a token that tells this database from every other
     twophase_fence       per job and sink, the attempt that may write
@@ -9,8 +13,8 @@ commit moves them into it.
     twophase_row         per committed row: the checkpoint that it is of, for a rewind
     staged_<table>       the rows of pieces that are pre-committed
 
-The steps that a mistake can spoil are methods of their own, so that
-`test_contract_mutants.py` can spoil one.
+Each step that a mistake can spoil is a method of its own: the tests of the suites spoil one after
+the other.
 """
 
 from __future__ import annotations
@@ -95,8 +99,8 @@ class Database:
 
     def __init__(self, path: Path, table: str) -> None:
         self.path = path
-        self.table = f'"{table}"'
-        self.staged = f'"staged_{table}"'
+        self.table = quoted(table)
+        self.staged = quoted(f"staged_{table}")
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -123,10 +127,12 @@ class SqliteWriter(SinkWriter):
         self.rows: list[Row] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
+        """See `SinkWriter.write`."""
         self.rows.extend(batch.to_pylist())
         failpoint("E01")
 
     def pre_commit(self) -> Committable | None:
+        """See `SinkWriter.pre_commit`."""
         if not self.rows:
             return None
         failpoint("C04")
@@ -168,13 +174,14 @@ class SqliteWriter(SinkWriter):
     def stage_rows(self, connection: sqlite3.Connection, piece: int | None) -> None:
         """The rows, by the names of their columns."""
         names = list(self.rows[0])
-        quoted = ", ".join(f'"{name}"' for name in names)
+        columns = ", ".join(map(quoted, names))
         connection.executemany(
-            f"INSERT INTO {self.database.staged} (piece, {quoted}) VALUES (?{', ?' * len(names)})",
+            f"INSERT INTO {self.database.staged} (piece, {columns}) VALUES (?{', ?' * len(names)})",
             [(piece, *(row[name] for name in names)) for row in self.rows],
         )
 
     def abort(self) -> None:
+        """See `SinkWriter.abort`."""
         self.rows = []
 
 
@@ -184,14 +191,17 @@ class SqliteSink(ArrowSink):
     Args:
         path: the database.
         table: the table.
-        kind: the class of the open sink, so that a test can put a mistake in.
+
+    Attributes:
+        open_class: of the open sink.
     """
 
-    def __init__(self, path: Path, table: str, kind: type[OpenSqliteSink] | None = None) -> None:
-        self.database = Database(path, table)
-        self.kind = kind or OpenSqliteSink
+    def __init__(self, path: str | Path, table: str) -> None:
+        self.database = Database(Path(path), table)
+        self.open_class: type[OpenSqliteSink] = OpenSqliteSink
 
     def open(self, context: SinkContext) -> OpenSqliteSink:
+        """See `Sink.open`."""
         table, staged = self.database.table, self.database.staged
         with self.database.transaction() as connection:
             columns = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
@@ -211,7 +221,7 @@ class SqliteSink(ArrowSink):
                 (uuid.uuid4().hex,),
             )
             [(token,)] = connection.execute("SELECT token FROM twophase_target")
-        return self.kind(self.database, context.job, context.sink, token)
+        return self.open_class(self.database, context.job, context.sink, token)
 
 
 class OpenSqliteSink(OpenArrowSink):
@@ -231,9 +241,11 @@ class OpenSqliteSink(OpenArrowSink):
         self.job, self.sink, self.token = job, sink, token
 
     def target(self) -> str:
+        """See `OpenSink.target`."""
         return f"sqlite:{self.token}:{self.database.table}"
 
     def history(self) -> SinkHistory:
+        """See `OpenSink.history`."""
         owner = (self.job, self.sink)
         with self.database.transaction() as connection:
             fence = read_fence(connection, *owner)
@@ -248,6 +260,7 @@ class OpenSqliteSink(OpenArrowSink):
         return SinkHistory(fence.generation if fence else 0, dict(committed))
 
     def fence(self, attempt: Attempt) -> None:
+        """See `OpenSink.fence`."""
         with self.database.transaction() as connection:
             fence = read_fence(connection, self.job, self.sink) or attempt
             if fence.generation > attempt.generation:
@@ -259,9 +272,11 @@ class OpenSqliteSink(OpenArrowSink):
             )
 
     def writers(self) -> WriterFactory:
+        """See `OpenArrowSink.writers`."""
         return functools.partial(self.writer_class, self.database, self.target())
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+        """See `OpenSink.commit`."""
         return commit_each(requests, self.commit_one)
 
     def commit_one(self, request: CommitRequest) -> CommitOutcome:
@@ -320,7 +335,8 @@ class OpenSqliteSink(OpenArrowSink):
     def move_rows(self, connection: sqlite3.Connection, piece: int) -> None:
         """From the staging table into the table, by the names of the columns."""
         names = ", ".join(
-            f'"{row[1]}"' for row in connection.execute(f"PRAGMA table_info({self.database.table})")
+            quoted(row[1])
+            for row in connection.execute(f"PRAGMA table_info({self.database.table})")
         )
         rows = connection.execute(
             f"INSERT INTO {self.database.table} ({names}) SELECT {names} "
@@ -339,6 +355,7 @@ class OpenSqliteSink(OpenArrowSink):
         connection.execute(f"DELETE FROM {self.database.staged} WHERE piece = ?", (piece,))
 
     def abort(self, committables: Sequence[Committable]) -> None:
+        """See `OpenSink.abort`."""
         for committable in committables:
             with self.database.transaction() as connection:
                 self.drop(connection, committable)
@@ -354,6 +371,7 @@ class OpenSqliteSink(OpenArrowSink):
         connection.execute(f"DELETE {where}", identity_of(committable))
 
     def in_doubt(self) -> Sequence[Committable]:
+        """See `OpenSink.in_doubt`."""
         with self.database.transaction() as connection:
             found = connection.execute(
                 f"SELECT {', '.join(IDENTITY)}, offsets_hash, rows FROM twophase_piece"
@@ -373,6 +391,7 @@ class OpenSqliteSink(OpenArrowSink):
         ]
 
     def committed_pieces(self, lineage: str, checkpoint: int) -> Sequence[str]:
+        """See `NamesPieces`."""
         with self.database.transaction() as connection:
             found = connection.execute(
                 "SELECT generation, counter, subtask, task_attempt FROM twophase_piece "
@@ -382,6 +401,7 @@ class OpenSqliteSink(OpenArrowSink):
         return ["{}.{}/{}.{}".format(*row) for row in found]
 
     def subsume(self, lineage: str, checkpoint: int) -> None:
+        """See `OpenSink.subsume`."""
         with self.database.transaction() as connection:
             self.raise_mark(connection, lineage, checkpoint)
             self.drop_proofs(connection, lineage, checkpoint)
@@ -406,6 +426,7 @@ class OpenSqliteSink(OpenArrowSink):
         )
 
     def check_rewind(self, keep: Mapping[str, int]) -> None:
+        """See `CanRewind`."""
         with self.database.transaction() as connection:
             self.check_rows(connection, keep)
 
@@ -446,6 +467,7 @@ class OpenSqliteSink(OpenArrowSink):
         return [(lineage, keep.get(lineage, -1)) for (lineage,) in found]
 
     def delete_rows(self, connection: sqlite3.Connection, keep: Mapping[str, int]) -> None:
+        """Those that were committed after what is kept."""
         for lineage, last in self.ends(connection, keep):
             after = (self.job, self.sink, lineage, last)
             connection.execute(
@@ -463,6 +485,7 @@ class OpenSqliteSink(OpenArrowSink):
             self.lower_mark(connection, lineage, last)
 
     def lower_mark(self, connection: sqlite3.Connection, lineage: str, last: int) -> None:
+        """To the last checkpoint that is kept."""
         connection.execute(
             f"UPDATE twophase_mark SET checkpoint = ? WHERE {TAKEN_BACK}",
             (last, self.job, self.sink, lineage, last),
@@ -471,6 +494,11 @@ class OpenSqliteSink(OpenArrowSink):
 
     def close(self) -> None:
         """There is nothing to release."""
+
+
+def quoted(name: str) -> str:
+    """Return a name as SQL has it."""
+    return '"{}"'.format(name.replace('"', '""'))
 
 
 def identity_of(committable: Committable) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""A SQLite database under test."""
+"""A SQLite database under test, as the suites of `twophase.testing.contract` ask for one."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import uuid
 from contextlib import closing
 from pathlib import Path
 
-from tests.testing.sqlite_sink import OpenSqliteSink, SqliteSink
 from twophase.testing.harness import Row, SinkHarness
+from twophase.testing.sqlite_sink import OpenSqliteSink, SqliteSink
 
 
 class SqliteHarness(SinkHarness):
@@ -29,18 +29,23 @@ class SqliteHarness(SinkHarness):
             connection.execute("CREATE TABLE orders (id INTEGER, name TEXT, amount REAL)")
 
     def new_sink(self) -> SqliteSink:
+        """See `SinkHarness`."""
         if issubclass(self.kind, SqliteSink):
             return self.kind(self.path, "orders")
-        return SqliteSink(self.path, "orders", self.kind)
+        sink = SqliteSink(self.path, "orders")
+        sink.open_class = self.kind
+        return sink
 
     def rows_of_extremes(self) -> list[Row]:
         """SQLite stores -0.0 as 0.0."""
         return [row for row in super().rows_of_extremes() if repr(row["amount"]) != "-0.0"]
 
     def elsewhere(self) -> SqliteHarness:
+        """See `SinkHarness`."""
         return SqliteHarness(self.folder, self.kind)
 
     def rows_visible(self) -> list[Row]:
+        """See `SinkHarness`."""
         with closing(sqlite3.connect(self.path)) as connection:
             connection.row_factory = sqlite3.Row
             return [dict(row) for row in connection.execute("SELECT id, name, amount FROM orders")]

@@ -6,7 +6,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from twophase.engine.progress import QueryProgress
 
@@ -81,11 +81,11 @@ def _positions(offset: Any) -> dict[tuple[str, int], int]:
 
 
 class QueryPoller:
-    """Polls Spark once a second in its own thread. A context manager; polls a last time at its end.
+    """Polls Spark once a second in its own thread, and a last time at the end.
 
     Args:
         query: returns the job's query, another one after a restart.
-        report: called with each progress.
+        report: called with each progress that is another one than the last.
     """
 
     def __init__(
@@ -94,18 +94,21 @@ class QueryPoller:
         self._query = query
         self._report = report
         self._reader = QueryReader()
+        self._reported = QueryProgress()
         self._ended = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name="twophase-query-progress", daemon=True
         )
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
+        """Begin to poll. Called once."""
         self._thread.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def stop(self) -> None:
+        """Poll a last time, unless Spark does not answer."""
         self._ended.set()
-        self._thread.join(_JOIN_S)
+        if self._thread.is_alive():
+            self._thread.join(_JOIN_S)
 
     def _run(self) -> None:
         while not self._ended.wait(_POLL_S):
@@ -117,6 +120,10 @@ class QueryPoller:
         if query is None:
             return
         try:
-            self._report(self._reader.read(query))
-        except Exception:  # noqa: BLE001 a display must not disturb the job
+            progress = self._reader.read(query)
+        except Exception:  # noqa: BLE001 a report must not disturb the job
             _log.debug("The query's progress could not be read", exc_info=True)
+            return
+        if progress != self._reported:
+            self._reported = progress
+            self._report(progress)

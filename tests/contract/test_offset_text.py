@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from twophase.cli.display.offsets import line_text, offset_text
+from twophase.contract.offset_text import line_text, offset_text
 from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
 
 ENTRIES = [PartitionOffset("orders", "id-of-it", 0, 34285), PartitionOffset("orders", "x", 1, 12)]

@@ -1,0 +1,64 @@
+"""Branches over a table that was altered after they were prepared, on MySQL before 8.0.13.
+
+The metadata lock of a branch ends there with its session, and an ALTER that rewrites no row
+(`ADD COLUMN`) does not wait for its row locks. Then `XA COMMIT` and `XA ROLLBACK` end the server
+with all its sessions. It comes back with the branch committed or rolled back; a server that was
+restarted in between stays up (docs/production.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from twophase.sinks.mysql.client.server import Server
+from twophase.sinks.mysql.client.session import Session
+from twophase.sinks.mysql.identity import TableIdentity
+from twophase.sinks.mysql.orphans import prepared
+from twophase.sinks.mysql.xid import Owner, Xid
+
+_LOCKS_STAY = (8, 0, 13)
+
+
+def left_behind(session: Session, owner: Owner) -> frozenset[Xid]:
+    """Return the prepared branches of a job whose table was altered since; none on a server that
+    lets no ALTER pass them.
+    """
+    return frozenset(prepared(session, owner)) if _is_affected(_version(session)) else frozenset()
+
+
+def why_to_wait(session: Session, owner: Owner, table: TableIdentity, xids: Collection[Xid]) -> str:
+    """Return why branches that were left behind cannot be ended yet; empty if they can.
+
+    Args:
+        session: the driver's.
+        owner: of the branches.
+        table: as it is now.
+        xids: some branches.
+    """
+    if not {*xids} & {*prepared(session, owner)} or _was_restarted(session, table):
+        return ""
+    return (
+        f"{table.schema}.{table.name} was altered while a branch is prepared, and MySQL "
+        f"{_version(session).text} may end, with all its sessions, in XA COMMIT and XA ROLLBACK "
+        "then: restart the server first, which keeps the branch"
+    )
+
+
+def _is_affected(server: Server) -> bool:
+    return not server.is_mariadb and server.version < _LOCKS_STAY
+
+
+def _version(session: Session) -> Server:
+    [(text,)] = session.rows("SELECT VERSION()")
+    return Server(str(text), {})
+
+
+def _was_restarted(session: Session, table: TableIdentity) -> bool:
+    """Return whether the server was started after the table was altered."""
+    [(_, uptime_s)] = session.rows("SHOW GLOBAL STATUS LIKE 'Uptime'")
+    found = session.rows(
+        "SELECT CREATE_TIME <= NOW() - INTERVAL %s SECOND FROM information_schema.TABLES"
+        " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
+        (int(str(uptime_s)), table.schema, table.name),
+    )
+    return not found or bool(found[0][0])

@@ -1,0 +1,113 @@
+"""Spark's reports on the query of a job: each micro-batch is counted once, and lag is Kafka's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twophase.engine.progress import QueryProgress
+from twophase.spark.job.query_progress import QueryPoller, QueryReader, lag_of
+
+
+class Query:
+    """As much of a Spark query as progress needs."""
+
+    def __init__(self, *reports: dict[str, Any]) -> None:
+        self.recentProgress = list(reports)
+
+    @property
+    def lastProgress(self) -> dict[str, Any] | None:
+        return self.recentProgress[-1] if self.recentProgress else None
+
+
+def report(batch: int, rows: int, **source: Any) -> dict[str, Any]:
+    return {
+        "batchId": batch,
+        "numInputRows": rows,
+        "processedRowsPerSecond": 5.0,
+        "durationMs": {"addBatch": 1, "triggerExecution": 1},
+        "sources": [source],
+    }
+
+
+def idle(batch: int) -> dict[str, Any]:
+    """Spark's report of a trigger without data has the number of the micro-batch that is next."""
+    return {**report(batch, 0), "durationMs": {"latestOffset": 1, "triggerExecution": 1}}
+
+
+def read(reader: QueryReader, *reports: dict[str, Any]) -> QueryProgress:
+    query: Any = Query(*reports)
+    return reader.read(query)
+
+
+def test_each_micro_batch_is_counted_once() -> None:
+    reader = QueryReader()
+    assert read(reader) == QueryProgress()
+    assert read(reader, report(0, 10)).records == 10
+    assert read(reader, report(0, 10)).records == 10
+    assert read(reader, report(0, 10), report(1, 5)).records == 15
+    assert read(reader, report(2, 1), report(3, 2), report(4, 3)).records == 21
+    assert read(reader, report(4, 3)) == QueryProgress(21, 5.0, None)
+
+
+@given(st.lists(st.tuples(st.one_of(st.none(), st.integers(0, 5)), st.booleans()), max_size=12))
+def test_micro_batches_are_counted_whatever_idle_triggers_and_polls_come_between(
+    triggers: list[tuple[int | None, bool]],
+) -> None:
+    """Each trigger has rows or none, and is followed by a poll or not."""
+    reader, reports, number, total = QueryReader(), [], 0, 0
+    for rows, polls in triggers:
+        if rows is None:
+            reports.append(idle(number))
+        else:
+            reports.append(report(number, rows))
+            number, total = number + 1, total + rows
+        if polls:
+            assert read(reader, *reports).records == total
+    assert read(reader, *reports).records == total
+
+
+def ours(*offsets: int) -> dict[str, Any]:
+    return {
+        "partitions": [
+            {"topic": "t", "partition": index, "offset": at} for index, at in enumerate(offsets)
+        ]
+    }
+
+
+@pytest.mark.parametrize(
+    ("end", "latest", "lag"),
+    [
+        (ours(5, 7), ours(6, 10), 4),
+        (ours(5), ours(4, 2), 2),
+        ({"partitions": None}, ours(4), None),
+        ({"t": {"0": 5}, "u": {"0": 1}}, {"t": {"0": 9}, "u": {"0": 1}}, 4),
+        ('{"t": {"0": 5}}', '{"t": {"0": 9}}', 4),
+        ({"logOffset": 3}, None, None),
+        (3, 4, None),
+        ("3", "x", None),
+        (None, None, None),
+    ],
+)
+def test_lag_is_what_waits_in_kafka_and_unknown_elsewhere(
+    end: Any, latest: Any, lag: int | None
+) -> None:
+    assert lag_of([{"endOffset": end, "latestOffset": latest}, {}]) == lag
+
+
+def test_a_query_that_cannot_be_asked_does_not_disturb() -> None:
+    heard: list[QueryProgress] = []
+    broken: Any = object()
+    queries = iter([broken])
+    poll(QueryPoller(lambda: next(queries, None), heard.append))
+    good: Any = Query(report(0, 10))
+    poll(QueryPoller(lambda: good, heard.append))
+    assert [progress.records for progress in heard] == [10]
+
+
+def poll(poller: QueryPoller) -> None:
+    poller.start()
+    poller.stop()
