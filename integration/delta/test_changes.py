@@ -68,7 +68,8 @@ def test_a_changed_manifest_is_lost(table: DeltaHarness) -> None:
     text = manifest.read_text()
     for checksum in manifest.parent.glob(".*.crc"):
         checksum.unlink()
-    manifest.write_text(text.replace('numRecords\\":3', 'numRecords\\":4'))
+    assert "numRecords" in text
+    manifest.write_text(text.replace("numRecords", "numrecords"))
     assert isinstance(commit(sink, piece)[0], Lost)
     assert table.ids() == []
 
