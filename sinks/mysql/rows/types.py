@@ -32,7 +32,7 @@ _DECIMAL128_DIGITS, _DECIMAL256_DIGITS = 38, 76
 _YEARS = (1901, 2155)
 _MILLISECOND_DIGITS, _MICROSECOND_DIGITS = 3, 6
 _UP_TO_FFFF = ("ascii", "latin", "utf8mb3", "utf8_", "ucs2")
-"""Character sets whose labels the servers show as they are."""
+"""Character sets whose texts the servers show as they are."""
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CHARACTER_SET = re.compile(r"\b_\w+(?=')")
 _TO_ESCAPE = re.compile(r"[\\'\x00-\x1f]")
@@ -191,16 +191,20 @@ def _obstacle(column: Column) -> str | None:
 
 
 def _labels(column: Column) -> Mapping[str, int]:
-    """Return the numbers of the labels that the servers do not show as another one."""
+    """Return the numbers of the labels that are known exactly."""
     if column.data_type not in ("enum", "set"):
         return {}
-    may_hide = not str(column.collation).startswith(_UP_TO_FFFF)
     first = 0 if column.data_type == "set" else 1
     return {
         label: 2**number if column.data_type == "set" else number
         for number, label in enumerate(column.labels, first)
-        if not (may_hide and "?" in label)
+        if not _may_be_another(label, column)
     }
+
+
+def _may_be_another(text: str, column: Column) -> bool:
+    """Return whether a question mark may stand for a character beyond U+FFFF."""
+    return "?" in text and not str(column.collation).startswith(_UP_TO_FFFF)
 
 
 def _bounds(kind: pa.DataType, column: Column) -> Bounds | None:
@@ -264,8 +268,8 @@ def _default_sql(field: pa.Field, kind: pa.DataType, column: Column) -> str | No
     """Return a column's default in Spark's SQL; an expression as the server shows it."""
     text = column.default
     is_text = pa.types.is_string(kind) or (pa.types.is_null(kind) and column.collation is not None)
-    if text is None or pa.types.is_binary(kind):  # the servers show bytes only in part
-        return None
+    if text is None or pa.types.is_binary(kind) or _may_be_another(text, column):
+        return None  # the servers show it only in part
     if column.default_is_expression:
         if pa.types.is_timestamp(kind) and text.lower().startswith("current_timestamp"):
             return _now_sql(field, column.fraction_digits)

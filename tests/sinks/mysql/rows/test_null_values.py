@@ -39,6 +39,8 @@ COLUMN_TYPES = {
         ("v", NAIVE, {"default": "2024-01-01 00:00:00"}, "TIMESTAMP_NTZ'2024-01-01 00:00:00')"),
         ("v", UTC, {"default": "2024-01-01 00:00:00"}, "TIMESTAMP'2024-01-01 00:00:00 UTC')"),
         ("v", pa.time64("us"), {"default": "10:00:00"}, "coalesce(v, TIME'10:00:00')"),
+        ("v", TEXT, {"default": "?", "collation": "utf8mb4_bin"}, "coalesce(v, ...) AS v"),
+        ("v", TEXT, {"default": "?", "collation": "latin1_bin"}, "coalesce(v, '?') AS v"),
         ("v", pa.binary(), {"default": "0x61"}, "coalesce(v, ...) AS v"),
         ("v", TEXT, {"default": "concat(_utf8mb4'a',uuid())", **EXPRESSION},
          "coalesce(v, concat('a',uuid()))"),
