@@ -76,6 +76,7 @@ class Driver:
             StopJobError: the job must not go on.
         """
         self.plan = self._host.plan()
+        self.context.skips_existing = self.plan.skips_existing
         beginning = self._host.beginning(self.context, self.plan)
         try:
             self._recover(beginning.restore)

@@ -43,12 +43,14 @@ class Plan:
         keeps_state: whether it is known to keep state.
         has_watermark: whether records move a watermark: only a run of a micro-batch knows it then.
         settings: with which the host starts the query.
+        skips_existing: whether a source begins after the records that exist, or may.
     """
 
     stateful: bool
     keeps_state: bool
     has_watermark: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
+    skips_existing: bool = False
 
 
 class MicroBatch(Protocol):

@@ -301,6 +301,8 @@ def test_a_job_goes_on_and_commits_decided_checkpoints_first() -> None:
 def test_an_empty_folder_begins_beside_targets_that_have_seen_drivers_and_no_row() -> None:
     seen = sink(FACTS, generation=2), sink(LAKE, generation=1)
     assert plan_start(observed(History(), *seen), GoOn()) == StartPlan(())
+    begins_at_the_end = observed(History(), *seen, skips_existing=True)
+    assert plan_start(begins_at_the_end, GoOn()) == DriverMissed(FACTS, 2)
 
 
 def test_a_sink_that_commits_ahead_is_no_reason_to_refuse() -> None:

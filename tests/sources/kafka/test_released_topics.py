@@ -245,7 +245,7 @@ def test_the_first_batch_can_be_planned_without_it(memory: MemoryCluster) -> Non
     parts, _ = SOURCE.missing(job.leg, start, ["old"])
     line = SOURCE.released(start, begun.to_line(), parts)
     first = SourceOffset.parse(line)
-    assert [str(one) for one in ranges(SourceOffset.initial("kafka"), first)] == ["new-0[0, 3)"]
+    assert [str(one) for one in ranges(SourceOffset.initial("kafka"), first)] == ["new-0:0 to 3"]
     assert [one.offset for one in first.released] == [0, 0]
 
 

@@ -39,6 +39,7 @@ class JobContext:
 
     Attributes:
         failures: as given, or its own.
+        skips_existing: whether a source of the job begins after the records that exist, or may.
         stopping: set when the job is to stop; waits and retries end then.
         log: the job's log.
         store: the completed checkpoints.
@@ -69,6 +70,7 @@ class JobContext:
         self.fan_out = fan_out
         self.failures = failures or FailureManager(options.tolerable_failures)
         self.listeners = Listeners(listeners)
+        self.skips_existing = False
         self.stopping = threading.Event()
         self._storage = storage
         self.log = JobLog(storage, job)

@@ -64,6 +64,7 @@ class Observed:
         sinks: by name, in the order of the job.
         waiting: the bodies of what the log has still to commit; needed for a rewind only.
         folders: the lineages that the job's folder holds something of, whatever its log says.
+        skips_existing: whether a source of the job begins after the records that exist, or may.
     """
 
     job: str
@@ -71,6 +72,7 @@ class Observed:
     sinks: Mapping[str, ObservedSink]
     waiting: Sequence[CompletedCheckpoint] = ()
     folders: frozenset[str] = frozenset()
+    skips_existing: bool = False
 
     @property
     def memories(self) -> Mapping[str, SinkHistory]:
@@ -456,9 +458,10 @@ def _behind(observed: Observed) -> Iterator[Refusal]:
             if not has_newer and known.behind(name[1], lineage, checkpoint):
                 has_committed = True
                 yield NamedOtherwise(sink, name, lineage, checkpoint)
-    # What a driver elsewhere has committed tells of it. An empty folder has nothing to lose: such a
-    # driver has nothing in any target, and the job begins as if it had never run.
-    if not has_committed and history != History():
+    # What a driver elsewhere has committed tells of it. One that has left nothing in any target may
+    # be forgotten with its folder, unless records have come since that a new job would skip.
+    is_new = history == History() and not observed.skips_existing
+    if not has_committed and not is_new:
         for sink, found in observed.sinks.items():
             if found.memory.generation > history.generation:
                 yield DriverMissed(sink, found.memory.generation)

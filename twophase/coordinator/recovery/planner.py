@@ -187,7 +187,10 @@ class StartPlanner:
             for name, sink in context.sinks.items()
         }
         bodies = (*map(context.store.read, waiting), *ahead)
-        observed = Observed(context.job, history, sinks, bodies, context.lineage_folders())
+        observed = Observed(
+            *(context.job, history, sinks, bodies, context.lineage_folders()),
+            skips_existing=context.skips_existing,
+        )
         for why in tuple(refusals(observed, wish)):
             if isinstance(why, TargetLacks) and self._has(why.proof):
                 observed = observed.with_proof(why.proof)

@@ -77,7 +77,7 @@ def refused(
                 f"Job {context.job!r}: a rewind that has begun in another folder has taken back a "
                 f"part of the rows of sink {sink!r}, and has died. Nothing was written.",
                 remedy="finish it: restore the job's folder, the one in which it has begun, or "
-                "start here with the same restore.path and restore.sink_ahead=rewind. Or give it "
+                "start here with the same restore.path and `restore.sink_ahead=rewind`. Or give it "
                 "up: twophase repair abandon-rewind JOB.yaml --begun-in FOLDER",
             )
         case FolderBehind():
@@ -159,10 +159,12 @@ def _folder_behind(
 def _driver_missed(
     context: JobContext, why: DriverMissed, history: History
 ) -> CheckpointMissingError:
+    is_empty = history == History()
+    state = "is empty" if is_empty else f"ends at generation {history.generation}"
     return _missing(
         context,
-        f"the checkpoint store ends at generation {history.generation}, but sink {why.sink!r} has "
-        f"seen generation {why.generation}: what that driver has decided is not known here",
+        f"the checkpoint store {state}, but sink {why.sink!r} has seen generation "
+        f"{why.generation}: what that driver has decided is not known here",
         "lose or repeat it",
         "If a rewind in another folder has died, repeat it in this one: the same restore.path, "
         "with `restore.sink_ahead=rewind`; or give it up: twophase repair abandon-rewind "

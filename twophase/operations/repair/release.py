@@ -119,7 +119,7 @@ class ReleaseRepair:
                 "others, which need the same records. Nothing was given up.",
                 remedy="start the job. If it cannot read these records any more, have the sink "
                 "take its rows back: restore the newest checkpoint with "
-                "restore.sink_ahead=rewind; then run this command again.",
+                "`restore.sink_ahead=rewind`; then run this command again.",
             )
         found: dict[str, Sequence[str]] = {}
         checkpoint = -1

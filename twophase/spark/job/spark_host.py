@@ -111,6 +111,7 @@ class SparkHost:
             logical_plan.keeps_state(analyzed),
             logical_plan.has_watermark(analyzed),
             state_backend.wanted_settings(job.name, job.options, self._spark),
+            self.states.skips_existing,
         )
 
     def sink_context(self, sink: str) -> SinkContext:

@@ -70,6 +70,11 @@ class OperatorStates:
         """True if the job has functions with state."""
         return bool(self._functions)
 
+    @property
+    def skips_existing(self) -> bool:
+        """True if a source begins after the records that exist, or may."""
+        return any(source_of(leg.name).skips_existing(leg.options) for leg in self._legs)
+
     def listeners(self) -> list[CheckpointListener]:
         """Return the functions that also listen to checkpoints."""
         return [

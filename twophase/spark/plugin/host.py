@@ -134,9 +134,10 @@ class PluginHost:
         """See `Host.plan`.
 
         Spark itself runs a decided micro-batch again, whose tasks write nothing. The listener notes
-        it as finished where that is possible (spark/plugin/query_start.py).
+        it as finished where that is possible (spark/plugin/query_start.py). What the query reads is
+        not known here.
         """
-        return Plan(stateful=False, keeps_state=False, has_watermark=True)
+        return Plan(stateful=False, keeps_state=False, has_watermark=True, skips_existing=True)
 
     def beginning(self, context: JobContext, plan: Plan) -> QueryBeginning:  # noqa: ARG002
         """See `Host.beginning`."""
