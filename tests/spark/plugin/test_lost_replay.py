@@ -54,6 +54,7 @@ class Replay:
                     "source": source,
                     "partitions": [{**ENTRY.__dict__, "topic": source}],
                     "begin": None,
+                    "released": [],
                 }
             )
             for source in ("shop", "web")

@@ -289,7 +289,9 @@ def test_a_micro_batch_whose_records_and_state_are_gone_says_where_another_job_g
     world.freeze(0)
     offsets = world.folder / "offsets" / "0"
     entry = {"topic": "orders", "topic_id": "x", "partition": 3, "offset": 10, "leader_epoch": 0}
-    line = json.dumps({"version": 1, "source": "shop", "partitions": [entry], "begin": None})
+    line = json.dumps(
+        {"version": 1, "source": "shop", "partitions": [entry], "begin": None, "released": []}
+    )
     offsets.write_text(offsets.read_text().replace('{"next": 10}', line))
     unfinished(world, 0)
     (world.folder / "state" / "0" / "0").mkdir(parents=True)
