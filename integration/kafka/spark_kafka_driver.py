@@ -16,7 +16,7 @@ import twophase
 from harness.folder_sink import FolderSink, FolderTarget
 from integration.kafka.topics import Topics
 from integration.repair.test_rewrite import ALL, Job
-from twophase.errors import StopJobError
+from twophase.errors import SourceLossError, StopJobError
 from twophase.spark.job.stream_writer import StreamWriter
 
 
@@ -44,6 +44,62 @@ class SparkKafkaJob(Job):
         )
 
 
+class ShrinkingJob(SparkKafkaJob):
+    """The same with options of the source."""
+
+    def __init__(self, spark: SparkSession, topics: Topics, root: Path, name: str) -> None:
+        super().__init__(spark, topics, root / name, topics.create(2, f"{root.name}-{name}"))
+        self.options: dict[str, str] = {}
+
+    def describe(self) -> StreamWriter:
+        frame = (
+            self._spark.readStream.format("kafka")
+            .option("kafka.bootstrap.servers", self.topics.servers)
+            .option("startingOffsets", "earliest")
+            .options(**self.options)
+            .load()
+            .selectExpr("cast(cast(value as string) as long) as id")
+        )
+        return (
+            twophase.write_stream(frame, name="orders")
+            .sink("facts", FolderSink(self.root / "facts"))
+            .options(**{"checkpointLocation": str(self.root / "job"), "restart.strategy": "none"})
+            .trigger(availableNow=True)
+        )
+
+    def shrink(self, before: dict[str, str], after: dict[str, str]) -> dict[str, object]:
+        """Partition 1 is no longer assigned, or another topic no longer subscribed: what the
+        job says, and what it has when it was told to go on.
+        """
+        self.options = before
+        self.produce(0)
+        self.run()
+        self.produce(20)
+        self.options = after
+        try:
+            self.run()
+        except SourceLossError as error:
+            said = str(error)
+        self.options = after | {"failOnDataLoss": "false"}
+        self.run()
+        self.options = after
+        self.produce(40)
+        self.run()
+        return {"said": said, "ids": self.ids("facts")}
+
+
+def shrunk(spark: SparkSession, topics: Topics, folder: Path) -> dict[str, object]:
+    """Return what becomes of jobs that read less than before."""
+    assign, left = (ShrinkingJob(spark, topics, folder, name) for name in ("assign", "left"))
+    other = topics.create(1, f"{folder.name}-other")
+    topics.send(other, [b"7"])
+    both = json.dumps({assign.topic: [0, 1]})
+    return {
+        "assign": assign.shrink({"assign": both}, {"assign": json.dumps({assign.topic: [0]})}),
+        "left": left.shrink({"subscribe": f"{left.topic},{other}"}, {"subscribe": left.topic}),
+    }
+
+
 def main(servers: str, topic: str, group: str, folder: str) -> None:
     """Print what has become of the job as JSON."""
     spark = (
@@ -67,7 +123,8 @@ def main(servers: str, topic: str, group: str, folder: str) -> None:
             job.rewrite(3)
         except StopJobError as error:
             refused = str(error)
-        print(json.dumps({"refused": refused, "ranges": [*ranges]}))  # noqa: T201 the answer
+        answer = {"refused": refused, "ranges": [*ranges]} | shrunk(spark, topics, Path(folder))
+        print(json.dumps(answer))  # noqa: T201 the answer
 
 
 if __name__ == "__main__":

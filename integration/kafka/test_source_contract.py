@@ -144,7 +144,7 @@ class TestSparkFileSource(SourceContract):
 
 
 @pytest.mark.proof
-def test_a_job_over_spark_s_kafka_source_commits_its_group_and_writes_a_lost_checkpoint_again(
+def test_a_job_over_spark_s_kafka_source_commits_its_group_and_says_what_is_lost(
     topics: Topics, tmp_path: Path
 ) -> None:
     topic, group = topics.create(2), f"contract-{next(_groups)}"
@@ -169,3 +169,10 @@ def test_a_job_over_spark_s_kafka_source_commits_its_group_and_writes_a_lost_che
     newest = read_checkpoints(str(tmp_path / "job")).entries[-1].body
     assert newest is not None
     assert offsets_of(newest) == [("kafka", [{topic: {"0": 80, "1": 80}}])]
+    for name, kept in (("assign", [0]), ("left", [0, 100, 7])):
+        found = said[name]
+        assert "have been deleted" in found["said"]
+        assert "failOnDataLoss=false" in found["said"]
+        read = [one for first in kept for one in range(first, first + (1 if first == 7 else 60))]
+        gone = [*range(100, 120)] if name == "assign" else []
+        assert found["ids"] == sorted([*read, *gone])

@@ -14,7 +14,7 @@ from twophase.sources.kafka import connection
 from twophase.sources.kafka.block import Block, TokenRefusedError, Wanted
 from twophase.sources.kafka.guard import ReadGuard
 from twophase.sources.kafka.offsets import OffsetRange
-from twophase.sources.kafka.options import KafkaOptions, SaslMechanism
+from twophase.sources.kafka.options import KafkaOptions
 
 _BLOCK = 1_000
 _BLOCK_BYTES = 1024 * 1024
@@ -80,32 +80,28 @@ def _next_request(messages: Sequence[Any]) -> int:
 
 def settings(options: KafkaOptions) -> dict[str, Any]:
     """Return the settings of the consumer, including the connection."""
-    own = {"error_cb": _refused} if options.sasl_mechanism is SaslMechanism.OAUTHBEARER else {}
-    return (
-        connection.for_librdkafka(options)
-        | own
-        | {
-            # required by librdkafka; a consumer with `assign` never joins it
-            "group.id": options.group_id or _GROUP,
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-            "auto.offset.reset": "error",
-            "allow.auto.create.topics": False,
-            "isolation.level": options.isolation_level.value,
-            "enable.partition.eof": True,
-            "max.poll.interval.ms": 24
-            * 3600
-            * 1000,  # Kafka must not limit how slow the sink may be
-            "check.crcs": True,
-            # By default the fetcher sleeps for a second when its queue is full, and an end of log
-            # delays the next read.
-            "fetch.queue.backoff.ms": 2,
-            "fetch.wait.max.ms": 5,
-            "log_level": 2,  # failures arrive with the messages
-            "queued.min.messages": 20_000,
-            "queued.max.messages.kbytes": 8 * 1024,
-        }
-    )
+    own = connection.for_librdkafka(options)
+    if "oauth_cb" in own:
+        own["error_cb"] = _refused
+    return own | {
+        # required by librdkafka; a consumer with `assign` never joins it
+        "group.id": options.group_id or _GROUP,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        "allow.auto.create.topics": False,
+        "isolation.level": options.isolation_level.value,
+        "enable.partition.eof": True,
+        "max.poll.interval.ms": 24 * 3600 * 1000,  # Kafka must not limit how slow the sink may be
+        "check.crcs": True,
+        # By default the fetcher sleeps for a second when its queue is full, and an end of log
+        # delays the next read.
+        "fetch.queue.backoff.ms": 2,
+        "fetch.wait.max.ms": 5,
+        "log_level": 2,  # failures arrive with the messages
+        "queued.min.messages": 20_000,
+        "queued.max.messages.kbytes": 8 * 1024,
+    }
 
 
 def _refused(error: Any) -> None:

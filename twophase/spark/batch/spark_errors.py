@@ -17,6 +17,7 @@ from pyspark.errors.exceptions.captured import CapturedException, PythonExceptio
 from twophase.errors import (
     DeclinedError,
     RejectedRowsError,
+    SourceLossError,
     TwoPhaseError,
     carried,
     fingerprint_of,
@@ -30,6 +31,8 @@ _TRACEBACK = "Traceback (most recent call last):"
 _RAISED = re.compile(r"[\w.]+")
 _DATA = "22", "23"
 """The classes of SQLSTATE of a data exception and of a violated constraint."""
+_KAFKA_LOSS = "KAFKA_DATA_LOSS"
+"""The condition of Spark's own Kafka source; its SQLSTATE is that of a data exception."""
 _TASK_FAILURES = ("Job aborted due to stage failure", "[TASK_WRITE_FAILED]")
 
 
@@ -63,11 +66,12 @@ def declined(
 
 def as_declined(
     error: BaseException, what: str, reason: CheckpointFailureReason | None = None
-) -> DeclinedError:
+) -> DeclinedError | SourceLossError:
     """Return a DeclinedError about an error that is not ours. The arguments: see `declined`.
 
     A `RejectedRowsError` if Spark's SQLSTATE says that an expression, or a constraint of a table,
-    does not take a value: it never will.
+    does not take a value: it never will. A `SourceLossError` if Spark's own Kafka source has lost
+    records.
     """
     if reason is None and _is_task_failure(error):
         reason = CheckpointFailureReason.TASK_FAILURE
@@ -75,6 +79,14 @@ def as_declined(
     if not isinstance(error, CapturedException | Py4JJavaError):
         return DeclinedError(said, reason=reason, fingerprint=fingerprint_of(error))
     causes = list(_java_causes(error))
+    for found, condition, _ in causes:
+        if condition.startswith(_KAFKA_LOSS):
+            return SourceLossError(
+                f"{what} failed: {shown(str(found.getMessage()), _SHOWN)}.",
+                remedy="look which records are gone. To go on without them, and without a topic or "
+                "partition that is not read any more, start the job once with the option "
+                "failOnDataLoss=false of its Kafka source.",
+            )
     fingerprint = _java_fingerprint(error, causes)
     if any(state.startswith(_DATA) for _, _, state in causes):
         return RejectedRowsError(
