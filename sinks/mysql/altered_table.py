@@ -12,6 +12,7 @@ from collections.abc import Collection
 
 from twophase.sinks.mysql.client.server import Server
 from twophase.sinks.mysql.client.session import Session
+from twophase.sinks.mysql.client.session_exit import may_list_transactions
 from twophase.sinks.mysql.identity import TableIdentity
 from twophase.sinks.mysql.orphans import prepared
 from twophase.sinks.mysql.xid import Owner, Xid
@@ -35,7 +36,7 @@ def why_to_wait(session: Session, owner: Owner, table: TableIdentity, xids: Coll
         table: as it is now.
         xids: some branches.
     """
-    if not {*xids} & {*prepared(session, owner)} or _was_restarted(session, table):
+    if not {*xids} & {*prepared(session, owner)} or not _is_older(session, table):
         return ""
     return (
         f"{table.schema}.{table.name} was altered while a branch is prepared, and MySQL "
@@ -53,12 +54,28 @@ def _version(session: Session) -> Server:
     return Server(str(text), {})
 
 
-def _was_restarted(session: Session, table: TableIdentity) -> bool:
-    """Return whether the server was started after the table was altered."""
+def _is_older(session: Session, table: TableIdentity) -> bool:
+    """Return whether a branch is older than the table is now, and not from before the server's
+    start. On a replica the table may be another one than the job has recorded, and not altered.
+    """
     [(_, uptime_s)] = session.rows("SHOW GLOBAL STATUS LIKE 'Uptime'")
     found = session.rows(
-        "SELECT CREATE_TIME <= NOW() - INTERVAL %s SECOND FROM information_schema.TABLES"
-        " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
+        "SELECT CREATE_TIME, CREATE_TIME <= NOW() - INTERVAL %s SECOND"
+        " FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
         (int(str(uptime_s)), table.schema, table.name),
     )
-    return not found or bool(found[0][0])
+    return any(not restarted and _has_older(session, made) for made, restarted in found)
+
+
+def _has_older(session: Session, made: object) -> bool:
+    """Return whether a transaction without a session began before a table was made; True if we may
+    not see them.
+    """
+    if not may_list_transactions(session):
+        return True
+    [(count,)] = session.rows(
+        "SELECT COUNT(*) FROM information_schema.INNODB_TRX"
+        " WHERE trx_mysql_thread_id = 0 AND trx_started <= %s",
+        (made,),
+    )
+    return bool(count)

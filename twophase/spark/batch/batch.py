@@ -119,6 +119,10 @@ class ForeachBatch:
         with self._under_way:
             return
 
+    def give_up(self) -> None:
+        """Let the call under way wait for nothing: its Spark is lost."""
+        self._stopping.set()
+
     def _take(self, frame: DataFrame, number: int) -> None:
         try:
             with closing(self._new_batch(frame, number)) as batch:
@@ -170,6 +174,7 @@ class SparkQuery:
             while not self._query.awaitTermination(_POLL_S):
                 if is_lost(self._session):  # Spark would let the query wait for its next trigger
                     self.stop()
+                    self._handler.give_up()
                     raise RuntimeError("spark.stop() was called")
         finally:
             self._handler.wait()
