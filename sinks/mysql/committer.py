@@ -157,9 +157,8 @@ class Committer:
                     if (proof := self._proof(session, committable)) is not None:
                         return proof
                     raise predecessor_missing(request, self._target)
-                if xid in self._left_behind and (
-                    reason := why_to_wait(session, self._owner, self.table, [xid])
-                ):
+                is_left = xid in self._left_behind and committable.target == self._target
+                if is_left and (reason := why_to_wait(session, self._owner, self.table, [xid])):
                     return RetryLater(reason)
                 if not _xa_commit(session, xid):
                     return self._decide(session, committable, xid)

@@ -99,6 +99,8 @@ def settings(session: dict[str, str], application: dict[str, str]) -> Any:
 
 @pytest.mark.parametrize("value", ["true", "false"])
 def test_the_setting_is_what_spark_goes_by(spark: SparkSession, value: str) -> None:
+    jvm: Any = spark._jvm  # Spark goes by the active session of this thread, as it does in a query
+    jvm.org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
     with changed(spark, {shuffles.FULL_RETRY: value}):
         execution: Any = spark.range(4).repartition(2, F.rand())._jdf.queryExecution()
         assert acts_on_checksums(execution.toRdd()) is (value == "true")
