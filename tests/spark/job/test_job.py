@@ -611,7 +611,10 @@ def test_an_old_copy_of_the_job_s_folder_is_noticed(pipeline: Pipeline) -> None:
     pipeline.run()
     shutil.rmtree(pipeline.root / "job")
     (pipeline.root / "old").rename(pipeline.root / "job")
-    with pytest.raises(CheckpointMissingError, match="has committed checkpoint 1, but the checkpoint store ends at 0"):
+    with pytest.raises(
+        CheckpointMissingError,
+        match="has committed checkpoint 1, but the checkpoint store ends at 0",
+    ):
         pipeline.run()
 
 
