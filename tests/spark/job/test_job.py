@@ -418,7 +418,7 @@ def test_a_second_query_on_the_folder_is_refused_and_the_first_goes_on(pipeline:
     pipeline.add()
     job = pipeline.writer().start()
     try:
-        with pytest.raises(ConfigError, match="already runs on .* in this process"):
+        with pytest.raises(ConfigError, match=r"already runs on .* in this process"):
             pipeline.writer().start()
         wait_for(lambda: pipeline.ids() == list(range(10)), "the first job to go on")
     finally:
