@@ -26,7 +26,7 @@ Server = MySqlService | MariaDbService
 
 DDL = "id BIGINT PRIMARY KEY, name VARCHAR(5000), amount DOUBLE"
 TASK = Subtask(0, 0)
-TABLES = ("target", "twophase_fence", "twophase_ledger", "twophase_high_water")
+TABLES = ("target", "twophase_fence", "twophase_ledger", "twophase_high_water", "twophase_rewind")
 """A table of ids and its metadata tables."""
 
 

@@ -54,6 +54,7 @@ DUMPED = (
     "twophase_fence",
     "twophase_ledger",
     "twophase_high_water",
+    "twophase_rewind",
     "twophase_target",
 )
 

@@ -218,6 +218,8 @@ def test_a_rewind_that_dies_between_its_transactions_is_known_until_it_has_ended
     again.fence(Attempt(3, 0))
     with pytest.raises(StopJobError, match="has not finished"):
         again.commit([])
+    with pytest.raises(RestoreRefusedError, match=r"removed rows of its checkpoint 1 .* be kept"):
+        again.rewind({LINEAGE: 1}, Attempt(3, 0))
     again.rewind({LINEAGE: 0}, Attempt(3, 0))
     assert (harness.ids(), again.history().half_rewound) == ([0, 1], False)
     again.close()

@@ -5,6 +5,8 @@
     twophase_ledger      per committed branch: a row written inside the branch itself
     twophase_high_water  per job, sink and lineage: everything up to this checkpoint is committed;
                          kept for ever (H50)
+    twophase_rewind      per job, sink and lineage: the lowest checkpoint that a rewind which has
+                         not ended has removed rows of
     twophase_target      per job and sink: the table that the rest describes (`identity`)
 
 Job names, sink names and lineage ids are ASCII, so the keys stay short whatever the
@@ -36,8 +38,6 @@ _KEY = (
     " AND generation = %s AND counter = %s AND subtask = %s AND task_attempt = %s"
 )
 _DELETE_ROWS = 1000
-_REWIND = "00000000-0000-0000-0000-000000000000"
-"""Stands for a lineage in the mark of a rewind that has removed a part of its rows."""
 _LOCKED_TIMEOUT_S = 60.0
 
 _TABLES = {
@@ -53,6 +53,10 @@ _TABLES = {
         " PRIMARY KEY (job, sink, lineage, checkpoint, generation, counter, subtask, task_attempt)"
     ),
     "twophase_high_water": (
+        f"job {NAME}, sink {NAME}, lineage {LINEAGE}, checkpoint {NUMBER}, PRIMARY KEY (job, "
+        "sink, lineage)"
+    ),
+    "twophase_rewind": (
         f"job {NAME}, sink {NAME}, lineage {LINEAGE}, checkpoint {NUMBER}, PRIMARY KEY (job, "
         "sink, lineage)"
     ),
@@ -296,21 +300,7 @@ class MetadataTables:
             ") proof GROUP BY lineage",
             (job, sink, job, sink),
         )
-        return {
-            str(lineage): int(checkpoint) for lineage, checkpoint in found if lineage != _REWIND
-        }
-
-    def note_rewind(self, session: Session, job: str, sink: str) -> None:
-        """Note that a rewind has removed rows, and others are left."""
-        self.raise_high_water(session, job, sink, _REWIND, 0)
-
-    def is_rewinding(self, session: Session, job: str, sink: str) -> bool:
-        """Return whether a rewind has removed rows, and others are left."""
-        return self.high_water(session, job, sink, _REWIND) >= 0
-
-    def forget_rewind(self, session: Session, job: str, sink: str) -> None:
-        """Note that no rewind is under way any more."""
-        self.take_back(session, job, sink, _REWIND, -1)
+        return {str(lineage): int(checkpoint) for lineage, checkpoint in found}
 
     def raise_high_water(
         self, session: Session, job: str, sink: str, lineage: str, checkpoint: int
@@ -353,6 +343,33 @@ class MetadataTables:
             session.run(f"DELETE FROM {self._table('ledger')} WHERE {_KEY}", key)
 
     # -- rewind ------------------------------------------------------------------------------------
+
+    def note_rewind(
+        self, session: Session, job: str, sink: str, lineage: str, checkpoint: int
+    ) -> None:
+        """Note that a rewind has removed rows of a checkpoint, and others are left."""
+        session.run(
+            f"INSERT INTO {self._table('rewind')} (job, sink, lineage, checkpoint) "
+            "VALUES (%s, %s, %s, %s)"
+            " ON DUPLICATE KEY UPDATE checkpoint = LEAST(checkpoint, VALUES(checkpoint))",
+            (job, sink, lineage, checkpoint),
+        )
+
+    def half_rewound(self, session: Session, job: str, sink: str) -> dict[str, int]:
+        """Return, for each lineage, the lowest checkpoint that a rewind which has not ended has
+        removed rows of; empty if none is under way.
+        """
+        found = session.rows(
+            f"SELECT lineage, checkpoint FROM {self._table('rewind')} WHERE job = %s AND sink = %s",
+            (job, sink),
+        )
+        return {str(lineage): int(checkpoint) for lineage, checkpoint in found}
+
+    def forget_rewind(self, session: Session, job: str, sink: str) -> None:
+        """Note that no rewind is under way any more."""
+        session.run(
+            f"DELETE FROM {self._table('rewind')} WHERE job = %s AND sink = %s", (job, sink)
+        )
 
     def rows_by_checkpoint(
         self, session: Session, job: str, sink: str, lineage: str, after: int

@@ -78,8 +78,8 @@ class OpenMySqlSink(OpenArrowSink):
             if known and known.created != now.created:
                 self._left_behind |= left_behind(session, self._owner)
             generation = fence.generation if fence else 0
-            half_rewound = self._metadata.is_rewinding(session, job, sink)
-            return SinkHistory(generation, committed, replaced, half_rewound)
+            half_rewound = self._metadata.half_rewound(session, job, sink)
+            return SinkHistory(generation, committed, replaced, bool(half_rewound))
 
     def other_names(self) -> Mapping[tuple[str, str], Mapping[str, int]]:
         """See `KnowsOtherNames`: those who have recorded this table as theirs."""
@@ -113,7 +113,7 @@ class OpenMySqlSink(OpenArrowSink):
         with self._link.session() as session:
             self._targets.write(session, job, sink, self._table)
             self._follow(read_server_uuid(session))
-            self._is_half_rewound = self._metadata.is_rewinding(session, job, sink)
+            self._is_half_rewound = bool(self._metadata.half_rewound(session, job, sink))
             plan = self._planner.plan_again(session, self._writers.plan)
         self._writers = replace(self._writers, plan=plan)
 

@@ -37,6 +37,7 @@ from twophase.sinks.mysql.rewind_obstacles import ForeignKey, Obstacle, RewoundT
 from twophase.sinks.mysql.xid import Owner
 
 _SHOWN = 5
+_FINISH_IT = "finish it: start with the same restore.path and `restore.sink_ahead=rewind`"
 
 
 class Rewind:
@@ -94,17 +95,17 @@ class Rewind:
     def settle(self, session: Session, attempt: Attempt) -> None:
         """See `RewindsInSteps.settle_rewind`: rows that are deleted cannot come back."""
         self._check_fence(session, attempt)
-        if self._metadata.is_rewinding(session, *self._owner):
+        if self._metadata.half_rewound(session, *self._owner):
             raise self._refused(
                 "a part of the rows is removed already, in a rewind that died between two "
                 "transactions, and nothing brings them back: it cannot be given up",
-                "finish it: start with the same restore.path and `restore.sink_ahead=rewind`. What "
-                "stands in its way is named then.",
+                f"{_FINISH_IT}. What stands in its way is named then.",
             )
 
     def _check(self, session: Session) -> tuple[dict[str, int], Sequence[ForeignKey]]:
         """Step 1: return how many rows each value has, the newest first, and the foreign keys."""
         table = self._table
+        self._check_keeps_whole(session)
         self._check_marked(session)
         self._raise_first(table.obstacles(session))
         counted = self._counted(session)
@@ -125,6 +126,7 @@ class Rewind:
         session.begin()
         self._check_fence(session, attempt)
         room, left = self._rows_at_once, dict(counted)
+        touched: dict[str, int] = {}
         for value, rows in counted.items():
             take = min(room, rows)
             self._raise_first(table.references(session, keys, (value,)))
@@ -133,6 +135,7 @@ class Rewind:
                 raise self._changed([f"{value}: {done.affected} rows, {take} were counted"])
             lineage, checkpoint, _ = checkpoint_in(value)
             metadata.reduce_rows(session, *self._owner, lineage, checkpoint, take)
+            touched[lineage] = checkpoint
             left[value] -= take
             room -= take
             if not left[value]:
@@ -140,7 +143,8 @@ class Rewind:
             if not room:
                 break
         if left:
-            metadata.note_rewind(session, *self._owner)
+            for lineage, checkpoint in touched.items():
+                metadata.note_rewind(session, *self._owner, lineage, checkpoint)
         else:
             self._drop_proofs(session)
             metadata.forget_rewind(session, *self._owner)
@@ -171,6 +175,16 @@ class Rewind:
                 "checkpoint_column, which takes effect for rows written from then on.",
             )
         return RewoundTable(self._identity.schema, self._identity.name, self._checkpoint_column)
+
+    def _check_keeps_whole(self, session: Session) -> None:
+        """Check that no checkpoint is kept of which another rewind has removed rows."""
+        for lineage, checkpoint in self._metadata.half_rewound(session, *self._owner).items():
+            if checkpoint <= self._keep.get(lineage, -1):
+                raise self._refused(
+                    f"a rewind that died has removed rows of its checkpoint {checkpoint} of "
+                    f"lineage {lineage}, which would be kept",
+                    f"{_FINISH_IT} as that one.",
+                )
 
     def _check_marked(self, session: Session) -> None:
         """Check that every row to delete was written with its checkpoint."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from twophase.cli.display.text import count
 from twophase.cli.jobfile.job_file import JobFile
 from twophase.cli.repair_display import lineages_text
-from twophase.contract.source import SourceLeg
-from twophase.contract.source_entry_points import source_of
+from twophase.contract.source_entry_points import skips_existing, source_of
 from twophase.errors import ConfigError
 from twophase.operations.repair.adoption_plan import AdoptionPlan
 from twophase.spark.plan.operator_states import begins_by_options
@@ -26,9 +25,7 @@ def starting_offsets(job: JobFile, plan: AdoptionPlan, *, allowed: bool) -> list
     }
     waiting = [piece for sink in plan.sinks.values() for piece in sink.aborts]
     is_first = plan.is_empty and not waiting and not plan.continues
-    if is_first and not any(
-        source_of(source.format).skips_existing(source.options) for source in job.sources.values()
-    ):
+    if is_first and not skips_existing(job.legs):
         default = "the default of the source"
         lines = [f"- {name}: {offsets or default}" for name, offsets in given.items()]
         return ["the startingOffsets of the sources, as a new job does:", *lines]
@@ -46,8 +43,7 @@ def starting_offsets(job: JobFile, plan: AdoptionPlan, *, allowed: bool) -> list
 
 def confirmed(job: JobFile) -> list[StartingOffsets]:
     """Return where the sources begin by their own options, for the log."""
-    legs = [SourceLeg(one.format, one.options) for one in job.sources.values()]
-    return [begins_by_options(leg) for leg in legs]
+    return [begins_by_options(leg) for leg in job.legs]
 
 
 def _not_known(job: JobFile, plan: AdoptionPlan, waiting: int) -> ConfigError:

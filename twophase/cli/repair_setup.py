@@ -18,7 +18,7 @@ from twophase.cli.jobfile.pipeline import describe
 from twophase.cli.jobfile.sink_types import make_sinks
 from twophase.cli.spark import spark_session, start_of
 from twophase.contract.sink import OpenSink, Sink, SinkContext
-from twophase.contract.source_entry_points import source_of
+from twophase.contract.source_entry_points import skips_existing
 from twophase.coordinator.commit.context import JobContext
 from twophase.errors import ConfigError
 from twophase.events import Observers
@@ -111,9 +111,7 @@ def _load(
 def _context(job: JobFile, options: JobOptions, sinks: Mapping[str, OpenSink]) -> JobContext:
     storage = LocalStorage(options.checkpoint_location)
     context = JobContext(job.name, storage, sinks, options, Observers(log_event), SystemClock())
-    context.skips_existing = any(
-        source_of(source.format).skips_existing(source.options) for source in job.sources.values()
-    )
+    context.skips_existing = skips_existing(job.legs)
     return context
 
 

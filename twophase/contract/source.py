@@ -82,6 +82,10 @@ class Source(ABC):
             ConfigError: an option is wrong.
         """
 
+    def needs_schema(self, options: Mapping[str, str]) -> bool:
+        """Return whether it has no columns of its own, so that the user has to give a schema."""
+        return False
+
     # -- offset lines ------------------------------------------------------------------------------
 
     @abstractmethod

@@ -6,11 +6,11 @@ A package that cannot be loaded stops only the jobs that name its source.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint
 
-from twophase.contract.source import Source, UnknownSource
+from twophase.contract.source import Source, SourceLeg, UnknownSource
 from twophase.errors import ConfigError
 from twophase.internals.entry_points import load, offered, package_of
 
@@ -39,6 +39,11 @@ def source_of(name: str) -> Source:
     """
     kind = name.partition("[")[0]
     return _made(kind) if kind in _entries() else _UNKNOWN
+
+
+def skips_existing(legs: Iterable[SourceLeg]) -> bool:
+    """Return whether a source begins after the records that exist, or may."""
+    return any(source_of(leg.name).skips_existing(leg.options) for leg in legs)
 
 
 def owner_of(line: str) -> tuple[str, Source]:

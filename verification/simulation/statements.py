@@ -23,8 +23,8 @@ from verification.simulation.loads import Loads
 from verification.simulation.server import Server
 
 _BOOKS = "`shop`.`twophase_"
-_TABLES = ("schema", "fence", "ledger", "high_water", "target")
-_SCHEMA, _FENCE, _LEDGER, _MARK, _TARGET = (f"{_BOOKS}{name}`" for name in _TABLES)
+_TABLES = ("schema", "fence", "ledger", "high_water", "rewind", "target")
+_SCHEMA, _FENCE, _LEDGER, _MARK, _REWIND, _TARGET = (f"{_BOOKS}{name}`" for name in _TABLES)
 _KEY = (
     "job = %s AND sink = %s AND lineage = %s AND checkpoint = %s"
     " AND generation = %s AND counter = %s AND subtask = %s AND task_attempt = %s"
@@ -63,6 +63,7 @@ _MARK_RAISE = (
     f"INSERT INTO {_MARK} (job, sink, lineage, checkpoint) VALUES (%s, %s, %s, %s)"
     " ON DUPLICATE KEY UPDATE checkpoint = GREATEST(checkpoint, VALUES(checkpoint))"
 )
+_REWIND_READ = f"SELECT lineage, checkpoint FROM {_REWIND} WHERE job = %s AND sink = %s"
 _IS_COMMITTED = (
     f"SELECT EXISTS (SELECT 1 FROM {_LEDGER}"
     " WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint = %s)"
@@ -211,6 +212,7 @@ class Statements:
                 session, "ledger", tuple(key), None
             ),
             _MARK_READ: lambda session, asked: self._read("high_water", asked),
+            _REWIND_READ: self._half_rewound,
             _IS_COMMITTED: self._has_checkpoint,
             _LEDGER_OF_CHECKPOINT: self._ledger_of,
             _TARGET_READ: lambda session, asked: self._read("target", asked),
@@ -370,6 +372,10 @@ class Statements:
                 for lineage in lineages
             ]
         )
+
+    def _half_rewound(self, session: ServerSession, asked: Arguments) -> Reply:
+        marks = self._engine.table("rewind").items()
+        return Reply([(key[2], mark) for key, (mark,) in marks if key[:2] == tuple(asked)])
 
     def _has_checkpoint(self, session: ServerSession, asked: Arguments) -> Reply:
         sought, checkpoint = tuple(asked[:3]), asked[3]

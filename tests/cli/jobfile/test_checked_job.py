@@ -96,6 +96,14 @@ def test_a_mistyped_source_has_a_hint(tmp_path: Path) -> None:
     assert "there is no source 'twophase-kafak'; did you mean 'twophase-kafka'?" in result.stderr
 
 
+def test_a_source_that_needs_a_schema_says_so_before_spark_starts(tmp_path: Path) -> None:
+    source = {name: value for name, value in GOOD["source"].items() if name != "schema"}
+    result = command(tmp_path, "run", job={**GOOD, "source": source})
+    assert result.exit_code == 2
+    assert "has no columns of its own with these options" in " ".join(result.stderr.split())
+    assert 'schema: "id long, amount double"' in result.stderr
+
+
 def test_the_folder_of_a_query_is_refused_before_spark_starts(tmp_path: Path) -> None:
     (tmp_path / "chk" / "offsets").mkdir(parents=True)
     options = {"checkpointLocation": str(tmp_path / "chk")}

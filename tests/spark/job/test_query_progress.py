@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from typing import Any
 
 import pytest
@@ -15,30 +17,54 @@ from twophase.spark.job.query_progress import QueryPoller, QueryReader, lag_of
 class Query:
     """As much of a Spark query as progress needs."""
 
-    def __init__(self, *reports: dict[str, Any]) -> None:
-        self.recentProgress = list(reports)
+    def __init__(self, *reports: Report) -> None:
+        self._reports = reports
+        self._jsq = self
 
-    @property
-    def lastProgress(self) -> dict[str, Any] | None:
-        return self.recentProgress[-1] if self.recentProgress else None
-
-
-def report(batch: int, rows: int, **source: Any) -> dict[str, Any]:
-    return {
-        "batchId": batch,
-        "numInputRows": rows,
-        "processedRowsPerSecond": 5.0,
-        "durationMs": {"addBatch": 1, "triggerExecution": 1},
-        "sources": [source],
-    }
+    def recentProgress(self) -> list[Report]:
+        return [*self._reports]
 
 
-def idle(batch: int) -> dict[str, Any]:
+class Report:
+    """A report in the JVM."""
+
+    asked = 0
+
+    def __init__(self, batch: int, rows: int, phase: str) -> None:
+        self._batch = batch
+        self._rows = rows
+        self._phase = phase
+
+    def batchId(self) -> int:
+        Report.asked += 1
+        return self._batch
+
+    def numInputRows(self) -> int:
+        return self._rows
+
+    def durationMs(self) -> Report:
+        return self
+
+    def containsKey(self, phase: str) -> bool:
+        return phase == self._phase
+
+    def processedRowsPerSecond(self) -> float:
+        return 5.0 if self._rows else math.inf
+
+    def sources(self) -> list[object]:
+        return []
+
+
+def report(batch: int, rows: int) -> Report:
+    return Report(batch, rows, "addBatch")
+
+
+def idle(batch: int) -> Report:
     """Spark's report of a trigger without data has the number of the micro-batch that is next."""
-    return {**report(batch, 0), "durationMs": {"latestOffset": 1, "triggerExecution": 1}}
+    return Report(batch, 0, "latestOffset")
 
 
-def read(reader: QueryReader, *reports: dict[str, Any]) -> QueryProgress:
+def read(reader: QueryReader, *reports: Report) -> QueryProgress:
     query: Any = Query(*reports)
     return reader.read(query)
 
@@ -51,6 +77,18 @@ def test_each_micro_batch_is_counted_once() -> None:
     assert read(reader, report(0, 10), report(1, 5)).records == 15
     assert read(reader, report(2, 1), report(3, 2), report(4, 3)).records == 21
     assert read(reader, report(4, 3)) == QueryProgress(21, 5.0, None)
+
+
+def test_the_jvm_is_not_asked_for_reports_that_were_read_before() -> None:
+    reader, reports = QueryReader(), [report(batch, 1) for batch in range(100)]
+    read(reader, *reports[:95])
+    Report.asked = 0
+    assert read(reader, *reports).records == 100
+    assert Report.asked == 6
+
+
+def test_a_trigger_that_took_no_time_has_no_rate() -> None:
+    assert read(QueryReader(), idle(0)) == QueryProgress(0, 0.0, None)
 
 
 @given(st.lists(st.tuples(st.one_of(st.none(), st.integers(0, 5)), st.booleans()), max_size=12))
@@ -70,12 +108,9 @@ def test_micro_batches_are_counted_whatever_idle_triggers_and_polls_come_between
     assert read(reader, *reports).records == total
 
 
-def ours(*offsets: int) -> dict[str, Any]:
-    return {
-        "partitions": [
-            {"topic": "t", "partition": index, "offset": at} for index, at in enumerate(offsets)
-        ]
-    }
+def ours(*offsets: int) -> str:
+    entries = [{"topic": "t", "partition": index, "offset": at} for index, at in enumerate(offsets)]
+    return json.dumps({"partitions": entries})
 
 
 @pytest.mark.parametrize(
@@ -83,19 +118,17 @@ def ours(*offsets: int) -> dict[str, Any]:
     [
         (ours(5, 7), ours(6, 10), 4),
         (ours(5), ours(4, 2), 2),
-        ({"partitions": None}, ours(4), None),
-        ({"t": {"0": 5}, "u": {"0": 1}}, {"t": {"0": 9}, "u": {"0": 1}}, 4),
-        ('{"t": {"0": 5}}', '{"t": {"0": 9}}', 4),
-        ({"logOffset": 3}, None, None),
-        (3, 4, None),
+        ('{"partitions": null}', ours(4), None),
+        ('{"t": {"0": 5}, "u": {"0": 1}}', '{"t": {"0": 9}, "u": {"0": 1}}', 4),
+        ('{"logOffset": 3}', None, None),
         ("3", "x", None),
         (None, None, None),
     ],
 )
 def test_lag_is_what_waits_in_kafka_and_unknown_elsewhere(
-    end: Any, latest: Any, lag: int | None
+    end: str | None, latest: str | None, lag: int | None
 ) -> None:
-    assert lag_of([{"endOffset": end, "latestOffset": latest}, {}]) == lag
+    assert lag_of([(end, latest), (None, None)]) == lag
 
 
 def test_a_query_that_cannot_be_asked_does_not_disturb() -> None:

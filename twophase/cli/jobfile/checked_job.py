@@ -47,10 +47,11 @@ def load_job(
 
 
 def _check_source(section: SourceSection) -> None:
-    """Check the options of a source as a start does.
+    """Check the options of a source as a start does, and whether its columns are known.
 
     Raises:
-        ConfigError: one is wrong; or there is no source of a name that begins as our sources do.
+        ConfigError: one is wrong, or the schema is missing; or there is no source of a name that
+            begins as our sources do.
     """
     source = source_of(section.format)
     if section.format.startswith(_OURS) and isinstance(source, UnknownSource):
@@ -59,6 +60,11 @@ def _check_source(section: SourceSection) -> None:
         hint = f"did you mean {near[0]!r}?" if near else f"known formats: {', '.join(known)}."
         raise ConfigError(f"there is no source {section.format!r}; {hint}")
     source.check_options(SourceLeg(section.format, section.options))
+    if section.fields is None and source.needs_schema(section.options):
+        raise ConfigError(
+            f"the source {section.format!r} has no columns of its own with these options.",
+            remedy='give them: `schema: "id long, amount double"`.',
+        )
 
 
 def _check_folder(options: Mapping[str, Any]) -> None:

@@ -25,6 +25,7 @@ import yaml
 from pydantic import Field, TypeAdapter, ValidationError
 
 from twophase.cli.jobfile.mistakes import Mistakes
+from twophase.contract.source import SourceLeg
 from twophase.errors import ConfigError
 from twophase.ids import check_name
 from twophase.options.job_options import JobOptions
@@ -132,6 +133,11 @@ class JobFile:
     sinks: Mapping[str, SinkSection]
     options: Mapping[str, Any] = field(repr=False)
     trigger: Mapping[str, Any]
+
+    @property
+    def legs(self) -> list[SourceLeg]:
+        """The sources as they are asked, in the file's order."""
+        return [SourceLeg(one.format, one.options) for one in self.sources.values()]
 
 
 def load_job_file(

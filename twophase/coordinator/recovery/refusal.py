@@ -78,7 +78,8 @@ def refused(
                 f"part of the rows of sink {sink!r}, and has died. Nothing was written.",
                 remedy="finish it: restore the job's folder, the one in which it has begun, or "
                 "start here with the same restore.path and `restore.sink_ahead=rewind`. Or give it "
-                "up: twophase repair abandon-rewind JOB.yaml --begun-in FOLDER",
+                "up, if the sink can put rows back (files can, MySQL cannot): "
+                "twophase repair abandon-rewind JOB.yaml --begun-in FOLDER",
             )
         case FolderBehind():
             return _folder_behind(context, why, observed.history, names)

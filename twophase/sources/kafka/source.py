@@ -24,7 +24,7 @@ from twophase.sources.kafka.offsets import (
     SourceOffset,
     ranges,
 )
-from twophase.sources.kafka.options import KafkaOptions
+from twophase.sources.kafka.options import KafkaOptions, ValueFormat
 from twophase.sources.kafka.other_names import with_our_names
 from twophase.sources.kafka.starting import LATEST_SENTINEL, Latest, Specific, parse_starting
 
@@ -43,6 +43,10 @@ class KafkaSource(RereadsRanges[OffsetRange], ReleasesTopics):
     def check_options(self, leg: SourceLeg) -> None:
         """See `Source.check_options`."""
         KafkaOptions.parse(leg.options)
+
+    def needs_schema(self, options: Mapping[str, str]) -> bool:
+        """See `Source.needs_schema`."""
+        return KafkaOptions.parse(options).value_format is ValueFormat.JSON
 
     def owns(self, line: str) -> bool:
         """See `Source.owns`."""

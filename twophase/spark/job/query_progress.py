@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from twophase.engine.progress import QueryProgress
 
@@ -20,7 +21,11 @@ _log = logging.getLogger("twophase")
 
 
 class QueryReader:
-    """Adds up Spark's progress reports, each micro-batch once."""
+    """Adds up Spark's progress reports, each micro-batch once.
+
+    Asks the JVM for single values: a report as JSON costs it some milliseconds, and it keeps a
+    hundred.
+    """
 
     def __init__(self) -> None:
         self._newest_batch = -1
@@ -28,44 +33,49 @@ class QueryReader:
 
     def read(self, query: StreamingQuery) -> QueryProgress:
         """Return the progress, with the reports that are new since the last call."""
-        last = query.lastProgress
-        if last is None:
+        kept = query._jsq.recentProgress()
+        if not len(kept):
             return self._progress
-        # Spark keeps a hundred reports: all of them are asked for only if one may have been missed
-        reports = [last] if last["batchId"] <= self._newest_batch + 1 else query.recentProgress
-        records = self._progress.records
-        for report in reports:
+        known, records = self._newest_batch, self._progress.records
+        for report in reversed(kept):
+            batch = report.batchId()
+            if batch <= known:
+                break
             # a trigger without data is reported under the number of the next micro-batch
-            if report["batchId"] > self._newest_batch and _ADD_BATCH in report["durationMs"]:
-                self._newest_batch = report["batchId"]
-                records += max(0, report["numInputRows"])
+            if report.durationMs().containsKey(_ADD_BATCH):
+                self._newest_batch = max(self._newest_batch, batch)
+                records += max(0, report.numInputRows())
+        rate = kept[-1].processedRowsPerSecond()
+        positions = [(one.endOffset(), one.latestOffset()) for one in kept[-1].sources()]
         self._progress = QueryProgress(
-            records, last["processedRowsPerSecond"], lag_of(last["sources"])
+            records, rate if math.isfinite(rate) else 0.0, lag_of(positions)
         )
         return self._progress
 
 
-def lag_of(sources: Sequence[Mapping[str, Any]]) -> int | None:
-    """Return how many records wait in the sources; None if no source reports its offsets."""
-    lags = [_lag(source) for source in sources]
+def lag_of(sources: Iterable[tuple[str | None, str | None]]) -> int | None:
+    """Return how many records wait in the sources; None if no source reports its offsets.
+
+    Args:
+        sources: where the micro-batch ended and what the newest offset was, as JSON.
+    """
+    lags = [_lag(_positions(end), _positions(latest)) for end, latest in sources]
     known = [lag for lag in lags if lag is not None]
     return sum(known) if known else None
 
 
-def _lag(source: Mapping[str, Any]) -> int | None:
-    end, latest = _positions(source.get("endOffset")), _positions(source.get("latestOffset"))
+def _lag(end: Mapping[tuple[str, int], int], latest: Mapping[tuple[str, int], int]) -> int | None:
     if not end or not latest:
         return None
     return sum(max(0, offset - end.get(key, 0)) for key, offset in latest.items())
 
 
-def _positions(offset: Any) -> dict[tuple[str, int], int]:
+def _positions(line: str | None) -> dict[tuple[str, int], int]:
     """Return the next offset of each partition, of `twophase-kafka` or Spark's Kafka source."""
-    if isinstance(offset, str):
-        try:
-            offset = json.loads(offset)
-        except ValueError:
-            return {}
+    try:
+        offset = json.loads(line or "null")
+    except ValueError:
+        return {}
     match offset:
         case {"partitions": [*entries]}:
             return {(entry["topic"], entry["partition"]): entry["offset"] for entry in entries}

@@ -21,7 +21,7 @@ from twophase.contract.listener import (
     SnapshotContext,
 )
 from twophase.contract.source import SourceLeg
-from twophase.contract.source_entry_points import source_of
+from twophase.contract.source_entry_points import skips_existing, source_of
 from twophase.errors import ConfigError, RestoreRefusedError, SourceLossError
 from twophase.functions.operator_state import OperatorStateStore, Redistribution, SerializedState
 from twophase.options.job_options import JobOptions
@@ -73,7 +73,7 @@ class OperatorStates:
     @property
     def skips_existing(self) -> bool:
         """True if a source begins after the records that exist, or may."""
-        return any(source_of(leg.name).skips_existing(leg.options) for leg in self._legs)
+        return skips_existing(self._legs)
 
     def listeners(self) -> list[CheckpointListener]:
         """Return the functions that also listen to checkpoints."""
