@@ -2,7 +2,8 @@
 
 The statements of `sinks/mysql/rewind.py` need a column that names each row's checkpoint; here the
 oracle tells which rows are whose. As in a target without transactions, a piece's rows are moved
-aside after the other's, then all proofs go: the driver may die in between.
+aside after the other's, then all proofs go: the driver may die in between. Until then the sink's
+own table says, as the sink writes it, which checkpoints have lost rows.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pymysql
 
 from twophase.contract.fencing import driver_is_fenced
+from twophase.errors import RestoreRefusedError
 from twophase.ids import Attempt
 from verification.simulation.decisions import Piece
 
@@ -42,6 +45,21 @@ class Rewind:
     owner: tuple[str, str]
     keep: Mapping[str, int]
     attempt: tuple[int, int]
+
+    def check(self) -> None:
+        """Check that no checkpoint is kept of which another rewind has removed rows.
+
+        Raises:
+            RestoreRefusedError: one would be.
+        """
+        for (*_, lineage), (checkpoint,) in self._marks.items():
+            if checkpoint <= self.keep.get(lineage, -1):
+                raise RestoreRefusedError(
+                    f"Sink {self.owner[1]!r}: rows of checkpoint {checkpoint} are gone, in a "
+                    "rewind that died.",
+                    remedy="finish it: start with the same restore.path and "
+                    "`restore.sink_ahead=rewind` as that one.",
+                )
 
     def take_back(self) -> None:
         """Remove the rows, then the proofs, of every checkpoint after those that are kept.
@@ -72,7 +90,7 @@ class Rewind:
             self._table.update(oracle.saved.aside.pop(xid))
             oracle.visible[xid] = Piece.of(xid)
             oracle.taken_back.discard(xid)
-        return None
+        return self._forget()
 
     @property
     def _server(self) -> Server:
@@ -82,6 +100,15 @@ class Rewind:
     def _table(self) -> dict[Any, Any]:
         return self._server.engine.table(self.owner[1])
 
+    @property
+    def _marks(self) -> dict[tuple[str, ...], tuple[int]]:
+        marks = self._server.engine.table("rewind")
+        return {key: mark for key, mark in marks.items() if key[:2] == self.owner}
+
+    def _forget(self) -> None:
+        for key in self._marks:
+            del self._server.engine.table("rewind")[key]
+
     def _later(self, xids: Iterable[str]) -> list[str]:
         pieces = [(xid, Piece.of(xid)) for xid in xids]
         return [xid for xid, one in pieces if one.sink == self.sink and one.is_after(self.keep)]
@@ -90,6 +117,10 @@ class Rewind:
         oracle = self.world.oracle
         oracle.saved.aside[xid] = _delete_rows(oracle, self._table, xid)
         oracle.taken_back.add(xid)
+        piece = Piece.of(xid)
+        key = (*self.owner, str(UUID(piece.lineage)))
+        lowest = self._marks.get(key, (piece.checkpoint,))
+        self._server.engine.table("rewind")[key] = (min(piece.checkpoint, *lowest),)
 
     def _remove_proofs(self) -> None:
         engine, owner, keep = self._server.engine, self.owner, self.keep
@@ -102,6 +133,7 @@ class Rewind:
         for xid in self._later(self.world.oracle.saved.aside):
             del self.world.oracle.saved.aside[xid]
             self._server.committed.discard(xid)
+        self._forget()
 
     def _reach(self) -> None:
         """Ask the server, which may be down, and the fence, which may be a newer driver's."""

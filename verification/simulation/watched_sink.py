@@ -107,15 +107,18 @@ class OpenWatchedSink(OpenArrowSink):
             raise RestoreRefusedError(
                 f"Sink {name!r}: a foreign key refers to the table.", remedy="drop the key."
             )
+        self._rewind(keep, Attempt(0, 0)).check()
 
     def rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
         """As a sink without transactions does it: the rows go, then their proofs."""
         self.check_rewind(keep)
         self._rewind(keep, attempt).take_back()
+        self._open._is_half_rewound = False
 
     def settle_rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
         """The same, to bring it to an end."""
         self._rewind(keep, attempt).settle()
+        self._open._is_half_rewound = False
 
     def _rewind(self, keep: Mapping[str, int], attempt: Attempt) -> Rewind:
         number = (attempt.generation, attempt.counter)
