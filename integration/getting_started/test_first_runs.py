@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,7 +94,8 @@ class Cache:
 
     def kill(self, word: str = "") -> None:
         for process in self.processes(word):
-            process.kill()
+            with suppress(psutil.NoSuchProcess):  # it ended by itself, or with one killed before
+                process.kill()
 
 
 @pytest.fixture

@@ -115,19 +115,24 @@ class MetadataTables:
                 # CREATE ... IF NOT EXISTS needs the privilege even if the table exists
                 if name not in present:
                     session.run(self._ddl(name))
-            if not session.rows(f"SELECT id FROM {self._table('schema')}"):
+            if not self.read_id(session):
                 session.run(
                     f"INSERT INTO {self._table('schema')} (one, id) VALUES (1, %s) "
                     "ON DUPLICATE KEY UPDATE one = one",
                     (str(uuid.uuid4()),),
                 )
-            [(number,)] = session.rows(f"SELECT id FROM {self._table('schema')}")
+            found_id = self.read_id(session)
             self._try_locking_reads(session)
         except pymysql.Error as error:
             if code_of(error) not in DENIED:
                 raise
             raise self._refused(error, user) from error
-        return str(number)
+        return found_id
+
+    def read_id(self, session: Session) -> str:
+        """Return the id of this set of tables; empty if it has none yet."""
+        found = session.rows(f"SELECT id FROM {self._table('schema')}")
+        return str(found[0][0]) if found else ""
 
     def _refused(self, error: pymysql.Error, user: str) -> PreflightError:
         return PreflightError(

@@ -8,10 +8,11 @@ from dataclasses import replace
 from twophase.contract.committable import Committable
 from twophase.contract.outcome import CommitOutcome
 from twophase.contract.sink import CommitRequest, OpenArrowSink, SinkHistory
-from twophase.errors import StopJobError, TargetUnreachableError
+from twophase.errors import StopJobError, TargetChangedError, TargetUnreachableError
 from twophase.ids import Attempt
 from twophase.sinks.mysql.altered_table import left_behind, why_to_wait
 from twophase.sinks.mysql.client.driver_session import DriverLink
+from twophase.sinks.mysql.client.session import Session
 from twophase.sinks.mysql.client.session_settings import read_server_uuid
 from twophase.sinks.mysql.committer import Committer
 from twophase.sinks.mysql.fence import Fence
@@ -111,6 +112,7 @@ class OpenMySqlSink(OpenArrowSink):
         self._may_miss_commits = True
         job, sink = self._owner.job, self._owner.sink
         with self._link.session() as session:
+            self._check_metadata(session)
             self._targets.write(session, job, sink, self._table)
             self._follow(read_server_uuid(session))
             self._is_half_rewound = bool(self._metadata.half_rewound(session, job, sink))
@@ -191,6 +193,21 @@ class OpenMySqlSink(OpenArrowSink):
                 reason = why_to_wait(session, self._owner, self._table, left)
             if reason:
                 raise TargetUnreachableError(f"{reason}.", remedy="restart the MySQL server.")
+
+    def _check_metadata(self, session: Session) -> None:
+        """Check that the branches will be those of the metadata tables that are there now.
+
+        Raises:
+            TargetChangedError: nobody who reads these tables would find them.
+        """
+        if (found := self._metadata.read_id(session)) != self._owner.namespace:
+            raise TargetChangedError(
+                f"The metadata tables in {self._metadata.schema!r} are other ones than when the "
+                f"sink was opened (their id is {found or 'missing'}, it was "
+                f"{self._owner.namespace}): this is another server, or they were made again. No "
+                "row was written there.",
+                remedy="start the job again: it looks at what the target has now.",
+            )
 
     def _follow(self, server_uuid: str | None) -> None:
         """Write to the server that has the fence from now on: a failover may have led to it."""

@@ -14,6 +14,10 @@ from verification.simulation.dialects import Dialect
 
 Rows = list[tuple[Any, ...]]
 
+_ALTERED = (
+    "SELECT CREATE_TIME, CREATE_TIME <= NOW() - INTERVAL %s SECOND"
+    " FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+)
 _TABLES = "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s"
 _ENGINES = (
     "SELECT DISTINCT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s "
@@ -89,6 +93,9 @@ class Catalogue:
             _IDENTITY: lambda asked: [
                 (asked[0], asked[1], f"2026-01-01 00:00:{self._created[asked[1]]:02d}")
             ],
+            # the server was restarted since: that an older one ends in XA COMMIT is not simulated
+            "SHOW GLOBAL STATUS LIKE 'Uptime'": lambda _: [("Uptime", "0")],
+            _ALTERED: lambda asked: [(f"2026-01-01 00:00:{self._created[asked[2]]:02d}", 1)],
             _TARGET: lambda asked: [(asked[0], asked[1], "BASE TABLE", "InnoDB")],
             _COLUMNS: lambda _: [
                 (column, "bigint", "bigint(20)", "NO", None, "", None, None, 19, 0, None)

@@ -46,6 +46,7 @@ class Oracle(Facts):
     saved: SavedOnes = field(default_factory=SavedOnes)
     limit: str = ""
     tables: dict[str, set[str]] = field(default_factory=dict)
+    _begun: dict[str, tuple[str, str]] = field(default_factory=dict)
     _writers: dict[str, str] = field(default_factory=dict)
     _shown: dict[Process, set[Checkpoint]] = field(default_factory=dict)
     _asked: dict[Process, int] = field(default_factory=dict)
@@ -76,6 +77,7 @@ class Oracle(Facts):
                 if root not in self.saved.forks:
                     self.restored.add(lineage["restored_from"])
                 self.saved.begins(self, root, lineage)
+                self._begun[path] = (root, lineage["id"])
             case b"DECIDED":
                 self._decide(root, path, body)
             case b"SINK_DECIDED":
@@ -109,10 +111,18 @@ class Oracle(Facts):
         for decision in (*self.decided.values(), *self.ahead.values()):
             if not decision.durable and decision.path.startswith(folder):
                 decision.durable = self.disk.is_durable(decision.path)
+        for path in [one for one in self._begun if self.disk.is_durable(one)]:
+            del self._begun[path]
         self.saved.synced(self, folder)
 
     def power_was_cut(self) -> None:
-        """Decisions that are not durable may be gone; nobody may have acted on them."""
+        """Decisions that are not durable may be gone; nobody may have acted on them. So may the
+        beginning of a lineage.
+        """
+        for path, lineage in self._begun.items():
+            if not self.disk.is_durable(path):
+                del self.saved.begun[lineage]
+        self._begun.clear()
         for key, decision in list(self.decided.items()):
             if decision.durable:
                 continue

@@ -257,7 +257,15 @@ def check_lost(world: World) -> None:
 
 
 def check_refused(world: World, folder: str, error: Exception | None) -> None:
-    """A driver whose folder is empty must refuse to start, and write nothing (I6)."""
+    """A driver whose folder is empty must refuse to start, and write nothing (I6); but if no target
+    has a proof of the job, it has begun as a new one.
+    """
+    engines = [server.engine for server in world.servers]
+    if not any(engine.table(name) for engine in engines for name in ("ledger", "high_water")):
+        world.oracle.holds(error is None, f"a new job ended with {error!r}")
+        world.happens("empty folder, and no proof")
+        check_end(world, folder)
+        return
     refused = isinstance(error, CheckpointMissingError)
     world.oracle.holds(refused, f"I6: a start with an empty folder ended with {error!r}")
     world.oracle.holds(
