@@ -7,6 +7,7 @@ read an old folder; the files are never the ones to change.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from dataclasses import replace
@@ -91,6 +92,13 @@ def golden(tmp_path: Path) -> Path:
     """A copy: whatever reads a folder durably also syncs it."""
     shutil.copytree(GOLDEN, tmp_path / "golden")
     return tmp_path / "golden"
+
+
+def test_no_file_changes_and_none_goes() -> None:
+    """Format 1 is frozen: `sha256sum --check SHA256SUMS`. Files of a newer one come beside them."""
+    sums = (GOLDEN / "SHA256SUMS").read_text().splitlines()
+    for digest, _, name in (one.partition("  ") for one in sums):
+        assert hashlib.sha256((GOLDEN / name).read_bytes()).hexdigest() == digest, name
 
 
 # -- the expected values ---------------------------------------------------------------------------

@@ -3,9 +3,9 @@ readable for ever.
 
     .venv/bin/python -m tests.state.golden.make FOLDER
 
-It was run by twophase 0.1.0, and what it wrote is beside it. No test runs it: from the release of
-0.1.0 on the files are never made again. A new version of a format gets golden files of its own
-beside these, and these stay.
+It was run by twophase 0.1.0, and what it wrote is beside it, with its digests in SHA256SUMS. No
+test runs it: format 1 is frozen, and the files are never made again. A new version of a format gets
+golden files of its own beside these, and these stay.
 
     job/       a job's folder: a Kafka source, sinks `facts` and `lake`, a function `dedup`;
                every kind of record
