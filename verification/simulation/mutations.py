@@ -421,6 +421,9 @@ _RULED_OUT: dict[str, Sequence[Any]] = {
 }
 
 _FOUND: dict[str, Sequence[Any]] = {
+    "what was restored is restored again because its option stays set": [
+        (lineage_start, "begun_with", lambda *_: None)
+    ],
     "a folder that another driver has made is not synced": [
         (LocalStorage, "_make_folder", _make_folder_that_is_not_there)
     ],
@@ -569,10 +572,6 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
     "a fork begins before what its savepoint holds is committed": (
         OPERATED,
         [(CommitLoop, "over", lambda *_: SimpleNamespace(commit=lambda _: True))],
-    ),
-    "a savepoint is restored again because its option stays set": (
-        OPERATED,
-        [(lineage_start, "begun_with", lambda *_: None)],
     ),
     "a restore that another driver has done meanwhile is done again": (
         OPERATED,
