@@ -226,6 +226,30 @@ def test_a_rewind_that_dies_between_its_transactions_is_known_until_it_has_ended
     sink.close()
 
 
+def test_a_rewind_that_can_never_be_finished_is_ended_by_hand(
+    sql_server_in_proof: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As docs/by-hand.md says."""
+    harness = marked(sql_server_in_proof, load="insert", load_rows=1)
+    sink = harness.opened()
+    commit(sink, harness.write(sink, harness.rows(range(2)), 0))
+    sink.fence(RESTORING)
+    monkeypatch.setattr(rewind, "failpoint", mock.Mock(side_effect=FailpointError("M01")))
+    with pytest.raises(FailpointError):
+        sink.rewind({}, RESTORING)
+    with pytest.raises(RestoreRefusedError, match="cannot be given up") as caught:
+        sink.settle_rewind({}, RESTORING)
+    assert "docs/by-hand.md" in caught.value.remedy
+    [left] = harness.ids()
+    mine = harness.context().job, harness.context().sink
+    harness.sql("DELETE FROM twophase_rewind WHERE job = %s AND sink = %s", *mine)
+    sink.settle_rewind({}, RESTORING)
+    sink.fence(Attempt(3, 0))
+    commit(sink, harness.write(sink, harness.rows([7]), 1, Attempt(3, 1)))
+    assert harness.ids() == [left, 7]
+    sink.close()
+
+
 @pytest.mark.proof
 def test_a_rewind_goes_in_transactions_that_the_binary_log_takes() -> None:
     """All rows of the checkpoint together exceed max_binlog_cache_size, those of a task do not."""

@@ -99,7 +99,8 @@ class Rewind:
             raise self._refused(
                 "a part of the rows is removed already, in a rewind that died between two "
                 "transactions, and nothing brings them back: it cannot be given up",
-                f"{_FINISH_IT}. What stands in its way is named then.",
+                f"{_FINISH_IT}. What stands in its way is named then. If it can never be finished, "
+                "end it by hand (docs/by-hand.md).",
             )
 
     def _check(self, session: Session) -> tuple[dict[str, int], Sequence[ForeignKey]]:

@@ -87,7 +87,9 @@ def test_the_loss_of_a_piece_of_a_savepoint_can_be_accepted(world: BeginningWorl
     shutil.rmtree(world.root / "job")
     with pytest.raises(LostCommittableError) as caught:
         world.drive(4, "again", **restoring(path, "refuse"))
-    assert "accept-loss" in caught.value.remedy
+    advised = f"accept-loss JOB.yaml --checkpoint 1 --sink facts --restore {path}"
+    assert caught.value.remedy.endswith(advised)
+    assert "repair rewrite" not in caught.value.remedy
     repair = LossRepair(world.context("again", **restoring(path, "refuse")))
     repair.accept(repair.plan(1, "facts"), NOTE)
     world.drive(4, "again", **restoring(path, "refuse"))

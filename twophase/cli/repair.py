@@ -33,7 +33,6 @@ from twophase.cli.repair_display import (
 )
 from twophase.cli.repair_setup import repair_context, rewrite_context
 from twophase.contract.sink import CompletesPartitions
-from twophase.contract.source import SourceLeg
 from twophase.coordinator.commit.context import JobContext
 from twophase.errors import ConfigError
 from twophase.internals.clock import SystemClock
@@ -64,7 +63,8 @@ def repair() -> None:
     """Repair a job that refuses to start.
 
     The error that the job ends with names the command to use. Each command first shows what it
-    would give up, take over or write, and asks; the job's log records who did it, when and why.
+    would give up, take over or write, and asks. The job's log records who did it, when and why;
+    not of complete-partitions, which gives nothing up.
 
     \b
     Examples:
@@ -314,8 +314,7 @@ def release_topic(
     with repair_context(job_file, checkpoint_location, verbose=is_verbose()) as (job, context):
         root = _storage(job).root
         query = query_folder(root)
-        legs = [SourceLeg(one.format, one.options) for one in job.sources.values()]
-        repairing = ReleaseRepair(context, legs, lambda one: query or root / "spark" / one)
+        repairing = ReleaseRepair(context, job.legs, lambda one: query or root / "spark" / one)
         plan = repairing.plan(topics)
         print_lines(release_lines(plan, context.job))
         if dry_run:

@@ -313,6 +313,10 @@ def _cut_of_committed(self: SavepointMaker, storage: Any, *, committed_only: boo
     return _real_read_cut(self, storage, committed_only=True)
 
 
+def _commit_own_sinks_only(loop: CommitLoop, sinks: Mapping[str, Any], _: str) -> Any:
+    return loop if sinks is loop._sinks else SimpleNamespace(commit=lambda _: True)
+
+
 def _commit_own_only(self: DriverRecovery, restore: Any) -> int:
     return _real_commit_decided(self, None if _is_of_savepoint(restore) else restore)
 
@@ -571,7 +575,7 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
     ),
     "a fork begins before what its savepoint holds is committed": (
         OPERATED,
-        [(CommitLoop, "over", lambda *_: SimpleNamespace(commit=lambda _: True))],
+        [(CommitLoop, "over", _commit_own_sinks_only)],
     ),
     "a restore that another driver has done meanwhile is done again": (
         OPERATED,

@@ -66,24 +66,26 @@ def test_the_last_driver_is_among_those_that_find_it(found_last: list[int]) -> N
         assert by_hand.startswith("roll back ")
 
 
-def _names_another_piece(checkpoint: Any, lost: Any) -> LostCommittableError:
-    what, mine, other = _real_lost(checkpoint, lost).what, *_lost_and_not(checkpoint, lost)
+def _names_another_piece(loop: Any, checkpoint: Any, lost: Any) -> LostCommittableError:
+    what, mine, other = _real_lost(loop, checkpoint, lost).what, *_lost_and_not(checkpoint, lost)
     return LostCommittableError(what.replace(mine["bqual"], other["bqual"]))
 
 
-def _names_one_more_piece(checkpoint: Any, lost: Any) -> LostCommittableError:
-    what, _, other = _real_lost(checkpoint, lost).what, *_lost_and_not(checkpoint, lost)
+def _names_one_more_piece(loop: Any, checkpoint: Any, lost: Any) -> LostCommittableError:
+    what, _, other = _real_lost(loop, checkpoint, lost).what, *_lost_and_not(checkpoint, lost)
     return LostCommittableError(f"{what} branch {other['gtrid']}/{other['bqual']}: gone as well.")
 
 
-def _names_no_piece(checkpoint: Any, lost: Any) -> LostCommittableError:
-    return LostCommittableError(_real_lost(checkpoint, lost).what.replace("branch ", ""))
+def _names_no_piece(loop: Any, checkpoint: Any, lost: Any) -> LostCommittableError:
+    return LostCommittableError(_real_lost(loop, checkpoint, lost).what.replace("branch ", ""))
 
 
-def _counts_one_row_more(checkpoint: Any, lost: Any) -> LostCommittableError:
+def _counts_one_row_more(loop: Any, checkpoint: Any, lost: Any) -> LostCommittableError:
     rows = sum(piece.rows for piece, _ in lost)
     return LostCommittableError(
-        _real_lost(checkpoint, lost).what.replace(f" {rows} rows are", f" {rows + 1} rows are")
+        _real_lost(loop, checkpoint, lost).what.replace(
+            f" {rows} rows are", f" {rows + 1} rows are"
+        )
     )
 
 
@@ -105,7 +107,7 @@ def _lost_and_not(checkpoint: Any, lost: Any) -> tuple[dict[str, Any], dict[str,
 def test_an_error_that_tells_another_loss_is_a_violation(
     found_last: list[int], reported: Callable[..., LostCommittableError]
 ) -> None:
-    with mock.patch.object(CommitLoop, "_lost", staticmethod(reported)):
+    with mock.patch.object(CommitLoop, "_lost", reported):
         for seed in found_last:
             assert run(meddled(seed)).violation.startswith("I8: ")
 

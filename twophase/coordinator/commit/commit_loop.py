@@ -7,6 +7,7 @@ a sink's error stops the job, the other sinks commit first.
 
 from __future__ import annotations
 
+import shlex
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
@@ -81,11 +82,17 @@ class CommitLoop:
         self._backoff_s = backoff_s
         self._backoff_max_s = backoff_max_s
         self._explain = explain
+        self._restored_from = ""
 
-    def over(self, sinks: Mapping[str, OpenSink]) -> CommitLoop:
-        """Return a loop like this one, over other sinks."""
+    def over(self, sinks: Mapping[str, OpenSink], restored_from: str) -> CommitLoop:
+        """Return a loop like this one, over the sinks of what is restored.
+
+        Args:
+            sinks: in the order of the job.
+            restored_from: what was given as `restore.path`.
+        """
         other = copy(self)
-        other._sinks = sinks
+        other._sinks, other._restored_from = sinks, restored_from
         return other
 
     def commit(self, checkpoint: CompletedCheckpoint, check: Check | None = None) -> bool:
@@ -251,25 +258,29 @@ class CommitLoop:
             )
         )
 
-    @staticmethod
     def _lost(
-        checkpoint: CompletedCheckpoint, lost: Sequence[tuple[Committable, Lost]]
+        self, checkpoint: CompletedCheckpoint, lost: Sequence[tuple[Committable, Lost]]
     ) -> LostCommittableError:
         pieces = "; ".join(
             f"{piece.transaction}/{piece.subtask} ({piece.rows} rows): {why.evidence}"
             for piece, why in lost
         )
         rows = sum(piece.rows for piece, _ in lost)
+        where = self._restored_from
+        restore = f" --restore {shlex.quote(where)}" if where else ""
+        rewrite = (
+            "twophase repair rewrite reads their records again, if Kafka still has them and the "
+            "plan keeps no state; otherwise let the job go on without them: "
+        )
         return LostCommittableError(
             f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} is decided, but "
             f"{len(lost)} of its pieces are neither prepared nor committed: {pieces}. {rows} rows "
             "are lost until they are written again.",
             remedy="find out who removed them (an XA ROLLBACK by hand, a failover, deleted files), "
-            "and restore the target if it can be. If they are gone for good: twophase repair "
-            "rewrite reads their records again, if Kafka still has them and the plan keeps no "
-            "state; otherwise let the job go on without them: "
+            "and restore the target if it can be. If they are gone for good: "
+            f"{'' if where else rewrite}"
             f"twophase repair accept-loss JOB.yaml --checkpoint {checkpoint.checkpoint} --sink "
-            f"{lost[0][0].transaction.sink}",
+            f"{lost[0][0].transaction.sink}{restore}",
         )
 
 

@@ -217,8 +217,8 @@ class DriverRecovery:
         if not context.history.uncommitted():
             context.sink_decisions.commit()
         if restore is not None:
-            loop = context.commit_loop
-            loop = loop.over(restore.original) if restore.original else loop
+            sinks = restore.original or context.sinks
+            loop = context.commit_loop.over(sinks, restore.lineage.restored_from)
             recommitted += sum(map(loop.commit, restore.adopting))
         return recommitted
 

@@ -246,7 +246,7 @@ def _undecided(job: str, what: str, pieces: Sequence[str]) -> CheckpointMissingE
         remedy="if the folder was restored from a backup, restore the one that it replaced. "
         "If the pieces were committed by hand, delete their rows from the target together with "
         "their proofs (MySQL: first roll back what is still prepared of this checkpoint, since it "
-        "holds locks; the proofs are its rows of twophase_ledger; files: see docs/operations.md), "
+        "holds locks; the proofs are its rows of twophase_ledger; files: see docs/by-hand.md), "
         "then start the job again: it writes the checkpoint again. If the newer folder is gone "
         "for good: twophase repair adopt-from-target JOB.yaml",
     )

@@ -99,7 +99,7 @@ class AdoptedPieces:
                 "finished, or have lost the record of it, and no intact ones of their tasks: "
                 f"{_names(alone)}. Nothing tells whether they are decided. Nothing was written.",
                 remedy="check whether the target has the rows of these tasks, "
-                "and write them by hand if not; end the pieces by hand (docs/operations.md), "
+                "and write them by hand if not; end the pieces by hand (docs/by-hand.md), "
                 "then run the command again.",
             )
         return unfinished
@@ -119,7 +119,7 @@ class AdoptedPieces:
                 f"and nothing tells which of them is decided: {_names(guessed)}. "
                 "Nothing was written.",
                 remedy="look at their rows, and end the superseded ones by hand "
-                "(docs/operations.md), then run the command again.",
+                "(docs/by-hand.md), then run the command again.",
             )
 
     def _was_repaired(self, piece: Committable) -> bool:

@@ -251,7 +251,7 @@ class AdoptionPlanner:
                 "the others may lack its rows. Nothing was written.",
                 remedy="look for its rows in the others. If they have them, or it has none for "
                 "them, run the command with `checkpoint.mode=exactly_once`. If not, delete its "
-                "rows and proofs where it is committed (docs/operations.md).",
+                "rows and proofs where it is committed (docs/by-hand.md).",
             )
 
     def _unreadable(self, history: History) -> list[Decision]:
@@ -294,7 +294,7 @@ class AdoptionPlanner:
             remedy="make sure that checkpointLocation names the newest folder of the job. If it "
             "does, leave there what Spark has of the newest lineage only, or nothing (below "
             "spark/; in the plugin form `offsets` beside `metadata`), then run the command again. "
-            "Pieces of an older lineage are ended by hand (docs/operations.md).",
+            "Pieces of an older lineage are ended by hand (docs/by-hand.md).",
         )
 
     def _sink_plan(
