@@ -96,6 +96,23 @@ def test_a_reader_of_the_progress_that_goes_away_neither_stops_nor_hangs_the_job
     assert endless.ids() == list(range(len(endless.ids())))
 
 
+def signal_to(receivers: str, pid: int, number: signal.Signals) -> list[psutil.Process]:
+    """Signal a process and others as `timeout` or systemd do; return all of its family."""
+    family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+    if receivers == "process group":
+        os.killpg(pid, number)
+    else:
+        process, *others = family
+        for member in others:
+            with suppress(psutil.NoSuchProcess):  # it ended with one before it
+                member.send_signal(number)
+        psutil.wait_procs(
+            others, timeout=1
+        )  # whoever is killed by it has died before the job stops
+        process.send_signal(number)
+    return family
+
+
 @pytest.mark.parametrize(
     "to", representatives(["process group", "every process"], {"process group"})
 )
@@ -103,13 +120,7 @@ def test_sigterm_to_all_of_us_stops_the_job_as_cleanly(endless: Command, to: str
     """`timeout` signals the group, systemd by default every process of the unit."""
     process = endless.start()
     wait_for_a_commit(process)
-    family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-    if to == "process group":
-        os.killpg(process.pid, signal.SIGTERM)
-    else:
-        for member in family:
-            with suppress(psutil.NoSuchProcess):  # a worker ends with its daemon
-                member.terminate()
+    family = signal_to(to, process.pid, signal.SIGTERM)
     out, err = process.communicate(timeout=TIMEOUT_S)
     assert (process.returncode, err) == (0, "")
     assert "orders: stopped after" in out.splitlines()[-1]
@@ -118,11 +129,18 @@ def test_sigterm_to_all_of_us_stops_the_job_as_cleanly(endless: Command, to: str
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("number", "to"),
+    [
+        (signal.SIGINT, "process group"),
+        (signal.SIGTERM, "process group"),
+        (signal.SIGTERM, "every process"),
+    ],
+)
 def test_a_signal_in_the_middle_of_a_checkpoint_says_what_became_of_it(
-    files: Command, number: signal.Signals
+    files: Command, number: signal.Signals, to: str
 ) -> None:
-    """Ctrl-C signals the group."""
+    """Ctrl-C signals the group, systemd every process: also a worker in the middle of a task."""
     held = files.root / "points"
     process = files.start(
         TWOPHASE_FAILPOINTS="C03=delay:3600000", TWOPHASE_FAILPOINTS_LOG=str(held)
@@ -132,7 +150,7 @@ def test_a_signal_in_the_middle_of_a_checkpoint_says_what_became_of_it(
         assert time.monotonic() < deadline_s, "no task has pre-committed"
         assert process.poll() is None, process.communicate()
         time.sleep(0.1)
-    os.killpg(process.pid, number)
+    signal_to(to, process.pid, number)
     out, err = process.communicate(timeout=TIMEOUT_S)
     assert (process.returncode, err, files.ids()) == (0, "", [])
     reported = (

@@ -7,12 +7,15 @@ twophase.spark.startup.daemon` replaces it by this one.
 1. import     the modules that a job's workers need; those that are not installed are left to them
 2. check      a fork copies only one thread: if there is a second one, Spark's own daemon takes
               over in this process
-3. serve      by Spark's own code
+3. deafen     if SIGTERM is ignored here, it stays so: systemd sends it to every process of a unit,
+              and a worker that died of it would fail the checkpoint that the driver ends cleanly
+4. serve      by Spark's own code; it ends when Spark closes its standard input
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -52,12 +55,15 @@ def threads() -> int:
 
 
 def main() -> None:
-    """Run steps 1 to 3."""
+    """Run steps 1 to 4."""
     preload([*_MODULES, *filter(None, os.environ.get(PRELOAD_VARIABLE, "").split(","))])
     if threads() > 1:
         os.execv(sys.executable, [sys.executable, "-m", _SPARKS_OWN, *sys.argv[1:]])  # noqa: S606
     import_module("twophase.internals.workers").freeze_gc()
-    import_module(_SPARKS_OWN).manager()
+    sparks = import_module(_SPARKS_OWN)
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:
+        sparks.SIGTERM = signal.SIGUSR1  # type: ignore[attr-defined]  # it handles this instead
+    sparks.manager()
 
 
 if __name__ == "__main__":
