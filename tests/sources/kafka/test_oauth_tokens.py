@@ -138,6 +138,17 @@ def test_what_the_endpoint_refuses_is_said_without_secrets(
     assert raised.value.__cause__ is None
 
 
+def test_the_account_goes_through_no_proxy_in_the_clear(
+    endpoint: TokenEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with token_endpoint() as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        Client(endpoint.url).tokens.token()
+    assert (endpoint.granted, proxy.granted) == (1, 0)
+
+
 def test_an_endpoint_that_is_not_there_is_waited_for() -> None:
     with token_endpoint() as gone:
         url = gone.url

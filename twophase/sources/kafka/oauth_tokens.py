@@ -24,7 +24,7 @@ from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlencode
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
 from twophase.errors import PreflightError, SourceUnavailableError, TwoPhaseError
 from twophase.sources.kafka.offsets import WHERE
@@ -120,7 +120,9 @@ class Tokens:
             "Accept": "application/json",
         }
         request = Request(self._url, urlencode(wanted).encode(), headers)  # noqa: S310 checked url
-        opener = build_opener(_NoRedirect)
+        # urllib would send a plain http request, account included, to the proxy of the environment
+        proxies = [ProxyHandler({})] if request.type == "http" else []
+        opener = build_opener(_NoRedirect, *proxies)
         try:
             with opener.open(request, timeout=self._options.request_timeout_s) as response:
                 return json.loads(response.read(_MAX_BYTES))
