@@ -33,7 +33,6 @@ from twophase.cli.repair_display import (
 )
 from twophase.cli.repair_setup import repair_context, rewrite_context
 from twophase.contract.sink import CompletesPartitions
-from twophase.contract.source import SourceLeg
 from twophase.coordinator.commit.context import JobContext
 from twophase.errors import ConfigError
 from twophase.internals.clock import SystemClock
@@ -314,8 +313,7 @@ def release_topic(
     with repair_context(job_file, checkpoint_location, verbose=is_verbose()) as (job, context):
         root = _storage(job).root
         query = query_folder(root)
-        legs = [SourceLeg(one.format, one.options) for one in job.sources.values()]
-        repairing = ReleaseRepair(context, legs, lambda one: query or root / "spark" / one)
+        repairing = ReleaseRepair(context, job.legs, lambda one: query or root / "spark" / one)
         plan = repairing.plan(topics)
         print_lines(release_lines(plan, context.job))
         if dry_run:
