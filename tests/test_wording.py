@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -21,6 +22,8 @@ CASES = [
     ("set `restore.sink_ahead=rewind`.", 'set .option("restore.sink_ahead", "rewind").',
      "set `--sink-ahead rewind`."),
     ("`restore.path=/sp/a b`", '.option("restore.path", "/sp/a b")', "`--restore '/sp/a b'`"),
+    ("`restore.path=/sp/ann's`", '.option("restore.path", "/sp/ann\'s")',
+     "`--restore " + shlex.quote("/sp/ann's") + "`"),
     ("`state.allow_changed_plan=true`", '.option("state.allow_changed_plan", True)',
      "`state.allow_changed_plan: true`"),
     ('`startingOffsets={"t": {"0": 5}}`',

@@ -82,8 +82,8 @@ def _in_python(key: str, value: str) -> str:
 
 
 def _in_yaml(key: str, value: str) -> str:
-    written = value if _PLAIN.fullmatch(value) else f"'{value.replace(chr(39), 2 * chr(39))}'"
     if key in _FLAGS:
-        return f"`{_FLAGS[key]} {written}`"
+        return f"`{_FLAGS[key]} {shlex.quote(value)}`"
+    written = value if _PLAIN.fullmatch(value) else f"'{value.replace(chr(39), 2 * chr(39))}'"
     setting = f"{key}: {written}"
     return f"`spark: {{conf: {{{setting}}}}}`" if key.startswith("spark.") else f"`{setting}`"

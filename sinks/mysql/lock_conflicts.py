@@ -93,7 +93,7 @@ class LockConflicts:
     def _uncommitted(self, session: Session, sql: str) -> list[Row]:
         found = session.rows(sql)
         session.run("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-        committed = session.rows(sql) if found else []
+        committed = {*session.rows(sql)} if found else set()
         session.run("SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")
         return [row for row in found if row not in committed]
 
@@ -126,8 +126,8 @@ class LockConflicts:
         for batch in batches:
             for _, values in statements(encode(batch, plans, INSERT_VALUES), _QUERY_BYTES):
                 yield (
-                    f"SELECT {names} FROM {qualified(self.schema, self.table)}"
-                    f" WHERE ({names}) IN ({values.decode()}) LIMIT 5"
+                    f"SELECT DISTINCT {names} FROM {qualified(self.schema, self.table)}"
+                    f" WHERE ({names}) IN ({values.decode()})"
                 )
 
     def _error(

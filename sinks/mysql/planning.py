@@ -92,7 +92,7 @@ class Planner:
         read_back = ReadBack.of(table, plans)
         if plans:
             check_triggers(table, read_back)
-        takes_turns = self._takes_turns(table, read_back)
+        takes_turns = bool(plans) and self._takes_turns(table, read_back)
         turns = [_TAKING_TURNS.format(table.sql)] if takes_turns else []
         for text in (*warnings(session, self.server, table), *turns):
             _log.warning("sink %s: %s.", self.context.sink, text)

@@ -264,11 +264,14 @@ def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("content", [None, "log", "chk"])
-def test_a_folder_of_no_job_is_refused(tmp_path: Path, content: str | None) -> None:
+@pytest.mark.parametrize("content", [None, "log", "chk", "events"])
+@pytest.mark.parametrize("options", [[], ["--history"]])
+def test_a_folder_of_no_job_is_refused(
+    tmp_path: Path, content: str | None, options: list[str]
+) -> None:
     if content is not None:
         (tmp_path / content).mkdir()
-    result = show(tmp_path)
+    result = show(tmp_path, *options)
     assert result.exit_code == 2
     assert "is not the folder of a job. [ConfigError]" in result.stderr
 

@@ -611,7 +611,7 @@ class RewindsOthers(OpenSqliteSink):
         for lineage, last in self.ends(connection, keep):
             connection.execute(
                 f"DELETE FROM {self.database.table} WHERE rowid IN "
-                "(SELECT row FROM twophase_row WHERE lineage = ? AND checkpoint > ?)",
+                f"(SELECT row FROM {self.database.committed} WHERE lineage = ? AND checkpoint > ?)",
                 (lineage, last),
             )
 
@@ -670,7 +670,8 @@ class RewindsTheProofsFirst(OpenSqliteSink):
                 row
                 for lineage, last in ends
                 for row in connection.execute(
-                    "SELECT row FROM twophase_row WHERE lineage = ? AND checkpoint > ?",
+                    f"SELECT row FROM {self.database.committed}"
+                    " WHERE lineage = ? AND checkpoint > ?",
                     (lineage, last),
                 )
             ]

@@ -5,6 +5,8 @@ wherever it is killed.
 from __future__ import annotations
 
 import ast
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,8 +26,10 @@ from twophase.testing.contract import (
     RewindKillContract,
     SinkKillContract,
 )
+from twophase.testing.harness import FIRST, LINEAGE, transaction_id
 from twophase.testing.plain_host import ListedRows, PlainHost
 from twophase.testing.sqlite_harness import SqliteHarness
+from twophase.testing.sqlite_sink import SqliteSink
 
 pytestmark = pytest.mark.part("contract")
 
@@ -34,6 +38,25 @@ class TestSqliteSink(ArrowSinkContract, NamesPiecesContract, RewindContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> SqliteHarness:
         return SqliteHarness(tmp_path)
+
+    def test_a_row_that_takes_the_place_of_a_deleted_one_is_committed(self, harness, sink):
+        self.commit(sink, self.prepare(sink, range(3), transaction_id(0)))
+        with closing(sqlite3.connect(harness.path)) as connection, connection:
+            connection.execute("DELETE FROM orders")
+        self.commit(sink, self.prepare(sink, [7], transaction_id(1)))
+        assert self.ids_visible() == [7]
+        sink.rewind({LINEAGE: 0}, FIRST)
+        assert self.ids_visible() == []
+
+    def test_a_database_may_have_several_tables_with_sinks(self, harness, sink):
+        with closing(sqlite3.connect(harness.path)) as connection:
+            connection.execute("CREATE TABLE items AS SELECT * FROM orders")
+        other = SqliteSink(harness.path, "items").open(self.context(sink="other"))
+        other.fence(FIRST)
+        self.commit(sink, self.prepare(sink, range(3)))
+        self.commit(other, self.prepare(other, [5], transaction_id(sink="other")))
+        other.rewind({}, FIRST)
+        assert self.ids_visible() == [0, 1, 2]
 
     @pytest.mark.proof
     def test_a_fence_between_any_two_lines_of_pre_commit_counts(self, arrow):

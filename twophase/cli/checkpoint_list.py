@@ -116,12 +116,7 @@ def _steadily(storage: ReadOnlyStorage, read: Callable[[], CheckpointList]) -> C
 
 
 def _read(storage: ReadOnlyStorage) -> CheckpointList:
-    job = job_of(storage)
-    if job is None:
-        raise ConfigError(
-            f"{storage.root} is not the folder of a job.",
-            remedy="name the job's checkpointLocation.",
-        )
+    job = job_in(storage)
     log = JobLog(storage, job)
     history = log.read()
     store = CompletedCheckpointStore(storage, log, num_retained=1)
@@ -135,6 +130,21 @@ def _read(storage: ReadOnlyStorage) -> CheckpointList:
         entries.append(replace(entry, stats=history.stats_of(decision)))
         bodies.discard(Path(decision.folder).name)
     return CheckpointList(job, history, entries, sorted(bodies))
+
+
+def job_in(storage: ReadOnlyStorage) -> str:
+    """Return the name of the job in a folder.
+
+    Raises:
+        ConfigError: it is not the folder of a job.
+    """
+    job = job_of(storage)
+    if job is None:
+        raise ConfigError(
+            f"{storage.root} is not the folder of a job.",
+            remedy="name the job's checkpointLocation.",
+        )
+    return job
 
 
 def _entry(

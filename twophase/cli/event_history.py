@@ -7,6 +7,7 @@ import json
 import click
 from rich.text import Text
 
+from twophase.cli.checkpoint_list import job_in
 from twophase.cli.display.console import table_console
 from twophase.cli.display.sentences import sentence
 from twophase.cli.display.text import clean, count, local_time
@@ -26,10 +27,12 @@ def show_history(folder: str, *, as_json: bool) -> None:
         as_json: print JSON.
 
     Raises:
-        ConfigError: there is no such folder.
+        ConfigError: there is no such folder, or it is not that of a job.
     """
-    console, progress, damaged = table_console(), Progress(), 0
-    for past in read_events(ReadOnlyStorage(folder)):
+    storage = ReadOnlyStorage(folder)
+    console, progress, lines, damaged = table_console(), Progress(), 0, 0
+    for past in read_events(storage):
+        lines += 1
         if past is None:
             damaged += 1
         elif as_json:
@@ -38,6 +41,8 @@ def show_history(folder: str, *, as_json: bool) -> None:
             progress = apply(progress, past.event, past.at_ms / 1000)
             text = f"{local_time(past.at_ms)} {clean(_sentence(past.event, progress))}"
             console.print(Text(text), soft_wrap=True)
+    if not lines:
+        job_in(storage)  # else the folder is a job's, whatever its log says
     if damaged:
         left = "left out: a driver was killed while it wrote, or a newer version of twophase wrote"
         click.echo(f"{count(damaged, 'line')} {left} it.", err=True)

@@ -10,8 +10,10 @@ It imports from `twophase` alone, as a package of your own does, passes every su
     twophase_piece       pieces; those that are committed are the proof, until they are subsumed
     twophase_mark        per job, sink and lineage, the checkpoint up to which all is
                          committed; kept for ever
-    twophase_row         per committed row: the checkpoint that it is of, for a rewind
     staged_<table>       the rows of pieces that are pre-committed
+    committed_<table>    per committed row: the checkpoint that it is of, for a rewind. Rows go by
+                         their rowid, which a VACUUM changes in a table without an INTEGER PRIMARY
+                         KEY: a sink of your own had better have a column for it
 
 Each step that a mistake can spoil is a method of its own: the tests of the suites spoil one after
 the other.
@@ -84,10 +86,6 @@ TABLES = (
         "CREATE TABLE IF NOT EXISTS twophase_mark (job, sink, lineage, checkpoint, "
         "PRIMARY KEY (job, sink, lineage))"
     ),
-    (
-        "CREATE TABLE IF NOT EXISTS twophase_row (job, sink, lineage, checkpoint, row INTEGER "
-        "PRIMARY KEY)"
-    ),
 )
 TAKEN_BACK = "job = ? AND sink = ? AND lineage = ? AND checkpoint > ?"
 
@@ -101,6 +99,7 @@ class Database:
         self.path = path
         self.table = quoted(table)
         self.staged = quoted(f"staged_{table}")
+        self.committed = quoted(f"committed_{table}")
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -214,6 +213,10 @@ class SqliteSink(ArrowSink):
                 connection.execute(statement)
             connection.execute(
                 f"CREATE TABLE IF NOT EXISTS {staged} AS SELECT 0 AS piece, * FROM {table} WHERE 0"
+            )
+            connection.execute(
+                f"CREATE TABLE IF NOT EXISTS {self.database.committed} "
+                "(job, sink, lineage, checkpoint, row INTEGER PRIMARY KEY)"
             )
             connection.execute(
                 "INSERT INTO twophase_target SELECT ? WHERE NOT EXISTS (SELECT * "
@@ -343,8 +346,9 @@ class OpenSqliteSink(OpenArrowSink):
             f"FROM {self.database.staged} WHERE piece = ? RETURNING rowid",
             (piece,),
         ).fetchall()
+        # SQLite gives the rowids of deleted rows out again
         connection.executemany(
-            "INSERT INTO twophase_row SELECT job, sink, lineage, checkpoint, ? "
+            f"REPLACE INTO {self.database.committed} SELECT job, sink, lineage, checkpoint, ? "
             "FROM twophase_piece WHERE piece = ?",
             [(row, piece) for (row,) in rows],
         )
@@ -448,7 +452,7 @@ class OpenSqliteSink(OpenArrowSink):
         """Every row to delete is still there."""
         for lineage, last in self.ends(connection, keep):
             gone = connection.execute(
-                f"SELECT checkpoint FROM twophase_row WHERE {TAKEN_BACK} "
+                f"SELECT checkpoint FROM {self.database.committed} WHERE {TAKEN_BACK} "
                 f"AND row NOT IN (SELECT rowid FROM {self.database.table})",
                 (self.job, self.sink, lineage, last),
             ).fetchone()
@@ -460,7 +464,7 @@ class OpenSqliteSink(OpenArrowSink):
     ) -> list[tuple[str, int]]:
         """Each lineage with rows or proofs of this sink, and its last checkpoint that stays."""
         found = connection.execute(
-            "SELECT lineage FROM twophase_row WHERE job = ? AND sink = ? "
+            f"SELECT lineage FROM {self.database.committed} WHERE job = ? AND sink = ? "
             "UNION SELECT lineage FROM twophase_mark WHERE job = ? AND sink = ?",
             (self.job, self.sink) * 2,
         ).fetchall()
@@ -472,7 +476,7 @@ class OpenSqliteSink(OpenArrowSink):
             after = (self.job, self.sink, lineage, last)
             connection.execute(
                 f"DELETE FROM {self.database.table} "
-                f"WHERE rowid IN (SELECT row FROM twophase_row WHERE {TAKEN_BACK})",
+                f"WHERE rowid IN (SELECT row FROM {self.database.committed} WHERE {TAKEN_BACK})",
                 after,
             )
 
@@ -480,7 +484,7 @@ class OpenSqliteSink(OpenArrowSink):
         """Nothing proves what was taken back, and what stays is proven as before."""
         for lineage, last in self.ends(connection, keep):
             after = (self.job, self.sink, lineage, last)
-            for table in ("twophase_row", "twophase_piece"):
+            for table in (self.database.committed, "twophase_piece"):
                 connection.execute(f"DELETE FROM {table} WHERE {TAKEN_BACK}", after)
             self.lower_mark(connection, lineage, last)
 

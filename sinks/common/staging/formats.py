@@ -73,7 +73,7 @@ def _refusal_of_nested(kind: Format, column: pa.DataType) -> str:
     if pa.types.is_map(column) and kind is Format.JSON and not _is_text(column.key_type):
         return "the keys of a JSON object are strings"
     inner = [column.field(number).type for number in range(column.num_fields)]
-    if kind is Format.ORC and any(_is_time(child) for child in inner):
+    if kind is Format.ORC and any(hive_files.is_time(child) for child in inner):
         return (
             "dates and times in ORC are checked one by one, "
             "and this one is inside another value; make it a column of its own"
@@ -161,10 +161,6 @@ def _refuse(field: pa.Field, numbers: pa.ChunkedArray, broken: pa.ChunkedArray, 
     if len(found):
         value = pa.scalar(found[0].as_py(), numbers.type).cast(field.type)
         raise RefusedValueError(f"{field.name} = {shown(str(value))} {why}")
-
-
-def _is_time(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(kind) or pa.types.is_date32(kind))
 
 
 def _is_text(kind: pa.DataType) -> bool:

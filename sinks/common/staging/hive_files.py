@@ -108,7 +108,7 @@ def _in_hybrid_calendar(rows: pa.Table) -> pa.Table:
             for chunk in column.chunks:
                 for inner in _times_inside(chunk):
                     _check_inside(field.name, inner)
-        elif _is_time(field.type):
+        elif is_time(field.type):
             changed = _rebased(field.name, column)
             if changed is not column:
                 rows = rows.set_column(number, field, changed)
@@ -150,7 +150,7 @@ def _times_inside(array: pa.Array) -> Iterator[pa.Array]:
     elif pa.types.is_nested(kind):
         children = array.flatten() if pa.types.is_struct(kind) else [array.flatten()]
     else:
-        if _is_time(kind):
+        if is_time(kind):
             yield array
         return
     for child in children:
@@ -185,5 +185,6 @@ def _unit(kind: pa.DataType) -> int:
     return 1 if pa.types.is_date32(kind) else _DAY_US
 
 
-def _is_time(kind: pa.DataType) -> bool:
+def is_time(kind: pa.DataType) -> bool:
+    """Return whether a type is one of dates or timestamps."""
     return bool(pa.types.is_timestamp(kind) or pa.types.is_date32(kind))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pymysql
 
+TOO_MANY_CONNECTIONS = 1040
 LOCK_WAIT_TIMEOUT = 1205
 DEADLOCK = 1213
 SERVER_LOST = 2013

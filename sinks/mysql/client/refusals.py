@@ -12,7 +12,12 @@ import pymysql
 from pymysql.constants import CR
 
 from twophase.errors import PreflightError, TargetUnreachableError
-from twophase.sinks.mysql.client.codes import NOT_NOW, code_of, is_connection_lost
+from twophase.sinks.mysql.client.codes import (
+    NOT_NOW,
+    TOO_MANY_CONNECTIONS,
+    code_of,
+    is_connection_lost,
+)
 from twophase.sinks.mysql.options import Endpoint
 
 _TLS = (
@@ -25,7 +30,10 @@ _LOGIN = (
 )
 _GRANT = "GRANT the user what the message names, or correct the url."
 _UNLOCK = "have an administrator run: ALTER USER ... ACCOUNT UNLOCK."
-_EXPIRED = "give the account a new password (ALTER USER) and write it to password_file."
+_EXPIRED = (
+    "give the account a new password (ALTER USER), and put it where password_file or password_env "
+    "says."
+)
 _LIMIT = (
     "raise the account's limit (ALTER USER ... WITH MAX_USER_CONNECTIONS, or the variable that the "
     "message names), or run fewer tasks."
@@ -40,6 +48,7 @@ _PLUGIN = "give the account a plugin that the driver has: ALTER USER ... IDENTIF
 _GENERIC = "look the number up in the server's manual, and change what the message names."
 _BUSY = "remove what the message names; SHOW PROCESSLIST lists who may hold a lock."
 _UNREACHABLE = "start the server, or correct host and port in url."
+_FULL = "raise max_connections, or run fewer tasks; SHOW PROCESSLIST lists who is connected."
 
 _REMEDIES = {
     **dict.fromkeys((1044, 1142, 1143, 1227, 1370), _GRANT),
@@ -74,7 +83,8 @@ def explain(
     if code in _REMEDIES:
         return refused(endpoint, what, _REMEDIES[code])
     if is_connection_lost(error):
-        return TargetUnreachableError(what, remedy=_UNREACHABLE)
+        is_full = code == TOO_MANY_CONNECTIONS
+        return TargetUnreachableError(what, remedy=_FULL if is_full else _UNREACHABLE)
     if code in NOT_NOW:
         return TargetUnreachableError(what, remedy=_BUSY)
     return refused(endpoint, what, _GENERIC)

@@ -146,7 +146,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ),
     ({"trigger": {"continuous": "1 second"}}, "trigger: continuous is not", "processingTime"),
     ({"spark": {"conf": {"spark.x": None}}}, "spark.conf.spark.x is empty", "a single value"),
-    ({"spark": {"conf": {1: "a"}}}, "spark.conf: the key 1 is a int", "quote it"),
+    ({"spark": {"conf": {1: "a"}}}, "spark.conf: the key 1 is an int", "quote it"),
 ]
 
 

@@ -89,11 +89,26 @@ def test_until_a_token_expires_an_endpoint_that_fails_stops_nothing(
     first = client.tokens.token()
     endpoint.status = 503
     client.clock.now = 3599
-    assert client.tokens.token() is first
+    assert client.tokens.token().text == first.text
     assert "not replaced yet" in caplog.text
     client.clock.now = 3600
     with pytest.raises(SourceUnavailableError, match="status 503"):
         client.tokens.token()
+
+
+def test_an_endpoint_that_fails_is_asked_every_ten_seconds_at_most(
+    endpoint: TokenEndpoint,
+) -> None:
+    client = Client(endpoint.url)
+    client.tokens.token()
+    endpoint.status = 503
+    for seconds, asked in ((2700, 2), (2709, 2), (2710, 3), (3595, 4), (3599, 4)):
+        client.clock.now = seconds
+        client.tokens.token()
+        assert endpoint.granted == asked
+    endpoint.status = 200
+    client.clock.now = 3600
+    assert client.tokens.token().expires_at_s == 7200
 
 
 @pytest.mark.parametrize(
@@ -121,6 +136,17 @@ def test_what_the_endpoint_refuses_is_said_without_secrets(
     assert reason in str(raised.value)
     assert CANARY not in str(raised.value)
     assert raised.value.__cause__ is None
+
+
+def test_the_account_goes_through_no_proxy_in_the_clear(
+    endpoint: TokenEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with token_endpoint() as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        Client(endpoint.url).tokens.token()
+    assert (endpoint.granted, proxy.granted) == (1, 0)
 
 
 def test_an_endpoint_that_is_not_there_is_waited_for() -> None:

@@ -308,15 +308,14 @@ def _switched(key: str, value: Any) -> Any:
 def _mapping(where: str, value: Any) -> dict[str, Any]:
     """Return `value` if it is a mapping with text keys; the error does not repeat a secret."""
     if not isinstance(value, dict):
-        kind = "empty" if value is None else f"a {type(value).__name__}"
         raise ConfigError(
-            f"{where} is {kind}, not a mapping.",
+            f"{where} is {_kind(value)}, not a mapping.",
             remedy="write KEY: VALUE lines, indented below it.",
         )
     for key in value:
         if not isinstance(key, str):
             raise ConfigError(
-                f"{where}: the key {key!r} is a {type(key).__name__}.", remedy=f"quote it: '{key}'."
+                f"{where}: the key {key!r} is {_kind(key)}.", remedy=f"quote it: '{key}'."
             )
     return value
 
@@ -337,11 +336,15 @@ def _text(where: str, value: Any) -> str:
         case str() | int() | float():
             return str(value)
         case _:
-            kind = "empty" if value is None else f"a {type(value).__name__}"
             raise ConfigError(
-                f"{where} is {kind}, not a text or number.",
+                f"{where} is {_kind(value)}, not a text or number.",
                 remedy="give a single value; quote it if in doubt.",
             )
+
+
+def _kind(value: Any) -> str:
+    name = type(value).__name__
+    return "empty" if value is None else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
 def _check_view(where: str, name: str) -> None:

@@ -79,8 +79,9 @@ class ReleaseRepair:
         """Step 1.
 
         Raises:
-            StopJobError: a topic is not missing, or no source of the job can leave it behind, or a
-                sink is ahead of the others; or the job must not go on for another reason.
+            StopJobError: none of the topics is missing from a source of the job that can leave it
+                behind, or a sink is ahead of the others; or the job must not go on for another
+                reason.
         """
         remembered = StartPlanner(self._context).histories()
         return self._plan(self._context.log.read(), remembered, tuple(topics))

@@ -2,7 +2,8 @@
 
 Every process fetches its own and keeps it for all of its connections. It is replaced when three
 quarters of its life are over, before either client asks for one again, and when a broker refuses
-it. Until it expires, an endpoint that does not answer stops nothing.
+it. Until it expires, an endpoint that does not answer stops nothing, and is asked only every few
+seconds: each time may last as long as a request may take.
 
 The secret is read each time: it may be changed while a job runs. It goes to this endpoint alone,
 over TLS or within this machine, and no redirect is followed. Neither the secret nor a token nor the
@@ -18,12 +19,12 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlencode
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
 from twophase.errors import PreflightError, SourceUnavailableError, TwoPhaseError
 from twophase.sources.kafka.offsets import WHERE
@@ -86,7 +87,8 @@ class Tokens:
                 if held is None or now >= held.expires_at_s:
                     raise
                 _log.warning("The token of a Kafka client is not replaced yet: %s", error)
-                return held
+                again_at_s = min(self._clock() + _AGAIN_S, held.expires_at_s)
+                self._token = replace(held, replace_at_s=again_at_s)
             return self._token
 
     def refused(self) -> None:
@@ -118,7 +120,9 @@ class Tokens:
             "Accept": "application/json",
         }
         request = Request(self._url, urlencode(wanted).encode(), headers)  # noqa: S310 checked url
-        opener = build_opener(_NoRedirect)
+        # urllib would send a plain http request, account included, to the proxy of the environment
+        proxies = [ProxyHandler({})] if request.type == "http" else []
+        opener = build_opener(_NoRedirect, *proxies)
         try:
             with opener.open(request, timeout=self._options.request_timeout_s) as response:
                 return json.loads(response.read(_MAX_BYTES))

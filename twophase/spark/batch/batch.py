@@ -174,8 +174,11 @@ class SparkQuery:
             while not self._query.awaitTermination(_POLL_S):
                 if is_lost(self._session):  # Spark would let the query wait for its next trigger
                     self.stop()
-                    self._handler.give_up()
                     raise RuntimeError("spark.stop() was called")
+        except Exception:
+            if is_lost(self._session):
+                self._handler.give_up()
+            raise
         finally:
             self._handler.wait()
 
