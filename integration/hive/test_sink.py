@@ -20,7 +20,7 @@ from harness.staged_sink_harness import commit, orders
 from integration.hive.sink_harness import HiveHarness
 from twophase.cli.main import main
 from twophase.contract.outcome import AlreadyCommitted, Committed, RetryLater
-from twophase.contract.sink import SinkContext
+from twophase.contract.sink import CompletesPartitions, SinkContext
 from twophase.errors import (
     ConfigError,
     PreflightError,
@@ -631,6 +631,8 @@ def test_partitions_that_wait_are_completed_on_request(
     command = ["repair", "complete-partitions", str(tmp_path / "job.yaml"), "--sink"]
     asked = CliRunner().invoke(main, [*command, SINK], input="n")
     assert "dt=2026-08-01/hour=07\nComplete these partitions?" in asked.output
+    assert isinstance(sink, CompletesPartitions)
+    sink.complete_partitions(["dt=2026-08-01/hour=08"])  # none that was not shown
     assert table.partitions() == []
     refused = CliRunner().invoke(main, [*command, "lake"])
     assert "no sink 'lake' that completes partitions" in refused.output

@@ -297,6 +297,21 @@ def test_a_branch_whose_table_was_altered_waits_for_a_restart_and_ends_no_server
     assert table.ids() == [1]
 
 
+@pytest.mark.proof
+@pytest.mark.parametrize("zone", ["JST-9", "EST5"])
+def test_the_server_s_own_time_zone_does_not_matter(
+    zone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", zone)
+    with MySqlService(own=True) as server:
+        for statement, waits in (("SELECT 1", False), ("ALTER TABLE target ADD w INT", True)):
+            table = MySqlHarness(server)
+            piece = left_behind(table, statement)
+            with closing(next_driver(table)) as sink:
+                [outcome] = commit(sink, piece)
+            assert isinstance(outcome, RetryLater) is waits, outcome
+
+
 def test_a_branch_whose_table_was_not_altered_is_committed(table: MySqlHarness) -> None:
     piece = left_behind(table, "SELECT 1")
     with closing(next_driver(table)) as sink:

@@ -19,6 +19,7 @@ from twophase.contract.outcome import Committed
 from twophase.errors import DeclinedError, RejectedRowsError
 from twophase.ids import Attempt, Subtask
 from twophase.testing.harness import transaction_id
+from twophase.testing.services import MySqlService
 
 pytestmark = pytest.mark.part("mysql")
 
@@ -186,6 +187,8 @@ def test_every_value_reads_back_as_it_was(sql_server: Server, load, mode):
                 assert json.loads(got[name]) == json.loads(wanted[name])
             else:
                 assert got[name] == wanted[name], (name, row["id"])
+        if isinstance(sql_server, MySqlService):  # MariaDB stores -0.0 as 0.0
+            assert repr(got["ratio"]) == repr(wanted["ratio"])
 
 
 NARROW = pa.schema([("id", pa.int64()), ("name", pa.string()), ("count", pa.int64())])

@@ -160,20 +160,22 @@ class OpenHiveSink(OpenStagedSink):
 
     def waiting_partitions(self) -> Sequence[str]:
         """See `CompletesPartitions`."""
-        columns = self.table.partition_by
-        return ["/".join(folders(columns, values)) for values in self._waiting()]
+        return [*self._waiting()]
 
-    def complete_partitions(self) -> None:
+    def complete_partitions(self, names: Sequence[str]) -> None:
         """See `CompletesPartitions`."""
-        if waiting := self._waiting():
+        waiting = [values for name, values in self._waiting().items() if name in names]
+        if waiting:
             stage = self.table.area.stage()
             self._policies.run(waiting, stage)
             PendingPartitions(stage).remove(waiting)
 
-    def _waiting(self) -> list[Values]:
+    def _waiting(self) -> dict[str, Values]:
+        """Return the partitions that wait, by the folders of each."""
         if not self._has_area:
-            return []
-        return sorted(PendingPartitions(self.table.area.stage()).partitions(), key=str)
+            return {}
+        found = sorted(PendingPartitions(self.table.area.stage()).partitions(), key=str)
+        return {"/".join(folders(self.table.partition_by, values)): values for values in found}
 
     def check_unpublish(self) -> None:
         """See `OpenStagedSink.check_unpublish`. A partition that was moved may hold moved rows."""

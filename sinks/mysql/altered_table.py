@@ -69,13 +69,14 @@ def _is_older(session: Session, table: TableIdentity) -> bool:
 
 def _has_older(session: Session, made: object) -> bool:
     """Return whether a transaction without a session began before a table was made; True if we may
-    not see them.
+    not see them. InnoDB tells that in the server's zone, not in the session's.
     """
     if not may_list_transactions(session):
         return True
     [(count,)] = session.rows(
         "SELECT COUNT(*) FROM information_schema.INNODB_TRX"
-        " WHERE trx_mysql_thread_id = 0 AND trx_started <= %s",
+        " WHERE trx_mysql_thread_id = 0"
+        " AND CONVERT_TZ(trx_started, 'SYSTEM', '+00:00') <= %s",
         (made,),
     )
     return bool(count)

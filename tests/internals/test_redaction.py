@@ -153,6 +153,22 @@ def test_a_value_is_quoted_on_one_line_and_cut(place: Callable[[str], str], name
     assert errors.from_text(message) is None
 
 
+@pytest.mark.parametrize(
+    ("text", "safe"),
+    [
+        ("mysql://ann:open sesame@db", "mysql://ann:open sesame@db"),  # no URL: it has a space
+        ("mysql://ann:sesame@db/shop", f"mysql://ann:{REDACTED}@db/shop"),
+        ("password=sesame host=db", f"password={REDACTED} host=db"),
+        ('password="open sesame" host=db', f'password="{REDACTED}" host=db'),
+        ("Token='a, b; c'", f"Token='{REDACTED}'"),
+        ("secret='never closed", f"secret='{REDACTED}"),
+        ("the password is wrong", "the password is wrong"),
+    ],
+)
+def test_what_looks_like_a_password_is_left_out(text: str, safe: str) -> None:
+    assert printable(text) == safe
+
+
 @pytest.mark.usefixtures("redacting")
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("place", PLACES)

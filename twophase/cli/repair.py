@@ -281,7 +281,7 @@ def complete_partitions(
         if waiting:
             if not yes:
                 click.confirm("Complete these partitions?", abort=True)
-            opened.complete_partitions()
+            opened.complete_partitions(waiting)
             click.echo(f"Completed: {len(waiting)}.")
 
 

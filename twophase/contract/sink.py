@@ -233,8 +233,11 @@ class CompletesPartitions(Protocol):
     def waiting_partitions(self) -> Sequence[str]:
         """Return the committed partitions that readers do not see yet, for people to read."""
 
-    def complete_partitions(self) -> None:
-        """Complete all of them, though their time has not come. Idempotent.
+    def complete_partitions(self, names: Sequence[str]) -> None:
+        """Complete those, though their time has not come; others go on waiting. Idempotent.
+
+        Args:
+            names: as `waiting_partitions` has returned them.
 
         Both run on the driver after `open`, in a repair (`twophase repair complete-partitions`).
         """

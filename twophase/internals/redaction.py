@@ -26,7 +26,8 @@ LIMIT = 300
 _FIELD_LIMIT = 2000
 
 _PASSWORD = re.compile(
-    r"""(://[^\s:/@]*:(?=[^\s/@]+@)|\b(?:password|passwd|pwd|secret|token)=["']?)[^\s"'&;,@]+""",
+    r"""(?P<url>://[^\s:/@]*:)(?=[^\s/@]+@)[^\s"'&;,@]+"""
+    r"""|(?P<key>\b(?:password|passwd|pwd|secret|token)=)(?:"[^"]*|'[^']*|[^\s"'&;,@]+)""",
     re.IGNORECASE,
 )
 _redacting: set[bool] = set()
@@ -77,9 +78,15 @@ def printable(text: str) -> str:
     leave out what looks like a password.
     """
     rest = f"... ({len(text):,} characters)" if len(text) > _FIELD_LIMIT else ""
-    safe = _PASSWORD.sub(rf"\1{REDACTED}", text[: 2 * _FIELD_LIMIT])[:_FIELD_LIMIT]
+    safe = _PASSWORD.sub(_hidden, text[: 2 * _FIELD_LIMIT])[:_FIELD_LIMIT]
     escaped = (char if char.isprintable() else repr(char)[1:-1] for char in safe)
     return "".join(escaped) + rest
+
+
+def _hidden(found: re.Match[str]) -> str:
+    before = found["url"] or found["key"]
+    quote = found[0][len(before) :][:1]
+    return before + (quote if quote in ('"', "'") else "") + REDACTED
 
 
 def _quoted(value: object, limit: int) -> str:

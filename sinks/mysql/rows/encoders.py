@@ -195,7 +195,11 @@ def _float(values: pa.Array, plan: ColumnPlan, text_format: TextFormat) -> pa.Ar
     finite = pc.is_finite(values)
     if pc.all(finite, min_count=0).as_py() is False:
         reject(values, pc.invert(finite), plan, "MySQL has no NaN and no infinity")
-    return _plain(values, plan, text_format)
+    text = _plain(values, plan, text_format)
+    negative_zero = pc.equal(text, scalar("-0"))
+    if not pc.any(negative_zero).as_py():
+        return text
+    return pc.if_else(negative_zero, scalar("-0e0"), text)  # in an INSERT, -0 is the integer 0
 
 
 def _bits(values: pa.Array, plan: ColumnPlan, text_format: TextFormat) -> pa.Array:

@@ -90,7 +90,7 @@ def test_a_committed_or_named_start_out_of_range_is_not_reset(offset: int) -> No
     store = cluster(Log(5, 20))
     store.group = {Partition("t", 0): offset}
     for starting in ("committed", f'{{"t": {{"0": {offset}}}}}'):
-        with pytest.raises(OffsetOutOfRangeError, match="1 records are lost"):
+        with pytest.raises(OffsetOutOfRangeError, match="1 record is lost"):
             Bench(store, startingOffsets=starting).start()
 
 

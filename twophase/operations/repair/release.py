@@ -79,9 +79,8 @@ class ReleaseRepair:
         """Step 1.
 
         Raises:
-            StopJobError: none of the topics is missing from a source of the job that can leave it
-                behind, or a sink is ahead of the others; or the job must not go on for another
-                reason.
+            StopJobError: a topic is not missing, or no source of the job can leave it behind, or a
+                sink is ahead of the others; or the job must not go on for another reason.
         """
         remembered = StartPlanner(self._context).histories()
         return self._plan(self._context.log.read(), remembered, tuple(topics))
@@ -123,16 +122,18 @@ class ReleaseRepair:
                 "`restore.sink_ahead=rewind`; then run this command again.",
             )
         found: dict[str, Sequence[str]] = {}
-        checkpoint = -1
+        present, checkpoint = topics, -1
         if lineage is not None:
             newest = history.newest(lineage.id)
             checkpoint = newest.checkpoint if newest else lineage.first_checkpoint - 1
             folder = SparkFolder(self._folder(lineage.id), lineage)
-            found = dict(self._missing(folder.position(checkpoint), topics))
+            position = folder.position(checkpoint)
+            found = dict(self._missing(position, topics))
+            present = tuple(one for one in topics if not [*self._missing(position, (one,))])
         lost = tuple(dict.fromkeys(text for texts in found.values() for text in texts))
-        if lineage is None or not lost:
+        if lineage is None or present:
             raise StopJobError(
-                f"Job {job!r}: it has read nothing of {', '.join(topics)} that is missing now: "
+                f"Job {job!r}: it has read nothing of {', '.join(present)} that is missing now: "
                 "there is nothing to give up.",
                 remedy="start the job: it goes on by itself, or names the topic. If it has named "
                 "this one, give the job file the job's sources, with their uids. Spark's own "

@@ -81,7 +81,7 @@ def check_begin(source: str, entry: PartitionOffset, begin: int, end: int) -> No
     raise OffsetOutOfRangeError(
         f"{_who(source, entry)}: offset {entry.offset} is wanted, "
         f"offsets {begin} to {end} are available. "
-        f"{begin - entry.offset} records are lost: offsets {entry.offset} to {begin - 1} "
+        f"{_lost(begin - entry.offset)}: offsets {entry.offset} to {begin - 1} "
         "were deleted before they could be read.",
         remedy=f"raise retention.ms or retention.bytes of the topic; {_AFRESH}.",
     )
@@ -99,7 +99,7 @@ def check_end(source: str, entry: PartitionOffset, begin: int, end: int) -> None
     raise OffsetOutOfRangeError(
         f"{_who(source, entry)}: offset {entry.offset} is wanted, "
         f"offsets {begin} to {end} are available. "
-        f"{entry.offset - end} records are lost: offsets {end} to {entry.offset - 1} were "
+        f"{_lost(entry.offset - end)}: offsets {end} to {entry.offset - 1} were "
         "in the log before and no longer are (unclean leader election, or a restored broker).",
         remedy=f"compare what the sinks have with the topic; {_AFRESH}.",
     )
@@ -116,7 +116,7 @@ def check_epoch(source: str, entry: PartitionOffset, epoch_end: int) -> None:
     raise OffsetOutOfRangeError(
         f"{_who(source, entry)}: the log was truncated. Offset {entry.offset} of leader epoch "
         f"{entry.leader_epoch} is wanted, that epoch ends at {epoch_end} by now. "
-        f"{entry.offset - epoch_end} records are lost: offsets {epoch_end} to {entry.offset - 1} "
+        f"{_lost(entry.offset - epoch_end)}: offsets {epoch_end} to {entry.offset - 1} "
         "were replaced by others (unclean leader election).",
         remedy=f"compare what the sinks have with the topic; {_AFRESH}.",
     )
@@ -153,6 +153,10 @@ def unread(source: str, entry: PartitionOffset, end: int) -> str:
         f"{listed if end > entry.offset else f'It was read to its end, offset {end}'}. If it is "
         f"subscribed again, the job goes on at offset {entry.offset}."
     )
+
+
+def _lost(records: int) -> str:
+    return "1 record is lost" if records == 1 else f"{records} records are lost"
 
 
 def _who(source: str, entry: PartitionOffset) -> str:
