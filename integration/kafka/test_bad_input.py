@@ -163,7 +163,7 @@ def test_a_malformed_record_stops_every_start_until_it_may_be_left_out(
             lambda: run(scenario, spark),
             BadRecordError,
             "offset 50",
-            "json.on_error=drop",
+            '.option("json.on_error", "drop")',
         )
     scenario.settings["source"] = {"json.on_error": "drop"}
     run(scenario, spark)

@@ -226,7 +226,7 @@ class TestRights:
         app.sql(
             f"REVOKE SELECT, INSERT, UPDATE, DELETE ON {app.database}.* FROM {app.database}@'%'"
         )
-        for table in ("schema", "fence", "ledger", "high_water", "target"):
+        for table in ("schema", "fence", "ledger", "high_water", "rewind", "target"):
             app.sql(
                 "GRANT SELECT, INSERT, UPDATE, DELETE "
                 f"ON {app.database}.twophase_{table} TO {app.database}@'%'"

@@ -22,7 +22,7 @@ from verification.model.event_map import OF_NO_STEP, VERBS, Trace, TracedWorld
 from verification.simulation.supervisor import run
 from verification.simulation.telling import Ended, Started
 
-SHORT, MOST_SEEDS = 60, 1000
+SHORT, MOST_SEEDS = 60, 2000
 """A control is tried on traces up to this length, looked for in so many seeds."""
 
 pytestmark = pytest.mark.part("model")

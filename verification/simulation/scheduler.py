@@ -172,6 +172,7 @@ class Scheduler:
     def _live(self, task: Task) -> None:
         """The life of a task; its end gives the turn back to `run`."""
         try:
+            self._check_alive(task)  # the process may have died before its first turn
             task.work()
         except BaseException as error:  # noqa: BLE001 whoever waits for the task looks at it
             task.error = error
