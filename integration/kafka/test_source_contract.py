@@ -163,7 +163,7 @@ def test_a_job_over_spark_s_kafka_source_commits_its_group_and_says_what_is_lost
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout.splitlines()[-1])
     assert "kafka does not number its tasks by what they read" in said["refused"]
-    partitions = [f"{topic}-{number}[20, 40) (source kafka)" for number in range(2)]
+    partitions = [f"{topic}-{number}:20 to 40 (source kafka)" for number in range(2)]
     assert said["ranges"] == partitions
     assert topics.committed(group) == {0: 60, 1: 60}, "the newest one is not committed"
     newest = read_checkpoints(str(tmp_path / "job")).entries[-1].body
