@@ -232,7 +232,7 @@ def test_a_counter_that_serialises_the_tasks_makes_them_slower_and_declines_noth
         schema = pa.schema([("v", pa.string())])
         harness = MySqlHarness(server, "id BIGINT AUTO_INCREMENT PRIMARY KEY, v TEXT", schema)
         harness.sql(
-            "CREATE TRIGGER slow BEFORE INSERT ON target FOR EACH ROW SET @slept = SLEEP(0.7)"
+            "CREATE TRIGGER slow AFTER INSERT ON target FOR EACH ROW SET @slept = SLEEP(0.7)"
         )
         tasks = [[{"v": f"{task} {row}"} for row in range(2)] for task in range(4)]
         job = MySqlJob(harness, tmp_path / "job", [tasks])
