@@ -230,6 +230,14 @@ class Oracle(Facts):
         decision.committed = True
         return None
 
+    def _stands_for_a_lost_one(self, piece: Piece) -> bool:
+        """Whether the decided attempt of a task was rolled back by hand, and another one of the
+        same task waits, with the same rows: an adoption without the log cannot tell them apart.
+        """
+        elsewhere = [one for one in self.known() if one.root != self.folder]
+        lost = [Piece.of(xid) for one in elsewhere for xid in one.xids if xid in self.lost]
+        return any(replace(one, task_attempt=piece.task_attempt) == piece for one in lost)
+
     # -- the servers -------------------------------------------------------------------------------
 
     def started(self, branch: Branch) -> None:
@@ -253,6 +261,9 @@ class Oracle(Facts):
         piece = Piece.of(branch.xid)
         self.repaired.comes_back(self, branch.xid)
         decision = self._decision_of(branch.xid) or self.saved.decides(self, branch.xid)
+        if decision is None and self._stands_for_a_lost_one(piece):
+            self.limit = f"{branch.xid} is adopted in place of the same task's, which is lost"
+            return self.scheduler.stop(self.limit)
         if decision is None:
             return self.violated(f"I1: {branch.xid} is committed and in no decision")
         durable = branch.xid in self.saved.durable or any(
