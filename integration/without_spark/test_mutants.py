@@ -211,7 +211,7 @@ NOT_SHOWN = {
     "superseded attempts are aborted in a target that lacks a checkpoint": (
         f"{_BY_HAND}: a target that is restored from a backup"
     ),
-    "a savepoint is restored again because its option stays set": _SAVEPOINT,
+    "what was restored is restored again because its option stays set": _SAVEPOINT,
     "what a restore has laid stays when it dies": _SAVEPOINT,
     "a lineage that continues Spark's folder begins at 1": _SAVEPOINT,
     "an unknown branch is taken for committed": (
