@@ -37,6 +37,10 @@ _KEY = (
     "job = %s AND sink = %s AND lineage = %s AND checkpoint = %s"
     " AND generation = %s AND counter = %s AND subtask = %s AND task_attempt = %s"
 )
+_ONE_CHECKPOINT = (
+    f"job {NAME}, sink {NAME}, lineage {LINEAGE}, checkpoint {NUMBER},"
+    " PRIMARY KEY (job, sink, lineage)"
+)
 _DELETE_ROWS = 1000
 _LOCKED_TIMEOUT_S = 60.0
 
@@ -52,14 +56,8 @@ _TABLES = {
         f" offsets_hash {NAME}, written_at {_WHEN},"
         " PRIMARY KEY (job, sink, lineage, checkpoint, generation, counter, subtask, task_attempt)"
     ),
-    "twophase_high_water": (
-        f"job {NAME}, sink {NAME}, lineage {LINEAGE}, checkpoint {NUMBER}, PRIMARY KEY (job, "
-        "sink, lineage)"
-    ),
-    "twophase_rewind": (
-        f"job {NAME}, sink {NAME}, lineage {LINEAGE}, checkpoint {NUMBER}, PRIMARY KEY (job, "
-        "sink, lineage)"
-    ),
+    "twophase_high_water": _ONE_CHECKPOINT,
+    "twophase_rewind": _ONE_CHECKPOINT,
     "twophase_target": (
         f"job {NAME}, sink {NAME}, table_schema_name {_IDENTIFIER}, table_name {_IDENTIFIER}, "
         f"created {NAME},"

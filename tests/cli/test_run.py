@@ -106,9 +106,8 @@ def signal_to(receivers: str, pid: int, number: signal.Signals) -> list[psutil.P
         for member in others:
             with suppress(psutil.NoSuchProcess):  # it ended with one before it
                 member.send_signal(number)
-        psutil.wait_procs(
-            others, timeout=1
-        )  # whoever is killed by it has died before the job stops
+        # Whoever is killed by it has died before the job stops.
+        psutil.wait_procs(others, timeout=1)
         process.send_signal(number)
     return family
 
