@@ -39,7 +39,7 @@ from twophase.internals import failpoints
 from twophase.internals.failpoints import FailpointError
 from twophase.operations.repair.adopt import AdoptionRepair
 from twophase.operations.repair.adoption_plan import Frozen
-from twophase.options.job_options import JobOptions
+from twophase.options.job_options import JobOptions, SinkAhead
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import Adoption
 from twophase.state.journal.log import JobLog
@@ -349,6 +349,27 @@ def test_a_log_that_has_missed_only_a_driver_goes_on_in_its_own_lineage(
     assert recovered.coordinator.lineage == driver.coordinator.lineage
     assert recovered.coordinator.context.history.repairs == (Adoption(NOTE, None),)
     assert visible(driver.targets["facts"]) == visible(driver.targets["lake"]) == [*range(10, 20)]
+
+
+def test_a_checkpoint_of_a_newer_folder_that_is_restored_after_an_older_one_went_on_is_not_noticed(
+    driver: Driver, another: Another, folder: Path
+) -> None:
+    """A rewind has taken it back, so the older folder lacks nothing; it uses the number again."""
+    driver.run(0)
+    backup = shutil.copytree(folder, folder.with_name("backup"))
+    first = completed_of(folder, 0)
+    driver.run(1)
+    newer = completed_of(folder, 1)
+    rewind = replace(restoring(first, committed=True), sink_ahead=SinkAhead.REWIND)
+    Driver(folder.with_name("restored"), driver.targets).coordinator.recover(None, rewind)
+    assert visible(driver.targets["facts"]) == [*range(10)]
+    shutil.rmtree(folder)
+    shutil.copytree(backup, folder)
+    adopt(folder, driver.targets)
+    another().recover().run(1)
+    elsewhere = Driver(folder.with_name("newer"), driver.targets).coordinator
+    elsewhere.recover(None, restoring(newer, committed=True))
+    assert visible(driver.targets["facts"]) == [*range(20)]
 
 
 def test_a_lineage_without_checkpoints_goes_on_where_it_began(

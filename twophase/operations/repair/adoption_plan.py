@@ -249,9 +249,10 @@ class AdoptionPlanner:
                 f"committed in {', '.join(has)} and not in {', '.join(lacks)}. With "
                 "checkpoint.mode at_least_once that does not tell whether it was decided, and "
                 "the others may lack its rows. Nothing was written.",
-                remedy="look for its rows in the others. If they have them, or it has none for "
-                "them, run the command with `checkpoint.mode=exactly_once`. If not, delete its "
-                "rows and proofs where it is committed (docs/by-hand.md).",
+                remedy="make sure that no driver of the job is running, then run the command "
+                "again. If it says the same, look for its rows in the others. If they have them, "
+                "or it has none for them, run the command with `checkpoint.mode=exactly_once`. If "
+                "not, delete its rows and proofs where it is committed (docs/by-hand.md).",
             )
 
     def _unreadable(self, history: History) -> list[Decision]:
