@@ -388,7 +388,10 @@ class Operator:
         if command.verb == ADOPT and ABANDON in error.remedy:
             self._run(self._abandon())
         by_hand = "delete its rows and proofs" in error.remedy and not self._left
-        if by_hand and (found := _HALF.search(error.what)):
+        if by_hand and self._drivers.living():
+            self._drivers.end()
+            self._run(command)
+        elif by_hand and (found := _HALF.search(error.what)):
             delete_checkpoint(self._world, found[2], int(found[1]))
             self._world.happens("deleted by hand")
 

@@ -167,8 +167,9 @@ class Oracle(Facts):
         body, sinks = self.read_body(body_path, record["body_digest"])
         ahead = self._replace_ahead(key, name, sinks)
         for xid in sinks.keys() - ahead:
-            known = self.is_prepared(xid) or xid in self.taken or xid in self.gone
-            self.holds(known, f"H14: {name} is decided, its branch {xid} is not prepared")
+            self.holds(
+                self._was_prepared(xid), f"H14: {name} is decided, its branch {xid} is not prepared"
+            )
         chunk = json.loads(body["offsets"]["end"][0])["next"] - 1
         self.decided[key] = Decision(
             path, body_path, *key[1:], attempt, chunk, tuple(sinks), sinks=sinks
@@ -194,10 +195,14 @@ class Oracle(Facts):
         self.holds(attempt[0] == self.generation.get(root), f"I7: {name} after a newer fence")
         xids = tuple(map(xid_of, record["pieces"]))
         for xid in xids:
-            self.holds(self.is_prepared(xid), f"H14: {name} is decided, {xid} is not prepared")
+            self.holds(self._was_prepared(xid), f"H14: {name} is decided, {xid} is not prepared")
         chunk = json.loads(record["end"][0])["next"] - 1
         no_body = f"{root}/chk/none/_metadata"
         self.ahead[key] = Decision(path, no_body, *key[1:3], attempt, chunk, xids)
+
+    def _was_prepared(self, xid: str) -> bool:
+        """Whether a branch is prepared, but for what befell it or its server since."""
+        return self.is_prepared(xid) or xid in self.taken or xid in self.gone
 
     def _replace_ahead(
         self, key: tuple[str, str, int], name: str, listed: Mapping[str, str]

@@ -52,8 +52,9 @@ class Repaired:
             case "abandon-rewind":
                 losses = [self._accept(facts, root, loss) for loss in repair["losses"]]
                 return set().union(*losses)
-            case _ if repair["lineage"] is None:
-                return set()  # the folder has only missed a driver
+            case _ if repair["lineage"] is None:  # the folder has only missed a driver
+                self.forgets(facts)  # which may have taken back what an older copy does not know
+                return set()
             case _:
                 return self._adopt(facts, root, repair["lineage"]["ancestors"])
 
