@@ -144,7 +144,7 @@ def compacted(job: KafkaJob) -> None:
 
 
 @pytest.mark.parametrize("folder", first_of(1, ["again", "job"]))
-@pytest.mark.parametrize("lose", first_of(4, [expired, recreated, shrunk, gone, compacted]))
+@pytest.mark.parametrize("lose", first_of(1, [expired, recreated, shrunk, gone, compacted]))
 def test_no_row_is_taken_back_that_kafka_cannot_give_again(
     job: KafkaJob, lose: Callable[[KafkaJob], None], folder: str
 ) -> None:

@@ -16,12 +16,15 @@ FEWER_SEEDS = 300
 TRIED_FIRST = {"one thread appends after the other has met a doubt": range(3770, 3790)}
 """Seeds that have found what takes thousands, and find it again until the schedules change."""
 DEAR = {
+    "a fork begins before what its savepoint holds is committed",
     "a commit does not require its predecessor",
     "a decision of unclear outcome is aborted",
     "a lock wait inside a branch is passed over",
     "a restart takes its own unclear fence for a rival's",
     "a rewind leaves decided checkpoints to be committed later",
     "a rewind that has begun leaves a sink ahead",
+    "a savepoint is called finished before it is committed",
+    "a savepoint is restored while a sink is ahead of it",
     "a server is known by its address alone",
     "a sink without orphans is not scanned again after its fence",
     "a writer does not look at the fence",
