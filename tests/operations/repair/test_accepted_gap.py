@@ -74,6 +74,38 @@ def test_a_restore_continues_after_a_gap_that_reaches_into_the_lineage_before(
             Driver(folder, targets).recover()
 
 
+@pytest.mark.parametrize("had", [0, 1, 2], ids=["nothing", "the first", "the first two"])
+def test_a_gap_reaches_into_lineages_of_another_folder(
+    driver: Driver, targets: Targets, folder: Path, had: int
+) -> None:
+    """The log names them as what its own lineage continues, and nothing else of them: what is
+    called lost has to begin where the target ends, and not where the job began.
+    """
+    images = [backup(targets["facts"])]
+    driver.run(0)
+    first = driver.coordinator.lineage.id
+    images.append(backup(targets["facts"]))
+    driver = continue_from(driver, Driver(folder, targets))
+    driver.run(1)
+    images.append(backup(targets["facts"]))
+    elsewhere = folder.with_name("elsewhere")
+    last = continue_from(driver, Driver(elsewhere, targets))
+    last.run(1, lambda pending: last.write_rows(pending, 20))
+    restore_target(targets["facts"], images[had])
+    repairing = repair(elsewhere, targets)
+    plan = repairing.plan(1, "facts")
+    older = [(driver.coordinator.lineage.id, 1), (first, 0)]
+    assert [(one.lineage, one.checkpoint) for one in plan.lacks[1:]] == older[: 2 - had]
+    assert ("from where the job began" in plan.gap) == (had == 0)
+    repairing.accept(plan, NOTE)
+    Driver(elsewhere, targets).recover().run(2)
+    assert visible(targets["facts"]) == [*range(10 * had), *range(20, 30)]
+    if had:
+        restore_target(targets["facts"], images[0])
+        with pytest.raises(TargetChangedError):
+            Driver(elsewhere, targets).recover()
+
+
 def continue_from(driver: Driver, restored: Driver) -> Driver:
     """A restore from the newest checkpoint of a driver, in the same folder."""
     newest, begun = driver.coordinator.newest(), driver.coordinator.context.log.history.lineage

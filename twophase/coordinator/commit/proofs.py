@@ -98,9 +98,23 @@ class Proofs:
         return lacks, before
 
     def _continued(self, proof: Proof) -> list[Proof]:
-        """Return the sink's proofs at the beginning of the lineage of `proof`."""
-        begun = [one.proofs for one in self._log.history.lineages if one.id == proof.lineage]
-        return [one for proofs in begun for one in proofs if one.sink == proof.sink]
+        """Return the sink's proofs at the beginning of the lineage of `proof`.
+
+        A lineage that began in another folder is known as what the first one here continues, as all
+        that it continued is. An adoption does not tell which of those a sink had.
+        """
+        lineages = self._log.history.lineages
+        if begun := [one.proofs for one in lineages if one.id == proof.lineage]:
+            return [one for proofs in begun for one in proofs if one.sink == proof.sink]
+        known = {proof.lineage, *(one.id for one in lineages)}
+        first = next((one for one in lineages if proof.lineage in one.ancestors), None)
+        if first is None or not first.restored_from:
+            return []
+        return [
+            replace(proof, lineage=lineage, checkpoint=last)
+            for lineage, last in first.ancestors.items()
+            if lineage not in known
+        ]
 
     def changed(self, proof: Proof, sink: OpenSink, history: SinkHistory) -> TargetChangedError:
         """Return the error for a target without a proof.
