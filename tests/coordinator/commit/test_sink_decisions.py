@@ -596,6 +596,50 @@ def test_a_log_with_a_sink_ahead_adopts_nothing(
         AdoptionRepair(context(folder, targets, AHEAD), frozen).plan()
 
 
+def delete_by_hand(target: MemoryTarget, number: int) -> None:
+    """Roll back what is prepared of a checkpoint; delete its rows and proofs."""
+    gone = range(10 * number, 10 * number + 10)
+    target.visible = [row for row in target.visible if row["id"] not in gone]
+    target.ledger = {key for key in target.ledger if key[3] != number}
+    target.prepared = {key: rows for key, rows in target.prepared.items() if key[3] != number}
+
+
+@POINTS
+def test_a_log_with_a_sink_ahead_adopts_what_is_before_it_when_that_is_deleted_by_hand(
+    driver: Driver, another: Another, folder: Path, targets: Targets, point: str
+) -> None:
+    """There is no backup of the folder, and no savepoint."""
+    die_ahead(driver, point)
+    shutil.rmtree(folder / "chk")
+    repairing = AdoptionRepair(context(folder, targets, AHEAD), frozen)
+    with pytest.raises(StopJobError, match=r"'facts' is ahead: .* checkpoint 1") as caught:
+        repairing.plan()
+    assert "delete its rows and proofs there by hand" in caught.value.remedy
+    delete_by_hand(targets["facts"], 1)
+    repairing.adopt(repairing.plan(), NOTE)
+    another(options=AHEAD).recover().run(1)
+    whole(targets, 2)
+
+
+def test_it_is_deleted_in_each_sink_that_is_ahead(
+    another: Another, folder: Path, targets: Targets
+) -> None:
+    targets["copy"] = MemoryTarget()
+    driver = another(options=AHEAD).recover()
+    driver.run(0)
+    with pytest.raises(KeyboardInterrupt):
+        driver.run(1, failing_last(driver, KeyboardInterrupt()))
+    shutil.rmtree(folder / "chk")
+    repairing = AdoptionRepair(context(folder, targets, AHEAD), frozen)
+    for sink in ("facts", "lake"):
+        with pytest.raises(StopJobError, match=f"sink '{sink}' is ahead"):
+            repairing.plan()
+        delete_by_hand(targets[sink], 1)
+    repairing.adopt(repairing.plan(), NOTE)
+    another(options=AHEAD).recover().run(1)
+    whole(targets, 2)
+
+
 @pytest.mark.parametrize("committed", [True, False], ids=["committed", "decided only"])
 def test_an_older_log_with_a_sink_ahead_adopts_what_all_others_have(
     driver: Driver, another: Another, folder: Path, targets: Targets, committed: bool

@@ -252,6 +252,28 @@ def test_a_sink_that_is_ahead_of_both_folders_is_not_gone_on_from(world: Beginni
     world.is_exact("third", 6)
 
 
+@pytest.mark.parametrize("begun_in", ["job", "again"])
+@pytest.mark.parametrize("point", ["S11", "S12"])
+def test_a_folder_that_does_not_know_what_is_taken_back_names_the_way_that_is_left(
+    world: BeginningWorld, point: str, begun_in: str
+) -> None:
+    """It is an older copy. An adoption is refused as well, while the rewind is unfinished."""
+    world.drive(2)
+    path = world.make()
+    world.copy("job", "backup")
+    world.drive(4)
+    world.copy("backup", "job")
+    assert killed(point, lambda: world.drive(5, begun_in, **restoring(path, "rewind")))
+    left = world.ids()
+    with pytest.raises(CheckpointMissingError, match=r"checkpoint 3 .* does not know") as caught:
+        give_up(world, begun_in=begun_in if begun_in != "job" else None)
+    assert f"finish the rewind: start with `restore.path={path}`" in caught.value.remedy
+    assert "adopt" not in caught.value.remedy
+    assert world.ids() == left
+    world.drive(5, begun_in, **restoring(path, "rewind"))
+    world.is_exact(begun_in, 5)
+
+
 def test_a_rewind_of_rows_under_another_name_is_finished_and_not_given_up(
     world: BeginningWorld,
 ) -> None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from harness.memory_driver import NOTE, Driver, completed_of, restoring, visible
+from harness.memory_driver import JOB, NOTE, Driver, completed_of, decided, restoring, visible
 from tests.coordinator.recovery.test_restored_target import backup, restore_target, run_all
 from tests.operations.repair.test_accept_loss import Targets, repair
 from twophase.coordinator.commit.pending import PendingCheckpoint
-from twophase.errors import TargetChangedError
+from twophase.errors import LostCommittableError, TargetChangedError
+from twophase.operations.repair.accept_loss import LossRepair
+from twophase.operations.savepoint.restore import load_restore
+from twophase.options.job_options import JobOptions
+from twophase.spark.plan.operator_states import OperatorStates
+from twophase.state.files.storage import LocalStorage
 from twophase.testing.memory import MemoryTarget
 
 
@@ -104,6 +110,44 @@ def test_a_gap_reaches_into_lineages_of_another_folder(
         restore_target(targets["facts"], images[0])
         with pytest.raises(TargetChangedError):
             Driver(elsewhere, targets).recover()
+
+
+@pytest.mark.parametrize("held_back", [False, True], ids=["its pieces too", "its pieces wait"])
+def test_a_gap_is_not_taken_for_the_checkpoint_of_its_number_that_is_restored(
+    driver: Driver, targets: Targets, folder: Path, tmp_path: Path, *, held_back: bool
+) -> None:
+    """A lineage goes on with the next number of the one that it continues from: what the target
+    lacks is 1 of the older one, and what is restored 1 of its own.
+    """
+    empty, moved = backup(targets["facts"]), tmp_path / "moved"
+    run_all(driver, 0, 2)
+    decided(continue_from(driver, Driver(moved, targets)), 1)
+    restore_target(targets["facts"], empty)
+    if not held_back:
+        targets["facts"].prepared.clear()
+    [path] = (moved / "chk").glob("*-1-*")
+    settings = {"restore.path": str(path), "restore.allow_non_restored_state": True}
+    options = JobOptions.parse({"checkpointLocation": str(moved), **settings}, "job")
+
+    def start() -> Driver:
+        restored = Driver(moved, targets, settings)
+        storage = LocalStorage(moved)
+        restore = load_restore(JOB, str(path), storage, OperatorStates([], {}), options)
+        restored.coordinator.recover(restore=restore)
+        restored.coordinator.begin_lineage(restore.lineage)
+        return restored
+
+    for loss in (TargetChangedError, *([] if held_back else [LostCommittableError])):
+        with pytest.raises(loss, match="checkpoint 1 ") as caught:
+            start()
+        assert "accept-loss JOB.yaml --checkpoint 1 --sink facts" in caught.value.remedy
+        repairing = LossRepair(Driver(moved, targets, settings).coordinator.context)
+        plan = repairing.plan(1, "facts")
+        with suppress(LostCommittableError):  # which comes next
+            repairing.accept(plan, NOTE)
+    start().run(1)
+    assert visible(targets["lake"]) == sorted([*range(20), *range(10, 20), *range(10, 20)])
+    assert visible(targets["facts"]) == sorted([*range(10, 20)] * (1 + held_back))
 
 
 def continue_from(driver: Driver, restored: Driver) -> Driver:

@@ -28,6 +28,7 @@ from twophase.contract.sink import CanRewind, OpenSink, RewindsInSteps, SinkHist
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.commit.proofs import knows
 from twophase.coordinator.recovery.plan import (
+    FolderBehind,
     GoOn,
     Observed,
     RewindUnfinished,
@@ -36,7 +37,7 @@ from twophase.coordinator.recovery.plan import (
 )
 from twophase.coordinator.recovery.planner import StartPlanner
 from twophase.coordinator.recovery.recovery_steps import take_over
-from twophase.errors import RestoreRefusedError, StopJobError
+from twophase.errors import CheckpointMissingError, RestoreRefusedError, StopJobError
 from twophase.ids import Attempt
 from twophase.internals.failpoints import failpoint
 from twophase.operations.repair.accept_loss import LossPlan, loss_of_gap
@@ -86,8 +87,10 @@ class RewindRepair:
         remembered = planner.histories()
 
         def check(history: History) -> None:
-            known = self._known(history)
-            planner.check(known, remembered, [RewindUnfinished, TargetLacks])
+            repairs = [RewindUnfinished, TargetLacks, FolderBehind]
+            for why in planner.check(self._known(history), remembered, repairs):
+                if isinstance(why, FolderBehind):
+                    raise self._behind(why)
 
         if self._elsewhere is not None:
             take_over(self._elsewhere, remembered, lambda _: check(context.history))
@@ -132,6 +135,19 @@ class RewindRepair:
                 remedy="finish the rewind: start with the same restore.path and "
                 "`restore.sink_ahead=rewind`; what stands in its way is named then.",
             )
+
+    def _behind(self, why: FolderBehind) -> CheckpointMissingError:
+        """Return the error for a log that does not know what is taken back."""
+        restored_from = self._begun(self._context.history).restored_from
+        return CheckpointMissingError(
+            f"Job {self._context.job!r}: sink {why.sink!r} has committed checkpoint "
+            f"{why.checkpoint} of lineage {why.lineage}, which the job's folder does not know: "
+            "nothing tells what the rewind has taken back. Nothing was given up.",
+            remedy="restore the job's folder to its newest state, or name the right one "
+            "(checkpointLocation), and run the command again. If that is gone for good, finish "
+            f"the rewind: start with `restore.path={restored_from}`, or a copy of it, and "
+            "`restore.sink_ahead=rewind`; what stands in its way is named then.",
+        )
 
     def _begun(self, history: History) -> Rewinding:
         """Return the rewind, wherever it has begun.

@@ -112,11 +112,15 @@ class LossRepair:
                 f"Job {context.job!r} has no sink {sink!r}.",
                 remedy=f"name one of {', '.join(context.sinks)}.",
             )
-        if restore and any(one.checkpoint == checkpoint for one in restore.adopting):
-            return self._plan_of_restore(restore, checkpoint, sink)
         context.log.read()
         remembered = planner.histories()
-        if self._gap(checkpoint, sink, remembered[sink]) is None:
+        lacks = self._gap(checkpoint, sink, remembered[sink])
+        if restore is not None:
+            for one in [one for one in restore.adopting if one.checkpoint == checkpoint]:
+                # a gap of the same number in a lineage that it continues comes before it
+                if lacks is None or lacks.lineage == one.lineage:
+                    return self._plan_of_restore(restore, one, sink)
+        if lacks is None:
             self._check_decided(checkpoint, sink)
 
         def check(history: History) -> None:
@@ -150,7 +154,7 @@ class LossRepair:
         commit_in_order(context.history, context.completer.commit_decided)
         context.sink_decisions.commit()
 
-    def _plan_of_restore(self, restore: Restore, checkpoint: int, sink: str) -> LossPlan:
+    def _plan_of_restore(self, restore: Restore, body: CompletedCheckpoint, sink: str) -> LossPlan:
         """Take over the job that is restored, and commit what its savepoint holds before this."""
         context, planner = self._context, StartPlanner(self._context)
         remembered = planner.histories()
@@ -160,7 +164,6 @@ class LossRepair:
 
         take_over(context.log, remembered, check)
         failpoint("R01")
-        [body] = [one for one in restore.adopting if one.checkpoint == checkpoint]
         for older in restore.adopting[: restore.adopting.index(body)]:
             context.commit_loop.commit(older)
         return self._plan_of_pieces(body, sink)

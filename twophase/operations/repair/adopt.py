@@ -123,7 +123,8 @@ class AdoptionRepair:
                 context.commit_loop.commit(context.store.read(decision))
             else:
                 self._commit_pieces(plan, (decision.lineage, decision.checkpoint))
-        context.sink_decisions.commit()
+        if self._planner.ahead(context.history, self._remembered()):
+            context.sink_decisions.commit()
         # by the log alone, as within each sink
         order = LineageOrder(context.history, {}, {}, {})
         waiting = sorted(

@@ -36,7 +36,7 @@ from twophase.operations.repair.adopted_pieces import AdoptedPieces, checkpoint_
 from twophase.operations.repair.lineage_order import LineageOrder
 from twophase.options.job_options import CheckpointMode
 from twophase.state.checkpoints.checkpoint import FrozenOffsets
-from twophase.state.journal.entries import Decision
+from twophase.state.journal.entries import Decision, SinkDecision
 from twophase.state.journal.history import History
 
 Frozen = Callable[[str, int], FrozenOffsets | None]
@@ -205,23 +205,42 @@ class AdoptionPlanner:
             remedy="start the job: it goes on by itself.",
         )
 
+    def ahead(
+        self, history: History, remembered: Mapping[str, SinkHistory]
+    ) -> Sequence[SinkDecision]:
+        """Return what is decided in some sinks only, without what its target has nothing of.
+
+        That was deleted by hand, or was lost and given up: it is read again, like a checkpoint of
+        which there is neither a decision nor a piece.
+        """
+        return [one for one in history.sink_decisions if self._is_there(one, remembered)]
+
+    def _is_there(self, one: SinkDecision, remembered: Mapping[str, SinkHistory]) -> bool:
+        if one.sink not in remembered or _proves(remembered[one.sink], one):
+            return True
+        waiting = self._context.sinks[one.sink].in_doubt()
+        return any(one.is_of(*checkpoint_of(piece)) for piece in waiting)
+
     def _check_none_lacks(self, history: History, remembered: Mapping[str, SinkHistory]) -> None:
         """Check that a checkpoint which is decided in some sinks only has proof in all others.
 
         Raises:
             StopJobError: one may lack its rows, so the job can go on neither before nor after them.
         """
-        ahead = {one.sink for one in history.sink_decisions}
-        for one in history.sink_decisions:
-            others = [memory for name, memory in remembered.items() if name not in ahead]
-            if all(memory.committed.get(one.lineage, -1) >= one.checkpoint for memory in others):
+        decided = self.ahead(history, remembered)
+        ahead = {one.sink for one in decided}
+        others = [memory for name, memory in remembered.items() if name not in ahead]
+        for one in decided:
+            if all(_proves(memory, one) for memory in others):
                 continue
             raise StopJobError(
                 f"Job {self._context.job!r}: sink {one.sink!r} is ahead: its log has checkpoint "
-                f"{one.checkpoint} as decided in that sink only, and adopting it would lose its "
-                "rows in the others. Nothing was written.",
+                f"{one.checkpoint} of lineage {one.lineage} as decided in that sink only, and "
+                "adopting it would lose its rows in the others. Nothing was written.",
                 remedy="restore what is damaged in the job's folder, then start the job: it writes "
-                "the other sinks. Or restore a savepoint with `restore.sink_ahead=rewind`.",
+                "the other sinks. Or restore a savepoint with `restore.sink_ahead=rewind`. If "
+                "there is neither a backup nor a savepoint, delete its rows and proofs there by "
+                "hand (docs/by-hand.md), then run the command again: they are written again.",
             )
 
     def _check_whole(
@@ -368,6 +387,10 @@ class AdoptionPlanner:
         ):
             return ()
         return own.start
+
+
+def _proves(memory: SinkHistory, one: SinkDecision) -> bool:
+    return memory.committed.get(one.lineage, -1) >= one.checkpoint
 
 
 def _highest(history: History, remembered: Mapping[str, SinkHistory]) -> dict[str, int]:
