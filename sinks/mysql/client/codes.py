@@ -12,6 +12,8 @@ UNKNOWN_THREAD = 1094
 KILL_DENIED = 1095
 DUPLICATE_ENTRY = 1062
 NO_SUCH_TABLE = 1146
+VALUE_TOO_LONG = 1301
+"""Longer than `max_allowed_packet`, as MySQL stores a document."""
 NO_DEFAULT = 1364
 DENIED = frozenset({1044, 1142, 1143, 1227, 1370})
 
@@ -47,7 +49,9 @@ CONNECTION_LOST = frozenset({
 _DATA_STATES = "01", "22", "23", "45"
 """Classes of SQLSTATE: what strict mode refuses, data exceptions, constraints, a SIGNAL."""
 
-_DATA_CODES = frozenset({1300, 1364, 1366, 1411, 1425, 1426, 1518, 1525, 1526, 3156, 3819, 4038})
+_DATA_CODES = frozenset(
+    {1300, 1301, 1364, 1366, 1411, 1425, 1426, 1518, 1525, 1526, 3156, 3819, 4038}
+)
 """The data is at fault, and the SQLSTATE is the general one, HY000."""
 
 
