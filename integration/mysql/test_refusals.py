@@ -179,7 +179,7 @@ def test_a_row_that_a_trigger_writes_for_all_tasks_ends_the_job_in_the_end(
     job = MySqlJob(harness, tmp_path / "job", [tasks])
     error = job.run()
     assert isinstance(error, RepeatedFailureError)
-    assert "a trigger that writes to one row" in error.remedy
+    assert f"the AFTER INSERT trigger `{harness.database}`.`counts`" in error.remedy
     assert job.restarts == SAME_FAILURES - 1
     assert job.leaves_nothing()
     assert MySqlJob(harness, tmp_path / "job", [[tasks[0] + tasks[1]]]).run() is None

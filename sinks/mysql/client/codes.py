@@ -46,6 +46,9 @@ CONNECTION_LOST = frozenset({
 })  # fmt: skip
 """The reply may be lost: the outcome of the statement is unknown (H4)."""
 
+LOCKS = "mysql locks"
+"""The fingerprint of a wait for a lock."""
+
 _DATA_STATES = "01", "22", "23", "45"
 """Classes of SQLSTATE: what strict mode refuses, data exceptions, constraints, a SIGNAL."""
 
@@ -80,5 +83,5 @@ def fingerprint_of_reply(error: pymysql.Error) -> str:
     """
     code = code_of(error)
     if code in (LOCK_WAIT_TIMEOUT, DEADLOCK):
-        return "mysql locks"
+        return LOCKS
     return "" if is_connection_lost(error) or code in NOT_NOW else f"mysql {code}"
