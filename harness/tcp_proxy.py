@@ -5,6 +5,7 @@ silent, one changes statements, one switches to another server.
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import threading
 from collections.abc import Callable
@@ -95,19 +96,33 @@ class CuttingProxy(_Proxy):
 
 
 class RewritingProxy(_Proxy):
-    """Forwards everything, but replaces some bytes of a client by as many others.
+    """Forwards everything, but replaces some bytes of a client by others, with spaces to the same
+    length.
 
-    The server then does not know a statement, as one of another kind would not.
+    The server then does not know a statement, as one of another kind would not, or answers
+    something else than the client has asked.
+
+    Args:
+        host: of the server.
+        port: of the server.
+        found: a regular expression.
+        instead: at most as long as what it matches.
+
+    Attributes:
+        instead: as given; None lets everything pass from now on.
     """
 
-    def __init__(self, host: str, port: int, found: bytes, instead: bytes) -> None:
-        assert len(found) == len(instead)
-        self._found, self._instead = found, instead
+    def __init__(self, host: str, port: int, found: bytes, instead: bytes | None) -> None:
+        self._found = re.compile(found)
+        self.instead = instead
         super().__init__(host, port)
 
     def _serve(self, client: socket.socket, server: socket.socket) -> None:
         def rewrite(data: bytes) -> bytes:
-            return data.replace(self._found, self._instead)
+            instead = self.instead
+            if instead is None:
+                return data
+            return self._found.sub(lambda found: instead.ljust(len(found[0])), data)
 
         threading.Thread(target=_forward, args=(client, server, rewrite), daemon=True).start()
         threading.Thread(target=_forward, args=(server, client), daemon=True).start()

@@ -88,6 +88,13 @@ def test_a_value_that_would_change_or_make_no_folder_is_refused(
         assert "nullif(v, '')" in caught.value.remedy
     sink.abort(sink.in_doubt())
     assert (table.rows_visible(), table.data_files(), table.records()) == ([], [], [])
+    if value in ("", NULL_NAME):
+        mended = table.frame(rows_of(["fine", value])).selectExpr(
+            "id", f"nullif(Part, '{value}') AS Part"
+        )
+        pieces = sink.pre_commit(mended, transaction_id(1))
+        assert commit(sink, *pieces) == [Committed()] * len(pieces)
+        assert read_back(table) == ["fine", None]
 
 
 def test_the_longest_name_of_a_folder_is_taken(delta_spark: SparkSession, tmp_path: Path) -> None:

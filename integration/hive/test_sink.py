@@ -16,7 +16,7 @@ from pyspark.sql.conf import RuntimeConfig
 
 from harness.hostile_values import READABLE
 from harness.selection import first_of, representatives
-from harness.staged_sink_harness import commit, orders
+from harness.staged_sink_harness import FileHarness, commit, orders
 from integration.hive.sink_harness import HiveHarness
 from twophase.cli.main import main
 from twophase.contract.outcome import AlreadyCommitted, Committed, RetryLater
@@ -30,6 +30,7 @@ from twophase.errors import (
 )
 from twophase.ids import Attempt
 from twophase.internals.failpoints import FailpointError
+from twophase.sinks.common.partition_names import NULL_NAME
 from twophase.sinks.hive import policies
 from twophase.sinks.hive.pending import PendingPartitions
 from twophase.sinks.hive.policies import CommittedPartition
@@ -62,6 +63,29 @@ HOURLY = {
     "partition_commit_delay": "1 h",
     "event_time_max_future": "36500 d",  # the rows are of one month, whatever the clock says
 }
+
+
+@pytest.mark.parametrize("value", ["", NULL_NAME])
+def test_a_value_that_would_read_back_as_null_is_written_as_null_as_the_refusal_says(
+    hive_spark: SparkSession, tmp_path: Path, value: str
+) -> None:
+    fields = pa.schema([("id", pa.int64()), ("part", pa.string())])
+    rows: list[Row] = [{"id": 1, "part": value}, {"id": 2, "part": "x"}]
+    tables = [
+        HiveHarness(hive_spark, fields, create=True, partition_by=["part"]),
+        FileHarness(tmp_path / "orders", fields, partition_by=["part"]),
+    ]
+    for table in tables:
+        sink = table.opened()
+        with pytest.raises(RejectedRowsError) as caught:
+            table.write(sink, rows)
+        assert "with nullif(COLUMN, VALUE) in the query" in caught.value.remedy
+        frame = hive_spark.createDataFrame(rows, "id long, part string")
+        mended = frame.selectExpr("id", f"nullif(part, '{value}') AS part").collect()
+        piece = table.write(sink, [row.asDict() for row in mended], checkpoint=1)
+        assert commit(sink, piece) == [Committed()]
+        seen = sorted(table.rows_visible(), key=lambda row: row["id"])
+        assert seen == [{"id": 1, "part": None}, {"id": 2, "part": "x"}]
 
 
 @pytest.mark.parametrize(

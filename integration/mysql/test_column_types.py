@@ -15,7 +15,7 @@ from integration.mysql.sink_harness import MySqlHarness, Server, commit
 from twophase.contract.outcome import Committed
 from twophase.errors import ConfigError, RejectedRowsError
 from twophase.ids import Subtask
-from twophase.sinks.mysql.lock_conflicts import LockConflicts
+from twophase.sinks.mysql.lock_conflicts import Key
 from twophase.testing.services import MariaDbService
 
 pytestmark = pytest.mark.part("mysql")
@@ -99,9 +99,9 @@ def test_rows_are_found_by_a_key_of_such_columns(sql_server: Server, load: str) 
     writers = sink._writers
     plans = writers.plan.loader.plans
     assert {plan.column for plan in writers.plan.loader.read_back.key} == {*cases}
-    conflicts = LockConflicts(harness.database, "target", plans, writers.owner, writers.metadata)
+    key = Key("PRIMARY", "target", plans, tuple(f"`{name}`" for name in cases))
     for row in rows:
-        [query] = conflicts._queries(plans, [*cases], [harness.batch([row])])
+        [query] = key.queries([harness.batch([row])])
         assert len(harness.sql(query)) == 1
 
 

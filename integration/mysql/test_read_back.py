@@ -81,9 +81,12 @@ class TestATriggerThatChangesRows:
         before(harness, "SET NEW.id = NEW.id + 1000")
         assert "no such row as it was sent" in refused(harness, 3)
 
-    def test_of_columns_that_the_rows_lack_is_taken(self, sql_server: Server, load: str) -> None:
-        harness = MySqlHarness(sql_server, f"{KEYED}, made INT", SCHEMA, load=load)
-        before(harness, "SET NEW.made = 7")
+    @pytest.mark.parametrize("ddl", [KEYED, NUMBERED, WITHOUT_KEY])
+    def test_of_columns_that_the_rows_lack_is_taken(
+        self, sql_server_in_proof: Server, load: str, ddl: str
+    ) -> None:
+        harness = MySqlHarness(sql_server_in_proof, f"{ddl}, made INT", SCHEMA, load=load)
+        before(harness, "IF NEW.v = 'sent' THEN SET NEW.made = 7 + 0 * NEW.id; END IF")
         sink = harness.opened()
         assert commit(sink, harness.write(sink, rows(LARGE))) == [Committed()]
         assert {row["made"] for row in harness.rows_visible()} == {7}
@@ -133,13 +136,40 @@ class TestATriggerThatChangesRows:
             harness.write(harness.opened(), rows(LARGE), checkpoint=1)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "SET NEW . `V` = 'changed'",
+        "SET @a = 1, NEW.v := 'changed'",
+        "BEGIN /* NEW.made */ IF NEW.id >= 0 THEN SET NEW.made = 1, NEW.v = 'changed'; END IF; END",
+        "CALL changes(NEW.v)",
+        "/*!50000 SET NEW.v = 'changed' */",
+    ],
+)
+def test_a_trigger_that_changes_rows_of_a_table_without_a_key_is_refused_however_it_is_written(
+    sql_server: Server, body: str
+) -> None:
+    harness = MySqlHarness(sql_server, f"{WITHOUT_KEY}, made INT", SCHEMA)
+    harness.sql("CREATE PROCEDURE changes(OUT v VARCHAR(20)) SET v = 'changed'")
+    before(harness, body)
+    harness.sql("INSERT INTO target (id, v) VALUES (1, 'sent')")
+    assert harness.sql("SELECT v FROM target") == [("changed",)]
+    with pytest.raises(PreflightError, match="BEFORE INSERT trigger"):
+        harness.opened()
+
+
 def test_mariadb_shows_triggers_to_an_account_without_the_right(
     own_mariadb: MariaDbService,
 ) -> None:
-    harness = blind(MySqlHarness(own_mariadb, WITHOUT_KEY, SCHEMA))
-    before(harness, EVERY)
-    with pytest.raises(PreflightError, match="BEFORE INSERT trigger"):
+    """But not what they do."""
+    harness = blind(MySqlHarness(own_mariadb, f"{WITHOUT_KEY}, made INT", SCHEMA))
+    before(harness, "SET NEW.made = 7")
+    with pytest.raises(PreflightError, match="BEFORE INSERT trigger") as caught:
         harness.opened()
+    assert "GRANT TRIGGER ON" in caught.value.remedy
+    harness.sql(f"GRANT TRIGGER ON target TO {harness.database}@'%'")
+    sink = harness.opened()
+    assert commit(sink, harness.write(sink, rows(2))) == [Committed()]
 
 
 @pytest.mark.parametrize("ddl", [KEYED, NUMBERED, WITHOUT_KEY])
@@ -211,6 +241,7 @@ def test_a_document_that_would_be_another_one_is_refused_by_name(
         '{"n": 21312332514254356413641614614}': "MySQL would store",
         '{"d": 0.12345678901234567890}': "MySQL would store",
         '{"a": 1, "a": 2}': "one of the values of its key 'a'",
+        f'{{"n": 0.{"0" * 400}1}}': "a number in it has 403 characters",
     }
     for number, (document, said) in enumerate(documents.items()):
         sent = [{"id": number, "v": document}]

@@ -3,8 +3,9 @@
 A branch keeps its locks until the checkpoint is committed, which needs the branch that waits: they
 wait for each other whenever the attempt is repeated. The server does not tell an ordinary account
 who holds a lock. But READ UNCOMMITTED shows the rows of open branches, compared as the table
-compares them: a row with the same unique key, or the row that a foreign key within the table refers
-to, that is there uncommitted.
+compares them: a row with the same unique key, or the row that a foreign key refers to, that is
+there uncommitted. What cannot be seen like this, such as a key of generated columns or what a
+trigger writes, is named in what to do.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pymysql
 
-from twophase.errors import RejectedRowsError
+from twophase.errors import DeclinedError, RejectedRowsError
 from twophase.ids import TransactionId
 from twophase.internals.redaction import shown
+from twophase.sinks.mysql.client.codes import DENIED, LOCKS, code_of
 from twophase.sinks.mysql.client.identifiers import qualified, quote
 from twophase.sinks.mysql.client.session import Row, Session
 from twophase.sinks.mysql.client.session_locks import SessionLocks
@@ -25,24 +29,70 @@ from twophase.sinks.mysql.rows.encoding import encode
 from twophase.sinks.mysql.rows.loading import REFERRING_ROWS, statements
 from twophase.sinks.mysql.rows.text_formats import INSERT_VALUES
 from twophase.sinks.mysql.rows.types import ColumnPlan
+from twophase.sinks.mysql.table import Table
 from twophase.sinks.mysql.xid import Owner
 
 _QUERY_BYTES = 200_000
-# Prefixes and expressions compare something else than a column, and are left out.
+# An expression has no column; 0 is a whole column.
 UNIQUE_KEYS = (
-    "SELECT INDEX_NAME, GROUP_CONCAT(COLUMN_NAME ORDER BY SEQ_IN_INDEX SEPARATOR '\\n'),"
-    " GROUP_CONCAT(COLUMN_NAME ORDER BY SEQ_IN_INDEX SEPARATOR '\\n')"
+    "SELECT INDEX_NAME, GROUP_CONCAT(COALESCE(COLUMN_NAME, '') ORDER BY SEQ_IN_INDEX"
+    " SEPARATOR '\\n'), GROUP_CONCAT(COALESCE(SUB_PART, 0) ORDER BY SEQ_IN_INDEX SEPARATOR '\\n')"
     " FROM information_schema.STATISTICS"
     " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0 GROUP BY INDEX_NAME"
-    " HAVING COUNT(*) = COUNT(COLUMN_NAME) AND COUNT(SUB_PART) = 0"
 )
 REFERRING_KEYS = (
     "SELECT CONSTRAINT_NAME, GROUP_CONCAT(COLUMN_NAME ORDER BY ORDINAL_POSITION SEPARATOR '\\n'),"
-    " GROUP_CONCAT(REFERENCED_COLUMN_NAME ORDER BY ORDINAL_POSITION SEPARATOR '\\n')"
+    " GROUP_CONCAT(REFERENCED_COLUMN_NAME ORDER BY ORDINAL_POSITION SEPARATOR '\\n'),"
+    " REFERENCED_TABLE_SCHEMA, REFERENCED_TABLE_NAME"
     " FROM information_schema.KEY_COLUMN_USAGE WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
-    " AND REFERENCED_TABLE_SCHEMA = TABLE_SCHEMA AND REFERENCED_TABLE_NAME = TABLE_NAME"
-    " GROUP BY CONSTRAINT_NAME"
+    " AND REFERENCED_TABLE_NAME IS NOT NULL"
+    " GROUP BY CONSTRAINT_NAME, REFERENCED_TABLE_SCHEMA, REFERENCED_TABLE_NAME"
 )
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key by which rows meet.
+
+    Attributes:
+        name: of the index or the constraint.
+        table: the quoted name of the table with the rows that ours meet.
+        plans: the columns that our rows fill.
+        compared: what each is compared with there, in SQL.
+        lengths: of a prefix, in characters or bytes; 0 for a whole column.
+        defaulted: columns in which our rows get a constant, quoted.
+    """
+
+    name: str
+    table: str
+    plans: tuple[ColumnPlan, ...]
+    compared: tuple[str, ...]
+    lengths: tuple[int, ...] = ()
+    defaulted: tuple[str, ...] = ()
+
+    def queries(self, batches: Sequence[pa.RecordBatch]) -> Iterator[str]:
+        """Yield queries for the rows that these rows meet. A prefix takes the whole table's time:
+        no index serves it.
+        """
+        names = ", ".join((*self.compared, *self.defaulted))
+        constant = "".join(f" AND {name} = DEFAULT({name})" for name in self.defaulted)
+        asked = f"SELECT DISTINCT {names} FROM {self.table} WHERE "
+        if not self.plans:
+            yield f"{asked}TRUE{constant}"
+            return
+        for batch in map(self._cut, batches):
+            for _, values in statements(encode(batch, self.plans, INSERT_VALUES), _QUERY_BYTES):
+                yield f"{asked}({', '.join(self.compared)}) IN ({values.decode()}){constant}"
+
+    def _cut(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows with prefixes in place of values."""
+        for plan, length in zip(self.plans, self.lengths, strict=False):
+            at = batch.schema.get_field_index(plan.field)
+            if length:
+                is_binary = pa.types.is_binary(plan.type) or pa.types.is_large_binary(plan.type)
+                cut = pc.binary_slice if is_binary else pc.utf8_slice_codeunits
+                batch = batch.set_column(at, batch.schema.field(at), cut(batch[at], 0, length))
+        return batch
 
 
 @dataclass(frozen=True)
@@ -50,15 +100,13 @@ class LockConflicts:
     """Looks for the rows of other tasks.
 
     Attributes:
-        schema: of the target.
-        table: its name.
+        table: the target.
         plans: the columns that the rows fill.
         owner: the job and sink.
         metadata: the metadata tables.
     """
 
-    schema: str
-    table: str
+    table: Table
     plans: tuple[ColumnPlan, ...]
     owner: Owner
     metadata: MetadataTables
@@ -69,7 +117,8 @@ class LockConflicts:
         transaction: TransactionId,
         batches: Sequence[pa.RecordBatch],
         left: Collection[int],
-    ) -> RejectedRowsError | None:
+        declined: DeclinedError,
+    ) -> DeclinedError:
         """Return the error for rows that cannot be written beside those of another task.
 
         Args:
@@ -78,24 +127,52 @@ class LockConflicts:
             batches: the rows that waited.
             left: the task's own session, if it does not end: MySQL 8.0.12 lets nobody end one that
                 waits for the row that a foreign key refers to. Its rows are there too.
+            declined: the error if nothing is found; with what to do if something may be the cause.
         """
         session.run("SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")
-        if not self._has_siblings(session, transaction, left):
-            return None
-        for name, columns, found_by, duplicate in self._keys(session):
-            if left and duplicate:
+        suspects: list[str] = []
+        has_siblings = self._has_siblings(session, transaction, left)
+        if has_siblings:
+            for name, key in () if left else self._unique_keys(session):
+                if key is None:
+                    suspects.append(f"the unique key {quote(name)}, whose values the rows lack")
+                elif row := self._met(session, key, batches):
+                    return self._duplicate(transaction, key, row)
+            suspects += [f"the {trigger}" for trigger in self.table.triggers]
+        for key in self._referring_keys(session):
+            is_own = key.table == self.table.sql
+            if is_own and not has_siblings:
                 continue
-            for sql in self._queries(columns, found_by, batches):
-                if rows := self._uncommitted(session, sql):
-                    return self._error(transaction, name, rows[0], duplicate=duplicate)
-        return None
+            try:
+                row = self._met(session, key, batches)
+            except pymysql.Error as error:
+                if code_of(error) not in DENIED:
+                    raise
+                suspects.append(f"the foreign key {quote(key.name)} to {key.table}")
+                continue
+            if row:
+                refers = self._refers_here if is_own else self._refers_elsewhere
+                return refers(session, transaction, key, row)
+        if not suspects:
+            return declined
+        return DeclinedError(
+            declined.what,
+            remedy="another task of the same attempt may hold the lock, by way of "
+            f"{' or '.join(suspects)}: have one task write all rows (coalesce(1) before the sink), "
+            "or drop what is named here. If not, find who else holds the rows or the table.",
+            fingerprint=declined.fingerprint,
+        )
 
-    def _uncommitted(self, session: Session, sql: str) -> list[Row]:
-        found = session.rows(sql)
-        session.run("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-        committed = {*session.rows(sql)} if found else set()
-        session.run("SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")
-        return [row for row in found if row not in committed]
+    def _met(self, session: Session, key: Key, batches: Sequence[pa.RecordBatch]) -> Row | None:
+        """Return the first row in the table that ours meet and that is not committed."""
+        for sql in key.queries(batches):
+            found = session.rows(sql)
+            session.run("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            committed = {*session.rows(sql)} if found else set()
+            session.run("SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")
+            if rows := [row for row in found if row not in committed]:
+                return rows[0]
+        return None
 
     def _has_siblings(
         self, session: Session, transaction: TransactionId, left: Collection[int]
@@ -107,42 +184,90 @@ class LockConflicts:
         prepared = any(row[:2] == (attempt.generation, attempt.counter) for row in written)
         return prepared or bool(SessionLocks(owner).holders(session) - {*left})
 
-    def _keys(self, session: Session) -> Iterator[tuple[str, list[ColumnPlan], list[str], bool]]:
-        """Yield each key by which rows meet: its name, the columns of our rows, those in the table
-        that they are compared with, and whether rows with the same values are duplicates.
+    def _unique_keys(self, session: Session) -> Iterator[tuple[str, Key | None]]:
+        """Yield each unique key by its name; None if the rows do not show its values.
+
+        Without those in which two rows are never the same.
         """
         plans = {plan.column.lower(): plan for plan in self.plans}
-        for statement, duplicate in ((UNIQUE_KEYS, True), (REFERRING_KEYS, False)):
-            for name, ours, theirs in session.rows(statement, (self.schema, self.table)):
-                columns = [plans.get(column.lower()) for column in str(ours).split("\n")]
-                known = [plan for plan in columns if plan is not None]
-                if len(known) == len(columns):
-                    yield str(name), known, str(theirs).split("\n"), duplicate
-
-    def _queries(
-        self, plans: Sequence[ColumnPlan], columns: Sequence[str], batches: Sequence[pa.RecordBatch]
-    ) -> Iterator[str]:
-        names = ", ".join(map(quote, columns))
-        for batch in batches:
-            for _, values in statements(encode(batch, plans, INSERT_VALUES), _QUERY_BYTES):
-                yield (
-                    f"SELECT DISTINCT {names} FROM {qualified(self.schema, self.table)}"
-                    f" WHERE ({names}) IN ({values.decode()})"
-                )
-
-    def _error(
-        self, transaction: TransactionId, key: str, row: Row, *, duplicate: bool
-    ) -> RejectedRowsError:
-        where = f"{qualified(self.schema, self.table)}, key {quote(key)}: {shown(list(row))}"
-        if duplicate:
-            return RejectedRowsError(
-                f"{transaction}: two tasks of one attempt have rows with the same key, and the one "
-                f"waits for the other's lock. {where}.",
-                remedy="drop duplicates before the sink, as the table compares them (with its "
-                "collation): it would not take the second row.",
+        columns = {column.name.lower(): column for column in self.table.columns}
+        for name, given, lengths in session.rows(UNIQUE_KEYS, (self.table.schema, self.table.name)):
+            parts = [
+                (part.lower(), int(length))
+                for part, length in zip(given.split("\n"), str(lengths).split("\n"), strict=True)
+            ]
+            filled = [(plans[part], length) for part, length in parts if part in plans]
+            others = [columns.get(part) for part, _ in parts if part not in plans]
+            if any(
+                one is not None
+                and (one.auto_increment or (one.default is None and not one.generated))
+                for one in others
+            ):
+                continue
+            if any(one is None or one.generated or one.default_is_expression for one in others):
+                yield str(name), None
+                continue
+            yield (
+                str(name),
+                Key(
+                    str(name),
+                    self.table.sql,
+                    tuple(plan for plan, _ in filled),
+                    tuple(
+                        f"LEFT({quote(plan.column)}, {length})" if length else quote(plan.column)
+                        for plan, length in filled
+                    ),
+                    tuple(length for _, length in filled),
+                    tuple(quote(one.name) for one in others if one is not None),
+                ),
             )
+
+    def _referring_keys(self, session: Session) -> Iterator[Key]:
+        """Yield each foreign key whose columns the rows fill."""
+        plans = {plan.column.lower(): plan for plan in self.plans}
+        found = session.rows(REFERRING_KEYS, (self.table.schema, self.table.name))
+        for name, ours, theirs, schema, table in found:
+            columns = [plans.get(column.lower()) for column in str(ours).split("\n")]
+            known = tuple(plan for plan in columns if plan is not None)
+            if len(known) == len(columns):
+                compared = tuple(map(quote, str(theirs).split("\n")))
+                yield Key(str(name), qualified(schema, table), known, compared)
+
+    def _duplicate(self, transaction: TransactionId, key: Key, row: Row) -> RejectedRowsError:
+        return RejectedRowsError(
+            f"{transaction}: two tasks of one attempt have rows with the same key, and the one "
+            f"waits for the other's lock. {_where(key, row)}.",
+            remedy="drop duplicates before the sink, as the table compares them (with its "
+            "collation): it would not take the second row.",
+        )
+
+    def _refers_here(
+        self, _: Session, transaction: TransactionId, key: Key, row: Row
+    ) -> RejectedRowsError:
         return RejectedRowsError(
             f"{transaction}: a row refers to one that another task of the same attempt writes, and "
-            f"waits for its lock. {where}.",
+            f"waits for its lock. {_where(key, row)}.",
             remedy=REFERRING_ROWS,
         )
+
+    def _refers_elsewhere(
+        self, session: Session, transaction: TransactionId, key: Key, row: Row
+    ) -> DeclinedError:
+        """Return the error for a row of another table: of another sink of the job if one has
+        prepared a branch of this checkpoint, else perhaps of somebody else, who will commit.
+        """
+        others = self.metadata.other_sinks(session, transaction)
+        what = f"a row refers to one that is not committed, and waits for it. {_where(key, row)}."
+        remedy = (
+            f"if another sink of the job writes to {key.table}, its branch is committed only with "
+            "this one: write those rows with a job of their own, which is ahead of this one, or "
+            f"ALTER TABLE {self.table.sql} DROP FOREIGN KEY {quote(key.name)}."
+        )
+        if others:
+            what = f"{what} The sink {' or '.join(map(repr, others))} of this job has written it."
+            return RejectedRowsError(f"{transaction}: {what}", remedy=remedy)
+        return DeclinedError(f"{transaction}: {what}", remedy=remedy, fingerprint=LOCKS)
+
+
+def _where(key: Key, row: Row) -> str:
+    return f"{key.table}, key {quote(key.name)}: {shown(list(row))}"

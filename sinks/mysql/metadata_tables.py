@@ -272,6 +272,15 @@ class MetadataTables:
         )
         return [(int(row[0]), int(row[1]), int(row[2]), int(row[3])) for row in rows]
 
+    def other_sinks(self, session: Session, transaction: TransactionId) -> list[str]:
+        """Return the job's other sinks that have rows of the transaction's checkpoint."""
+        rows = session.rows(
+            f"SELECT DISTINCT sink FROM {self._table('ledger')} WHERE job = %s AND sink <> %s"
+            " AND lineage = %s AND checkpoint = %s",
+            (transaction.job, transaction.sink, transaction.lineage, transaction.checkpoint),
+        )
+        return sorted(str(sink) for (sink,) in rows)
+
     def highest_row(
         self, session: Session, job: str, sink: str, lineage: str, up_to: int
     ) -> int | None:

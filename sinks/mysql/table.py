@@ -43,13 +43,13 @@ class Trigger:
         schema: of the trigger.
         name: as the server spells it.
         timing: `BEFORE` or `AFTER`.
-        body: its statement.
+        body: its statement; None if this account may not see it.
     """
 
     schema: str
     name: str
     timing: str
-    body: str
+    body: str | None
 
     def __str__(self) -> str:
         return f"{self.timing} INSERT trigger {qualified(self.schema, self.name)}"

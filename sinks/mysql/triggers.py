@@ -5,14 +5,15 @@ What a trigger does to the row itself, the rows that are read back show (`rows/r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
 
 from twophase.errors import PreflightError
 from twophase.sinks.mysql.client.identifiers import qualified
 from twophase.sinks.mysql.client.server import Server
 from twophase.sinks.mysql.client.session import Session
 from twophase.sinks.mysql.rows.read_back import ReadBack
-from twophase.sinks.mysql.table import Table
+from twophase.sinks.mysql.table import Table, Trigger
 
 _MAY_SEE_TRIGGERS = (
     "SELECT 1 FROM information_schema.USER_PRIVILEGES"
@@ -27,6 +28,14 @@ _NOT_TRANSACTIONAL = (
     " WHERE TABLE_TYPE = 'BASE TABLE' AND ENGINE <> 'InnoDB' AND LOCATE(TABLE_NAME, %s) > 0"
     " AND TABLE_SCHEMA NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema')"
 )
+# Strings end elsewhere if sql_mode takes backslashes as they are; the others are comments that run.
+_UNCLEAR = "\\", "/*!", "/*M!"
+_TOKEN = re.compile(
+    r"""'(?:[^']|'')*' | /\*.*?\*/ | \#[^\n]* | --(?=\s|$)[^\n]* | \s+
+    | (`(?:[^`]|``)*` | "(?:[^"]|"")*" | [\w$@]+) | (:= | .)""",
+    re.DOTALL | re.VERBOSE,
+)
+_TAKING = "call", "diagnostics"
 
 
 def may_see_triggers(session: Session, server: Server, schema: str, name: str) -> bool:
@@ -45,14 +54,49 @@ def check_triggers(table: Table, read_back: ReadBack) -> None:
     Raises:
         PreflightError: there is one.
     """
-    before = [trigger for trigger in table.triggers if trigger.timing == "BEFORE"]
-    if before and not read_back.key:
+    filled = [plan.column for plan in read_back.plans]
+    changing = [trigger for trigger in table.triggers if may_change(trigger, filled)]
+    if changing and not read_back.key:
+        grant = f"GRANT TRIGGER ON {table.sql} TO the user of the sink to show what it does, "
         raise PreflightError(
-            f"The {before[0]} may change rows of {table.sql}, and without a unique key that the "
+            f"The {changing[0]} may change rows of {table.sql}, and without a unique key that the "
             "rows fill none can be read back to see it.",
-            remedy=f"add a key that the rows fill to {table.sql}, or do what the trigger does "
-            "before the sink and drop it.",
+            remedy=f"{grant * (changing[0].body is None)}add a key that the rows fill to "
+            f"{table.sql}, or do what the trigger does before the sink and drop it.",
         )
+
+
+def may_change(trigger: Trigger, filled: Collection[str]) -> bool:
+    """Return whether a trigger may assign a column that the rows fill; True if that is not sure.
+
+    Args:
+        trigger: of the table.
+        filled: the columns.
+    """
+    if trigger.timing != "BEFORE":
+        return False
+    if trigger.body is None or any(sign in trigger.body for sign in _UNCLEAR):
+        return True
+    return not _assigned(trigger.body).isdisjoint(name.lower() for name in filled)
+
+
+def _assigned(body: str) -> set[str]:
+    """Return the columns of the row that a statement may assign, in lower case.
+
+    A variable or a parameter that takes a value may be a column. Other mentions read it.
+    """
+    words = [found[1] or found[2] for found in _TOKEN.finditer(body) if found[1] or found[2]]
+    words = ["", *(word.strip('`"').lower() for word in words), "", "", ""]
+    assigned, taking, listing = set(), False, False
+    for at, word in enumerate(words[:-3]):
+        before, (dot, column, after) = words[at - 1], words[at + 1 : at + 4]
+        taking = word in _TAKING or (taking and word != ";")
+        two_names = before != "into" and before.isidentifier() and word.isidentifier()
+        listing = word == "into" or (listing and not two_names and word not in ("=", "(", ";"))
+        is_set = after == ":=" or (after == "=" and before in ("set", ","))
+        if (word, dot) == ("new", ".") and (is_set or taking or listing):
+            assigned.add(column)
+    return assigned
 
 
 def warnings(session: Session, server: Server, table: Table) -> Iterator[str]:

@@ -244,28 +244,30 @@ class MySqlWriter(SinkWriter):
             waited = self._waiting if code_of(error) in _MAY_HAVE_WAITED else []
             left = self._session
             self._drop()
-            conflict = self._find_conflict(left.id, waited) if left and waited else None
-            raise conflict or _decline(self._transaction, doing, error) from None
+            declined = _decline(self._transaction, doing, error)
+            if left and waited:
+                declined = self._explain_wait(left.id, waited, declined)
+            raise declined from None
 
-    def _find_conflict(
-        self, left: int, waited: Sequence[pa.RecordBatch]
-    ) -> RejectedRowsError | None:
+    def _explain_wait(
+        self, left: int, waited: Sequence[pa.RecordBatch], declined: DeclinedError
+    ) -> DeclinedError:
         """Return the error for rows that wait for another task of the attempt, if they do.
 
         Args:
             left: our session, which may go on waiting when we have left it.
             waited: the rows.
+            declined: the error that the rows have met.
         """
         shared, plan = self._shared, self._shared.plan
-        table, plans = plan.table, plan.loader.plans
-        conflicts = LockConflicts(table.schema, table.name, plans, shared.owner, shared.metadata)
+        conflicts = LockConflicts(plan.table, plan.loader.plans, shared.owner, shared.metadata)
         try:
             with closing(DriverLink(shared.endpoint)) as link, link.session() as session:
                 kill(session, {left})
                 rest = wait_until_gone(session, {left}, time.monotonic() + _LEAVING_S)
-                return conflicts.find(session, self._transaction, waited, rest)
+                return conflicts.find(session, self._transaction, waited, rest, declined)
         except TargetUnreachableError:  # the error that the rows have met says it
-            return None
+            return declined
 
     def _drop(self) -> None:
         session, self._session = self._session, None

@@ -12,6 +12,8 @@ UNKNOWN_THREAD = 1094
 KILL_DENIED = 1095
 DUPLICATE_ENTRY = 1062
 NO_SUCH_TABLE = 1146
+VALUE_TOO_LONG = 1301
+"""Longer than `max_allowed_packet`, as MySQL stores a document."""
 NO_DEFAULT = 1364
 DENIED = frozenset({1044, 1142, 1143, 1227, 1370})
 
@@ -44,10 +46,15 @@ CONNECTION_LOST = frozenset({
 })  # fmt: skip
 """The reply may be lost: the outcome of the statement is unknown (H4)."""
 
+LOCKS = "mysql locks"
+"""The fingerprint of a wait for a lock."""
+
 _DATA_STATES = "01", "22", "23", "45"
 """Classes of SQLSTATE: what strict mode refuses, data exceptions, constraints, a SIGNAL."""
 
-_DATA_CODES = frozenset({1300, 1364, 1366, 1411, 1425, 1426, 1518, 1525, 1526, 3156, 3819, 4038})
+_DATA_CODES = frozenset(
+    {1300, 1301, 1364, 1366, 1411, 1425, 1426, 1518, 1525, 1526, 3156, 3819, 4038}
+)
 """The data is at fault, and the SQLSTATE is the general one, HY000."""
 
 
@@ -76,5 +83,5 @@ def fingerprint_of_reply(error: pymysql.Error) -> str:
     """
     code = code_of(error)
     if code in (LOCK_WAIT_TIMEOUT, DEADLOCK):
-        return "mysql locks"
+        return LOCKS
     return "" if is_connection_lost(error) or code in NOT_NOW else f"mysql {code}"

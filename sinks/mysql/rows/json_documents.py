@@ -7,8 +7,11 @@ integers beyond 64 bits and all other numbers as doubles, which it may even miss
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from decimal import Decimal
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +26,9 @@ from twophase.sinks.mysql.rows.types import ColumnPlan
 
 # Every number of at most 15 digits without an exponent is stored exactly.
 _LONG_NUMBER = "[0-9.]{16}|[0-9][eE]"
-_BYTES_AT_ONCE, _ROWS_AT_ONCE = 1_000_000, 1_000
+_IS_LONG = re.compile(_LONG_NUMBER).search
+_NUMBERS_AT_ONCE, _LONGEST_NUMBER = 500, 400
+_OR_ELSE = "make it a TEXT column, or round"
 _UNREADABLE = (ValueError, ArithmeticError, RecursionError)
 
 
@@ -87,34 +92,38 @@ def _check_keys(values: pa.Array, plan: ColumnPlan) -> None:
 
 
 def _check_numbers(session: Session, values: pa.Array, plan: ColumnPlan) -> None:
-    """Ask the server what it makes of documents with numbers that it may not store exactly."""
-    for rows in _portions(values):
-        documents = [values[row].as_py() for row in rows]
-        asked = ", ".join(["CAST(%s AS JSON)"] * len(rows))
-        [answers] = session.rows(f"SELECT {asked}", documents)
-        for row, document, answer in zip(rows, documents, answers, strict=True):
-            if not _is_same(document, answer):
-                why = f"MySQL would store {shown(answer)}; make it a TEXT column, or round"
+    """Ask the server what it makes of numbers that it may not store exactly.
+
+    Of them alone: a whole document may be longer than a statement (`max_allowed_packet`).
+    """
+    numbers = _long_numbers(values)
+    while asked := list(islice(numbers, _NUMBERS_AT_ONCE)):
+        for row, number in asked:
+            if len(number) > _LONGEST_NUMBER:
+                why = f"a number in it has {len(number)} characters; {_OR_ELSE}"
+                raise rejected(values, row, plan, why)
+        texts = [number for _, number in asked]
+        [answers] = session.rows(f"SELECT {', '.join(['CAST(%s AS JSON)'] * len(texts))}", texts)
+        for (row, number), answer in zip(asked, answers, strict=True):
+            if not _is_same(number, answer):
+                why = f"MySQL would store {shown(answer)} for {shown(number)}; {_OR_ELSE}"
                 raise rejected(values, row, plan, why)
 
 
-def _portions(values: pa.Array) -> Iterator[list[int]]:
-    """Yield the rows of such documents, as many as one statement takes."""
+def _long_numbers(values: pa.Array) -> Iterator[tuple[int, str]]:
+    """Yield each long number with its row."""
     found = pc.indices_nonzero(pc.match_substring_regex(values, _LONG_NUMBER).fill_null(False))
-    portion: list[int] = []
-    size = 0
     for row in found.to_pylist():
-        portion.append(row)
-        size += len(values[row].as_py())
-        if size >= _BYTES_AT_ONCE or len(portion) == _ROWS_AT_ONCE:
-            yield portion
-            portion, size = [], 0
-    if portion:
-        yield portion
+        numbers: list[str] = []
+        with suppress(*_UNREADABLE):
+            json.JSONDecoder(parse_int=numbers.append, parse_float=numbers.append).decode(
+                values[row].as_py()
+            )
+        yield from ((row, number) for number in numbers if _IS_LONG(number))
 
 
-def _is_same(document: str, answer: str) -> bool:
+def _is_same(number: str, answer: str) -> bool:
     try:
-        return bool(value_of(document) == value_of(answer))
+        return bool(value_of(number) == value_of(answer))
     except ValueError:
         return False

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from twophase.errors import RejectedRowsError
 from twophase.internals.redaction import shown
-from twophase.sinks.mysql.client.codes import DUPLICATE_ENTRY
+from twophase.sinks.mysql.client.codes import DUPLICATE_ENTRY, VALUE_TOO_LONG
 from twophase.sinks.mysql.client.identifiers import quote
 from twophase.sinks.mysql.client.session import Done, Session
 from twophase.sinks.mysql.rows.column_types import Encoding
@@ -204,4 +204,6 @@ def remedy_of(codes: set[int]) -> str:
         return REFERRING_ROWS
     if DUPLICATE_ENTRY in codes:
         return "remove the duplicates before the sink, or the rows that are in the table already."
+    if VALUE_TOO_LONG in codes:
+        return "raise max_allowed_packet, or shorten the value."
     return "correct the rows, drop them before the sink, or widen the column."

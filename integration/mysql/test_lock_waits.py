@@ -1,0 +1,168 @@
+"""What a task is told that waits for a lock of another branch of its attempt: two writers of one
+attempt, of which the first keeps its branch open or prepared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from integration.mysql.sink_harness import TASK, MySqlHarness, Server, commit
+from twophase.contract.outcome import Committed
+from twophase.contract.sink import OpenArrowSink
+from twophase.errors import DeclinedError, RejectedRowsError
+from twophase.ids import Subtask
+from twophase.sinks.mysql.client.codes import LOCKS
+from twophase.sinks.mysql.writer import MySqlWriter
+from twophase.testing.harness import FIRST, transaction_id
+
+pytestmark = pytest.mark.part("mysql")
+
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
+COUNTS = "UPDATE counter SET n = n + 1"
+FILLS = f"BEGIN {COUNTS}; SET NEW.made = (SELECT n FROM counter); END"
+BINARY = pa.schema([("id", pa.int64()), ("v", pa.binary())])
+
+
+def second_of(
+    harness: MySqlHarness, sink: Any, one: tuple[int, Any], other: tuple[int, Any]
+) -> DeclinedError:
+    """The error of a second task, with the other row; the first then commits."""
+    tasks = [sink.writers()(transaction_id(), Subtask(number, 0)) for number in range(2)]
+    first, second = tasks
+    first.write(harness.batch([dict(zip(("id", "v"), one, strict=True))]))
+    first._flush()
+    second.write(harness.batch([dict(zip(("id", "v"), other, strict=True))]))
+    with pytest.raises(DeclinedError) as caught:
+        second.pre_commit()
+    second.abort()
+    assert commit(sink, first.pre_commit()) == [Committed()]
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("ddl", "schema", "one", "other", "key"),
+    [
+        ("id BIGINT, v VARCHAR(20), UNIQUE KEY k (v(3))", SCHEMA, "abcd", "ABCe", r"['ABC']"),
+        ("id BIGINT, v TEXT, UNIQUE KEY k (v(3))", SCHEMA, "äöüd", "äöüe", r"['äöü']"),
+        ("id BIGINT, v VARCHAR(20), UNIQUE KEY k (v(9))", SCHEMA, "ab", "AB", r"['ab']"),
+        ("id BIGINT, v BLOB, UNIQUE KEY k (v(3))", BINARY, b"\0'\xffd", b"\0'\xffe", "\\xff"),
+        ("id BIGINT, v VARCHAR(9), kind INT DEFAULT 7, UNIQUE KEY k (kind, v)", SCHEMA, "a", "a",
+            "['a', 7]"),
+        ("id BIGINT, v VARCHAR(9), kind VARCHAR(9) DEFAULT 'it''s', UNIQUE KEY k (kind)", SCHEMA,
+            "a", "b", "\"it's\""),
+        ("id BIGINT, v VARCHAR(9), kind ENUM('x', 'y') DEFAULT 'y', UNIQUE KEY k (v(2), kind)",
+            SCHEMA, "abc", "abd", "['ab', 'y']"),
+    ],
+)  # fmt: skip
+def test_a_key_of_prefixes_or_defaults_is_named(
+    sql_server_in_proof: Server, ddl: str, schema: pa.Schema, one: Any, other: Any, key: str
+) -> None:
+    harness = MySqlHarness(sql_server_in_proof, ddl, schema)
+    error = second_of(harness, harness.opened(), (1, one), (2, other))
+    assert isinstance(error, RejectedRowsError)
+    assert f"`{harness.database}`.`target`, key `k`: " in str(error)
+    assert key.lower() in str(error).lower()
+
+
+@pytest.mark.parametrize(
+    ("ddl", "trigger", "named"),
+    [
+        ("id BIGINT, v VARCHAR(9), low VARCHAR(9) AS (LOWER(v)) STORED, UNIQUE KEY k (low)", "",
+            "the unique key `k`"),
+        ("id BIGINT, v VARCHAR(9), low VARCHAR(9) AS (LOWER(v)) VIRTUAL, UNIQUE KEY k (low)", "",
+            "the unique key `k`"),
+        ("id BIGINT, v VARCHAR(9)", f"AFTER INSERT ON target FOR EACH ROW {COUNTS}",
+            "the AFTER INSERT trigger `{}`.`trg`"),
+        ("id BIGINT, v VARCHAR(9), made INT", f"BEFORE INSERT ON target FOR EACH ROW {FILLS}",
+            "the BEFORE INSERT trigger `{}`.`trg`"),
+    ],
+)  # fmt: skip
+def test_what_may_hold_the_lock_unseen_is_named_with_what_to_do(
+    sql_server_in_proof: Server, ddl: str, trigger: str, named: str
+) -> None:
+    harness = MySqlHarness(sql_server_in_proof, ddl, SCHEMA)
+    harness.sql("CREATE TABLE counter (n BIGINT) ENGINE = InnoDB")
+    harness.sql("INSERT INTO counter VALUES (0)")
+    if trigger:
+        harness.sql(f"CREATE TRIGGER trg {trigger}")
+    sink = harness.opened()
+    error = second_of(harness, sink, (1, "a"), (2, "A"))
+    assert not isinstance(error, RejectedRowsError)
+    assert error.fingerprint == LOCKS
+    assert f"by way of {named.format(harness.database)}" in error.remedy
+    assert "coalesce(1)" in error.remedy
+    together = [{"id": 3, "v": "b"}, {"id": 4, "v": "B"}]
+    if trigger:
+        assert commit(sink, harness.write(sink, together, checkpoint=1)) == [Committed()]
+    else:
+        with pytest.raises(RejectedRowsError, match="Duplicate entry"):
+            harness.write(sink, together, checkpoint=1)
+
+
+@pytest.mark.parametrize("ddl", ["id BIGINT, v TEXT", "id BIGINT PRIMARY KEY, v TEXT"])
+def test_without_a_cause_in_the_attempt_somebody_else_is_to_be_found(
+    sql_server_in_proof: Server, ddl: str
+) -> None:
+    harness = MySqlHarness(sql_server_in_proof, ddl, SCHEMA)
+    sink = harness.opened()
+    other = harness.server.connect(harness.database)
+    with other, other.cursor() as cursor:
+        cursor.execute("LOCK TABLES target WRITE")
+        with pytest.raises(DeclinedError) as caught:
+            harness.write(sink, [{"id": 1, "v": "a"}])
+    assert "find who holds" in caught.value.remedy
+    assert not isinstance(caught.value, RejectedRowsError)
+
+
+class ParentAndChild:
+    """Two sinks of one job; the rows of the one refer to rows of the other."""
+
+    def __init__(self, server: Server) -> None:
+        self.harness = MySqlHarness(server, "id BIGINT, v VARCHAR(9)", SCHEMA)
+        self.harness.sql("CREATE TABLE parents (id BIGINT PRIMARY KEY, v TEXT) ENGINE = InnoDB")
+        self.harness.sql(
+            "ALTER TABLE target ADD CONSTRAINT fk FOREIGN KEY (id) REFERENCES parents (id)"
+        )
+        self.parents = self.harness.new_sink(table="parents").open(
+            self.harness.context(sink="parents")
+        )
+        self.parents.fence(FIRST)
+        self.children = self.harness.opened(io_timeout="3 s")
+
+    def writer(self, sink: OpenArrowSink, name: str) -> MySqlWriter:
+        writer: Any = sink.writers()(replace(transaction_id(), sink=name), TASK)
+        writer.write(self.harness.batch([{"id": 1, "v": "a"}]))
+        return writer  # type: ignore[no-any-return]
+
+    def error(self) -> DeclinedError:
+        """The error of a child whose parent is not committed."""
+        with pytest.raises(DeclinedError) as caught:
+            self.harness.write(self.children, [{"id": 1, "v": "a"}])
+        return caught.value
+
+
+@pytest.mark.parametrize("prepared", [True, False])
+def test_a_row_that_another_sink_of_the_job_writes_is_named(
+    sql_server_in_proof: Server, *, prepared: bool
+) -> None:
+    world = ParentAndChild(sql_server_in_proof)
+    parent = world.writer(world.parents, "parents")
+    parent._flush()
+    piece = parent.pre_commit() if prepared else None
+    error = world.error()
+    name = world.harness.database
+    assert f"`{name}`.`parents`, key `fk`: [1]" in str(error)
+    assert isinstance(error, RejectedRowsError) is prepared
+    assert ("The sink 'parents' of this job has written it" in str(error)) is prepared
+    assert prepared or error.fingerprint == LOCKS
+    piece = piece or parent.pre_commit()
+    assert piece is not None
+    assert commit(world.parents, piece) == [Committed()]
+    [way] = [part.rstrip(".") for part in error.remedy.split(", or ") if part.startswith("ALTER")]
+    child = world.harness.write(world.children, [{"id": 1, "v": "a"}], checkpoint=1)
+    assert commit(world.children, child) == [Committed()]
+    world.harness.sql(way)

@@ -1,0 +1,63 @@
+"""Which triggers may change the rows."""
+
+from __future__ import annotations
+
+import pytest
+
+from twophase.sinks.mysql.table import Trigger
+from twophase.sinks.mysql.triggers import may_change
+
+FILLED = ["id", "V", "two words"]
+BODIES = {
+    "SET NEW.created = NOW()": False,
+    "SET NEW.created = NOW(), NEW.by_whom = USER()": False,
+    "SET NEW.search = LOWER(NEW.v)": False,
+    "SET NEW.search = NEW.v, NEW.n = NEW.id": False,
+    "SET NEW.n = NEW.v = 'x'": False,
+    "IF NEW.v = 'x' THEN SET NEW.kind = 1; END IF": False,
+    "BEGIN DECLARE v INT; SET v = 1; SET NEW.n = v; END": False,
+    "INSERT INTO audit VALUES (NEW.id, NEW.v)": False,
+    "INSERT INTO audit SET id = NEW.id": False,
+    "INSERT INTO audit SELECT NEW.id, NEW.v": False,
+    "BEGIN SELECT p INTO @p FROM items WHERE id = NEW.id; SET NEW.price = @p; END": False,
+    "BEGIN SELECT p, q INTO @p, @q FROM items WHERE id = NEW.id; SET NEW.price = @p; END": False,
+    "BEGIN CALL counts(@n); SET NEW.n = @n + NEW.id; END": False,
+    "BEGIN SET @s = 'SET NEW.v = 1'; /* SET NEW.v = 1 */ SET NEW.n = 1; END": False,
+    "BEGIN -- SET NEW.v = 1\n# SET NEW.v = 1\nSET NEW.n = 1; END": False,
+    "SET NEW.n = CONCAT('it''s', NEW.v)": False,
+    "SET NEW.v = 'changed'": True,
+    "set new.v=1": True,
+    "SET NEW . `v` = 1": True,
+    'SET NEW."v" = 1': True,
+    "SET `NEW`.`two words` := 1": True,
+    "SET NEW.created = NOW(), NEW.v = 1": True,
+    "SET @a = 'x', NEW.v := 1": True,
+    "SET /* of the row */ NEW.id = 1": True,
+    "IF NEW.n = 1 THEN SET NEW.v = 1; END IF": True,
+    "BEGIN :NEW.v := 1; END": True,
+    "SELECT 1 INTO NEW.v": True,
+    "SELECT 1, 2 INTO @a, NEW.v": True,
+    "FETCH c INTO a, NEW.v": True,
+    "CALL changes(NEW.v)": True,
+    "CALL changes(1, NEW.v)": True,
+    "GET DIAGNOSTICS CONDITION 1 NEW.v = MESSAGE_TEXT": True,
+    "SET @s = 'a\\'; SET NEW.n = 1; '": True,
+    "/*!50000 SET NEW.v = 1 */": True,
+    "/*M!100000 SET NEW.v = 1 */": True,
+    "SET NEW.n = '--', NEW.v = 1": True,
+    "SET NEW.n = '/*', NEW.v = '*/'": True,
+    "SET NEW.n = \"it's\", NEW.v = 'x'": True,
+    "SET NEW.n = 1-- 1\n, NEW.v = 1": True,
+    "SET NEW.n = 5--1, NEW.v = 1": True,
+}
+
+
+@pytest.mark.parametrize(("body", "expected"), BODIES.items())
+def test_a_trigger_may_change_the_columns_that_it_assigns(body: str, *, expected: bool) -> None:
+    assert may_change(Trigger("s", "t", "BEFORE", body), FILLED) is expected
+    assert not may_change(Trigger("s", "t", "AFTER", body), FILLED)
+    assert not may_change(Trigger("s", "t", "BEFORE", "SET NEW.v = 1"), ["id"])
+
+
+def test_a_trigger_whose_statement_is_not_shown_may_change_any_column() -> None:
+    assert may_change(Trigger("s", "t", "BEFORE", None), FILLED)
