@@ -4,8 +4,8 @@ docs/errors.md         the errors, from twophase/errors.py and the tables of doc
 docs/quickstart.md     two sections of README.md, with links that lead from docs/
 docs/sinks/index.md    sinks/README.md, likewise
 docs/job.schema.json   the JSON Schema of a job file (docs/job_schema.py)
-tables of options,     between `<!-- options: ... -->`, or `<!-- columns: ... -->`, and
-types of columns       `<!-- end -->` on any page (docs/option_tables.py)
+tables of options,     between `<!-- options: ... -->`, or `columns` or `types`, and `<!-- end -->`
+types of columns       on any page (docs/option_tables.py, docs/type_tables.py)
 
 A page that is made as a whole is formatted as `make format` would. `--check` writes nothing, and
 exits 1 if a page differs from what it would write.

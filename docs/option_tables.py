@@ -1,10 +1,11 @@
 """Tables of options, from the models that check them and the tables of other keys; of types of
-columns, from the table that plans them.
+columns, from the table that plans them, or from what the checks say.
 
 <!-- options: MODULE.CLASS -->             every option of a group
 <!-- options: MODULE.CLASS: PREFIX ... --> those whose keys begin so
 <!-- options: refused -->                  keys that are refused, with what to do instead
 <!-- columns: MODULE.NAME -->              types of columns, the rows that they take
+<!-- types: SINK -->                       types that a sink takes (type_tables.py)
 
 A marker is followed by its table and by `<!-- end -->`. What is around them is written by hand.
 """
@@ -19,8 +20,11 @@ from enum import StrEnum
 from importlib import import_module
 from typing import Any, Union, get_args, get_origin
 
+from type_tables import type_rows
+
 _MARKER = re.compile(
-    r"(<!-- (options|columns): (\S+?)(?:: ([^\n]+?))? -->\n).*?(<!-- end -->)", flags=re.DOTALL
+    r"(<!-- (options|columns|types): (\S+?)(?:: ([^\n]+?))? -->\n).*?(<!-- end -->)",
+    flags=re.DOTALL,
 )
 _UNITS = ((3600, "h"), (60, "min"), (1, "s"), (0.001, "ms"))
 _TYPES = {
@@ -42,6 +46,8 @@ def filled(text: str, page: str) -> str:
         start, kind, name, prefixes, end = found.groups()
         if kind == "columns":
             made = column_table(name)
+        elif kind == "types":
+            made = _table(*type_rows(name))
         elif name == "refused":
             made = _refused()
         else:

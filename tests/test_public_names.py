@@ -27,6 +27,7 @@ NAMES = [
     "CommitRequest",
     "Committable",
     "Committed",
+    "CompletesPartitions",
     "ConfigError",
     "CorruptRecordError",
     "DeclinedError",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from twophase.contract.sink import BatchSink as BatchSink
     from twophase.contract.sink import CanRewind as CanRewind
     from twophase.contract.sink import CommitRequest as CommitRequest
+    from twophase.contract.sink import CompletesPartitions as CompletesPartitions
     from twophase.contract.sink import KnowsOtherNames as KnowsOtherNames
     from twophase.contract.sink import NamesPieces as NamesPieces
     from twophase.contract.sink import OpenArrowSink as OpenArrowSink
@@ -107,6 +108,7 @@ export(
             "BatchSink",
             "CanRewind",
             "CommitRequest",
+            "CompletesPartitions",
             "KnowsOtherNames",
             "NamesPieces",
             "OpenArrowSink",

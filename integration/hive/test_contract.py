@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from integration.hive.sink_harness import HiveHarness
 from twophase.testing.contract import (
     ArrowSinkContract,
+    CompletesPartitionsContract,
     KnowsOtherNamesContract,
     NamesPiecesContract,
     PhasesContract,
@@ -16,6 +21,7 @@ from twophase.testing.contract import (
     TellsUnfinishedContract,
 )
 from twophase.testing.contract.sink import DeclaredContract
+from twophase.testing.harness import Row
 
 pytestmark = pytest.mark.part("hive")
 
@@ -24,6 +30,20 @@ class OnHive:
     @pytest.fixture
     def harness(self, hive_spark: SparkSession) -> HiveHarness:
         return HiveHarness(hive_spark, create=True, partition_by=["name"])
+
+
+class WaitingHarness(HiveHarness):
+    """A table whose partitions wait for a month."""
+
+    schema = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("dt", pa.string())])
+
+    def rows(self, ids: Iterable[int]) -> list[Row]:
+        begin = datetime(2026, 8, 1, tzinfo=UTC)
+        days = [begin + timedelta(days=number % 2) for number in ids]
+        return [
+            {"id": number, "at": day, "dt": f"{day:%Y-%m-%d}"}
+            for number, day in zip(ids, days, strict=True)
+        ]
 
 
 class TestHiveSinkInShort(OnHive, PhasesContract, DeclaredContract):
@@ -39,5 +59,19 @@ class TestHiveSink(
     KnowsOtherNamesContract,
     NamesPiecesContract,
     TellsUnfinishedContract,
+    CompletesPartitionsContract,
 ):
     """All of it."""
+
+    @pytest.fixture
+    def waiting(self, hive_spark: SparkSession) -> WaitingHarness:
+        return WaitingHarness(
+            hive_spark,
+            WaitingHarness.schema,
+            create=True,
+            partition_by=["dt"],
+            partition_commit_trigger="partition_time",
+            partition_time="$dt 00:00:00",
+            event_time="at",
+            partition_commit_delay="30 d",
+        )

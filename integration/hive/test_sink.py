@@ -597,6 +597,24 @@ def test_a_partition_is_committed_when_the_watermark_has_passed_its_time_and_the
     assert len(list(table.path.rglob("_SUCCESS"))) == 2
 
 
+def test_the_time_of_a_partition_is_by_the_clocks_of_the_zone_that_the_sink_is_given(
+    hive_spark: SparkSession,
+) -> None:
+    """Hour 07 of New York ends at 13:00Z in winter and at 12:00Z in summer."""
+    zone = {"partition_commit_watermark_time_zone": "America/New_York"}
+    table = HiveHarness(hive_spark, TIMED, **HOURLY | zone)
+    sink = table.opened()
+    days = (("2026-01-15", 13), ("2026-08-01", 12))
+    for number, (day, end) in enumerate(days):
+        midnight = datetime.datetime.fromisoformat(f"{day}T00:00:00Z")
+        local = {"dt": day, "hour": "07"}
+        for step, (hours, minutes) in enumerate(((end - 4, 0), (end - 1, 59), (end, 0))):
+            row = timed(3 * number + step, midnight.replace(hour=hours, minute=minutes)) | local
+            commit(sink, table.write(sink, [row], 3 * number + step))
+            complete = [f"dt={day}/hour=07" for day, _ in days[: number + (hours == end)]]
+            assert table.partitions() == complete, (day, hours, minutes)
+
+
 def test_rows_of_a_far_future_complete_nothing_and_a_watermark_that_they_raised_no_longer_counts(
     hive_spark: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,6 +8,7 @@ import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -50,6 +51,7 @@ def script(name: str) -> ModuleType:
 
 
 def option_tables() -> ModuleType:
+    script("type_tables")
     return script("option_tables")
 
 
@@ -90,6 +92,32 @@ def test_every_option_is_once_in_the_tables_of_its_group(page: str, group: type[
 @pytest.mark.parametrize("group", GROUPS, ids=lambda group: group.__name__)
 def test_every_option_has_a_meaning(group: type[Options]) -> None:
     assert not [name for name, field in group.model_fields.items() if not field.description]
+
+
+@pytest.mark.parametrize("sink", ["delta", "file", "hive", "mysql"])
+def test_the_page_of_each_sink_has_a_table_of_types(sink: str) -> None:
+    text = (DOCS / "sinks" / f"{sink}.md").read_text()
+    assert re.search(r"^<!-- (columns|types): \S+ -->\n\n\|", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("sink", "check", "says"),
+    [
+        ("file", "twophase.sinks.common.staging.formats.refusal", lambda *_: "no"),
+        ("file", "twophase.sinks.common.staging.formats._check_for_orc", lambda *_, **__: None),
+        ("file", "twophase.sinks.common.staging.rows.refusal", lambda *_: ""),
+        ("hive", "twophase.sinks.common.staging.hive_files._in_hybrid_calendar", lambda rows: rows),
+        ("delta", "twophase.sinks.delta.rows._widens", lambda *_: True),
+    ],
+)
+def test_a_check_that_changes_changes_the_table_of_types(
+    sink: str, check: str, says: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = f"sinks/{sink}.md"
+    text = (DOCS / page).read_text()
+    assert option_tables().filled(text, page) == text
+    monkeypatch.setattr(check, says)
+    assert option_tables().filled(text, page) != text
 
 
 @pytest.mark.parametrize("page", WITH_TABLES)

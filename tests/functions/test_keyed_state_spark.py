@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from harness.selection import first_of
+from harness.spark_settings import changed
 from tests.functions.test_keyed_state import Mean
 from tests.operations.savepoint.test_rescale_spark import noted, rescaled
 from tests.operations.savepoint.test_savepoint_spark import Moved
@@ -30,6 +31,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.part("runtime")]
 
 ROCKSDB = {"state.backend": "rocksdb"}
 _NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
+_PARTITIONS = "spark.sql.shuffle.partitions"
 _RESULT = "id long, last long, seen array<long>, digits array<long>, largest long, mean double"
 
 
@@ -248,8 +250,9 @@ def test_the_program_on_the_page_does_what_it_says(moved: Moved) -> None:
     names = ("customer", "product", "amount")
     text = "".join(json.dumps(dict(zip(names, order, strict=True))) + "\n" for order in orders)
     (moved.input / "orders.json").write_text(text)
-    moved.spark.conf.set(_NO_DATA, "false")
-    moved.run(program["writer"](moved.spark, source, target, folder))
+    with changed(moved.spark, {_NO_DATA: "false", _PARTITIONS: "3"}):
+        moved.run(program["writer"](moved.spark, source, target, folder))
+    assert noted(Path(folder))[1] == "2"
     lines = [line for path in Path(target).rglob("*.json") for line in path.open()]
     found = sorted(tuple(json.loads(line).values()) for line in lines)
     assert found == [("ann", 8, 2), ("bob", 5, 1)]

@@ -22,6 +22,7 @@ from twophase import (
     FencedError,
     Predecessor,
     SinkContext,
+    SinkHistory,
     TargetChangedError,
 )
 from twophase.testing.sqlite_sink import (
@@ -386,6 +387,59 @@ class NamesTheQuerysColumns(SqliteSink):
         return super().open(context)
 
 
+class TakesFewerColumns(SqliteSink):
+    """No mistake: a query may leave columns of the table out, and they are NULL."""
+
+    def open(self, context: SinkContext) -> OpenSqliteSink:
+        return super().open(replace(context, schema=None))
+
+
+class PiecesWithColumnsOfTheQueryOnly(OpenSqliteSink):
+    """Commits no other columns than those of its own query."""
+
+    def move_rows(self, connection: sqlite3.Connection, piece: int) -> None:
+        names = ", ".join(LeavesColumnsOut.names)
+        connection.execute(
+            f"INSERT INTO {self.database.table} ({names}) SELECT {names} "
+            f"FROM {self.database.staged} WHERE piece = ?",
+            (piece,),
+        )
+
+
+class LeavesColumnsOut(TakesFewerColumns):
+    """A piece with more columns than the query loses them."""
+
+    names: ClassVar[Sequence[str]] = ()
+
+    def __init__(self, path: Path, table: str) -> None:
+        super().__init__(path, table)
+        self.open_class = PiecesWithColumnsOfTheQueryOnly
+
+    def open(self, context: SinkContext) -> OpenSqliteSink:
+        type(self).names = context.schema.names if context.schema else ()
+        return super().open(context)
+
+
+class PaddingWriter(SqliteWriter):
+    """A column that the rows lack is 0."""
+
+    def stage_rows(self, connection: sqlite3.Connection, piece: int | None) -> None:
+        self.rows = [{"amount": 0.0, **row} for row in self.rows]
+        super().stage_rows(connection, piece)
+
+
+class OpenFillsColumns(OpenSqliteSink):
+    writer_class = PaddingWriter
+
+
+class FillsColumns(TakesFewerColumns):
+    """A piece with fewer columns than the table gets a value for the others."""
+
+    def __init__(self, path: Path, table: str) -> None:
+        super().__init__(path, table)
+        self.open_class = OpenFillsColumns
+
+
 # -- names -----------------------------------------------------------------------------------------
 
 
@@ -678,6 +732,80 @@ class RewindsTheProofsFirst(OpenSqliteSink):
             self.lower_proofs(connection, keep)
         with self.database.transaction() as connection:
             connection.executemany(f"DELETE FROM {self.database.table} WHERE rowid = ?", rows)
+
+
+class RewindsInTwoSteps(OpenSqliteSink):
+    """No mistake: rows go before proofs, and a rewind that died between them can be given up."""
+
+    def history(self) -> SinkHistory:
+        with self.database.transaction() as connection:
+            half = self.is_half_rewound(connection)
+        return replace(super().history(), half_rewound=half)
+
+    def is_half_rewound(self, connection: sqlite3.Connection) -> bool:
+        """Whether rows are gone whose proofs are there."""
+        found = connection.execute(
+            f"SELECT 1 FROM {self.database.committed} WHERE job = ? AND sink = ? "
+            f"AND row NOT IN (SELECT rowid FROM {self.database.table})",
+            (self.job, self.sink),
+        )
+        return found.fetchone() is not None
+
+    def check_rows(self, connection: sqlite3.Connection, keep: Mapping[str, int]) -> None:
+        """An interrupted rewind may have removed them."""
+
+    def rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
+        with self.database.transaction() as connection:
+            self.check_driver(connection, attempt)
+            self.delete_rows(connection, keep)
+        with self.database.transaction() as connection:
+            self.check_driver(connection, attempt)
+            self.lower_proofs(connection, keep)
+
+    def settle_rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
+        with self.database.transaction() as connection:
+            self.check_driver(connection, attempt)
+            if self.is_half_rewound(connection):
+                self.lower_proofs(connection, keep)
+
+
+class HidesAHalfRewind(RewindsInTwoSteps):
+    def history(self) -> SinkHistory:
+        return replace(super().history(), half_rewound=False)
+
+
+class SettlesNothing(RewindsInTwoSteps):
+    def settle_rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
+        with self.database.transaction() as connection:
+            self.check_driver(connection, attempt)
+
+
+class SettlesByRewinding(RewindsInTwoSteps):
+    def settle_rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
+        self.rewind(keep, attempt)
+
+
+class SettlesTheProofs(RewindsInTwoSteps):
+    """Whether rows are gone or not."""
+
+    def settle_rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
+        with self.database.transaction() as connection:
+            self.check_driver(connection, attempt)
+            self.lower_proofs(connection, keep)
+
+
+class SettlesBehindNoFence(RewindsInTwoSteps):
+    def settle_rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
+        with self.database.transaction() as connection:
+            if self.is_half_rewound(connection):
+                self.lower_proofs(connection, keep)
+
+
+class SettlesWhatHasBegunOnly(RewindsInTwoSteps):
+    def settle_rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
+        if not self.history().half_rewound:
+            raise TargetChangedError("No rewind has begun.")
+        super().settle_rewind(keep, attempt)
 
 
 # -- names of pieces -------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-"""What authors of sinks get wrong: each mistake, put into the SQLite sink, is found by the test
-that is there for it.
+"""What authors of sinks get wrong: each mistake, put into the SQLite sink or the one in memory, is
+found by the test that is there for it.
 """
 
 from __future__ import annotations
@@ -8,10 +8,34 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
+from tests.testing.memory_mistakes import (
+    ByWayOfALocalMoment,
+    ByWayOfTheLocalClock,
+    CompletesAll,
+    CompletesByPrefix,
+    CompletesWhatItKnowsOnly,
+    ForgetsWhatIsFolded,
+    ForgetsWhatWaits,
+    KeepsRowsWaiting,
+    KnowsTheMarksOnly,
+    LocalClock,
+    NamesItself,
+    NamesOtherJobsOnly,
+    NamesOtherSinksOnly,
+    NamesWhatIsPrepared,
+    NamesWhoHasPrepared,
+    OthersOfProofs,
+    ShowsRowsTwice,
+    ShowsWhatWaits,
+    TellsOneLineage,
+    TellsTheFirstCheckpoint,
+    WaitingHarness,
+    ZeroWithoutSign,
+)
 from tests.testing.sqlite_mistakes import (
     AbortDropsTheFence,
     AbortsByAttempt,
@@ -33,11 +57,14 @@ from tests.testing.sqlite_mistakes import (
     CommitDropsTheFence,
     DeclinesWhatIsFenced,
     EmptyIsNull,
+    FillsColumns,
     FloatsOf32Bits,
     FortyRowsAPiece,
+    HidesAHalfRewind,
     InDoubtDropsTheFence,
     KeepsAConnection,
     KnownPiecesFirst,
+    LeavesColumnsOut,
     MarkAheadOfTheProof,
     NamesEveryLineage,
     NamesTasksOnly,
@@ -59,33 +86,49 @@ from tests.testing.sqlite_mistakes import (
     RewindLeavesTheMark,
     RewindsBehindNoFence,
     RewindsByNumber,
+    RewindsInTwoSteps,
     RewindsOneTooMany,
     RewindsOthers,
     RewindsTheProofsFirst,
     RewindsWhatHasAPieceOnly,
     RowsMadeGoodLater,
+    SettlesBehindNoFence,
+    SettlesByRewinding,
+    SettlesNothing,
+    SettlesTheProofs,
+    SettlesWhatHasBegunOnly,
     SixPiecesACall,
     StagesInTwoSteps,
     SubsumeDropsTheFence,
     TakesAllForUnfinished,
+    TakesFewerColumns,
     TakesNoneForUnfinished,
     TextCutOff,
     TextInAscii,
     TextStripped,
     WithoutTaskAttempt,
 )
+from tests.testing.test_memory_sink import MemoryHarness, TimedMemoryHarness
+from twophase.contract import sink as contract_of_sinks
 from twophase.errors import ConfigError, DeclinedError, FencedError, TargetChangedError
 from twophase.ids import Attempt
+from twophase.testing import contract as suites_of_sinks
 from twophase.testing.contract import (
     ArrowSinkContract,
+    CompletesPartitionsContract,
+    KnowsOtherNamesContract,
     NamesPiecesContract,
     RewindContract,
     RewindKillContract,
+    RewindStepsContract,
+    RewindStepsKillContract,
     SinkKillContract,
     TellsUnfinishedContract,
 )
+from twophase.testing.contract.sink import POWERS, RowContract
 from twophase.testing.contract.stepping import LINES_AT_MOST
-from twophase.testing.harness import FIRST, LINEAGE
+from twophase.testing.harness import FIRST, LINEAGE, SinkHarness
+from twophase.testing.memory import OpenMemorySink
 from twophase.testing.sqlite_harness import SqliteHarness
 from twophase.testing.sqlite_sink import OpenSqliteSink, SqliteSink
 
@@ -97,14 +140,14 @@ class Mistake:
     """A sink with a mistake, and the test of the suite that finds it.
 
     Attributes:
-        sink: its class, declared or open.
+        sink: its class, declared or open; or that of its harness.
         test: of the suite.
         arguments: of the test, beside its fixtures.
         failure: what the test fails with.
         lines: of a method, at which the driver is killed.
     """
 
-    sink: type[SqliteSink] | type[OpenSqliteSink]
+    sink: type[SqliteSink | OpenSqliteSink | OpenMemorySink | SqliteHarness]
     test: Callable[..., None]
     arguments: dict[str, Any] = field(default_factory=dict)
     failure: type[BaseException] | tuple[type[BaseException], ...] = (
@@ -122,10 +165,22 @@ class Suite(ArrowSinkContract, NamesPiecesContract, RewindContract):
     """All that the sink inherits."""
 
 
+class OneElsewhere(SqliteHarness):
+    """A harness whose other target is not a new one each time."""
+
+    def elsewhere(self) -> SqliteHarness:
+        found: SqliteHarness = vars(self).setdefault("other", super().elsewhere())
+        return found
+
+
 SUITE = Suite
 KILLS = SinkKillContract
 REWIND_KILLS = RewindKillContract
 UNFINISHED = TellsUnfinishedContract
+OTHERS = KnowsOtherNamesContract
+STEPS = RewindStepsContract
+STEP_KILLS = RewindStepsKillContract
+PARTITIONS = CompletesPartitionsContract
 MISSING = SUITE.test_a_piece_whose_predecessor_is_missing_is_refused
 FENCE_DOWN = SUITE.test_no_other_call_takes_the_fence_down
 MISTAKES = [
@@ -168,6 +223,7 @@ MISTAKES = [
     ),
     Mistake(WithoutTaskAttempt, SUITE.test_attempts_of_one_task_are_pieces_apart),
     Mistake(OneTargetForAll, SUITE.test_each_target_has_a_name_of_its_own),
+    Mistake(OneElsewhere, SUITE.test_each_target_has_a_name_of_its_own),
     Mistake(AbortDropsTheFence, FENCE_DOWN, {"call": "abort"}),
     Mistake(CommitDropsTheFence, FENCE_DOWN, {"call": "commit"}),
     Mistake(SubsumeDropsTheFence, FENCE_DOWN, {"call": "subsume"}),
@@ -199,6 +255,12 @@ MISTAKES = [
     ),
     Mistake(
         NamesTheQuerysColumns, SUITE.test_columns_of_a_piece_are_those_that_it_was_written_with
+    ),
+    Mistake(LeavesColumnsOut, SUITE.test_a_query_with_fewer_columns_commits_the_whole_piece),
+    Mistake(FillsColumns, SUITE.test_a_query_with_more_columns_commits_a_piece_as_it_is),
+    *(
+        Mistake(mistake, SUITE.test_no_value_loses_anything)
+        for mistake in (ZeroWithoutSign, LocalClock, ByWayOfTheLocalClock, ByWayOfALocalMoment)
     ),
     Mistake(FortyRowsAPiece, SUITE.test_a_piece_may_have_many_rows),
     Mistake(SixPiecesACall, SUITE.test_a_call_may_have_many_pieces),
@@ -283,22 +345,82 @@ MISTAKES = [
         REWIND_KILLS.test_a_kill_at_any_line_of_a_rewind_is_made_good,
         lines=8,
     ),
+    Mistake(
+        HidesAHalfRewind,
+        REWIND_KILLS.test_a_kill_at_any_line_of_a_rewind_is_made_good,
+        lines=8,
+    ),
+    Mistake(SettlesNothing, STEP_KILLS.test_a_kill_at_any_line_of_a_rewind_is_settled, lines=8),
+    Mistake(SettlesByRewinding, STEPS.test_a_rewind_that_has_not_reached_the_sink_is_given_up),
+    Mistake(SettlesTheProofs, STEPS.test_a_rewind_that_has_not_reached_the_sink_is_given_up),
+    Mistake(
+        SettlesWhatHasBegunOnly,
+        STEPS.test_a_rewind_that_is_done_in_the_sink_is_given_up,
+        failure=TargetChangedError,
+    ),
+    Mistake(SettlesBehindNoFence, STEPS.test_a_driver_that_was_fenced_settles_nothing),
+    *(
+        Mistake(mistake, OTHERS.test_the_rows_of_others_are_known_by_their_names, {"whose": whose})
+        for mistake, whose in (
+            (NamesItself, "sink"),
+            (NamesOtherJobsOnly, "sink"),
+            (NamesOtherSinksOnly, "job"),
+            (TellsTheFirstCheckpoint, "sink"),
+            (TellsOneLineage, "job"),
+        )
+    ),
+    Mistake(ForgetsWhatIsFolded, OTHERS.test_rows_are_known_after_their_proofs_are_folded),
+    Mistake(KnowsTheMarksOnly, OTHERS.test_rows_are_known_after_their_proofs_are_folded),
+    Mistake(NamesWhoHasPrepared, OTHERS.test_what_is_only_pre_committed_is_not_known),
+    Mistake(ShowsWhatWaits, PARTITIONS.test_partitions_wait_unseen_until_each_is_completed),
+    Mistake(CompletesAll, PARTITIONS.test_partitions_wait_unseen_until_each_is_completed),
+    Mistake(CompletesByPrefix, PARTITIONS.test_only_what_is_named_is_completed),
+    Mistake(
+        CompletesWhatItKnowsOnly,
+        PARTITIONS.test_only_what_is_named_is_completed,
+        failure=KeyError,
+    ),
+    Mistake(
+        CompletesWhatItKnowsOnly,
+        PARTITIONS.test_a_repair_completes_what_another_driver_left,
+        failure=KeyError,
+    ),
+    Mistake(ShowsRowsTwice, PARTITIONS.test_a_repair_completes_what_another_driver_left),
+    Mistake(ForgetsWhatWaits, PARTITIONS.test_a_repair_completes_what_another_driver_left),
+    Mistake(NamesWhatIsPrepared, PARTITIONS.test_what_is_only_pre_committed_does_not_wait),
 ]
+
+
+def harness_of(sink: Any, folder: Path) -> SinkHarness:
+    """A target of the sink."""
+    if sink is OneElsewhere:
+        return OneElsewhere(folder)
+    if not issubclass(sink, OpenMemorySink):
+        return SqliteHarness(folder, sink)
+    if issubclass(sink, KeepsRowsWaiting):
+        return WaitingHarness(sink)
+    return MemoryHarness(sink) if issubclass(sink, OthersOfProofs) else TimedMemoryHarness(sink)
+
+
+OWN = (KILLS, REWIND_KILLS, STEP_KILLS, STEPS, UNFINISHED, OTHERS, PARTITIONS)
+"""Suites that `SUITE` does not inherit, each under the classes in which its tests are."""
 
 
 def play(mistake: Mistake, folder: Path) -> None:
     """The test as pytest would call it."""
-    kills = {suite.__name__: suite for suite in (KILLS, REWIND_KILLS, UNFINISHED)}.get(
-        mistake.test.__qualname__.partition(".")[0]
-    )
-    suite: Any = type("Kills", (kills,), {"lines_at_most": mistake.lines})() if kills else SUITE()
-    harness = SqliteHarness(folder, mistake.sink)
-    given: dict[str, Any] = {"harness": harness, "tmp_path": folder, **mistake.arguments}
+    place = mistake.test.__qualname__.partition(".")[0]
+    [*own] = [one for one in OWN if place in [base.__name__ for base in one.__mro__]]
+    suite: Any = type("One", (own[0],), {"lines_at_most": mistake.lines})() if own else SUITE()
+    harness = harness_of(mistake.sink, folder)
+    given: dict[str, Any] = {"harness": harness, "waiting": harness, "tmp_path": folder}
+    given |= mistake.arguments
     suite.use(harness)
     wanted = inspect.signature(mistake.test).parameters
-    if {"sink", "arrow"} & set(wanted):
+    if {"sink", "arrow"} & {*wanted}:
         given["sink"] = given["arrow"] = suite.opened()
         given["sink"].fence(FIRST)
+    if "committed" in wanted:
+        given["committed"] = suite.with_rows_that_wait(harness)
     mistake.test(suite, **{name: value for name, value in given.items() if name in wanted})
 
 
@@ -324,12 +446,62 @@ class TestASinkThatFinishesAPieceInASecondStep(TellsUnfinishedContract):
         return SqliteHarness(tmp_path, StagesInTwoSteps)
 
 
+class TestASinkThatTellsWhoElseHasRows(OTHERS):
+    @pytest.fixture
+    def harness(self) -> MemoryHarness:
+        return MemoryHarness(OthersOfProofs)
+
+
+class TestASinkThatKeepsRowsWaiting(PARTITIONS):
+    @pytest.fixture
+    def harness(self) -> MemoryHarness:
+        return MemoryHarness()
+
+    @pytest.fixture
+    def waiting(self) -> WaitingHarness:
+        return WaitingHarness(KeepsRowsWaiting)
+
+
+class TestASinkThatTakesFewerColumns(RowContract):
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> SqliteHarness:
+        return SqliteHarness(tmp_path, TakesFewerColumns)
+
+
+class OnTwoSteps:
+    lines_at_most = 8
+
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> SqliteHarness:
+        return SqliteHarness(tmp_path, RewindsInTwoSteps)
+
+
+class TestASinkThatRewindsInTwoSteps(OnTwoSteps, RewindContract, RewindStepsContract):
+    pass
+
+
+class TestASinkThatRewindsInTwoStepsIsKilled(OnTwoSteps, RewindStepsKillContract):
+    pass
+
+
 class WithoutASuite(ArrowSinkContract, NamesPiecesContract):
     """Of a sink that can rewind."""
 
 
 class WithASuiteTooMany(Suite, TellsUnfinishedContract):
     """Of a sink that tells no unfinished pieces."""
+
+
+def test_each_optional_power_is_known_and_has_a_suite() -> None:
+    optional = {
+        power
+        for power in vars(contract_of_sinks).values()
+        if Protocol in getattr(power, "__bases__", ())
+        and "Optional power of an open sink" in (power.__doc__ or "")
+    }
+    suites = [getattr(suites_of_sinks, name) for name in suites_of_sinks.__all__]
+    assert optional == {*POWERS}
+    assert optional == {vars(suite)["power"] for suite in suites if "power" in vars(suite)}
 
 
 @pytest.mark.parametrize(

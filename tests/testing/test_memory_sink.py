@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 from twophase.contract.outcome import Committed
@@ -13,22 +14,45 @@ from twophase.testing.contract import (
     NamesPiecesContract,
     RewindContract,
 )
+from twophase.testing.contract.sink import RowContract
 from twophase.testing.harness import FIRST, JOB, SINK, Row, SinkHarness, transaction_id
-from twophase.testing.memory import MemorySink, MemoryTarget
+from twophase.testing.memory import MemorySink, MemoryTarget, OpenMemorySink
 
 
 class MemoryHarness(SinkHarness):
-    def __init__(self) -> None:
+    """A target in memory.
+
+    Args:
+        kind: the class of the open sink.
+    """
+
+    def __init__(self, kind: type[OpenMemorySink] = OpenMemorySink) -> None:
         self.target = MemoryTarget()
+        self.kind = kind
 
     def new_sink(self) -> MemorySink:
-        return MemorySink(self.target)
+        return SinkOfAKind(self.target, self.kind)
 
     def elsewhere(self) -> MemoryHarness:
-        return MemoryHarness()
+        return type(self)(self.kind)
 
     def rows_visible(self) -> list[Row]:
         return list(self.target.visible)
+
+
+class SinkOfAKind(MemorySink):
+    def __init__(self, target: MemoryTarget, kind: type[OpenMemorySink]) -> None:
+        super().__init__(target)
+        self.kind = kind
+
+    def open(self, context: SinkContext) -> OpenMemorySink:
+        return self.kind(self._target, context.job, context.sink)
+
+
+class TimedMemoryHarness(MemoryHarness):
+    schema = MemoryHarness.schema.append(pa.field("at", pa.timestamp("us", "UTC"))).append(
+        pa.field("clock", pa.timestamp("us"))
+    )
 
 
 class TestMemorySink(
@@ -37,6 +61,12 @@ class TestMemorySink(
     @pytest.fixture
     def harness(self) -> MemoryHarness:
         return MemoryHarness()
+
+
+class TestMemorySinkWithTimes(RowContract):
+    @pytest.fixture
+    def harness(self) -> MemoryHarness:
+        return TimedMemoryHarness()
 
 
 def test_rows_can_be_pre_committed_directly_without_batches():

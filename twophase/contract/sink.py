@@ -306,8 +306,8 @@ class OpenSink(ABC):
     """A sink that is open: bound to a job and to its target. Lives in the driver's process only.
 
     Subclass `OpenArrowSink` or `OpenBatchSink`; add the optional powers `CanRewind`,
-    `RewindsInSteps`, `KnowsOtherNames`, `NamesPieces` and `TellsUnfinished` where the target allows
-    them.
+    `RewindsInSteps`, `KnowsOtherNames`, `NamesPieces`, `TellsUnfinished` and `CompletesPartitions`
+    where the target allows them.
     """
 
     @abstractmethod

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pickle
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -25,6 +26,17 @@ OTHER_LINEAGE = new_lineage_id()
 FIRST = Attempt(1, 1)
 FIRST_SUBTASK = Subtask(0, 0)
 
+_BEGIN = datetime(2026, 1, 1)  # noqa: DTZ001 - of columns with and without a zone
+# The clocks of New York skip the first and show the second twice; they show 01:30 at the third and
+# at the fourth, which are moments of UTC.
+_EXTREME_TIMES = [
+    datetime(2026, 3, 8, 2, 30),  # noqa: DTZ001
+    datetime(2026, 11, 1, 1, 30),  # noqa: DTZ001
+    datetime(2026, 11, 1, 5, 30),  # noqa: DTZ001
+    datetime(2026, 11, 1, 6, 30),  # noqa: DTZ001
+    datetime(1969, 12, 31, 23, 59, 59),  # noqa: DTZ001
+]
+
 
 def identity(committable: Committable) -> Identity:
     """The identity of a piece; one found in doubt may lack rows, offsets and handle."""
@@ -40,7 +52,12 @@ def identity(committable: Committable) -> Identity:
 
 
 class SinkHarness(ABC):
-    """The suite's access to one sink. One harness is one target, empty at first."""
+    """The suite's access to one sink. One harness is one target, empty at first.
+
+    Attributes:
+        schema: the columns of the rows. Add timestamps, with a zone and without, if the target can
+            store them: the rows get values for them.
+    """
 
     schema: ClassVar[pa.Schema] = pa.schema(
         [("id", pa.int64()), ("name", pa.string()), ("amount", pa.float64())]
@@ -56,28 +73,48 @@ class SinkHarness(ABC):
 
     def rows(self, ids: Iterable[int]) -> list[Row]:
         """Return rows that fit `schema`, one for each id."""
-        return [{"id": number, "name": f"row {number}", "amount": number / 2} for number in ids]
+        numbers = [*ids]
+        rows = [{"id": number, "name": f"row {number}", "amount": number / 2} for number in numbers]
+        return self._timed(rows, [_BEGIN + timedelta(seconds=number) for number in numbers])
 
     def rows_with_nulls(self) -> list[Row]:
         """Return rows that fit `schema`, by `id`, with NULL and empty texts where they can be."""
-        return [{"id": 0, "name": None, "amount": None}, {"id": 1, "name": "", "amount": 0.0}]
+        rows: list[Row] = [
+            {"id": 0, "name": None, "amount": None},
+            {"id": 1, "name": "", "amount": 0.0},
+        ]
+        return self._timed(rows, [None, _BEGIN])
 
     def rows_of_extremes(self) -> list[Row]:
         """Return rows that fit `schema`, with the values that are lost most easily.
 
-        Leave out what the target refuses by name. To a schema with timestamps, add the hours that
-        a change of the clock skips and repeats, and run the suite with another TZ than UTC.
+        Leave out what the target refuses by name. Timestamps are in the hours that a change of
+        the clocks skips and repeats; the suite changes TZ while it writes them.
         """
         texts = ["Zoë, 北京 🚀", "\t\"'\\\n", " a ", "x" * 5000]
         numbers = [0.1, 2.0**53 + 2, -5e-324, 1.7976931348623157e308, -0.0]
         ids = [2**53 + 1, -(2**63), 2**63 - 1]
-        return [
+        rows = [
             {
                 "id": ids[at] if at < len(ids) else at,
                 "name": texts[at % len(texts)],
                 "amount": numbers[at],
             }
             for at in range(len(numbers))
+        ]
+        return self._timed(rows, _EXTREME_TIMES)
+
+    def _timed(self, rows: Sequence[Row], times: Sequence[datetime | None]) -> list[Row]:
+        """Return rows with a time in each column of `schema` that has timestamps."""
+        kinds = {field.name: field.type for field in self.schema}
+        zones = {name: kind.tz for name, kind in kinds.items() if pa.types.is_timestamp(kind)}
+        return [
+            row
+            | {
+                name: time.replace(tzinfo=UTC) if time and zone else time
+                for name, zone in zones.items()
+            }
+            for row, time in zip(rows, times, strict=True)
         ]
 
     @abstractmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from harness.selection import representatives
@@ -18,6 +19,7 @@ from twophase.testing.contract import (
     SinkKillContract,
     TellsUnfinishedContract,
 )
+from twophase.testing.contract.sink import RowContract
 
 pytestmark = pytest.mark.part("files")
 
@@ -39,6 +41,16 @@ class TestFileSink(WholeContract):
     @pytest.fixture(params=representatives(["parquet", "orc", "json", "csv"], {"parquet"}))
     def harness(self, request: pytest.FixtureRequest, tmp_path: Path) -> FileHarness:
         return FileHarness(tmp_path / "orders", format=request.param)
+
+
+class TimedHarness(FileHarness):
+    schema = FileHarness.schema.append(pa.field("at", pa.timestamp("us", "UTC")))
+
+
+class TestFileSinkWithTimes(RowContract):
+    @pytest.fixture(params=representatives(["parquet", "json", "csv"], {"parquet"}))
+    def harness(self, request: pytest.FixtureRequest, tmp_path: Path) -> FileHarness:
+        return TimedHarness(tmp_path / "orders", format=request.param)
 
 
 @pytest.mark.proof

@@ -3,6 +3,7 @@
 from twophase.testing.contract.arrow import ArrowSinkContract
 from twophase.testing.contract.kill import SinkKillContract
 from twophase.testing.contract.powers import (
+    CompletesPartitionsContract,
     KnowsOtherNamesContract,
     NamesPiecesContract,
     RewindContract,
@@ -23,6 +24,7 @@ from twophase.testing.contract.source import (
 
 __all__ = [
     "ArrowSinkContract",
+    "CompletesPartitionsContract",
     "FenceContract",
     "KnowsOtherNamesContract",
     "NamesPiecesContract",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 import pytest
@@ -130,6 +133,23 @@ class ContractBase:
     def ids_visible(self) -> list[int]:
         """Return the ids of the visible rows, sorted."""
         return sorted(row["id"] for row in self.harness_in_use.rows_visible())
+
+
+@contextmanager
+def local_time(zone: str) -> Iterator[None]:
+    """Give this process, and those that it starts, the clocks of a zone."""
+    before = os.environ.get("TZ")
+
+    def use(found: str | None) -> None:
+        os.environ.pop("TZ", None)
+        os.environ.update({} if found is None else {"TZ": found})
+        time.tzset()
+
+    use(zone)
+    try:
+        yield
+    finally:
+        use(before)
 
 
 def all_are(kind: type[CommitOutcome], outcomes: Iterable[CommitOutcome]) -> bool:

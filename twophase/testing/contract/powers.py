@@ -23,6 +23,7 @@ from twophase.contract.outcome import AlreadyCommitted, Committed, Lost
 from twophase.contract.sink import (
     ArrowSink,
     CanRewind,
+    CompletesPartitions,
     KnowsOtherNames,
     NamesPieces,
     OpenArrowSink,
@@ -116,15 +117,17 @@ class KnowsOtherNamesContract(ContractBase):
         assert isinstance(sink, KnowsOtherNames)
         return {name: dict(found) for name, found in sink.other_names().items() if found}
 
-    def test_the_rows_of_another_sink_are_known_by_its_name(self, sink: OpenSink) -> None:
-        self.written(sink, [(3, [0])])
-        self.written(sink, [(5, [1])], OTHER_LINEAGE)
+    @pytest.mark.parametrize("whose", ["job", "sink"])
+    def test_the_rows_of_others_are_known_by_their_names(self, sink: OpenSink, whose: str) -> None:
+        self.written(sink, [(2, [0]), (3, [1])])
+        self.written(sink, [(5, [2])], OTHER_LINEAGE)
         assert self.others(sink) == {}
-        other = self.opened(sink="other")
+        names = {"job": JOB, "sink": SINK} | {whose: "other"}
+        other = self.opened(**names)
         assert self.others(other) == {(JOB, SINK): {LINEAGE: 3, OTHER_LINEAGE: 5}}
         other.fence(FIRST)
-        self.written(other, [(0, [2])], name="other")
-        assert self.others(sink) == {(JOB, "other"): {LINEAGE: 0}}
+        self.written(other, [(0, [3])], job=names["job"], name=names["sink"])
+        assert self.others(sink) == {(names["job"], names["sink"]): {LINEAGE: 0}}
         other.close()
 
     def test_rows_are_known_after_their_proofs_are_folded(self, sink: OpenSink) -> None:
@@ -132,6 +135,8 @@ class KnowsOtherNamesContract(ContractBase):
         sink.subsume(LINEAGE, 3)
         other = self.opened(sink="other")
         assert self.others(other) == {(JOB, SINK): {LINEAGE: 3}}
+        self.written(sink, [(4, [1])])
+        assert self.others(other) == {(JOB, SINK): {LINEAGE: 4}}
         other.close()
 
     def test_what_is_only_pre_committed_is_not_known(self, sink: OpenSink) -> None:
@@ -139,6 +144,85 @@ class KnowsOtherNamesContract(ContractBase):
         other = self.opened(sink="other")
         assert self.others(other) == {}
         other.close()
+
+
+class CompletesPartitionsContract(ContractBase):
+    """What waits is unseen and named, until it is completed by its name."""
+
+    power: ClassVar[type] = CompletesPartitions
+
+    @pytest.fixture
+    def waiting(self) -> SinkHarness:
+        """A target whose rows wait once they are committed, those of ids 0 and 1 in
+        two partitions. Subclasses override this fixture.
+        """
+        raise NotImplementedError("override the fixture 'waiting'")
+
+    @pytest.fixture
+    def committed(self, waiting: SinkHarness) -> CompletesPartitions:
+        """The open sink of such a target, with rows 0 and 1 in two committed pieces."""
+        return self.with_rows_that_wait(waiting)
+
+    def with_rows_that_wait(self, waiting: SinkHarness) -> CompletesPartitions:
+        """Commit rows 0 and 1; return the open sink."""
+        self.use(waiting)
+        sink = self.opened()
+        sink.fence(FIRST)
+        self.written(sink, [(3, [0]), (4, [1])])
+        return self._completing(sink)
+
+    @staticmethod
+    def _completing(sink: OpenSink) -> CompletesPartitions:
+        assert isinstance(sink, CompletesPartitions)
+        return sink
+
+    def test_partitions_wait_unseen_until_each_is_completed(
+        self, committed: CompletesPartitions
+    ) -> None:
+        names = [*committed.waiting_partitions()]
+        assert len({*names}) == len(names) == 2, names
+        assert self.ids_visible() == []
+        committed.complete_partitions(names[:1])
+        assert self.ids_visible() in ([0], [1]), names[:1]
+        assert [*committed.waiting_partitions()] == names[1:]
+        committed.complete_partitions(names[1:])
+        assert self.ids_visible() == [0, 1]
+        assert not committed.waiting_partitions()
+
+    def test_a_repair_completes_what_another_driver_left(
+        self, committed: CompletesPartitions
+    ) -> None:
+        names = [*committed.waiting_partitions()]
+        repair = self._completing(self.opened_for_repair())
+        assert sorted(repair.waiting_partitions()) == sorted(names)
+        for _ in range(2):
+            repair.complete_partitions(names)
+        assert self.ids_visible() == [0, 1]
+        again = self._completing(self.opened_for_repair())
+        assert not again.waiting_partitions()
+        again.complete_partitions(names)
+        assert self.ids_visible() == [0, 1]
+
+    def test_only_what_is_named_is_completed(self, committed: CompletesPartitions) -> None:
+        names = [*committed.waiting_partitions()]
+        committed.complete_partitions([])
+        committed.complete_partitions([name[:-1] for name in names] + ["", "%", "*"])
+        assert self.ids_visible() == []
+        assert sorted(committed.waiting_partitions()) == sorted(names)
+
+    def test_what_is_only_pre_committed_does_not_wait(self, waiting: SinkHarness) -> None:
+        self.use(waiting)
+        sink = self.opened()
+        sink.fence(FIRST)
+        made = self.prepare(sink, range(2))
+        assert not self._completing(sink).waiting_partitions()
+        self.commit(sink, made)
+        names = self._completing(sink).waiting_partitions()
+        late = self.prepare(sink, range(2, 4), transaction_id(1), Subtask(0, 1))
+        self._completing(sink).complete_partitions(names)
+        assert self.ids_visible() == [0, 1]
+        assert [*map(identity, sink.in_doubt())] == [*map(identity, late)]
+        sink.close()
 
 
 class TellsUnfinishedContract(ContractBase):

@@ -17,6 +17,7 @@ import json
 import pickle
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
@@ -25,6 +26,7 @@ from twophase.contract.committable import Committable
 from twophase.contract.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost
 from twophase.contract.sink import (
     CanRewind,
+    CompletesPartitions,
     KnowsOtherNames,
     NamesPieces,
     OpenSink,
@@ -34,7 +36,7 @@ from twophase.contract.sink import (
     SinkHistory,
     TellsUnfinished,
 )
-from twophase.errors import FencedError, StopJobError, TargetChangedError
+from twophase.errors import FencedError, StopJobError, TargetChangedError, TwoPhaseError
 from twophase.ids import Attempt, Subtask
 from twophase.internals.json_values import from_json, to_json
 from twophase.testing.contract.base import (
@@ -43,6 +45,7 @@ from twophase.testing.contract.base import (
     ContractBase,
     all_are,
     closed_by_each,
+    local_time,
 )
 from twophase.testing.harness import (
     FIRST,
@@ -58,6 +61,7 @@ from twophase.testing.harness import (
 
 POWERS: tuple[type, ...] = (
     CanRewind,
+    CompletesPartitions,
     KnowsOtherNames,
     NamesPieces,
     RewindsInSteps,
@@ -217,11 +221,18 @@ class PhasesContract(ContractBase):
     def test_each_target_has_a_name_of_its_own(self, harness: SinkHarness, sink: OpenSink) -> None:
         assert self.opened().target() == sink.target()
         pieces = self.prepare(sink, range(3))
-        assert harness.elsewhere().new_sink().open(self.context()).target() != sink.target()
+        targets = [sink.target()]
+        for number in range(2):
+            self.use(harness.elsewhere())
+            other = self.opened()
+            targets.append(other.target())
+            assert len({*targets}) == len(targets), "elsewhere() is another target each time"
+            assert self.ids_visible() == [], "elsewhere() is an empty target"
+            other.fence(FIRST)
+            self.commit(other, self.prepare(other, [number]))
+            other.close()
         self.use(harness.elsewhere())
         other = self.opened()
-        assert other.target() != sink.target()
-        assert self.ids_visible() == [], "elsewhere() is an empty target"
         other.fence(FIRST)
         with pytest.raises(TargetChangedError):
             self.commit(other, pieces)
@@ -307,13 +318,18 @@ class RowContract(ContractBase):
         assert sorted(harness.rows_visible(), key=lambda row: row["id"]) == rows
 
     def test_no_value_loses_anything(self, harness: SinkHarness, sink: OpenSink) -> None:
-        """Compared as they are written, which tells 0.0 from -0.0."""
+        """Compared as they are written, which tells 0.0 from -0.0. Executor, driver and reader
+        have other clocks.
+        """
         rows = harness.rows_of_extremes()
         batch = pa.RecordBatch.from_pylist(rows, schema=harness.schema)
-        self.commit(sink, harness.pre_commit(sink, transaction_id(), batch))
+        with local_time("America/New_York"):
+            made = harness.pre_commit(sink, transaction_id(), batch)
+        with local_time("Asia/Kolkata"):
+            self.commit(sink, made)
 
         def written(given: Iterable[Row]) -> dict[int, dict[str, str]]:
-            return {row["id"]: {name: repr(row[name]) for name in row} for row in given}
+            return {row["id"]: {name: _shown(row[name]) for name in row} for row in given}
 
         assert written(harness.rows_visible()) == written(rows)
 
@@ -327,6 +343,37 @@ class RowContract(ContractBase):
         assert self.commit(again, made) == [Committed()] * len(made)
         again.close()
         assert sorted(harness.rows_visible(), key=lambda row: row["id"]) == harness.rows(range(3))
+
+    def test_a_query_with_fewer_columns_commits_the_whole_piece(
+        self, harness: SinkHarness, sink: OpenSink
+    ) -> None:
+        made = self.prepare(sink, range(3))
+        sink.close()
+        try:
+            again = self.opened(schema=_shortened(harness.schema))
+        except TwoPhaseError:  # it needs every column of its target; so the piece waits
+            again = self.opened()
+        assert self.commit(again, made) == [Committed()] * len(made)
+        again.close()
+        assert sorted(harness.rows_visible(), key=lambda row: row["id"]) == harness.rows(range(3))
+
+    def test_a_query_with_more_columns_commits_a_piece_as_it_is(
+        self, harness: SinkHarness, sink: OpenSink
+    ) -> None:
+        fewer, lacking = _shortened(harness.schema), harness.schema.names[-1]
+        batch = self.batch(range(3)).select(fewer.names)
+        try:
+            before = self.opened(schema=fewer)
+            made = harness.pre_commit(before, transaction_id(), batch)
+        except TwoPhaseError:  # it needs every column of its target
+            assert self.ids_visible() == []
+            return
+        before.close()
+        assert self.commit(sink, made) == [Committed()] * len(made)
+        found: list[Row] = [{lacking: None, **row} for row in harness.rows_visible()]
+        assert sorted(found, key=lambda row: row["id"]) == [
+            row | {lacking: None} for row in harness.rows(range(3))
+        ]
 
     def test_columns_go_by_name_after_a_restart_with_another_order(
         self, harness: SinkHarness, sink: OpenSink
@@ -342,6 +389,18 @@ class RowContract(ContractBase):
         )
         again.close()
         assert sorted(harness.rows_visible(), key=lambda row: row["id"]) == harness.rows(range(4))
+
+
+def _shortened(columns: pa.Schema) -> pa.Schema:
+    """Return all columns but the last."""
+    return pa.schema([*columns][:-1])
+
+
+def _shown(value: object) -> str:
+    """Return what two values share only if they are the same one; moments, in whatever zone."""
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(UTC).isoformat()
+    return repr(value)
 
 
 class AbortContract(ContractBase):
