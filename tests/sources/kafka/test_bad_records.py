@@ -201,6 +201,31 @@ def test_a_topic_without_bad_records_is_parsed_once(monkeypatch: pytest.MonkeyPa
     assert (work.parses, work.judged) == (BATCHES, 0)
 
 
+@pytest.mark.parametrize("other", ["fits", "bad date", "wrong type", "tombstone", "schema id"])
+@pytest.mark.parametrize("where", PATTERNS)
+@pytest.mark.parametrize("place", [0, len(SCHEMA)])
+def test_a_key_that_is_not_utf8_makes_its_record_bad_beside_any_other(
+    where: str, other: str, place: int
+) -> None:
+    schema = SCHEMA.insert(place, pa.field("kafka_key", pa.string()))
+    make = KINDS.get(other, record)
+    values: list[bytes | None] = [make(i) if i % 3 == 0 else record(i) for i in range(60)]
+    keys: list[bytes | None] = [b"\xff" if PATTERNS[where](i) else b"k" for i in range(60)]
+    good = [i for i in range(60) if keys[i] == b"k" and (i % 3 or other == "fits")]
+    found = JsonDecoder(schema, ITEM, DROP)
+    for _ in range(2):
+        found.take(Block(values, range(60), keys))
+        batch = found.batch()
+        batch.validate(full=True)
+        assert batch.column("id").to_pylist() == good
+        assert batch.column("kafka_key").to_pylist() == ["k"] * len(good)
+
+    failing = JsonDecoder(schema, ITEM, FAIL, DROP)
+    failing.take(Block([None, record(1)], range(2), [b"\xff", b"\xff"]))
+    with pytest.raises(BadRecordError, match=r"at offset 1 .*kafka_key: b'\\xff' is not UTF-8"):
+        failing.batch()
+
+
 def test_the_pattern_of_a_date_knows_the_calendar() -> None:
     days = [f"{year}-{month:02}-{day:02}" for year in (1900, 2023, 2024)
             for month in range(14) for day in range(33)]  # fmt: skip

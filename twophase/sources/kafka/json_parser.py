@@ -29,13 +29,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from twophase.sources.kafka.json_records import NUL, RecordCheck, causes_of, framing_fault
+from twophase.sources.kafka.json_records import (
+    NUL,
+    RecordCheck,
+    causes_of,
+    framing_fault,
+    is_framed,
+)
 from twophase.sources.kafka.json_types import UnfitError, convert, has, read_type, unfit_rows
 
 UNFIT = (UnfitError, pa.ArrowInvalid)
 TOMBSTONE = UnfitError("it has no value (a tombstone)")
 
-_VAGUE = UnfitError("it does not fit the schema")
+VAGUE = UnfitError("it does not fit the schema")
 
 Columns = dict[str, pa.Array]
 Faults = dict[int, Exception]
@@ -91,24 +97,13 @@ class JsonParser:
         Args:
             values: None is a tombstone.
             faults: why a value is bad, by its number; those that it has are left out, and the
-                others are added. The texts of all but the first may be vague.
+                others are added. The texts of all but the first may be vague. No tombstones.
             refusal: what `parse` raised for these values.
 
         Returns:
             The numbers of the values that fit, and their columns.
         """
-        records = {n: v for n, v in enumerate(values) if v and v[0] == 123 and v[-1] == 125}
-        padded = False
-        for number in [n for n in range(len(values)) if n not in records]:
-            value = values[number]
-            if value is None:
-                faults[number] = TOMBSTONE
-            elif (fault := framing_fault(value)) is not None:
-                faults[number] = fault
-            else:
-                records[number], padded = value, True
-        if padded:
-            records = dict(sorted(records.items()))
+        records = self._framed(values, faults)
         tried = self.expected if refusal is None else list(causes_of(refusal)[:1])
         self.expected = [cause for cause in tried if self._judge(cause, records, faults)]
         while records:
@@ -122,6 +117,22 @@ class JsonParser:
             if self._judge(causes[0], records, faults):
                 self.expected.append(causes[0])
         return [], {field.name: pa.nulls(0, field.type) for field in self._payload}
+
+    def _framed(self, values: Sequence[bytes | None], faults: Faults) -> dict[int, bytes]:
+        """Return the values that begin with { and end with }; the others are added to `faults`."""
+        records = {n: v for n, v in enumerate(values) if v and v[0] == 123 and v[-1] == 125}
+        for number in faults:
+            records.pop(number, None)
+        padded, fault = False, None
+        for number in [n for n in range(len(values)) if n not in records and n not in faults]:
+            value = values[number]
+            if value is None:
+                faults[number] = TOMBSTONE
+            elif is_framed(value):
+                records[number], padded = value, True
+            else:
+                faults[number] = fault = VAGUE if fault else framing_fault(value)
+        return dict(sorted(records.items())) if padded else records
 
     def _judge(self, cause: str, records: dict[int, bytes], faults: Faults) -> bool:
         """Move what is bad, of the records that `cause` points to, to `faults`.
@@ -143,7 +154,7 @@ class JsonParser:
             except RecursionError:  # left to pyarrow
                 continue
             if judged is None:
-                faults[number] = fault = _VAGUE if fault else self._check.reason(records[number])
+                faults[number] = fault = VAGUE if fault else self._check.reason(records[number])
                 del records[number]
             else:
                 records[number] = judged
@@ -173,7 +184,7 @@ class JsonParser:
         keep = pc.invert(unfit)
         columns = self._convert([array.filter(keep) for array in arrays])
         bad = [numbers[row] for row in pc.indices_nonzero(unfit).to_pylist()]
-        faults |= dict.fromkeys(bad, _VAGUE)
+        faults |= dict.fromkeys(bad, VAGUE)
         faults[bad[0]] = self._reason(records[bad[0]])
         return [number for number in numbers if number not in faults], columns
 
@@ -213,7 +224,7 @@ def join(values: Sequence[bytes | None]) -> bytes | None:
         ends = set(map(_first, values)), set(map(_last, values))  # type: ignore[arg-type]
     except (TypeError, IndexError):  # a tombstone; an empty value
         return None
-    fits = ends == _OBJECT or not any(map(framing_fault, values))  # type: ignore[arg-type]
+    fits = ends == _OBJECT or all(map(is_framed, values))  # type: ignore[arg-type]
     return data if fits and b"\0" not in data else None
 
 

@@ -34,13 +34,16 @@ Render = Callable[[Text], Text]
 _DecimalCheck = Callable[[pa.Decimal128Type], Callable[[Text], object]]
 
 
-def framing_fault(value: bytes) -> UnfitError | None:
-    """Return why a value does not begin with { and end with }."""
+def is_framed(value: bytes) -> bool:
+    """Return whether a value begins with { and ends with }, but for blanks."""
+    ends = value.strip(_BLANKS)
+    return ends.startswith(b"{") and ends.endswith(b"}")
+
+
+def framing_fault(value: bytes) -> UnfitError:
+    """Return why a value is not framed."""
     if not value:
         return _EMPTY
-    ends = value if value[0] == 123 and value[-1] == 125 else value.strip(_BLANKS)
-    if ends[:1] == b"{" and ends[-1:] == b"}":
-        return None
     if value[0] == 0 and len(value) > 5:
         return UnfitError(
             f"its value begins with the bytes {value[:5].hex(' ')}, by which serializers of a "
