@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -192,6 +193,53 @@ def test_the_work_is_in_proportion_to_the_records_however_many_are_bad(
     assert work.bytes <= (1.5 * BATCHES + 1) * size
     assert work.parses <= 2 * BATCHES + 4
     assert work.judged <= 2 * suspects
+
+
+NARROW = pa.schema([("id", pa.int64()), ("v", pa.string())])
+NARROW_KINDS: dict[str, Make] = {
+    "tombstone": lambda _: None,
+    "truncated": lambda i: narrow(i)[:-3],
+    "schema id": lambda i: b"\0\0\0\0\7" + narrow(i),
+    "two objects": lambda i: narrow(i) * 2,
+    "NUL": lambda i: narrow(i)[:-1] + b"\0}",
+    "invalid UTF-8": lambda i: b'{"id":%d,"v":"\xff"}' % i,
+    "lone surrogate": lambda i: b'{"id":%d,"v":"\\udc00"}' % i,
+    "wrong type": lambda i: b'{"id":"%d","v":"x"}' % i,
+    "field twice": lambda i: b'{"id":%d,"id":2}' % i,
+    "number as text": lambda i: b'{"id":%d,"v":%d}' % (i, i),
+    "object as text": lambda i: b'{"id":%d,"v":{"a":%d}}' % (i, i),
+}
+
+
+def narrow(number: int) -> bytes:
+    return b'{"id":%d,"v":"x%d"}' % (number, number)
+
+
+def processor_time_s(schema: pa.Schema, values: list[bytes | None]) -> float:
+    """The least of some runs, each with a decoder of its own."""
+    found = []
+    for _ in range(5):
+        each = JsonDecoder(schema, ITEM, DROP)
+        begun = time.process_time()
+        for _ in range(6):
+            each.take(Block(values, range(len(values))))
+            each.batch()
+        found.append(time.process_time() - begun)
+    return min(found)
+
+
+def narrow_ratio(kind: str, every: int) -> float:
+    clean: list[bytes | None] = [narrow(i) for i in range(5000)]
+    make = NARROW_KINDS[kind]
+    bad = [make(i) if i % every == 0 else value for i, value in enumerate(clean)]
+    return processor_time_s(NARROW, bad) / processor_time_s(NARROW, clean)
+
+
+@pytest.mark.parametrize("kind", NARROW_KINDS)
+def test_the_work_is_in_proportion_where_a_clean_record_costs_least(kind: str) -> None:
+    # aims: twice and five times the clean cost; the rest is for a machine with other work
+    assert min(narrow_ratio(kind, every=100) for _ in range(2)) <= 3
+    assert min(narrow_ratio(kind, every=2) for _ in range(2)) <= 7.5
 
 
 def test_a_topic_without_bad_records_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:

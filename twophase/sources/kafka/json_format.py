@@ -52,6 +52,8 @@ class _Piece:
     def all_values(self) -> list[bytes | None]:
         if self.joined is None:
             return self.values
+        if self.joined.count(b"\n") == len(self):
+            return self.joined.split(b"\n")[:-1]  # type: ignore[return-value]
         starts = itertools.accumulate((length + 1 for length in self.lengths), initial=0)
         return [
             self.joined[at : at + length] for at, length in zip(starts, self.lengths, strict=False)

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, reduce
 from operator import itemgetter
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -105,7 +106,9 @@ class JsonParser:
         """
         records = self._framed(values, faults)
         tried = self.expected if refusal is None else list(causes_of(refusal)[:1])
-        self.expected = [cause for cause in tried if self._judge(cause, records, faults)]
+        self.expected = []
+        for cause in tried:
+            self._expect(self._judge(cause, records, faults))
         while records:
             try:
                 return self._rows(records, faults)
@@ -114,51 +117,59 @@ class JsonParser:
                 if not causes:
                     raise
             tried = [*tried, causes[0]]
-            if self._judge(causes[0], records, faults):
-                self.expected.append(causes[0])
+            self._expect(self._judge(causes[0], records, faults))
         return [], {field.name: pa.nulls(0, field.type) for field in self._payload}
 
     def _framed(self, values: Sequence[bytes | None], faults: Faults) -> dict[int, bytes]:
         """Return the values that begin with { and end with }; the others are added to `faults`."""
-        records = {n: v for n, v in enumerate(values) if v and v[0] == 123 and v[-1] == 125}
+        odd = [n for n, v in enumerate(values) if not v or v[0] != 123 or v[-1] != 125]
+        records: dict[int, Any] = dict(enumerate(values))
         for number in faults:
-            records.pop(number, None)
-        padded, fault = False, None
-        for number in [n for n in range(len(values)) if n not in records and n not in faults]:
+            del records[number]
+        fault: Exception | None = None
+        for number in odd:
             value = values[number]
+            if number in faults or (value and is_framed(value)):
+                continue
+            del records[number]
             if value is None:
                 faults[number] = TOMBSTONE
-            elif is_framed(value):
-                records[number], padded = value, True
             else:
                 faults[number] = fault = VAGUE if fault else framing_fault(value)
-        return dict(sorted(records.items())) if padded else records
+        return records
 
-    def _judge(self, cause: str, records: dict[int, bytes], faults: Faults) -> bool:
+    def _expect(self, causes: list[str]) -> None:
+        self.expected += [cause for cause in causes if cause not in self.expected]
+
+    def _judge(self, cause: str, records: dict[int, bytes], faults: Faults) -> list[str]:
         """Move what is bad, of the records that `cause` points to, to `faults`.
 
         Returns:
-            Whether it points to any.
+            The causes that point to them, the cheapest first.
         """
         if cause == "alone":
             found = dict(self._refused(records, list(records)))
             faults.update(found)
             for number in found:
                 del records[number]
-            return False  # not worth a look before pyarrow's
+            return []  # not worth a look before pyarrow's
         suspects = list(self._check.suspects(cause, records))
         fault: Exception | None = None
-        for number in suspects:
+        rewritten = 0
+        for number, judged in suspects:
             try:
-                judged = self._check.judge(cause, records[number])
+                fitting = None if judged else self._check.judge(cause, records[number])
             except RecursionError:  # left to pyarrow
                 continue
-            if judged is None:
+            if fitting is None:
                 faults[number] = fault = VAGUE if fault else self._check.reason(records[number])
                 del records[number]
-            else:
-                records[number] = judged
-        return bool(suspects)
+            elif fitting is not records[number]:
+                records[number] = fitting
+                rewritten += 1
+        if cause != "type" or not self._check.finds_texts or not rewritten:
+            return [cause] if suspects else []
+        return ["text", "type"] if rewritten < len(suspects) else ["text"]
 
     def _refused(
         self, records: dict[int, bytes], numbers: list[int]
