@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -194,11 +195,83 @@ def test_the_work_is_in_proportion_to_the_records_however_many_are_bad(
     assert work.judged <= 2 * suspects
 
 
+NARROW = pa.schema([("id", pa.int64()), ("v", pa.string())])
+NARROW_KINDS: dict[str, Make] = {
+    "tombstone": lambda _: None,
+    "truncated": lambda i: narrow(i)[:-3],
+    "schema id": lambda i: b"\0\0\0\0\7" + narrow(i),
+    "two objects": lambda i: narrow(i) * 2,
+    "NUL": lambda i: narrow(i)[:-1] + b"\0}",
+    "invalid UTF-8": lambda i: b'{"id":%d,"v":"\xff"}' % i,
+    "lone surrogate": lambda i: b'{"id":%d,"v":"\\udc00"}' % i,
+    "wrong type": lambda i: b'{"id":"%d","v":"x"}' % i,
+    "field twice": lambda i: b'{"id":%d,"id":2}' % i,
+    "number as text": lambda i: b'{"id":%d,"v":%d}' % (i, i),
+    "object as text": lambda i: b'{"id":%d,"v":{"a":%d}}' % (i, i),
+}
+
+
+def narrow(number: int) -> bytes:
+    return b'{"id":%d,"v":"x%d"}' % (number, number)
+
+
+def processor_time_s(schema: pa.Schema, values: list[bytes | None]) -> float:
+    """The least of some runs, each with a decoder of its own."""
+    found = []
+    for _ in range(5):
+        each = JsonDecoder(schema, ITEM, DROP)
+        begun = time.process_time()
+        for _ in range(6):
+            each.take(Block(values, range(len(values))))
+            each.batch()
+        found.append(time.process_time() - begun)
+    return min(found)
+
+
+def narrow_ratio(kind: str, every: int) -> float:
+    clean: list[bytes | None] = [narrow(i) for i in range(5000)]
+    make = NARROW_KINDS[kind]
+    bad = [make(i) if i % every == 0 else value for i, value in enumerate(clean)]
+    return processor_time_s(NARROW, bad) / processor_time_s(NARROW, clean)
+
+
+@pytest.mark.parametrize("kind", NARROW_KINDS)
+def test_the_work_is_in_proportion_where_a_clean_record_costs_least(kind: str) -> None:
+    # aims: twice and five times the clean cost; the rest is for a machine with other work
+    assert min(narrow_ratio(kind, every=100) for _ in range(2)) <= 3
+    assert min(narrow_ratio(kind, every=2) for _ in range(2)) <= 7.5
+
+
 def test_a_topic_without_bad_records_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     values: list[bytes | None] = [record(i) for i in range(RECORDS)]
     work = Work(monkeypatch)
     assert len(rows(decoder(), *[values] * BATCHES)) == RECORDS * BATCHES
     assert (work.parses, work.judged) == (BATCHES, 0)
+
+
+@pytest.mark.parametrize("other", ["fits", "bad date", "wrong type", "tombstone", "schema id"])
+@pytest.mark.parametrize("where", PATTERNS)
+@pytest.mark.parametrize("place", [0, len(SCHEMA)])
+def test_a_key_that_is_not_utf8_makes_its_record_bad_beside_any_other(
+    where: str, other: str, place: int
+) -> None:
+    schema = SCHEMA.insert(place, pa.field("kafka_key", pa.string()))
+    make = KINDS.get(other, record)
+    values: list[bytes | None] = [make(i) if i % 3 == 0 else record(i) for i in range(60)]
+    keys: list[bytes | None] = [b"\xff" if PATTERNS[where](i) else b"k" for i in range(60)]
+    good = [i for i in range(60) if keys[i] == b"k" and (i % 3 or other == "fits")]
+    found = JsonDecoder(schema, ITEM, DROP)
+    for _ in range(2):
+        found.take(Block(values, range(60), keys))
+        batch = found.batch()
+        batch.validate(full=True)
+        assert batch.column("id").to_pylist() == good
+        assert batch.column("kafka_key").to_pylist() == ["k"] * len(good)
+
+    failing = JsonDecoder(schema, ITEM, FAIL, DROP)
+    failing.take(Block([None, record(1)], range(2), [b"\xff", b"\xff"]))
+    with pytest.raises(BadRecordError, match=r"at offset 1 .*kafka_key: b'\\xff' is not UTF-8"):
+        failing.batch()
 
 
 def test_the_pattern_of_a_date_knows_the_calendar() -> None:

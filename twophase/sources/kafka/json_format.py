@@ -13,7 +13,7 @@ from twophase.internals.arrow_values import integers
 from twophase.internals.redaction import shown
 from twophase.sources.kafka import raw_format
 from twophase.sources.kafka.block import Block, Wanted
-from twophase.sources.kafka.json_parser import TOMBSTONE, UNFIT, Faults, JsonParser, join
+from twophase.sources.kafka.json_parser import TOMBSTONE, UNFIT, VAGUE, Faults, JsonParser, join
 from twophase.sources.kafka.json_types import UnfitError
 from twophase.sources.kafka.offsets import WHERE, OffsetRange
 from twophase.sources.kafka.options import OnBadRecord
@@ -52,6 +52,8 @@ class _Piece:
     def all_values(self) -> list[bytes | None]:
         if self.joined is None:
             return self.values
+        if self.joined.count(b"\n") == len(self):
+            return self.joined.split(b"\n")[:-1]  # type: ignore[return-value]
         starts = itertools.accumulate((length + 1 for length in self.lengths), initial=0)
         return [
             self.joined[at : at + length] for at, length in zip(starts, self.lengths, strict=False)
@@ -165,7 +167,7 @@ class JsonDecoder:
 
     def _sort(self, pieces: list[_Piece], refusal: Exception | None) -> pa.RecordBatch:
         values = list(itertools.chain.from_iterable(piece.all_values() for piece in pieces))
-        faults = self._faulty_keys(pieces)
+        faults = self._faulty_keys(pieces, values)
         rows, columns = self._parser.sort(values, faults, refusal)
         # after a batch with bad records, the next one probably has some too
         self._fitted = not faults and not self._parser.expected and refusal is None
@@ -175,20 +177,19 @@ class JsonDecoder:
                 self._bad(offsets[number], faults[number])
         return self._assemble(columns, pieces, rows)
 
-    def _faulty_keys(self, pieces: list[_Piece]) -> Faults:
+    def _faulty_keys(self, pieces: list[_Piece], values: list[bytes | None]) -> Faults:
         if pa.field("kafka_key", pa.string()) not in self._metadata:
             return {}
         keys = pa.concat_arrays([piece.metadata["kafka_key"] for piece in pieces])
-        faults: Faults = {}
         try:
             keys.cast(pa.string())
         except pa.ArrowInvalid:
-            for number, key in enumerate(keys):
-                try:
-                    key.cast(pa.string())
-                except pa.ArrowInvalid:
-                    faults[number] = UnfitError("is not UTF-8", "kafka_key", key.as_py())
-        return faults
+            faulty = {n: key for n, key in enumerate(keys.to_pylist()) if not _is_utf8(key)}
+            faults: Faults = {n: VAGUE for n in faulty if values[n] is not None}
+            for first in [*faults][:1]:
+                faults[first] = UnfitError("is not UTF-8", "kafka_key", faulty[first])
+            return faults
+        return {}
 
     def _assemble(
         self, columns: dict[str, pa.Array], pieces: list[_Piece], rows: list[int] | None = None
@@ -232,6 +233,13 @@ def _check_schema(schema: pa.Schema, payload: list[pa.Field]) -> None:
                 remedy=f"give it the type {' or '.join(map(str, allowed))}, "
                 "or take the column out of the schema.",
             )
+
+
+def _is_utf8(key: bytes | None) -> bool:
+    try:
+        return key is None or key.isascii() or bool(key.decode())
+    except UnicodeDecodeError:
+        return False
 
 
 def _reason(fault: Exception) -> str:

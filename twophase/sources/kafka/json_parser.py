@@ -24,18 +24,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, reduce
 from operator import itemgetter
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from twophase.sources.kafka.json_records import NUL, RecordCheck, causes_of, framing_fault
+from twophase.sources.kafka.json_records import (
+    NUL,
+    RecordCheck,
+    causes_of,
+    framing_fault,
+    is_framed,
+)
 from twophase.sources.kafka.json_types import UnfitError, convert, has, read_type, unfit_rows
 
 UNFIT = (UnfitError, pa.ArrowInvalid)
 TOMBSTONE = UnfitError("it has no value (a tombstone)")
 
-_VAGUE = UnfitError("it does not fit the schema")
+VAGUE = UnfitError("it does not fit the schema")
 
 Columns = dict[str, pa.Array]
 Faults = dict[int, Exception]
@@ -91,26 +98,17 @@ class JsonParser:
         Args:
             values: None is a tombstone.
             faults: why a value is bad, by its number; those that it has are left out, and the
-                others are added. The texts of all but the first may be vague.
+                others are added. The texts of all but the first may be vague. No tombstones.
             refusal: what `parse` raised for these values.
 
         Returns:
             The numbers of the values that fit, and their columns.
         """
-        records = {n: v for n, v in enumerate(values) if v and v[0] == 123 and v[-1] == 125}
-        padded = False
-        for number in [n for n in range(len(values)) if n not in records]:
-            value = values[number]
-            if value is None:
-                faults[number] = TOMBSTONE
-            elif (fault := framing_fault(value)) is not None:
-                faults[number] = fault
-            else:
-                records[number], padded = value, True
-        if padded:
-            records = dict(sorted(records.items()))
+        records = self._framed(values, faults)
         tried = self.expected if refusal is None else list(causes_of(refusal)[:1])
-        self.expected = [cause for cause in tried if self._judge(cause, records, faults)]
+        self.expected = []
+        for cause in tried:
+            self._expect(self._judge(cause, records, faults))
         while records:
             try:
                 return self._rows(records, faults)
@@ -119,35 +117,59 @@ class JsonParser:
                 if not causes:
                     raise
             tried = [*tried, causes[0]]
-            if self._judge(causes[0], records, faults):
-                self.expected.append(causes[0])
+            self._expect(self._judge(causes[0], records, faults))
         return [], {field.name: pa.nulls(0, field.type) for field in self._payload}
 
-    def _judge(self, cause: str, records: dict[int, bytes], faults: Faults) -> bool:
+    def _framed(self, values: Sequence[bytes | None], faults: Faults) -> dict[int, bytes]:
+        """Return the values that begin with { and end with }; the others are added to `faults`."""
+        odd = [n for n, v in enumerate(values) if not v or v[0] != 123 or v[-1] != 125]
+        records: dict[int, Any] = dict(enumerate(values))
+        for number in faults:
+            del records[number]
+        fault: Exception | None = None
+        for number in odd:
+            value = values[number]
+            if number in faults or (value and is_framed(value)):
+                continue
+            del records[number]
+            if value is None:
+                faults[number] = TOMBSTONE
+            else:
+                faults[number] = fault = VAGUE if fault else framing_fault(value)
+        return records
+
+    def _expect(self, causes: list[str]) -> None:
+        self.expected += [cause for cause in causes if cause not in self.expected]
+
+    def _judge(self, cause: str, records: dict[int, bytes], faults: Faults) -> list[str]:
         """Move what is bad, of the records that `cause` points to, to `faults`.
 
         Returns:
-            Whether it points to any.
+            The causes that point to them, the cheapest first.
         """
         if cause == "alone":
             found = dict(self._refused(records, list(records)))
             faults.update(found)
             for number in found:
                 del records[number]
-            return False  # not worth a look before pyarrow's
+            return []  # not worth a look before pyarrow's
         suspects = list(self._check.suspects(cause, records))
         fault: Exception | None = None
-        for number in suspects:
+        rewritten = 0
+        for number, judged in suspects:
             try:
-                judged = self._check.judge(cause, records[number])
+                fitting = None if judged else self._check.judge(cause, records[number])
             except RecursionError:  # left to pyarrow
                 continue
-            if judged is None:
-                faults[number] = fault = _VAGUE if fault else self._check.reason(records[number])
+            if fitting is None:
+                faults[number] = fault = VAGUE if fault else self._check.reason(records[number])
                 del records[number]
-            else:
-                records[number] = judged
-        return bool(suspects)
+            elif fitting is not records[number]:
+                records[number] = fitting
+                rewritten += 1
+        if cause != "type" or not self._check.finds_texts or not rewritten:
+            return [cause] if suspects else []
+        return ["text", "type"] if rewritten < len(suspects) else ["text"]
 
     def _refused(
         self, records: dict[int, bytes], numbers: list[int]
@@ -173,7 +195,7 @@ class JsonParser:
         keep = pc.invert(unfit)
         columns = self._convert([array.filter(keep) for array in arrays])
         bad = [numbers[row] for row in pc.indices_nonzero(unfit).to_pylist()]
-        faults |= dict.fromkeys(bad, _VAGUE)
+        faults |= dict.fromkeys(bad, VAGUE)
         faults[bad[0]] = self._reason(records[bad[0]])
         return [number for number in numbers if number not in faults], columns
 
@@ -213,7 +235,7 @@ def join(values: Sequence[bytes | None]) -> bytes | None:
         ends = set(map(_first, values)), set(map(_last, values))  # type: ignore[arg-type]
     except (TypeError, IndexError):  # a tombstone; an empty value
         return None
-    fits = ends == _OBJECT or not any(map(framing_fault, values))  # type: ignore[arg-type]
+    fits = ends == _OBJECT or all(map(is_framed, values))  # type: ignore[arg-type]
     return data if fits and b"\0" not in data else None
 
 

@@ -8,7 +8,9 @@ What msgspec lets pass is still pyarrow's to accept.
 
 from __future__ import annotations
 
+import bisect
 import decimal
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,6 +23,8 @@ import pyarrow as pa
 from twophase.sources.kafka.json_types import TO_DATE, TO_TIMESTAMP, UnfitError, has, is_time
 
 _BLANKS = b" \t\r\n"
+_BACKSLASH = ord("\\")  # Python looks for a number in bytes in a fraction of the time
+_TEXT_OR_NULL = b'"n'
 _TWICE = re.compile(r"Column\((/.*)\) was specified twice")
 _BIG = re.compile(rb"[eE]\+?\d{3}|\d{300}")
 # pyarrow takes NaN and Infinity for numbers, msgspec does not: 1e38 fits where they fit
@@ -34,13 +38,16 @@ Render = Callable[[Text], Text]
 _DecimalCheck = Callable[[pa.Decimal128Type], Callable[[Text], object]]
 
 
-def framing_fault(value: bytes) -> UnfitError | None:
-    """Return why a value does not begin with { and end with }."""
+def is_framed(value: bytes) -> bool:
+    """Return whether a value begins with { and ends with }, but for blanks."""
+    ends = value.strip(_BLANKS)
+    return ends.startswith(b"{") and ends.endswith(b"}")
+
+
+def framing_fault(value: bytes) -> UnfitError:
+    """Return why a value is not framed."""
     if not value:
         return _EMPTY
-    ends = value if value[0] == 123 and value[-1] == 125 else value.strip(_BLANKS)
-    if ends[:1] == b"{" and ends[-1:] == b"}":
-        return None
     if value[0] == 0 and len(value) > 5:
         return UnfitError(
             f"its value begins with the bytes {value[:5].hex(' ')}, by which serializers of a "
@@ -57,6 +64,9 @@ class RecordCheck:
 
     Args:
         target: the columns that come from the value, with the types that Spark expects.
+
+    Attributes:
+        finds_texts: whether the cause "text" finds every STRING that is not a JSON string.
     """
 
     def __init__(self, target: pa.StructType) -> None:
@@ -68,22 +78,44 @@ class RecordCheck:
         self._rewrite = _renderer("", target, explain=False)
         self._explain = _renderer("", target, explain=True)
         self._keys = {name: msgspec.json.encode(name) for name in _names(target)}
+        # In an object without others and without escapes, what lies between two strings has : or ,
+        flat = not any(":" in name or "," in name for name in target.names)
+        names = b"|".join(map(re.escape, map(self._keys.__getitem__, target.names)))
+        self._flat = re.compile(b"(%s)[ \t\r\n]*:" % names) if flat else None
+        self._texts = [
+            (f"f{i}", self._keys[child.name])
+            for i, child in enumerate(target)
+            if pa.types.is_string(child.type)
+        ]
+        deeper = any(
+            has(t, pa.types.is_string)
+            for t in (c.type for c in target if not pa.types.is_string(c.type))
+        )
+        self.finds_texts = bool(self._texts) and not deeper
+        names = b"|".join(re.escape(key) for _, key in self._texts)
+        self._raw_texts = re.compile(b'(?:%s)[ \t\r\n]*:[ \t\r\n]*[^" \t\r\nn]' % names).finditer
         plain = all(name.isascii() and "/" not in name for name in self._keys)
         self._escape = re.compile(rb"\\u00[2-7]" if plain else rb"\\[u/]").search
 
-    def suspects(self, cause: str, records: Mapping[int, bytes]) -> Iterator[int]:
-        """Yield the numbers of the records that a cause points to."""
+    def suspects(self, cause: str, records: Mapping[int, bytes]) -> Iterator[tuple[int, bool]]:
+        """Yield the numbers of the records that a cause points to, and whether each is surely bad.
+
+        An exception of msgspec's costs as much as several good records.
+        """
         if cause == "type":
             yield from _refused(self._types, records)
+        elif cause == "text":
+            yield from zip(self._with_raw_text(records), itertools.repeat(False))
         elif cause == "digits":
             yield from _refused(self._digits, records)
         elif cause == NUL:
-            yield from (i for i, text in records.items() if b"\0" in text)
+            yield from ((i, True) for i, text in records.items() if 0 in text)
         elif cause == "big":
-            yield from (i for i, text in records.items() if _BIG.search(text))
+            yield from ((i, False) for i, text in records.items() if _BIG.search(text))
         else:
             keys = [key for name, key in self._keys.items() if cause.endswith(f"/{name}")]
-            yield from (i for i, text in records.items() if self._may_repeat(text, keys))
+            found = (i for i, text in records.items() if self._may_repeat(text, keys))
+            yield from zip(found, itertools.repeat(False))
 
     def judge(self, cause: str, text: bytes) -> bytes | None:
         """Return a text of a record that pyarrow can read, as far as the cause goes.
@@ -97,15 +129,16 @@ class RecordCheck:
         Raises:
             RecursionError: it is nested too deeply to be judged.
         """
-        if cause == NUL:
-            return None
-        if cause.startswith("/"):
-            return None if self._repeated(text) else text
+        if cause[0] == "/":
+            return None if self._repeats(text) else text
         try:
             if cause == "digits":
                 self._exact_digits(text)
                 return text
-            self._types_but_text(text)
+            found = self._types_but_text(text)
+            if cause == "text" and (quick := self._with_texts(text, found)) is not None:
+                return quick
+            repeats = self._may_repeat(text, self._keys.values())
             rewritten = bytes(self._rewrite(text))
         except (msgspec.ValidationError, UnicodeDecodeError, UnfitError):
             return None
@@ -113,9 +146,7 @@ class RecordCheck:
             if b"NaN" not in text and b"Inf" not in text:
                 return None
             return text if self.judge(cause, _without_constants(text)) else None
-        if self._may_repeat(text, self._keys.values()) and self._repeated(text):
-            return None
-        return rewritten
+        return None if repeats and self._repeats(text) else rewritten
 
     def reason(self, text: bytes) -> UnfitError:
         """Return why a record does not fit that was judged so."""
@@ -138,7 +169,45 @@ class RecordCheck:
         for key in keys:
             if text.count(key) > 1:
                 return True
-        return self._escape(text) is not None  # a name written with escapes
+        return _BACKSLASH in text and self._escape(text) is not None  # a name with escapes
+
+    def _with_texts(self, text: bytes, found: Any) -> bytes | None:
+        """Return a record with text for STRING columns, of which none is deeper.
+
+        Args:
+            found: its columns.
+
+        Returns:
+            None if that takes `_rewrite`.
+        """
+        if _BACKSLASH in text or not text.isascii():
+            return None
+        for field, key in self._texts:
+            raw = getattr(found, field)
+            if raw is None or (value := bytes(raw))[0] in _TEXT_OR_NULL:
+                continue
+            before, _, after = text.partition(key)
+            if after.count(key):
+                return None
+            blank, _, after = after.partition(value)
+            text = b"".join((before, key, blank, _encode(value.decode()), after))
+        return text
+
+    def _with_raw_text(self, records: Mapping[int, bytes]) -> Iterable[int]:
+        """Return the records of which a STRING may be something else; one search for all."""
+        starts = [found.start() for found in self._raw_texts(b"\n".join(records.values()))]
+        if not starts:
+            return ()
+        ends = list(itertools.accumulate([len(text) + 1 for text in records.values()]))
+        numbers = list(records)
+        return dict.fromkeys([numbers[bisect.bisect(ends, start)] for start in starts])
+
+    def _repeats(self, text: bytes) -> bool:
+        """Return whether a field of the schema is given twice."""
+        if self._flat and text.count(b"{") == 1 and _BACKSLASH not in text:
+            names = self._flat.findall(text)
+            return len(set(names)) < len(names)
+        return self._repeated(text) != ""
 
     def _repeated(self, text: bytes) -> str:
         try:
@@ -163,12 +232,19 @@ def causes_of(error: Exception) -> tuple[str, ...]:
     return ("digits", "type") if "decimal" in text.lower() else ("type", "big")
 
 
-def _refused(screen: Callable[[bytes], object], records: Mapping[int, bytes]) -> Iterator[int]:
+def _refused(
+    screen: Callable[[bytes], object], records: Mapping[int, bytes]
+) -> Iterator[tuple[int, bool]]:
     for number, text in records.items():
         try:
             screen(text)
-        except _REFUSED:
-            yield number
+        except msgspec.ValidationError as error:  # a STRING, date or decimal may be to be rewritten
+            reason = str(error)
+            yield number, reason.startswith("Expected `") and not reason.startswith("Expected `str")
+        except msgspec.DecodeError:
+            yield number, not (text.count(b"NaN") or text.count(b"Inf"))
+        except UnicodeDecodeError:
+            yield number, True
         except RecursionError:  # left to pyarrow
             pass
 
@@ -177,6 +253,7 @@ class _Pairs(list[tuple[str, Any]]):
     """The fields of a JSON object, each as often as it is given."""
 
 
+_encode = msgspec.json.Encoder().encode
 _PAIRS = json.JSONDecoder(object_pairs_hook=_Pairs)
 
 
