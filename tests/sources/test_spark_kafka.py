@@ -15,6 +15,7 @@ from twophase.errors import (
     PartitionVanishedError,
     StopJobError,
 )
+from twophase.sources.kafka.options import KafkaOptions
 from twophase.sources.spark_kafka import SparkKafkaSource
 from twophase.testing.contract import (
     NotifyingSourceContract,
@@ -141,6 +142,25 @@ def test_a_truststore_says_nothing_to_the_other_client_unless_it_is_given_its_ow
     for own in (TRUSTSTORE, {**TRUSTSTORE, **account}):
         leg = with_options(harness, **own, **{"kafka.SSL.ca.location": "/etc/ca.pem"})
         assert harness.source.check_readable(leg, line, None)
+
+
+READ_BY_SPARK = {"subscribe", "subscribePattern", "startingOffsets", "group.id", "uid"}
+
+
+@pytest.mark.parametrize("name", [key for key in KafkaOptions.keys() if key not in READ_BY_SPARK])  # noqa: SIM118
+def test_what_spark_s_source_would_pass_over_is_refused(name: str) -> None:
+    leg = SourceLeg("kafka", {**OPTIONS, name.lower(): "1"})
+    if name.startswith("kafka."):
+        SparkKafkaSource().check_options(leg)
+        return
+    with pytest.raises(ConfigError, match="is an option of twophase-kafka") as caught:
+        SparkKafkaSource().check_options(leg)
+    theirs = {
+        "maxRecordsPerTrigger": "maxOffsetsPerTrigger",
+        "minReadTasks": "minPartitions",
+        "isolation.level": "kafka.isolation.level",
+    }
+    assert theirs.get(name, "leave it out") in caught.value.remedy
 
 
 def test_partitions_that_are_not_assigned_are_not_asked_for(harness: SparkKafkaHarness) -> None:

@@ -12,15 +12,14 @@ from typing import Any
 import click
 
 from twophase.cli.display.console import JobConsole, show_error
-from twophase.cli.options import WORDS, is_json, is_verbose
-from twophase.cli.signals import StopSignals
+from twophase.cli.first_signals import STOPPABLE, send_kept_signal
+from twophase.cli.options import WORDS, expect_json, is_json, is_verbose
+from twophase.cli.signals import InterruptedStart, StopSignals
 from twophase.errors import PreflightError
 from twophase.internals.pyspark_version import check_pyspark
 from twophase.wording import of_command
 
 _COMMANDS = ("check", "checkpoints", "repair", "run", "savepoint", "state")
-
-_STOPPABLE = "run"
 
 _EXIT_CODES = """\
 \b
@@ -56,8 +55,10 @@ class Commands(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """Handle signals before the command that takes seconds to start is even imported."""
-        if args[:1] == [_STOPPABLE]:
+        if args[:1] == [STOPPABLE]:
+            expect_json(ctx, args)
             ctx.obj = ctx.with_resource(StopSignals(click.echo).handled())
+            send_kept_signal()
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
@@ -70,8 +71,8 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
-        except KeyboardInterrupt:
-            if ctx.obj is None:
+        except KeyboardInterrupt as error:
+            if ctx.obj is None and not isinstance(error, InterruptedStart):
                 raise
             _say("Stopped by a signal before the job had begun: nothing was written.")
             return None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,12 @@ log_format_option = click.option(
     help="json: one JSON object a line, for programs that collect logs.",
 )
 """Adds `--log-format`: see `is_json`."""
+
+
+def expect_json(ctx: click.Context, words: Sequence[str]) -> None:
+    """Let `is_json` tell what is asked for before the command that parses it is there."""
+    asked = "--log-format=json" in words or ("--log-format", "json") in pairwise(words)
+    ctx.meta[_JSON] = asked
 
 
 def is_json() -> bool:

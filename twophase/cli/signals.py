@@ -2,9 +2,10 @@
 
 Ending at once is safe: recovery at the next start does what the driver could no longer do.
 
-Before there is a job, nothing is there to stop: the main thread is interrupted. Afterwards a
-separate thread reads signals from a wakeup pipe, since a Python handler would run only in the main
-thread, which may be in the middle of a long call to Spark or to a target.
+Before there is a job, nothing is there to stop: `first_signals` keeps the signal while this module
+is still being imported, and from then on it interrupts the main thread. Afterwards a separate
+thread reads signals from a wakeup pipe, since a Python handler would run only in the main thread,
+which may be in the middle of a long call to Spark or to a target.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Self
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+from twophase.cli.first_signals import EXIT_CODE_BASE, SIGNALS
+
 _SHOW_CURSOR = b"\x1b[?25h\n"  # a live panel hides it
-_EXIT_CODE_BASE = 128
 _STANDARD_ERROR = 2
 _DEADLINE_S = 60.0
 """Deadline of a clean stop. systemd waits for 90 s before it kills, so its log
@@ -84,8 +85,9 @@ class StopSignals:
         deadline = threading.Timer(self._deadline_s, self._give_up)
         deadline.name, deadline.daemon = "twophase-deadline", True
         _start_thread("twophase-signals", self._read, reading, deadline)
+        before = {number: signal.signal(number, self._interrupt) for number in SIGNALS}
+        # Afterwards: a signal that was kept, and is sent once more, would count as a second one.
         pipe_before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-        before = {number: signal.signal(number, self._interrupt) for number in _SIGNALS}
         try:
             yield self
         finally:
@@ -104,13 +106,13 @@ class StopSignals:
         """Read signals until the end of the context closes the other end of the pipe."""
         with os.fdopen(pipe, "rb", buffering=0) as signals:
             while number := signals.read(1):
-                if number[0] not in _SIGNALS:
+                if number[0] not in SIGNALS:
                     continue
                 with self._lock:
                     again, self._asked = self._asked, True
                     stop = self._stop or (lambda: None)
                 if again:
-                    _exit_at_once(_EXIT_CODE_BASE + number[0])
+                    _exit_at_once(EXIT_CODE_BASE + number[0])
                 deadline.start()
                 _start_thread("twophase-stop", _stop, stop, self.first)
 
@@ -127,7 +129,7 @@ class StopSignals:
 @contextmanager
 def kept_handlers() -> Iterator[None]:
     """Keep the handlers of both signals: a SparkContext sets one, which calls Spark at any time."""
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    before = {number: signal.getsignal(number) for number in SIGNALS}
     try:
         yield
     finally:

@@ -26,6 +26,7 @@ from twophase.sources.kafka.engines import (
 from twophase.sources.kafka.group import GroupOffsets
 from twophase.sources.kafka.offsets import OffsetRange, Partition, PartitionOffset, SourceOffset
 from twophase.sources.kafka.options import KafkaOptions
+from twophase.sources.kafka.other_names import ALIASES
 from twophase.sources.kafka.starting import LATEST_SENTINEL
 
 FORMAT = "kafka"
@@ -33,6 +34,9 @@ _WHERE = f"source {FORMAT}"
 _STARTS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 _BY_TIME = _STARTS[:2]
 _CLIENT = frozenset(key.lower() for key in KafkaOptions.keys() if key.startswith("kafka."))  # noqa: SIM118
+_SHARED = ("subscribe", "subscribePattern", "startingOffsets", "group.id", "uid")
+_IGNORED = {key.lower() for key in KafkaOptions.keys() if key not in _SHARED} - _CLIENT  # noqa: SIM118
+_SPARK_S = {ours.lower(): theirs for theirs, ours in ALIASES.items()}
 
 
 class SparkKafkaSource(RereadsRanges[OffsetRange]):
@@ -42,9 +46,18 @@ class SparkKafkaSource(RereadsRanges[OffsetRange]):
         """Check that group offsets can be committed, if they are asked for.
 
         Raises:
-            ConfigError: `group.id` is given, and the client of `twophase-kafka` cannot connect with
+            ConfigError: an option is one of `twophase-kafka`, which Spark would pass over without a
+                word; or `group.id` is given, and the client of `twophase-kafka` cannot connect with
                 the other options.
         """
+        for name in leg.options:
+            if name.lower() in _IGNORED:
+                theirs = _SPARK_S.get(name.lower())
+                raise ConfigError(
+                    f"{_WHERE}: {name!r} is an option of twophase-kafka, and Spark's own source "
+                    "would ignore it.",
+                    remedy=f"set {theirs} instead." if theirs else "leave it out.",
+                )
         if _group(leg) is not None:
             _options(leg)
 

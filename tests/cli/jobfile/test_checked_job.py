@@ -114,8 +114,8 @@ def test_the_folder_of_a_query_is_refused_before_spark_starts(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"kafka.sasl.mechanism": "GSSAPI"}, "Read through Spark's own source, format: kafka"),
-        ({"kafka.sasl.mechanism": "AWS_MSK_IAM"}, "Read through Spark's own source, format: kafka"),
+        ({"kafka.sasl.mechanism": "GSSAPI"}, "read through Spark's own source, format: kafka"),
+        ({"kafka.sasl.mechanism": "AWS_MSK_IAM"}, "read through Spark's own source, format: kafka"),
         ({"kafka.sasl.mechanism": "OAUTHBEARER"}, "set kafka.security.protocol to SASL_SSL"),
     ],
 )
@@ -126,3 +126,24 @@ def test_how_the_source_authenticates_is_checked_before_spark_starts(
     result = command(tmp_path, "run", job={**GOOD, "source": source})
     assert result.exit_code == 2
     assert text in " ".join(result.stderr.split())
+
+
+def test_a_job_that_only_java_s_client_can_run_is_told_how_and_follows(tmp_path: Path) -> None:
+    options = {
+        "kafka.bootstrap.servers": "broker:9098",
+        "subscribe": "orders",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "AWS_MSK_IAM",
+        "kafka.sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;",
+        "kafka.sasl.client.callback.handler.class": (
+            "software.amazon.msk.auth.iam.IAMClientCallbackHandler"
+        ),
+    }
+    result = command(
+        tmp_path, "run", job={**GOOD, "source": {"format": "twophase-kafka", "options": options}}
+    )
+    assert (result.exit_code, result.stderr.count("Next: ")) == (2, 1)
+    assert "read through Spark's own source, format: kafka, with" in " ".join(result.stderr.split())
+    source = {"format": "kafka", "options": options}
+    result = command(tmp_path, "check", job={**GOOD, "source": source})
+    assert result.exit_code == 0, result.stderr

@@ -199,24 +199,146 @@ def test_a_name_of_spark_s_source_sets_our_option(
     assert found == ours.get("startingOffsets")
 
 
+HANDLER, JAAS = "kafka.sasl.login.callback.handler.class", "kafka.sasl.jaas.config"
+OAUTH = "org.apache.kafka.common.security.oauthbearer"
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_name_that_means_nothing_here_is_refused_with_what_to_do(name: str) -> None:
+    value = f"{OAUTH}.OAuthBearerLoginCallbackHandler" if name == HANDLER else CANARY
     for spelling in (name, name.lower()):
-        message = refused(BASE | {spelling: CANARY})
+        message = refused(BASE | {spelling: value})
         assert f"option {spelling!r} of Spark's Kafka source is not supported. Next: " in message
         assert CANARY not in message
     options = {*KafkaOptions.keys()}
     named = re.findall(r"[a-z]+(?:\.[a-z]+)+|[a-z]+[A-Z]\w+", REFUSED[name])
-    assert set(named) <= options | {"availableNow", "processingTime"}
+    words = {"availableNow", "processingTime", "clientId", "clientSecret"}
+    assert set(named) <= options | words
 
 
-@pytest.mark.parametrize("mechanism", ["GSSAPI", "AWS_MSK_IAM"])
-def test_a_mechanism_of_java_s_client_alone_has_a_way_on(mechanism: str) -> None:
-    assert "format: kafka" in refused(BASE | SASL | {"kafka.sasl.mechanism": mechanism.lower()})
-    message = refused(BASE | SASL | {"kafka.sasl.mechanism": mechanism})
-    assert f"{mechanism} is not supported here. Read through Spark's own source" in message
-    leg = SourceLeg("kafka", BASE | {"kafka.sasl.mechanism": mechanism})
-    SparkKafkaSource().check_options(leg)  # the remedy
+SECURE = {"kafka.security.protocol": "SASL_SSL"}
+STORE = {"kafka.ssl.truststore.location": "/trust.jks", "kafka.ssl.truststore.password": CANARY}
+OF_JAVA_ALONE = {
+    "MSK IAM": {
+        "kafka.sasl.mechanism": "AWS_MSK_IAM",
+        JAAS: "software.amazon.msk.auth.iam.IAMLoginModule required;",
+        "kafka.sasl.client.callback.handler.class": (
+            "software.amazon.msk.auth.iam.IAMClientCallbackHandler"
+        ),
+    },
+    "MSK IAM, a profile": {
+        "kafka.sasl.mechanism": "AWS_MSK_IAM",
+        JAAS: 'software.amazon.msk.auth.iam.IAMLoginModule required awsProfileName="etl";',
+    },
+    "MSK IAM, tokens": {
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        JAAS: f"{OAUTH}.OAuthBearerLoginModule required;",
+        HANDLER: "software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler",
+        "kafka.sasl.client.callback.handler.class": (
+            "software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler"
+        ),
+    },
+    "Google": {
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        JAAS: f"{OAUTH}.OAuthBearerLoginModule required;",
+        HANDLER: "com.google.cloud.hosted.kafka.auth.GcpLoginCallbackHandler",
+    },
+    "Strimzi": {
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        JAAS: f'{OAUTH}.OAuthBearerLoginModule required oauth.client.secret="{CANARY}";',
+        HANDLER: "io.strimzi.kafka.oauth.client.JaasClientOauthLoginCallbackHandler",
+    },
+    "Kerberos": {
+        "kafka.sasl.mechanism": "GSSAPI",
+        "kafka.sasl.kerberos.service.name": "kafka",
+        JAAS: "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true;",
+    },
+    "Kerberos, IBM": {
+        "kafka.sasl.mechanism": "gssapi",
+        JAAS: "com.ibm.security.auth.module.Krb5LoginModule required;",
+    },
+    "Kerberos, the JVM's login file": {"kafka.sasl.kerberos.service.name": "kafka"},
+    "Kerberos, the keytab in the options": {
+        JAAS: "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true;"
+    },
+    "Kerberos, all in the JVM's login file": {},
+    "delegation tokens": {
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        JAAS: "org.apache.kafka.common.security.scram.ScramLoginModule required "
+        f'username="id" password="{CANARY}" tokenauth="true";',
+    },
+    "tokens without a server": {
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        JAAS: f'{OAUTH}.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="a";',
+    },
+}
+
+
+@pytest.mark.parametrize("extra", [{}, STORE], ids=["", "store"])
+@pytest.mark.parametrize("name", OF_JAVA_ALONE)
+def test_what_only_java_s_client_can_do_has_a_way_on(name: str, extra: dict[str, str]) -> None:
+    options = SECURE | OF_JAVA_ALONE[name]
+    if options != SECURE:
+        options |= extra
+    for given in (options, {key.lower(): value for key, value in reversed(options.items())}):
+        message = refused(BASE | given)
+        assert "read through Spark's own source, format: kafka, with Spark's options" in message
+        assert CANARY not in message
+    SparkKafkaSource().check_options(SourceLeg("kafka", BASE | options))  # the remedy
+
+
+EVENT_HUBS = "org.apache.kafka.common.security.plain.PlainLoginModule required "
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required "
+ACCOUNT = {"kafka.sasl.username": "app", "kafka.sasl.password.env": "KAFKA_PASSWORD"}
+WITH_AN_ACCOUNT = {
+    "Event Hubs": {
+        "kafka.sasl.mechanism": "PLAIN",
+        JAAS: f'{EVENT_HUBS}username="$ConnectionString" password="{CANARY}";',
+        "kafka.request.timeout.ms": "60000",
+        "kafka.session.timeout.ms": "30000",
+        "failOnDataLoss": "true",
+    },
+    "Confluent": {
+        "kafka.sasl.mechanism": "PLAIN",
+        JAAS: f"kafkashaded.{EVENT_HUBS}username='key' password='{CANARY}';",
+        "kafka.ssl.endpoint.identification.algorithm": "https",
+    },
+    "SCRAM": {
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        JAAS: f'{SCRAM}username="a" password="{CANARY}";',
+        **STORE,
+    },
+    "PLAIN without its name": {JAAS: f'{EVENT_HUBS}username="a" password="{CANARY}";'},
+    "Java's OAUTHBEARER": {
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        JAAS: f"{OAUTH}.OAuthBearerLoginModule required clientId='a' clientSecret='{CANARY}' "
+        "scope='kafka';",
+        HANDLER: f"{OAUTH}.secured.OAuthBearerLoginCallbackHandler",
+        "kafka.sasl.oauthbearer.token.endpoint.url": "https://idp/token",
+    },
+    "Java's OAUTHBEARER, since 4.1": {
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        JAAS: f"{OAUTH}.OAuthBearerLoginModule required;",
+        HANDLER: f"{OAUTH}.OAuthBearerLoginCallbackHandler",
+        "kafka.sasl.oauthbearer.token.endpoint.url": "https://idp/token",
+        "kafka.sasl.oauthbearer.client.credentials.client.id": "app",
+        "kafka.sasl.oauthbearer.client.credentials.client.secret": CANARY,
+    },
+}
+
+
+@pytest.mark.parametrize("name", WITH_AN_ACCOUNT)
+def test_an_account_in_the_words_of_java_s_client_is_refused_with_ours(name: str) -> None:
+    options = BASE | SECURE | WITH_AN_ACCOUNT[name]
+    message = refused(options)
+    wrong = re.findall("'([^']+)'", message.partition(" of Spark's")[0])
+    assert {*wrong} == {*WITH_AN_ACCOUNT[name]} & {*REFUSED}, "all of them at once"
+    assert CANARY not in message
+    for key in ("mechanism", *(key.removeprefix("kafka.sasl.") for key in ACCOUNT)):
+        assert f"kafka.sasl.{key}" in message
+    left = {key: value for key, value in options.items() if key not in wrong}
+    left.pop("kafka.sasl.oauthbearer.client.credentials.client.id", None)
+    KafkaOptions.parse({"kafka.sasl.mechanism": "PLAIN"} | left | ACCOUNT)
 
 
 @pytest.mark.parametrize(

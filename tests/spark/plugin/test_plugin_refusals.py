@@ -148,6 +148,14 @@ def test_options_that_cannot_work_are_refused_by_name(
     with pytest.raises((ConfigError, PreflightError), match=said):
         world.job(**options).plan()
     assert not (world.folder / "twophase" / "log").exists()
+    given = {
+        "name": "orders",
+        "checkpointlocation": str(world.folder),
+        "path": str(world.target.root),
+    }
+    source(given).check(SCHEMA, "append")
+    with pytest.raises((ConfigError, PreflightError), match=said):
+        source(given | options).check(SCHEMA, "append")
 
 
 @pytest.mark.parametrize("missing", ["name", "checkpointlocation"])

@@ -28,8 +28,10 @@ from twophase.errors import (
     FencedError,
     OffsetMismatchError,
     RejectedRowsError,
+    TargetUnreachableError,
     TwoPhaseError,
 )
+from twophase.sinks.file import FileSink
 from twophase.spark.plugin.registration import register
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.history import History
@@ -218,32 +220,57 @@ def test_a_query_that_keeps_state_goes_on_after_its_decided_micro_batch_is_run_a
     assert query.ids() == list(range(20))
 
 
-@pytest.mark.proof
 @pytest.mark.parametrize(
-    ("settings", "kind", "said"),
+    ("settings", "said"),
     [
-        ({"restore.path": "/somewhere"}, ConfigError, "restore.path"),
-        ({"form": "twophase-delta"}, ConfigError, "commits on the driver"),
-        ({"form": "twophase-hive", "table": "orders"}, ConfigError, "through a Spark session"),
-        ({"surprise": "1"}, ConfigError, "surprise"),
+        ({"restore.path": "/somewhere"}, "restore.path"),
+        ({"form": "twophase-delta"}, "commits on the driver"),
+        ({"form": "twophase-hive", "table": "orders"}, "through a Spark session"),
+        ({"form": "twophase-file", "surprise": "1"}, "surprise"),
+        ({"form": "Twophase-FILE", "partition_by": "id", "Surprise": "1"}, "surprise"),
+        ({"name": "or ders"}, "The job name 'or ders' is not allowed"),
+        ({"execution.checkpointing.dir": "/chk"}, "has no effect in the plugin form"),
+        ({"mode": "complete"}, "output mode 'complete'"),
+        ({"mode": "update"}, "output mode 'update'"),
     ],
 )
-def test_what_cannot_work_is_refused_by_name(
-    query: Query, settings: dict[str, str], kind: type[TwoPhaseError], said: str
+def test_what_cannot_work_is_refused_by_start(
+    query: Query, settings: dict[str, str], said: str
 ) -> None:
     query.add()
-    error = query.fails(**settings)
-    assert isinstance(error, kind)
-    assert said in str(error)
+    with pytest.raises(ConfigError, match=said):
+        query.start(query.frame().groupBy("id").count(), **settings)
+    assert not query.folder.exists()
 
 
-@pytest.mark.proof
-def test_the_mode_complete_is_refused_by_name_and_update_by_spark(query: Query) -> None:
+def test_what_the_arguments_of_start_say_is_checked_too(query: Query) -> None:
+    options = {"name": "orders", "checkpointLocation": str(query.folder)}
+    writer = query.frame().writeStream
+    with pytest.raises(ConfigError, match="surprise"):
+        writer.start(str(query.table), "twophase-file", "append", surprise="1", **options)
+    with pytest.raises(ConfigError, match="needs the option 'name'"):
+        query.frame().writeStream.format("twophase-file").start(
+            checkpointLocation=str(query.folder)
+        )
+    other = query.frame().writeStream.format("noop").option("surprise", "1")
+    other.trigger(availableNow=True).start(
+        checkpointLocation=str(query.folder)
+    ).stop()  # of no concern
+
+
+def test_a_target_that_does_not_answer_yet_is_left_to_the_query(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def check(sink: FileSink) -> None:
+        asked.append(repr(sink))
+        raise TargetUnreachableError("nobody answers", remedy="wait.")
+
+    monkeypatch.setattr(FileSink, "check_connection", check)
     query.add()
-    counts = query.frame().groupBy("id").count()
-    assert "complete" in str(query.fails(counts, mode="complete"))
-    with pytest.raises(StreamingQueryException, match="does not support Update mode"):
-        query.run(counts, mode="update", checkpointLocation=str(query.folder) + "-2")
+    query.start(path=str(query.table)).stop()
+    assert len(asked) == 1
 
 
 def test_an_old_spark_folder_restored_from_a_backup_is_a_named_error(query: Query) -> None:

@@ -20,7 +20,7 @@ from twophase.errors import ConfigError
 from twophase.ids import check_name
 from twophase.options.parsing import Duration, Options
 from twophase.sources.kafka.offsets import WHERE
-from twophase.sources.kafka.other_names import ALIASES, with_our_names
+from twophase.sources.kafka.other_names import ALIASES, WAY_ON, with_our_names
 from twophase.sources.kafka.starting import (
     Committed,
     Earliest,
@@ -32,7 +32,6 @@ from twophase.sources.kafka.starting import (
 RAW_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 _SERVER = r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):\d{1,5}"
 _SERVERS = re.compile(f"{_SERVER}(,{_SERVER})*")
-_OTHER_MECHANISMS = ("GSSAPI", "AWS_MSK_IAM")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
@@ -128,17 +127,6 @@ def _columns(value: object) -> object:
         if bad or not columns or len(set(columns)) != len(columns):
             raise ValueError(f"list each column at most once; allowed: {', '.join(RAW_COLUMNS)}")
     return columns
-
-
-def _check_mechanism(value: object) -> object:
-    """Name the way on for a mechanism that only Kafka's Java client has."""
-    if isinstance(value, str) and value.strip().upper() in _OTHER_MECHANISMS:
-        raise ValueError(
-            f"{value.strip()} is not supported here. Read through Spark's own source, "
-            "format: kafka without group.id, whose Java client has it (docs/kafka.md); or give "
-            f"the job an account with one of {', '.join(SaslMechanism)}"
-        )
-    return value
 
 
 def _check_endpoint(value: object) -> object:
@@ -303,7 +291,7 @@ class KafkaOptions(Options):
     ssl_key_password_file: str | None = Field(
         default=None, alias="kafka.ssl.key.password.file", min_length=1, description="file with it"
     )
-    sasl_mechanism: Annotated[SaslMechanism | None, BeforeValidator(_check_mechanism)] = Field(
+    sasl_mechanism: SaslMechanism | None = Field(
         default=None, alias="kafka.sasl.mechanism", description="how the client authenticates"
     )
     sasl_username: str | None = Field(
@@ -415,7 +403,8 @@ def _security_conflicts(options: KafkaOptions) -> Iterator[Conflict]:
     if options.sasl and not all(account):
         yield (
             f"{protocol} needs mechanism, user name and password",
-            "set kafka.sasl.mechanism, kafka.sasl.username and kafka.sasl.password.env (or .file).",
+            "set kafka.sasl.mechanism, kafka.sasl.username and kafka.sasl.password.env (or .file)."
+            + (" If it is GSSAPI, as Java's client assumes: " + WAY_ON) * (not account[0]),
         )
     is_oauth = options.sasl_mechanism is SaslMechanism.OAUTHBEARER
     if is_oauth and options.oauth_url is None:

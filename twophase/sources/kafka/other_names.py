@@ -5,7 +5,8 @@ Those that mean the same are accepted for ours. The others are refused, with wha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from twophase.errors import ConfigError
@@ -27,7 +28,12 @@ _TIMEOUTS = "set request.timeout or read.timeout"
 _PEM = (
     "give PEM files: kafka.ssl.ca.location, kafka.ssl.certificate.location, kafka.ssl.key.location"
 )
-_ACCOUNT = "set kafka.sasl.mechanism, kafka.sasl.username and kafka.sasl.password.env"
+_ACCOUNT = (
+    "set kafka.sasl.mechanism; kafka.sasl.username to its username or clientId; and "
+    "kafka.sasl.password.env to the name of an environment variable with its password or "
+    "clientSecret. With OAUTHBEARER set kafka.sasl.oauthbearer.token.endpoint.url too, and "
+    "kafka.sasl.oauthbearer.scope to its scope"
+)
 _NAMED = "name where it is: kafka.sasl.password.env or kafka.sasl.password.file"
 _DECODED = "leave it out: keys and values are bytes; value.format sets what becomes of them"
 
@@ -70,6 +76,24 @@ REFUSED = {
 }
 """What to do instead of setting each of these."""
 
+WAY_ON = (
+    "read through Spark's own source, format: kafka, with Spark's options for it and without "
+    "group.id (docs/kafka.md); or give the job an account with one of the mechanisms "
+    "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER."
+)
+_MECHANISM, _JAAS = "kafka.sasl.mechanism", "kafka.sasl.jaas.config"
+_KERBEROS = "kafka.sasl.kerberos."
+_OTHER_MECHANISMS = ("GSSAPI", "AWS_MSK_IAM")
+_OTHER_LOGIN = re.compile(r"Krb5LoginModule|IAMLoginModule|unsecuredLogin|\btokenauth\b")
+_OTHER_CLASSES = (
+    "kafka.sasl.login.class",
+    "kafka.sasl.login.callback.handler.class",
+    "kafka.sasl.client.callback.handler.class",
+)
+_OWN_HANDLER = re.compile(
+    r"org\.apache\.kafka\.common\.security\.oauthbearer\.\w*\.?OAuthBearerLoginCallbackHandler"
+)
+
 
 def with_our_names(options: Mapping[str, Any], ours: list[str], where: str) -> dict[str, Any]:
     """Return the options under our names; one that nobody knows stays as it is.
@@ -80,19 +104,48 @@ def with_our_names(options: Mapping[str, Any], ours: list[str], where: str) -> d
         where: what the options belong to, for errors.
 
     Raises:
-        ConfigError: two names set the same option, or one is refused.
+        ConfigError: two names set the same option, or some are refused; all of them are named.
     """
+    given = {name.lower(): value for name, value in options.items()}
+    if what := next(_of_java_alone(given), ""):
+        raise ConfigError(f"{where}: {what} needs Kafka's Java client.", remedy=WAY_ON)
+    refused = {name.lower(): remedy for name, remedy in REFUSED.items()}
+    if wrong := [name for name in options if name.lower() in refused]:
+        _refuse({name: refused[name.lower()] for name in wrong}, where)
+    return _renamed(options, ours, where)
+
+
+def _of_java_alone(given: Mapping[str, Any]) -> Iterator[str]:
+    """Name what authenticates in a way that only Java's client has, whatever else is given."""
+    mechanism = str(given.get(_MECHANISM, "")).strip().upper()
+    if mechanism in _OTHER_MECHANISMS:
+        yield f"{_MECHANISM}={mechanism}"
+    if _OTHER_LOGIN.search(str(given.get(_JAAS, ""))):
+        yield f"the login in {_JAAS}"
+    for name in _OTHER_CLASSES:
+        if name in given and not _OWN_HANDLER.fullmatch(str(given[name]).strip()):
+            yield f"the class in {name}"
+    if not mechanism and (name := next((one for one in given if one.startswith(_KERBEROS)), "")):
+        yield f"GSSAPI, which {name} without {_MECHANISM} means,"
+
+
+def _refuse(remedies: Mapping[str, str], where: str) -> None:
+    one = len(remedies) == 1
+    what = ("option", "is") if one else ("options", "are")
+    each = [remedy if one else f"{name}: {remedy}" for name, remedy in remedies.items()]
+    raise ConfigError(
+        f"{where}: {what[0]} {', '.join(map(repr, remedies))} of Spark's Kafka source {what[1]} "
+        "not supported.",
+        remedy=f"{'; '.join(each)}.",
+    )
+
+
+def _renamed(options: Mapping[str, Any], ours: list[str], where: str) -> dict[str, Any]:
     by_case = {name.lower(): name for name in ours}
     aliases = {name.lower(): name for name in ALIASES}
-    refused = {name.lower(): remedy for name, remedy in REFUSED.items()}
     found: dict[str, Any] = {}
     given: dict[str, str] = {}
     for name, value in options.items():
-        if name.lower() in refused:
-            raise ConfigError(
-                f"{where}: option {name!r} of Spark's Kafka source is not supported.",
-                remedy=f"{refused[name.lower()]}.",
-            )
         alias = aliases.get(name.lower())
         key = ALIASES[alias] if alias else by_case.get(name.lower(), name)
         if key in found:

@@ -119,6 +119,7 @@ def describe(
     _require(where, given)
     _refuse(where, given)
     location = given[_LOCATION.lower()].rstrip("/")
+    local_path(location)  # refuses what is on no disk of this machine
     job = {key: given[key] for key in _KEPT if key in given}
     return PluginDescription(
         job=check_name("job", given["name"]),

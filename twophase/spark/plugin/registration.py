@@ -10,8 +10,9 @@ from twophase.internals.pyspark_version import check_pyspark
 from twophase.internals.redaction import SETTING, share_redaction
 from twophase.internals.sink_entry_points import sink_names
 from twophase.seal import share_key
+from twophase.spark.plugin.checked_start import check_starts
 from twophase.spark.plugin.query_start import listen
-from twophase.spark.plugin.source import data_source
+from twophase.spark.plugin.source import SinkDataSource, data_source
 from twophase.spark.startup.worker_interpreter import use_this_python
 
 
@@ -26,7 +27,8 @@ def register(spark: SparkSession) -> None:
     `PYSPARK_PYTHON` names another.
 
     `twophase-kafka`, and what other installed sources name, is read with `readStream`;
-    `twophase-<sink>`, for each installed sink, is written with `writeStream`.
+    `twophase-<sink>`, for each installed sink, is written with `writeStream`, whose `start()`
+    raises what is wrong with the options or the target.
 
     Raises:
         ConfigError: the session is a Spark Connect session.
@@ -41,12 +43,15 @@ def register(spark: SparkSession) -> None:
             remedy="call twophase.register there, in a session of spark.master, "
             "without spark.remote.",
         )
-    register_formats(spark)
+    check_starts(spark, register_formats(spark))
     listen(spark)
 
 
-def register_formats(spark: SparkSession) -> None:
+def register_formats(spark: SparkSession) -> list[type[SinkDataSource]]:
     """Register only the formats, for a session that will not run queries of the plugin form.
+
+    Returns:
+        Those of the sinks.
 
     Raises:
         PreflightError: `PYSPARK_PYTHON` names a Python that has no twophase.
@@ -57,7 +62,9 @@ def register_formats(spark: SparkSession) -> None:
     for _, source in installed_sources():
         if (read := source.data_source()) is not None:
             spark.dataSource.register(read)
-    for name in sink_names():
-        spark.dataSource.register(data_source(name, spark))
+    formats = [data_source(name, spark) for name in sink_names()]
+    for kind in formats:
+        spark.dataSource.register(kind)
     if SparkSession.getActiveSession() is None:
         SparkSession._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
+    return formats

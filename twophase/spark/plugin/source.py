@@ -8,7 +8,8 @@ from pyspark.sql.datasource import DataSource
 
 from twophase.errors import ConfigError
 from twophase.spark.plan.shuffles import find_fault
-from twophase.spark.plugin.description import Environment, describe
+from twophase.spark.plugin.description import Environment, PluginDescription, describe
+from twophase.spark.plugin.host import declare
 from twophase.spark.plugin.job import job_of
 from twophase.spark.plugin.writer import PluginWriter
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 PREFIX = "twophase-"
+_APPEND = "append"
 
 
 class SinkDataSource(DataSource):
@@ -48,14 +50,29 @@ class SinkDataSource(DataSource):
             TwoPhaseError: the job must not go on; the query fails with the error in its
                 exception (`errors.carried`).
         """
-        if overwrite:
-            raise ConfigError(
-                f"Format {self.name()!r} supports append only: output mode 'complete' would have "
-                "to replace the rows of the target.",
-                remedy="use outputMode('append').",
-            )
-        description = describe(self.name(), self.sink_type, self.options, schema, self.environment)
+        description = self._described(schema, "complete" if overwrite else _APPEND)
         return PluginWriter(description, job_of(description).plan() if self._planning else None)
+
+    def check(self, schema: StructType, mode: str) -> None:
+        """Check what can be checked before the query starts; writes nothing.
+
+        Args:
+            schema: the columns of the rows.
+            mode: Spark's output mode, in lower case.
+
+        Raises:
+            TwoPhaseError: an option is not right, or the target cannot be used.
+        """
+        declare(self._described(schema, mode)).check_connection()
+
+    def _described(self, schema: StructType, mode: str) -> PluginDescription:
+        if mode != _APPEND:
+            raise ConfigError(
+                f"Format {self.name()!r} supports append only: output mode {mode!r} would have "
+                "to replace rows of the target.",
+                remedy=f"use outputMode({_APPEND!r}).",
+            )
+        return describe(self.name(), self.sink_type, self.options, schema, self.environment)
 
     # the signature is Spark's
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002
