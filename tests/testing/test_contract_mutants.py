@@ -480,6 +480,7 @@ class TestASinkThatRewindsInTwoSteps(OnTwoSteps, RewindContract, RewindStepsCont
     pass
 
 
+@pytest.mark.proof
 class TestASinkThatRewindsInTwoStepsIsKilled(OnTwoSteps, RewindStepsKillContract):
     pass
 
