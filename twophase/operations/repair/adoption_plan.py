@@ -208,7 +208,7 @@ class AdoptionPlanner:
     def ahead(
         self, history: History, remembered: Mapping[str, SinkHistory]
     ) -> Sequence[SinkDecision]:
-        """Return what is decided in some sinks only, without what its target has nothing of.
+        """Return the decisions in some sinks only, without those of which the target has nothing.
 
         That was deleted by hand, or was lost and given up: it is read again, like a checkpoint of
         which there is neither a decision nor a piece.
