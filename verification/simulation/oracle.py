@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from verification.simulation.branches import Branch, Phase
@@ -329,9 +330,10 @@ class Oracle(Facts):
         xid, root = branch.xid, self.folder
         self.holds(root not in self.saved.forks, f"I2: a fork aborts {xid} of the first job")
         found = (*self.decided.values(), *self.ahead.values())
-        given_up = self.repaired.has_given_up(root, xid)
-        mine = [one for one in found if xid in one.xids and not given_up]
-        deciders = {one.root for one in mine if not self.saved.may_abort(self, root, one)}
+        given_up = self.repaired.has_given_up_task(root, Piece.of(xid))
+        mine = [one for one in found if xid in one.xids]
+        may_abort = partial(self.saved.may_abort, self, root)
+        deciders = {one.root for one in mine if not (given_up or may_abort(one))}
         if mine and not deciders:
             self.taken.add(xid)
         if not self.several_folders or root in deciders:

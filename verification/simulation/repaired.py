@@ -81,6 +81,14 @@ class Repaired:
         """Whether the log of a folder has the loss of a piece."""
         return any(of == root and xid in lost for of, lost in self.accepted)
 
+    def has_given_up_task(self, root: str, piece: Piece) -> bool:
+        """Whether the log of a folder has the loss of what a task wrote, in whatever attempt:
+        another folder may have written it again meanwhile.
+        """
+        task = (piece.sink, piece.lineage, piece.checkpoint, piece.subtask)
+        given_up = (Piece.of(xid) for of, lost in self.accepted if of == root for xid in lost)
+        return any((one.sink, one.lineage, one.checkpoint, one.subtask) == task for one in given_up)
+
     def missing_rows(self, facts: Facts, sink: str) -> list[tuple[int, int]]:
         """The rows that a target lacks because they were given up, and that the job has not gone
         back behind since.
@@ -214,14 +222,15 @@ class Repaired:
         for key, decision in list(facts.decided.items()):
             if decision.checkpoint <= ancestors.get(decision.lineage, -1):
                 waits = key[0] == root and not decision.committed
-                hidden = [xid for xid in decision.xids if waits and xid not in facts.visible]
+                there = facts.visible.keys() | facts.taken_back | facts.taken
+                hidden = [xid for xid in decision.xids if waits and xid not in there]
                 facts.holds(
                     not hidden,
                     f"I2: checkpoint {decision.checkpoint} is adopted, "
                     f"and {hidden} are not visible",
                 )
                 decision.committed = decision.committed or waits
-                if key[0] != root:
+                if key[0] != root or waits:
                     dropped |= self._pass_over(facts, decision, root)
             else:
                 shown = [xid for xid in decision.xids if _is_shown(facts, xid)]
@@ -234,10 +243,13 @@ class Repaired:
         return dropped
 
     def _pass_over(self, facts: Facts, decision: Decision, root: str) -> set[str]:
-        """Whoever adopts a checkpoint without its log misses no piece that was rolled back before:
-        no target tells of it (docs/loss.md).
+        """Whoever adopts a checkpoint without its log, or its body, misses no piece that was rolled
+        back before, or taken back by a rewind: no target tells of it (docs/loss.md).
         """
-        lost = {xid for xid in decision.xids if xid in facts.lost} - facts.withdrawn
+        over = facts.taken_back | facts.taken | {*facts.lost}
+        lost = (
+            {xid for xid in decision.xids if xid in over} - facts.withdrawn - facts.visible.keys()
+        )
         for xid in lost:
             self.given_up[xid] = (decision.sinks[xid], decision.chunk)
         self.accepted.append((root, lost))
