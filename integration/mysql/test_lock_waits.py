@@ -22,6 +22,8 @@ from twophase.testing.harness import FIRST, transaction_id
 pytestmark = pytest.mark.part("mysql")
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
+FLOATS = pa.schema([("id", pa.int64()), ("v", pa.float32())])
+DOUBLES = pa.schema([("id", pa.int64()), ("v", pa.float64())])
 COUNTS = "UPDATE counter SET n = n + 1"
 FILLS = f"BEGIN {COUNTS}; SET NEW.made = (SELECT n FROM counter); END"
 BINARY = pa.schema([("id", pa.int64()), ("v", pa.binary())])
@@ -50,6 +52,8 @@ def second_of(
         ("id BIGINT, v TEXT, UNIQUE KEY k (v(3))", SCHEMA, "äöüd", "äöüe", r"['äöü']"),
         ("id BIGINT, v VARCHAR(20), UNIQUE KEY k (v(9))", SCHEMA, "ab", "AB", r"['ab']"),
         ("id BIGINT, v BLOB, UNIQUE KEY k (v(3))", BINARY, b"\0'\xffd", b"\0'\xffe", "\\xff"),
+        ("id BIGINT, v FLOAT, UNIQUE KEY k (v)", FLOATS, 0.1, 0.1, "[0.1"),
+        ("id BIGINT, v DOUBLE, UNIQUE KEY k (v)", DOUBLES, 0.1, 0.1, "[0.1"),
         ("id BIGINT, v VARCHAR(9), kind INT DEFAULT 7, UNIQUE KEY k (kind, v)", SCHEMA, "a", "a",
             "['a', 7]"),
         ("id BIGINT, v VARCHAR(9), kind VARCHAR(9) DEFAULT 'it''s', UNIQUE KEY k (kind)", SCHEMA,

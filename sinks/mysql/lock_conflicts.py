@@ -11,7 +11,7 @@ trigger writes, is named in what to do.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +24,7 @@ from twophase.sinks.mysql.client.codes import DENIED, LOCKS, code_of
 from twophase.sinks.mysql.client.identifiers import qualified, quote
 from twophase.sinks.mysql.client.session import Row, Session
 from twophase.sinks.mysql.client.session_locks import SessionLocks
+from twophase.sinks.mysql.columns import Column
 from twophase.sinks.mysql.metadata_tables import MetadataTables
 from twophase.sinks.mysql.rows.encoding import encode
 from twophase.sinks.mysql.rows.loading import REFERRING_ROWS, statements
@@ -71,8 +72,8 @@ class Key:
     defaulted: tuple[str, ...] = ()
 
     def queries(self, batches: Sequence[pa.RecordBatch]) -> Iterator[str]:
-        """Yield queries for the rows that these rows meet. A prefix takes the whole table's time:
-        no index serves it.
+        """Yield queries for the rows that these rows meet. A prefix or a FLOAT takes the whole
+        table's time: no index serves it.
         """
         names = ", ".join((*self.compared, *self.defaulted))
         constant = "".join(f" AND {name} = DEFAULT({name})" for name in self.defaulted)
@@ -198,11 +199,7 @@ class LockConflicts:
             ]
             filled = [(plans[part], length) for part, length in parts if part in plans]
             others = [columns.get(part) for part, _ in parts if part not in plans]
-            if any(
-                one is not None
-                and (one.auto_increment or (one.default is None and not one.generated))
-                for one in others
-            ):
+            if any(one is not None and _is_never_the_same(one) for one in others):
                 continue
             if any(one is None or one.generated or one.default_is_expression for one in others):
                 yield str(name), None
@@ -212,11 +209,8 @@ class LockConflicts:
                 Key(
                     str(name),
                     self.table.sql,
-                    tuple(plan for plan, _ in filled),
-                    tuple(
-                        f"LEFT({quote(plan.column)}, {length})" if length else quote(plan.column)
-                        for plan, length in filled
-                    ),
+                    tuple(_as_double(plan) for plan, _ in filled),
+                    tuple(_compared(plan, length) for plan, length in filled),
                     tuple(length for _, length in filled),
                     tuple(quote(one.name) for one in others if one is not None),
                 ),
@@ -267,6 +261,23 @@ class LockConflicts:
             what = f"{what} The sink {' or '.join(map(repr, others))} of this job has written it."
             return RejectedRowsError(f"{transaction}: {what}", remedy=remedy)
         return DeclinedError(f"{transaction}: {what}", remedy=remedy, fingerprint=LOCKS)
+
+
+def _is_never_the_same(column: Column) -> bool:
+    """Return whether two rows without a value for a column differ in it: NULL is unlike NULL."""
+    return column.auto_increment or (column.default is None and not column.generated)
+
+
+def _as_double(plan: ColumnPlan) -> ColumnPlan:
+    """Return the plan with the value of a FLOAT, not its digits, which would be another number."""
+    return replace(plan, type=pa.float64()) if pa.types.is_float32(plan.type) else plan
+
+
+def _compared(plan: ColumnPlan, length: int) -> str:
+    name = quote(plan.column)
+    if pa.types.is_float32(plan.type):
+        return f"{name} + 0e0"
+    return f"LEFT({name}, {length})" if length else name
 
 
 def _where(key: Key, row: Row) -> str:

@@ -211,6 +211,13 @@ class MySqlWriter(SinkWriter):
             raise DeclinedError(
                 f"{self._transaction}: the session is no longer inside the branch {self._xid}."
             )
+        if not self._session.is_alive():
+            raise DeclinedError(
+                f"{self._transaction}: the server gave no sign of life after a pause in the branch "
+                f"{self._xid}.",
+                remedy="find out what ends or forgets idle connections between the executors and "
+                "the server (a proxy, a firewall), and have it wait longer.",
+            )
         return self._session
 
     def _prepare(self, session: Session, xid: Xid) -> None:

@@ -23,6 +23,7 @@ from verification.simulation.statements import Reply, Statements, UnknownStateme
 _LATENCY_S = 0.000_2
 _CONNECTING_S = 0.001
 _LOST, _REFUSED = 2013, 2003
+_IDLE_S = 30.0
 
 
 class Broken(Enum):
@@ -82,6 +83,7 @@ class SimulatedSession:
             )
         self._session = line.server.connect()
         self._in_transaction = False
+        self._used_s = line.scheduler.now_s
         self.open = True
         self._process.on_death.append(self._hang_up)
 
@@ -129,7 +131,11 @@ class SimulatedSession:
     def rollback(self) -> None:
         self.run("ROLLBACK")
 
-    def answers(self) -> bool:
+    def is_alive(self) -> bool:
+        now_s = self._line.scheduler.now_s
+        idle_s, self._used_s = now_s - self._used_s, now_s
+        if not self.open or idle_s < _IDLE_S:
+            return self.open
         try:
             self._ask("ping", Reply)
         except pymysql.Error:

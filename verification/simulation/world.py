@@ -80,7 +80,7 @@ _FREE_BYTES = 10**9
 _qualified = lru_cache(qualified)
 _WITH_TIME = tuple(
     f"twophase.sinks.mysql.{name}"
-    for name in ("committer", "client.driver_session", "fence", "client.session_exit", "orphans")
+    for name in ("committer", "fence", "client.session_exit", "orphans")
 )
 
 

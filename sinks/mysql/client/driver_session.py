@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,8 +11,6 @@ from twophase.sinks.mysql.client.refusals import explain
 from twophase.sinks.mysql.client.session import SecurityError, Session, hostile
 from twophase.sinks.mysql.client.session_settings import end_quietly, open_driver_session
 from twophase.sinks.mysql.options import Endpoint
-
-_IDLE_S = 30.0
 
 
 class DriverLink:
@@ -26,7 +23,6 @@ class DriverLink:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._session: Session | None = None
-        self._used_s = 0.0
 
     def follow(self, endpoint: Endpoint) -> None:
         """Open later sessions at this endpoint; an open session stays open."""
@@ -44,10 +40,9 @@ class DriverLink:
             TargetUnreachableError: the server does not answer, or stopped answering, or refuses;
                 the statement may have taken effect.
         """
-        if self._session is None or not self._is_alive(self._session):
+        if self._session is None or not self._session.is_alive():
             self.close()
             self._session = open_driver_session(self._endpoint)
-        self._used_s = time.monotonic()
         try:
             yield self._session
         except BaseException as error:
@@ -57,12 +52,6 @@ class DriverLink:
             if isinstance(error, pymysql.Error):
                 raise explain(self._endpoint, error, "The session with") from error
             raise
-
-    def _is_alive(self, session: Session) -> bool:
-        """Return whether the session is alive: servers and firewalls end idle ones."""
-        if not session.open or time.monotonic() - self._used_s < _IDLE_S:
-            return session.open
-        return session.answers()
 
     def close(self) -> None:
         """Close the session."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import secrets
 import socket
 import ssl
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -31,6 +32,7 @@ else:
     _Connection = Connection
 
 PACKET_BYTES = 256 * 1024
+_IDLE_S = 3.0
 _REFUSED_PLUGINS = ("mysql_clear_password", "mysql_old_password", "dialog")
 
 Row = tuple[Any, ...]
@@ -80,6 +82,7 @@ class Session(_Connection):
         self._stream: _Stream | None = None
         self._handshake_done = False
         self._reply_is_due = False
+        self._used_s = 0.0
         super().__init__(
             host=endpoint.host,
             port=endpoint.port,
@@ -109,8 +112,14 @@ class Session(_Connection):
             raise pymysql.InterfaceError(0, "a session is never opened again")
         super().connect(sock)
 
-    def answers(self) -> bool:
-        """Return whether the server gives a sign of life in the time that a login may take."""
+    def is_alive(self) -> bool:
+        """Return whether the session is alive: servers and firewalls forget idle ones.
+
+        One that was not used for some seconds is asked for a sign of life, which the server has to
+        give in the time that a login may take.
+        """
+        if not self.open or time.monotonic() - self._used_s < _IDLE_S:
+            return self.open
         self._read_timeout = self._endpoint.connect_timeout_s
         try:
             self.ping()
@@ -187,6 +196,7 @@ class Session(_Connection):
         result = _GuardedResult(self)
         result.read()
         self._result = result
+        self._used_s = time.monotonic()
         if result.server_status is not None:
             self.server_status = result.server_status
         return result.affected_rows or 0

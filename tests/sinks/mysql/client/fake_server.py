@@ -20,6 +20,7 @@ from cryptography.x509.oid import NameOID
 _LONG_PASSWORD, _LOCAL_FILES, _PROTOCOL_41, _SSL = 0x1, 0x80, 0x200, 0x800
 _TRANSACTIONS, _SECURE_CONNECTION, _PLUGIN_AUTH = 0x2000, 0x8000, 0x80000
 
+PING = b"\x0e"
 OK = b"\x00\x00\x00\x02\x00\x00\x00"
 
 
@@ -85,7 +86,7 @@ class FakeServer:
                 return
             if packet[:1] == b"\x03" and number == 0:
                 self._send(self.answer(packet[1:]), 1)
-            elif packet == b"":
+            elif packet in (b"", PING):
                 self._send(OK, number + 1)
 
     def _greeting(self) -> bytes:

@@ -8,7 +8,7 @@ import socket
 import pymysql
 import pytest
 
-from tests.sinks.mysql.client.fake_server import OK, Authority, FakeServer, file_request
+from tests.sinks.mysql.client.fake_server import OK, PING, Authority, FakeServer, file_request
 from twophase.errors import PreflightError, TargetUnreachableError
 from twophase.sinks.mysql.client.session import SecurityError, Session, connect
 from twophase.sinks.mysql.options import Endpoint, Secret, Tls
@@ -232,3 +232,17 @@ class TestLifetime:
             )
             with pytest.raises(TargetUnreachableError):
                 connect(where)
+
+
+@pytest.mark.parametrize(("idle_s", "pings"), [(0.1, 0), (5, 1), (20, 1), (1000, 1)])
+def test_a_session_that_was_idle_for_seconds_is_asked_for_a_sign_of_life(idle_s, pings):
+    """Some firewalls forget a session after 20 seconds."""
+    with FakeServer() as server:
+        session = Session(endpoint(server))
+        session.run("DO 0")
+        session._used_s -= idle_s
+        assert session.is_alive()
+        session.end()
+        server.finish()
+    assert server.received.count(PING) == pings
+    assert not session.is_alive()
