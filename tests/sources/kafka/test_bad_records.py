@@ -325,7 +325,12 @@ def test_tombstones_may_be_dropped_alone_and_are_counted_apart() -> None:
         (record(0, day=[2024, 5, 1]), ["day: b'[2024, 5, 1]'", "make_date"]),
         (
             b"\0\0\0\0\7" + record(0),
-            ["00 00 00 00 07", "schema registry", "here 7", '("value.format", "raw")', "FAILFAST"],
+            [
+                "00 00 00 00 07",
+                "schema registry (Confluent's)",
+                "here 7",
+                '("json.skip_bytes", 5)',
+            ],
         ),
         (record(0, amount=1.125), ["amount: b'1.125' does not fit decimal128(10, 2)"]),
         (record(0, **{"in": [{"day": 5}]}), ["in[].day: b'5'"]),
@@ -342,6 +347,54 @@ def test_the_message_names_the_field_the_value_and_the_way_on(
         rows(decoder(FAIL), [record(0), value])
     for word in [*words, "Next: ", '("json.on_error", "drop")']:
         assert word in str(caught.value)
+
+
+UUID = bytes(range(16))
+FRAMES = {
+    "Confluent's": (b"\0\0\0\0\7", ", here 7", 5),
+    "Confluent's, a brace as id": (b"\0\0\0\0{", ", here 123", 5),
+    "Apicurio's": (b"\0" + (2**40 + 7).to_bytes(8, "big"), ", here 1099511627783", 9),
+    "Apicurio's, small": (b"\0" + (7).to_bytes(8, "big"), ", here 7", 9),
+    "AWS Glue's": (b"\3\0" + UUID, "", 18),
+}
+
+
+@pytest.mark.parametrize("maker", FRAMES)
+def test_a_registry_s_bytes_are_named_and_the_remedy_reads_what_follows(maker: str) -> None:
+    head, number, size = FRAMES[maker]
+    values: list[bytes | None] = [head + record(i) for i in range(3)]
+    with pytest.raises(BadRecordError) as caught:
+        rows(decoder(FAIL), values)
+    assert f"({maker.split(',')[0]}) name the schema{number}" in str(caught.value)
+    assert f'("json.skip_bytes", {size})' in str(caught.value)
+
+    found = JsonDecoder(SCHEMA, ITEM, FAIL, skip_bytes=size)
+    assert [row["id"] for row in rows(found, values, values)] == [0, 1, 2] * 2
+
+
+@pytest.mark.parametrize("first", [b"\0\0\0\0\7", b"\3\5" + UUID])
+def test_avro_behind_a_registry_s_bytes_is_not_taken_for_json(first: bytes) -> None:
+    with pytest.raises(BadRecordError, match=r"no JSON follows.*Avro and Protobuf are not read"):
+        rows(decoder(FAIL), [first + b"\2\16abc"])
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "fits"])
+def test_behind_skipped_bytes_a_record_gives_the_row_that_it_gives_alone(kind: str) -> None:
+    make, head = KINDS.get(kind, record), b"\0\0\0\0\7"
+    alone = [make(i) if i % 3 == 1 else record(i) for i in range(20)]
+    framed = [None if value is None else head + value for value in alone]
+    found = JsonDecoder(SCHEMA, ITEM, DROP, skip_bytes=5)
+    assert str(rows(found, framed, framed)) == str(rows(decoder(), alone, alone))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [record(1), b"", b"\0\0", b"    " + record(1), b'[1,2,{"id":1}', b"\0" * 9 + record(1)],
+)
+def test_nothing_but_the_bytes_before_the_json_is_skipped(value: bytes) -> None:
+    found = JsonDecoder(SCHEMA, ITEM, FAIL, skip_bytes=5)
+    with pytest.raises(BadRecordError, match=r"at offset 1 .* its (first )?(value|5)|5 bytes"):
+        rows(found, [b"\0\0\0\0\7" + record(0), value])
 
 
 @pytest.mark.parametrize("again", [b"a/b", b"a\\/b", b"a\\u002fb", b"\\u0061/b"])

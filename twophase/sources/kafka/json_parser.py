@@ -56,6 +56,7 @@ class JsonParser:
 
     Args:
         payload: the columns that come from the value, with the types that Spark expects.
+        skipped: the number of bytes that the values have lost, for errors.
 
     Attributes:
         expected: the causes of faults that the last values had.
@@ -64,8 +65,9 @@ class JsonParser:
         ConfigError: a column has a type that cannot be read.
     """
 
-    def __init__(self, payload: Sequence[pa.Field]) -> None:
+    def __init__(self, payload: Sequence[pa.Field], skipped: int = 0) -> None:
         self._payload = payload
+        self._skipped = skipped
         self._strict, self._lenient = (
             pj.ParseOptions(
                 explicit_schema=pa.schema(
@@ -135,7 +137,7 @@ class JsonParser:
             if value is None:
                 faults[number] = TOMBSTONE
             else:
-                faults[number] = fault = VAGUE if fault else framing_fault(value)
+                faults[number] = fault = VAGUE if fault else framing_fault(value, self._skipped)
         return records
 
     def _expect(self, causes: list[str]) -> None:

@@ -30,6 +30,12 @@ _BIG = re.compile(rb"[eE]\+?\d{3}|\d{300}")
 # pyarrow takes NaN and Infinity for numbers, msgspec does not: 1e38 fits where they fit
 _CONSTANT = re.compile(rb'("(?:[^"\\]|\\.)*")|-?(?:NaN|Inf(?:inity)?)', re.DOTALL)
 NUL = "its value holds a NUL byte"
+_CONFLUENT = 5
+# by the first byte: who writes it before JSON, and the bytes before that
+_REGISTRIES = {
+    0: (("Confluent's", _CONFLUENT), ("Apicurio's", 9)),
+    3: (("AWS Glue's", 18),),
+}
 _EMPTY, _NO_OBJECT = map(UnfitError, ("its value is empty", "its value is not one JSON object"))
 _REFUSED = (msgspec.DecodeError, UnicodeDecodeError)
 
@@ -44,19 +50,42 @@ def is_framed(value: bytes) -> bool:
     return ends.startswith(b"{") and ends.endswith(b"}")
 
 
-def framing_fault(value: bytes) -> UnfitError:
-    """Return why a value is not framed."""
+def framing_fault(value: bytes, skipped: int = 0) -> UnfitError:
+    """Return why a value is not framed.
+
+    Args:
+        value: what is left of it.
+        skipped: the number of bytes before it.
+    """
     if not value:
         return _EMPTY
-    if value[0] == 0 and len(value) > 5:
+    if skipped:
         return UnfitError(
-            f"its value begins with the bytes {value[:5].hex(' ')}, by which serializers of a "
-            f"schema registry (Confluent's) name the schema, here {int.from_bytes(value[1:5])}",
-            remedy="give the producer a serializer without a registry; or, if JSON follows, read "
-            "with `value.format=raw`, and parse substring(value, 6) with from_json, mode FAILFAST: "
-            "see docs/kafka.md.",
+            f"its value is not one JSON object after its first {skipped} bytes",
+            remedy="leave json.skip_bytes out, and the message names what a registry put there.",
         )
+    if value[0] in _REGISTRIES and len(value) > _CONFLUENT:
+        return _registry_fault(value)
     return _NO_OBJECT
+
+
+def _registry_fault(value: bytes) -> UnfitError:
+    serializers = _REGISTRIES[value[0]]
+    found = [(maker, size) for maker, size in serializers if is_framed(value[size:])]
+    for maker, size in found:
+        number = "" if value[0] else f", here {int.from_bytes(value[1:size])}"
+        return UnfitError(
+            f"its value begins with the bytes {value[:size].hex(' ')}, by which serializers of a "
+            f"schema registry ({maker}) name the schema{number}",
+            remedy=f"set `json.skip_bytes={size}`.",
+        )
+    makers = " or ".join(maker for maker, _ in serializers)
+    return UnfitError(
+        f"its value begins with the bytes {value[:_CONFLUENT].hex(' ')}, as serializers of a "
+        f"schema registry ({makers}) give it, and no JSON follows",
+        remedy="give the producer a serializer for JSON, without compression: Avro and Protobuf "
+        "are not read; or read the bytes with `value.format=raw`.",
+    )
 
 
 class RecordCheck:
