@@ -81,6 +81,8 @@ BAD: dict[str, Make] = {
     "wrong type": lambda i: record(i, n="2"),
     "integer too large": lambda i: record(i, n=2**31 + i),
     "number too large": lambda i: record(i, d="<1e400>"),
+    "integer too large for DOUBLE": lambda i: record(i, d=10**400 + i),
+    "integer too large for FLOAT": lambda i: record(i, f=10**400 + i),
     "FLOAT too large": lambda i: record(i, f=1e39),
     "fraction for INT": lambda i: record(i, n=i + 0.5),
     "decimal digits": lambda i: record(i, amount=i + 0.125),
@@ -101,6 +103,7 @@ FITS: dict[str, Make] = {
     "text in a list": lambda i: record(i, **{"in": [{"s": [True, None]}]}),
     "zeros past the sixth digit": lambda i: record(i, at="2024-01-01T10:00:00.1234560000"),
     "NaN": lambda i: record(i, d="<NaN>"),
+    "Infinity": lambda i: record(i, d="<Infinity>", f="<-Infinity>"),
     "large number in another field": lambda i: record(i, other="<1e400>"),
     "exponent": lambda i: record(i, amount="<1e2>"),
 }
@@ -193,6 +196,31 @@ def test_the_work_is_in_proportion_to_the_records_however_many_are_bad(
     assert work.bytes <= (1.5 * BATCHES + 1) * size
     assert work.parses <= 2 * BATCHES + 4
     assert work.judged <= 2 * suspects
+
+
+@pytest.mark.parametrize(
+    "rewritten",
+    [
+        {"v": {"a": 1}},
+        {"v": 7},
+        {"v": "<1e400>"},
+        {"v": '<"a\tb">'},
+        {"other": "<1e400>"},
+        {"in": [{"s": True}]},
+        {"amount": "<NaN>"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("constant", [{"d": "<NaN>"}, {"f": "<-Infinity>"}, {"more": "<NaN>"}])
+def test_a_record_with_nan_is_not_rewritten_and_found_with_the_same_work(
+    constant: dict[str, Any], rewritten: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values: list[bytes | None] = [
+        record(i, **constant | rewritten) if i % 2 else record(i) for i in range(200)
+    ]
+    work = Work(monkeypatch)
+    assert [row["id"] for row in rows(decoder(), values, values)] == [*range(0, 200, 2)] * 2
+    assert work.parses <= 6
 
 
 NARROW = pa.schema([("id", pa.int64()), ("v", pa.string())])

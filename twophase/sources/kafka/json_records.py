@@ -12,6 +12,7 @@ import bisect
 import decimal
 import itertools
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -172,9 +173,7 @@ class RecordCheck:
         except (msgspec.ValidationError, UnicodeDecodeError, UnfitError):
             return None
         except msgspec.DecodeError:
-            if b"NaN" not in text and b"Inf" not in text:
-                return None
-            return text if self.judge(cause, _without_constants(text)) else None
+            return text if self._fits_with_constants(cause, text) else None
         return None if repeats and self._repeats(text) else rewritten
 
     def reason(self, text: bytes) -> UnfitError:
@@ -193,6 +192,15 @@ class RecordCheck:
         except RecursionError:
             pass
         return UnfitError("it does not fit the schema")
+
+    def _fits_with_constants(self, cause: str, text: bytes) -> bool:
+        """Return whether a record with NaN or Infinity fits, without being rewritten."""
+        plain = _without_constants(text)
+        try:
+            (self._exact_digits if cause == "digits" else self._types)(plain)
+            return plain != text and not (cause == "big" and _overflows(plain))
+        except ValueError:  # all that msgspec and json raise
+            return False
 
     def _may_repeat(self, text: bytes, keys: Iterable[bytes]) -> bool:
         for key in keys:
@@ -299,6 +307,16 @@ def _repeated(name: str, found: Any, target: pa.DataType) -> Iterator[str]:
         for key, value in found:
             if isinstance(value, list) and key in target.names:
                 yield from _repeated(_path(name, key), value, target.field(key).type)
+
+
+def _overflows(text: bytes) -> bool:
+    found: list[float] = []
+
+    def note(digits: str) -> None:
+        found.append(float(digits))
+
+    json.loads(text.decode(errors="surrogateescape"), parse_float=note, parse_int=note)
+    return math.inf in map(abs, found)
 
 
 def _without_constants(text: bytes) -> bytes:
