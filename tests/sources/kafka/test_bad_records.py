@@ -86,6 +86,8 @@ BAD: dict[str, Make] = {
     "FLOAT too large": lambda i: record(i, f=1e39),
     "fraction for INT": lambda i: record(i, n=i + 0.5),
     "decimal digits": lambda i: record(i, amount=i + 0.125),
+    "decimal digits in quotes": lambda i: record(i, amount=f"{i}.125"),
+    "words for a decimal": lambda i: record(i, amount="1 EUR"),
     "decimal too large": lambda i: record(i, amount=10**8 + i),
     "bad date": lambda i: record(i, day="2023-02-29"),
     "bad timestamp": lambda i: record(i, at=f"2024-01-01T10:00:00.{i:07}1"),
@@ -105,6 +107,8 @@ FITS: dict[str, Make] = {
     "NaN": lambda i: record(i, d="<NaN>"),
     "Infinity": lambda i: record(i, d="<Infinity>", f="<-Infinity>"),
     "large number in another field": lambda i: record(i, other="<1e400>"),
+    "decimal in quotes": lambda i: record(i, amount="1.5"),
+    "decimal in quotes, exponent": lambda i: record(i, amount="+1.0e2"),
     "exponent": lambda i: record(i, amount="<1e2>"),
 }
 KINDS = BAD | FITS
@@ -157,6 +161,13 @@ def test_two_kinds_in_one_block_do_not_hide_each_other(kind: str, others: str) -
     assert [row["id"] for row in rows(decoder(), values)] == list(range(0, 20, 2))
     with pytest.raises(BadRecordError, match=r"at offset 1 .*Next: "):
         rows(decoder(FAIL), values)
+
+
+@pytest.mark.parametrize("kind", FITS)
+def test_a_record_that_fits_fits_beside_any_that_does_not(kind: str) -> None:
+    for other in BAD.values():
+        values = [other(i) if i % 2 else FITS[kind](i) for i in range(10)]
+        assert [row["id"] for row in rows(decoder(), values, values)] == [*range(0, 10, 2)] * 2
 
 
 class Work:

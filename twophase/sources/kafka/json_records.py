@@ -24,6 +24,7 @@ import pyarrow as pa
 from twophase.sources.kafka.json_types import TO_DATE, TO_TIMESTAMP, UnfitError, has, is_time
 
 _BLANKS = b" \t\r\n"
+_DIGITS = re.compile(rb"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?").fullmatch
 _BACKSLASH = ord("\\")  # Python looks for a number in bytes in a fraction of the time
 _TEXT_OR_NULL = b'"n'
 _TWICE = re.compile(r"Column\((/.*)\) was specified twice")
@@ -341,6 +342,8 @@ def _screen_type(target: pa.DataType, text: Any) -> Any:
         return bool | None
     if pa.types.is_string(target):
         return text if text is msgspec.Raw else text | None
+    if pa.types.is_decimal(target):  # pyarrow reads 1.50 and "1.50"
+        return float | str | None
     return (str if is_time(target) else float) | None
 
 
@@ -386,6 +389,10 @@ def _exact_decimal(target: pa.Decimal128Type) -> Callable[[Text], bool]:
 
     def fits(raw: Text) -> bool:
         text = bytes(raw)
+        if text[0] == 34:
+            text = msgspec.json.decode(text, type=str).encode()
+            if not _DIGITS(text):
+                return False
         try:
             digits = context.scaleb(context.create_decimal(text.decode()), target.scale)
             return text == b"null" or abs(context.to_integral_exact(digits)) < limit
