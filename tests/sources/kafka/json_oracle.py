@@ -15,6 +15,7 @@ import pyarrow as pa
 _DAY = r"\d{4}-\d\d-\d\d"
 _TIME = r"[ T]\d\d(?::\d\d(?::\d\d(?:\.\d{1,6}0*)?)?)?"
 _ZONE = r"(?:Z|[+-]\d\d(?::?\d\d)?)"
+_QUOTED = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _CONSTANTS = re.compile(r"-?(?:NaN|Infinity)")
 
@@ -81,6 +82,11 @@ def _scalar(text: str, target: pa.DataType) -> Any:
         return dt.date.fromisoformat(found) if re.fullmatch(_DAY, str(found)) else _bad()
     if is_of.is_timestamp(target):
         return _timestamp(json.loads(text), utc=target.tz is not None)
+    if is_of.is_decimal(target) and text[0] == '"':
+        text = json.loads(text)
+        if not _QUOTED.fullmatch(text):
+            raise BadError
+        return _decimal(text, target)
     if text[0] not in "-0123456789NI":
         raise BadError
     if is_of.is_integer(target):

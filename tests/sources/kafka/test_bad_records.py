@@ -81,9 +81,13 @@ BAD: dict[str, Make] = {
     "wrong type": lambda i: record(i, n="2"),
     "integer too large": lambda i: record(i, n=2**31 + i),
     "number too large": lambda i: record(i, d="<1e400>"),
+    "integer too large for DOUBLE": lambda i: record(i, d=10**400 + i),
+    "integer too large for FLOAT": lambda i: record(i, f=10**400 + i),
     "FLOAT too large": lambda i: record(i, f=1e39),
     "fraction for INT": lambda i: record(i, n=i + 0.5),
     "decimal digits": lambda i: record(i, amount=i + 0.125),
+    "decimal digits in quotes": lambda i: record(i, amount=f"{i}.125"),
+    "words for a decimal": lambda i: record(i, amount="1 EUR"),
     "decimal too large": lambda i: record(i, amount=10**8 + i),
     "bad date": lambda i: record(i, day="2023-02-29"),
     "bad timestamp": lambda i: record(i, at=f"2024-01-01T10:00:00.{i:07}1"),
@@ -101,7 +105,10 @@ FITS: dict[str, Make] = {
     "text in a list": lambda i: record(i, **{"in": [{"s": [True, None]}]}),
     "zeros past the sixth digit": lambda i: record(i, at="2024-01-01T10:00:00.1234560000"),
     "NaN": lambda i: record(i, d="<NaN>"),
+    "Infinity": lambda i: record(i, d="<Infinity>", f="<-Infinity>"),
     "large number in another field": lambda i: record(i, other="<1e400>"),
+    "decimal in quotes": lambda i: record(i, amount="1.5"),
+    "decimal in quotes, exponent": lambda i: record(i, amount="+1.0e2"),
     "exponent": lambda i: record(i, amount="<1e2>"),
 }
 KINDS = BAD | FITS
@@ -156,6 +163,13 @@ def test_two_kinds_in_one_block_do_not_hide_each_other(kind: str, others: str) -
         rows(decoder(FAIL), values)
 
 
+@pytest.mark.parametrize("kind", FITS)
+def test_a_record_that_fits_fits_beside_any_that_does_not(kind: str) -> None:
+    for other in BAD.values():
+        values = [other(i) if i % 2 else FITS[kind](i) for i in range(10)]
+        assert [row["id"] for row in rows(decoder(), values, values)] == [*range(0, 10, 2)] * 2
+
+
 class Work:
     """Counts what the decoder hands to its parsers."""
 
@@ -193,6 +207,31 @@ def test_the_work_is_in_proportion_to_the_records_however_many_are_bad(
     assert work.bytes <= (1.5 * BATCHES + 1) * size
     assert work.parses <= 2 * BATCHES + 4
     assert work.judged <= 2 * suspects
+
+
+@pytest.mark.parametrize(
+    "rewritten",
+    [
+        {"v": {"a": 1}},
+        {"v": 7},
+        {"v": "<1e400>"},
+        {"v": '<"a\tb">'},
+        {"other": "<1e400>"},
+        {"in": [{"s": True}]},
+        {"amount": "<NaN>"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("constant", [{"d": "<NaN>"}, {"f": "<-Infinity>"}, {"more": "<NaN>"}])
+def test_a_record_with_nan_is_not_rewritten_and_found_with_the_same_work(
+    constant: dict[str, Any], rewritten: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values: list[bytes | None] = [
+        record(i, **constant | rewritten) if i % 2 else record(i) for i in range(200)
+    ]
+    work = Work(monkeypatch)
+    assert [row["id"] for row in rows(decoder(), values, values)] == [*range(0, 200, 2)] * 2
+    assert work.parses <= 6
 
 
 NARROW = pa.schema([("id", pa.int64()), ("v", pa.string())])
@@ -325,7 +364,12 @@ def test_tombstones_may_be_dropped_alone_and_are_counted_apart() -> None:
         (record(0, day=[2024, 5, 1]), ["day: b'[2024, 5, 1]'", "make_date"]),
         (
             b"\0\0\0\0\7" + record(0),
-            ["00 00 00 00 07", "schema registry", "here 7", '("value.format", "raw")', "FAILFAST"],
+            [
+                "00 00 00 00 07",
+                "schema registry (Confluent's)",
+                "here 7",
+                '("json.skip_bytes", 5)',
+            ],
         ),
         (record(0, amount=1.125), ["amount: b'1.125' does not fit decimal128(10, 2)"]),
         (record(0, **{"in": [{"day": 5}]}), ["in[].day: b'5'"]),
@@ -342,6 +386,54 @@ def test_the_message_names_the_field_the_value_and_the_way_on(
         rows(decoder(FAIL), [record(0), value])
     for word in [*words, "Next: ", '("json.on_error", "drop")']:
         assert word in str(caught.value)
+
+
+UUID = bytes(range(16))
+FRAMES = {
+    "Confluent's": (b"\0\0\0\0\7", ", here 7", 5),
+    "Confluent's, a brace as id": (b"\0\0\0\0{", ", here 123", 5),
+    "Apicurio's": (b"\0" + (2**40 + 7).to_bytes(8, "big"), ", here 1099511627783", 9),
+    "Apicurio's, small": (b"\0" + (7).to_bytes(8, "big"), ", here 7", 9),
+    "AWS Glue's": (b"\3\0" + UUID, "", 18),
+}
+
+
+@pytest.mark.parametrize("maker", FRAMES)
+def test_a_registry_s_bytes_are_named_and_the_remedy_reads_what_follows(maker: str) -> None:
+    head, number, size = FRAMES[maker]
+    values: list[bytes | None] = [head + record(i) for i in range(3)]
+    with pytest.raises(BadRecordError) as caught:
+        rows(decoder(FAIL), values)
+    assert f"({maker.split(',')[0]}) name the schema{number}" in str(caught.value)
+    assert f'("json.skip_bytes", {size})' in str(caught.value)
+
+    found = JsonDecoder(SCHEMA, ITEM, FAIL, skip_bytes=size)
+    assert [row["id"] for row in rows(found, values, values)] == [0, 1, 2] * 2
+
+
+@pytest.mark.parametrize("first", [b"\0\0\0\0\7", b"\3\5" + UUID])
+def test_avro_behind_a_registry_s_bytes_is_not_taken_for_json(first: bytes) -> None:
+    with pytest.raises(BadRecordError, match=r"no JSON follows.*Avro and Protobuf are not read"):
+        rows(decoder(FAIL), [first + b"\2\16abc"])
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "fits"])
+def test_behind_skipped_bytes_a_record_gives_the_row_that_it_gives_alone(kind: str) -> None:
+    make, head = KINDS.get(kind, record), b"\0\0\0\0\7"
+    alone = [make(i) if i % 3 == 1 else record(i) for i in range(20)]
+    framed = [None if value is None else head + value for value in alone]
+    found = JsonDecoder(SCHEMA, ITEM, DROP, skip_bytes=5)
+    assert str(rows(found, framed, framed)) == str(rows(decoder(), alone, alone))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [record(1), b"", b"\0\0", b"    " + record(1), b'[1,2,{"id":1}', b"\0" * 9 + record(1)],
+)
+def test_nothing_but_the_bytes_before_the_json_is_skipped(value: bytes) -> None:
+    found = JsonDecoder(SCHEMA, ITEM, FAIL, skip_bytes=5)
+    with pytest.raises(BadRecordError, match=r"at offset 1 .* its (first )?(value|5)|5 bytes"):
+        rows(found, [b"\0\0\0\0\7" + record(0), value])
 
 
 @pytest.mark.parametrize("again", [b"a/b", b"a\\/b", b"a\\u002fb", b"\\u0061/b"])

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.spark
 PAGE = Path(__file__).parents[3] / "docs" / "kafka.md"
 SECTION = PAGE.read_text().split("\n## JSON\n")[1].split("\n## ")[0]
 STOPPED = (PySparkException, Py4JJavaError)
-PARSED, OTHERS, REGISTRY = re.findall(r"```python\n(.*?)```", SECTION, flags=re.DOTALL)
+PARSED, OTHERS, RAW = re.findall(r"```python\n(.*?)```", SECTION, flags=re.DOTALL)
 SCHEMA = (
     "id BIGINT, tags STRING, picture STRING, created STRING, updated BIGINT, shipped ARRAY<INT>"
 )
@@ -60,11 +60,11 @@ def orders(spark: SparkSession, **changed: Any) -> list[dict[str, Any]]:
     return follow(OTHERS, orders=read(spark, json.dumps(RECORD | changed).encode(), SCHEMA))
 
 
-def registry(spark: SparkSession, *values: bytes | None) -> list[dict[str, Any]]:
+def from_raw(spark: SparkSession, *values: bytes | None) -> list[dict[str, Any]]:
     raw = spark.createDataFrame(
         list(zip(values, range(9), strict=False)), "value BINARY, offset INT"
     )
-    return follow(REGISTRY, raw=raw)
+    return follow(RAW, raw=raw)
 
 
 def test_what_json_does_not_read_is_converted_without_loss(spark: SparkSession) -> None:
@@ -107,19 +107,16 @@ def test_what_cannot_be_converted_stops_the_job(
         orders(spark, **changed)
 
 
-def test_records_of_a_schema_registry_are_read_behind_their_schema_id(spark: SparkSession) -> None:
-    head = b"\0\0\0\0\7"
-    assert registry(spark, head + b'{"id":1,"v":"\xc3\xa9"}', None) == [
-        {"id": 1, "v": "é", "offset": 0}
-    ]
+def test_raw_records_are_parsed_or_stop_the_job(spark: SparkSession) -> None:
+    assert from_raw(spark, b'{"id":1,"v":"\xc3\xa9"}', None) == [{"id": 1, "v": "é", "offset": 0}]
     for value in (b'{"id":"x"}', b'{"id":1', b"", b"[]", b"5", b'{"id":1,"v":"\xff"}'):
         with pytest.raises(STOPPED):
-            registry(spark, head + value)
+            from_raw(spark, value)
 
 
 def test_what_from_json_passes_over_is_not_noticed(spark: SparkSession) -> None:
     values = [b'{"id":1}{"id":2}', b'{"id":1,"id":2}']
-    rows = registry(spark, *[b"\0\0\0\0\7" + value for value in values])
+    rows = from_raw(spark, *values)
     assert [row["id"] for row in rows] == [1, 2]
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
+import yaml
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
@@ -65,3 +69,13 @@ def test_bad_records_and_tombstones_have_an_option_each(on_error: str, on_tombst
     decoder.take(Block([refused], range(1, 2)))
     with pytest.raises(BadRecordError, match="at offset 1 "):
         decoder.batch()
+
+
+def test_the_page_s_way_to_read_a_registry_s_json_loses_nothing_silently() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "kafka.md").read_text()
+    [block] = re.findall(r"```yaml\n(value\.format: json\njson\.skip_bytes.*?)```", page, re.DOTALL)
+    decoder = reader_of(yaml.safe_load(block))._decoder(OffsetRange("kafka", "t", "id", 0, 0, 2))
+    for value in (b'{"value":1}{}', b'{"value":1,"value":2}', b'{"value":1} x'):
+        decoder.take(Block([b"\0\0\0\0\7{}", b"\0\0\0\0\7" + value], range(2)))
+        with pytest.raises(BadRecordError, match="at offset 1 "):
+            decoder.batch()

@@ -167,7 +167,11 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         schema = to_arrow_schema(self._schema, timezone="UTC")
         if self._options.value_format is ValueFormat.JSON:
             return JsonDecoder(
-                schema, item, self._options.on_bad_record, self._options.on_tombstone
+                schema,
+                item,
+                self._options.on_bad_record,
+                self._options.on_tombstone,
+                self._options.skip_bytes,
             )
         return RawDecoder(schema, item)
 

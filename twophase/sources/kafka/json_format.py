@@ -25,6 +25,7 @@ _METADATA = {
     "kafka_timestamp": ((raw_format.TIMESTAMP,), raw_format.timestamps),
     "kafka_key": ((pa.binary(), pa.string()), raw_format.keys),
 }
+_TEXT = b"\t\n\r" + bytes(range(32, 127))
 _MAX_ROWS = 20_000  # pyarrow refuses more than 100,000 at once
 _MAX_BYTES = 4 * 1024 * 1024
 
@@ -38,6 +39,7 @@ class _Piece:
         lengths: the lengths of the values, to find them in `joined`.
         values: only if `joined` is None.
         metadata: the columns that come from the record itself.
+        faults: why values are bad that cannot be cut, by their numbers.
     """
 
     joined: bytes | None
@@ -45,6 +47,7 @@ class _Piece:
     values: list[bytes | None]
     offsets: Sequence[int]
     metadata: dict[str, pa.Array]
+    faults: Faults
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -83,6 +86,7 @@ class JsonDecoder:
         item: the range that the blocks belong to.
         on_bad_record: the handling of a record that does not fit.
         on_tombstone: the handling of a record without a value; None: that of `on_bad_record`.
+        skip_bytes: the number of bytes before the JSON of each value.
 
     Attributes:
         wanted: the parts of the records that the blocks must have.
@@ -97,6 +101,7 @@ class JsonDecoder:
         item: OffsetRange,
         on_bad_record: OnBadRecord,
         on_tombstone: OnBadRecord | None = None,
+        skip_bytes: int = 0,
     ) -> None:
         self._schema = schema
         self._item = item
@@ -105,7 +110,8 @@ class JsonDecoder:
         payload = [field for field in schema if field.name not in _METADATA]
         self._metadata = [field for field in schema if field.name in _METADATA]
         _check_schema(schema, payload)
-        self._parser = JsonParser(payload)
+        self._skip = skip_bytes
+        self._parser = JsonParser(payload, skip_bytes)
         self.wanted = Wanted(
             keys="kafka_key" in schema.names, timestamps="kafka_timestamp" in schema.names
         )
@@ -124,12 +130,14 @@ class JsonDecoder:
         metadata = {
             field.name: _METADATA[field.name][1](block, self._item) for field in self._metadata
         }
-        joined = join(block.values) if self._fitted else None
+        values, faults = self._cut(block.values) if self._skip else (block.values, {})
+        joined = join(values) if self._fitted and not faults else None
         if joined is None:
-            piece = _Piece(None, [], block.values, block.offsets, metadata)
-            self._bytes += sum(map(len, filter(None, block.values)))
+            piece = _Piece(None, [], values, block.offsets, metadata, faults)
+            self._bytes += sum(map(len, filter(None, values)))
         else:
-            piece = _Piece(joined, list(map(len, block.values)), [], block.offsets, metadata)  # type: ignore[arg-type]
+            lengths = list(map(len, values))  # type: ignore[arg-type]
+            piece = _Piece(joined, lengths, [], block.offsets, metadata, faults)
             self._bytes += len(joined)
         self._pieces.append(piece)
         self._rows += len(piece)
@@ -165,9 +173,25 @@ class JsonDecoder:
             if dropped.count
         ]
 
+    def _cut(self, values: list[bytes | None]) -> tuple[list[bytes | None], Faults]:
+        """Take the bytes before the JSON away; a value that begins with text has none."""
+        fault = UnfitError(
+            f"its value does not begin with {self._skip} bytes other than text",
+            remedy="leave json.skip_bytes out if no record has them.",
+        )
+        faults: Faults = {
+            n: fault
+            for n, value in enumerate(values)
+            if value is not None and (len(value) < self._skip or value[0] in _TEXT)
+        }
+        return [value and value[self._skip :] for value in values], faults
+
     def _sort(self, pieces: list[_Piece], refusal: Exception | None) -> pa.RecordBatch:
         values = list(itertools.chain.from_iterable(piece.all_values() for piece in pieces))
         faults = self._faulty_keys(pieces, values)
+        starts = itertools.accumulate(map(len, pieces), initial=0)
+        for start, piece in zip(starts, pieces, strict=False):
+            faults |= {start + number: fault for number, fault in piece.faults.items()}
         rows, columns = self._parser.sort(values, faults, refusal)
         # after a batch with bad records, the next one probably has some too
         self._fitted = not faults and not self._parser.expected and refusal is None

@@ -37,7 +37,14 @@ from twophase.sources.kafka.json_records import (
     framing_fault,
     is_framed,
 )
-from twophase.sources.kafka.json_types import UnfitError, convert, has, read_type, unfit_rows
+from twophase.sources.kafka.json_types import (
+    UnfitError,
+    convert,
+    has,
+    has_infinity,
+    read_type,
+    unfit_rows,
+)
 
 UNFIT = (UnfitError, pa.ArrowInvalid)
 TOMBSTONE = UnfitError("it has no value (a tombstone)")
@@ -56,6 +63,7 @@ class JsonParser:
 
     Args:
         payload: the columns that come from the value, with the types that Spark expects.
+        skipped: the number of bytes that the values have lost, for errors.
 
     Attributes:
         expected: the causes of faults that the last values had.
@@ -64,8 +72,9 @@ class JsonParser:
         ConfigError: a column has a type that cannot be read.
     """
 
-    def __init__(self, payload: Sequence[pa.Field]) -> None:
+    def __init__(self, payload: Sequence[pa.Field], skipped: int = 0) -> None:
         self._payload = payload
+        self._skipped = skipped
         self._strict, self._lenient = (
             pj.ParseOptions(
                 explicit_schema=pa.schema(
@@ -88,7 +97,9 @@ class JsonParser:
         Raises:
             UnfitError, ArrowInvalid: some value does not fit.
         """
-        return self._convert(self._read(data, rows, self._strict))
+        arrays = self._read(data, rows, self._strict)
+        self._check_infinity(arrays)
+        return self._convert(arrays)
 
     def sort(
         self, values: Sequence[bytes | None], faults: Faults, refusal: Exception | None = None
@@ -111,7 +122,7 @@ class JsonParser:
             self._expect(self._judge(cause, records, faults))
         while records:
             try:
-                return self._rows(records, faults)
+                return self._rows(records, faults, screened="type" in tried)
             except UNFIT as error:
                 causes = [c for c in (*causes_of(error), "alone") if c not in tried]
                 if not causes:
@@ -135,7 +146,7 @@ class JsonParser:
             if value is None:
                 faults[number] = TOMBSTONE
             else:
-                faults[number] = fault = VAGUE if fault else framing_fault(value)
+                faults[number] = fault = VAGUE if fault else framing_fault(value, self._skipped)
         return records
 
     def _expect(self, causes: list[str]) -> None:
@@ -159,8 +170,10 @@ class JsonParser:
         for number, judged in suspects:
             try:
                 fitting = None if judged else self._check.judge(cause, records[number])
-            except RecursionError:  # left to pyarrow
-                continue
+            except RecursionError:
+                if cause != "type":  # left to pyarrow
+                    continue
+                fitting = None  # it would have to be rewritten
             if fitting is None:
                 faults[number] = fault = VAGUE if fault else self._check.reason(records[number])
                 del records[number]
@@ -176,7 +189,7 @@ class JsonParser:
     ) -> Iterator[tuple[int, Exception]]:
         """Yield the records that pyarrow refuses though each was judged to fit, by halves."""
         try:
-            self._rows({number: records[number] for number in numbers}, {})
+            self._rows({number: records[number] for number in numbers}, {}, screened=True)
         except UNFIT as error:
             if len(numbers) == 1:
                 yield numbers[0], error
@@ -185,9 +198,13 @@ class JsonParser:
             yield from self._refused(records, numbers[:middle])
             yield from self._refused(records, numbers[middle:])
 
-    def _rows(self, records: dict[int, bytes], faults: Faults) -> tuple[list[int], Columns]:
+    def _rows(
+        self, records: dict[int, bytes], faults: Faults, *, screened: bool
+    ) -> tuple[list[int], Columns]:
         numbers = list(records)
         arrays = self._read(_joined(records.values()), len(records), self._lenient)
+        if not screened:
+            self._check_infinity(arrays)
         try:
             return numbers, self._convert(arrays)
         except UnfitError:
@@ -220,6 +237,11 @@ class JsonParser:
             if text or decimals:
                 array.validate(full=True)  # bytes that are not UTF-8; digits beyond the precision
         return arrays
+
+    def _check_infinity(self, arrays: list[pa.Array]) -> None:
+        """Raise UnfitError if there is one: pyarrow reads an integer of 400 digits as that."""
+        if any(map(has_infinity, arrays)):
+            raise UnfitError("a number is too big for DOUBLE")
 
     def _convert(self, arrays: list[pa.Array]) -> Columns:
         return {

@@ -12,6 +12,7 @@ import bisect
 import decimal
 import itertools
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -23,6 +24,7 @@ import pyarrow as pa
 from twophase.sources.kafka.json_types import TO_DATE, TO_TIMESTAMP, UnfitError, has, is_time
 
 _BLANKS = b" \t\r\n"
+_DIGITS = re.compile(rb"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?").fullmatch
 _BACKSLASH = ord("\\")  # Python looks for a number in bytes in a fraction of the time
 _TEXT_OR_NULL = b'"n'
 _TWICE = re.compile(r"Column\((/.*)\) was specified twice")
@@ -30,6 +32,12 @@ _BIG = re.compile(rb"[eE]\+?\d{3}|\d{300}")
 # pyarrow takes NaN and Infinity for numbers, msgspec does not: 1e38 fits where they fit
 _CONSTANT = re.compile(rb'("(?:[^"\\]|\\.)*")|-?(?:NaN|Inf(?:inity)?)', re.DOTALL)
 NUL = "its value holds a NUL byte"
+_CONFLUENT = 5
+# by the first byte: who writes it before JSON, and the bytes before that
+_REGISTRIES = {
+    0: (("Confluent's", _CONFLUENT), ("Apicurio's", 9)),
+    3: (("AWS Glue's", 18),),
+}
 _EMPTY, _NO_OBJECT = map(UnfitError, ("its value is empty", "its value is not one JSON object"))
 _REFUSED = (msgspec.DecodeError, UnicodeDecodeError)
 
@@ -44,19 +52,42 @@ def is_framed(value: bytes) -> bool:
     return ends.startswith(b"{") and ends.endswith(b"}")
 
 
-def framing_fault(value: bytes) -> UnfitError:
-    """Return why a value is not framed."""
+def framing_fault(value: bytes, skipped: int = 0) -> UnfitError:
+    """Return why a value is not framed.
+
+    Args:
+        value: what is left of it.
+        skipped: the number of bytes before it.
+    """
     if not value:
         return _EMPTY
-    if value[0] == 0 and len(value) > 5:
+    if skipped:
         return UnfitError(
-            f"its value begins with the bytes {value[:5].hex(' ')}, by which serializers of a "
-            f"schema registry (Confluent's) name the schema, here {int.from_bytes(value[1:5])}",
-            remedy="give the producer a serializer without a registry; or, if JSON follows, read "
-            "with `value.format=raw`, and parse substring(value, 6) with from_json, mode FAILFAST: "
-            "see docs/kafka.md.",
+            f"its value is not one JSON object after its first {skipped} bytes",
+            remedy="leave json.skip_bytes out, and the message names what a registry put there.",
         )
+    if value[0] in _REGISTRIES and len(value) > _CONFLUENT:
+        return _registry_fault(value)
     return _NO_OBJECT
+
+
+def _registry_fault(value: bytes) -> UnfitError:
+    serializers = _REGISTRIES[value[0]]
+    found = [(maker, size) for maker, size in serializers if is_framed(value[size:])]
+    for maker, size in found:
+        number = "" if value[0] else f", here {int.from_bytes(value[1:size])}"
+        return UnfitError(
+            f"its value begins with the bytes {value[:size].hex(' ')}, by which serializers of a "
+            f"schema registry ({maker}) name the schema{number}",
+            remedy=f"set `json.skip_bytes={size}`.",
+        )
+    makers = " or ".join(maker for maker, _ in serializers)
+    return UnfitError(
+        f"its value begins with the bytes {value[:_CONFLUENT].hex(' ')}, as serializers of a "
+        f"schema registry ({makers}) give it, and no JSON follows",
+        remedy="give the producer a serializer for JSON, without compression: Avro and Protobuf "
+        "are not read; or read the bytes with `value.format=raw`.",
+    )
 
 
 class RecordCheck:
@@ -143,9 +174,7 @@ class RecordCheck:
         except (msgspec.ValidationError, UnicodeDecodeError, UnfitError):
             return None
         except msgspec.DecodeError:
-            if b"NaN" not in text and b"Inf" not in text:
-                return None
-            return text if self.judge(cause, _without_constants(text)) else None
+            return text if self._fits_with_constants(cause, text) else None
         return None if repeats and self._repeats(text) else rewritten
 
     def reason(self, text: bytes) -> UnfitError:
@@ -164,6 +193,15 @@ class RecordCheck:
         except RecursionError:
             pass
         return UnfitError("it does not fit the schema")
+
+    def _fits_with_constants(self, cause: str, text: bytes) -> bool:
+        """Return whether a record with NaN or Infinity fits, without being rewritten."""
+        plain = _without_constants(text)
+        try:
+            (self._exact_digits if cause == "digits" else self._types)(plain)
+            return plain != text and not (cause == "big" and _overflows(plain))
+        except ValueError:  # all that msgspec and json raise
+            return False
 
     def _may_repeat(self, text: bytes, keys: Iterable[bytes]) -> bool:
         for key in keys:
@@ -272,6 +310,16 @@ def _repeated(name: str, found: Any, target: pa.DataType) -> Iterator[str]:
                 yield from _repeated(_path(name, key), value, target.field(key).type)
 
 
+def _overflows(text: bytes) -> bool:
+    found: list[float] = []
+
+    def note(digits: str) -> None:
+        found.append(float(digits))
+
+    json.loads(text.decode(errors="surrogateescape"), parse_float=note, parse_int=note)
+    return math.inf in map(abs, found)
+
+
 def _without_constants(text: bytes) -> bytes:
     return _CONSTANT.sub(lambda found: found[1] or b"1e38", text)
 
@@ -294,6 +342,8 @@ def _screen_type(target: pa.DataType, text: Any) -> Any:
         return bool | None
     if pa.types.is_string(target):
         return text if text is msgspec.Raw else text | None
+    if pa.types.is_decimal(target):  # pyarrow reads 1.50 and "1.50"
+        return float | str | None
     return (str if is_time(target) else float) | None
 
 
@@ -339,6 +389,10 @@ def _exact_decimal(target: pa.Decimal128Type) -> Callable[[Text], bool]:
 
     def fits(raw: Text) -> bool:
         text = bytes(raw)
+        if text[0] == 34:
+            text = msgspec.json.decode(text, type=str).encode()
+            if not _DIGITS(text):
+                return False
         try:
             digits = context.scaleb(context.create_decimal(text.decode()), target.scale)
             return text == b"null" or abs(context.to_integral_exact(digits)) < limit

@@ -149,6 +149,15 @@ def unfit_rows(array: pa.Array, field: pa.Field) -> pa.BooleanArray:
     return unfit
 
 
+def has_infinity(array: pa.Array) -> bool:
+    """Return whether a number in an array, or inside its values, is infinite."""
+    if pa.types.is_struct(array.type):
+        return any(map(has_infinity, array.flatten()))
+    if pa.types.is_list(array.type):
+        return has_infinity(array.flatten())
+    return pa.types.is_floating(array.type) and bool(pc.any(pc.is_inf(array)).as_py())
+
+
 def is_time(target: pa.DataType) -> bool:
     """Return whether JSON has this type as text."""
     return bool(pa.types.is_date32(target) or pa.types.is_timestamp(target))
