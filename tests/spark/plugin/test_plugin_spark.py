@@ -228,6 +228,7 @@ def test_a_query_that_keeps_state_goes_on_after_its_decided_micro_batch_is_run_a
         ({"form": "twophase-hive", "table": "orders"}, "through a Spark session"),
         ({"form": "twophase-file", "surprise": "1"}, "surprise"),
         ({"form": "Twophase-FILE", "partition_by": "id", "Surprise": "1"}, "surprise"),
+        ({"partition_by": "part"}, "part"),
         ({"name": "or ders"}, "The job name 'or ders' is not allowed"),
         ({"execution.checkpointing.dir": "/chk"}, "has no effect in the plugin form"),
         ({"mode": "complete"}, "output mode 'complete'"),
@@ -263,11 +264,11 @@ def test_a_target_that_does_not_answer_yet_is_left_to_the_query(
 ) -> None:
     asked: list[str] = []
 
-    def check(sink: FileSink) -> None:
+    def unreachable(sink: FileSink, _: object) -> None:
         asked.append(repr(sink))
         raise TargetUnreachableError("nobody answers", remedy="wait.")
 
-    monkeypatch.setattr(FileSink, "check_connection", check)
+    monkeypatch.setattr(FileSink, "open", unreachable)
     query.add()
     query.start(path=str(query.table)).stop()
     assert len(asked) == 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,3 +63,36 @@ def test_elsewhere_such_a_folder_is_refused(volume: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(folder_rights, "_CONTAINER_FILES", ())
     with pytest.raises(ConfigError, match="run: chmod o-w"):
         LocalStorage(volume / "job")
+
+
+_MOUNTED = """
+mount -t tmpfs -o mode="$2" none "$1" || exit 77
+exec "$0" -c "
+import sys
+from twophase.errors import ConfigError
+from twophase.state.files.storage import LocalStorage
+for _ in range(2):
+    print(oct(LocalStorage(sys.argv[1] + '/jobs/orders').root.stat().st_mode & 0o777))
+try:
+    LocalStorage(sys.argv[1])
+except ConfigError as error:
+    LocalStorage(error.remedy.rpartition(': ')[2])
+    print('as the remedy says')
+" "$1"
+"""
+
+
+@pytest.mark.parametrize("rights", ["0777", "2777"])
+def test_a_volume_that_is_really_mounted(tmp_path: Path, rights: str) -> None:
+    """In a mount namespace of its own, which only root can make: nothing of it is left."""
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", _MOUNTED, sys.executable, str(tmp_path), rights],
+        env={**os.environ, "KUBERNETES_SERVICE_HOST": "10.0.0.1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0 and "Traceback" not in done.stderr:
+        pytest.skip(f"no mount can be made here: {done.stderr}")
+    assert done.stdout.splitlines() == ["0o700", "0o700", "as the remedy says"], done.stderr
+    assert not any(tmp_path.iterdir())

@@ -71,13 +71,15 @@ def refused(
         context: the job.
         names: names the pieces that a sink has and the log does not know.
     """
+    folder = context.options.checkpoint_location
     match why:
         case RewindUnfinished(begun):
             return _unfinished_rewind(context.job, begun)
         case HalfRewound(sink):
             return RestoreRefusedError(
-                f"Job {context.job!r}: a rewind that has begun in another folder has taken back a "
-                f"part of the rows of sink {sink!r}, and has died. Nothing was written.",
+                f"Job {context.job!r}: a rewind that has begun in another folder than {folder} has "
+                f"taken back a part of the rows of sink {sink!r}, and has died. Nothing was "
+                "written.",
                 remedy="finish it: restore the job's folder, the one in which it has begun, or "
                 "start here with the same restore.path and `restore.sink_ahead=rewind`. Or give it "
                 "up, if the sink can put rows back (files can, MySQL cannot): "
@@ -108,7 +110,7 @@ def refused(
                 "what was made since.",
             )
         case NamedOtherwise():
-            return _named_otherwise(context.job, why)
+            return _named_otherwise(context, why)
         case CannotTakeBack(sink):
             return RestoreRefusedError(
                 f"Job {context.job!r}: cannot rewind to {_origin(wish)}: sink {sink!r} is ahead "
@@ -158,7 +160,7 @@ def _folder_behind(
     ends = "has none" if why.known < 0 else f"ends at {why.known}"
     what = f"sink {sink!r} has committed checkpoint {checkpoint}, but the checkpoint store {ends}"
     pieces = names(sink, lineage, checkpoint)
-    return _undecided(context.job, what, pieces) if pieces else _missing(context, what)
+    return _undecided(context, what, pieces) if pieces else _missing(context, what)
 
 
 def _rows_returned(context: JobContext, why: RowsReturned, history: History) -> TargetChangedError:
@@ -193,12 +195,13 @@ def _driver_missed(
     )
 
 
-def _named_otherwise(job: str, why: NamedOtherwise) -> CheckpointMissingError:
+def _named_otherwise(context: JobContext, why: NamedOtherwise) -> CheckpointMissingError:
     then, sink = why.name
     return CheckpointMissingError(
-        f"Job {job!r}: the target of sink {why.sink!r} has checkpoint {why.checkpoint} of lineage "
-        f"{why.lineage}, which sink {sink!r} of job {then!r} has committed. This start does not "
-        "know it and would write its rows twice; nothing was written.",
+        f"Job {context.job!r}: the target of sink {why.sink!r} has checkpoint {why.checkpoint} of "
+        f"lineage {why.lineage}, which sink {sink!r} of job {then!r} has committed. A start from "
+        f"{context.options.checkpoint_location} does not know it and would write its rows twice; "
+        "nothing was written.",
         remedy=f"name the job {then!r} and the sink {sink!r} again, then go on from its newest "
         "checkpoint, or restore with `restore.sink_ahead=rewind`.",
     )
@@ -254,16 +257,18 @@ def _unfinished_rewind(job: str, begun: Rewinding) -> RestoreRefusedError:
     )
 
 
-def _undecided(job: str, what: str, pieces: Sequence[str]) -> CheckpointMissingError:
+def _undecided(context: JobContext, what: str, pieces: Sequence[str]) -> CheckpointMissingError:
     """Return the error for a checkpoint that the target still names; the folder may be intact."""
     shown = ", ".join(pieces[:_SHOWN]) + (
         f" and {len(pieces) - _SHOWN} more" if len(pieces) > _SHOWN else ""
     )
     return CheckpointMissingError(
-        f"Job {job!r}: {what}. It is proven by the pieces {shown} (attempt/subtask.task attempt). "
-        "Either the folder is older than the sink, or these pieces were committed by hand "
-        "although they were in no decision. Starting would write rows twice; nothing was written.",
-        remedy="if the folder was restored from a backup, restore the one that it replaced. "
+        f"Job {context.job!r}: {what}. It is proven by the pieces {shown} (attempt/subtask.task "
+        "attempt). Either the folder is older than the sink, or these pieces were committed by "
+        "hand although they were in no decision. Starting would write rows twice; nothing was "
+        "written.",
+        remedy=f"if the job's folder, {context.options.checkpoint_location}, was restored from a "
+        "backup, restore the one that it replaced. "
         "If the pieces were committed by hand, delete their rows from the target together with "
         "their proofs (MySQL: first roll back what is still prepared of this checkpoint, since it "
         "holds locks; the proofs are its rows of twophase_ledger; files: see docs/by-hand.md), "

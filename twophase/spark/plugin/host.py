@@ -162,26 +162,17 @@ def open_sink(description: PluginDescription, context: SinkContext) -> OpenArrow
         ConfigError: an option of it is not right, or it cannot be written in this form.
         PreflightError: the target cannot keep the protocol's promises.
     """
-    return declare(description).open(context)
-
-
-def declare(description: PluginDescription) -> ArrowSink:
-    """Make the sink of a query, not yet open.
-
-    Raises:
-        ConfigError: as `open_sink`.
-        PreflightError: a setting of Spark's is not safe.
-    """
     where = f"format 'twophase-{description.sink_type}'"
     kind = _kind(where, description)
     if (fault := description.environment.fault) is not None:
         unknown = "this form does not know whether its plan shuffles rows"
         raise fault.refusal(description.job, unknown)
     try:
-        return kind(**description.sink_options)
+        declared = kind(**description.sink_options)
     except TypeError as error:
         what = f"{where}: {kind.__name__} does not take these options: {error}."
         raise ConfigError(what) from error
+    return declared.open(context)
 
 
 def _kind(where: str, description: PluginDescription) -> type[ArrowSink]:

@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSource
 from twophase.errors import ConfigError
 from twophase.spark.plan.shuffles import find_fault
 from twophase.spark.plugin.description import Environment, PluginDescription, describe
-from twophase.spark.plugin.host import declare
+from twophase.spark.plugin.host import PluginHost, open_sink
 from twophase.spark.plugin.job import job_of
 from twophase.spark.plugin.writer import PluginWriter
 
@@ -54,16 +54,18 @@ class SinkDataSource(DataSource):
         return PluginWriter(description, job_of(description).plan() if self._planning else None)
 
     def check(self, schema: StructType, mode: str) -> None:
-        """Check what can be checked before the query starts; writes nothing.
+        """Check what can be checked before the query starts: open the sink, and close it again.
 
         Args:
             schema: the columns of the rows.
             mode: Spark's output mode, in lower case.
 
         Raises:
-            TwoPhaseError: an option is not right, or the target cannot be used.
+            TwoPhaseError: an option or a column is not right, or the target cannot be used.
         """
-        declare(self._described(schema, mode)).check_connection()
+        description = self._described(schema, mode)
+        context = PluginHost(description).sink_context(description.sink)
+        open_sink(description, context).close()
 
     def _described(self, schema: StructType, mode: str) -> PluginDescription:
         if mode != _APPEND:
