@@ -54,6 +54,11 @@ ELSEWHERE = {
         "a target was swapped for an older copy of it, on another server"
     ): "tests/operations/repair/test_no_dead_end.py::test_a_failover_to_an_older_copy_of_a_target",
     (
+        "the target was restored from a backup of before a rewind, and has rows again that the "
+        "rewind had taken back"
+    ): "tests/operations/repair/test_returned_rows.py::"
+    "test_they_are_taken_back_once_more_and_what_the_target_lacks_is_a_loss",
+    (
         "the folder was restored from a backup, and a target or a piece is lost too"
     ): "tests/operations/repair/test_no_dead_end.py::"
     "test_a_folder_that_is_behind_beside_a_target_that_has_lost_its_rows",

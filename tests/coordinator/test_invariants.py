@@ -258,6 +258,7 @@ def test_i6_a_lineage_that_went_on_elsewhere_stops_the_store_that_continued_it(
         target.high_water[
             JOB, "facts" if target is targets["facts"] else "lake", driver.coordinator.lineage.id
         ] = 1
+        target.fences = dict.fromkeys(target.fences, Attempt(9, 0))
     with pytest.raises(
         CheckpointMissingError,
         match=r"has committed checkpoint 1 of lineage .* this job continues from 0",

@@ -33,6 +33,7 @@ from twophase.coordinator.recovery.plan import (
     Observed,
     Refusal,
     RewindUnfinished,
+    RowsReturned,
     StartPlan,
     TargetLacks,
     Way,
@@ -231,8 +232,8 @@ def _gone(observed: Observed, history: History, lost: frozenset[Piece]) -> list[
 
 
 def _may_accept(reasons: Sequence[Refusal], *repairs: type[Refusal]) -> bool:
-    """`LossRepair.plan`: a folder that is behind is adopted next."""
-    return all(isinstance(one, (FolderBehind, *repairs)) for one in reasons)
+    """`LossRepair.plan`: a folder that is behind, or a target with returned rows, is next."""
+    return all(isinstance(one, (FolderBehind, RowsReturned, *repairs)) for one in reasons)
 
 
 def _without_proof(observed: Observed, reasons: Sequence[Refusal]) -> Observed | None:

@@ -26,6 +26,7 @@ from twophase.coordinator.recovery.plan import (
     RestoreBehind,
     RestoredMeanwhile,
     RewindUnfinished,
+    RowsReturned,
     SinkRenamed,
     StartPlan,
     TakenBack,
@@ -148,6 +149,36 @@ REFUSED = [
         ),
         GoOn(),
         FolderBehind(FACTS, A, 3, 2, continued=True),
+    ),
+    Case(
+        "the same, with the fence of whoever has gone on elsewhere",
+        observed(
+            History(2, (FIRST, Lineage(B, "/saved", ancestors={A: 2})), ()),
+            sink(FACTS, generation=3, lineage_a=3),
+            AT_2[1],
+        ),
+        GoOn(),
+        FolderBehind(FACTS, A, 3, 2, continued=True),
+    ),
+    Case(
+        "the same, with a fence of before the restore",
+        observed(
+            History(2, (FIRST, Lineage(B, "/saved", ancestors={A: 2})), ()),
+            sink(FACTS, lineage_a=3),
+            AT_2[1],
+        ),
+        GoOn(),
+        RowsReturned(FACTS, A, 3, 2),
+    ),
+    Case(
+        "the same, with a checkpoint since the restore",
+        observed(
+            History(2, (FIRST, Lineage(B, "/saved", ancestors={A: 2})), (decision(1, lineage=B),)),
+            sink(FACTS, lineage_a=3),
+            AT_2[1],
+        ),
+        GoOn(),
+        RowsReturned(FACTS, A, 3, 2, decision(1, lineage=B)),
     ),
     Case(
         "rows of the sink under its old name, beside an empty folder",

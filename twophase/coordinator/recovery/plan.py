@@ -258,6 +258,29 @@ class FolderBehind:
 
 
 @dataclass(frozen=True)
+class RowsReturned:
+    """A target has checkpoints again that the job has gone back behind: it is a backup of before.
+
+    Their records may be in other checkpoints by now, or will be: who adopts both writes rows twice.
+
+    Attributes:
+        sink: the sink's name.
+        lineage: of the checkpoints.
+        checkpoint: the newest of them.
+        left: the last one that the job has kept; -1 if none.
+        newest: the newest checkpoint of the current lineage, to which a rewind takes them back;
+            None if it has none: then to what it was restored from.
+    """
+
+    sink: str
+    lineage: str
+    checkpoint: int
+    left: int
+    newest: Decision | None = None
+    ways = (Way.RESTORE_TARGET, Way.REWIND)
+
+
+@dataclass(frozen=True)
 class DriverMissed:
     """A target has seen a driver that the folder does not know of, which has committed nothing.
 
@@ -376,6 +399,7 @@ Refusal = (
     RewindUnfinished
     | HalfRewound
     | FolderBehind
+    | RowsReturned
     | DriverMissed
     | RestoreBehind
     | RestoredMeanwhile
@@ -452,7 +476,7 @@ def _behind(observed: Observed) -> Iterator[Refusal]:
         for lineage, checkpoint in (*found.committed.items(), *found.in_doubt.items()):
             if behind := known.behind(sink, lineage, checkpoint):
                 has_committed = True
-                yield behind
+                yield _returned(observed, behind) or behind
         for name, lineage, checkpoint in _under_other_names(observed, sink, ours):
             has_newer = found.committed.get(lineage, -1) >= checkpoint
             if not has_newer and known.behind(name[1], lineage, checkpoint):
@@ -465,6 +489,25 @@ def _behind(observed: Observed) -> Iterator[Refusal]:
         for sink, found in observed.sinks.items():
             if found.memory.generation > history.generation:
                 yield DriverMissed(sink, found.memory.generation)
+
+
+def _returned(observed: Observed, behind: FolderBehind) -> RowsReturned | None:
+    """Return the refusal if it is the target that is old, and not the folder.
+
+    When a lineage begins with a restore, no target has more than what that keeps. Whoever goes on
+    from another folder after it leaves a newer fence in the target; a backup of before has an older
+    one.
+    """
+    history, left = observed.history, behind.known
+    is_old = observed.sinks[behind.sink].memory.generation <= history.generation
+    was_restored = any(one.restored_from for one in history.lineages)
+    current = history.lineage
+    if not (behind.continued and is_old and was_restored) or current is None or left is None:
+        return None
+    newest = history.newest(current.id)
+    if newest is None and not current.restored_from:
+        return None
+    return RowsReturned(behind.sink, behind.lineage, behind.checkpoint, left, newest)
 
 
 def _half_rewound(observed: Observed) -> Iterator[HalfRewound]:

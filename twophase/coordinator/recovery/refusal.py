@@ -18,6 +18,7 @@ from twophase.coordinator.recovery.plan import (
     RestoreBehind,
     RestoredMeanwhile,
     RewindUnfinished,
+    RowsReturned,
     SinkRenamed,
     TargetLacks,
     TargetReplaced,
@@ -28,6 +29,7 @@ from twophase.errors import (
     ConfigError,
     FencedError,
     RestoreRefusedError,
+    TargetChangedError,
     TwoPhaseError,
 )
 from twophase.state.journal.entries import Rewinding
@@ -83,6 +85,8 @@ def refused(
             )
         case FolderBehind():
             return _folder_behind(context, why, observed.history, names)
+        case RowsReturned():
+            return _rows_returned(context, why, observed.history)
         case DriverMissed():
             return _driver_missed(context, why, observed.history)
         case RestoreBehind():
@@ -155,6 +159,23 @@ def _folder_behind(
     what = f"sink {sink!r} has committed checkpoint {checkpoint}, but the checkpoint store {ends}"
     pieces = names(sink, lineage, checkpoint)
     return _undecided(context.job, what, pieces) if pieces else _missing(context, what)
+
+
+def _rows_returned(context: JobContext, why: RowsReturned, history: History) -> TargetChangedError:
+    begun, folder = history.lineage, context.options.checkpoint_location
+    path = begun.restored_from if begun else ""
+    if why.newest is not None:
+        path = f"{folder}/{why.newest.folder}"
+    return TargetChangedError(
+        f"Job {context.job!r}: sink {why.sink!r} ({context.sinks[why.sink].target()}) has "
+        f"checkpoint {why.checkpoint} of lineage {why.lineage} again, and the job has gone back to "
+        f"{'none' if why.left < 0 else why.left} of it since: the target was restored from a "
+        "backup of before. Starting would write rows twice; nothing was written.",
+        remedy="restore the target to its newest state. If that is gone for good, take the rows "
+        f"back once more: start with `restore.path={path}` and `restore.sink_ahead=rewind`; or go "
+        "back further, to a checkpoint or savepoint that the target has all of: then nothing that "
+        "it lacks is given up. What the job was restored from before takes a new `restore.id`.",
+    )
 
 
 def _driver_missed(

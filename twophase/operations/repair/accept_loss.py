@@ -25,7 +25,7 @@ from twophase.contract.committable import Committable
 from twophase.contract.sink import SinkHistory
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.commit.proofs import knows
-from twophase.coordinator.recovery.plan import FolderBehind, Restore, TargetLacks
+from twophase.coordinator.recovery.plan import FolderBehind, Restore, RowsReturned, TargetLacks
 from twophase.coordinator.recovery.planner import StartPlanner
 from twophase.coordinator.recovery.recovery_steps import commit_in_order, take_over
 from twophase.errors import ConfigError, StopJobError, TargetChangedError
@@ -120,10 +120,12 @@ class LossRepair:
             self._check_decided(checkpoint, sink)
 
         def check(history: History) -> None:
-            # Gaps of other targets restored with this one are accepted next, and a folder that is
-            # behind is adopted next; until then every start stops.
+            # Gaps of other targets restored with this one are accepted next, a folder that is
+            # behind is adopted next, and rows that have returned are taken back next; until then
+            # every start stops.
             is_gap = self._gap(checkpoint, sink, remembered[sink]) is not None
-            repairs = [FolderBehind, TargetLacks] if is_gap else [FolderBehind]
+            others = (FolderBehind, RowsReturned)
+            repairs = (*others, TargetLacks) if is_gap else others
             planner.check(history, remembered, repairs)
 
         take_over(context.log, remembered, check)
