@@ -43,6 +43,7 @@ class Facts:
             last record is there may have two.
         stopped: the processes that were asked to stop.
         saving: those of them that are to leave a savepoint.
+        adopting: those that adopt what the targets have proof of.
         aborted: the processes that have aborted a prepared piece.
         several_folders: whether drivers over several folders live at once.
         taken: pieces that a driver over another folder has rolled back.
@@ -73,6 +74,7 @@ class Facts:
     owners: set[Process] = field(default_factory=set)
     stopped: set[Process] = field(default_factory=set)
     saving: set[Process] = field(default_factory=set)
+    adopting: set[Process] = field(default_factory=set)
     aborted: set[Process] = field(default_factory=set)
     several_folders: bool = False
     taken: set[str] = field(default_factory=set)

@@ -30,6 +30,7 @@ def job_options(
     restore = {
         "restore.path": restore_path,
         "restore.sink_ahead": sink_ahead or world.sink_ahead,
+        "restore.id": world.restore_id,
     }
     given = {
         "checkpointLocation": folder,

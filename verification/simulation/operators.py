@@ -44,7 +44,7 @@ Ways = Mapping[str, Callable[[], object]]
 
 _LOSS = re.compile(rf"{ACCEPT} JOB.yaml --checkpoint (\d+) --sink (\S+)")
 _CHECKPOINT = re.compile(r"(/\S+/chk/[^\s.]+\.\d+)")
-_NAMED = re.compile(r"restore\.path=(/[^\s,]+)")
+_NAMED = re.compile(r"restore\.path=(/[^\s,`]+)")
 _HALF = re.compile(r"checkpoint (\d+) of lineage (\S+) is committed in")
 _REFUSE, _REWIND = "refuse", "rewind"
 _MOST_REACTIONS, _MOST_WAYS, _OLDER = 8, 30, 4
@@ -245,9 +245,10 @@ class Operator:
             path = self._carry(path)
         self._restore(path, policy, elsewhere=elsewhere)
 
-    def _restore(self, path: str, policy: str, *, elsewhere: bool) -> None:
-        """Start the job with `restore.path`."""
+    def _restore(self, path: str, policy: str, *, elsewhere: bool, again: bool = False) -> None:
+        """Start the job with `restore.path`, and with a new `restore.id` if it is done again."""
         drivers, oracle = self._drivers, self._oracle
+        self._world.restore_id += "again" if again else ""
         saved = oracle.saved.at(oracle, path)
         self._is_too_old = policy == _REFUSE and self._is_older(path)
         if drivers.folder in oracle.saved.roots:
@@ -416,7 +417,10 @@ class Operator:
         if ABANDON in says and ("--begun-in" not in says or self._oracle.saved.rewinding):
             ways["way: abandon"] = lambda: self._run(self._abandon())
         if found := _NAMED.search(says):
-            ways["way: finish"] = partial(self._restore, found[1], _REWIND, elsewhere=False)
+            again = "a new `restore.id`" in says
+            ways["way: finish"] = partial(
+                self._restore, found[1], _REWIND, elsewhere=False, again=again
+            )
         elif path and _REWIND in says:
             ways["way: rewind"] = partial(self._restore, path, _REWIND, elsewhere=False)
         if found := _CHECKPOINT.search(says):

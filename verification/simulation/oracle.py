@@ -230,13 +230,24 @@ class Oracle(Facts):
         decision.committed = True
         return None
 
-    def _stands_for_a_lost_one(self, piece: Piece) -> bool:
-        """Whether the decided attempt of a task was rolled back by hand, and another one of the
-        same task waits, with the same rows: an adoption without the log cannot tell them apart.
+    def _adopts(self, xid: str) -> Decision | None:
+        """The decision that an adoption without its log takes a piece to be of: the decided attempt
+        of the task was rolled back by hand, another one waits with the same rows, and no target
+        tells them apart (0064). From then on it is the decided one.
         """
-        elsewhere = [one for one in self.known() if one.root != self.folder]
-        lost = [Piece.of(xid) for one in elsewhere for xid in one.xids if xid in self.lost]
-        return any(replace(one, task_attempt=piece.task_attempt) == piece for one in lost)
+        if self._process() not in self.adopting:
+            return None
+        task = replace(Piece.of(xid), task_attempt=0)
+        elsewhere = [(key, one) for key, one in self.decided.items() if key[0] != self.folder]
+        for key, one in elsewhere:
+            for lost in [other for other in one.xids if other in self.lost]:
+                if replace(Piece.of(lost), task_attempt=0) == task:
+                    self.withdrawn.add(lost)
+                    sinks = {**one.sinks, xid: one.sinks[lost]}
+                    xids = tuple(xid if other == lost else other for other in one.xids)
+                    self.decided[key] = replace(one, xids=xids, sinks=sinks)
+                    return self.decided[key]
+        return None
 
     # -- the servers -------------------------------------------------------------------------------
 
@@ -261,9 +272,7 @@ class Oracle(Facts):
         piece = Piece.of(branch.xid)
         self.repaired.comes_back(self, branch.xid)
         decision = self._decision_of(branch.xid) or self.saved.decides(self, branch.xid)
-        if decision is None and self._stands_for_a_lost_one(piece):
-            self.limit = f"{branch.xid} is adopted in place of the same task's, which is lost"
-            return self.scheduler.stop(self.limit)
+        decision = decision or self._adopts(branch.xid)
         if decision is None:
             return self.violated(f"I1: {branch.xid} is committed and in no decision")
         durable = branch.xid in self.saved.durable or any(

@@ -220,6 +220,8 @@ class Repaired:
                     f"and {hidden} are not visible",
                 )
                 decision.committed = decision.committed or waits
+                if key[0] != root:
+                    dropped |= self._pass_over(facts, decision, root)
             else:
                 shown = [xid for xid in decision.xids if _is_shown(facts, xid)]
                 facts.holds(
@@ -229,6 +231,16 @@ class Repaired:
                 dropped |= {*decision.xids}
                 self._drop(facts, key)
         return dropped
+
+    def _pass_over(self, facts: Facts, decision: Decision, root: str) -> set[str]:
+        """Whoever adopts a checkpoint without its log misses no piece that was rolled back before:
+        no target tells of it (docs/loss.md).
+        """
+        lost = {xid for xid in decision.xids if xid in facts.lost} - facts.withdrawn
+        for xid in lost:
+            self.given_up[xid] = (decision.sinks[xid], decision.chunk)
+        self.accepted.append((root, lost))
+        return self._withdraw(facts, decision, lost, root)
 
     def _withdraw(self, facts: Facts, decision: Decision, lost: set[str], root: str) -> set[str]:
         """Pieces of a decision are not decided any more; if it was made in another folder, that
@@ -255,7 +267,9 @@ class Repaired:
         return lost
 
     def _drop(self, facts: Facts, key: Key) -> None:
+        """It was never decided, so no target lacks it: its records are read again."""
         facts.superseded.append(facts.decided.pop(key))
+        facts.undone -= {*facts.superseded[-1].xids}
 
 
 def _is_written_again_elsewhere(facts: Facts, decision: Decision, root: str) -> bool:

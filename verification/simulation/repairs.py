@@ -53,6 +53,7 @@ def _rewrite(running: Running) -> None:
 
 def _adopt(running: Running) -> None:
     world, sinks = running.world, running.open()
+    world.oracle.adopting.add(running.process)
     repair = AdoptionRepair(running.context(sinks), frozen_in(LocalStorage(running.command.folder)))
     adoption = repair.plan()
     if len([newest for newest in adoption.ancestors.values() if newest >= 0]) > 1:

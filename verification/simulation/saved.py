@@ -6,8 +6,8 @@
 checkpoint before it, is not visible yet is listed as pending |
 | it is noted as finished | all that it holds is visible |
 | a lineage begins with it | nothing after its checkpoint is visible in a sink, or decided in this
-folder; no lineage of the folder began with it; from then on what the job has left in another
-folder is undecided |
+folder; no lineage of the folder began with it by the same `restore.id`; from then on what the job
+has left in another folder is undecided |
 
 A checkpoint that is restored is one without anything pending.
 
@@ -75,6 +75,7 @@ class SavedOnes:
         forks: the folders of other jobs that begin with a savepoint.
         rewinders: the folders in which a restore was started that rewinds.
         begun: the job's folder and the id of each lineage, and the path that it began with.
+        restore_ids: the option `restore.id` that each lineage was begun with.
         roots: the folders in which a lineage has begun.
         older: the folders that were restored from a copy, or are gone.
         ancestors: the last checkpoint of each lineage that a lineage continues.
@@ -89,6 +90,7 @@ class SavedOnes:
     rewinders: set[str] = field(default_factory=set)
     begun: dict[tuple[str, str], str] = field(default_factory=dict)
     rewinding: set[str] = field(default_factory=set)
+    restore_ids: dict[str, str] = field(default_factory=dict)
     roots: set[str] = field(default_factory=set)
     older: set[str] = field(default_factory=set)
     ancestors: dict[str, Mapping[str, int]] = field(default_factory=dict)
@@ -123,10 +125,15 @@ class SavedOnes:
     def begins(self, facts: Facts, root: str, lineage: Mapping[str, Any]) -> None:
         """A lineage begins in a job's folder with what is at a path."""
         where, saved = lineage["restored_from"], self.at(facts, lineage["restored_from"])
-        older = [path for (folder, _), path in self.begun.items() if folder == root and path]
+        older = [
+            path
+            for (folder, name), path in self.begun.items()
+            if folder == root and path and self.restore_ids[name] == lineage["restore_id"]
+        ]
         again = [one for one in older if one == where or self.by_path.get(one, one) is saved]
         facts.holds(saved is None or not again, f"{where} is restored again, as {again}")
         self.begun[root, lineage["id"]] = where
+        self.restore_ids[lineage["id"]] = lineage["restore_id"]
         self.roots.add(root)
         self.ancestors[lineage["id"]] = lineage["ancestors"]
         if root in self.forks:

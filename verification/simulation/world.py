@@ -97,6 +97,7 @@ class World:
         starting: the chunk at which a lineage begins that has no start of its own: the source's
             `startingOffsets`.
         sink_ahead: the job's option `restore.sink_ahead`.
+        restore_id: the job's option `restore.id`.
         reads_other_sources: whether the plan has other sources than a savepoint that is restored.
         obstructed: the sinks that cannot take rows back.
     """
@@ -122,6 +123,7 @@ class World:
         self.catalogues: dict[str, Catalogue] = {}
         self.starting = 0
         self.sink_ahead = "refuse"
+        self.restore_id = ""
         self.reads_other_sources = False
         self.obstructed: set[str] = set()
         for number, dialect in enumerate(options.sinks):
