@@ -40,7 +40,7 @@ from twophase.operations.savepoint.restore import load_restore
 from twophase.options.job_options import JobOptions
 from twophase.spark.plan.operator_states import OperatorStates
 from twophase.state.files.storage import LocalStorage
-from twophase.state.journal.entries import AcceptedLoss, FenceRecord
+from twophase.state.journal.entries import AcceptedLoss, FenceRecord, Lineage
 from twophase.state.journal.log import JobLog
 from twophase.testing.memory import MemoryTarget, OpenMemorySink
 
@@ -241,11 +241,17 @@ def test_a_restore_from_the_checkpoint_goes_on_too(
 
 
 @whole
+@pytest.mark.parametrize("has_begun", [False, True], ids=["an empty log", "a lineage of its own"])
 def test_a_restore_of_the_checkpoint_in_another_folder_goes_on_after_it(
-    broken: Driver, targets: Targets, folder: Path, tmp_path: Path
+    broken: Driver, targets: Targets, folder: Path, tmp_path: Path, has_begun: bool
 ) -> None:
-    """The loss is recorded in the log that begins, and not in that of the restored job."""
+    """The loss is recorded in the log of that folder, and not in that of the restored job."""
     [path], new = (folder / "chk").glob("*-1-*"), tmp_path / "new"
+    if has_begun:
+        log = JobLog(LocalStorage(new), JOB)
+        log.read()
+        for record in (FenceRecord(1), Lineage("of its own")):
+            log.append(record)
     settings = {"restore.path": str(path), "restore.allow_non_restored_state": True}
     options = JobOptions.parse({"checkpointLocation": str(new), **settings}, "job")
 

@@ -110,11 +110,25 @@ def test_a_lineage_without_a_checkpoint_begins_once_more(
     error = refused(another(options=KEPT))
     again = back_to(folder, 0)
     assert f"`restore.path={again.lineage.restored_from}`" in error.remedy
-    assert error.remedy.endswith("and a new `restore.id`.")
+    assert "takes a new `restore.id`" in error.remedy
     last = another(options=KEPT)
     rewind(last, replace(again, lineage=replace(again.lineage, restore_id="again")))
     last.run(1)
     assert visible(targets["facts"]) == visible(targets["lake"]) == [*range(20)]
+
+
+def test_a_checkpoint_that_the_target_has_all_of_gives_up_nothing(
+    old: MemoryTarget, targets: Targets, another: Another, folder: Path
+) -> None:
+    again = back_to(folder, 0)
+    another(options=KEPT).recover().run(1)
+    restore_target(targets["lake"], old)
+    refused(another(options=KEPT))
+    last = another(options=KEPT)
+    rewind(last, replace(again, lineage=replace(again.lineage, restore_id="again")))
+    for number in (1, 2):
+        last.run(number)
+    assert visible(targets["facts"]) == visible(targets["lake"]) == [*range(30)]
 
 
 def test_what_another_folder_has_written_since_is_adopted(

@@ -25,7 +25,7 @@ def test_brokers_without_topic_ids_are_refused_with_a_way_to_read_from_them(
 ) -> None:
     with pytest.raises(PreflightError, match="no topic id for 'orders'") as caught:
         _topics([TOPIC | given])
-    for way in ("KIP-516", "Apache Kafka 2.8", "Redpanda before 25.2, Azure Event Hubs"):
+    for way in ("KIP-516", "Apache Kafka 2.8", "Redpanda before 25.2"):
         assert way in caught.value.remedy
     assert "with Spark's own source, format: kafka" in caught.value.remedy
     options = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "orders"}

@@ -374,7 +374,6 @@ BASE = fold([FenceRecord(1), Lineage("a"), DECISION])
         (replace(DECISION, checkpoint=2), "checkpoint 2 out of order"),
         (CommittedRecord("a", 1), "checkpoint 1 committed without a decision"),
         (CommittedRecord("b", 0), "checkpoint 0 committed without a decision"),
-        (replace(LOSS, lineage="b"), "loss in lineage b"),
         (replace(ADOPTION, lineage=Lineage("a")), "lineage a begins twice"),
         (
             replace(REWRITE, replaced=Attempt(1, 2)),

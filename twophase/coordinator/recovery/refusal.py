@@ -179,6 +179,23 @@ def _rows_returned(context: JobContext, why: RowsReturned, history: History) -> 
     )
 
 
+def _rows_returned(context: JobContext, why: RowsReturned, history: History) -> TargetChangedError:
+    begun, folder = history.lineage, context.options.checkpoint_location
+    path = begun.restored_from if begun else ""
+    if why.newest is not None:
+        path = f"{folder}/{why.newest.folder}"
+    return TargetChangedError(
+        f"Job {context.job!r}: sink {why.sink!r} ({context.sinks[why.sink].target()}) has "
+        f"checkpoint {why.checkpoint} of lineage {why.lineage} again, and the job has gone back to "
+        f"{'none' if why.left < 0 else why.left} of it since: the target was restored from a "
+        "backup of before. Starting would write rows twice; nothing was written.",
+        remedy="restore the target to its newest state. If that is gone for good, take the rows "
+        f"back once more: start with `restore.path={path}` and `restore.sink_ahead=rewind`; or go "
+        "back further, to a checkpoint or savepoint that the target has all of: then nothing that "
+        "it lacks is given up. What the job was restored from before takes a new `restore.id`.",
+    )
+
+
 def _driver_missed(
     context: JobContext, why: DriverMissed, history: History
 ) -> CheckpointMissingError:

@@ -208,11 +208,11 @@ class History:
         return replace(history, repairs=(*history.repairs, replace(repair, losses=())))
 
     def _amended(self, loss: AcceptedLoss) -> History:
-        """Return the history without the proofs that an accepted loss makes void."""
-        known = {one.id for one in self.lineages}
-        known |= {name for one in self.lineages for name in one.ancestors}
-        # that of a savepoint whose lineage has not begun here
-        _check(loss.lineage in known or not known, f"loss in lineage {loss.lineage}")
+        """Return the history without the proofs that an accepted loss makes void.
+
+        Its lineage may be one that the log does not know: that of a checkpoint or savepoint to be
+        restored.
+        """
         decisions = tuple(
             replace(one, proofs=loss.amend_checkpoint(one.lineage, one.checkpoint, one.proofs))
             for one in self.decisions

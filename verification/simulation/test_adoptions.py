@@ -1,0 +1,90 @@
+"""What an adoption over another folder changes in what the oracle expects, and for whom."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from verification.simulation.decisions import Decision
+from verification.simulation.oracle import Oracle
+from verification.simulation.scheduler import Process
+
+LINEAGE = "01234567-89ab-cdef-0123-456789abcdef"
+OLD, NEW = "/data/job", "/data/restored1"
+
+
+def xid(subtask: str, checkpoint: int = 0) -> str:
+    gtrid = f"0123456789ab-{LINEAGE.replace('-', '')}-{checkpoint}"
+    return f"'{gtrid}','1.1-aaaaaaaaaaaa-{subtask}-bbbbbbbb-7',1953984616"
+
+
+def decision(checkpoint: int, *subtasks: str, root: str = OLD) -> Decision:
+    xids = tuple(xid(subtask, checkpoint) for subtask in subtasks)
+    body = f"{root}/chk/{LINEAGE}-{checkpoint}-1.1/_metadata"
+    sinks = dict.fromkeys(xids, "sink0")
+    path = f"{root}/log/0000000003"
+    return Decision(path, body, LINEAGE, checkpoint, (1, 1), checkpoint, xids, sinks=sinks)
+
+
+@pytest.fixture
+def repair() -> Process:
+    return Process("repair0")
+
+
+@pytest.fixture
+def oracle(repair: Process) -> Oracle:
+    """A task of checkpoint 0 has no piece any more, which somebody has rolled back by hand."""
+    scheduler: Any = SimpleNamespace(current=SimpleNamespace(process=repair), stop=pytest.fail)
+    disk: Any = None
+    oracle = Oracle(scheduler, disk, lambda chunk, subtask: [(chunk, subtask)])
+    oracle.decided[OLD, LINEAGE, 0] = decision(0, "0.1", "1.2")
+    oracle.lost.append(xid("1.2"))
+    oracle.folders[repair] = NEW
+    return oracle
+
+
+def test_another_attempt_of_a_lost_task_is_the_decided_one_from_then_on(
+    oracle: Oracle, repair: Process
+) -> None:
+    oracle.adopting.add(repair)
+    found = oracle._adopts(xid("1.3"))
+    assert found is oracle.decided[OLD, LINEAGE, 0]
+    assert found.xids == (xid("0.1"), xid("1.3"))
+    assert found.sinks[xid("1.3")] == "sink0"
+    assert oracle.withdrawn == {xid("1.2")}
+
+
+@pytest.mark.parametrize("attempt", ["0.3", "2.3"], ids=["of a task that is there", "of no task"])
+def test_no_other_attempt_is(oracle: Oracle, repair: Process, attempt: str) -> None:
+    oracle.adopting.add(repair)
+    assert oracle._adopts(xid(attempt)) is None
+
+
+def test_a_driver_takes_none(oracle: Oracle) -> None:
+    assert oracle._adopts(xid("1.3")) is None
+
+
+def test_whoever_has_the_log_takes_none(oracle: Oracle, repair: Process) -> None:
+    oracle.adopting.add(repair)
+    oracle.folders[repair] = OLD
+    assert oracle._adopts(xid("1.3")) is None
+
+
+def test_a_lost_piece_of_an_adopted_checkpoint_is_given_up_without_its_log(oracle: Oracle) -> None:
+    assert not oracle.repaired.missing_rows(oracle, "sink0")
+    oracle.repaired._adopt(oracle, NEW, {LINEAGE: 0})
+    assert oracle.repaired.missing_rows(oracle, "sink0") == [(0, 1)]
+
+
+def test_with_its_log_it_is_missed(oracle: Oracle) -> None:
+    with pytest.raises(pytest.fail.Exception, match="are not visible"):
+        oracle.repaired._adopt(oracle, OLD, {LINEAGE: 0})
+
+
+def test_a_target_lacks_nothing_of_what_is_not_adopted(oracle: Oracle) -> None:
+    oracle.undone |= {xid("0.1"), xid("0.1", 1)}
+    oracle.decided[OLD, LINEAGE, 1] = decision(1, "0.1")
+    oracle.repaired._adopt(oracle, NEW, {LINEAGE: 0})
+    assert oracle.missing() == {xid("0.1")}
