@@ -165,22 +165,6 @@ def _folder_behind(
 
 def _rows_returned(context: JobContext, why: RowsReturned, history: History) -> TargetChangedError:
     begun, folder = history.lineage, context.options.checkpoint_location
-    path, repeated = begun.restored_from if begun else "", ", and a new `restore.id`"
-    if why.newest is not None:
-        path, repeated = f"{folder}/{why.newest.folder}", ""
-    return TargetChangedError(
-        f"Job {context.job!r}: sink {why.sink!r} ({context.sinks[why.sink].target()}) has "
-        f"checkpoint {why.checkpoint} of lineage {why.lineage} again, and the job has gone back to "
-        f"{'none' if why.left < 0 else why.left} of it since: the target was restored from a "
-        "backup of before. Starting would write rows twice; nothing was written.",
-        remedy="restore the target to its newest state. If that is gone for good, take the rows "
-        f"back once more: start with `restore.path={path}` and `restore.sink_ahead=rewind`"
-        f"{repeated}.",
-    )
-
-
-def _rows_returned(context: JobContext, why: RowsReturned, history: History) -> TargetChangedError:
-    begun, folder = history.lineage, context.options.checkpoint_location
     path = begun.restored_from if begun else ""
     if why.newest is not None:
         path = f"{folder}/{why.newest.folder}"
