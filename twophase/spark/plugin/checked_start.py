@@ -50,8 +50,10 @@ def _checked_start(
 
 
 def _check(writer: DataStreamWriter, more: dict[str, str]) -> None:
+    formats = _formats.get(writer._spark)
+    if not formats:
+        return
     set_in: Any = writer._jwrite
-    formats = _formats.get(writer._spark, {})
     kind = formats.get(str(_value(set_in, "source")).lower())
     if kind is not None:
         options = dict(_pairs(_value(set_in, "extraOptions"))) | more
