@@ -302,6 +302,22 @@ def test_decisions_after_a_checkpoint_without_body_are_adopted_with_it(
     assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(30))
 
 
+def test_a_checkpoint_without_body_of_which_no_target_has_anything_is_written_again(
+    driver: Driver, targets: Targets, another: Another, folder: Path
+) -> None:
+    """As after a rewind in another folder that was given up: adopting it would lose its rows."""
+    driver.run(0)
+    decided(driver, 1)
+    for target in targets.values():
+        lose(target, 1, 0, 1)
+    remove_body(folder, 1)
+    adopt(folder, targets)
+    last = another().recover()
+    assert last.coordinator.lineage.start == offsets(0).end
+    last.run(1)
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(20))
+
+
 def test_a_body_that_can_be_read_tells_a_superseded_task_attempt(
     driver: Driver, targets: Targets, another: Another, folder: Path
 ) -> None:

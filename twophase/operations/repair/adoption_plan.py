@@ -18,11 +18,12 @@ it is confirmed to be the newest that there is, and goes on as it is.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from twophase.contract.committable import Committable
 from twophase.contract.sink import SinkHistory
 from twophase.coordinator.commit.context import JobContext
+from twophase.coordinator.commit.proofs import knows
 from twophase.coordinator.recovery.plan import (
     DriverMissed,
     FolderBehind,
@@ -135,7 +136,9 @@ class AdoptionPlanner:
         self._check_needed(history, remembered, is_unreadable=bool(unreadable))
         in_doubt = {name: sink.in_doubt() for name, sink in targets.items()}
         order = LineageOrder(history, remembered, targets, in_doubt)
-        adopted = _highest(history, remembered)
+        gone = _gone(unreadable, history, remembered, in_doubt)
+        left = [one for one in history.decisions if one not in gone]
+        adopted = _highest(replace(history, decisions=tuple(left)), remembered)
         self._check_no_rewind(history, adopted)
         sinks = {
             name: self._sink_plan(history, name, memory.committed, in_doubt[name], order, adopted)
@@ -406,6 +409,29 @@ def _highest(history: History, remembered: Mapping[str, SinkHistory]) -> dict[st
     ]:
         adopted[lineage] = max(adopted.get(lineage, -1), checkpoint)
     return adopted
+
+
+def _gone(
+    unreadable: Sequence[Decision],
+    history: History,
+    remembered: Mapping[str, SinkHistory],
+    in_doubt: Mapping[str, Sequence[Committable]],
+) -> list[Decision]:
+    """Return the newest decisions without a body that had pieces, and of which no target has any:
+    their records are read again.
+    """
+    waiting = {checkpoint_of(piece) for found in in_doubt.values() for piece in found}
+    gone: list[Decision] = []
+    for one in reversed(history.uncommitted()):
+        of = one.lineage, one.checkpoint
+        proofs = [proof for proof in one.proofs if (proof.lineage, proof.checkpoint) == of]
+        is_left = of in waiting or any(
+            proof.sink not in remembered or knows(remembered[proof.sink], proof) for proof in proofs
+        )
+        if one not in unreadable or not proofs or is_left:
+            break
+        gone.append(one)
+    return gone
 
 
 def oldest_first(order: LineageOrder) -> Callable[[Committable], tuple[float, int]]:
