@@ -113,6 +113,10 @@ class Facts:
         """The newest generation with which a process has taken a job over; 0 if it has not."""
         return self.fences.get(process, 0)
 
+    def own_fence(self) -> int:
+        """That of the process whose turn it is."""
+        return self.fence_of(self._process())
+
     def newest_fence(self, root: str) -> int:
         newest = 0
         for _, data in sorted(self._records(root).items()):

@@ -279,6 +279,9 @@ class Oracle(Facts):
         self.repaired.comes_back(self, branch.xid)
         decision = self._decision_of(branch.xid) or self.saved.decides(self, branch.xid)
         decision = decision or self._adopts(branch.xid)
+        if decision is None and self.repaired.is_older(self, branch.xid):
+            self.limit = f"{branch.xid} comes back while an older driver stands in its commit"
+            return self.scheduler.stop(self.limit)
         if decision is None:
             return self.violated(f"I1: {branch.xid} is committed and in no decision")
         durable = branch.xid in self.saved.durable or any(
@@ -475,8 +478,10 @@ class Oracle(Facts):
         """
         there = self.visible.keys() | (self.undone - missing) | self.emptied
         # By the mark of a driver over another folder, or before a rewind that a newer driver has
-        # made since: whoever acts on it is found at COMMITTED.
-        before_a_rewind = xid in self.taken_back and self._is_overtaken()
+        # made since, or one over another folder is making: whoever acts on it is found at
+        # COMMITTED, or behind the fence.
+        rewinds = bool({*self.saved.rewinding} - {self.folder})
+        before_a_rewind = xid in self.taken_back and (rewinds or self._is_overtaken())
         if xid in self.taken or xid in self.withdrawn or before_a_rewind:
             return
         self.holds(xid in there, f"I4: {xid} is taken for committed and is not")

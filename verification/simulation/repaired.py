@@ -32,6 +32,7 @@ class Repaired:
         damaged: whether something was done to the job's folder.
         known: the decisions that a folder knew when it was restored from a copy.
         accepted: of each loss the folder whose log has it, and the pieces.
+        since: of each withdrawn piece the folder whose log says so, and its generation then.
     """
 
     given_up: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -39,6 +40,7 @@ class Repaired:
     damaged: bool = False
     known: dict[str, set[Key]] = field(default_factory=dict)
     accepted: list[tuple[str, set[str]]] = field(default_factory=list)
+    since: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def repair(self, facts: Facts, root: str, path: str, repair: Mapping[str, Any]) -> set[str]:
         """A repair is in the log of a folder. Returns the pieces that are not to
@@ -88,6 +90,13 @@ class Repaired:
         task = (piece.sink, piece.lineage, piece.checkpoint, piece.subtask)
         given_up = (Piece.of(xid) for of, lost in self.accepted if of == root for xid in lost)
         return any((one.sink, one.lineage, one.checkpoint, one.subtask) == task for one in given_up)
+
+    def is_older(self, facts: Facts, xid: str) -> bool:
+        """Whether a driver has stood in its commit since before a piece was withdrawn: if that
+        comes back, with a backup perhaps, nothing keeps it from it (docs/loss.md).
+        """
+        own, since = facts.own_fence(), self.since.get(xid)
+        return since is not None and since[0] == facts.folder and 0 < own < since[1]
 
     def missing_rows(self, facts: Facts, sink: str) -> list[tuple[int, int]]:
         """The rows that a target lacks because they were given up, and that the job has not gone
@@ -266,6 +275,7 @@ class Repaired:
             facts.holds(is_gone, f"I8: {xid} is given up, and it was not lost")
             facts.holds(not _is_shown(facts, xid), f"I8: {xid} is given up, and it is visible")
         facts.withdrawn |= lost
+        self.since.update(dict.fromkeys(lost, (root, facts.generation.get(root, 0))))
         if lost and decision.root == root:
             key = (decision.root, decision.lineage, decision.checkpoint)
             facts.superseded.append(decision)

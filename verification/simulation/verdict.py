@@ -137,9 +137,10 @@ def _is_explained(oracle: Oracle, ending: DriverEnding, error: TwoPhaseError) ->
         others = [
             generation for root, generation in oracle.generation.items() if root != ending.folder
         ]
-        return oracle.changes > ending.changes_at_start or (
-            oracle.several_folders and max(others, default=0) > oracle.fence_of(ending.process)
-        )
+        own, newest = oracle.fence_of(ending.process), max(others, default=0)
+        several = oracle.several_folders and newest > own
+        # at once, over the folder that the job has left
+        return oracle.changes > ending.changes_at_start or several or newest == own > 0
     if isinstance(error, ConfigError):
         return bool(ending.restore_path)  # what it is to restore may be gone
     if isinstance(error, CheckpointMissingError):

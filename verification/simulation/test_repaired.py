@@ -1,4 +1,4 @@
-"""What an adoption over another folder changes in what the oracle expects, and for whom."""
+"""What repairs change in what the oracle expects, and for whom."""
 
 from __future__ import annotations
 
@@ -88,3 +88,17 @@ def test_a_target_lacks_nothing_of_what_is_not_adopted(oracle: Oracle) -> None:
     oracle.decided[OLD, LINEAGE, 1] = decision(1, "0.1")
     oracle.repaired._adopt(oracle, NEW, {LINEAGE: 0})
     assert oracle.missing() == {xid("0.1")}
+
+
+@pytest.mark.parametrize(
+    ("own", "folder", "is_older"),
+    [(4, NEW, True), (5, NEW, False), (0, NEW, False), (4, OLD, False)],
+    ids=["older", "newer", "no driver", "of another folder"],
+)
+def test_a_piece_that_comes_back_is_committed_by_an_older_driver_only(
+    oracle: Oracle, repair: Process, own: int, folder: str, is_older: bool
+) -> None:
+    oracle.generation[NEW] = 5
+    oracle.repaired._adopt(oracle, NEW, {LINEAGE: 0})
+    oracle.fences[repair], oracle.folders[repair] = own, folder
+    assert oracle.repaired.is_older(oracle, xid("1.2")) is is_older
