@@ -333,7 +333,8 @@ class Oracle(Facts):
         xid, root = branch.xid, self.folder
         self.holds(root not in self.saved.forks, f"I2: a fork aborts {xid} of the first job")
         found = (*self.decided.values(), *self.ahead.values())
-        given_up = self.repaired.has_given_up_task(root, Piece.of(xid))
+        passed = (root, xid) in self.repaired.passed
+        given_up = passed or self.repaired.has_given_up_task(root, Piece.of(xid))
         mine = [one for one in found if xid in one.xids]
         may_abort = partial(self.saved.may_abort, self, root)
         deciders = {one.root for one in mine if not (given_up or may_abort(one))}

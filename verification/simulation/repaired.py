@@ -32,6 +32,7 @@ class Repaired:
         damaged: whether something was done to the job's folder.
         known: the decisions that a folder knew when it was restored from a copy.
         accepted: of each loss the folder whose log has it, and the pieces.
+        passed: the pieces that an adoption has passed over, with its folder: they may come back.
         since: of each withdrawn piece the folder whose log says so, and its generation then.
     """
 
@@ -40,6 +41,7 @@ class Repaired:
     damaged: bool = False
     known: dict[str, set[Key]] = field(default_factory=dict)
     accepted: list[tuple[str, set[str]]] = field(default_factory=list)
+    passed: set[tuple[str, str]] = field(default_factory=set)
     since: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def repair(self, facts: Facts, root: str, path: str, repair: Mapping[str, Any]) -> set[str]:
@@ -261,7 +263,7 @@ class Repaired:
         )
         for xid in lost:
             self.given_up[xid] = (decision.sinks[xid], decision.chunk)
-        self.accepted.append((root, lost))
+        self.passed |= {(root, xid) for xid in lost}
         return self._withdraw(facts, decision, lost, root)
 
     def _withdraw(self, facts: Facts, decision: Decision, lost: set[str], root: str) -> set[str]:

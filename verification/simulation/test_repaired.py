@@ -76,6 +76,8 @@ def test_a_lost_piece_of_an_adopted_checkpoint_is_given_up_without_its_log(oracl
     assert not oracle.repaired.missing_rows(oracle, "sink0")
     oracle.repaired._adopt(oracle, NEW, {LINEAGE: 0})
     assert oracle.repaired.missing_rows(oracle, "sink0") == [(0, 1)]
+    oracle.repaired.comes_back(oracle, xid("1.2"))
+    assert not oracle.repaired.missing_rows(oracle, "sink0")
 
 
 def test_with_its_log_it_is_missed(oracle: Oracle) -> None:
