@@ -596,6 +596,17 @@ def test_a_log_with_a_sink_ahead_adopts_nothing(
         AdoptionRepair(context(folder, targets, AHEAD), frozen).plan()
 
 
+@POINTS
+def test_where_the_job_goes_on_by_itself_nothing_is_to_be_deleted(
+    driver: Driver, another: Another, folder: Path, targets: Targets, point: str
+) -> None:
+    die_ahead(driver, point)
+    with pytest.raises(StopJobError, match="there is nothing to adopt"):
+        AdoptionRepair(context(folder, targets, AHEAD), frozen).plan()
+    another(options=AHEAD).recover().run(1)
+    whole(targets, 2)
+
+
 def delete_by_hand(target: MemoryTarget, number: int) -> None:
     """Roll back what is prepared of a checkpoint; delete its rows and proofs."""
     gone = range(10 * number, 10 * number + 10)

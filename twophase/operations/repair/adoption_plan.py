@@ -131,9 +131,9 @@ class AdoptionPlanner:
         targets = self._context.sinks
         if missed := self._missed(history, remembered):
             return self._as_it_is(history, remembered, missed)
-        self._check_none_lacks(history, remembered)
         unreadable = self._unreadable(history)
         self._check_needed(history, remembered, is_unreadable=bool(unreadable))
+        self._check_none_lacks(history, remembered)
         in_doubt = {name: sink.in_doubt() for name, sink in targets.items()}
         order = LineageOrder(history, remembered, targets, in_doubt)
         gone = _gone(unreadable, history, remembered, in_doubt)
