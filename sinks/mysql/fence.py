@@ -114,5 +114,6 @@ class Fence:
             f"{attempt} within {self._timeout_s:g} s. "
             f"Sessions: {sorted(living) or 'none'}. Prepared: {branches or 'none'}.",
             remedy="end those sessions (KILL), then start the job again: "
-            "it commits or aborts those branches itself.",
+            "it commits or aborts those branches itself. If it is refused, end them by hand "
+            "(docs/by-hand.md): a target that was restored from a backup may have some.",
         )
