@@ -4,7 +4,8 @@
                folder or an empty one; make, finish, carry, delete a savepoint; stop with one; let
                another job begin with one; any repair, asked for or not; let something stand in
                the way of a rewind
-    ways       when the job stops by name: what its error says to do next, one of it at random
+    ways       when the job stops by name, or a command is refused: what the error says to do next,
+               one of it at random
 
 Drivers may live meanwhile, commands die or stand still, and the next wish may come before the last
 one is fulfilled. When nothing goes wrong any more the operator follows what is said until the job
@@ -18,13 +19,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from twophase.errors import ConfigError, RestoreRefusedError, StopJobError
+from twophase.errors import ConfigError, RestoreRefusedError, TwoPhaseError
 from verification.simulation.commands import Shell
 from verification.simulation.decisions import Piece
 from verification.simulation.disk import File, Folder, Node
@@ -40,14 +41,15 @@ if TYPE_CHECKING:
     from verification.simulation.drivers import Drivers
     from verification.simulation.world import World
 
-Ways = Mapping[str, Callable[[], object]]
+Ways = dict[str, Callable[[], object]]
 
 _LOSS = re.compile(rf"{ACCEPT} JOB.yaml --checkpoint (\d+) --sink (\S+)")
 _CHECKPOINT = re.compile(r"(/\S+/chk/[^\s.]+\.\d+)")
 _NAMED = re.compile(r"restore\.path=(/[^\s,`]+)")
-_HALF = re.compile(r"checkpoint (\d+) of lineage (\S+) is committed in")
+_NEWEST = re.compile("from (the|its) newest checkpoint")
+_HALF = re.compile(r"checkpoint (\d+) of lineage (\S+) (?:is committed|as decided) in")
 _REFUSE, _REWIND = "refuse", "rewind"
-_MOST_REACTIONS, _MOST_WAYS, _OLDER = 8, 30, 4
+_MOST_REACTIONS, _MOST_WAYS, _OLDER, _ABANDONS = 8, 30, 4, 3
 _HEEDS, _PATIENT, _CHANGES_MIND, _REPEATS, _STARTS_BESIDE = 0.75, 0.7, 0.8, 0.6, 0.15
 _ELSEWHERE, _SAVES_FIRST, _MISHAPS = 0.4, 0.5, 0.8
 _PLACES = {
@@ -78,7 +80,7 @@ class Operator:
         self._shell = shell
         self._calm_down = calm_down
         self._random = Random(f"operator {world.options.seed}")
-        self._left = ""
+        self._left = self._rewound = ""
         self._made = self._moves = self._reactions = 0
         self._is_too_old = False
         self._tried: Counter[str] = Counter()
@@ -167,7 +169,7 @@ class Operator:
     # -- wishes ------------------------------------------------------------------------------------
 
     def _wishes(self) -> Ways:
-        wishes: dict[str, Callable[[], object]] = {
+        wishes: Ways = {
             "wish: go on": self._go_on,
             "wish: save": self._save,
             "wish: stop with a savepoint": self._stop,
@@ -194,7 +196,8 @@ class Operator:
             wishes[f"wish: an older one {number}"] = wish
         if self._oracle.saved.rewinding:
             wishes = {label: wish for label, wish in wishes.items() if label in _AMID_A_REWIND}
-            wishes["wish: abandon"] = lambda: self._run(self._abandon())
+            for number in range(_ABANDONS):
+                wishes[f"wish: abandon {number}"] = lambda: self._run(self._abandon())
         self._tried.clear()
         return wishes
 
@@ -225,12 +228,16 @@ class Operator:
     def _folder(self) -> str:
         return self._drivers.folder
 
+    def _may_go_back(self) -> bool:
+        """Whether the job has left a folder, and begun no lineage in another."""
+        return bool(self._left) and self._folder not in self._oracle.saved.roots
+
     def _go_on(self) -> None:
         """Start the job as it is, in the folder that it has begun in."""
         drivers = self._drivers
         drivers.restore(None)
         self._world.sink_ahead, self._world.reads_other_sources = _REFUSE, False
-        if self._left and drivers.folder not in self._oracle.saved.roots:
+        if self._may_go_back():
             drivers.end_all()
             self._oracle.repaired.left(self._oracle, drivers.folder)
             drivers.folder, self._left = self._left, ""
@@ -266,6 +273,7 @@ class Operator:
             oracle.saved.wanted.setdefault(drivers.folder, []).append(saved)
         if policy == _REWIND:
             oracle.saved.rewinders.add(drivers.folder)
+            self._rewound = path
         self._world.sink_ahead = policy
         drivers.restore(path)
         if self._random.random() < _MISHAPS:
@@ -355,8 +363,9 @@ class Operator:
         self._run(self._random.choice(commands))
 
     def _abandon(self) -> Command:
-        elsewhere = sorted(self._oracle.saved.rewinding - {self._folder})
-        return Command(ABANDON, self._folder, begun_in=elsewhere[-1] if elsewhere else "")
+        elsewhere = sorted(self._oracle.saved.rewinding.keys() - {self._folder})
+        begun_in = "" if self._folder in self._oracle.saved.rewinding else elsewhere[-1:]
+        return Command(ABANDON, self._folder, begun_in="".join(begun_in))
 
     def _obstruct(self) -> None:
         """Something, a foreign key perhaps, keeps a sink from taking rows back; or not any more."""
@@ -374,27 +383,11 @@ class Operator:
             is_over = running.done or running.error is not None or command.verb == MAKE
             if is_over or random.random() >= _REPEATS:
                 break
-        if isinstance(running.error, StopJobError) and random.random() < _HEEDS:
-            self._heed(command, running.error)
+        if isinstance(running.error, TwoPhaseError) and random.random() < _HEEDS:
+            ways = self._ways(running.error, command)
+            if ways:
+                self._do(ways)
         return running
-
-    def _heed(self, command: Command, error: StopJobError) -> None:
-        """Do what a command's refusal says, if it is another command."""
-        if found := _LOSS.search(error.remedy):
-            other = replace(command, verb=ACCEPT, checkpoint=int(found[1]), sink=found[2])
-            if other != command:
-                self._run(other)
-        if "ended by hand" in error.remedy or "end the superseded ones by hand" in error.remedy:
-            self._end_superseded()
-        if command.verb == ADOPT and ABANDON in error.remedy:
-            self._run(self._abandon())
-        by_hand = "delete its rows and proofs" in error.remedy and not self._left
-        if by_hand and self._drivers.living():
-            self._drivers.end()
-            self._run(command)
-        elif by_hand and (found := _HALF.search(error.what)):
-            delete_checkpoint(self._world, found[2], int(found[1]))
-            self._world.happens("deleted by hand")
 
     def _end_superseded(self) -> None:
         """End prepared pieces by hand that lost to another attempt of their task."""
@@ -405,40 +398,100 @@ class Operator:
                 if xid not in decided and replace(Piece.of(xid), task_attempt=0) in tasks:
                     server.resolve(xid, commits=False)
 
+    def _end_prepared(self) -> None:
+        """End all prepared pieces by hand: those of a decided checkpoint are committed."""
+        self._drivers.end_all()
+        decided = {xid for one in self._oracle.decided.values() for xid in one.xids}
+        for server in self._world.servers:
+            for xid in [*server.branches]:
+                server.resolve(xid, commits=xid in decided)
+
     # -- ways --------------------------------------------------------------------------------------
 
-    def _ways(self, error: Exception) -> Ways:
-        """What an error says to do next."""
-        says, ways = str(getattr(error, "remedy", "")), dict[str, Callable[[], object]]()
-        path, folder = self._drivers.restore_path, self._folder
+    def _ways(self, error: Exception, refused: Command | None = None) -> Ways:
+        """What an error says to do next; a command that it has refused is run again after what is
+        done by hand only.
+        """
+        says, ways = str(getattr(error, "remedy", "")), Ways()
+        for one in self._commands(says, refused):
+            if one != refused:
+                ways[f"way: {one.verb}"] = partial(self._run, one)
+        if ABANDON in says and f"--begun-in {self._folder}" in says and self._may_go_back():
+            ways["way: abandon and go back"] = self._abandon_and_go_back
+        by_hand = self._by_hand(error, says)
+        if refused is not None:
+            by_hand = {label: partial(self._then, act, refused) for label, act in by_hand.items()}
+        return ways | self._starts(error, says) | by_hand
+
+    def _then(self, act: Callable[[], object], command: Command) -> None:
+        act()
+        self._run(command)
+
+    def _abandon_and_go_back(self) -> None:
+        self._run(Command(ABANDON, self._left, begun_in=self._folder))
+        self._go_on()
+
+    def _commands(self, says: str, refused: Command | None) -> Iterator[Command]:
+        path, folder = self._drivers.restore_path or "", self._folder
         if found := _LOSS.search(says):
-            for verb in (ACCEPT, REWRITE) if REWRITE in says else (ACCEPT,):
-                of = (path or "", int(found[1]), found[2])
-                ways[f"way: {verb}"] = partial(self._run, Command(verb, folder, *of))
+            of = (int(found[1]), found[2])
+            if refused is not None:
+                yield replace(refused, verb=ACCEPT, checkpoint=of[0], sink=of[1])
+            else:
+                yield Command(ACCEPT, folder, path, *of)
+            if refused is None and REWRITE in says:
+                yield Command(REWRITE, folder, path, *of)
         if ADOPT in says:
-            ways["way: adopt"] = partial(self._run, Command(ADOPT, folder))
-        if ABANDON in says and ("--begun-in" not in says or self._oracle.saved.rewinding):
-            ways["way: abandon"] = lambda: self._run(self._abandon())
+            yield Command(ADOPT, folder)
+        has_begun = "--begun-in" not in says or bool(self._oracle.saved.rewinding)
+        if ABANDON in says and f"--begun-in {folder}" not in says and has_begun:
+            yield self._abandon()
+
+    def _starts(self, error: Exception, says: str) -> Ways:
+        """The ways that let the job be started, or start it otherwise."""
+        path, ways = self._drivers.restore_path, Ways()
+        begun = [*self._oracle.saved.rewinding.values()] or [self._rewound]
         if found := _NAMED.search(says):
+            self._oracle.holds(
+                self._oracle.saved.at(self._oracle, found[1]) is not None,
+                f"nothing was ever at {found[1]}, and it is to be restored: {error}",
+            )
             again = "a new `restore.id`" in says
             ways["way: finish"] = partial(
                 self._restore, found[1], _REWIND, elsewhere=False, again=again
             )
+        elif "the same restore.path" in says and begun[-1]:
+            ways["way: finish"] = partial(self._restore, begun[-1], _REWIND, elsewhere=False)
         elif path and _REWIND in says:
             ways["way: rewind"] = partial(self._restore, path, _REWIND, elsewhere=False)
-        if found := _CHECKPOINT.search(says):
+        if not _NAMED.search(says) and (found := _CHECKPOINT.search(says)):
             ways["way: restore"] = partial(self._restore, found[1], _REFUSE, elsewhere=False)
-        if "newest checkpoint" in says and (newest := newest_of(self._oracle, folder)):
+        if _NEWEST.search(says) and (newest := newest_of(self._oracle, self._folder)):
             newest_path = newest.body.removesuffix("/_metadata")
             ways["way: newest"] = partial(self._restore, newest_path, _REFUSE, elsewhere=False)
         if "without restore.path" in says or (path and isinstance(error, ConfigError)):
             ways["way: go on"] = self._go_on
-        if ("restore the job's folder" in says or "own folder" in says) and self._left:
+        goes_back = "restore the job's folder" in says or "own folder" in says
+        if goes_back and self._may_go_back():
             ways["way: the job's folder"] = self._go_on
-        if "drop the key" in says:
-            ways["way: drop the key"] = self._world.obstructed.clear
         if "start the job again" in says or "start again" in says:
             ways["way: again"] = self._try
+        return ways
+
+    def _by_hand(self, error: Exception, says: str) -> Ways:
+        ways = Ways()
+        if "drop the key" in says:
+            ways["way: drop the key"] = self._world.obstructed.clear
+        if "ended by hand" in says or "end the superseded ones by hand" in says:
+            ways["way: end by hand"] = self._end_superseded
+        if "end them by hand" in says:
+            ways["way: end all by hand"] = self._end_prepared
+        found = _HALF.search(str(error))
+        if found and "delete its rows and proofs" in says and not self._may_go_back():
+            # only if it is said again when nobody writes any more
+            delete = partial(delete_checkpoint, self._world, found[2], int(found[1]))
+            living = self._drivers.living()
+            ways["way: delete by hand"] = self._drivers.end_all if living else delete
         return ways
 
     # -- the end -----------------------------------------------------------------------------------

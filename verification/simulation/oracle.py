@@ -86,7 +86,7 @@ class Oracle(Facts):
             case b"COMMITTED":
                 self._commit(root, body["lineage"], body["checkpoint"])
             case b"REWINDING":
-                self.saved.rewinding.add(root)
+                self.saved.rewinding[root] = body["restored_from"]
             case b"REPAIRED":
                 self._repair(root, path, body)
             case _:

@@ -79,7 +79,8 @@ class SavedOnes:
         roots: the folders in which a lineage has begun.
         older: the folders that were restored from a copy, or are gone.
         ancestors: the last checkpoint of each lineage that a lineage continues.
-        rewinding: the folders of jobs that have begun a rewind, and not the lineage after it.
+        rewinding: where a rewind goes back to, by the folder of a job that has begun it, and not
+            the lineage after it.
         wanted: of each folder what was to be restored there.
         aside: the rows of pieces that a rewind has taken back, and not their proofs yet.
     """
@@ -89,7 +90,7 @@ class SavedOnes:
     forks: set[str] = field(default_factory=set)
     rewinders: set[str] = field(default_factory=set)
     begun: dict[tuple[str, str], str] = field(default_factory=dict)
-    rewinding: set[str] = field(default_factory=set)
+    rewinding: dict[str, str] = field(default_factory=dict)
     restore_ids: dict[str, str] = field(default_factory=dict)
     roots: set[str] = field(default_factory=set)
     older: set[str] = field(default_factory=set)
@@ -142,7 +143,7 @@ class SavedOnes:
                 not waiting, f"H30: a fork of {where} begins, and {waiting} are not committed"
             )
         rewinds = root in self.rewinding
-        self.rewinding.discard(root)
+        self.rewinding.pop(root, None)
         if saved is None or facts.several_folders:
             return None
         for key, decision in list(facts.decided.items()):
@@ -164,7 +165,7 @@ class SavedOnes:
 
     def folder_restored(self, facts: Facts, root: str, known: set[tuple[str, str, int]]) -> None:
         """A job's folder knows no more than these decisions, and these."""
-        self.rewinding.discard(root)
+        self.rewinding.pop(root, None)
         self.older.add(root)
         self._revive(facts, lambda one: (one.root, one.lineage, one.checkpoint) in known)
         lineages = {lineage for _, lineage, _ in known}

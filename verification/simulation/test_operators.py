@@ -1,0 +1,104 @@
+"""What a refusal of the product says is what the operator does."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from twophase.coordinator.recovery.plan import (
+    DriverMissed,
+    GoOn,
+    HalfRewound,
+    Observed,
+    Refusal,
+    RewindUnfinished,
+)
+from twophase.coordinator.recovery.refusal import refused
+from twophase.errors import TwoPhaseError
+from twophase.state.journal.entries import Rewinding
+from twophase.state.journal.history import History
+from verification.simulation.decisions import Decision
+from verification.simulation.ending import ACCEPT, Command
+from verification.simulation.operators import Operator
+from verification.simulation.repairs import ABANDON, ADOPT
+from verification.simulation.saved import SavedOnes
+
+OLDER, NEWER, JOB, OTHER = "/data/job/chk/a-0-1.1", "/data/job/chk/a-1-1.2", "/data/job", "/data/x"
+
+
+class _Oracle(SimpleNamespace):
+    """Two checkpoints are decided."""
+
+    def __init__(self, rewinding: dict[str, str]) -> None:
+        super().__init__(decided={}, saved=SavedOnes(rewinding=rewinding))
+
+    def known(self) -> list[Decision]:
+        return [
+            Decision(f"{JOB}/log/1", f"{path}/_metadata", "a", number, (1, 1), number, ())
+            for number, path in enumerate((OLDER, NEWER))
+        ]
+
+    def holds(self, condition: bool, what: str) -> None:
+        assert condition, what
+
+
+@pytest.fixture
+def operator() -> Any:
+    """In the job's folder; a rewind to the older checkpoint has begun in another."""
+    world: Any = SimpleNamespace(options=SimpleNamespace(seed=1), oracle=_Oracle({OTHER: OLDER}))
+    drivers: Any = SimpleNamespace(folder=JOB, restore_path=None, end_all=lambda: None)
+    return Operator(world, drivers, mock.Mock(), lambda: None)
+
+
+def error_of(why: Refusal) -> TwoPhaseError:
+    observed = Observed("orders", History(), {})
+    context: Any = SimpleNamespace(job="orders", options=SimpleNamespace(checkpoint_location=JOB))
+    return refused(why, observed, GoOn(), context, lambda *_: ())
+
+
+def done(operator: Any, label: str, error: TwoPhaseError, command: Command | None = None) -> Any:
+    """Do what an error says; return what the operator runs, or restores."""
+    with mock.patch.multiple(operator, _run=mock.DEFAULT, _restore=mock.DEFAULT) as acts:
+        operator._ways(error, command)[label]()
+    [call] = [act.call_args for act in acts.values() if act.called]
+    return call.args
+
+
+def test_a_rewind_is_finished_with_the_path_that_the_refusal_names(operator: Any) -> None:
+    error = error_of(RewindUnfinished(Rewinding(OLDER, {})))
+    assert operator._ways(error).keys() == {"way: finish", f"way: {ABANDON}"}
+    assert done(operator, "way: finish", error) == (OLDER, "rewind")
+
+
+def test_a_path_that_was_never_there_is_a_violation(operator: Any) -> None:
+    with pytest.raises(AssertionError, match="nothing was ever at /data/job/chk/b"):
+        operator._ways(error_of(RewindUnfinished(Rewinding("/data/job/chk/b-0-1.1", {}))))
+
+
+@pytest.mark.parametrize("why", [HalfRewound("facts"), DriverMissed("facts", 3)])
+def test_a_rewind_that_has_died_elsewhere_is_repeated_here_or_given_up(
+    operator: Any, why: Refusal
+) -> None:
+    error = error_of(why)
+    assert done(operator, "way: finish", error) == (OLDER, "rewind")
+    assert done(operator, f"way: {ABANDON}", error) == (Command(ABANDON, JOB, begun_in=OTHER),)
+
+
+def test_what_a_refused_command_names_is_done_and_not_the_command_again(operator: Any) -> None:
+    error = error_of(DriverMissed("facts", 3))
+    accept, adopt = Command(ACCEPT, JOB, "", 1, "facts"), Command(ADOPT, JOB)
+    assert done(operator, f"way: {ADOPT}", error, accept) == (adopt,)
+    assert f"way: {ADOPT}" not in operator._ways(error, adopt)
+
+
+def test_a_command_is_run_again_after_what_is_done_by_hand(operator: Any) -> None:
+    error = TwoPhaseError(
+        "checkpoint 1 of lineage a is committed in facts.", remedy="delete its rows and proofs."
+    )
+    command, deleted = Command(ADOPT, JOB), "verification.simulation.operators.delete_checkpoint"
+    with mock.patch(deleted) as delete:
+        assert done(operator, "way: delete by hand", error, command) == (command,)
+    assert delete.call_args.args[1:] == ("a", 1)
