@@ -51,6 +51,7 @@ class Oracle(Facts):
     _writers: dict[str, str] = field(default_factory=dict)
     _shown: dict[Process, set[Checkpoint]] = field(default_factory=dict)
     _asked: dict[Process, int] = field(default_factory=dict)
+    _decided_ahead: set[str] = field(default_factory=set)
 
     # -- the log -----------------------------------------------------------------------------------
 
@@ -211,7 +212,9 @@ class Oracle(Facts):
         """The decision on a checkpoint lists what sinks that are ahead of it have; return that."""
         ahead: set[str] = set()
         for other in [one for one in self.ahead if one[:3] == key]:
-            xids = {*self.ahead.pop(other).xids}
+            decision = self.ahead.pop(other)
+            xids = {*decision.xids}
+            self._decided_ahead |= xids if decision.durable else set()
             mine = {xid for xid, sink in listed.items() if sink == other[3]}
             self.holds(mine == xids, f"I2: {name} lists {mine} of {other[3]}, which has {xids}")
             ahead |= xids
@@ -284,7 +287,7 @@ class Oracle(Facts):
             return self.scheduler.stop(self.limit)
         if decision is None:
             return self.violated(f"I1: {branch.xid} is committed and in no decision")
-        durable = branch.xid in self.saved.durable or any(
+        durable = branch.xid in self.saved.durable | self._decided_ahead or any(
             found.durable for found in self.known() if branch.xid in found.xids
         )
         self.holds(durable, f"I1: {branch.xid} is committed before its decision is durable")

@@ -160,6 +160,14 @@ class SavedOnes:
             )
             facts.superseded.append(facts.decided.pop(key))
             facts.undone -= {*decision.xids}
+        for of in [of for of, decision in facts.ahead.items() if saved.is_behind(decision)]:
+            decision = facts.ahead.pop(of)
+            shown = [xid for xid in decision.xids if xid in facts.visible]
+            facts.holds(
+                not shown, f"H28: {where} is restored, and {of[3]}, which is ahead, shows {shown}"
+            )
+            facts.superseded.append(decision)
+            facts.undone -= {*decision.xids}
         self._revive(facts, lambda one: not saved.is_behind(one))
         return None
 
