@@ -254,6 +254,7 @@ class Oracle(Facts):
                     self.withdrawn.add(lost)
                     sinks = {**one.sinks, xid: one.sinks[lost]}
                     xids = tuple(xid if other == lost else other for other in one.xids)
+                    self.superseded.append(one)
                     self.decided[key] = replace(one, xids=xids, sinks=sinks)
                     return self.decided[key]
         return None

@@ -49,7 +49,7 @@ class _Oracle(SimpleNamespace):
 def operator() -> Any:
     """In the job's folder; a rewind to the older checkpoint has begun in another."""
     world: Any = SimpleNamespace(options=SimpleNamespace(seed=1), oracle=_Oracle({OTHER: OLDER}))
-    drivers: Any = SimpleNamespace(folder=JOB, restore_path=None, end_all=lambda: None)
+    drivers: Any = mock.Mock(folder=JOB, restore_path=None)
     return Operator(world, drivers, mock.Mock(), lambda: None)
 
 
@@ -94,11 +94,17 @@ def test_what_a_refused_command_names_is_done_and_not_the_command_again(operator
     assert f"way: {ADOPT}" not in operator._ways(error, adopt)
 
 
-def test_a_command_is_run_again_after_what_is_done_by_hand(operator: Any) -> None:
+@pytest.mark.parametrize("living", [[], ["a driver"]], ids=["nobody lives", "somebody lives"])
+def test_a_command_is_run_again_after_what_is_done_by_hand(
+    operator: Any, living: list[str]
+) -> None:
+    """Nothing is deleted before it is said again when nobody writes any more."""
     error = TwoPhaseError(
         "checkpoint 1 of lineage a is committed in facts.", remedy="delete its rows and proofs."
     )
+    operator._drivers.living.return_value = living
     command, deleted = Command(ADOPT, JOB), "verification.simulation.operators.delete_checkpoint"
     with mock.patch(deleted) as delete:
         assert done(operator, "way: delete by hand", error, command) == (command,)
-    assert delete.call_args.args[1:] == ("a", 1)
+    assert delete.called != operator._drivers.end_all.called == bool(living)
+    assert living or delete.call_args.args[1:] == ("a", 1)
