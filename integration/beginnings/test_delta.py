@@ -38,6 +38,7 @@ def test_restore_table_leads_to_a_rewind(
     assert table.ids() == [0, 1]
 
 
+@pytest.mark.proof
 def test_restore_table_is_not_named_where_it_would_remove_later_rows(
     delta_spark: SparkSession, tmp_path: Path
 ) -> None:

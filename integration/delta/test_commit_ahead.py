@@ -62,6 +62,7 @@ def counting() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "twophase-delta-commit"]
 
 
+@pytest.mark.proof
 def test_a_fence_does_not_wait_until_delta_has_counted_the_files(
     make: Callable[..., DeltaHarness], tmp_path: Path
 ) -> None:

@@ -278,6 +278,7 @@ def test_a_checkpoint_that_the_table_has_is_not_written_again(table: DeltaHarnes
     assert table.records() == []
 
 
+@pytest.mark.proof
 def test_a_start_leaves_the_checkpoint_of_delta_s_log_to_the_job(
     delta_spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

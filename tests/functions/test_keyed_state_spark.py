@@ -151,6 +151,7 @@ class Expiring(StatefulProcessor):
         pass
 
 
+@pytest.mark.proof
 def test_state_is_gone_when_its_time_is_over_and_other_state_is_not(moved: Moved) -> None:
     moved.spark.conf.set(_NO_DATA, "false")
     moved.build = lambda frame: keyed(frame).transformWithState(
