@@ -23,7 +23,7 @@ from twophase.errors import (
 from twophase.operations.repair.abandon_rewind import AbandonPlan, RewindRepair
 from twophase.operations.repair.accept_loss import LossRepair
 from twophase.state.files.storage import LocalStorage
-from twophase.state.journal.entries import AbandonedRewind
+from twophase.state.journal.entries import AbandonedRewind, FenceRecord
 from twophase.state.journal.log import JobLog
 
 ALL = [*range(50)]
@@ -226,6 +226,20 @@ def test_giving_up_what_has_begun_elsewhere_may_die_anywhere(
     assert killed("S12", lambda: world.drive(5, "again", **restoring(path, "rewind")))
     assert killed(point, lambda: give_up(world, begun_in="again"))
     give_up(world, begun_in="again")
+    world.drive(5)
+    assert world.ids() == [TAKEN, ALL]
+
+
+def test_the_job_s_generation_is_above_those_of_the_folder_in_which_the_rewind_has_begun(
+    world: BeginningWorld,
+) -> None:
+    """A driver there may raise a fence of a sink after the repair has asked the sinks."""
+    path = older(world)
+    assert killed("S12", lambda: world.drive(5, "again", **restoring(path, "rewind")))
+    log = JobLog(LocalStorage(world.root / "again"), JOB)
+    log.append(FenceRecord(log.read().generation + 5))
+    give_up(world, begun_in="again")
+    assert world.history("job").generation > world.history("again").generation
     world.drive(5)
     assert world.ids() == [TAKEN, ALL]
 

@@ -18,7 +18,10 @@ _TAKE_OVER_TRIES = 20
 
 
 def take_over(
-    log: JobLog, sinks: Mapping[str, SinkHistory], check: Callable[[History], None]
+    log: JobLog,
+    sinks: Mapping[str, SinkHistory],
+    check: Callable[[History], None],
+    above: int = 0,
 ) -> int:
     """Step 3a. Return the new generation, higher than all in the log and in the sinks.
 
@@ -26,6 +29,7 @@ def take_over(
         log: the job's log; read again here.
         sinks: the history of each sink.
         check: raises if this history must not be continued; runs before the fence is appended.
+        above: another generation that it has to be higher than.
 
     Raises:
         FencedError: other drivers keep taking over the job.
@@ -33,7 +37,8 @@ def take_over(
     for _ in range(_TAKE_OVER_TRIES):
         history = log.read()
         check(history)
-        generation = 1 + max([history.generation, *(sink.generation for sink in sinks.values())])
+        seen = (sink.generation for sink in sinks.values())
+        generation = 1 + max(above, history.generation, *seen)
         try:
             log.append(FenceRecord(generation))
         except FencedError:

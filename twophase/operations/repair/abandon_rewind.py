@@ -92,10 +92,11 @@ class RewindRepair:
                 if isinstance(why, FolderBehind):
                     raise self._behind(why)
 
-        if self._elsewhere is not None:
-            take_over(self._elsewhere, remembered, lambda _: check(context.history))
+        taken = 0
+        if self._elsewhere is not None:  # a driver there may have raised a fence of a sink since
+            taken = take_over(self._elsewhere, remembered, lambda _: check(context.history))
         self._check_names(planner.observe(context.log.read(), remembered, GoOn()))
-        attempt = Attempt(take_over(context.log, remembered, check), 0)
+        attempt = Attempt(take_over(context.log, remembered, check, above=taken), 0)
         failpoint("R01")
         begun = self._begun(context.history)
         for sink in context.sinks.values():
