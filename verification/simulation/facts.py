@@ -46,7 +46,8 @@ class Facts:
         adopting: those that adopt what the targets have proof of.
         aborted: the processes that have aborted a prepared piece.
         several_folders: whether drivers over several folders live at once.
-        taken: pieces that a driver over another folder has rolled back.
+        taken: pieces that a driver over another folder has rolled back, or over the one that was
+            put in place of theirs.
         taken_back: pieces that a rewind has taken back.
         withdrawn: pieces that may not become visible any more: given up, or written again.
         undone: pieces that were visible in a target before it was restored from a
@@ -176,7 +177,7 @@ class Facts:
                 Piece.of(xid).sink,
                 xid in self.visible,
             )
-            for decision in self.decided.values()
+            for decision in (*self.decided.values(), *self.ahead.values())
             for xid in decision.xids
         )
         return any((*key, True) in parts and (*key, False) in parts for *key, _ in parts)

@@ -342,7 +342,8 @@ class Oracle(Facts):
         mine = [one for one in found if xid in one.xids]
         may_abort = partial(self.saved.may_abort, self, root)
         deciders = {one.root for one in mine if not (given_up or may_abort(one))}
-        if mine and not deciders:
+        was_decided = any(xid in one.xids for one in self.superseded)
+        if (mine or was_decided) and not deciders:
             self.taken.add(xid)
         if not self.several_folders or root in deciders:
             return self.holds(not deciders, f"I2: {xid} is decided and rolled back")

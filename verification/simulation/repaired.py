@@ -105,15 +105,24 @@ class Repaired:
         back behind since.
         """
         kept = {(one.lineage.replace("-", ""), one.checkpoint) for one in facts.decided.values()}
-        pieces = [
-            (Piece.of(xid), chunk) for xid, (name, chunk) in self.given_up.items() if name == sink
-        ]
+        given_up = [(xid, chunk) for xid, (name, chunk) in self.given_up.items() if name == sink]
         return [
             row
-            for piece, chunk in pieces
+            for xid, chunk in given_up
+            for piece in [Piece.of(xid)]
             if (piece.lineage, piece.checkpoint) in kept
+            and not self._is_in_another_lineage(facts, piece, chunk)
             for row in facts.expected(chunk, piece.subtask)
         ]
+
+    def _is_in_another_lineage(self, facts: Facts, piece: Piece, chunk: int) -> bool:
+        """Whether the records of a piece were read again by another lineage, and are there."""
+        others = [xid for one in facts.known() if one.chunk == chunk for xid in one.xids]
+        shown = [Piece.of(xid) for xid in others if xid in facts.visible]
+        mine = (piece.sink, piece.subtask)
+        return any(
+            (one.sink, one.subtask) == mine and one.lineage != piece.lineage for one in shown
+        )
 
     def folder_restored(self, facts: Facts, root: str, known: Iterable[Key]) -> None:
         """A job's folder is an old copy, or gone."""
