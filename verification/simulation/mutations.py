@@ -526,7 +526,10 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
     ),
     "a server is known by its address alone": (
         SWAPPED,
-        [(session_settings, "_check_server", _nothing)],
+        [
+            (session_settings, "_check_server", _nothing),
+            (OpenMySqlSink, "_check_metadata", _nothing),
+        ],
     ),
     "a loss is accepted without asking the target": (OPERATED, [(CommitLoop, "lost", _lose_all)]),
     "an accepted loss stays in the checkpoint": (
