@@ -53,7 +53,7 @@ class Start:
 
     def has_java(self) -> bool:
         """The JVM is there, or the one that works out its command line."""
-        return any("java" in child.name() for child in self.children())
+        return any("java" in "".join(words(child)[:1]) for child in self.children())
 
     def has_workers(self) -> bool:
         """Spark has started the daemon of its workers."""
