@@ -24,7 +24,7 @@ from twophase.contract.sink import OpenSink, SinkHistory
 from twophase.errors import CheckpointMissingError, FencedError, TargetChangedError
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.checkpoints.store import CompletedCheckpointStore
-from twophase.state.journal.entries import Proof
+from twophase.state.journal.entries import Proof, SinkDecision
 from twophase.state.journal.log import JobLog
 
 _log = logging.getLogger("twophase")
@@ -223,6 +223,6 @@ def _span(proof: Proof, memory: SinkHistory) -> str:
     return f"from {newest + 1} to {proof.checkpoint}"
 
 
-def knows(history: SinkHistory, proof: Proof) -> bool:
-    """Return whether a target with this history has the proof."""
-    return history.committed.get(proof.lineage, -1) >= proof.checkpoint
+def knows(history: SinkHistory, of: Proof | SinkDecision) -> bool:
+    """Return whether a target with this history has proof of the checkpoint."""
+    return history.committed.get(of.lineage, -1) >= of.checkpoint

@@ -219,7 +219,7 @@ class AdoptionPlanner:
         return [one for one in history.sink_decisions if self._is_there(one, remembered)]
 
     def _is_there(self, one: SinkDecision, remembered: Mapping[str, SinkHistory]) -> bool:
-        if one.sink not in remembered or _proves(remembered[one.sink], one):
+        if one.sink not in remembered or knows(remembered[one.sink], one):
             return True
         waiting = self._context.sinks[one.sink].in_doubt()
         return any(one.is_of(*checkpoint_of(piece)) for piece in waiting)
@@ -234,7 +234,7 @@ class AdoptionPlanner:
         ahead = {one.sink for one in decided}
         others = [memory for name, memory in remembered.items() if name not in ahead]
         for one in decided:
-            if all(_proves(memory, one) for memory in others):
+            if all(knows(memory, one) for memory in others):
                 continue
             raise StopJobError(
                 f"Job {self._context.job!r}: sink {one.sink!r} is ahead: its log has checkpoint "
@@ -390,10 +390,6 @@ class AdoptionPlanner:
         ):
             return ()
         return own.start
-
-
-def _proves(memory: SinkHistory, one: SinkDecision) -> bool:
-    return memory.committed.get(one.lineage, -1) >= one.checkpoint
 
 
 def _highest(history: History, remembered: Mapping[str, SinkHistory]) -> dict[str, int]:
