@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 FORMAT_ID = 0x74777068
 Checkpoint = tuple[str, int, tuple[int, int]]
@@ -35,6 +35,11 @@ class Piece:
             int(index),
             int(task_attempt),
         )
+
+    @property
+    def of_task(self) -> Piece:
+        """It, whichever try of its task has written it."""
+        return replace(self, task_attempt=0)
 
     def is_after(self, keep: Mapping[str, int]) -> bool:
         """Whether it is not of what a lineage continues.

@@ -392,10 +392,10 @@ class Operator:
     def _end_superseded(self) -> None:
         """End prepared pieces by hand that lost to another attempt of their task."""
         decided = {xid for one in self._oracle.known() for xid in one.xids}
-        tasks = {replace(Piece.of(xid), task_attempt=0) for xid in decided}
+        tasks = {Piece.of(xid).of_task for xid in decided}
         for server in self._world.servers:
             for xid in [*server.branches]:
-                if xid not in decided and replace(Piece.of(xid), task_attempt=0) in tasks:
+                if xid not in decided and Piece.of(xid).of_task in tasks:
                     server.resolve(xid, commits=False)
 
     def _end_prepared(self) -> None:

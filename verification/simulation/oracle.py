@@ -246,11 +246,11 @@ class Oracle(Facts):
         """
         if self._process() not in self.adopting:
             return None
-        task = replace(Piece.of(xid), task_attempt=0)
+        task = Piece.of(xid).of_task
         elsewhere = [(key, one) for key, one in self.decided.items() if key[0] != self.folder]
         for key, one in elsewhere:
             for lost in [other for other in one.xids if other in self.lost]:
-                if replace(Piece.of(lost), task_attempt=0) == task:
+                if Piece.of(lost).of_task == task:
                     self.withdrawn.add(lost)
                     sinks = {**one.sinks, xid: one.sinks[lost]}
                     xids = tuple(xid if other == lost else other for other in one.xids)
