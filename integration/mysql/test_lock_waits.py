@@ -14,7 +14,7 @@ from integration.mysql.sink_harness import TASK, MySqlHarness, Server, commit
 from twophase.contract.outcome import Committed
 from twophase.contract.sink import OpenArrowSink
 from twophase.errors import DeclinedError, RejectedRowsError
-from twophase.ids import Subtask
+from twophase.ids import Attempt, Subtask
 from twophase.sinks.mysql.client.codes import LOCKS
 from twophase.sinks.mysql.writer import MySqlWriter
 from twophase.testing.harness import FIRST, transaction_id
@@ -120,6 +120,52 @@ def test_without_a_cause_in_the_attempt_somebody_else_is_to_be_found(
             harness.write(sink, [{"id": 1, "v": "a"}])
     assert "find who holds" in caught.value.remedy
     assert not isinstance(caught.value, RejectedRowsError)
+
+
+@pytest.mark.parametrize("prepared", [True, False])
+@pytest.mark.parametrize(
+    ("ddl", "one", "other"),
+    [
+        ("id BIGINT PRIMARY KEY, v TEXT", (1, "a"), (1, "a")),
+        ("id BIGINT, v VARCHAR(9), UNIQUE KEY k (v(3))", (1, "abc"), (2, "abcd")),
+        ("id BIGINT, v VARCHAR(9), low VARCHAR(9) AS (LOWER(v)) STORED, UNIQUE KEY k (low)",
+            (1, "A"), (1, "a")),
+        ("id BIGINT PRIMARY KEY, v BIGINT, FOREIGN KEY (v) REFERENCES target (id)",
+            (1, None), (2, 1)),
+    ],
+)  # fmt: skip
+def test_an_earlier_attempt_of_the_same_task_is_no_duplicate(
+    sql_server_in_proof: Server, ddl: str, one: Any, other: Any, *, prepared: bool
+) -> None:
+    """Spark starts a task again whose worker it has lost: the rows are right."""
+    number = pa.schema([("id", pa.int64()), ("v", pa.int64())])
+    harness = MySqlHarness(sql_server_in_proof, ddl, number if "v BIGINT" in ddl else SCHEMA)
+    sink = harness.opened(io_timeout="3 s")
+    lost, sibling, again = (
+        sink.writers()(transaction_id(), Subtask(*task)) for task in [(0, 1), (1, 2), (0, 3)]
+    )
+    rows = [harness.batch([dict(zip(("id", "v"), row, strict=True))]) for row in (one, other)]
+    lost.write(rows[0])
+    lost._flush()
+    piece = lost.pre_commit() if prepared else None
+    sibling.write(harness.batch([{"id": 77, "v": None}]))
+    pieces = [piece, sibling.pre_commit()]
+    again.write(rows[1])
+    with pytest.raises(DeclinedError) as caught:
+        again.pre_commit()
+    again.abort()
+    assert not isinstance(caught.value, RejectedRowsError)
+    assert "An earlier attempt of the same task" in str(caught.value)
+    assert caught.value.fingerprint == ""
+    if not prepared:
+        lost.abort()
+    for left in filter(None, pieces):
+        sink.abort([left])
+    retried = sink.writers()(transaction_id(attempt=Attempt(1, 2)), Subtask(0, 4))
+    retried.write(rows[0])
+    written = retried.pre_commit()
+    assert written is not None
+    assert commit(sink, written) == [Committed()]
 
 
 class ParentAndChild:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pymysql
 
 from twophase.errors import DeclinedError, RejectedRowsError
-from twophase.ids import TransactionId
+from twophase.ids import Subtask, TransactionId
 from twophase.internals.redaction import shown
 from twophase.sinks.mysql.client.codes import DENIED, LOCKS, code_of
 from twophase.sinks.mysql.client.identifiers import qualified, quote
@@ -116,6 +116,7 @@ class LockConflicts:
         self,
         session: Session,
         transaction: TransactionId,
+        subtask: Subtask,
         batches: Sequence[pa.RecordBatch],
         left: Collection[int],
         declined: DeclinedError,
@@ -125,14 +126,22 @@ class LockConflicts:
         Args:
             session: one without a branch.
             transaction: of the attempt.
+            subtask: the task that waited.
             batches: the rows that waited.
             left: the task's own session, if it does not end: MySQL 8.0.12 lets nobody end one that
                 waits for the row that a foreign key refers to. Its rows are there too.
             declined: the error if nothing is found; with what to do if something may be the cause.
         """
         session.run("SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")
+        written = self._written(session, transaction)
+        if self._was_tried_before(session, subtask, written, left):
+            return DeclinedError(
+                f"{declined.what} An earlier attempt of the same task, whose worker was lost, has "
+                "written its rows.",
+                remedy="the next attempt at the checkpoint aborts them before it writes.",
+            )
         suspects: list[str] = []
-        has_siblings = self._has_siblings(session, transaction, left)
+        has_siblings = bool(written or SessionLocks(self.owner).holders(session) - {*left})
         if has_siblings:
             for name, key in () if left else self._unique_keys(session):
                 if key is None:
@@ -175,15 +184,31 @@ class LockConflicts:
                 return rows[0]
         return None
 
-    def _has_siblings(
-        self, session: Session, transaction: TransactionId, left: Collection[int]
-    ) -> bool:
-        """Return whether another branch of the attempt is open, or prepared."""
+    def _written(self, session: Session, transaction: TransactionId) -> set[Subtask]:
+        """Return the tasks of the attempt whose branch is prepared, or is about to be."""
         lineage, checkpoint = transaction.lineage, transaction.checkpoint
         owner, attempt = self.owner, transaction.attempt
-        written = self.metadata.ledger_of(session, owner.job, owner.sink, lineage, checkpoint)
-        prepared = any(row[:2] == (attempt.generation, attempt.counter) for row in written)
-        return prepared or bool(SessionLocks(owner).holders(session) - {*left})
+        rows = self.metadata.ledger_of(session, owner.job, owner.sink, lineage, checkpoint)
+        return {
+            Subtask(index, task_attempt)
+            for generation, counter, index, task_attempt in rows
+            if (generation, counter) == (attempt.generation, attempt.counter)
+        }
+
+    def _was_tried_before(
+        self,
+        session: Session,
+        subtask: Subtask,
+        written: Collection[Subtask],
+        left: Collection[int],
+    ) -> bool:
+        """Return whether an earlier attempt of a task has a branch prepared, or still open.
+
+        Spark starts a task again if its worker is lost, also after the branch was prepared.
+        """
+        if any(one.index == subtask.index and one != subtask for one in written):
+            return True
+        return SessionLocks(self.owner).holder(session, subtask.index) not in {None, *left}
 
     def _unique_keys(self, session: Session) -> Iterator[tuple[str, Key | None]]:
         """Yield each unique key by its name; None if the rows do not show its values.

@@ -272,7 +272,9 @@ class MySqlWriter(SinkWriter):
             with closing(DriverLink(shared.endpoint)) as link, link.session() as session:
                 kill(session, {left})
                 rest = wait_until_gone(session, {left}, time.monotonic() + _LEAVING_S)
-                return conflicts.find(session, self._transaction, waited, rest, declined)
+                return conflicts.find(
+                    session, self._transaction, self._subtask, waited, rest, declined
+                )
         except TargetUnreachableError:  # the error that the rows have met says it
             return declined
 

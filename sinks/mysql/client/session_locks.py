@@ -61,6 +61,11 @@ class SessionLocks:
         [found] = session.rows(f"SELECT {asked}")
         return {int(number) for number in found if number is not None}
 
+    def holder(self, session: Session, number: int) -> int | None:
+        """Return the session that has the numbered lock which a writer tries first."""
+        [(found,)] = session.rows("SELECT IS_USED_LOCK(%s)", (self._lock_name(number % SLOTS),))
+        return None if found is None else int(found)
+
     def _lock_name(self, number: int) -> str:
         return f"tp:{self.owner.sink_hash}:{number}"
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pymysql
 
 from twophase.errors import DeclinedError
-from twophase.ids import Attempt, TransactionId
+from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.sinks.mysql.columns import Column
 from twophase.sinks.mysql.lock_conflicts import REFERRING_KEYS, LockConflicts
 from twophase.sinks.mysql.metadata_tables import MetadataTables
@@ -34,6 +34,8 @@ class Server:
             return [("orders_fk", "parent", "id", "shop", "orders")]
         if "twophase_ledger" in sql:
             return [(1, 1, 0, 0)]
+        if "IS_USED_LOCK" in sql:
+            return [(None,)]
         if "IN (" not in sql:
             return []
         there = [*range(1, 51), *([99] if self.is_uncommitted_shown else [])]
@@ -61,7 +63,7 @@ def found_by(session: Any) -> DeclinedError:
     conflicts = LockConflicts(table, (plan,), owner, MetadataTables("shop"))
     transaction = TransactionId("job", LINEAGE, 1, Attempt(1, 1), "facts", "h")
     waited = [pa.record_batch({"parent": pa.array([*range(1, 21), 99])})]
-    return conflicts.find(session, transaction, waited, (), DeclinedError("waited"))
+    return conflicts.find(session, transaction, Subtask(1, 1), waited, (), DeclinedError("waited"))
 
 
 def test_the_row_of_another_task_is_found_behind_any_number_of_committed_ones() -> None:
