@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from harness.query_folder import QueryFolder
 from twophase.contract.sink import Sink
@@ -30,7 +30,12 @@ class FolderHost(PlainHost):
         states: of the job.
         workers: run the tasks.
         forever: as `PlainHost` has it.
+
+    Attributes:
+        check: `LineageStart`'s.
     """
+
+    check: Callable[[], None] | None = None
 
     def __init__(
         self,
@@ -50,7 +55,7 @@ class FolderHost(PlainHost):
         self._spark = self._storage.root / "spark"
 
     def beginning(self, context: JobContext, plan: Plan) -> LineageStart:
-        return LineageStart(context, self._storage, self._states, plan, self._declared)
+        return LineageStart(context, self._storage, self._states, plan, self._declared, self.check)
 
     def folder(self, lineage: Lineage) -> QueryFolder:
         return QueryFolder(self._spark / lineage.id, lineage)

@@ -7,11 +7,13 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from integration.repair import test_ways_by_hand, test_ways_on
 from twophase import errors
+from twophase.coordinator.recovery import plan
 from twophase.errors import TwoPhaseError
 
 ROOT = Path(__file__).parents[1]
@@ -23,6 +25,18 @@ _ERROR = re.compile(r"`(\w+Error)`")
 ELSEWHERE = {
     "a sink has another name": "tests/coordinator/recovery/test_sink_names.py::"
     "test_a_sink_gets_another_name_if_that_is_allowed",
+    "the job has another name": "tests/beginnings/test_renamed.py::"
+    "test_a_job_with_another_name_is_told_so_and_goes_on_under_its_own",
+    (
+        "the job or a sink has another name, and the folder does not know the rows of the old one"
+    ): "tests/beginnings/test_renamed.py::"
+    "test_a_renamed_job_whose_log_was_moved_away_does_not_write_its_rows_again",
+    "restore.path names what a rewind has taken back": "tests/operations/savepoint/"
+    "test_sink_ahead.py::test_a_savepoint_of_what_a_rewind_has_taken_back_is_refused",
+    "a rewind is wished, and a sink cannot take its rows back": "tests/operations/savepoint/"
+    "test_sink_ahead.py::test_a_sink_that_cannot_take_it_back_refuses_before_anything_is_written",
+    "a rewind has begun in another folder, and has died": "tests/beginnings/test_rewind.py::"
+    "test_the_original_folder_names_a_way_on_beside_a_rewind_elsewhere",
     "another driver runs": f"{_BY_HAND}::test_a_driver_that_was_overtaken_is_left_stopped",
     "Spark's folder is gone, or an old copy": "tests/spark/job/test_job.py::"
     "test_a_restore_from_the_newest_checkpoint_leads_out_where_spark_s_folder_is_gone_or_old",
@@ -95,6 +109,24 @@ ELSEWHERE = {
     ): "integration/delta/test_neighbours.py::"
     "test_a_job_whose_jvm_has_the_lock_for_ever_stops_and_goes_on_in_another_jvm",
 }
+REFUSALS = {
+    plan.RewindUnfinished: "a rewind was begun and not finished",
+    plan.HalfRewound: "a rewind has begun in another folder, and has died",
+    plan.FolderBehind: "the folder was restored from a backup",
+    plan.RowsReturned: "the target was restored from a backup of before a rewind, and has rows "
+    "again that the rewind had taken back",
+    plan.DriverMissed: "the folder was restored from a backup, and lacks nothing but a driver that "
+    "a target has seen",
+    plan.RestoreBehind: "restore.path names an older checkpoint",
+    plan.RestoredMeanwhile: "another driver runs",
+    plan.LeftBehind: "restore.path names what a rewind has taken back",
+    plan.NamedOtherwise: "the job or a sink has another name, and the folder does not know the "
+    "rows of the old one",
+    plan.CannotTakeBack: "a rewind is wished, and a sink cannot take its rows back",
+    plan.TargetReplaced: "the table was dropped and created again",
+    plan.TargetLacks: "the target was restored from a backup",
+    plan.SinkRenamed: "a sink has another name",
+}
 # Their states end by themselves, by a restart or when a server is back; the others need somebody.
 # A `SavepointError` is of a savepoint, not of the job; after an unfinished one the next start
 # commits the checkpoint.
@@ -159,6 +191,11 @@ def test_the_test_of_a_row_exists_and_expects_its_errors(state: str) -> None:
     expected = {error for error in rows()[state][0] if not re.search(rf"\b{error}\b", text)}
     assert not expected, "errors of the row that the test does not expect"
     assert "skip" not in decorators
+
+
+def test_every_refusal_of_a_start_has_a_row() -> None:
+    assert {*REFUSALS} == {*get_args(plan.Refusal)}
+    assert {*REFUSALS.values()} <= {*rows()}
 
 
 def test_every_error_that_stops_a_job_has_a_row_or_needs_nobody() -> None:

@@ -10,13 +10,20 @@ from typing import Any
 import pytest
 
 from harness.beginning_world import BeginningWorld, refused
+from harness.folder_host import FolderHost
 from harness.folder_sink import OpenFolderSink
 from harness.memory_driver import NOTE
 from harness.plain_job import PlainJob
 from harness.savepoint_world import killed, older, restoring
 from twophase.contract.listener import InitializationContext, SnapshotContext
 from twophase.contract.source import Source, SourceLeg
-from twophase.errors import OffsetOutOfRangeError, RestoreRefusedError, TwoPhaseError
+from twophase.errors import (
+    CheckpointMissingError,
+    OffsetOutOfRangeError,
+    PreflightError,
+    RestoreRefusedError,
+    TwoPhaseError,
+)
 from twophase.operations.repair.abandon_rewind import AbandonPlan, RewindRepair
 from twophase.spark.plan import operator_states
 
@@ -151,6 +158,26 @@ def test_no_row_is_taken_back_for_a_program_that_cannot_read_the_state(
     world.is_exact(folder, 6)
 
 
+@pytest.mark.parametrize("folder", ["job", "again"])
+def test_no_row_is_taken_back_into_a_folder_that_cannot_hold_the_state(
+    world: BeginningWorld, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I rewind, and the executors do not share the folder: nothing is taken back. Once they do, the
+    same rewind is done.
+    """
+
+    def refuse() -> None:
+        raise PreflightError("Not every executor shares that folder.", remedy="mount it.")
+
+    path = older(world)
+    monkeypatch.setattr(FolderHost, "check", staticmethod(refuse))
+    with refused(world.root):
+        world.drive(5, folder, **restoring(path, "rewind"))
+    monkeypatch.undo()
+    world.drive(5, folder, **restoring(path, "rewind"))
+    world.is_exact(folder, 5)
+
+
 # -- one that has begun ----------------------------------------------------------------------------
 
 
@@ -254,6 +281,7 @@ def test_the_original_folder_names_a_way_on_beside_a_rewind_elsewhere(
     assert killed(point, lambda: world.drive(5, "again", **restoring(path, "rewind")))
     with refused(world.root) as caught:
         world.drive(5)
+    assert isinstance(caught.value, RestoreRefusedError | CheckpointMissingError)
     assert "restore.sink_ahead=rewind" in caught.value.remedy
     world.drive(5, **restoring(path, "rewind"))
     world.is_exact("job", 5)

@@ -176,7 +176,9 @@ def _rows_returned(context: JobContext, why: RowsReturned, history: History) -> 
         remedy="restore the target to its newest state. If that is gone for good, take the rows "
         f"back once more: start with `restore.path={path}` and `restore.sink_ahead=rewind`; or go "
         "back further, to a checkpoint or savepoint that the target has all of: then nothing that "
-        "it lacks is given up. What the job was restored from before takes a new `restore.id`.",
+        "it lacks is given up. What the job was restored from before takes a new `restore.id`. "
+        "If the plan keeps state, or Spark reads files, name a savepoint of the job as it is now "
+        "in place of a checkpoint: twophase savepoint create JOB.yaml PATH",
     )
 
 

@@ -31,7 +31,7 @@ from twophase.operations.savepoint.savepoint_restore import (
 from twophase.options.job_options import SinkAhead
 from twophase.spark.folder.adopted_offsets import begins_without_state, confirmed_start
 from twophase.spark.folder.noted_settings import newest_header
-from twophase.spark.plan.operator_states import OperatorStates
+from twophase.spark.plan.operator_states import SAVEPOINT_INSTEAD, OperatorStates
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.checkpoints.store import CompletedCheckpointStore
 from twophase.state.files.storage import LocalStorage
@@ -50,7 +50,8 @@ class LineageStart:
         states: the operator states.
         plan: what is known of the job's plan.
         declared: the sinks by name, not open.
-        check: called after recovery, before anything of the lineage is written; may raise.
+        check: called before rows are taken back, and after recovery before anything of the lineage
+            is written; may raise.
         rewound: called after a rewind, before the lineage begins, with the restored checkpoint and
             where each source begins.
 
@@ -158,6 +159,8 @@ class LineageStart:
         restore, options = self.restore, self._context.options
         if restore is None or options.sink_ahead is not SinkAhead.REWIND:
             return
+        if self._check is not None:
+            self._check()
         checkpoint, path = restore.checkpoint, restore.lineage.restored_from
         check_sources(
             self._context.job,
@@ -256,8 +259,7 @@ class LineageStart:
             raise ConfigError(
                 f"Job {name!r}: the plan keeps state in Spark, and {path} holds none of it: a "
                 "checkpoint does not have it. Nothing was written.",
-                remedy="restore a savepoint, or start the job in its own folder without "
-                "restore.path.",
+                remedy=SAVEPOINT_INSTEAD,
             )
         if self._stateful and not options.allow_non_restored_state:
             raise ConfigError(
@@ -265,7 +267,6 @@ class LineageStart:
                 f"and {path} holds none of it. "
                 "Nothing was written.",
                 remedy="if the plan keeps none (a join with a static table, say), set "
-                "`restore.allow_non_restored_state=true`; a stateful job goes on in its own "
-                "folder, or from a savepoint.",
+                "`restore.allow_non_restored_state=true`. If it does, " + SAVEPOINT_INSTEAD,
             )
         return restore

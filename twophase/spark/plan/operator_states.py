@@ -39,6 +39,11 @@ _log = logging.getLogger("twophase")
 _RAW = ""
 """The name of raw state in a checkpoint; no named state has it."""
 _SourceKey = tuple[str, str]
+SAVEPOINT_INSTEAD = (
+    "make a savepoint of the job that has written it, as it is now, and restore that: twophase "
+    "savepoint create JOB.yaml PATH; or start the job in its own folder without restore.path."
+)
+"""The remedy where a checkpoint does not have what a start needs, and a savepoint does."""
 
 
 class OperatorStates:
@@ -215,7 +220,7 @@ class OperatorStates:
             if reason := source_of(leg.name).bound_to_folder():
                 raise ConfigError(
                     f"{leg.name} cannot be restored: {reason}. Nothing was written.",
-                    remedy="leave restore.path out and let the job go on in its own folder.",
+                    remedy=SAVEPOINT_INSTEAD,
                 )
         waiting: dict[_SourceKey, list[SourceState]] = {}
         for state in checkpoint.sources:
