@@ -6,14 +6,15 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from harness.beginning_world import refused
-from harness.folder_sink import FolderSink, FolderTarget
+from harness.folder_sink import FolderSink, FolderTarget, OpenFolderSink
 from harness.savepoint_world import restoring
-from twophase.errors import ConfigError
+from twophase.errors import ConfigError, DeclinedError
 from twophase.internals.clock import SystemClock
 from twophase.operations.savepoint.make import SavepointMaker
 from twophase.spark.job.stream_writer import write_stream
@@ -29,12 +30,14 @@ class FilesJob:
     Attributes:
         inputs: the names of the folders, in the order of the program.
         files: what is read of each.
+        kind: the class of the open sink.
     """
 
     def __init__(self, spark: SparkSession, root: Path) -> None:
         self.root = root
         self.inputs: tuple[str, ...] = ("input",)
         self.files = ""
+        self.kind = OpenFolderSink
         self._spark = spark
         self._next = 0
 
@@ -59,7 +62,7 @@ class FilesJob:
             **options,
         }
         writer = write_stream(self._frame(), name="orders")
-        writer.sink("facts", FolderSink(self.root / "facts")).options(**given)
+        writer.sink("facts", FolderSink(self.root / "facts", self.kind)).options(**given)
         writer.trigger(availableNow=True).start().await_termination(120)
 
     def _frame(self) -> DataFrame:
@@ -132,3 +135,29 @@ def test_two_file_sources_that_change_places_do_not_read_each_other_s_files(
         job.add(name)
     job.run()
     assert job.ids() == [*range(60)]
+
+
+class Down(OpenFolderSink):
+    """It cannot be written to."""
+
+    def writers(self) -> Any:
+        raise DeclinedError("The target is down.")
+
+
+@pytest.mark.parametrize("read", ["", "*"])
+def test_two_file_sources_that_change_places_before_the_first_checkpoint(
+    job: FilesJob, read: str
+) -> None:
+    """The same, and the first micro-batch had been planned, and nothing was decided."""
+    job.inputs, job.files, job.kind = ("north", "south"), read, Down
+    for name in job.inputs:
+        job.add(name)
+    with pytest.raises(DeclinedError):
+        job.run()
+    job.inputs, job.kind = ("south", "north"), OpenFolderSink
+    with refused(job.root) as caught:
+        job.run()
+    assert isinstance(caught.value, ConfigError)
+    job.inputs = ("north", "south")
+    job.run()
+    assert job.ids() == [*range(20)]

@@ -206,6 +206,25 @@ def test_a_savepoint_beside_a_sink_that_is_ahead_can_be_restored(
     world.is_exact("again", 5)
 
 
+@pytest.mark.parametrize("point", ["A01", "A02"])
+def test_a_savepoint_waits_until_no_sink_is_ahead(world: BeginningWorld, point: str) -> None:
+    """I make a savepoint while one sink is ahead of the others: it waits for the job, and is made
+    of the checkpoint that all of them have.
+    """
+    world.drive(2, **AHEAD)
+    assert killed(point, lambda: world.drive(3, **AHEAD))
+
+    def goes_on() -> bool:
+        world.drive(3, **AHEAD)
+        return True
+
+    path = world.root / "saved"
+    made = world.maker().make(str(path), still_waiting=goes_on)
+    assert made.checkpoint == 2
+    world.drive(5, "again", **restoring(path, "refuse"), **AHEAD)
+    world.is_exact("again", 5)
+
+
 @pytest.mark.parametrize("point", ["S11", "S12", "S13"])
 @pytest.mark.parametrize(
     "folder",

@@ -18,7 +18,7 @@ from harness.plain_job import PlainJob
 from harness.savepoint_world import restoring
 from twophase.contract.outcome import CommitOutcome, RetryLater
 from twophase.contract.sink import CommitRequest
-from twophase.errors import SavepointUnfinishedError, TwoPhaseError
+from twophase.errors import SavepointError, SavepointUnfinishedError, TwoPhaseError
 from twophase.operations.savepoint.make import SavepointMaker, open_savepoint
 from twophase.state.journal.history import History
 
@@ -116,6 +116,39 @@ def test_a_job_is_saved_while_a_sink_is_down(
     assert not job.engine.is_active
     world.finish(path)
     PlainJob(world, 4, "again", restoring(path, "refuse")).run()
+    assert world.ids() == [[*range(40)]] * 2
+
+
+def test_a_job_with_nothing_to_save_is_not_stopped_for_it(world: BeginningWorld) -> None:
+    """My job has read nothing yet, and I stop it with a savepoint: it says so, and runs on."""
+    job = PlainJob(world, 0, forever=True)
+    job.start()
+    path = world.root / "saved"
+    try:
+        with pytest.raises(SavepointError, match="no checkpoint of the current lineage"):
+            job.savepoints.stop(str(path))
+        assert job.engine.is_active
+        assert not path.exists()
+    finally:
+        job.engine.stop()
+    PlainJob(world, 2).run()
+    assert world.ids() == [[*range(20)]] * 2
+
+
+def test_a_restored_job_is_stopped_with_a_savepoint_before_its_first_checkpoint(
+    world: BeginningWorld,
+) -> None:
+    """I restored a savepoint, nothing is to be read, and I stop the job with a savepoint: it is
+    made of what was restored.
+    """
+    PlainJob(world, 2).run()
+    world.drive(2)
+    job = PlainJob(world, 2, "again", restoring(world.make(), "refuse"), forever=True)
+    job.start()
+    path = world.root / "second"
+    assert job.savepoints.stop(str(path)) == str(path)
+    assert not job.engine.is_active
+    PlainJob(world, 4, "third", restoring(path, "refuse")).run()
     assert world.ids() == [[*range(40)]] * 2
 
 

@@ -157,6 +157,18 @@ class Source(ABC):
         """
         return ""
 
+    def may_have_noted(self, leg: SourceLeg, log: Path) -> bool:
+        """Return whether what Spark keeps in a log may be of this source. Writes nothing.
+
+        Spark knows a source by its place in the plan only. Asked until the first checkpoint is
+        decided, which then tells the sources apart, before the job is taken over.
+
+        Args:
+            leg: the source as the plan has it now.
+            log: the folder of a place, which may not exist.
+        """
+        return True
+
     # -- the source's own system -------------------------------------------------------------------
 
     @abstractmethod

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from twophase.contract.source import Source, SourceLeg
+from twophase.contract.source import Source, SourceLeg, option
 from twophase.errors import CorruptRecordError, SourceLossError
 
 _KEY = "logOffset"
 _VERSION = "v1"
 _COMPACT = ".compact"
+_PATTERN = re.compile(r"[*?\[{]")
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +45,14 @@ class SparkFileSource(Source):
     def bound_to_folder(self) -> str:
         """See `Source.bound_to_folder`."""
         return "Spark keeps in its own folder which files it has read"
+
+    def may_have_noted(self, leg: SourceLeg, log: Path) -> bool:
+        """See `Source.may_have_noted`: unless all files are elsewhere."""
+        files = {_path(one.path) for one in _read(log)} if log.is_dir() else set()
+        given = str(Path(_path(option(leg.options, "path") or "/")).absolute())
+        folder, *pattern = _PATTERN.split(given, maxsplit=1)
+        below = folder if pattern else folder.rstrip("/") + "/"
+        return not files or any(f"{one}/".startswith(below) for one in files)
 
     def check_readable(self, leg: SourceLeg, line: str, log: Path | None) -> bool:
         """Look for the files that the source has read since.
@@ -87,8 +97,7 @@ class _File:
     @property
     def local(self) -> Path | None:
         """Where it is on the local disk; None if it is elsewhere."""
-        parts = urlsplit(self.path)
-        return Path(unquote(parts.path)) if parts.scheme in ("", "file") else None
+        return Path(_path(self.path)) if urlsplit(self.path).scheme in ("", "file") else None
 
     def check(self, source: str) -> None:
         """Raise SourceLossError if it is gone; log it if it was changed."""
@@ -105,6 +114,10 @@ class _File:
                 "%s: the file %s was changed after it was read: it is read again as it is now",
                 *(source, path),
             )
+
+
+def _path(uri: str) -> str:
+    return unquote(urlsplit(uri).path)
 
 
 def _parsed(line: str) -> int:

@@ -35,6 +35,7 @@ from twophase.coordinator.recovery.plan import (
 from twophase.coordinator.recovery.planner import StartPlanner
 from twophase.operations.savepoint import restore
 from twophase.options.job_options import SinkAhead
+from twophase.spark.plan.operator_states import OperatorStates
 from twophase.state.journal.entries import AbandonedRewind
 from twophase.state.journal.history import History
 from verification.model import configurations as worlds
@@ -278,6 +279,11 @@ MISTAKES = {
     "a rewind is given up without a fence in the sinks": PlanMistake(
         [(OpenFolderSink, "fence", _nothing)],
         test=f"{_ABANDON}::test_a_driver_that_is_still_rewinding_takes_back_no_more",
+    ),
+    "no source is asked before rows are taken back": PlanMistake(
+        [(OperatorStates, "unproven", lambda *_: [])],
+        test="tests/beginnings/test_rewind.py::"
+        "test_rows_that_the_source_has_lost_are_not_taken_back",
     ),
     "what was restored is known by its path": PlanMistake(
         [(restore, "_origin_of", lambda *_: "")],

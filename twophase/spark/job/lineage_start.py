@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 from twophase.contract.sink import OpenSink, Sink, SinkContext
 from twophase.coordinator.commit.context import JobContext
@@ -187,6 +188,7 @@ class LineageStart:
         name, log = self._context.job, JobLog(self._storage, self._context.job)
         checkpoint: CompletedCheckpoint | None = None
         confirmed: Sequence[StartingOffsets] = ()
+        spark: Path | None = None
         with suppress(OSError, TwoPhaseError):
             history = log.read()
             confirmed = confirmed_start(history)
@@ -194,6 +196,9 @@ class LineageStart:
                 newest = history.newest(lineage.id)
                 store = CompletedCheckpointStore(self._storage, log, num_retained=1)
                 checkpoint = store.read(newest) if newest else laid_checkpoint(name, lineage)
+                spark = self._storage.root / "spark" / lineage.id
+        if checkpoint is None and spark is not None:
+            self._states.check_logs(name, spark)
         self._states.check_starting(name, confirmed)
         if checkpoint is not None:
             self._states.check_plan(checkpoint, self._context.options)

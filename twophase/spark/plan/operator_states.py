@@ -8,7 +8,7 @@ log is the truth and the state a copy; across lineages the state is the truth.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -192,14 +192,32 @@ class OperatorStates:
         states = checkpoint.sources
         for state, leg in zip(states, self._legs, strict=False):
             if not _is_of(state, leg) and any(_is_of(other, leg) for other in states):
-                raise ConfigError(
-                    f"Job {checkpoint.job!r}: its sources have changed places: "
-                    f"{_named(*_key_of(leg))} would go on where {_named(*_key_in(state))} is. "
-                    "Spark knows a source only by its place, so each would read what the other has "
-                    "read. No rows were written.",
-                    remedy="give the sources their old order in the program: "
-                    f"{', '.join(_named(*_key_in(one)) for one in states)}.",
+                raise _changed_places(
+                    checkpoint.job, _key_of(leg), _key_in(state), map(_key_in, states)
                 )
+
+    def check_logs(self, job: str, spark: Path) -> None:
+        """Check the same of a lineage without a checkpoint, by what Spark has noted of its sources.
+
+        Args:
+            job: the job's name.
+            spark: Spark's folder of the lineage.
+
+        Raises:
+            ConfigError: a source has the place of another one.
+        """
+        noted = [
+            self._noted_in(spark / "sources" / str(at), leg) for at, leg in enumerate(self._legs)
+        ]
+        for leg, before in zip(self._legs, noted, strict=True):
+            if before is not leg:
+                raise _changed_places(job, _key_of(leg), _key_of(before), map(_key_of, noted))
+
+    def _noted_in(self, log: Path, leg: SourceLeg) -> SourceLeg:
+        """Return the source that a log in the place of `leg` is of: itself, unless of another."""
+        source = source_of(leg.name)
+        others = [one for one in self._legs if type(source_of(one.name)) is type(source)]
+        return next((one for one in [leg, *others] if source.may_have_noted(one, log)), leg)
 
     def _surplus_functions(self, checkpoint: CompletedCheckpoint) -> list[str]:
         return [f"function {uid!r}" for uid in checkpoint.functions if uid not in self._functions]
@@ -313,6 +331,18 @@ def _key_in(state: SourceState) -> _SourceKey:
 def _is_of(state: SourceState, leg: SourceLeg) -> bool:
     """Return whether a state is that of a source of the plan."""
     return _key_in(state) == _key_of(leg) if state.entries else state.format == leg.name
+
+
+def _changed_places(
+    job: str, now: _SourceKey, before: _SourceKey, order: Iterable[_SourceKey]
+) -> ConfigError:
+    return ConfigError(
+        f"Job {job!r}: its sources have changed places: {_named(*now)} would go on where "
+        f"{_named(*before)} is. Spark knows a source only by its place, so each would read what "
+        "the other has read. No rows were written.",
+        remedy="give the sources their old order in the program: "
+        f"{', '.join(_named(*one) for one in order)}.",
+    )
 
 
 def _named(name: str, uid: str) -> str:
