@@ -34,7 +34,7 @@
         |                          leaves it unchanged
         |-- OffsetMismatchError    Spark's offset log and the checkpoint store disagree
         |-- TargetChangedError     a committable belongs to another target than the connected one
-        `-- SourceLossError        the source has lost records that the job has not read
+        `-- SourceLossError        the source has lost records that are to be read, or read again
             |-- OffsetOutOfRangeError
             |-- TopicRecreatedError
             |-- PartitionVanishedError
@@ -296,7 +296,7 @@ class TargetChangedError(StopJobError):
 
 
 class SourceLossError(StopJobError):
-    """The source has lost records that the job has not read."""
+    """The source has lost records that are to be read: for the first time, or again by a rewind."""
 
 
 class OffsetOutOfRangeError(SourceLossError):

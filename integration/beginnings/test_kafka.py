@@ -20,12 +20,21 @@ from harness.selection import first_of
 from integration.kafka.topics import Topics
 from twophase.contract.sink import SinkContext
 from twophase.coordinator.commit.context import JobContext
+from twophase.errors import (
+    OffsetOutOfRangeError,
+    PartitionVanishedError,
+    RestoreRefusedError,
+    TopicRecreatedError,
+    TwoPhaseError,
+)
 from twophase.events import Observers
 from twophase.internals import failpoints
 from twophase.internals.clock import SystemClock
 from twophase.operations.repair.adopt import AdoptionRepair
+from twophase.operations.repair.release import ReleaseRepair
 from twophase.operations.savepoint.make import SavepointMaker
 from twophase.options.job_options import JobOptions
+from twophase.spark.plan import logical_plan
 from twophase.spark.plugin.registration import register
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import StartingOffsets
@@ -48,11 +57,14 @@ class KafkaJob:
         self._spark = spark
         self._produced = 0
 
-    def produce(self) -> None:
-        """Write to both partitions by turns."""
-        for number in range(self._produced, self._produced + RECORDS):
-            self.topics.send(self.topic, [b'{"id": %d}' % number], number % 2)
+    def produce(self, partition: int | None = None) -> list[int]:
+        """Write to both partitions by turns, or to one; return the new ids."""
+        new = [*range(self._produced, self._produced + RECORDS)]
+        for number in new:
+            to = number % 2 if partition is None else partition
+            self.topics.send(self.topic, [b'{"id": %d}' % number], to)
         self._produced += RECORDS
+        return new
 
     def frame(self) -> DataFrame:
         return (
@@ -82,6 +94,13 @@ class KafkaJob:
         sink = FolderSink(self.root / "facts").open(SinkContext("orders", "facts", None, 0))
         storage, clock = LocalStorage(folder), SystemClock()
         return JobContext("orders", storage, {"facts": sink}, options, Observers(), clock)
+
+    def release(self) -> None:
+        """`twophase repair release-topic`."""
+        legs = logical_plan.sources(self.frame())
+        spark = self.root / "job" / "spark"
+        repair = ReleaseRepair(self.context(), legs, lambda lineage: spark / lineage)
+        repair.release(repair.plan([self.topic]), NOTE)
 
     def save(self) -> Path:
         """Make a savepoint of the stopped job."""
@@ -143,13 +162,22 @@ def compacted(job: KafkaJob) -> None:
     job.topics.compact(job.topic, RECORDS, [b'{"id": %d, "pad": "%s"}' % (1000, pad)] * 3)
 
 
+LOSSES: dict[Callable[[KafkaJob], None], type[TwoPhaseError]] = {
+    expired: OffsetOutOfRangeError,
+    recreated: TopicRecreatedError,
+    shrunk: TopicRecreatedError,
+    gone: PartitionVanishedError,
+    compacted: RestoreRefusedError,
+}
+
+
 @pytest.mark.parametrize("folder", first_of(1, ["again", "job"]))
-@pytest.mark.parametrize("lose", first_of(1, [expired, recreated, shrunk, gone, compacted]))
+@pytest.mark.parametrize("lose", first_of(1, LOSSES))
 def test_no_row_is_taken_back_that_kafka_cannot_give_again(
     job: KafkaJob, lose: Callable[[KafkaJob], None], folder: str
 ) -> None:
     """I rewind to a savepoint, and Kafka has lost what came after it: the rewind is refused, and
-    all rows stay.
+    all rows stay. I start without it, as it says, and release the topic if that is gone.
     """
     job.produce()
     job.run()
@@ -158,20 +186,35 @@ def test_no_row_is_taken_back_that_kafka_cannot_give_again(
     job.run()
     lose(job)
     before = job.ids()
-    with refused(job.root):
+    assert before == [*range(2 * RECORDS)]
+    with refused(job.root) as caught:
         job.run(folder, **restoring(path, "rewind"))
+    assert caught.type is LOSSES[lose]
+    assert "start without restore.path" in caught.value.remedy
+    assert "another job" not in caught.value.remedy
     assert job.ids() == before
-    if lose is expired:
-        job.produce()
-        job.run()
-        assert job.ids() == [*range(3 * RECORDS)]
+    if LOSSES[lose] in (TopicRecreatedError, PartitionVanishedError):
+        with pytest.raises(LOSSES[lose], match=job.topic) as stopped:
+            job.run()
+        assert f"repair release-topic JOB.yaml --topic {job.topic}" in stopped.value.remedy
+        job.release()
+        if lose is gone:
+            job.topics.create(2, job.topic)
+    # a compacted topic takes no record without a key; the newest ones are not read yet
+    new = [1000] * 3 if lose is compacted else job.produce(0 if lose is shrunk else None)
+    job.run()
+    job.run()
+    assert job.ids() == [*before, *new]
 
 
-def test_the_offsets_of_the_group_are_not_ahead_of_the_rows_after_a_rewind(
-    job: KafkaJob, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A rewind died when the rows were taken back, and its folder is gone. I begin again where the
-    group stands, as the page on repairs says: no record is left out.
+def rewind_and_begin_where_the_group_stands(
+    job: KafkaJob, monkeypatch: pytest.MonkeyPatch, point: str
+) -> list[int]:
+    """A rewind dies at a crash point, and the job's folder is lost. Its log is adopted from the
+    target, and the job begins at the offsets of its group.
+
+    Returns:
+        Where the group stood in each partition.
     """
     job.produce()
     job.run()
@@ -180,12 +223,36 @@ def test_the_offsets_of_the_group_are_not_ahead_of_the_rows_after_a_rewind(
     job.run()
     assert job.topics.committed(job.group) == {0: RECORDS, 1: RECORDS}
     with monkeypatch.context() as patch:
-        patch.setattr(failpoints, "_rules", failpoints._parse("C01=raise"))
+        patch.setattr(failpoints, "_rules", failpoints._parse(f"{point}=raise"))
         patch.setattr(failpoints, "_hits", {})
         with pytest.raises(Exception):  # noqa: B017, PT011 whatever Spark makes of it
             job.run(**restoring(path, "rewind"))
     assert job.ids() == [*range(RECORDS)]
-    assert job.topics.committed(job.group) == {0: RECORDS // 2, 1: RECORDS // 2}
+    stood = job.topics.committed(job.group)
+    shutil.rmtree(job.root / "job")
+    job.starting = "committed"
+    repair = AdoptionRepair(job.context(), lambda *_: None)
+    repair.adopt(repair.plan(), NOTE, [StartingOffsets("kafka", "committed")])
+    job.run()
+    return [stood[0], stood[1]]
+
+
+def test_a_job_that_begins_where_its_group_stands_after_a_rewind_leaves_out_no_record(
+    job: KafkaJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stood = rewind_and_begin_where_the_group_stands(job, monkeypatch, "C01")
+    assert stood == [RECORDS // 2] * 2
+    assert job.ids() == [*range(2 * RECORDS)]
+
+
+@pytest.mark.proof
+def test_what_it_leaves_out_where_the_rewind_had_not_ended_is_not_noticed(
+    job: KafkaJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group is told last."""
+    stood = rewind_and_begin_where_the_group_stands(job, monkeypatch, "S13")
+    assert stood == [RECORDS] * 2
+    assert job.ids() == [*range(RECORDS)]
 
 
 def test_a_job_begins_where_it_was_confirmed_when_its_log_was_adopted(job: KafkaJob) -> None:

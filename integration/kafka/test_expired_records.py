@@ -253,7 +253,7 @@ LOSSES: dict[
 ] = {
     "expired": (
         OffsetOutOfRangeError,
-        "100 records are lost: offsets 100 to 199",
+        "100 records are gone: offsets 100 to 199",
         Job.expire,
         Job.begin_afresh,
     ),
@@ -344,7 +344,7 @@ def test_a_query_with_a_watermark_fails_once_and_goes_on_with_its_state(
         assert isinstance(
             error, OffsetOutOfRangeError if isinstance(job, Query) else ReplayLostError
         )
-        assert "100 records are lost: offsets 0 to 99" in str(error)
+        assert "100 records are gone: offsets 0 to 99" in str(error)
         assert ("start the query again" in str(error)) is isinstance(job, Query)
         assert job.ids() == job.expected()
         job.repeat()

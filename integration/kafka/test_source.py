@@ -513,7 +513,7 @@ def test_deleted_records_are_named_by_the_planner_and_by_the_executors(
     planned = stream.reader.partitions(start, end)
     topics.cut(topic, 12)
     expected = (
-        r"offset 5 is wanted, offsets 12 to 20 are available. 7 records are lost: offsets 5 to 11"
+        r"offset 5 is wanted, offsets 12 to 20 are available. 7 records are gone: offsets 5 to 11"
     )
     with pytest.raises(OffsetOutOfRangeError, match=expected):
         list(stream.reader.read(planned[0]))
@@ -570,9 +570,9 @@ def test_a_range_beyond_the_end_of_the_log_is_named(topics: Topics, engine: str)
     from dataclasses import replace
 
     beyond = KafkaPartition(replace(item.item, start=5, end=25))
-    with pytest.raises(OffsetOutOfRangeError, match="15 records are lost: offsets 10 to 24"):
+    with pytest.raises(OffsetOutOfRangeError, match="15 records are gone: offsets 10 to 24"):
         list(stream.reader.read(beyond))
-    with pytest.raises(OffsetOutOfRangeError, match="20 records are lost: offsets 10 to 29"):
+    with pytest.raises(OffsetOutOfRangeError, match="20 records are gone: offsets 10 to 29"):
         stream.new_reader().latestOffset(moved(stream.offset, 30), ReadAllAvailable())
 
 

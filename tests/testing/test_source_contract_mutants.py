@@ -83,6 +83,14 @@ class SeesALossEverywhere(KafkaSource):
         raise SourceLossError("gone.", remedy="none")
 
 
+class SendsRowsTwice(KafkaSource):
+    def check_readable(self, leg: SourceLeg, line: str, log: Path | None) -> bool:
+        try:
+            return super().check_readable(leg, line, log)
+        except SourceLossError as error:
+            raise type(error)(error.what, remedy="begin another job after them.") from error
+
+
 class CommitsWhateverComes(KafkaSource):
     def notify_committed(self, leg: SourceLeg, line: str) -> None:
         entries = SourceOffset.parse(line).partitions or ()
@@ -139,6 +147,7 @@ MISTAKES: Mapping[type[KafkaSource], Callable[..., None]] = {
     ForgetsWhere: Suite.test_what_another_job_needs_is_one_line,
     SeesNoLoss: Suite.test_what_is_gone_is_named_before_it_is_taken_back,
     SeesALossEverywhere: Suite.test_what_is_there_can_be_read_again,
+    SendsRowsTwice: Suite.test_what_is_gone_is_named_before_it_is_taken_back,
     ClosesOnce: Suite.test_it_can_be_closed_at_any_time,
     CommitsWhateverComes: Suite.test_a_restart_that_repeats_a_notification_never_goes_backwards,
     StaysAhead: Suite.test_a_rewind_goes_backwards_and_only_backwards,

@@ -193,6 +193,9 @@ class Source(ABC):
             SourceLossError: something is gone, or no longer what it was; names it.
             SourceUnavailableError: the system does not answer.
             ConfigError: the options no longer read what the line has.
+
+            A remedy says how to get that back, and nothing else: the rows of what is gone are in
+            the targets, and a job that begins elsewhere would write some of them twice.
         """
 
     def notify_committed(self, leg: SourceLeg, line: str) -> None:
@@ -214,11 +217,13 @@ class Source(ABC):
         """Tell others that the job has gone back, such as by lowering group offsets.
 
         Runs on the driver once every sink has taken its rows back, before the lineage that reads
-        them again begins; once more after a crash in between.
+        them again begins; once more after a crash in between. In a restored lineage also before
+        the first `notify_committed` of each run, and again until it succeeds: no call before may
+        have.
 
         Args:
             leg: the source.
-            line: where that lineage begins.
+            line: where that lineage begins; or where the checkpoint ended.
 
         Raises:
             Exception: any; becomes the event `GroupOffsetsDelayed`. No data depends on it.

@@ -64,13 +64,13 @@ def test_the_brokers_are_not_asked_all_the_time() -> None:
 
 def test_records_deleted_before_the_position_are_found_within_seconds() -> None:
     read = Read(Log(15, 25))
-    with pytest.raises(OffsetOutOfRangeError, match="3 records are lost: offsets 12 to 14"):
+    with pytest.raises(OffsetOutOfRangeError, match="3 records are gone: offsets 12 to 14"):
         read.wait(2)
 
 
 def test_a_log_that_ends_before_the_range_does_is_found_within_seconds() -> None:
     read = Read(Log(0, 18))
-    with pytest.raises(OffsetOutOfRangeError, match="2 records are lost: offsets 18 to 19"):
+    with pytest.raises(OffsetOutOfRangeError, match="2 records are gone: offsets 18 to 19"):
         read.wait(2)
 
 
@@ -83,11 +83,11 @@ def test_a_failed_read_is_a_loss_only_if_something_is_lost() -> None:
 
 def test_a_batch_that_is_run_again_is_checked_before_it_is_read() -> None:
     Read(Log(0, 25)).guard.check()
-    with pytest.raises(OffsetOutOfRangeError, match="4 records are lost: offsets 10 to 13"):
+    with pytest.raises(OffsetOutOfRangeError, match="4 records are gone: offsets 10 to 13"):
         Read(Log(14, 25)).guard.check()
-    with pytest.raises(OffsetOutOfRangeError, match="2 records are lost: offsets 18 to 19"):
+    with pytest.raises(OffsetOutOfRangeError, match="2 records are gone: offsets 18 to 19"):
         Read(Log(0, 18)).guard.check()
-    with pytest.raises(OffsetOutOfRangeError, match="3 records are lost: offsets 17 to 19"):
+    with pytest.raises(OffsetOutOfRangeError, match="3 records are gone: offsets 17 to 19"):
         Read(Log(0, 25, epoch=3, epoch_ends={0: 17})).guard.check()
     recreated = Read(Log(0, 25))
     recreated.cluster.logs["t"] = ("id-2", [Log(0, 25)])

@@ -90,7 +90,7 @@ def test_a_committed_or_named_start_out_of_range_is_not_reset(offset: int) -> No
     store = cluster(Log(5, 20))
     store.group = {Partition("t", 0): offset}
     for starting in ("committed", f'{{"t": {{"0": {offset}}}}}'):
-        with pytest.raises(OffsetOutOfRangeError, match="1 record is lost"):
+        with pytest.raises(OffsetOutOfRangeError, match="1 record is gone"):
             Bench(store, startingOffsets=starting).start()
 
 
@@ -182,7 +182,7 @@ def test_records_that_a_new_partition_has_lost_stop_the_job() -> None:
     message = lost(bench, offset, OffsetOutOfRangeError)
     assert "t-1" in message
     assert (
-        "offset 0 is wanted, offsets 2 to 8 are available. 2 records are lost: offsets 0 to 1"
+        "offset 0 is wanted, offsets 2 to 8 are available. 2 records are gone: offsets 0 to 1"
         in message
     )
 
@@ -240,7 +240,7 @@ def test_deleted_records_stop_the_job_with_the_lost_range() -> None:
     bench.cluster.logs["t"][1][0] = Log(12, 20)
     message = lost(bench, offset, OffsetOutOfRangeError)
     assert (
-        "offset 5 is wanted, offsets 12 to 20 are available. 7 records are lost: offsets 5 to 11"
+        "offset 5 is wanted, offsets 12 to 20 are available. 7 records are gone: offsets 5 to 11"
         in message
     )
 
@@ -256,14 +256,14 @@ def test_a_truncated_log_stops_the_job() -> None:
     bench = Bench(cluster(Log(0, 9)))
     offset = bench.next(bench.start())
     bench.cluster.logs["t"][1][0] = Log(0, 4, epoch=1)
-    assert "5 records are lost: offsets 4 to 8" in lost(bench, offset, OffsetOutOfRangeError)
+    assert "5 records are gone: offsets 4 to 8" in lost(bench, offset, OffsetOutOfRangeError)
 
 
 def test_a_log_that_was_truncated_and_has_grown_again_stops_the_job() -> None:
     bench = Bench(cluster(Log(0, 9)))
     offset = bench.next(bench.start())
     bench.cluster.logs["t"][1][0] = Log(0, 30, epoch=1, epoch_ends={0: 6})
-    assert "3 records are lost: offsets 6 to 8" in lost(bench, offset, OffsetOutOfRangeError)
+    assert "3 records are gone: offsets 6 to 8" in lost(bench, offset, OffsetOutOfRangeError)
 
 
 @pytest.mark.parametrize("epoch_end", [9, 12, -1])

@@ -148,7 +148,7 @@ def test_it_stops_the_job_until_it_is_released(
     assert job.offset.begin is None, "only the first batch has it"
     assert len(lost) == case.left == len(job.offset.released)
     if case.happens is not leave:
-        assert all("not read are lost; how many is not known" in one for one in lost)
+        assert all("are gone; how many is not known" in one for one in lost)
     elif is_at_its_end:
         assert all(re.search(r"read to its end, offset \d", one) for one in lost)
     else:

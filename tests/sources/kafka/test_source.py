@@ -174,7 +174,7 @@ def test_records_of_a_partition_found_after_the_savepoint_have_to_be_there_too(
     logs.append(Log(0, 8))
     assert harness.source.check_readable(harness.leg, line, None)
     logs[2].begin = 3
-    with pytest.raises(OffsetOutOfRangeError, match=r"orders-2.*3 records are lost"):
+    with pytest.raises(OffsetOutOfRangeError, match=r"orders-2.*3 records are gone"):
         harness.source.check_readable(harness.leg, line, None)
 
 

@@ -6,10 +6,11 @@ import logging
 from collections.abc import Sequence
 
 from twophase.coordinator.recovery.refusal import begun_and_refused
-from twophase.errors import RestoreRefusedError, SourceLossError
+from twophase.errors import RestoreRefusedError, TwoPhaseError
 from twophase.options.job_options import JobOptions, SinkAhead
 from twophase.spark.plan.operator_states import OperatorStates
 from twophase.state.files.storage import LocalStorage
+from twophase.state.journal.entries import Rewinding
 from twophase.state.journal.log import JobLog
 
 _log = logging.getLogger("twophase")
@@ -40,7 +41,7 @@ def check_sources(
             no reason to refuse.
 
     Raises:
-        SourceLossError: one cannot. Nothing was taken back or written.
+        TwoPhaseError: one says that it cannot. Nothing was taken back.
         RestoreRefusedError: rows would be taken back, and one cannot prove it. Nothing was taken
             back.
         SourceUnavailableError: one does not answer.
@@ -52,29 +53,39 @@ def check_sources(
     try:
         spark = storage.root / "spark" / lineage.id if lineage else None
         unproven = states.unproven(lines, spark)
-    except SourceLossError as error:
-        if history.rewinding is not None:
-            raise begun_and_refused(job, history.rewinding, error) from error
-        raise type(error)(
-            f"Job {job!r}: cannot rewind to {path}: rows would be taken back that could not be "
-            f"written again. {error.what} Nothing was taken back or written.",
-            remedy="restore a newer checkpoint or savepoint, or start without restore.path to go "
-            f"on. To rewind all the same: {error.remedy}",
-        ) from error
+    except TwoPhaseError as error:
+        if error.restartable:
+            raise
+        raise _refused(job, path, history.rewinding, error) from error
     if not takes_back:
         return
     if unproven and not options.allow_unproven_sources:
         refusal = RestoreRefusedError(
-            f"Job {job!r}: cannot rewind to {path}: rows would be taken back, and whether all of "
-            f"them can be written again is not proven. {' '.join(unproven)} Nothing was taken back "
-            "or written.",
+            f"Whether all of it can be read again is not proven. {' '.join(unproven)}",
             remedy="rewind in the job's own folder if this one is new: a source may keep there "
-            "what it has read; restore a newer savepoint; or start without restore.path in the "
-            "job's own folder to go on. If you know that all records and files since then are "
-            "still there, set `restore.allow_unproven_sources=true`.",
+            "what it has read. Or, if you know that all records and files since then are still "
+            "there, set `restore.allow_unproven_sources=true`.",
         )
-        if history.rewinding is not None:
-            raise begun_and_refused(job, history.rewinding, refusal)
-        raise refusal
+        raise _refused(job, path, history.rewinding, refusal)
     for why in unproven:
         _log.warning("job %s: rewinds all the same. %s", job, why)
+
+
+def _refused(job: str, path: str, begun: Rewinding | None, error: TwoPhaseError) -> TwoPhaseError:
+    """Return the error of a rewind for which a source cannot read again what is needed.
+
+    Args:
+        job: the job's name.
+        path: `restore.path`.
+        begun: the rewind that has begun, if one has.
+        error: what is missing; its remedy says how to get that back, and nothing else: every row
+            is in a target, so to begin elsewhere would write some twice.
+    """
+    if begun is not None:
+        return begun_and_refused(job, begun, error)
+    return type(error)(
+        f"Job {job!r}: cannot rewind to {path}: what is taken back has to be read again. "
+        f"{error.what} Nothing was taken back.",
+        remedy="restore a newer checkpoint or savepoint, or start without restore.path in the "
+        f"job's own folder to go on. To rewind all the same: {error.remedy}",
+    )

@@ -1,6 +1,7 @@
 """Checks that records to read are not gone: pure, each error names the lost range (H31, H32).
 
-Nothing is ever skipped: the job stops, and an operator decides what to give up.
+Nothing is ever skipped: the job stops, and an operator decides what to give up. The remedies are
+those of a job that has not read the records; `needed_again` has those of one that has.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from twophase.errors import (
     OffsetOutOfRangeError,
     PartitionVanishedError,
     TopicRecreatedError,
+    TwoPhaseError,
 )
 from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
 
 _AFRESH = (
-    "begin another job, with another name and checkpointLocation, the same targets, and "
-    "startingOffsets that name where "
-    "to go on"
+    "to go on without them, begin another job, with another name and checkpointLocation, the same "
+    "targets, and startingOffsets that name where to go on"
 )
 
 
@@ -44,10 +45,7 @@ def check_topic(source: str, entry: PartitionOffset, topic: Topic | None) -> Non
         TopicRecreatedError: the topic has another id.
     """
     who = _who(source, entry)
-    lost = (
-        f"All records from offset {entry.offset} on that the job had not read are lost; "
-        "how many is not known."
-    )
+    lost = f"All records from offset {entry.offset} on are gone; how many is not known."
     if topic is None:
         raise PartitionVanishedError(
             f"{who}: the topic no longer exists. Offset {entry.offset} is wanted, "
@@ -65,7 +63,7 @@ def check_topic(source: str, entry: PartitionOffset, topic: Topic | None) -> Non
     if entry.partition not in topic.epochs:
         raise PartitionVanishedError(
             f"{who}: the partition no longer exists; the topic has {len(topic.epochs)}. "
-            f"Offset {entry.offset} was to be read next, but nothing is available. {lost}",
+            f"Offset {entry.offset} is wanted, but nothing is available. {lost}",
             remedy=f"find out who removed the partition; {release(entry.topic)}",
         )
 
@@ -74,15 +72,14 @@ def check_begin(source: str, entry: PartitionOffset, begin: int, end: int) -> No
     """Compare the next offset with the first one that still exists.
 
     Raises:
-        OffsetOutOfRangeError: records were deleted before they were read.
+        OffsetOutOfRangeError: records were deleted.
     """
     if entry.offset >= begin:
         return
     raise OffsetOutOfRangeError(
         f"{_who(source, entry)}: offset {entry.offset} is wanted, "
         f"offsets {begin} to {end} are available. "
-        f"{_lost(begin - entry.offset)}: offsets {entry.offset} to {begin - 1} "
-        "were deleted before they could be read.",
+        f"{_gone(begin - entry.offset)}: offsets {entry.offset} to {begin - 1} were deleted.",
         remedy=f"raise retention.ms or retention.bytes of the topic; {_AFRESH}.",
     )
 
@@ -99,7 +96,7 @@ def check_end(source: str, entry: PartitionOffset, begin: int, end: int) -> None
     raise OffsetOutOfRangeError(
         f"{_who(source, entry)}: offset {entry.offset} is wanted, "
         f"offsets {begin} to {end} are available. "
-        f"{_lost(entry.offset - end)}: offsets {end} to {entry.offset - 1} were "
+        f"{_gone(entry.offset - end)}: offsets {end} to {entry.offset - 1} were "
         "in the log before and no longer are (unclean leader election, or a restored broker).",
         remedy=f"compare what the sinks have with the topic; {_AFRESH}.",
     )
@@ -116,7 +113,7 @@ def check_epoch(source: str, entry: PartitionOffset, epoch_end: int) -> None:
     raise OffsetOutOfRangeError(
         f"{_who(source, entry)}: the log was truncated. Offset {entry.offset} of leader epoch "
         f"{entry.leader_epoch} is wanted, that epoch ends at {epoch_end} by now. "
-        f"{_lost(entry.offset - epoch_end)}: offsets {epoch_end} to {entry.offset - 1} "
+        f"{_gone(entry.offset - epoch_end)}: offsets {epoch_end} to {entry.offset - 1} "
         "were replaced by others (unclean leader election).",
         remedy=f"compare what the sinks have with the topic; {_AFRESH}.",
     )
@@ -132,9 +129,24 @@ def check_subscription(offset: SourceOffset, subscribed: frozenset[str]) -> None
     if left:
         raise ConfigError(
             f"Source {offset.source!r} holds offsets of topic {left[0]!r}, "
-            "which is no longer subscribed: its unread records would be skipped.",
+            "which is no longer subscribed: its records from there on would be skipped.",
             remedy=f"subscribe it again; or {release(left[0])}",
         )
+
+
+def needed_again(error: TwoPhaseError) -> TwoPhaseError:
+    """Return one of these errors for records that a job has read, and that are to be read again.
+
+    Their rows are in the targets: what leads on from unread records would write them twice. What
+    else leads on, whoever asked says.
+    """
+    remedy = (
+        "subscribe the topic again."
+        if isinstance(error, ConfigError)
+        else "restore the topic as it was, with its id and its offsets, from a backup of the "
+        "brokers: nothing else brings these records back."
+    )
+    return type(error)(error.what, remedy=remedy)
 
 
 def release(topic: str) -> str:
@@ -155,8 +167,8 @@ def unread(source: str, entry: PartitionOffset, end: int) -> str:
     )
 
 
-def _lost(records: int) -> str:
-    return "1 record is lost" if records == 1 else f"{records} records are lost"
+def _gone(records: int) -> str:
+    return "1 record is gone" if records == 1 else f"{records} records are gone"
 
 
 def _who(source: str, entry: PartitionOffset) -> str:

@@ -25,10 +25,8 @@ from dataclasses import replace
 from twophase.errors import (
     ConfigError,
     OffsetMismatchError,
-    PartitionVanishedError,
     RestoreRefusedError,
     SourceLossError,
-    TopicRecreatedError,
 )
 from twophase.sources.kafka.cluster import Cluster
 from twophase.sources.kafka.loss import (
@@ -38,6 +36,7 @@ from twophase.sources.kafka.loss import (
     check_epoch,
     check_subscription,
     check_topic,
+    needed_again,
     unread,
 )
 from twophase.sources.kafka.offsets import (
@@ -62,10 +61,6 @@ _SLOW_START_S = 60.0
 would be late by hours.
 """
 _IDLE_S = 0.05
-_NEEDED = (
-    "have the topic read again, as it was: what is to be read again is in it. One that was deleted "
-    "does not come back: go on without the rewind, or restore a checkpoint from after its release."
-)
 
 _log = logging.getLogger(__name__)
 
@@ -121,7 +116,7 @@ class OffsetPlanner:
         return end
 
     def check(self, offset: SourceOffset, *, grows: bool = True) -> bool:
-        """Check that everything from an offset on is there, without planning a read of it.
+        """Check that everything from an offset on is there to be read again. Plans no read.
 
         Args:
             offset: where the read would begin.
@@ -146,9 +141,9 @@ class OffsetPlanner:
         try:
             check_subscription(offset, self._subscribed(entries))
             self._check(entries, self._look(entries), topics)
-        except (ConfigError, PartitionVanishedError, TopicRecreatedError) as error:
-            raise type(error)(error.what, remedy=_NEEDED) from error
-        added = self._discovered(offset, topics) if grows else []
+            added = self._discovered(offset, topics) if grows else []
+        except (ConfigError, SourceLossError) as error:
+            raise needed_again(error) from error
         self._check_policies(sorted(known | {entry.topic for entry in added}))
         return all(entry.offset == 0 or entry.topic in known for entry in added)
 

@@ -148,6 +148,7 @@ class SourceContract(SourceContractBase):
         with pytest.raises(SourceLossError) as caught:
             harness.source.check_readable(harness.leg, first, harness.log)
         assert caught.value.remedy
+        assert "another job" not in caught.value.remedy  # it would write rows twice
         assert harness.source.check_readable(harness.leg, second, harness.log)
 
     def test_it_can_be_closed_at_any_time(self, harness: SourceHarness) -> None:
