@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from twophase.contract.listener import CheckpointedFunction, CheckpointListener
 from twophase.contract.sink import SinkContext
-from twophase.contract.source import Source, SourceLeg
+from twophase.contract.source import SourceLeg
 from twophase.contract.source_entry_points import source_of
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.coordinator import CheckpointCoordinator
@@ -177,6 +177,7 @@ class SparkHost:
     ) -> SparkQuery:
         """See `QueryHost.start`."""
         job = self._description
+        self.notifications.begin(coordinator.lineage)
         plan_release(folder, coordinator.lineage, coordinator.context.history, self.clock.unix_ms())
         new_batch = partial(SparkBatch, coordinator, job.sinks, folder, self._shared, plan)
         handler = ForeachBatch(new_batch, handle, coordinator.context.stopping)
@@ -229,8 +230,15 @@ class SourceNotifications:
         self._observers = observers
         self._sources = [(leg, source_of(leg.name)) for leg in legs]
         self._lines: dict[int, tuple[str | None, ...]] = {}
+        self._maybe_ahead: set[int] = set()
         for leg, source in self._sources:
             source.check_options(leg)
+
+    def begin(self, lineage: Lineage) -> None:
+        """Begin a run. What others were told before a restore may be ahead of it: nobody knows
+        whether an older driver could take that back.
+        """
+        self._maybe_ahead = {*range(len(self._sources))} if lineage.ancestors else set()
 
     def remember(self, checkpoint: int, lines: tuple[str | None, ...]) -> None:
         """Keep the end offsets of a checkpoint until it is complete."""
@@ -240,23 +248,31 @@ class SourceNotifications:
         """Notify the sources of a checkpoint."""
         lines = self._lines.pop(checkpoint, None)
         self._lines = {later: kept for later, kept in self._lines.items() if later > checkpoint}
-        self._notify(checkpoint, lines or (), lambda source: source.notify_committed)
+        self._notify(checkpoint, lines or (), self._committed)
 
     def notify_rewound(self, checkpoint: int, lines: Sequence[str | None]) -> None:
         """Notify the sources that the job has gone back to a checkpoint, with its end offsets."""
-        self._notify(checkpoint, lines, lambda source: source.notify_rewound)
+        self._notify(checkpoint, lines, self._rewound)
+
+    def _committed(self, place: int, line: str) -> None:
+        if place in self._maybe_ahead:
+            self._rewound(place, line)
+        leg, source = self._sources[place]
+        source.notify_committed(leg, line)
+        self._maybe_ahead.discard(place)
+
+    def _rewound(self, place: int, line: str) -> None:
+        leg, source = self._sources[place]
+        source.notify_rewound(leg, line)
 
     def _notify(
-        self,
-        checkpoint: int,
-        lines: Sequence[str | None],
-        method: Callable[[Source], Callable[[SourceLeg, str], None]],
+        self, checkpoint: int, lines: Sequence[str | None], tell: Callable[[int, str], None]
     ) -> None:
-        for (leg, source), line in zip(self._sources, lines, strict=False):
+        for place, line in enumerate(lines):
             if line is None:
                 continue
             try:
-                method(source)(leg, line)
+                tell(place, line)
             except Exception as error:  # noqa: BLE001 offsets inform only; the data is committed
                 self._observers(
                     GroupOffsetsDelayed(self._job, checkpoint, f"{type(error).__name__}: {error}")
