@@ -325,3 +325,18 @@ def test_what_the_refusals_say_leads_on(
     repair.abandon(repair.plan(), NOTE)
     world.drive(6)
     assert world.ids() == [[*ids, *range(5 * STEP, 6 * STEP)] for ids in left]
+
+
+def test_a_restore_that_takes_nothing_back_begins_where_no_target_has_a_later_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So nobody asks the source, and what leads on from there, another job, repeats no row."""
+    world = BeginningWorld(tmp_path)
+    path = older(world)
+    monkeypatch.setattr(operator_states, "source_of", lambda _: Says(SourceLossError))
+    with refused(world.root) as caught:
+        world.drive(5, "again", **restoring(path, "refuse"), **PROVE)
+    assert caught.type is RestoreRefusedError
+    world.folders = {"facts": "facts2", "lake": "lake2"}
+    world.drive(5, "again", **restoring(path, "refuse"), **PROVE)
+    assert world.ids() == [[*range(KEPT, 5 * STEP)]] * 2
