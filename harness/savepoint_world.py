@@ -133,8 +133,13 @@ class World:
         context = self._driver("job", {"commit.backoff": "1 ms"}).coordinator.context
         finish_savepoint(context, verified(JOB, str(path)), LocalStorage(path))
 
+    @property
+    def declared(self) -> dict[str, ArrowSink]:
+        """The sinks of the job, not open."""
+        return {name: self.sink(name) for name in self.sinks}
+
     def _driver(self, folder: str, options: Mapping[str, Any], job: str = JOB) -> Driver:
-        declared = {name: self.sink(name) for name in self.sinks}
+        declared = self.declared
         driver = self.driver(
             self.root / folder,
             {},

@@ -50,6 +50,10 @@ ELSEWHERE = {
     "test_a_repair_that_died_is_run_again_and_until_then_nothing_is_written",
     "a file of Spark's log is empty": "tests/spark/job/test_job.py::"
     "test_a_file_of_spark_s_log_that_a_power_cut_emptied_is_deleted_and_the_job_goes_on",
+    (
+        "a decided piece of the savepoint that is restored was rolled back"
+    ): "tests/cli/test_savepoint.py::"
+    "test_the_loss_that_a_restore_finds_is_accepted_by_the_command_that_it_names",
     "a rewind was begun and not finished": "tests/operations/savepoint/test_sink_ahead.py::"
     "test_a_start_in_the_middle_of_a_rewind_is_refused_without_it",
     "a rewind was begun, and a sink refuses it": "tests/beginnings/test_rewind.py::"

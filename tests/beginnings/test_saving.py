@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -11,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 from harness.beginning_world import BeginningWorld, refused
-from harness.memory_driver import NOTE
+from harness.memory_driver import JOB, NOTE
 from harness.savepoint_world import World, killed, older, restoring
 from twophase.contract.committable import Committable
 from twophase.contract.sink import OpenArrowSink, OpenSink
-from twophase.errors import LostCommittableError, SavepointError
+from twophase.errors import LostCommittableError, SavepointError, TargetChangedError
 from twophase.ids import Subtask, TransactionId
 from twophase.operations.repair.accept_loss import LossRepair
 from twophase.operations.repair.rewrite import Lost, RewriteRepair
@@ -74,25 +75,37 @@ def test_a_savepoint_that_was_not_finished_over_an_older_copy_can_be_restored(
 def lose_piece(world: BeginningWorld) -> list[int]:
     """Roll back one prepared piece of `facts`, as somebody might by hand; return its numbers."""
     piece = min((world.root / "facts" / "prepared").iterdir())
+    numbers = [row["id"] for row in json.loads(piece.read_text())["rows"]]
     piece.unlink()
-    return [*range(10, 15)]
+    return numbers
 
 
-def test_the_loss_of_a_piece_of_a_savepoint_can_be_accepted(world: BeginningWorld) -> None:
-    """Of a savepoint that is not finished a piece is lost, and the job's folder is gone: the
-    restore says so, I accept the loss, and the restore goes on with all the rest.
+FORK = "orders-fork"
+
+
+@pytest.mark.parametrize(
+    ("policy", "job", "pieces"),
+    [("refuse", JOB, 1), ("rewind", JOB, 1), ("fork", FORK, 1), ("fork", FORK, 2)],
+)
+def test_the_loss_of_a_piece_of_a_savepoint_can_be_accepted(
+    world: BeginningWorld, policy: str, job: str, pieces: int
+) -> None:
+    """Of a savepoint that is not finished a piece is lost, or all of a sink, and the job's folder
+    is gone: the restore says so, I accept the loss, and the restore goes on with all the rest.
     """
     path = unfinished(world)
-    gone = lose_piece(world)
+    gone = [number for _ in range(pieces) for number in lose_piece(world)]
     shutil.rmtree(world.root / "job")
+    asked = restoring(path, policy)
     with pytest.raises(LostCommittableError) as caught:
-        world.drive(4, "again", **restoring(path, "refuse"))
-    advised = f"accept-loss JOB.yaml --checkpoint 1 --sink facts --restore {path}"
+        world.drive(4, "again", job, **asked)
+    policy_asked = "" if policy == "refuse" else f" --sink-ahead {policy}"
+    advised = f"accept-loss JOB.yaml --checkpoint 1 --sink facts --restore {path}{policy_asked}"
     assert caught.value.remedy.endswith(advised)
     assert "repair rewrite" not in caught.value.remedy
-    repair = LossRepair(world.context("again", **restoring(path, "refuse")))
+    repair = LossRepair(world.context("again", job, **asked), world.declared)
     repair.accept(repair.plan(1, "facts"), NOTE)
-    world.drive(4, "again", **restoring(path, "refuse"))
+    world.drive(4, "again", job, **asked)
     assert world.ids() == [[one for one in range(40) if one not in gone], [*range(40)]]
     assert world.prepared() == 0
 
@@ -105,7 +118,7 @@ def test_no_savepoint_is_a_copy_of_one_with_a_loss_that_was_accepted_since(
     """
     path = unfinished(world)
     gone = lose_piece(world)
-    repair = LossRepair(world.context("again", **restoring(path, "refuse")))
+    repair = LossRepair(world.context("again", **restoring(path, "refuse")), world.declared)
     repair.accept(repair.plan(1, "facts"), NOTE)
     world.drive(2, "again", **restoring(path, "refuse"))
     with pytest.raises(SavepointError, match="no checkpoint of the current lineage"):
@@ -134,6 +147,66 @@ class Reread:
         piece = writer.pre_commit()
         assert piece is not None
         return {lost.pieces[0].subtask.index: [piece]}
+
+
+def forked(world: BeginningWorld, path: Path) -> None:
+    world.drive(4, "fork", FORK, **restoring(path, "fork"))
+
+
+def test_a_fork_loses_nothing_whose_lost_rows_the_first_job_writes_again(
+    world: BeginningWorld,
+) -> None:
+    """A piece of the savepoint is lost, and the first job's folder is there: the fork names the
+    command for that, which names the one that writes the rows again.
+    """
+    path = unfinished(world)
+    gone = lose_piece(world)
+    with pytest.raises(LostCommittableError) as caught:
+        forked(world, path)
+    assert f"twophase savepoint finish orders.yaml {path}" in caught.value.remedy
+    with pytest.raises(LostCommittableError, match="twophase repair rewrite"):
+        world.finish(path)
+    context = world.context()
+    repair = RewriteRepair(context, Reread(context.sinks, gone))
+    repair.rewrite(repair.plan(1, "facts"), NOTE)
+    world.finish(path)
+    forked(world, path)
+    assert world.ids() == [[*range(40)]] * 2
+    assert world.prepared() == 0
+
+
+def test_what_a_target_lacks_before_a_fork_is_given_up_by_the_first_job(
+    world: BeginningWorld,
+) -> None:
+    """The target has lost the rows of checkpoint 0: only the first job's log tells what is missing,
+    and the fork names the command that asks it.
+    """
+    path = unfinished(world)
+    for piece in (world.root / "facts" / "visible").iterdir():
+        piece.unlink()
+    with pytest.raises(TargetChangedError) as caught:
+        forked(world, path)
+    assert f"twophase savepoint finish orders.yaml {path}" in caught.value.remedy
+    with pytest.raises(TargetChangedError, match=r"accept-loss JOB\.yaml --checkpoint 0"):
+        world.finish(path)
+    repair = LossRepair(world.context())
+    repair.accept(repair.plan(0, "facts"), NOTE)
+    world.finish(path)
+    forked(world, path)
+    assert world.ids() == [[*range(10, 40)], [*range(40)]]
+
+
+@pytest.mark.parametrize(("policy", "job"), [("refuse", JOB), ("fork", FORK)], ids=str)
+def test_a_piece_of_a_savepoint_is_not_written_again_where_its_decision_is_not_known(
+    world: BeginningWorld, policy: str, job: str
+) -> None:
+    """Nothing is written; its loss can be accepted there, as the message says."""
+    path = unfinished(world)
+    gone = lose_piece(world)
+    context = world.context("again", job, **restoring(path, policy))
+    with refused(world.root) as caught:
+        RewriteRepair(context, Reread(context.sinks, gone)).plan(1, "facts")
+    assert "twophase repair accept-loss" in caught.value.remedy
 
 
 def written_again(world: BeginningWorld) -> tuple[Path, Path, bytes]:

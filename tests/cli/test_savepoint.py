@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
 import time
 from pathlib import Path
 
@@ -10,10 +12,12 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from harness.savepoint_world import World, killed
+from harness.memory_driver import JOB
+from harness.savepoint_world import World, killed, restoring
 from tests.state.conftest import snapshot
 from twophase.cli.main import main
 from twophase.contract.sink import ArrowSink
+from twophase.errors import LostCommittableError
 from twophase.sinks.file.sink import FileSink
 
 
@@ -22,6 +26,10 @@ class Files(World):
 
     def sink(self, name: str) -> ArrowSink:
         return FileSink(path=str(self.root / name), format="json")
+
+    def numbers(self, name: str) -> list[int]:
+        paths = (self.root / name).glob("*.json")
+        return [json.loads(line)["id"] for path in paths for line in path.read_text().splitlines()]
 
     def rows(self) -> list[int]:
         """How many rows each sink shows."""
@@ -36,13 +44,13 @@ def world(tmp_path: Path) -> Files:
     return Files(tmp_path)
 
 
-def job_file(world: Files, folder: str = "job") -> str:
+def job_file(world: Files, folder: str = "job", name: str = JOB) -> str:
     sinks = {
         name: {"type": "file", "options": {"path": str(world.root / name), "format": "json"}}
         for name in world.sinks
     }
     job = {
-        "name": "orders",
+        "name": name,
         "source": {
             "format": "twophase-kafka",
             "schema": "id long",
@@ -228,6 +236,41 @@ def test_what_to_do_about_a_sink_that_is_ahead_is_an_option_of_the_command(world
     path = world.make()
     arguments = ("run", job_file(world), "--restore", path, "--sink-ahead", "fork", "--dry-run")
     assert "a fork is a job of another name" in command(*arguments, code=2).stderr
+
+
+RETAINED = {"checkpoint.num_retained": "9"}
+
+
+@pytest.mark.parametrize(
+    ("policy", "job"), [("refuse", JOB), ("rewind", JOB), ("fork", "orders-fork")], ids=str
+)
+def test_the_loss_that_a_restore_finds_is_accepted_by_the_command_that_it_names(
+    world: Files, policy: str, job: str
+) -> None:
+    """A piece of the savepoint is lost, and the job's folder is gone, in which I may have accepted
+    that too: I paste what the restore says, then what that command says.
+    """
+    path = unfinished(world)
+    piece = min((world.root / "facts").rglob("staged/*/0"))
+    gone = [json.loads(line)["id"] for line in piece.read_text().splitlines()]
+    shutil.rmtree(piece.parent)
+    reason = ("--yes", "--reason", "deleted by hand")
+    if policy == "rewind":
+        of = ("--checkpoint", "2", "--sink", "facts")
+        command("repair", "accept-loss", job_file(world), *of, *reason)
+        world.drive(5, **RETAINED)
+    shutil.rmtree(world.root / "job")
+    asked = {**restoring(path, policy), **RETAINED}
+    with pytest.raises(LostCommittableError) as caught:
+        world.drive(5, "again", job, **asked)
+    file = job_file(world, "again", job)
+    _, _, advised = caught.value.remedy.partition("twophase repair accept-loss JOB.yaml ")
+    said = command("repair", "accept-loss", file, *shlex.split(advised), *reason).stdout
+    assert f"To be given up: {len(gone)} rows in 1 piece" in said
+    asks = f"--restore {path}" + ("" if policy == "refuse" else f" --sink-ahead {policy}")
+    assert f"Start the job: twophase run {file} {asks}\n" in said
+    world.drive(5, "again", job, **asked)
+    assert world.ids() == [[one for one in range(50) if one not in gone], [*range(50)]]
 
 
 def test_a_dry_run_needs_a_restore(world: Files) -> None:

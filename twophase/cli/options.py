@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from twophase.options.job_options import SinkAhead
+
 Decorator = Callable[[Any], Any]
 _VERBOSE = "twophase.verbose"
 _JSON = "twophase.json"
@@ -51,6 +53,13 @@ checkpoint_location_option = click.option(
     metavar="FOLDER",
     callback=_word("checkpoint_location"),
     help="The job's folder; sets checkpointLocation.",
+)
+
+
+sink_ahead_option = click.option(
+    "--sink-ahead",
+    type=click.Choice([policy.value for policy in SinkAhead]),
+    help="With --restore: what to do if a sink has newer rows; sets restore.sink_ahead.",
 )
 
 

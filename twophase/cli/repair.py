@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import shlex
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,11 +14,14 @@ import click
 from twophase.cli.display.console import print_lines
 from twophase.cli.display.text import clean
 from twophase.cli.jobfile.job_file import JobFile
+from twophase.cli.jobfile.mistakes import Mistakes
+from twophase.cli.jobfile.sink_types import make_sinks
 from twophase.cli.options import (
     checkpoint_location_option,
     combined,
     is_verbose,
     job_file_argument,
+    sink_ahead_option,
     verbose_option,
 )
 from twophase.cli.repair_beginning import confirmed, starting_offsets
@@ -132,12 +135,14 @@ def rewrite(
     metavar="PATH",
     help="The savepoint whose restore has found the loss, as for twophase run.",
 )
+@sink_ahead_option
 @_repair_options
 def accept_loss(
     job_file: Path,
     checkpoint: int,
     sink: str,
     restore_path: str | None,
+    sink_ahead: str | None,
     checkpoint_location: str | None,
     reason: str | None,
     yes: bool,
@@ -154,16 +159,17 @@ def accept_loss(
       twophase repair accept-loss orders.yaml --checkpoint 41 --sink facts
     """
     _require_reason(reason, yes=yes)
-    restore = {"restore.path": restore_path}
+    restore = {"restore.path": restore_path, "restore.sink_ahead": sink_ahead}
     setup = repair_context(job_file, checkpoint_location, restore, verbose=is_verbose())
     with setup as (job, context):
         query = query_folder(_storage(job).root)
-        repairing = LossRepair(context)
+        repairing = LossRepair(context, make_sinks(job, Mistakes(job_file.name)))
         plan = repairing.plan(checkpoint, sink)
         print_lines(loss_lines(plan, context))
         note = _ask("Give these rows up?", reason, yes=yes)
         repairing.accept(plan, note)
-    _done("The rows are given up.", query, restore_path)
+    flags = {"--restore": restore_path, "--sink-ahead": sink_ahead}
+    _done("The rows are given up.", query, flags)
 
 
 @repair.command("adopt-from-target")
@@ -381,6 +387,9 @@ def _storage(job: JobFile) -> LocalStorage:
     return LocalStorage(JobOptions.parse(job.options, job.path.name).checkpoint_location)
 
 
-def _done(what: str, query: Path | None = None, restore: str | None = None) -> None:
-    run = "twophase run JOB.yaml" + (f" --restore {shlex.quote(restore)}" if restore else "")
+def _done(
+    what: str, query: Path | None = None, flags: Mapping[str, str | None] | None = None
+) -> None:
+    given = [f" {flag} {shlex.quote(value)}" for flag, value in (flags or {}).items() if value]
+    run = "".join(("twophase run JOB.yaml", *given))
     click.echo(f"{what} {f'Start the job: {worded(run)}' if query is None else 'Start the query.'}")

@@ -25,6 +25,7 @@ from twophase.cli.options import (
     is_verbose,
     job_file_argument,
     log_format_option,
+    sink_ahead_option,
     verbose_option,
 )
 from twophase.cli.signals import StopSignals
@@ -32,7 +33,6 @@ from twophase.cli.spark import Start, spark_session, start_of
 from twophase.contract.sink import Sink
 from twophase.engine.progress import STOPPING
 from twophase.events import CheckpointCommitted, Event
-from twophase.options.job_options import SinkAhead
 from twophase.spark.startup.class_archive import ClassArchive, record_in_background
 from twophase.spark.startup.first_processes import start_workers
 from twophase.spark.startup.packages import JARS, PACKAGES
@@ -55,11 +55,7 @@ _log = logging.getLogger("twophase.spark.startup")
     metavar="PATH",
     help="Start a new lineage from a checkpoint or savepoint; sets restore.path.",
 )
-@click.option(
-    "--sink-ahead",
-    type=click.Choice([policy.value for policy in SinkAhead]),
-    help="With --restore: what to do if a sink has newer rows; sets restore.sink_ahead.",
-)
+@sink_ahead_option
 @checkpoint_location_option
 @click.option(
     "--progress",

@@ -22,7 +22,7 @@ from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import Note
 from twophase.state.journal.log import JobLog
 from verification.simulation.ending import ACCEPT
-from verification.simulation.job import JOB
+from verification.simulation.job import JOB, watched_sinks
 from verification.simulation.spark import STRIDE, Executors, chunk_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _THINKS_S = (0.0, 0.0, 0.01, 0.3)
 
 def _accept(running: Running) -> None:
     command, sinks = running.command, running.open()
-    repair = LossRepair(running.context(sinks))
+    repair = LossRepair(running.context(sinks), watched_sinks(running.world))
     loss = repair.plan(command.checkpoint, command.sink)
     repair.accept(loss, _note(running))
     _close(sinks)

@@ -264,7 +264,7 @@ def test_a_restore_of_the_checkpoint_in_another_folder_goes_on_after_it(
 
     with pytest.raises(LostCommittableError):
         start()
-    repairing = LossRepair(Driver(new, targets, settings).coordinator.context)
+    repairing = LossRepair(Driver(new, targets, settings).coordinator.context, {})
     repairing.accept(repairing.plan(1, "facts"), NOTE)
     start()
     assert visible(targets["facts"]) == [*range(10)]

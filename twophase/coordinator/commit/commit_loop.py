@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import assert_never
 
 from twophase.contract.committable import Committable
@@ -30,6 +31,7 @@ from twophase.errors import (
 from twophase.events import CommitRetried, Observers, PieceCommitted
 from twophase.internals.clock import Clock
 from twophase.internals.redaction import shown
+from twophase.options.job_options import SinkAhead
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 
 Explain = Callable[[CompletedCheckpoint, OpenSink, str, TargetChangedError], TargetChangedError]
@@ -83,16 +85,22 @@ class CommitLoop:
         self._backoff_max_s = backoff_max_s
         self._explain = explain
         self._restored_from = ""
+        self._sink_ahead = SinkAhead.REFUSE
 
-    def over(self, sinks: Mapping[str, OpenSink], restored_from: str) -> CommitLoop:
+    def over(
+        self, sinks: Mapping[str, OpenSink], restored_from: str, sink_ahead: SinkAhead
+    ) -> CommitLoop:
         """Return a loop like this one, over the sinks of what is restored.
 
         Args:
             sinks: in the order of the job.
             restored_from: what was given as `restore.path`.
+            sink_ahead: the policy that was given with it.
         """
         other = copy(self)
-        other._sinks, other._restored_from = sinks, restored_from
+        other._sinks, other._restored_from, other._sink_ahead = sinks, restored_from, sink_ahead
+        if sink_ahead is SinkAhead.FORK:
+            other._explain = partial(_target_of_original, restored_from)
         return other
 
     def commit(self, checkpoint: CompletedCheckpoint, check: Check | None = None) -> bool:
@@ -266,22 +274,51 @@ class CommitLoop:
             for piece, why in lost
         )
         rows = sum(piece.rows for piece, _ in lost)
-        where = self._restored_from
-        restore = f" --restore {shlex.quote(where)}" if where else ""
-        rewrite = (
-            "twophase repair rewrite reads their records again, if Kafka still has them and the "
-            "plan keeps no state; otherwise let the job go on without them: "
-        )
         return LostCommittableError(
             f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} is decided, but "
             f"{len(lost)} of its pieces are neither prepared nor committed: {pieces}. {rows} rows "
             "are lost until they are written again.",
             remedy="find out who removed them (an XA ROLLBACK by hand, a failover, deleted files), "
             "and restore the target if it can be. If they are gone for good: "
-            f"{'' if where else rewrite}"
-            f"twophase repair accept-loss JOB.yaml --checkpoint {checkpoint.checkpoint} --sink "
-            f"{lost[0][0].transaction.sink}{restore}",
+            + self._ways_on(checkpoint, lost[0][0].transaction.sink),
         )
+
+    def _ways_on(self, checkpoint: CompletedCheckpoint, sink: str) -> str:
+        """Say how lost rows are written again, if they can be, and how to go on without them."""
+        path, policy = self._restored_from, self._sink_ahead
+        accept = f"accept-loss JOB.yaml --checkpoint {checkpoint.checkpoint} --sink {sink}"
+        if not path:
+            return (
+                "twophase repair rewrite reads their records again, if Kafka still has them and "
+                "the plan keeps no state; otherwise let the job go on without them: "
+                f"twophase repair {accept}"
+            )
+        accept += f" --restore {shlex.quote(path)}"
+        if policy is not SinkAhead.REFUSE:
+            accept += f" --sink-ahead {policy.value}"
+        if policy is not SinkAhead.FORK:
+            return f"twophase repair {accept}"
+        return (
+            f"if the folder of job {checkpoint.job!r} is still there, the error of this command "
+            f"says how they are written again: {_finish(path, checkpoint)}; otherwise let this job "
+            f"begin without them: twophase repair {accept}"
+        )
+
+
+def _finish(path: str, checkpoint: CompletedCheckpoint) -> str:
+    return f"twophase savepoint finish {checkpoint.job}.yaml {shlex.quote(path)}"
+
+
+def _target_of_original(
+    path: str, checkpoint: CompletedCheckpoint, _: OpenSink, __: str, error: TargetChangedError
+) -> TargetChangedError:
+    """Return the error of a fork: what the target lacks is in the log of the first job."""
+    return TargetChangedError(
+        error.what,
+        remedy="restore the target to its previous state; or commit it with the job file of "
+        f"{checkpoint.job!r}, whose error says what is missing, and how to go on without it: "
+        f"{_finish(path, checkpoint)}",
+    )
 
 
 def _cannot_commit(

@@ -31,7 +31,11 @@ from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.commit.orphans import Orphans
 from twophase.coordinator.recovery.plan import Restore, StartPlan, TakenBack, ahead_of
 from twophase.coordinator.recovery.planner import StartPlanner
-from twophase.coordinator.recovery.recovery_steps import commit_in_order, take_over
+from twophase.coordinator.recovery.recovery_steps import (
+    commit_in_order,
+    commit_loop_of,
+    take_over,
+)
 from twophase.coordinator.recovery.refusal import begun_and_refused
 from twophase.errors import FencedError, RestoreRefusedError, StopJobError
 from twophase.events import Observers, RecoveryFinished, RecoveryStarted, SinkRewound
@@ -217,8 +221,7 @@ class DriverRecovery:
         if not context.history.uncommitted():
             context.sink_decisions.commit()
         if restore is not None:
-            sinks = restore.original or context.sinks
-            loop = context.commit_loop.over(sinks, restore.lineage.restored_from)
+            loop = commit_loop_of(context, restore)
             recommitted += sum(map(loop.commit, restore.adopting))
         return recommitted
 

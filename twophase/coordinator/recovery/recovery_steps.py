@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from twophase.contract.sink import SinkHistory
+from twophase.coordinator.commit.commit_loop import CommitLoop
+from twophase.coordinator.commit.context import JobContext
+from twophase.coordinator.recovery.plan import Restore
 from twophase.errors import FencedError
 from twophase.internals.failpoints import failpoint
 from twophase.state.journal.entries import Decision, FenceRecord
@@ -63,3 +66,9 @@ def commit_in_order(history: History, commit: Callable[[Decision], bool]) -> int
         committed += 1
         failpoint("C19")
     return committed
+
+
+def commit_loop_of(context: JobContext, restore: Restore) -> CommitLoop:
+    """Return the loop that commits what a restore adopts: for a fork in the first job's name."""
+    sinks, path = restore.original or context.sinks, restore.lineage.restored_from
+    return context.commit_loop.over(sinks, path, restore.sink_ahead)

@@ -18,18 +18,24 @@ can be run again. After step 4, every start does step 5.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from twophase.contract.committable import Committable
-from twophase.contract.sink import SinkHistory
+from twophase.contract.sink import Sink, SinkHistory
+from twophase.coordinator.commit.commit_loop import CommitLoop
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.commit.proofs import knows
 from twophase.coordinator.recovery.plan import FolderBehind, Restore, RowsReturned, TargetLacks
 from twophase.coordinator.recovery.planner import StartPlanner
-from twophase.coordinator.recovery.recovery_steps import commit_in_order, take_over
+from twophase.coordinator.recovery.recovery_steps import (
+    commit_in_order,
+    commit_loop_of,
+    take_over,
+)
 from twophase.errors import ConfigError, StopJobError, TargetChangedError
 from twophase.internals.failpoints import failpoint
+from twophase.operations.savepoint.fork import close_all, open_original
 from twophase.operations.savepoint.preview import restore_of
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.journal.entries import AcceptedLoss, Decision, Note, Proof
@@ -93,10 +99,13 @@ class LossRepair:
 
     Args:
         context: the job's.
+        declared: its sinks, not open, to look at what `restore.path` names as a start does; without
+            them only at what the job's log has decided.
     """
 
-    def __init__(self, context: JobContext) -> None:
+    def __init__(self, context: JobContext, declared: Mapping[str, Sink] | None = None) -> None:
         self._context = context
+        self._declared = declared
 
     def plan(self, checkpoint: int, sink: str) -> LossPlan:
         """Steps 1 and 2: take over the job, and find out what is lost.
@@ -106,7 +115,7 @@ class LossRepair:
             StopJobError: nothing is lost, or the job must not go on for another reason.
         """
         context, planner = self._context, StartPlanner(self._context)
-        restore = restore_of(context)
+        restore = restore_of(context) if self._declared is not None else None
         if sink not in context.sinks:
             raise ConfigError(
                 f"Job {context.job!r} has no sink {sink!r}.",
@@ -136,7 +145,8 @@ class LossRepair:
         failpoint("R01")
         if (gap := self._gap(checkpoint, sink, remembered[sink])) is not None:
             return loss_of_gap(context, gap, "the target was restored from a backup")
-        return self._plan_of_pieces(self._decided(checkpoint, sink), sink)
+        body = self._decided(checkpoint, sink)
+        return self._plan_of_pieces(body, sink, context.commit_loop)
 
     def accept(self, plan: LossPlan, note: Note) -> None:
         """Steps 4 and 5.
@@ -162,15 +172,20 @@ class LossRepair:
         def check(history: History) -> None:
             planner.plan(history, remembered, restore)
 
-        take_over(context.log, remembered, check)
-        failpoint("R01")
-        for older in restore.adopting[: restore.adopting.index(body)]:
-            context.commit_loop.commit(older)
-        return self._plan_of_pieces(body, sink)
+        original = open_original(context.job, restore, self._declared or {}, context.sinks)
+        try:
+            take_over(context.log, remembered, check)
+            failpoint("R01")
+            loop = commit_loop_of(context, replace(restore, original=original))
+            for older in restore.adopting[: restore.adopting.index(body)]:
+                loop.commit(older)
+            return self._plan_of_pieces(body, sink, loop)
+        finally:
+            close_all(original)
 
-    def _plan_of_pieces(self, body: CompletedCheckpoint, sink: str) -> LossPlan:
+    def _plan_of_pieces(self, body: CompletedCheckpoint, sink: str, loop: CommitLoop) -> LossPlan:
         context, checkpoint = self._context, body.checkpoint
-        lost = self._lost(body, sink)
+        lost = self._lost(body, sink, loop)
         if not lost:
             raise StopJobError(
                 f"Job {context.job!r}: nothing of checkpoint {checkpoint} is lost in sink "
@@ -193,17 +208,19 @@ class LossRepair:
             lacks,
         )
 
-    def _lost(self, body: CompletedCheckpoint, sink: str) -> Sequence[tuple[Committable, str]]:
+    def _lost(
+        self, body: CompletedCheckpoint, sink: str, loop: CommitLoop
+    ) -> Sequence[tuple[Committable, str]]:
         """Return the lost pieces: those too that a copy of their target does not have."""
-        context, target = self._context, self._context.sinks[sink]
+        target = self._context.sinks[sink]
         elsewhere = body.elsewhere(sink, target.target())
         if not elsewhere or not target.history().committed:
-            return context.commit_loop.lost(body, sink)
+            return loop.lost(body, sink)
         here = [one for one in body.committables[sink] if one not in elsewhere]
-        lost = [*context.commit_loop.lost(replace(body, committables={sink: here}), sink)]
+        lost = [*loop.lost(replace(body, committables={sink: here}), sink)]
         for piece in elsewhere:
             try:
-                lost += context.commit_loop.lost(replace(body, committables={sink: [piece]}), sink)
+                lost += loop.lost(replace(body, committables={sink: [piece]}), sink)
             except TargetChangedError as error:
                 lost.append((piece, error.what))
         return lost
@@ -256,7 +273,9 @@ class LossRepair:
                 f"Job {self._context.job!r}: checkpoint {checkpoint} is not decided, "
                 "or no longer kept. Nothing was "
                 "written.",
-                remedy="`twophase checkpoints FOLDER` lists the decided checkpoints.",
+                remedy="`twophase checkpoints FOLDER` lists the decided checkpoints. To accept "
+                "the loss of one that only what is restored has: twophase repair accept-loss "
+                "JOB.yaml --restore PATH",
             )
         found = next((decision for decision in named if not decision.committed), named[-1])
         if found.committed and found != history.decisions[-1]:

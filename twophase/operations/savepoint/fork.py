@@ -12,25 +12,26 @@ import logging
 from collections.abc import Mapping
 
 from twophase.contract.sink import OpenSink, Sink, SinkContext
+from twophase.coordinator.recovery.plan import Restore
 from twophase.errors import RestoreRefusedError
-from twophase.operations.savepoint.format import Savepoint
+from twophase.options.job_options import SinkAhead
 
 _log = logging.getLogger("twophase")
 
 
 def open_original(
-    job: str, savepoint: Savepoint, declared: Mapping[str, Sink], sinks: Mapping[str, OpenSink]
+    job: str, restore: Restore, declared: Mapping[str, Sink], sinks: Mapping[str, OpenSink]
 ) -> dict[str, OpenSink]:
-    """Open each sink that has pieces to commit once more, in the name of the savepoint's job.
+    """Open each sink that a fork commits pieces in once more, in the name of the savepoint's job.
 
     Args:
         job: the job that begins.
-        savepoint: of another job, verified.
+        restore: what it begins with.
         declared: the sinks of the job that begins.
         sinks: the same, open.
 
     Returns:
-        Sinks to close after the commit; empty if nothing is pending.
+        Sinks to close after the commit; empty if nothing is pending, or if this is no fork.
 
     Raises:
         RestoreRefusedError: the job does not have the target of such a piece.
@@ -38,8 +39,8 @@ def open_original(
     """
     opened: dict[str, OpenSink] = {}
     try:
-        for name in check_original(job, savepoint, sinks):
-            context = SinkContext(savepoint.manifest.job, name, None, parallelism=0)
+        for name in check_original(job, restore, sinks):
+            context = SinkContext(restore.checkpoint.job, name, None, parallelism=0)
             opened[name] = declared[name].open(context)
     except BaseException:
         close_all(opened)
@@ -47,21 +48,23 @@ def open_original(
     return opened
 
 
-def check_original(job: str, savepoint: Savepoint, sinks: Mapping[str, OpenSink]) -> list[str]:
-    """Return the names of the sinks with pieces to commit, when each has their target.
+def check_original(job: str, restore: Restore, sinks: Mapping[str, OpenSink]) -> list[str]:
+    """Return the names of the sinks that a fork commits pieces in, when each has their target.
 
     Raises:
         RestoreRefusedError: as `open_original`.
     """
+    if restore.sink_ahead is not SinkAhead.FORK:
+        return []
     targets = {
         (name, piece.target)
-        for checkpoint in savepoint.pending()
+        for checkpoint in restore.adopting
         for name, pieces in checkpoint.committables.items()
         for piece in pieces
     }
     for name, target in sorted(targets):
         if name not in sinks or sinks[name].target() != target:
-            raise _elsewhere(job, savepoint, name, target)
+            raise _elsewhere(job, restore, name, target)
     return [*dict.fromkeys(name for name, _ in sorted(targets))]
 
 
@@ -74,12 +77,12 @@ def close_all(sinks: Mapping[str, OpenSink]) -> None:
             _log.warning("sink %s cannot be closed: %s", name, error)
 
 
-def _elsewhere(job: str, savepoint: Savepoint, sink: str, target: str) -> RestoreRefusedError:
-    original = savepoint.manifest.job
+def _elsewhere(job: str, restore: Restore, sink: str, target: str) -> RestoreRefusedError:
+    original, path = restore.checkpoint.job, restore.lineage.restored_from
     return RestoreRefusedError(
-        f"Job {job!r}: cannot fork from {savepoint.where}: its checkpoint "
-        f"{savepoint.manifest.checkpoint} is decided and not committed in every sink, and sink "
+        f"Job {job!r}: cannot fork from {path}: its checkpoint "
+        f"{restore.checkpoint.checkpoint} is decided and not committed in every sink, and sink "
         f"{sink!r} with the target {target} is not one of this job. Nothing was written.",
         remedy=f"commit it there first, with the job file of {original!r}: "
-        f"twophase savepoint finish {original}.yaml {savepoint.where}",
+        f"twophase savepoint finish {original}.yaml {path}",
     )

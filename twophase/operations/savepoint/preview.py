@@ -105,9 +105,9 @@ def restore_of(context: JobContext) -> Restore | None:
         folder, root = local_path(path, RESTORE_PATH), local_path(options.checkpoint_location)
         return restore_of_checkpoint(job, folder, options, root, history.repairs)
     savepoint = verified(job, path, options.sink_ahead)
-    if options.sink_ahead is SinkAhead.FORK:
-        check_original(job, savepoint, context.sinks)
-    return restore_of_savepoint(savepoint, options, context.log, context.store)
+    restore = restore_of_savepoint(savepoint, options, context.log, context.store)
+    check_original(job, restore, context.sinks)
+    return restore
 
 
 def _pending(restore: Restore) -> dict[str, list[Committable]]:

@@ -80,7 +80,7 @@ class LineageStart:
         path = self._path_to_restore()
         self._savepoint = self._load_savepoint(path, plan) if path and is_savepoint(path) else None
         found = self._savepoint.restore if self._savepoint else self._load(path)
-        self.restore = found and replace(found, open_as=self._open_as, prove=self._prove)
+        self.restore = found and self._complete(found)
         self._is_initialized = False
         if self.restore is None:
             self._check_found()
@@ -243,17 +243,12 @@ class LineageStart:
 
     def _load_savepoint(self, path: str, plan: Plan) -> SavepointRestore:
         context, options = self._context, self._context.options
-        return self._forked(
-            load_savepoint(context.job, path, self._storage, self._states, options, plan)
-        )
+        return load_savepoint(context.job, path, self._storage, self._states, options, plan)
 
-    def _forked(self, found: SavepointRestore) -> SavepointRestore:
-        """Open the sinks in which a fork has to commit what the savepoint holds as pending."""
-        if found.restore.sink_ahead is not SinkAhead.FORK:
-            return found
+    def _complete(self, found: Restore) -> Restore:
         context = self._context
-        original = open_original(context.job, found.savepoint, self._declared, context.sinks)
-        return replace(found, restore=replace(found.restore, original=original))
+        original = open_original(context.job, found, self._declared, context.sinks)
+        return replace(found, original=original, open_as=self._open_as, prove=self._prove)
 
     def _load(self, path: str | None) -> Restore | None:
         if path is None:
