@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from twophase.cli.jobfile.job_file import load_job_file
 from twophase.errors import ConfigError
 from twophase.options.job_options import JobOptions
 from twophase.options.other_keys import KEYS, REFUSED, FlinkKey
+from twophase.spark.job.job import Job
 
 # For each option, a value as Flink has it, and what it is here.
 VALUES: dict[str, tuple[Any, Any]] = {
@@ -139,6 +141,15 @@ def test_a_key_is_refused_by_name_with_what_to_do_instead(name: str) -> None:
     assert f"job 'orders': option {name!r} is not supported." in str(caught.value)
     assert caught.value.remedy == f"{REFUSED[name]}."
     assert "\n" not in caught.value.remedy
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_drain_of_a_savepoint_is_refused_by_name_and_the_job_runs_on(given: Any) -> None:
+    job: Any = SimpleNamespace(name="orders")  # nothing to stop
+    with pytest.raises(ConfigError) as caught:
+        Job.stop_with_savepoint(job, "/savepoints/orders-1", drain=given)
+    assert "argument 'drain' is not supported. The job runs on." in str(caught.value)
+    assert caught.value.remedy == "leave it out: open windows stay in the savepoint."
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from twophase.contract.sink import OpenSink
 from twophase.engine.engine import Engine
 from twophase.engine.progress import Progress, ProgressTracker, QueryProgress
+from twophase.errors import ConfigError
 from twophase.events import Event, JobStopped, Observers, QueryProgressed
 from twophase.internals.logging_observer import log_event
 from twophase.operations.savepoint.make import JobSavepoints
@@ -117,7 +118,7 @@ class Job:
         """
         return self._savepoints.make(path)
 
-    def stop_with_savepoint(self, path: str | None = None) -> str:
+    def stop_with_savepoint(self, path: str | None = None, *, drain: None = None) -> str:
         """Stop the job and make a savepoint of its newest checkpoint.
 
         The micro-batch under way is decided and committed, and no other one begins. One that waits
@@ -125,16 +126,23 @@ class Job:
 
         Args:
             path: as for `savepoint`.
+            drain: refused: Spark cannot move a query's watermark to the end of time.
 
         Returns:
             The path, as `restore.path` takes it.
 
         Raises:
-            ConfigError: the path is not right; the job runs on.
+            ConfigError: the path is not right, or `drain` is given; the job runs on.
             SavepointUnfinishedError: it is saved, but a sink has not committed its checkpoint.
             SavepointError: as for `savepoint`. If it could not be written, the job is stopped.
             TwoPhaseError: the job has ended with this error, and no savepoint was made.
         """
+        if drain is not None:
+            raise ConfigError(
+                f"Job {self.name!r}: stop_with_savepoint: argument 'drain' is not supported. The "
+                "job runs on.",
+                remedy="leave it out: open windows stay in the savepoint.",
+            )
         return self._savepoints.stop(path)
 
     def start(self) -> None:
