@@ -47,12 +47,12 @@ class FolderTarget:
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
-        for name in ("prepared", "visible", "fences", "high_water", "rewinds"):
-            (self.root / name).mkdir(parents=True, exist_ok=True)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold a lock that excludes all other processes."""
+        """Hold a lock that excludes all other processes; make the folder if it is missing."""
+        for name in ("prepared", "visible", "fences", "high_water", "rewinds"):
+            (self.root / name).mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -64,13 +64,13 @@ class FolderTarget:
         """Return the rows that readers see."""
         return [
             row
-            for path in sorted((self.root / "visible").iterdir())
+            for path in sorted((self.root / "visible").glob("*"))
             for row in json.loads(path.read_text())["rows"]
         ]
 
     def prepared(self) -> list[str]:
         """Return the names of pieces that are pre-committed and not committed."""
-        return sorted(path.name for path in (self.root / "prepared").iterdir())
+        return sorted(path.name for path in (self.root / "prepared").glob("*"))
 
     def fence(self, job: str, sink: str) -> Attempt:
         """Return the fence: attempts below it may not write."""
@@ -168,7 +168,7 @@ class OpenFolderSink(OpenArrowSink):
     def other_names(self) -> Mapping[tuple[str, str], Mapping[str, int]]:
         """See `KnowsOtherNames`."""
         found: dict[tuple[str, str], Mapping[str, int]] = {}
-        for path in (self._folder.root / "fences").iterdir():
+        for path in (self._folder.root / "fences").glob("*"):
             job, _, sink = path.name.partition("~")
             if (job, sink) != (self._job, self._sink):
                 other = OpenFolderSink(self._folder.root, job, sink)
@@ -236,6 +236,8 @@ class OpenFolderSink(OpenArrowSink):
 
     def in_doubt(self) -> Sequence[Committable]:
         """See `OpenSink.in_doubt`."""
+        if not self._folder.root.exists():
+            return []
         with self._folder.lock():
             return self._folder.pieces("prepared", self._job, self._sink)
 

@@ -18,7 +18,16 @@ from twophase.ids import Attempt, Subtask
 from twophase.sinks.common.staging.names import file_name
 from twophase.sinks.common.staging.open_sink import OpenStagedSink
 from twophase.sinks.file.sink import FileSink
-from twophase.testing.harness import FIRST, JOB, SINK, Row, SinkHarness, fresh_name, transaction_id
+from twophase.testing.harness import (
+    FIRST,
+    JOB,
+    SINK,
+    Row,
+    SinkHarness,
+    contents_of,
+    fresh_name,
+    transaction_id,
+)
 
 Interrupt = Callable[[str], None]
 """Makes commits die at a crash point; an empty name disarms it."""
@@ -63,6 +72,10 @@ class StagedHarness(SinkHarness):
         piece = writer.pre_commit()
         assert piece is not None
         return piece
+
+    def contents(self) -> object:
+        """See `SinkHarness`."""
+        return contents_of(self.path)
 
     def rows_with_nulls(self) -> list[Row]:
         """Return rows without an empty partition value: it would read back as

@@ -29,6 +29,7 @@ from twophase.testing.harness import (
     SINK,
     Row,
     SinkHarness,
+    contents_of,
     fresh_name,
     transaction_id,
 )
@@ -119,6 +120,9 @@ class DeltaHarness(SinkHarness):
         """Pre-commit one piece."""
         [piece] = sink.pre_commit(self.frame(self.rows(ids)), transaction_id(checkpoint, attempt))
         return piece
+
+    def contents(self) -> dict[str, bytes | None]:
+        return contents_of(self.folder)
 
     def rows_visible(self) -> list[Row]:
         return [

@@ -20,7 +20,7 @@ from twophase.testing.contract import (
     SinkContract,
     TellsUnfinishedContract,
 )
-from twophase.testing.contract.sink import DeclaredContract
+from twophase.testing.contract.sink import DeclaredContract, LookContract
 from twophase.testing.harness import Row, transaction_id
 
 IN_PHASE_1 = {"C04": False, "C05": False, "F01": False, "F02": True}
@@ -61,7 +61,7 @@ class Unfinished(TellsUnfinishedContract):
         assert self.commit(sink, finished) == [Committed()] * len(finished)
 
 
-class TestDeltaSinkInShort(OnDelta, PhasesContract, DeclaredContract):
+class TestDeltaSinkInShort(OnDelta, PhasesContract, DeclaredContract, LookContract):
     """What stands for the contract in `make test`."""
 
 

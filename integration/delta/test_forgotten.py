@@ -129,3 +129,22 @@ def test_a_mark_proves_nothing_for_an_older_copy_of_the_table(
     other_table = mark.with_name(mark.name.replace(rest, "another-id.proof"))
     mark.rename(other_table)
     assert forgetful.history().committed == {}
+
+
+def test_a_mark_that_a_driver_died_before_is_saved_by_the_fence_and_by_no_look(
+    table: DeltaHarness,
+) -> None:
+    sink = table.opened()
+    assert commit(sink, table.write(sink, [0], 0)) == [Committed()]
+    table.sql(
+        "ALTER TABLE {table} SET TBLPROPERTIES ('delta.setTransactionRetentionDuration' = "
+        "'interval 90 days')"
+    )
+    before = table.contents()
+    for schema in (None, table.fields):
+        again = table.new_sink().open(table.context(schema=schema))
+        assert again.history().committed == {LINEAGE: 0}
+    assert table.contents() == before
+    again.fence(NEXT)
+    [mark] = marks(table)
+    assert mark.name.startswith(f"{LINEAGE}-0.")

@@ -46,6 +46,11 @@ class HiveHarness(StagedHarness):
     def elsewhere(self) -> HiveHarness:
         return HiveHarness(self.spark, self.fields, **self.options)
 
+    def contents(self) -> object:
+        is_there = self.spark.catalog.tableExists(self.name)
+        partitions = self.partitions() if is_there and self.options.get("partition_by") else []
+        return super().contents(), is_there, partitions
+
     def rows(self, ids: Iterable[int]) -> list[Row]:
         """In two partitions, if the table is partitioned by name."""
         return [row | {"name": f"row {row['id'] % 2}"} for row in super().rows(ids)]

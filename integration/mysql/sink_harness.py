@@ -69,6 +69,9 @@ class MySqlHarness(SinkHarness):
             }
         )
 
+    def unreachable(self) -> MySqlSink:
+        return self.new_sink(url=f"mysql://root@127.0.0.1:1/{self.database}")
+
     def rows_of_extremes(self) -> list[Row]:
         """MariaDB stores -0.0 as 0.0."""
         rows, is_mysql = super().rows_of_extremes(), isinstance(self.server, MySqlService)
@@ -96,6 +99,11 @@ class MySqlHarness(SinkHarness):
         ):
             cursor.execute(statement, arguments or None)
             return list(cursor.fetchall())
+
+    def contents(self) -> dict[str, list[tuple[Any, ...]]]:
+        """Every table with its rows; prepared branches are in none."""
+        names = sorted(name for (name,) in self.sql("SHOW TABLES"))
+        return {name: sorted(self.sql(f"SELECT * FROM `{name}`"), key=repr) for name in names}
 
     def rows_visible(self) -> list[Row]:
         with closing(self.server.connect(self.database)) as connection:

@@ -326,3 +326,16 @@ class TestItsOwnTables:
             done.join()
             sink.close()
         assert harness.sql("SELECT id FROM twophase_schema") == [("of the other job",)]
+
+
+@pytest.mark.parametrize("name", ["ledger", "schema"])
+def test_a_look_takes_no_half_of_the_metadata_tables_for_none(harness, name):
+    """A repair would take what it cannot see for lost. The start of a job makes them whole."""
+    harness.opened().close()
+    harness.sql(f"DROP TABLE twophase_{name}")
+    before = harness.contents()
+    with pytest.raises(PreflightError, match=f"twophase_{name}"):
+        harness.new_sink().open(harness.context(schema=None))
+    assert harness.contents() == before
+    harness.opened().close()
+    harness.new_sink().open(harness.context(schema=None)).close()

@@ -34,6 +34,7 @@ from twophase.testing.contract import (
     SinkKillContract,
     UnbegunRewindContract,
 )
+from twophase.testing.contract.sink import LookContract
 from twophase.testing.harness import JOB, LINEAGE, SINK, transaction_id
 from twophase.testing.services import MariaDbService
 
@@ -49,7 +50,7 @@ class OnMySql:
         return MySqlHarness(sql_server_in_proof, load_rows=2)
 
 
-class TestMySqlSinkInShort(OnMySql, PhasesContract, FenceContract):
+class TestMySqlSinkInShort(OnMySql, PhasesContract, FenceContract, LookContract):
     """What stands for the contract in `make test`."""
 
 

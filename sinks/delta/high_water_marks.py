@@ -7,8 +7,9 @@ also creates an empty file in the folder of the records:
 
     <lineage>-<checkpoint>.<version of the table>.<id of the table>.proof
 
-It is written after the commit, never before, and is valid only in the table with that id, at that
-version or later: an older copy of the table's log proves nothing, whatever is next to it.
+It is written after the commit, never before; by the next fence, if the driver died in between. It
+is valid only in the table with that id, at that version or later: an older copy of the table's log
+proves nothing, whatever is next to it.
 """
 
 from __future__ import annotations

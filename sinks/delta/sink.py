@@ -60,7 +60,8 @@ class DeltaSink(BatchSink):
             log = open_table(jvm, self._options, context.schema)
             pieces = Pieces(owner, log)
             try:
-                pieces.create_folder()
+                if context.schema is not None:
+                    pieces.create_folder()
             except Exception as error:
                 raise PreflightError(
                     f"Cannot create the folder {log.storage.absolute(owner.folder)}: "
@@ -100,8 +101,6 @@ class OpenDeltaSink(OpenBatchSink):
             self.table.check_unchanged(snapshot)
             fence = Fence(self.table).read(snapshot)
             committed = self.table.committed(snapshot)
-            for lineage in committed:
-                self.table.save_high_water_mark(lineage, snapshot)
         return SinkHistory(fence.generation if fence else 0, committed)
 
     def other_names(self) -> Mapping[tuple[str, str], Mapping[str, int]]:
@@ -113,10 +112,11 @@ class OpenDeltaSink(OpenBatchSink):
             return self.table.other_names(self.table.log.snapshot())
 
     def fence(self, attempt: Attempt) -> None:
-        """See `OpenSink.fence`."""
+        """See `OpenSink.fence`. Behind it the marks are saved that a driver died before."""
         self._recovering = True
         with self.table.active():
             Fence(self.table).raise_to(attempt)
+            self.table.save_high_water_marks(self.table.log.snapshot())
 
     def pre_commit(self, batch: DataFrame, transaction: TransactionId) -> Sequence[Committable]:
         """See `OpenBatchSink.pre_commit`."""

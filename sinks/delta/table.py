@@ -98,6 +98,12 @@ class DeltaTable:
         """Return whether the table proves that a checkpoint is committed."""
         return self.committed(snapshot).get(lineage, -1) >= checkpoint
 
+    def save_high_water_marks(self, snapshot: Snapshot) -> None:
+        """Save what the table proves about every lineage, if the table is set to forget it."""
+        if snapshot.retention_ms is not None:
+            for lineage in self.committed(snapshot):
+                self.save_high_water_mark(lineage, snapshot)
+
     def save_high_water_mark(self, lineage: str, snapshot: Snapshot) -> None:
         """Save what the table proves about a lineage, if the table is set to forget it."""
         highest = snapshot.transactions.get(self.owner.app_id(lineage), -1)

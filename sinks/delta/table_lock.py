@@ -69,7 +69,7 @@ def table_lock(folder: Path, jvm: Jvm) -> Iterator[None]:
     """Hold both locks of the table in a local folder.
 
     Args:
-        folder: the table's folder, which holds `_twophase`.
+        folder: the table's folder; `_twophase` is made in it if it is missing.
         jvm: the JVM that writes the commit.
 
     Raises:
@@ -88,6 +88,7 @@ def table_lock(folder: Path, jvm: Jvm) -> Iterator[None]:
 def python_lock(folder: Path, deadline_s: float) -> Iterator[None]:
     """Hold the first lock. Raises as `table_lock` does, except for the JVM's errors."""
     path = folder / NAME
+    path.parent.mkdir(exist_ok=True)
     descriptor = _open(path)
     try:
         _wait(lambda: _locks(descriptor, path), path, deadline_s)

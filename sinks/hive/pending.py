@@ -52,8 +52,14 @@ class PendingPartitions:
     def __init__(self, stage: Path) -> None:
         self._pending, self._watermark = (stage / name for name in _FOLDERS)
 
+    def exist(self) -> bool:
+        """Return whether the folders are there."""
+        return self._watermark.exists()
+
     def create(self) -> None:
-        """Create the folders."""
+        """Create the folders if they are missing."""
+        if self.exist():
+            return
         for folder in (self._pending, self._watermark):
             folder.mkdir(mode=0o700, exist_ok=True)
         sync(self._pending.parent)

@@ -72,8 +72,6 @@ class HiveSink(ArrowSink):
         path = destination.path
         check_folder(path)
         area = open_staging_area(path, owner, writes=context.schema is not None)
-        if area.path.exists():
-            PendingPartitions(area.stage()).create()
         table = Table(
             area,
             found.format,
@@ -158,6 +156,10 @@ class OpenHiveSink(OpenStagedSink):
             has_partitions = partial(self._catalog.has_partitions, table)
             self._policies.check_identity(stage, table.created, has_partitions)
 
+    def _create_area(self) -> None:
+        super()._create_area()
+        PendingPartitions(self.table.area.stage()).create()
+
     def waiting_partitions(self) -> Sequence[str]:
         """See `CompletesPartitions`."""
         return [*self._waiting()]
@@ -174,7 +176,8 @@ class OpenHiveSink(OpenStagedSink):
         """Return the partitions that wait, by the folders of each."""
         if not self._has_area:
             return {}
-        found = sorted(PendingPartitions(self.table.area.stage()).partitions(), key=str)
+        pending = PendingPartitions(self.table.area.stage())
+        found = sorted(pending.partitions(), key=str) if pending.exist() else []
         return {"/".join(folders(self.table.partition_by, values)): values for values in found}
 
     def check_unpublish(self) -> None:

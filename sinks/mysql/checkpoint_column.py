@@ -107,12 +107,7 @@ class MarkedRows:
             PreflightError: privileges are missing; the message has the SQL that an
                 administrator has to run.
         """
-        found = session.rows(
-            "SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s "
-            "AND LOWER(TABLE_NAME) = 'twophase_marked'",
-            (self.metadata.schema,),
-        )
-        if found:
+        if self._exists(session):
             return
         ddl = f"CREATE TABLE IF NOT EXISTS {self._table} ({_DDL}) ENGINE = InnoDB"
         try:
@@ -139,7 +134,8 @@ class MarkedRows:
 
     def unmarked(self, session: Session, job: str, sink: str) -> Mapping[str, int]:
         """Return, for each lineage, the newest checkpoint whose rows may lack their value."""
-        if not self._is_of(session, job, sink, self.metadata.read_fence(session, job, sink)):
+        fence = self.metadata.read_fence(session, job, sink)
+        if not self._exists(session) or not self._is_of(session, job, sink, fence):
             return self.metadata.committed(session, job, sink)
         found = session.rows(
             f"SELECT lineage, number FROM {self._table} WHERE job = %s AND sink = %s "
@@ -147,6 +143,15 @@ class MarkedRows:
             (job, sink, _LATEST),
         )
         return {str(lineage): int(number) for lineage, number in found}
+
+    def _exists(self, session: Session) -> bool:
+        return bool(
+            session.rows(
+                "SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s "
+                "AND LOWER(TABLE_NAME) = 'twophase_marked'",
+                (self.metadata.schema,),
+            )
+        )
 
     def _is_of(self, session: Session, job: str, sink: str, fence: Attempt | None) -> bool:
         """Return whether the driver that has raised the fence fills the column."""

@@ -76,20 +76,28 @@ class MetadataTables:
 
     schema: str
 
-    def create(self, session: Session, user: str) -> str:
-        """Create the tables that are missing and return the id of this set of tables.
+    def find(self, session: Session, user: str, *, create: bool) -> str:
+        """Return the id of this set of tables.
 
         Other jobs may be creating the same tables, and lock them meanwhile.
 
+        Args:
+            session: of the driver.
+            user: its account.
+            create: whether to create the tables that are missing.
+
+        Returns:
+            The id; empty if there are no tables, and none are created.
+
         Raises:
             PreflightError: privileges are missing; the message has the SQL that an
-                administrator has to run.
+                administrator has to run. Or some of the tables are missing, and none are created.
             TargetUnreachableError: somebody keeps the tables locked.
         """
         deadline_s = time.monotonic() + _LOCKED_TIMEOUT_S
         while True:
             try:
-                return self._create(session, user)
+                return self._find(session, user, create=create)
             except pymysql.Error as error:
                 # each try has already waited for the session's lock timeout
                 if code_of(error) != LOCK_WAIT_TIMEOUT:
@@ -102,18 +110,27 @@ class MetadataTables:
                         "(performance_schema.metadata_locks, SHOW PROCESSLIST), then start again.",
                     ) from error
 
-    def _create(self, session: Session, user: str) -> str:
+    def _find(self, session: Session, user: str, *, create: bool) -> str:
         try:
             found = session.rows(
                 "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s",
                 (self.schema,),
             )
             present = {str(name).lower() for (name,) in found}
-            for name in _TABLES:
-                # CREATE ... IF NOT EXISTS needs the privilege even if the table exists
-                if name not in present:
-                    session.run(self._ddl(name))
-            if not self.read_id(session):
+            missing = [name for name in _TABLES if name not in present]
+            has_id = "twophase_schema" in present and bool(self.read_id(session))
+            if not create and len(missing) == len(_TABLES):
+                return ""
+            if not create and (missing or not has_id):
+                raise PreflightError(
+                    f"The metadata tables in {self.schema!r} are not whole: "
+                    f"{', '.join(missing) or 'their id'} is gone, or was never made.",
+                    remedy="restore them from a backup. If nothing was in them, start the job: it "
+                    "makes what is missing.",
+                )
+            for name in missing:  # CREATE ... IF NOT EXISTS would need the privilege anyway
+                session.run(self._ddl(name))
+            if not has_id:
                 session.run(
                     f"INSERT INTO {self._table('schema')} (one, id) VALUES (1, %s) "
                     "ON DUPLICATE KEY UPDATE one = one",

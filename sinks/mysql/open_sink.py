@@ -11,6 +11,7 @@ from twophase.contract.sink import CommitRequest, OpenArrowSink, SinkHistory
 from twophase.errors import StopJobError, TargetChangedError, TargetUnreachableError
 from twophase.ids import Attempt
 from twophase.sinks.mysql.altered_table import left_behind, why_to_wait
+from twophase.sinks.mysql.checkpoint_column import MarkedRows
 from twophase.sinks.mysql.client.driver_session import DriverLink
 from twophase.sinks.mysql.client.session import Session
 from twophase.sinks.mysql.client.session_settings import read_server_uuid
@@ -21,7 +22,7 @@ from twophase.sinks.mysql.orphans import Orphans, xid_of
 from twophase.sinks.mysql.planning import Planner
 from twophase.sinks.mysql.rewind import Rewind
 from twophase.sinks.mysql.target_table import TargetTable
-from twophase.sinks.mysql.writer import MySqlWriters
+from twophase.sinks.mysql.writer import MySqlWriters, target_of
 from twophase.sinks.mysql.xid import Xid
 
 
@@ -53,6 +54,7 @@ class OpenMySqlSink(OpenArrowSink):
         self._may_miss_commits = False
         self._is_half_rewound = False
         self._left_behind: frozenset[Xid] = frozenset()
+        self._has_tables = planner.context.schema is not None
 
     def target(self) -> str:
         """See `OpenSink.target`: server and table.
@@ -65,6 +67,8 @@ class OpenMySqlSink(OpenArrowSink):
 
     def history(self) -> SinkHistory:
         """See `OpenSink.history`."""
+        if not self._owner.namespace:
+            return SinkHistory(0, {})
         job, sink = self._owner.job, self._owner.sink
         with self._link.session() as session:
             fence = self._metadata.read_fence(session, job, sink)
@@ -84,6 +88,8 @@ class OpenMySqlSink(OpenArrowSink):
 
     def other_names(self) -> Mapping[tuple[str, str], Mapping[str, int]]:
         """See `KnowsOtherNames`: those who have recorded this table as theirs."""
+        if not self._owner.namespace:
+            return {}
         job, sink = self._owner.job, self._owner.sink
         with self._link.session() as session:
             return {
@@ -93,6 +99,8 @@ class OpenMySqlSink(OpenArrowSink):
 
     def committed_pieces(self, lineage: str, checkpoint: int) -> Sequence[str]:
         """See `NamesPieces`: the rows of the ledger."""
+        if not self._owner.namespace:
+            return ()
         job, sink = self._owner.job, self._owner.sink
         with self._link.session() as session:
             keys = self._metadata.ledger_of(session, job, sink, lineage, checkpoint)
@@ -106,6 +114,7 @@ class OpenMySqlSink(OpenArrowSink):
         that has the fence. They are planned by what the table is now: a writer may have found it
         altered.
         """
+        self._create_tables()
         marked = self._writers.plan.checkpoint_column is not None
         fence = Fence(self._link, self._owner, self._metadata, self._fence_timeout_s, marked=marked)
         fence.raise_to(attempt)
@@ -118,6 +127,21 @@ class OpenMySqlSink(OpenArrowSink):
             self._is_half_rewound = bool(self._metadata.half_rewound(session, job, sink))
             plan = self._planner.plan_again(session, self._writers.plan)
         self._writers = replace(self._writers, plan=plan)
+
+    def _create_tables(self) -> None:
+        """Create the metadata tables, if the sink was opened without rows to come."""
+        if self._has_tables:
+            return
+        writers, user = self._writers, self._writers.endpoint.user
+        with self._link.session() as session:
+            namespace = self._metadata.find(session, user, create=True)
+            if writers.plan.checkpoint_column is not None:
+                MarkedRows(self._metadata).create(session, user)
+        if not self._owner.namespace:
+            self._owner = replace(self._owner, namespace=namespace)
+            target = target_of(self._planner.server, self._owner, writers.plan.table)
+            self._writers = replace(writers, owner=self._owner, target=target)
+        self._has_tables = True
 
     def writers(self) -> MySqlWriters:
         """See `OpenArrowSink.writers`."""
@@ -132,6 +156,7 @@ class OpenMySqlSink(OpenArrowSink):
                 remedy="repeat the restore (restore.path) that rewinds it, with "
                 "`restore.sink_ahead=rewind`.",
             )
+        self._create_tables()
         committer = Committer(
             self._link, self._owner, self._metadata, self.target(), self._table, self._left_behind
         )
@@ -167,8 +192,9 @@ class OpenMySqlSink(OpenArrowSink):
 
     def check_rewind(self, keep: Mapping[str, int]) -> None:
         """See `CanRewind`."""
-        with self._link.session() as session:
-            self._rewind(keep).check(session)
+        if self._owner.namespace:
+            with self._link.session() as session:
+                self._rewind(keep).check(session)
 
     def rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
         """See `CanRewind`."""

@@ -14,7 +14,7 @@ from twophase.errors import PreflightError
 from twophase.ids import check_name
 from twophase.sinks.mysql.checkpoint_column import MarkedRows
 from twophase.sinks.mysql.client.driver_session import DriverLink
-from twophase.sinks.mysql.client.server import Server, read_server
+from twophase.sinks.mysql.client.server import read_server
 from twophase.sinks.mysql.client.session import Session
 from twophase.sinks.mysql.client.session_exit import may_list_transactions
 from twophase.sinks.mysql.identity import TableIdentity, read_identity
@@ -30,7 +30,7 @@ from twophase.sinks.mysql.preflight import (
     may_load_local,
 )
 from twophase.sinks.mysql.rewind_obstacles import RewoundTable
-from twophase.sinks.mysql.writer import MySqlWriters
+from twophase.sinks.mysql.writer import MySqlWriters, target_of
 from twophase.sinks.mysql.xid import Owner
 
 _log = logging.getLogger("twophase.sinks.mysql")
@@ -99,14 +99,19 @@ class MySqlSink(ArrowSink):
         planner: Planner,
         plan: TablePlan,
     ) -> MySqlWriters:
-        """Create the metadata tables, and return what the executors need."""
+        """Find the metadata tables, or create them for rows to come; return what the executors
+        need.
+        """
         options, context, server = planner.options, planner.context, planner.server
         metadata = MetadataTables(options.metadata_schema)
-        owner = Owner(metadata.create(session, endpoint.user), context.job, context.sink)
+        creates = context.schema is not None
+        namespace = metadata.find(session, endpoint.user, create=creates)
+        owner = Owner(namespace, context.job, context.sink)
         _check_engines(session, metadata)
         table, column = plan.table, plan.checkpoint_column
         if column is not None:
-            MarkedRows(metadata).create(session, endpoint.user)
+            if creates:
+                MarkedRows(metadata).create(session, endpoint.user)
             for found in RewoundTable(table.schema, table.name, column).obstacles(session):
                 _log.warning(_WITHOUT_REWIND, context.sink, found.why, found.remedy)
         prepared(session, owner)  # fails if the account may not
@@ -119,7 +124,7 @@ class MySqlSink(ArrowSink):
             endpoint=replace(endpoint, opened=True),
             owner=owner,
             metadata=metadata,
-            target=f"{_server_id(server, owner)}/{table.schema}.{table.name}",
+            target=target_of(server, owner, table),
             plan=plan,
             local_infile=local,
             load_rows=options.load_rows,
@@ -134,12 +139,3 @@ def _check_engines(session: Session, metadata: MetadataTables) -> None:
             f"The metadata tables in {metadata.schema!r} are {foreign}.",
             remedy="ALTER TABLE each to ENGINE = InnoDB.",
         )
-
-
-def _server_id(server: Server, owner: Owner) -> str:
-    uuid = _server_uuid(server)
-    return f"mysql:{uuid}" if uuid else f"mariadb:{owner.namespace}"
-
-
-def _server_uuid(server: Server) -> str | None:
-    return None if server.is_mariadb else server.variables.get("server_uuid") or None

@@ -43,6 +43,7 @@ from twophase.sinks.mysql.client.codes import (
     is_data_fault,
 )
 from twophase.sinks.mysql.client.driver_session import DriverLink
+from twophase.sinks.mysql.client.server import Server
 from twophase.sinks.mysql.client.session import SecurityError, Session, hostile
 from twophase.sinks.mysql.client.session_exit import wait_until_gone
 from twophase.sinks.mysql.client.session_locks import SessionLocks, kill, turn
@@ -52,7 +53,7 @@ from twophase.sinks.mysql.metadata_tables import MetadataTables
 from twophase.sinks.mysql.options import Endpoint
 from twophase.sinks.mysql.planning import TablePlan
 from twophase.sinks.mysql.rows.loading import remedy_of
-from twophase.sinks.mysql.table import read_table_locked
+from twophase.sinks.mysql.table import Table, read_table_locked
 from twophase.sinks.mysql.xid import Owner, Xid
 
 _LEAVING_S = 2.0
@@ -89,6 +90,13 @@ class MySqlWriters:
     def __call__(self, transaction: TransactionId, subtask: Subtask) -> MySqlWriter:
         """Create the writer of one task attempt."""
         return MySqlWriter(self, transaction, subtask)
+
+
+def target_of(server: Server, owner: Owner, table: Table) -> str:
+    """Return the identity of a table (I10): see `OpenMySqlSink.target`."""
+    uuid = "" if server.is_mariadb else server.variables.get("server_uuid")
+    where = f"mysql:{uuid}" if uuid else f"mariadb:{owner.namespace}"
+    return f"{where}/{table.schema}.{table.name}"
 
 
 class MySqlWriter(SinkWriter):

@@ -15,7 +15,7 @@ from twophase.testing.contract import (
     RewindKillContract,
     SinkKillContract,
 )
-from twophase.testing.harness import Row, SinkHarness, fresh_name
+from twophase.testing.harness import Row, SinkHarness, contents_of, fresh_name
 
 pytestmark = pytest.mark.part("contract")
 
@@ -29,6 +29,9 @@ class FolderHarness(SinkHarness):
 
     def elsewhere(self) -> FolderHarness:
         return FolderHarness(self.root.parent / fresh_name("folder"))
+
+    def contents(self) -> dict[str, bytes | None]:
+        return contents_of(self.root)
 
     def rows_visible(self) -> list[Row]:
         return FolderTarget(self.root).rows()

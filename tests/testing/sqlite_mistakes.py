@@ -7,9 +7,12 @@ from __future__ import annotations
 import sqlite3
 import struct
 from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
+
+from pyspark.sql import SparkSession
 
 from twophase import (
     Attempt,
@@ -24,6 +27,8 @@ from twophase import (
     SinkContext,
     SinkHistory,
     TargetChangedError,
+    TargetUnreachableError,
+    TwoPhaseError,
 )
 from twophase.testing.sqlite_sink import (
     OpenSqliteSink,
@@ -63,6 +68,145 @@ class NeedsColumns(SqliteSink):
         if context.schema is None:
             raise ConfigError("The rows have no columns.")
         return super().open(context)
+
+
+# -- before it is open -----------------------------------------------------------------------------
+
+
+class ChecksByWriting(SqliteSink):
+    """The early look makes the sink's tables, to see whether it may."""
+
+    def check_connection(self) -> None:
+        with self.database.transaction():
+            pass
+
+
+class LeavesASession(SqliteSink):
+    """The early look keeps its connection for `open`."""
+
+    kept: ClassVar[list[sqlite3.Connection]] = []
+
+    def check_connection(self) -> None:
+        self.kept.append(self.database.connect())
+        self.database.columns(self.kept[-1])
+
+
+class ChecksNothing(SqliteSink):
+    """The early look passes over what it meets."""
+
+    def check_connection(self) -> None:
+        with suppress(TwoPhaseError):
+            super().check_connection()
+
+
+class TellsSomethingElse(SqliteSink):
+    """The early look meets an error of the driver."""
+
+    def check_connection(self) -> None:
+        try:
+            super().check_connection()
+        except TargetUnreachableError as error:
+            raise ConfigError(error.what) from error
+
+
+class SettingsOfNumbers(SqliteSink):
+    def spark_conf(self) -> Mapping[str, str]:
+        return {"spark.task.cpus": 1}  # type: ignore[dict-item]
+
+
+class SettingsOfTheTarget(SqliteSink):
+    """What Spark is started with is looked up in the target."""
+
+    def spark_conf(self) -> Mapping[str, str]:
+        self.check_connection()
+        return {}
+
+
+class Rehearses(SqliteSink):
+    """No mistake: all that it writes is in the folder."""
+
+    where: ClassVar[str] = "{folder}/orders.db"
+
+    @classmethod
+    def rehearsal(cls, folder: Path) -> tuple[SqliteSink, Mapping[str, str]]:
+        path = Path(cls.where.format(folder=folder))
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("CREATE TABLE orders (id INTEGER, name TEXT, amount REAL)")
+        return cls(path, "orders"), {}
+
+
+class RehearsesInTheWorkingFolder(Rehearses):
+    where = "orders.db"
+
+
+class RehearsesBesideTheFolder(Rehearses):
+    where = "{folder}.db"
+
+
+class RehearsesWithoutSettings(Rehearses):
+    @classmethod
+    def rehearsal(cls, folder: Path) -> Any:
+        return super().rehearsal(folder)[0]
+
+
+class RehearsesWithNumbers(Rehearses):
+    @classmethod
+    def rehearsal(cls, folder: Path) -> Any:
+        return super().rehearsal(folder)[0], {"spark.task.cpus": 1}
+
+
+class CallsSpark(OpenSqliteSink):
+    """Its commit asks Spark for the session, and the declared sink does not say so."""
+
+    def commit_one(self, request: CommitRequest) -> CommitOutcome:
+        SparkSession.active()
+        return super().commit_one(request)
+
+
+# -- a look at the target --------------------------------------------------------------------------
+
+
+class MakesTablesForALook(SqliteSink):
+    """Opened without columns, it makes its tables all the same."""
+
+    def open(self, context: SinkContext) -> OpenSqliteSink:
+        with self.database.transaction():
+            pass
+        return super().open(context)
+
+
+class ExpectsTheTables(OpenSqliteSink):
+    """Raises a fence only where an open with columns has made the tables."""
+
+    def fence(self, attempt: Attempt) -> None:
+        with closing(sqlite3.connect(self.database.path)) as connection:
+            read_fence(connection, self.job, self.sink)
+        super().fence(attempt)
+
+
+class HistorySavesMarks(OpenSqliteSink):
+    """What is asked for is folded on the way."""
+
+    def history(self) -> SinkHistory:
+        found = super().history()
+        for lineage, checkpoint in found.committed.items():
+            self.subsume(lineage, checkpoint)
+        return found
+
+
+class InDoubtTidiesUp(OpenSqliteSink):
+    """Removes pieces of attempts that are over, which a driver over another folder has decided."""
+
+    def in_doubt(self) -> Sequence[Committable]:
+        found = super().in_doubt()
+        self.abort(found)
+        return found
+
+
+class CloseDropsTheFence(OpenSqliteSink):
+    def close(self) -> None:
+        with self.database.transaction() as connection:
+            drop_fence(connection)
 
 
 # -- abort -----------------------------------------------------------------------------------------

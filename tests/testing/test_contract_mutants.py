@@ -5,6 +5,7 @@ found by the test that is there for it.
 from __future__ import annotations
 
 import inspect
+import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,20 +52,29 @@ from tests.testing.sqlite_mistakes import (
     AsksForTheTargetFirst,
     AsksWithoutCase,
     BindsItself,
+    CallsSpark,
     CheckRewinds,
+    ChecksByWriting,
     ChecksInAnotherTransaction,
+    ChecksNothing,
+    CloseDropsTheFence,
     ColumnsByPosition,
     CommitDropsTheFence,
     DeclinesWhatIsFenced,
     EmptyIsNull,
+    ExpectsTheTables,
     FillsColumns,
     FloatsOf32Bits,
     FortyRowsAPiece,
     HidesAHalfRewind,
+    HistorySavesMarks,
     InDoubtDropsTheFence,
+    InDoubtTidiesUp,
     KeepsAConnection,
     KnownPiecesFirst,
+    LeavesASession,
     LeavesColumnsOut,
+    MakesTablesForALook,
     MarkAheadOfTheProof,
     NamesEveryLineage,
     NamesTasksOnly,
@@ -81,6 +91,11 @@ from tests.testing.sqlite_mistakes import (
     RefusesGenerationsOnly,
     RefusesLaterAttempts,
     RefusesLowerOnly,
+    Rehearses,
+    RehearsesBesideTheFolder,
+    RehearsesInTheWorkingFolder,
+    RehearsesWithNumbers,
+    RehearsesWithoutSettings,
     RewindDropsTheFence,
     RewindDropsTheMark,
     RewindLeavesTheMark,
@@ -92,6 +107,8 @@ from tests.testing.sqlite_mistakes import (
     RewindsTheProofsFirst,
     RewindsWhatHasAPieceOnly,
     RowsMadeGoodLater,
+    SettingsOfNumbers,
+    SettingsOfTheTarget,
     SettlesBehindNoFence,
     SettlesByRewinding,
     SettlesNothing,
@@ -103,6 +120,7 @@ from tests.testing.sqlite_mistakes import (
     TakesAllForUnfinished,
     TakesFewerColumns,
     TakesNoneForUnfinished,
+    TellsSomethingElse,
     TextCutOff,
     TextInAscii,
     TextStripped,
@@ -110,7 +128,13 @@ from tests.testing.sqlite_mistakes import (
 )
 from tests.testing.test_memory_sink import MemoryHarness, TimedMemoryHarness
 from twophase.contract import sink as contract_of_sinks
-from twophase.errors import ConfigError, DeclinedError, FencedError, TargetChangedError
+from twophase.errors import (
+    ConfigError,
+    DeclinedError,
+    FencedError,
+    TargetChangedError,
+    TargetUnreachableError,
+)
 from twophase.ids import Attempt
 from twophase.testing import contract as suites_of_sinks
 from twophase.testing.contract import (
@@ -125,6 +149,7 @@ from twophase.testing.contract import (
     SinkKillContract,
     TellsUnfinishedContract,
 )
+from twophase.testing.contract.declared import BeforeOpenContract
 from twophase.testing.contract.sink import POWERS, RowContract
 from twophase.testing.contract.stepping import LINES_AT_MOST
 from twophase.testing.harness import FIRST, LINEAGE, SinkHarness
@@ -182,6 +207,7 @@ STEPS = RewindStepsContract
 STEP_KILLS = RewindStepsKillContract
 PARTITIONS = CompletesPartitionsContract
 MISSING = SUITE.test_a_piece_whose_predecessor_is_missing_is_refused
+REHEARSAL = SUITE.test_a_rehearsal_writes_into_its_folder_alone
 FENCE_DOWN = SUITE.test_no_other_call_takes_the_fence_down
 MISTAKES = [
     Mistake(
@@ -195,6 +221,36 @@ MISTAKES = [
         failure=TypeError,
     ),
     Mistake(NeedsColumns, SUITE.test_a_repair_opens_a_sink_without_columns, failure=ConfigError),
+    Mistake(ChecksByWriting, SUITE.test_an_early_look_leaves_nothing_behind),
+    Mistake(LeavesASession, SUITE.test_an_early_look_leaves_nothing_behind),
+    Mistake(ChecksNothing, SUITE.test_an_early_look_tells_what_open_would_tell),
+    Mistake(TellsSomethingElse, SUITE.test_an_early_look_tells_what_open_would_tell),
+    Mistake(SettingsOfNumbers, SUITE.test_the_settings_for_spark_are_text_and_need_no_target),
+    Mistake(
+        SettingsOfTheTarget,
+        SUITE.test_the_settings_for_spark_are_text_and_need_no_target,
+        failure=TargetUnreachableError,
+    ),
+    *(
+        Mistake(mistake, REHEARSAL)
+        for mistake in (
+            RehearsesInTheWorkingFolder,
+            RehearsesBesideTheFolder,
+            RehearsesWithNumbers,
+        )
+    ),
+    Mistake(RehearsesWithoutSettings, REHEARSAL, failure=TypeError),
+    Mistake(CallsSpark, KILLS.test_a_repair_commits_without_spark_unless_the_sink_needs_it),
+    Mistake(MakesTablesForALook, SUITE.test_a_look_at_a_new_target_leaves_it_as_it_was),
+    Mistake(
+        ExpectsTheTables,
+        SUITE.test_a_fence_makes_what_a_look_has_not_made,
+        failure=sqlite3.OperationalError,
+    ),
+    *(
+        Mistake(mistake, SUITE.test_a_look_at_a_target_in_use_leaves_it_as_it_was)
+        for mistake in (HistorySavesMarks, InDoubtTidiesUp, CheckRewinds, CloseDropsTheFence)
+    ),
     Mistake(NamesWhatIsStaged, SUITE.test_a_piece_that_is_not_committed_is_not_named),
     Mistake(
         NamesEveryLineage,
@@ -440,6 +496,12 @@ def test_the_mistake_is_found(mistake: Mistake, tmp_path: Path) -> None:
         play(mistake, tmp_path)
 
 
+class TestASinkThatRehearses(BeforeOpenContract):
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> SqliteHarness:
+        return SqliteHarness(tmp_path, Rehearses)
+
+
 class TestASinkThatFinishesAPieceInASecondStep(TellsUnfinishedContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> SqliteHarness:
@@ -503,6 +565,16 @@ def test_each_optional_power_is_known_and_has_a_suite() -> None:
     suites = [getattr(suites_of_sinks, name) for name in suites_of_sinks.__all__]
     assert optional == {*POWERS}
     assert optional == {vars(suite)["power"] for suite in suites if "power" in vars(suite)}
+
+
+def test_each_method_of_a_declared_sink_is_called_by_a_suite() -> None:
+    suites = {
+        one for name in suites_of_sinks.__all__ for one in getattr(suites_of_sinks, name).__mro__
+    }
+    text = "".join(inspect.getsource(one) for one in suites - {object})
+    names = [name for name in vars(contract_of_sinks.Sink) if not name.startswith("_")]
+    assert len(names) == 5
+    assert [name for name in names if f".{name}" not in text] == []
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,9 @@ class MemoryHarness(SinkHarness):
     def elsewhere(self) -> MemoryHarness:
         return type(self)(self.kind)
 
+    def contents(self) -> str:
+        return repr(vars(self.target) | {"lock": None})
+
     def rows_visible(self) -> list[Row]:
         return list(self.target.visible)
 

@@ -21,6 +21,11 @@ A checkpoint:
 
 At the end of a job, `close`. A declined attempt goes through 3c before the next one begins.
 
+A look, such as a dry run or the plan of a repair, opens sinks without columns. It calls `target`,
+`history`, `in_doubt`, `check_rewind`, what the optional powers tell, and `close`. All of that
+leaves the target as it is: no table, folder or mark is made. What is missing is made by an `open`
+with columns, and by the first `fence` or `commit` after one without.
+
 `open` and `history` run in parallel, with one thread per sink. So does step 3 of a checkpoint, and
 3c for sinks with nothing to abort; the other sinks follow in the order of the job. `history` is
 called again for all sinks before each abort, and for each sink behind its new fence. A step may run
@@ -60,9 +65,9 @@ class SinkContext:
     Attributes:
         job: the job's name.
         sink: the sink's name within the job.
-        schema: the columns of the rows to come; None if none will follow, as in a repair: then
-            nothing is checked against columns, and only `target`, `history`, `in_doubt`, `commit`,
-            the optional powers and `close` are called.
+        schema: the columns of the rows to come; None if none will follow, as in a repair or a dry
+            run: then nothing is checked against columns, and `writers`, `pre_commit` and `subsume`
+            are not called.
         parallelism: the maximum number of writers that run at once.
         speculation: whether Spark may run a task twice at the same time.
         max_concurrent: how many checkpoints may be in progress. Above 1 a checkpoint is
@@ -320,7 +325,7 @@ class OpenSink(ABC):
 
     @abstractmethod
     def history(self) -> SinkHistory:
-        """Return what the target durably records about this job and sink.
+        """Return what the target durably records about this job and sink. Writes nothing.
 
         Runs on the driver, after `open`, before recovery. Must read durable state from the
         target itself (I6).
@@ -396,7 +401,7 @@ class OpenSink(ABC):
         """Return all pre-committed, uncommitted pieces of this job and sink, decided or not.
 
         Runs on the driver in recovery and after a declined attempt. Must read the
-        target, never memory.
+        target, never memory. Writes nothing.
         """
 
     @abstractmethod
@@ -470,6 +475,7 @@ class Sink(ABC):
         """Connect, check all that can be checked before a write, and create the sink's bookkeeping.
 
         Runs on the driver, once per start of the job, before recovery. Leaves this object as it is.
+        Without columns (`SinkContext.schema`) it creates nothing, and leaves the target as it is.
 
         Raises:
             ConfigError: an option does not fit the target, such as a missing table or column.

@@ -7,6 +7,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -71,6 +72,14 @@ class SinkHarness(ABC):
     def rows_visible(self) -> list[Row]:
         """Return all rows of the target that any reader sees, in any order."""
 
+    def contents(self) -> object:
+        """Return all that the target holds, to be compared with ==: rows, bookkeeping, pieces.
+
+        By default the visible rows only. Override it: bookkeeping that a dry run makes is found by
+        this alone. `contents_of` does it for a folder.
+        """
+        return sorted(map(repr, self.rows_visible()))
+
     def rows(self, ids: Iterable[int]) -> list[Row]:
         """Return rows that fit `schema`, one for each id."""
         numbers = [*ids]
@@ -116,6 +125,10 @@ class SinkHarness(ABC):
             }
             for row, time in zip(rows, times, strict=True)
         ]
+
+    def unreachable(self) -> Sink | None:
+        """Return a sink whose target does not answer, if it has a `check_connection`."""
+        return None
 
     @abstractmethod
     def elsewhere(self) -> SinkHarness:
@@ -174,6 +187,15 @@ def transaction_id(
 ) -> TransactionId:
     """Return the transaction of one attempt; its offsets hash is that of its checkpoint."""
     return TransactionId(job, lineage, checkpoint, attempt, sink, f"{checkpoint:064x}")
+
+
+def contents_of(folder: Path) -> dict[str, bytes | None]:
+    """Return a folder and every name below it: a file with its bytes, another with None."""
+    found = [folder, *folder.rglob("*")] if folder.exists() else []
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in found
+    }
 
 
 def fresh_name(prefix: str) -> str:

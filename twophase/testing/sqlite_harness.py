@@ -36,6 +36,10 @@ class SqliteHarness(SinkHarness):
         sink.open_class = self.kind
         return sink
 
+    def unreachable(self) -> SqliteSink:
+        """See `SinkHarness`."""
+        return type(self.new_sink())(self.folder / "nowhere.db", "orders")
+
     def rows_of_extremes(self) -> list[Row]:
         """SQLite stores -0.0 as 0.0."""
         return [row for row in super().rows_of_extremes() if repr(row["amount"]) != "-0.0"]
@@ -43,6 +47,11 @@ class SqliteHarness(SinkHarness):
     def elsewhere(self) -> SqliteHarness:
         """See `SinkHarness`."""
         return SqliteHarness(self.folder, self.kind)
+
+    def contents(self) -> list[str]:
+        """See `SinkHarness`."""
+        with closing(sqlite3.connect(self.path)) as connection:
+            return [*connection.iterdump()]
 
     def rows_visible(self) -> list[Row]:
         """See `SinkHarness`."""

@@ -48,6 +48,7 @@ from twophase import (
     SinkHistory,
     SinkWriter,
     Subtask,
+    TargetUnreachableError,
     TransactionId,
     WriterFactory,
     another_target,
@@ -93,25 +94,64 @@ TAKEN_BACK = "job = ? AND sink = ? AND lineage = ? AND checkpoint > ?"
 class Database:
     """One file and one table in it. A connection lives as long as a transaction, so that
     this can be pickled.
+
+    A transaction makes the tables of the sink if they are missing. A look keeps nothing of that.
     """
 
     def __init__(self, path: Path, table: str) -> None:
         self.path = path
+        self.token = uuid.uuid4().hex
         self.table = quoted(table)
         self.staged = quoted(f"staged_{table}")
         self.committed = quoted(f"committed_{table}")
 
+    def connect(self) -> sqlite3.Connection:
+        """Never makes the file."""
+        where = f"{self.path.absolute().as_uri()}?mode=rw"
+        try:
+            return sqlite3.connect(where, uri=True, timeout=30, isolation_level=None)
+        except sqlite3.OperationalError as error:
+            raise TargetUnreachableError(
+                f"{self.path} cannot be opened: {error}.", remedy="correct path, or make it."
+            ) from error
+
     @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
-        """One transaction that nobody else writes beside."""
-        with closing(sqlite3.connect(self.path, timeout=30, isolation_level=None)) as connection:
+    def transaction(self, *, look: bool = False) -> Iterator[sqlite3.Connection]:
+        """One transaction that nobody else writes beside; a look leaves the database as it is."""
+        with closing(self.connect()) as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
+                self.make_tables(connection)
                 yield connection
             except BaseException:
                 connection.execute("ROLLBACK")
                 raise
-            connection.execute("COMMIT")
+            connection.execute("ROLLBACK" if look else "COMMIT")
+
+    def make_tables(self, connection: sqlite3.Connection) -> None:
+        """Those of the sink that are missing, beside a table that is there."""
+        self.columns(connection)
+        for statement in TABLES:
+            connection.execute(statement)
+        connection.execute(
+            f"CREATE TABLE IF NOT EXISTS {self.staged} "
+            f"AS SELECT 0 AS piece, * FROM {self.table} WHERE 0"
+        )
+        connection.execute(
+            f"CREATE TABLE IF NOT EXISTS {self.committed} "
+            "(job, sink, lineage, checkpoint, row INTEGER PRIMARY KEY)"
+        )
+        connection.execute(
+            "INSERT INTO twophase_target SELECT ? WHERE NOT EXISTS (SELECT * FROM twophase_target)",
+            (self.token,),
+        )
+
+    def columns(self, connection: sqlite3.Connection) -> list[str]:
+        """The names of the table's columns."""
+        found = [row[1] for row in connection.execute(f"PRAGMA table_info({self.table})")]
+        if not found:
+            raise ConfigError(f"There is no table {self.table} in {self.path}.")
+        return found
 
 
 class SqliteWriter(SinkWriter):
@@ -199,30 +239,20 @@ class SqliteSink(ArrowSink):
         self.database = Database(Path(path), table)
         self.open_class: type[OpenSqliteSink] = OpenSqliteSink
 
+    def check_connection(self) -> None:
+        """See `Sink.check_connection`."""
+        with closing(self.database.connect()) as connection:
+            self.database.columns(connection)
+
     def open(self, context: SinkContext) -> OpenSqliteSink:
         """See `Sink.open`."""
-        table, staged = self.database.table, self.database.staged
-        with self.database.transaction() as connection:
-            columns = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
-            if context.schema is not None and columns != set(context.schema.names):
+        with self.database.transaction(look=context.schema is None) as connection:
+            columns = self.database.columns(connection)
+            if context.schema is not None and {*columns} != {*context.schema.names}:
                 raise ConfigError(
-                    f"Table {table} has the columns {sorted(columns)}, "
+                    f"Table {self.database.table} has the columns {columns}, "
                     f"the rows {context.schema.names}."
                 )
-            for statement in TABLES:
-                connection.execute(statement)
-            connection.execute(
-                f"CREATE TABLE IF NOT EXISTS {staged} AS SELECT 0 AS piece, * FROM {table} WHERE 0"
-            )
-            connection.execute(
-                f"CREATE TABLE IF NOT EXISTS {self.database.committed} "
-                "(job, sink, lineage, checkpoint, row INTEGER PRIMARY KEY)"
-            )
-            connection.execute(
-                "INSERT INTO twophase_target SELECT ? WHERE NOT EXISTS (SELECT * "
-                "FROM twophase_target)",
-                (uuid.uuid4().hex,),
-            )
             [(token,)] = connection.execute("SELECT token FROM twophase_target")
         return self.open_class(self.database, context.job, context.sink, token)
 
@@ -250,7 +280,7 @@ class OpenSqliteSink(OpenArrowSink):
     def history(self) -> SinkHistory:
         """See `OpenSink.history`."""
         owner = (self.job, self.sink)
-        with self.database.transaction() as connection:
+        with self.database.transaction(look=True) as connection:
             fence = read_fence(connection, *owner)
             committed = connection.execute(
                 "SELECT lineage, MAX(checkpoint) FROM (SELECT job, sink, lineage, checkpoint "
@@ -337,10 +367,7 @@ class OpenSqliteSink(OpenArrowSink):
 
     def move_rows(self, connection: sqlite3.Connection, piece: int) -> None:
         """From the staging table into the table, by the names of the columns."""
-        names = ", ".join(
-            quoted(row[1])
-            for row in connection.execute(f"PRAGMA table_info({self.database.table})")
-        )
+        names = ", ".join(map(quoted, self.database.columns(connection)))
         rows = connection.execute(
             f"INSERT INTO {self.database.table} ({names}) SELECT {names} "
             f"FROM {self.database.staged} WHERE piece = ? RETURNING rowid",
@@ -376,7 +403,7 @@ class OpenSqliteSink(OpenArrowSink):
 
     def in_doubt(self) -> Sequence[Committable]:
         """See `OpenSink.in_doubt`."""
-        with self.database.transaction() as connection:
+        with self.database.transaction(look=True) as connection:
             found = connection.execute(
                 f"SELECT {', '.join(IDENTITY)}, offsets_hash, rows FROM twophase_piece"
                 " WHERE job = ? AND sink = ? AND NOT committed ORDER BY piece",
@@ -396,7 +423,7 @@ class OpenSqliteSink(OpenArrowSink):
 
     def committed_pieces(self, lineage: str, checkpoint: int) -> Sequence[str]:
         """See `NamesPieces`."""
-        with self.database.transaction() as connection:
+        with self.database.transaction(look=True) as connection:
             found = connection.execute(
                 "SELECT generation, counter, subtask, task_attempt FROM twophase_piece "
                 "WHERE job = ? AND sink = ? AND lineage = ? AND checkpoint = ? AND committed",
@@ -431,7 +458,7 @@ class OpenSqliteSink(OpenArrowSink):
 
     def check_rewind(self, keep: Mapping[str, int]) -> None:
         """See `CanRewind`."""
-        with self.database.transaction() as connection:
+        with self.database.transaction(look=True) as connection:
             self.check_rows(connection, keep)
 
     def rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:

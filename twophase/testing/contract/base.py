@@ -78,9 +78,9 @@ class ContractBase:
         """Open a new sink."""
         return self.harness_in_use.new_sink().open(self.context(job, sink, schema))
 
-    def opened_for_repair(self) -> OpenSink:
+    def opened_for_repair(self, job: str = JOB, sink: str = SINK) -> OpenSink:
         """Open a new sink without columns: no rows will follow."""
-        return self.harness_in_use.new_sink().open(SinkContext(JOB, SINK, None, parallelism=0))
+        return self.harness_in_use.new_sink().open(SinkContext(job, sink, None, parallelism=0))
 
     def batch(self, ids: Iterable[int]) -> pa.RecordBatch:
         """Return one batch of rows."""

@@ -22,9 +22,16 @@ import pytest
 
 from twophase.contract.sink import ArrowSink
 from twophase.testing.contract.base import ContractBase
-from twophase.testing.contract.kill_driver import ARMED_IN, FIRST_CHECKPOINT, Doom, Job, drive
+from twophase.testing.contract.kill_driver import (
+    ARMED_IN,
+    FIRST_CHECKPOINT,
+    Doom,
+    Job,
+    drive,
+    repair,
+)
 from twophase.testing.contract.stepping import LINES_AT_MOST, spread
-from twophase.testing.harness import SinkHarness
+from twophase.testing.harness import FIRST, SinkHarness, transaction_id
 
 _CHECKPOINTS, _TASKS, _ROWS = 3, 2, 3
 _STARTS = 4
@@ -112,6 +119,18 @@ class SinkKillContract(ContractBase):
             job = self._job(tmp_path / f"line-{line}", ends=place % 2 == 1)
             self._run(job, Doom(method=method, line=line, declines=declines))
             self._check(job, f"killed before line {line} of {lines} of {method}")
+
+    def test_a_repair_commits_without_spark_unless_the_sink_needs_it(
+        self, harness: SinkHarness
+    ) -> None:
+        declared, sink = harness.new_sink(), self.opened()
+        sink.fence(FIRST)
+        made = self.prepare(sink, [0, 1], transaction_id(4))
+        sink.close()
+        if not declared.needs_spark:
+            code, found = run_driver(repair, declared, made, dict(os.environ))
+            assert code == 0, f"needs_spark is False, and without Spark: {found}"
+            assert self.ids_visible() == [0, 1]
 
     def _job(self, folder: Path, *, ends: bool = False) -> Job:
         """Return a job of three checkpoints, or one that ends with the faulty one."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +19,16 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from twophase.contract.sink import ArrowSink, CanRewind, SinkContext, WriterFactory
+from twophase.contract.committable import Committable
+from twophase.contract.outcome import RetryLater
+from twophase.contract.sink import (
+    ArrowSink,
+    CanRewind,
+    CommitRequest,
+    Sink,
+    SinkContext,
+    WriterFactory,
+)
 from twophase.coordinator.commit.checkpoint_completion import _SUBSUME_SINKS_EVERY
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.coordinator import CheckpointCoordinator
@@ -152,6 +162,34 @@ def pre_commit(
         with Lines(writer, "pre_commit", _die_before(line)) as lines:
             writer.pre_commit()
         reports.send(lines.count)
+
+
+def repair(
+    sink: Sink,
+    pieces: Sequence[Committable],
+    environment: Mapping[str, str],
+    reports: Connection,
+) -> None:
+    """Commit pieces as a repair does, where no Spark has been started. Send errors to `reports`.
+
+    Args:
+        sink: as a job declares it.
+        pieces: all that are in doubt.
+        environment: as that of a job.
+        reports: gets the error, if there is one.
+    """
+    with _reporting(environment, reports):
+        opened = sink.open(SinkContext(JOB, SINK, None, parallelism=0))
+        opened.history()
+        assert len(opened.in_doubt()) == len(pieces)
+        while any(
+            isinstance(outcome, RetryLater)
+            for outcome in opened.commit([CommitRequest(piece) for piece in pieces])
+        ):
+            pass
+        opened.close()
+        spark = sys.modules.get("pyspark")
+        assert spark is None or spark.SparkContext._active_spark_context is None, "Spark is up"
 
 
 @contextmanager

@@ -36,7 +36,15 @@ from twophase.contract.sink import (
     SinkHistory,
     TellsUnfinished,
 )
-from twophase.errors import FencedError, StopJobError, TargetChangedError, TwoPhaseError
+from twophase.errors import (
+    ConfigError,
+    FencedError,
+    PreflightError,
+    RestoreRefusedError,
+    StopJobError,
+    TargetChangedError,
+    TwoPhaseError,
+)
 from twophase.ids import Attempt, Subtask
 from twophase.internals.json_values import from_json, to_json
 from twophase.testing.contract.base import (
@@ -47,6 +55,7 @@ from twophase.testing.contract.base import (
     closed_by_each,
     local_time,
 )
+from twophase.testing.contract.declared import BeforeOpenContract
 from twophase.testing.harness import (
     FIRST,
     JOB,
@@ -109,6 +118,62 @@ class DeclaredContract(ContractBase):
         assert self.commit(repair, made) == [Committed()] * len(made)
         assert self.ids_visible() == [0, 1]
         repair.close()
+
+
+class LookContract(ContractBase):
+    """A dry run, and a start that is refused, leave a target as it was: `SinkHarness.contents`."""
+
+    @staticmethod
+    def look(sink: OpenSink) -> None:
+        """Call all that a dry run calls, and what a repair plans by."""
+        sink.target()
+        sink.history()
+        found = sink.in_doubt()
+        if isinstance(sink, KnowsOtherNames):
+            sink.other_names()
+        if isinstance(sink, NamesPieces):
+            sink.committed_pieces(LINEAGE, 4)
+        if isinstance(sink, TellsUnfinished):
+            sink.unfinished(found)
+        if isinstance(sink, CompletesPartitions):
+            sink.waiting_partitions()
+        if isinstance(sink, CanRewind):
+            with suppress(RestoreRefusedError):
+                sink.check_rewind({LINEAGE: 3})
+        sink.close()
+
+    def test_a_look_at_a_new_target_leaves_it_as_it_was(self, harness: SinkHarness) -> None:
+        before = harness.contents()
+        with suppress(ConfigError, PreflightError):  # there is no table, and none is made
+            self.look(self.opened_for_repair())
+        assert harness.contents() == before
+
+    def test_a_look_at_a_target_in_use_leaves_it_as_it_was(
+        self, harness: SinkHarness, sink: OpenSink
+    ) -> None:
+        self.written(sink, [(3, [0]), (4, [1])])
+        sink.subsume(LINEAGE, 3)
+        waiting = self.prepare(sink, [2], transaction_id(5))
+        before = harness.contents()
+        for again in (
+            self.opened_for_repair(),
+            self.opened_for_repair(job="other"),
+            self.opened_for_repair(sink="other"),
+            self.opened(),
+        ):
+            self.look(again)
+            assert harness.contents() == before
+        assert [*map(identity, sink.in_doubt())] == [*map(identity, waiting)]
+
+    def test_a_fence_makes_what_a_look_has_not_made(self) -> None:
+        try:
+            sink = self.opened_for_repair()
+        except (ConfigError, PreflightError):  # there is no table
+            self.opened(job="other").close()
+            sink = self.opened_for_repair()
+        sink.fence(Attempt(3, 0))
+        assert sink.history().generation == self.opened().history().generation == 3
+        sink.close()
 
 
 class PhasesContract(ContractBase):
@@ -654,6 +719,8 @@ class PowersContract(ContractBase):
 class SinkContract(
     PowersContract,
     DeclaredContract,
+    BeforeOpenContract,
+    LookContract,
     PhasesContract,
     PredecessorContract,
     RowContract,

@@ -1,0 +1,85 @@
+"""What a declared sink tells and does before it is open: every sink has these methods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import chdir, suppress
+from pathlib import Path
+
+import pytest
+
+from twophase.contract.outcome import Committed
+from twophase.contract.sink import Sink
+from twophase.errors import TwoPhaseError
+from twophase.testing.contract.base import ContractBase
+from twophase.testing.harness import FIRST, SinkHarness, transaction_id
+
+
+class BeforeOpenContract(ContractBase):
+    """`check_connection`, `spark_conf` and `rehearsal`; `needs_spark` is in `SinkKillContract`."""
+
+    def test_an_early_look_leaves_nothing_behind(self, harness: SinkHarness) -> None:
+        declared, before, files = harness.new_sink(), harness.contents(), _open_files()
+        declared.check_connection()
+        assert _open_files() <= files, "a session or a file stays open"
+        assert harness.contents() == before
+
+    def test_an_early_look_tells_what_open_would_tell(self, harness: SinkHarness) -> None:
+        declared = harness.unreachable()
+        if declared is None:
+            early = type(harness.new_sink()).check_connection
+            assert early is Sink.check_connection, "override SinkHarness.unreachable"
+            return
+        files = _open_files()
+        with pytest.raises(TwoPhaseError) as late:
+            declared.open(self.context())
+        with pytest.raises(TwoPhaseError) as early_one:
+            declared.check_connection()
+        assert type(early_one.value) is type(late.value)
+        assert _open_files() <= files, "a session or a file stays open"
+
+    def test_the_settings_for_spark_are_text_and_need_no_target(self, harness: SinkHarness) -> None:
+        for declared in (harness.new_sink(), harness.unreachable()):
+            if declared is not None:
+                _check_text(declared.spark_conf())
+
+    def test_a_rehearsal_writes_into_its_folder_alone(
+        self, harness: SinkHarness, tmp_path: Path
+    ) -> None:
+        """It is carried out here unless it needs settings that this Spark was not started with."""
+        folder, here = tmp_path / "rehearsal", tmp_path / "working-folder"
+        folder.mkdir()
+        here.mkdir()
+        before = harness.contents()
+        with chdir(here):
+            found = type(harness.new_sink()).rehearsal(folder)
+            if found is None:
+                return
+            sink, settings = found
+            assert isinstance(sink, Sink)
+            _check_text(settings)
+            if not settings:
+                self._write(sink)
+                assert [*folder.iterdir()], "it has written nothing here"
+        assert [*here.iterdir()] == []
+        assert harness.contents() == before
+
+    def _write(self, declared: Sink) -> None:
+        sink = declared.open(self.context())
+        sink.fence(FIRST)
+        made = self.prepare(sink, range(3), transaction_id())
+        assert self.commit(sink, made) == [Committed()] * len(made)
+        sink.close()
+
+
+def _check_text(found: Mapping[str, str]) -> None:
+    assert all(type(one) is str for pair in found.items() for one in pair), found
+
+
+def _open_files() -> set[str]:
+    """Return what the descriptors of this process lead to: sockets by number, files by name."""
+    found = set[str]()
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # that of the look itself
+            found.add(str(entry.readlink()))
+    return found
