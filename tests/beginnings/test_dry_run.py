@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -10,9 +11,11 @@ from click.testing import CliRunner
 
 from harness.beginning_world import BeginningWorld, files
 from harness.savepoint_world import older, restoring
+from tests.beginnings.test_renamed import MAY_RENAME
 from tests.state.conftest import snapshot
 from twophase.cli.main import main
 from twophase.contract.sink import ArrowSink
+from twophase.errors import RestoreRefusedError
 from twophase.events import SinkRewound
 from twophase.operations.savepoint.preview import preview_restore
 from twophase.options.job_options import JobOptions
@@ -49,12 +52,12 @@ class Files(BeginningWorld):
     """Its sinks are folders of files, which a command opens without Spark."""
 
     def sink(self, name: str) -> ArrowSink:
-        return FileSink(path=str(self.root / name), format="json")
+        return FileSink(path=str(self.target(name)), format="json")
 
-    def job_file(self, job: str, folder: str) -> str:
+    def job_file(self, job: str, folder: str, **options: Any) -> str:
         """Write the job file of a job with these targets."""
         sinks = {
-            name: {"type": "file", "options": {"path": str(self.root / name), "format": "json"}}
+            name: {"type": "file", "options": {"path": str(self.target(name)), "format": "json"}}
             for name in self.sinks
         }
         path = self.root / f"{job}.yaml"
@@ -64,16 +67,16 @@ class Files(BeginningWorld):
                     "name": job,
                     "source": {"format": "rate"},
                     "sinks": sinks,
-                    "options": {"checkpointLocation": str(self.root / folder)},
+                    "options": {"checkpointLocation": str(self.root / folder), **options},
                 }
             )
         )
         return str(path)
 
 
-def dry_run(*arguments: str) -> str:
+def dry_run(*arguments: str, code: int = 0) -> str:
     result = CliRunner().invoke(main, ["run", *arguments, "--dry-run"])
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == code, result.output
     return result.output
 
 
@@ -93,3 +96,46 @@ def test_a_dry_run_makes_no_folder(tmp_path: Path, job: str, folder: str, policy
     before = snapshot(world.root)
     dry_run(file, "--restore", str(path), "--sink-ahead", policy)
     assert snapshot(world.root) == before
+
+
+@pytest.fixture
+def renamed(tmp_path: Path) -> tuple[Files, Path]:
+    """The sink `lake` is `pond` since the checkpoint after a savepoint; and that savepoint."""
+    world = Files(tmp_path)
+    world.drive(2)
+    path = world.make()
+    world.drive(3)
+    world.rename("lake", "pond")
+    world.drive(4, **MAY_RENAME)
+    return world, path
+
+
+def test_a_dry_run_tells_what_a_sink_has_written_under_another_name(
+    renamed: tuple[Files, Path],
+) -> None:
+    """I renamed a sink and rewind to before that: the dry run says by which name rows go, and which
+    sink has become which.
+    """
+    world, path = renamed
+    file = world.job_file("orders", "job", **MAY_RENAME)
+    before = snapshot(world.root)
+    text = dry_run(file, "--restore", str(path), "--sink-ahead", "rewind")
+    assert snapshot(world.root) == before
+    assert "Of sink pond, by the name of sink lake of job orders, would be taken back:" in text
+    assert "is sink 'pond' from now on." in text
+
+
+def test_a_dry_run_ends_with_the_refusal_of_rows_under_another_name(
+    renamed: tuple[Files, Path],
+) -> None:
+    """Somebody has rewritten a file that the sink wrote under its older name: the start refuses the
+    rewind, and so does its dry run.
+    """
+    world, path = renamed
+    files = sorted(world.target("pond").glob("*.json"), key=lambda one: one.stat().st_mtime_ns)
+    files[-3].write_text("theirs\n")  # two pieces a checkpoint
+    file = world.job_file("orders", "job", **MAY_RENAME)
+    with pytest.raises(RestoreRefusedError) as start:
+        world.drive(5, **restoring(path, "rewind"), **MAY_RENAME)
+    text = dry_run(file, "--restore", str(path), "--sink-ahead", "rewind", code=3)
+    assert start.value.what in " ".join(text.split())

@@ -15,7 +15,7 @@ from twophase.cli.jobfile.job_file import JobFile
 from twophase.cli.repair_setup import open_sinks
 from twophase.contract.committable import Committable
 from twophase.contract.offset_text import line_text
-from twophase.contract.sink import Sink
+from twophase.contract.sink import OpenSink, Sink, SinkContext
 from twophase.operations.savepoint.preview import RestorePreview, preview_restore
 from twophase.options.job_options import JobOptions
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
@@ -35,7 +35,11 @@ def show_restore(job: JobFile, sinks: Mapping[str, Sink], *, verbose: bool) -> N
         stack.enter_context(log_to_stderr(verbose=verbose))
         check_connections(sinks)
         opened = open_sinks(stack, job, sinks, verbose=verbose)
-        found = preview_restore(job.name, opened, options)
+
+        def open_as(sink: str, name: str, other: str) -> OpenSink:
+            return sinks[sink].open(SinkContext(name, other, None, parallelism=0))
+
+        found = preview_restore(job.name, opened, options, open_as)
     for line in _lines(job.name, options.restore_path, found):
         click.echo(clean(line))
 
@@ -59,6 +63,7 @@ def _lines(job: str, path: str, found: RestorePreview) -> list[str]:
         *_rewinds(found),
         *_pieces("aborted, and its rows read again", found.aborts),
         *_sources(checkpoint, found.position),
+        *(f"Note: {note}." for note in found.plan.notes()),
         "Nothing was written. Whether the plan fits is checked when the job starts.",
     ]
 
@@ -79,7 +84,10 @@ def _rewinds(found: RestorePreview) -> list[str]:
     for one in found.plan.takes_back:
         whole = f"all checkpoints up to {one.newest}"
         which = whole if one.kept < 0 else f"checkpoints {one.kept + 1} to {one.newest}"
-        lines.append(f"Of sink {one.sink} would be taken back: {which} of lineage {one.lineage}.")
+        by = "" if one.name is None else ", by the name of sink {1} of job {0},".format(*one.name)
+        lines.append(
+            f"Of sink {one.sink}{by} would be taken back: {which} of lineage {one.lineage}."
+        )
     return lines
 
 

@@ -195,6 +195,20 @@ class StartPlan:
     moved: Sequence[Proof] = ()
     left: Sequence[tuple[Proof, str | None]] = ()
 
+    def notes(self) -> Iterator[str]:
+        """Say which sinks have left the job, have another name, or begin in another target."""
+        for proof, name in self.left:
+            now = "has left the job" if name is None else f"is sink {name!r} from now on"
+            yield (
+                f"sink {proof.sink!r}, whose last rows in {proof.target} are those of checkpoint "
+                f"{proof.checkpoint}, {now}"
+            )
+        for proof in self.moved:
+            yield (
+                f"sink {proof.sink!r} begins in another target, without its rows up to checkpoint "
+                f"{proof.checkpoint} of lineage {proof.lineage}: they are in {proof.target}"
+            )
+
 
 # -- refusals --------------------------------------------------------------------------------------
 

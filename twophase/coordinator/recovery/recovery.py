@@ -212,7 +212,8 @@ class DriverRecovery:
                 remembered.update(self._planner.under_other_names(self.plan, restore))
 
         self._attempts.generation = take_over(context.log, remembered, check)
-        _tell_of_sinks(context.job, self.plan)
+        for note in self.plan.notes():
+            _log.warning("job %s: %s", context.job, note)
 
     def _commit_decided(self, restore: Restore | None) -> int:
         """Step 3b; returns how many checkpoints were committed."""
@@ -333,19 +334,3 @@ def _close_older(sink: OpenSink, keep: Mapping[str, int], attempt: Attempt) -> N
                 "them, or says what is missing.",
             )
     sink.abort(found)
-
-
-def _tell_of_sinks(job: str, plan: StartPlan) -> None:
-    """Warn of sinks that have left the job, have another name, or begin in another target."""
-    for proof, name in plan.left:
-        _log.warning(
-            "job %s: sink %r, whose last rows in %s are those of checkpoint %d, %s",
-            *(job, proof.sink, proof.target, proof.checkpoint),
-            "has left the job" if name is None else f"is sink {name!r} from now on",
-        )
-    for proof in plan.moved:
-        _log.warning(
-            "job %s: sink %r begins in another target, without its rows up to checkpoint %d of "
-            "lineage %s: they are in %s",
-            *(job, proof.sink, proof.checkpoint, proof.lineage, proof.target),
-        )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from twophase.contract.committable import Committable
 from twophase.contract.sink import OpenSink
@@ -46,13 +46,19 @@ class RestorePreview:
     aborts: Mapping[str, Sequence[Committable]]
 
 
-def preview_restore(job: str, sinks: Mapping[str, OpenSink], options: JobOptions) -> RestorePreview:
+def preview_restore(
+    job: str,
+    sinks: Mapping[str, OpenSink],
+    options: JobOptions,
+    open_as: Callable[[str, str, str], OpenSink] | None = None,
+) -> RestorePreview:
     """Plan a restore as a start would. The plan of the job's query is not looked at.
 
     Args:
         job: the job's name.
         sinks: by name.
         options: the job's options.
+        open_as: see `Restore`.
 
     Raises:
         TwoPhaseError: a start would be refused with it.
@@ -62,8 +68,11 @@ def preview_restore(job: str, sinks: Mapping[str, OpenSink], options: JobOptions
     context = JobContext(job, storage, sinks, options, Observers(), SystemClock())
     restore = restore_of(context)
     planner = StartPlanner(context)
-    remembered = planner.histories()
-    plan = planner.plan(context.log.read(), remembered, restore)
+    try:
+        asked = restore and replace(restore, open_as=open_as)
+        plan = planner.plan(context.log.read(), planner.histories(), asked)
+    finally:
+        planner.close()
     decided = [*map(context.store.read, plan.commits), *context.sink_decisions.bodies()]
     kept = pieces_of((*plan.adopts, *decided))
     waiting = {name: sink.in_doubt() for name, sink in sinks.items()}
