@@ -197,6 +197,26 @@ def test_what_a_target_lacks_before_a_fork_is_given_up_by_the_first_job(
 
 
 @pytest.mark.parametrize(("policy", "job"), [("refuse", JOB), ("fork", FORK)], ids=str)
+def test_a_savepoint_is_not_finished_whose_rows_a_sink_has_lost_and_is_made_again(
+    world: BeginningWorld, policy: str, job: str
+) -> None:
+    """I accepted the loss of all that one sink had to commit of it. Called finished, it would look
+    in the target for these rows, in whatever folder it is restored.
+    """
+    path = unfinished(world)
+    gone = [*lose_piece(world), *lose_piece(world)]
+    repair = LossRepair(world.context())
+    repair.accept(repair.plan(1, "facts"), NOTE)
+    with pytest.raises(SavepointError, match="sink 'facts' has lost") as caught:
+        world.finish(path)
+    assert "twophase savepoint create JOB.yaml PATH" in caught.value.remedy
+    second = world.make("second")
+    shutil.rmtree(world.root / "job")
+    world.drive(4, "again", job, **restoring(second, policy))
+    assert world.ids() == [[one for one in range(40) if one not in gone], [*range(40)]]
+
+
+@pytest.mark.parametrize(("policy", "job"), [("refuse", JOB), ("fork", FORK)], ids=str)
 def test_a_piece_of_a_savepoint_is_not_written_again_where_its_decision_is_not_known(
     world: BeginningWorld, policy: str, job: str
 ) -> None:

@@ -78,6 +78,8 @@ def judge_command(oracle: Oracle, ending: CommandEnding) -> None:
             named <= _lost_ones(oracle),
             f"I8: {sorted(named)} are not what was rolled back, and {text}",
         )
+        again = named & oracle.saved.given_up.get(ending.folder, set())
+        oracle.holds(not again, f"I8: {sorted(again)} were given up, and {text}")
     elif isinstance(error, TargetChangedError):
         oracle.holds(_has_changed(oracle), f"I8: no target has changed, and {text}")
     elif isinstance(error, CheckpointMissingError):
@@ -101,11 +103,12 @@ def _noted(oracle: Oracle, ending: Ending) -> str:
 
 
 def _is_saving_explained(error: SavepointError) -> bool:
-    """Whether a disk has failed, or there was nothing to save."""
+    """Whether a disk has failed, there was nothing to save, or its loss was accepted."""
     expected = (
         "no checkpoint of the current lineage",
         "the others do not have it yet",
         "was started and not finished",
+        "which was accepted",
     )
     return error.__cause__ is not None or any(one in str(error) for one in expected)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.coordinator import CheckpointCoordinator
-from twophase.errors import ConfigError, TargetUnreachableError
+from twophase.errors import ConfigError, SavepointError, TargetUnreachableError
 from twophase.internals.failpoints import failpoint
 from twophase.operations.savepoint.format import Savepoint
 from twophase.state.files.storage import Storage
@@ -28,7 +28,8 @@ def finish_savepoint(context: JobContext, savepoint: Savepoint, storage: Storage
         ConfigError: the folder is another one; nothing was written.
         TargetUnreachableError: a sink could not commit it.
         StopJobError: the job must not go on.
-        SavepointError: it is committed, but that could not be recorded.
+        SavepointError: it is committed, but that could not be recorded; or a sink has lost all of
+            its rows.
     """
     manifest = savepoint.manifest
     history = context.log.read()
@@ -57,8 +58,26 @@ def finish_savepoint(context: JobContext, savepoint: Savepoint, storage: Storage
                 f"{savepoint.where} is still not committed in every sink.",
                 remedy="try again when they can be reached.",
             )
+    _check_kept(context.history, savepoint)
     failpoint("S08")
     savepoint.finish(storage)
+
+
+def _check_kept(history: History, savepoint: Savepoint) -> None:
+    """Check that no loss was accepted that leaves a sink without proof of what was saved.
+
+    A finished savepoint is restored only where the targets have all proofs of it.
+    """
+    checkpoint = savepoint.checkpoint()
+    proofs = checkpoint.amended(history.repairs).proofs
+    for lost in [proof for proof in checkpoint.proofs if proof not in proofs]:
+        raise SavepointError(
+            f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} of the savepoint "
+            f"{savepoint.where} is committed, but sink {lost.sink!r} has lost its rows up to "
+            f"checkpoint {lost.checkpoint}, which was accepted: it is not finished.",
+            remedy="make a savepoint of the job as it is now: twophase savepoint create JOB.yaml "
+            "PATH. This one can be restored; what it lacks is accepted once more then.",
+        )
 
 
 def _is_decided(history: History, savepoint: Savepoint) -> bool:
