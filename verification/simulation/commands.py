@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from verification.simulation.ending import ACCEPT, Command, CommandEnding
+from verification.simulation.ending import ACCEPT, FORK, Command, CommandEnding
 from verification.simulation.options import Mishap
 from verification.simulation.repairs import ABANDON, ADOPT, REPAIRS, REWRITE
 from verification.simulation.running import Running
-from verification.simulation.savepoints import DISPOSE, FINISH, FORK, MAKE, SAVEPOINTS
+from verification.simulation.savepoints import DISPOSE, FINISH, MAKE, SAVEPOINTS
 
 if TYPE_CHECKING:
     from verification.simulation.world import World

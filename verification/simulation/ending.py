@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from verification.simulation.scheduler import Process
 
-ACCEPT = "accept-loss"
+ACCEPT, FORK = "accept-loss", "fork"
 
 
 @dataclass(frozen=True)

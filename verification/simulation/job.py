@@ -44,6 +44,11 @@ def job_options(
     return JobOptions.parse(given | (restore if restore_path else {}), "job")
 
 
+def job_in(world: World, folder: str) -> str:
+    """The name of the job in a folder: each fork has one of its own."""
+    return f"{JOB}-{folder.rpartition('/')[2]}" if folder in world.oracle.saved.forks else JOB
+
+
 def watched_sinks(world: World) -> dict[str, WatchedSink]:
     """The sinks of the job, not open."""
     options = {"load_rows": world.options.load_rows, "fence_timeout": 20}

@@ -313,7 +313,7 @@ def _cut_of_committed(self: SavepointMaker, storage: Any, *, committed_only: boo
     return _real_read_cut(self, storage, committed_only=True)
 
 
-def _commit_own_sinks_only(loop: CommitLoop, sinks: Mapping[str, Any], _: str) -> Any:
+def _commit_own_sinks_only(loop: CommitLoop, sinks: Mapping[str, Any], *_: Any) -> Any:
     return loop if sinks is loop._sinks else SimpleNamespace(commit=lambda _: True)
 
 
@@ -579,6 +579,10 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
     "a fork begins before what its savepoint holds is committed": (
         OPERATED,
         [(CommitLoop, "over", _commit_own_sinks_only)],
+    ),
+    "the loss that a fork has found is looked for in its own name": (
+        OPERATED,
+        [(accept_loss, "open_original", lambda *_: {})],
     ),
     "a restore that another driver has done meanwhile is done again": (
         OPERATED,

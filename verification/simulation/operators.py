@@ -2,8 +2,8 @@
 
     wishes     go on; restore a savepoint or a checkpoint, with or without a rewind, in the job's
                folder or an empty one; make, finish, carry, delete a savepoint; stop with one; let
-               another job begin with one; any repair, asked for or not; let something stand in
-               the way of a rewind
+               another job begin with one, of which a piece may be lost; any repair, asked for or
+               not; let something stand in the way of a rewind
     ways       when the job stops by name, or a command is refused: what the error says to do next,
                one of it at random
 
@@ -25,17 +25,22 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from twophase.errors import ConfigError, RestoreRefusedError, TwoPhaseError
+from twophase.errors import (
+    ConfigError,
+    LostCommittableError,
+    RestoreRefusedError,
+    TwoPhaseError,
+)
 from verification.simulation.commands import Shell
 from verification.simulation.decisions import Piece
 from verification.simulation.disk import File, Folder, Node
-from verification.simulation.ending import ACCEPT, Command
+from verification.simulation.ending import ACCEPT, FORK, Command
 from verification.simulation.options import Mishap
 from verification.simulation.repairs import ABANDON, ADOPT, REWRITE
 from verification.simulation.rewinding import delete_checkpoint
 from verification.simulation.running import Running
 from verification.simulation.saved import MANIFEST, newest_of
-from verification.simulation.savepoints import DISPOSE, FINISH, FORK, MAKE
+from verification.simulation.savepoints import DISPOSE, FINISH, MAKE
 
 if TYPE_CHECKING:
     from verification.simulation.drivers import Drivers
@@ -44,6 +49,7 @@ if TYPE_CHECKING:
 Ways = dict[str, Callable[[], object]]
 
 _LOSS = re.compile(rf"{ACCEPT} JOB.yaml --checkpoint (\d+) --sink (\S+)")
+_FINISH = re.compile(rf"savepoint {FINISH} \S+ (/[^\s;]+)")
 _CHECKPOINT = re.compile(r"(/\S+/chk/[^\s.]+\.\d+)")
 _NAMED = re.compile(r"restore\.path=(/[^\s,`]+)")
 _NEWEST = re.compile("from (the|its) newest checkpoint")
@@ -175,6 +181,7 @@ class Operator:
             "wish: stop with a savepoint": self._stop,
             "wish: repair": self._repair,
             "wish: obstacle": self._obstruct,
+            "wish: fork what waits": self._fork_what_waits,
         }
         if paths := self._paths():
             path = self._random.choice(paths)
@@ -183,7 +190,7 @@ class Operator:
             path = self._random.choice(saved)
             wishes |= {
                 "wish: finish": partial(self._run, Command(FINISH, self._folder, path)),
-                "wish: fork": partial(self._fork, path),
+                "wish: fork": partial(self._fork, saved),
                 "wish: carry": partial(self._carry, path),
                 "wish: delete": partial(self._remove, path),
                 "wish: restore a savepoint": partial(self._restore_somehow, path),
@@ -327,11 +334,38 @@ class Operator:
         if alone and self._is_there(f"{path}/{MANIFEST}"):
             self._is_newest(path)
 
-    def _fork(self, path: str) -> None:
+    def _fork(self, paths: list[str]) -> None:
+        """Let another job begin with a savepoint; with one that waits for its commit if there is
+        one, of which somebody has rolled back a piece by hand.
+        """
+        path = next(filter(self._loses_a_piece, paths), self._random.choice(paths))
         folder = path.replace("saved", "fork")
         self._oracle.saved.forks.add(folder)
-        if self._run(Command(FORK, folder, path)).done:
-            self._world.happens("forked")
+        command = Command(FORK, folder, path)
+        running = self._run(command)
+        if isinstance(running.error, LostCommittableError):
+            running = self._run(command)
+        if running.done:
+            lacks = " without what is lost" if folder in self._oracle.saved.given_up else ""
+            self._world.happens(f"forked{lacks}")
+
+    def _fork_what_waits(self) -> None:
+        """The job dies when it has decided something; another begins with what is saved then."""
+        drivers, before = self._drivers, len(self._drivers.all)
+        drivers.end()
+        drivers.arm_next(Mishap("C11", 1, 0.0))
+        drivers.storm(lambda: len(drivers.all) > before and drivers.all[-1].process.dead)
+        path = self._run(Command(MAKE, self._folder, self._path())).command.path
+        if path in self._oracle.saved.by_path:
+            self._fork([path])
+
+    def _loses_a_piece(self, path: str) -> bool:
+        for server in self._world.servers:
+            for xid in self._oracle.saved.held(self._oracle, path):
+                if server.resolve(xid, commits=False):
+                    self._oracle.lost.append(xid)
+                    return True
+        return False
 
     def _carry(self, path: str) -> str:
         """Carry a savepoint elsewhere, or copy it; return where it is then."""
@@ -436,11 +470,14 @@ class Operator:
         if found := _LOSS.search(says):
             of = (int(found[1]), found[2])
             if refused is not None:
-                yield replace(refused, verb=ACCEPT, checkpoint=of[0], sink=of[1])
+                path = refused.path if "--restore" in says else ""
+                yield replace(refused, verb=ACCEPT, path=path, checkpoint=of[0], sink=of[1])
             else:
                 yield Command(ACCEPT, folder, path, *of)
             if refused is None and REWRITE in says:
                 yield Command(REWRITE, folder, path, *of)
+        if found := _FINISH.search(says):
+            yield Command(FINISH, folder, found[1])
         if ADOPT in says:
             yield Command(ADOPT, folder)
         has_begun = "--begun-in" not in says or bool(self._oracle.saved.rewinding)

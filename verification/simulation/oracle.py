@@ -95,6 +95,8 @@ class Oracle(Facts):
 
     def _repair(self, root: str, path: str, body: dict[str, Any]) -> None:
         action = body["action"]
+        if root in self.saved.forks:
+            return self.saved.gives_up(self, root, body)
         if action == "abandon-rewind":
             self.saved.rewinding.clear()
             for key in [one for one in self.ahead if one[0] == root and one[3] in body["again"]]:
@@ -106,7 +108,7 @@ class Oracle(Facts):
         withdrawn = self.repaired.repair(self, root, path, body)
         if action == "abandon-rewind":
             self.repaired.forgets(self)
-        self.on_repaired(action, withdrawn)
+        return self.on_repaired(action, withdrawn)
 
     def synced(self, folder: str) -> None:
         """A folder was synced: the names in it are durable, if it is."""

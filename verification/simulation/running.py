@@ -9,8 +9,8 @@ from twophase.contract.sink import OpenSink, SinkContext
 from twophase.coordinator.commit.context import JobContext
 from twophase.events import Observers
 from twophase.state.files.storage import LocalStorage
-from verification.simulation.ending import ACCEPT, Command, CommandEnding
-from verification.simulation.job import JOB, job_options, sink_context, watched_sinks
+from verification.simulation.ending import ACCEPT, FORK, Command, CommandEnding
+from verification.simulation.job import JOB, job_in, job_options, sink_context, watched_sinks
 from verification.simulation.scheduler import Process
 from verification.simulation.spark import Executors
 from verification.simulation.threads import SimulatedClock
@@ -82,10 +82,12 @@ class Running:
         Args:
             writes: whether rows are to be written.
         """
-        world = self.world
+        world, job = self.world, job_in(self.world, self.command.folder)
         return {
             name: sink.open(
-                sink_context(world, name) if writes else SinkContext(JOB, name, None, parallelism=0)
+                sink_context(world, name, job)
+                if writes
+                else SinkContext(job, name, None, parallelism=0)
             )
             for name, sink in watched_sinks(world).items()
         }
@@ -93,9 +95,10 @@ class Running:
     def context(
         self, sinks: Mapping[str, OpenSink], observers: Observers | None = None
     ) -> JobContext:
-        """The job that the command works with; `accept-loss` may name a savepoint."""
+        """The job that the command works with; `accept-loss` may name a savepoint, a fork does."""
         world, command = self.world, self.command
-        path = command.path if command.verb == ACCEPT else ""
-        options = job_options(world, command.folder, path or None)
+        job, path = job_in(world, command.folder), command.path
+        restores = path if command.verb in (ACCEPT, FORK) else None
+        options = job_options(world, command.folder, restores, "" if job == JOB else FORK)
         storage = LocalStorage(command.folder)
-        return JobContext(JOB, storage, sinks, options, observers or Observers(), self.clock)
+        return JobContext(job, storage, sinks, options, observers or Observers(), self.clock)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from verification.simulation.decisions import Decision
+from verification.simulation.decisions import Decision, Piece
 from verification.simulation.disk import File, Folder
 from verification.simulation.facts import Facts
 
@@ -73,6 +73,7 @@ class SavedOnes:
         by_path: each one that is whole, also by the path that it was moved to.
         durable: the pieces whose decision is durable in one.
         forks: the folders of other jobs that begin with a savepoint.
+        given_up: the lost pieces that each of them begins without.
         rewinders: the folders in which a restore was started that rewinds.
         begun: the job's folder and the id of each lineage, and the path that it began with.
         restore_ids: the option `restore.id` that each lineage was begun with.
@@ -88,6 +89,7 @@ class SavedOnes:
     by_path: dict[str, Saved] = field(default_factory=dict)
     durable: set[str] = field(default_factory=set)
     forks: set[str] = field(default_factory=set)
+    given_up: dict[str, set[str]] = field(default_factory=dict)
     rewinders: set[str] = field(default_factory=set)
     begun: dict[tuple[str, str], str] = field(default_factory=dict)
     rewinding: dict[str, str] = field(default_factory=dict)
@@ -110,7 +112,7 @@ class SavedOnes:
     def synced(self, facts: Facts, folder: str) -> None:
         """A folder was synced: a manifest in it is durable, with all decisions that it holds."""
         if folder in self.by_path:
-            self.durable.update(self._held(facts, folder))
+            self.durable.update(self.held(facts, folder))
 
     def at(self, facts: Facts, path: str) -> Saved | None:
         """The savepoint at a path, or the checkpoint."""
@@ -138,7 +140,8 @@ class SavedOnes:
         self.roots.add(root)
         self.ancestors[lineage["id"]] = lineage["ancestors"]
         if root in self.forks:
-            waiting = self._waiting(facts, where)
+            given_up = self.given_up.get(root, set())
+            waiting = [one for one in self._waiting(facts, where) if one not in given_up]
             return facts.holds(
                 not waiting, f"H30: a fork of {where} begins, and {waiting} are not committed"
             )
@@ -170,6 +173,27 @@ class SavedOnes:
             facts.undone -= {*decision.xids}
         self._revive(facts, lambda one: not saved.is_behind(one))
         return None
+
+    def gives_up(self, facts: Facts, root: str, loss: Mapping[str, Any]) -> None:
+        """A fork begins without lost pieces. The first job may still write them again, or have
+        found them again by now.
+        """
+        names = {name for saved in self.by_path.values() for name in saved.pending}
+        of = (loss["lineage"], loss["checkpoint"])
+        gone = (facts.lost, facts.taken, facts.taken_back, facts.undone, facts.gone)
+        mine = {
+            xid
+            for one in facts.known()
+            if (one.lineage, one.checkpoint) == of and one.body.split("/")[-2] in names
+            for xid in one.xids
+            for piece in [Piece.of(xid)]
+            if f"{piece.subtask}.{piece.task_attempt}" in loss["pieces"]
+            and one.sinks[xid] == loss["sink"]
+        }
+        for xid in mine - facts.visible.keys():
+            is_gone = any(xid in one for one in gone)
+            facts.holds(is_gone, f"I8: {root} gives up {xid}, which was not lost")
+        self.given_up.setdefault(root, set()).update(mine)
 
     def folder_restored(self, facts: Facts, root: str, known: set[tuple[str, str, int]]) -> None:
         """A job's folder knows no more than these decisions, and these."""
@@ -232,9 +256,9 @@ class SavedOnes:
     def _waiting(self, facts: Facts, where: str) -> list[str]:
         """Those of them that have yet to become visible, and are not undone."""
         over = facts.visible.keys() | facts.withdrawn | facts.undone | facts.taken_back
-        return [xid for xid in self._held(facts, where) if xid not in over]
+        return [xid for xid in self.held(facts, where) if xid not in over]
 
-    def _held(self, facts: Facts, where: str) -> list[str]:
+    def held(self, facts: Facts, where: str) -> list[str]:
         """The pieces of all that a savepoint has as pending."""
         saved = self.by_path[where]
         return [

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.engine.host import Plan
 from twophase.events import Observers
@@ -19,19 +18,14 @@ from twophase.operations.savepoint.make import SavepointMaker
 from twophase.operations.savepoint.savepoint_restore import verified
 from twophase.spark.job.lineage_start import LineageStart
 from twophase.state.files.storage import LocalStorage, ReadOnlyStorage
-from verification.simulation.job import (
-    JOB,
-    SourceStates,
-    job_options,
-    sink_context,
-    watched_sinks,
-)
+from verification.simulation.ending import FORK
+from verification.simulation.job import JOB, SourceStates, watched_sinks
 from verification.simulation.telling import Started
 
 if TYPE_CHECKING:
     from verification.simulation.running import Running
 
-MAKE, FINISH, DISPOSE, FORK = "create", "finish", "dispose", "fork"
+MAKE, FINISH, DISPOSE = "create", "finish", "dispose"
 
 
 def _make(running: Running) -> None:
@@ -58,13 +52,9 @@ def _dispose(running: Running) -> None:
 
 def _fork(running: Running) -> None:
     """The start of another job, which writes no rows: they would lie beside the first job's."""
-    world, command = running.world, running.command
-    declared, name = watched_sinks(world), f"{JOB}-{command.folder.rpartition('/')[2]}"
-    sinks = {key: sink.open(sink_context(world, key, name)) for key, sink in declared.items()}
-    given = job_options(world, command.folder, command.path, FORK)
-    storage = LocalStorage(command.folder)
-    context = JobContext(name, storage, sinks, given, Observers(), running.clock)
-    plan = Plan(stateful=False, keeps_state=False)
+    sinks, storage = running.open(writes=True), LocalStorage(running.command.folder)
+    context, plan = running.context(sinks), Plan(stateful=False, keeps_state=False)
+    declared = watched_sinks(running.world)
     start = LineageStart(context, storage, SourceStates(same=True), plan, declared)
     coordinator = CheckpointCoordinator(context, snapshot=lambda _, __: {})
     try:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import pytest
 
+from twophase.coordinator.commit.commit_loop import CommitLoop
 from twophase.coordinator.recovery.plan import (
     DriverMissed,
     GoOn,
@@ -18,13 +21,16 @@ from twophase.coordinator.recovery.plan import (
 )
 from twophase.coordinator.recovery.refusal import refused
 from twophase.errors import TwoPhaseError
+from twophase.events import Observers
+from twophase.options.job_options import SinkAhead
 from twophase.state.journal.entries import Rewinding
 from twophase.state.journal.history import History
 from verification.simulation.decisions import Decision
-from verification.simulation.ending import ACCEPT, Command
+from verification.simulation.ending import ACCEPT, FORK, Command
 from verification.simulation.operators import Operator
 from verification.simulation.repairs import ABANDON, ADOPT
 from verification.simulation.saved import SavedOnes
+from verification.simulation.savepoints import FINISH
 
 OLDER, NEWER, JOB, OTHER = "/data/job/chk/a-0-1.1", "/data/job/chk/a-1-1.2", "/data/job", "/data/x"
 
@@ -92,6 +98,16 @@ def test_what_a_refused_command_names_is_done_and_not_the_command_again(operator
     accept, adopt = Command(ACCEPT, JOB, "", 1, "facts"), Command(ADOPT, JOB)
     assert done(operator, f"way: {ADOPT}", error, accept) == (adopt,)
     assert f"way: {ADOPT}" not in operator._ways(error, adopt)
+
+
+def test_what_a_fork_lacks_is_given_up_for_it_or_left_to_the_first_job(operator: Any) -> None:
+    saved, checkpoint = "/data/saved1", cast("Any", SimpleNamespace(job="orders", checkpoint=1))
+    loop = CommitLoop({}, Observers(), mock.Mock(), threading.Event(), 1, 1)
+    says = loop.over({}, saved, SinkAhead.FORK)._ways_on(checkpoint, "facts")
+    error, fork = TwoPhaseError("lost.", remedy=says), Command(FORK, "/data/fork1", saved)
+    accept = replace(fork, verb=ACCEPT, checkpoint=1, sink="facts")
+    assert done(operator, f"way: {ACCEPT}", error, fork) == (accept,)
+    assert done(operator, f"way: {FINISH}", error, fork) == (Command(FINISH, JOB, saved),)
 
 
 @pytest.mark.parametrize("living", [[], ["a driver"]], ids=["nobody lives", "somebody lives"])

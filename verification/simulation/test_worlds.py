@@ -35,7 +35,8 @@ HAPPENS = {
     OPERATED: [
         *("rolled back", "target restored", "folder restored", "body gone", "comes back"),
         *("recorded: accept-loss", "recorded: rewrite", "recorded: adopt-from-target"),
-        *("recorded: abandon-rewind", "refused: too old", "forked", "A01", "A02"),
+        *("recorded: abandon-rewind", "refused: too old", "A01", "A02"),
+        *("forked", "forked without what is lost"),
         *("restored: here", "restored: elsewhere", "restored: here by other sources"),
         *("savepoint: finish", "savepoint: dispose", *(f"R{number:02}" for number in range(1, 7))),
         *(f"S{number:02}" for number in range(1, 14)),
