@@ -112,7 +112,7 @@ class Oracle(Facts):
 
     def synced(self, folder: str) -> None:
         """A folder was synced: the names in it are durable, if it is."""
-        for decision in (*self.decided.values(), *self.ahead.values()):
+        for decision in self.known():  # what was given up with a folder may be decided again
             if not decision.durable and decision.path.startswith(folder):
                 decision.durable = self.disk.is_durable(decision.path)
         for path in [one for one in self._begun if self.disk.is_durable(one)]:
