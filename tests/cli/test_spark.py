@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JNetworkError
+from pyspark import SparkContext
 
 from twophase.cli import spark
 from twophase.cli.display.output import SparkOutput
@@ -77,3 +80,20 @@ def test_a_start_looks_only_for_packages_that_are_not_installed_with_spark() -> 
     installed = "org.apache.spark:spark-core_2.13:4.2.0"
     assert printed({PACKAGES: f"org:one:1,{installed}"}) == [LOOKS]
     assert printed({PACKAGES: installed}) == []
+
+
+class Gone:
+    """The JVM's side of a context that has ended before."""
+
+    def stop(self) -> None:
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+
+def test_a_stop_says_nothing_of_a_jvm_that_has_ended_before() -> None:
+    context = SparkContext.__new__(SparkContext)
+    context._jsc = Gone()
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        spark._stop(context)
+    assert not found
+    assert context._jsc is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -238,6 +239,8 @@ def _note_jars(conf: Mapping[str, str], context: SparkContext) -> ClassArchive |
 
 def _stop(context: SparkContext) -> None:
     try:
-        context.stop()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # PySpark's, of a JVM that is gone
+            context.stop()
     except Exception:  # noqa: BLE001 Spark may be dead already; the command ends in any case
         _log.debug("Spark did not stop", exc_info=True)
