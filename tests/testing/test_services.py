@@ -137,6 +137,14 @@ def test_the_server_has_the_settings_that_the_protocol_needs(
         assert cursor.fetchone() == (1, 0, 1, 7, sql.port)
 
 
+def test_a_server_has_its_temporary_tables_to_itself(sql: MySqlService | MariaDbService) -> None:
+    """One that starts deletes what it finds there: a statement of its neighbour failed by that."""
+    with sql.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT @@tmpdir, @@datadir")
+        [(temporary, data)] = cursor.fetchall()
+    assert Path(temporary) == Path(data).parent
+
+
 def test_only_the_one_account_gets_in(sql: MySqlService | MariaDbService) -> None:
     assert len(sql.password) >= 16
     for user, password in ((sql.user, ""), ("", ""), (sql.user, "wrong")):

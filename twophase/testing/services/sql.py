@@ -77,6 +77,8 @@ class SqlProgram(Program):
         options = [f"--datadir={data / 'db'}", f"--port={self.port}", f"--bind-address={LOOPBACK}"]
         # Relative to the data folder: a full path can exceed the maximum length of a socket's name.
         options += ["--socket=server.sock", f"--pid-file={data / 'server.pid'}"]
+        # A server that starts deletes temporary tables in its folder, those of its neighbours too.
+        options.append(f"--tmpdir={data}")
         return [*options, *SETTINGS, *as_root_if_root()]
 
     def _write_account(self, file: Path, created: str) -> Path:
