@@ -204,6 +204,7 @@ NOT_SHOWN = {
     "a restore aborts what a savepoint holds before it is committed": _SAVEPOINT,
     "a savepoint is restored while a sink is ahead of it": _SAVEPOINT,
     "a fork begins before what its savepoint holds is committed": _SAVEPOINT,
+    "the loss that a fork has found is looked for in its own name": _SAVEPOINT,
     "a rewind leaves decided checkpoints to be committed later": _SAVEPOINT,
     "a rewind takes rows back in one sink": _SAVEPOINT,
     "a restore that another driver has done meanwhile is done again": _SAVEPOINT,
