@@ -165,6 +165,10 @@ class Facts:
         branches = [server.branches[xid] for server in self.servers if xid in server.branches]
         return [branch.phase for branch in branches] == [Phase.PREPARED]
 
+    def was_prepared(self, xid: str) -> bool:
+        """Whether a branch is prepared, but for what befell it or its server since."""
+        return self.is_prepared(xid) or xid in self.taken or xid in self.gone
+
     def is_in_mid_commit(self) -> bool:
         """Whether a sink shows some pieces of a checkpoint and lacks others: a backup of
         that is a known limit.

@@ -172,7 +172,7 @@ class Oracle(Facts):
         ahead = self._replace_ahead(key, name, sinks)
         for xid in sinks.keys() - ahead:
             self.holds(
-                self._was_prepared(xid), f"H14: {name} is decided, its branch {xid} is not prepared"
+                self.was_prepared(xid), f"H14: {name} is decided, its branch {xid} is not prepared"
             )
         chunk = json.loads(body["offsets"]["end"][0])["next"] - 1
         self.decided[key] = Decision(
@@ -199,14 +199,10 @@ class Oracle(Facts):
         self.holds(attempt[0] == self.generation.get(root), f"I7: {name} after a newer fence")
         xids = tuple(map(xid_of, record["pieces"]))
         for xid in xids:
-            self.holds(self._was_prepared(xid), f"H14: {name} is decided, {xid} is not prepared")
+            self.holds(self.was_prepared(xid), f"H14: {name} is decided, {xid} is not prepared")
         chunk = json.loads(record["end"][0])["next"] - 1
         no_body = f"{root}/chk/none/_metadata"
         self.ahead[key] = Decision(path, no_body, *key[1:3], attempt, chunk, xids)
-
-    def _was_prepared(self, xid: str) -> bool:
-        """Whether a branch is prepared, but for what befell it or its server since."""
-        return self.is_prepared(xid) or xid in self.taken or xid in self.gone
 
     def _replace_ahead(
         self, key: tuple[str, str, int], name: str, listed: Mapping[str, str]
@@ -345,7 +341,7 @@ class Oracle(Facts):
         may_abort = partial(self.saved.may_abort, self, root)
         deciders = {one.root for one in mine if not (given_up or may_abort(one))}
         was_decided = any(xid in one.xids for one in self.superseded)
-        if (mine or was_decided) and not deciders:
+        if ((mine or was_decided) and not deciders) or self._writers.get(xid, root) != root:
             self.taken.add(xid)
         if not self.several_folders or root in deciders:
             return self.holds(not deciders, f"I2: {xid} is decided and rolled back")
@@ -357,8 +353,6 @@ class Oracle(Facts):
             not (deciders and shown),
             f"I2: {xid} is decided, a sink shows its checkpoint, and it is rolled back",
         )
-        if self._writers.get(xid) != root:
-            self.taken.add(xid)
         return None
 
     def lost_its_way(self, branch: Branch) -> None:

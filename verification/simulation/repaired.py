@@ -202,7 +202,7 @@ class Repaired:
         new = sinks.keys() - old.xids
         for xid in new:
             facts.holds(
-                facts.is_prepared(xid),
+                facts.was_prepared(xid),
                 f"H14: {name} is written again, its branch {xid} is not prepared",
             )
         facts.holds(
@@ -252,7 +252,7 @@ class Repaired:
                 decision.committed = decision.committed or waits
                 if key[0] != root or waits:
                     dropped |= self._pass_over(facts, decision, root)
-            else:
+            elif decision.xids or key[0] != root:  # of another one everything was given up before
                 shown = [xid for xid in decision.xids if _is_shown(facts, xid)]
                 facts.holds(
                     not shown,

@@ -45,7 +45,7 @@ from twophase.errors import (
     TargetChangedError,
 )
 from twophase.events import Observers
-from twophase.ids import Subtask, TransactionId
+from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.operations.repair.rewrite import Lost, RewriteRepair
 from twophase.options.job_options import JobOptions
 from twophase.state.files.storage import LocalStorage
@@ -434,3 +434,29 @@ def test_a_rewrite_that_was_taken_for_dead_records_nothing(
         repairing.rewrite(plan, NOTE)
     assert len(history(folder)) == 1
     exact(targets, another)
+
+
+@in_part
+def test_a_rewrite_that_another_folder_has_overtaken_takes_no_mark_for_its_proof(
+    broken: Driver, targets: Targets, folder: Path
+) -> None:
+    """Found by the simulation: a job restored elsewhere gave the rows up while they were written
+    again, aborted them, and raised the mark of the target above their checkpoint.
+    """
+    slow = RereadRows()
+    repairing = repair(folder, targets, slow)
+    plan = repairing.plan(1, "facts")
+    write = slow.write
+
+    def overtaken(lost: Lost, transaction: TransactionId) -> Mapping[int, Sequence[Committable]]:
+        found = write(lost, transaction)
+        other = OpenMemorySink(targets["facts"], JOB, "facts")
+        other.fence(Attempt(9, 0))
+        other.abort([piece for pieces in found.values() for piece in pieces])
+        other.subsume(transaction.lineage, 1)
+        return found
+
+    slow.write = overtaken  # type: ignore[method-assign]
+    with pytest.raises(FencedError):
+        repairing.rewrite(plan, NOTE)
+    assert JobLog(LocalStorage(folder), JOB).read().uncommitted(), "it would tell what is untrue"

@@ -151,13 +151,23 @@ class CheckpointCompleter:
             )
         )
 
-    def commit_decided(self, decision: Decision) -> bool:
+    def commit_decided(self, decision: Decision, *, own: bool = False) -> bool:
         """Commit a decided checkpoint of any driver; sinks answer from proof what is committed.
+
+        Args:
+            decision: on it.
+            own: whether this process has decided it, and not an older one: what a sink that a newer
+                driver has fenced says of it is not believed.
 
         Returns:
             Whether it is committed; False if the job is stopping before that.
+
+        Raises:
+            FencedError: as for `commit`.
         """
-        done = self._commit_loop.commit(self._store.read(decision))
+        completed = self._store.read(decision)
+        check = partial(check_fence, completed) if own else None
+        done = self._commit_loop.commit(completed, check)
         if done and not decision.committed:
             self._log.append(CommittedRecord(decision.lineage, decision.checkpoint))
         return done

@@ -158,7 +158,10 @@ class RewriteRepair:
         rewritten = Rewrite(note, new, old.attempt, sink, names, plan.loss.rows)
         context.log.append(rewritten)
         failpoint("R03")
-        commit_in_order(context.history, context.completer.commit_decided)
+        commit_in_order(
+            context.history,
+            lambda one: context.completer.commit_decided(one, own=one.attempt == attempt),
+        )
 
     def _write(self, plan: RewritePlan, attempt: Attempt) -> Mapping[int, Sequence[Committable]]:
         """Close the attempts below `attempt`, and write the pieces in it. An error leaves none."""
