@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 
 import click
 
@@ -15,7 +16,8 @@ from twophase.cli.jobfile.job_file import JobFile
 from twophase.cli.repair_setup import open_sinks
 from twophase.contract.committable import Committable
 from twophase.contract.offset_text import line_text
-from twophase.contract.sink import OpenSink, Sink, SinkContext
+from twophase.contract.sink import Sink
+from twophase.operations.savepoint.fork import open_as
 from twophase.operations.savepoint.preview import RestorePreview, preview_restore
 from twophase.options.job_options import JobOptions
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
@@ -35,11 +37,7 @@ def show_restore(job: JobFile, sinks: Mapping[str, Sink], *, verbose: bool) -> N
         stack.enter_context(log_to_stderr(verbose=verbose))
         check_connections(sinks)
         opened = open_sinks(stack, job, sinks, verbose=verbose)
-
-        def open_as(sink: str, name: str, other: str) -> OpenSink:
-            return sinks[sink].open(SinkContext(name, other, None, parallelism=0))
-
-        found = preview_restore(job.name, opened, options, open_as)
+        found = preview_restore(job.name, opened, options, partial(open_as, sinks))
     for line in _lines(job.name, options.restore_path, found):
         click.echo(clean(line))
 

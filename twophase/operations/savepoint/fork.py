@@ -19,6 +19,18 @@ from twophase.options.job_options import SinkAhead
 _log = logging.getLogger("twophase")
 
 
+def open_as(declared: Mapping[str, Sink], sink: str, job: str, name: str) -> OpenSink:
+    """Open a declared sink in another name, for a look or a commit: no rows will follow.
+
+    Args:
+        declared: the sinks of the job that begins.
+        sink: its name there.
+        job: in whose name it is opened.
+        name: in which name of a sink.
+    """
+    return declared[sink].open(SinkContext(job, name, None, parallelism=0))
+
+
 def open_original(
     job: str, restore: Restore, declared: Mapping[str, Sink], sinks: Mapping[str, OpenSink]
 ) -> dict[str, OpenSink]:
@@ -40,8 +52,7 @@ def open_original(
     opened: dict[str, OpenSink] = {}
     try:
         for name in check_original(job, restore, sinks):
-            context = SinkContext(restore.checkpoint.job, name, None, parallelism=0)
-            opened[name] = declared[name].open(context)
+            opened[name] = open_as(declared, name, restore.checkpoint.job, name)
     except BaseException:
         close_all(opened)
         raise

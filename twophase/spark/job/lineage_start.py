@@ -6,9 +6,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from twophase.contract.sink import OpenSink, Sink, SinkContext
+from twophase.contract.sink import Sink
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.recovery.plan import Restore
@@ -16,7 +17,7 @@ from twophase.engine.host import Plan
 from twophase.errors import ConfigError, TwoPhaseError
 from twophase.ids import new_lineage_id
 from twophase.internals.failpoints import failpoint
-from twophase.operations.savepoint.fork import close_all, open_original
+from twophase.operations.savepoint.fork import close_all, open_as, open_original
 from twophase.operations.savepoint.restore import (
     begun_with,
     laid_checkpoint,
@@ -152,9 +153,6 @@ class LineageStart:
         if not self._is_initialized:
             states.initialize(checkpoint, options)
 
-    def _open_as(self, sink: str, job: str, name: str) -> OpenSink:
-        return self._declared[sink].open(SinkContext(job, name, None, parallelism=0))
-
     def _prove(self, takes_back: bool) -> None:
         """Check that the program can go on with what is restored, before rows are taken back."""
         restore, options = self.restore, self._context.options
@@ -248,7 +246,8 @@ class LineageStart:
     def _complete(self, found: Restore) -> Restore:
         context = self._context
         original = open_original(context.job, found, self._declared, context.sinks)
-        return replace(found, original=original, open_as=self._open_as, prove=self._prove)
+        in_name = partial(open_as, self._declared)
+        return replace(found, original=original, open_as=in_name, prove=self._prove)
 
     def _load(self, path: str | None) -> Restore | None:
         if path is None:
