@@ -5,7 +5,7 @@ nothing is doubled.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -68,6 +68,7 @@ class RereadRows:
     others: int = 0
     fails: bool = False
     gone: frozenset[int] = frozenset()
+    meanwhile: Callable[[TransactionId, list[Committable]], None] = lambda _, __: None
 
     def ranges(self, lost: Lost) -> Sequence[str]:
         return [str(piece.subtask.index) for piece in lost.pieces]
@@ -86,6 +87,7 @@ class RereadRows:
             found.setdefault(-1 if lost.whole else index, []).append(piece)
             if self.fails:
                 raise DeclinedError("a task failed.")
+        self.meanwhile(transaction, [piece for pieces in found.values() for piece in pieces])
         return found
 
 
@@ -419,17 +421,8 @@ def test_a_rewrite_that_was_taken_for_dead_records_nothing(
     broken: Driver, targets: Targets, another: Another, folder: Path
 ) -> None:
     """Two operators: the second one takes over while the first one writes."""
-    slow = RereadRows()
-    repairing = repair(folder, targets, slow)
+    repairing = repair(folder, targets, RereadRows(meanwhile=lambda *_: rewrite(folder, targets)))
     plan = repairing.plan(1, "facts")
-    write = slow.write
-
-    def overtaken(lost: Lost, transaction: TransactionId) -> Mapping[int, Sequence[Committable]]:
-        found = write(lost, transaction)
-        rewrite(folder, targets)
-        return found
-
-    slow.write = overtaken  # type: ignore[method-assign]
     with pytest.raises(FencedError):
         repairing.rewrite(plan, NOTE)
     assert len(history(folder)) == 1
@@ -443,20 +436,15 @@ def test_a_rewrite_that_another_folder_has_overtaken_takes_no_mark_for_its_proof
     """Found by the simulation: a job restored elsewhere gave the rows up while they were written
     again, aborted them, and raised the mark of the target above their checkpoint.
     """
-    slow = RereadRows()
-    repairing = repair(folder, targets, slow)
-    plan = repairing.plan(1, "facts")
-    write = slow.write
 
-    def overtaken(lost: Lost, transaction: TransactionId) -> Mapping[int, Sequence[Committable]]:
-        found = write(lost, transaction)
+    def overtake(transaction: TransactionId, written: list[Committable]) -> None:
         other = OpenMemorySink(targets["facts"], JOB, "facts")
         other.fence(Attempt(9, 0))
-        other.abort([piece for pieces in found.values() for piece in pieces])
+        other.abort(written)
         other.subsume(transaction.lineage, 1)
-        return found
 
-    slow.write = overtaken  # type: ignore[method-assign]
+    repairing = repair(folder, targets, RereadRows(meanwhile=overtake))
+    plan = repairing.plan(1, "facts")
     with pytest.raises(FencedError):
         repairing.rewrite(plan, NOTE)
     assert JobLog(LocalStorage(folder), JOB).read().uncommitted(), "it would tell what is untrue"
