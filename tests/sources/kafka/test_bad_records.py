@@ -89,6 +89,11 @@ BAD: dict[str, Make] = {
     "decimal digits in quotes": lambda i: record(i, amount=f"{i}.125"),
     "words for a decimal": lambda i: record(i, amount="1 EUR"),
     "decimal too large": lambda i: record(i, amount=10**8 + i),
+    "larger than any decimal": lambda i: record(i, amount="<1e50>"),
+    "larger than any decimal, in quotes": lambda i: record(i, amount="1e50"),
+    "more digits than any decimal": lambda i: record(i, amount=f"<1.{'0' * 40}1>"),
+    "more digits than a double": lambda i: record(i, amount="<99999999.9999999999999>"),
+    "Infinity for a decimal": lambda i: record(i, amount="<Infinity>"),
     "bad date": lambda i: record(i, day="2023-02-29"),
     "bad timestamp": lambda i: record(i, at=f"2024-01-01T10:00:00.{i:07}1"),
     "bad local timestamp": lambda i: record(i, local="2024-01-01T10:00:00Z"),
@@ -110,6 +115,8 @@ FITS: dict[str, Make] = {
     "decimal in quotes": lambda i: record(i, amount="1.5"),
     "decimal in quotes, exponent": lambda i: record(i, amount="+1.0e2"),
     "exponent": lambda i: record(i, amount="<1e2>"),
+    "digits that are zeros": lambda i: record(i, amount="<1.5000000000000000000000000>"),
+    "the largest decimal": lambda i: record(i, amount="<-99999999.99>"),
 }
 KINDS = BAD | FITS
 

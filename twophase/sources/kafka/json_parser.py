@@ -13,10 +13,10 @@ checks together ensure that each value is exactly one row:
 Sorting costs work in proportion to the number of values, however many of them are bad:
 
     1. what check 1 or 2 refuses is bad
-    2. the rest is parsed, with timestamps as text; while the parser refuses it, the values that its
-       error points to are judged one by one (`json_records`)
-    3. rows that have no date where one belongs, a number that overflows a FLOAT, or null against
-       the schema, are bad
+    2. the rest is parsed, with timestamps as text and room in decimals; while the parser refuses
+       it, the values that its error points to are judged one by one (`json_records`)
+    3. rows that have no date where one belongs, a number that overflows a FLOAT, more digits than a
+       DECIMAL has, or null against the schema, are bad
 """
 
 from __future__ import annotations
@@ -73,12 +73,13 @@ class JsonParser:
     """
 
     def __init__(self, payload: Sequence[pa.Field], skipped: int = 0) -> None:
-        self._payload = payload
+        self._payload = {field.name: field for field in payload}
+        self._unfit: set[str] = set()  # the columns that the last rows did not fit
         self._skipped = skipped
         self._strict, self._lenient = (
             pj.ParseOptions(
                 explicit_schema=pa.schema(
-                    [(f.name, read_type(f.name, f.type, times_as_text=lenient)) for f in payload]
+                    [(f.name, read_type(f.name, f.type, lenient=lenient)) for f in payload]
                 ),
                 unexpected_field_behavior="ignore",
             )
@@ -89,7 +90,7 @@ class JsonParser:
 
     @cached_property
     def _check(self) -> RecordCheck:
-        return RecordCheck(pa.struct(list(self._payload)))
+        return RecordCheck(pa.struct(list(self._payload.values())))
 
     def parse(self, data: bytes, rows: int) -> Columns:
         """Parse joined values, all of which have to fit.
@@ -129,7 +130,7 @@ class JsonParser:
                     raise
             tried = [*tried, causes[0]]
             self._expect(self._judge(causes[0], records, faults))
-        return [], {field.name: pa.nulls(0, field.type) for field in self._payload}
+        return [], {name: pa.nulls(0, field.type) for name, field in self._payload.items()}
 
     def _framed(self, values: Sequence[bytes | None], faults: Faults) -> dict[int, bytes]:
         """Return the values that begin with { and end with }; the others are added to `faults`."""
@@ -205,16 +206,36 @@ class JsonParser:
         arrays = self._read(_joined(records.values()), len(records), self._lenient)
         if not screened:
             self._check_infinity(arrays)
-        try:
-            return numbers, self._convert(arrays)
-        except UnfitError:
-            unfit = reduce(pc.or_, map(unfit_rows, arrays, self._payload))
-        keep = pc.invert(unfit)
-        columns = self._convert([array.filter(keep) for array in arrays])
-        bad = [numbers[row] for row in pc.indices_nonzero(unfit).to_pylist()]
-        faults |= dict.fromkeys(bad, VAGUE)
-        faults[bad[0]] = self._reason(records[bad[0]])
-        return [number for number in numbers if number not in faults], columns
+        columns, unfit = self._convert_fitting(arrays)
+        bad = [numbers[row] for row in unfit]
+        if bad:
+            faults |= dict.fromkeys(bad, VAGUE)
+            faults[bad[0]] = self._reason(records[bad[0]])
+            numbers = [number for number in numbers if number not in faults]
+        return numbers, columns
+
+    def _convert_fitting(self, arrays: list[pa.Array]) -> tuple[Columns, list[int]]:
+        """Return the columns of the rows that fit, and the numbers of the other rows."""
+        columns: Columns = dict(zip(self._payload, arrays, strict=True))
+        unfit: Columns = {}
+        for name, array in columns.items():
+            if name not in self._unfit:
+                try:
+                    columns[name] = convert(name, array, self._payload[name])
+                    continue
+                except UnfitError:
+                    pass
+            unfit[name] = unfit_rows(array, self._payload[name])
+        self._unfit = {name for name, rows in unfit.items() if rows.true_count}
+        bad: list[int] = []
+        if self._unfit:
+            found = reduce(pc.or_, unfit.values())
+            bad = pc.indices_nonzero(found).to_pylist()
+            keep = pc.invert(found)
+            columns = {name: array.filter(keep) for name, array in columns.items()}
+        return columns | {
+            name: convert(name, columns[name], self._payload[name]) for name in unfit
+        }, bad
 
     def _reason(self, text: bytes) -> Exception:
         try:
@@ -245,8 +266,8 @@ class JsonParser:
 
     def _convert(self, arrays: list[pa.Array]) -> Columns:
         return {
-            field.name: convert(field.name, array, field)
-            for field, array in zip(self._payload, arrays, strict=True)
+            name: convert(name, array, field)
+            for (name, field), array in zip(self._payload.items(), arrays, strict=True)
         }
 
 

@@ -24,13 +24,17 @@ import pyarrow as pa
 from twophase.sources.kafka.json_types import TO_DATE, TO_TIMESTAMP, UnfitError, has, is_time
 
 _BLANKS = b" \t\r\n"
-_DIGITS = re.compile(rb"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?").fullmatch
+_NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+_QUOTED = rf"\A{_NUMBER}\Z"
+_DIGITS = re.compile(_NUMBER.encode()).fullmatch
 _BACKSLASH = ord("\\")  # Python looks for a number in bytes in a fraction of the time
 _TEXT_OR_NULL = b'"n'
 _TWICE = re.compile(r"Column\((/.*)\) was specified twice")
 _BIG = re.compile(rb"[eE]\+?\d{3}|\d{300}")
 # pyarrow takes NaN and Infinity for numbers, msgspec does not: 1e38 fits where they fit
 _CONSTANT = re.compile(rb'("(?:[^"\\]|\\.)*")|-?(?:NaN|Inf(?:inity)?)', re.DOTALL)
+# what msgspec says if no rewriting can help: only a STRING or a date may take something else
+_SURELY = re.compile(r"Expected `(?!str(?!` matching))").match
 NUL = "its value holds a NUL byte"
 _CONFLUENT = 5
 # by the first byte: who writes it before JSON, and the bytes before that
@@ -145,8 +149,10 @@ class RecordCheck:
             yield from ((i, False) for i, text in records.items() if _BIG.search(text))
         else:
             keys = [key for name, key in self._keys.items() if cause.endswith(f"/{name}")]
-            found = (i for i, text in records.items() if self._may_repeat(text, keys))
-            yield from zip(found, itertools.repeat(False))
+            found = {i for key in keys for i, text in records.items() if text.count(key) > 1}
+            if any(_BACKSLASH in text for text in records.values()):  # a name with escapes
+                found |= {i for i, text in records.items() if self._escape(text)}
+            yield from zip(sorted(found), itertools.repeat(False))
 
     def judge(self, cause: str, text: bytes) -> bytes | None:
         """Return a text of a record that pyarrow can read, as far as the cause goes.
@@ -258,8 +264,8 @@ class RecordCheck:
 def causes_of(error: Exception) -> tuple[str, ...]:
     """Return what an error of pyarrow's may point to, the cheapest to look for first.
 
-    NUL, "digits" of a decimal, "/" and the path of a field that is given twice, "type" and all
-    other faults, "big" numbers in fields that the schema does not have.
+    NUL, "/" and the path of a field that is given twice, "type" and all other faults, "digits" of a
+    decimal, more than any type has, "big" numbers in fields that the schema does not have.
     """
     text = str(error)
     twice = _TWICE.search(text)
@@ -267,7 +273,7 @@ def causes_of(error: Exception) -> tuple[str, ...]:
         return (twice[1], "type")
     if text == NUL:
         return (NUL, "type")
-    return ("digits", "type") if "decimal" in text.lower() else ("type", "big")
+    return ("type", "digits") if "decimal" in text.lower() else ("type", "big")
 
 
 def _refused(
@@ -276,9 +282,8 @@ def _refused(
     for number, text in records.items():
         try:
             screen(text)
-        except msgspec.ValidationError as error:  # a STRING, date or decimal may be to be rewritten
-            reason = str(error)
-            yield number, reason.startswith("Expected `") and not reason.startswith("Expected `str")
+        except msgspec.ValidationError as error:
+            yield number, _SURELY(str(error)) is not None
         except msgspec.DecodeError:
             yield number, not (text.count(b"NaN") or text.count(b"Inf"))
         except UnicodeDecodeError:
@@ -325,7 +330,7 @@ def _without_constants(text: bytes) -> bytes:
 
 
 def _screen_type(target: pa.DataType, text: Any) -> Any:
-    """Return the type by which msgspec validates a value: all but the digits of decimals.
+    """Return the type by which msgspec validates a value: all but the last digits of decimals.
 
     Args:
         target: the type in the schema.
@@ -343,7 +348,9 @@ def _screen_type(target: pa.DataType, text: Any) -> Any:
     if pa.types.is_string(target):
         return text if text is msgspec.Raw else text | None
     if pa.types.is_decimal(target):  # pyarrow reads 1.50 and "1.50"
-        return float | str | None
+        limit = float(10 ** (target.precision - target.scale))
+        number = Annotated[float, msgspec.Meta(ge=-limit, le=limit)]
+        return number | Annotated[str, msgspec.Meta(pattern=_QUOTED)] | None
     return (str if is_time(target) else float) | None
 
 

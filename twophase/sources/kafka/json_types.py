@@ -1,7 +1,8 @@
 """The types of the columns: what pyarrow's JSON reader gives, and what Spark expects.
 
 The reader is asked for a type that loses nothing, and its columns are converted. Dates and
-timestamps are text that a pattern describes, so that the rows which do not fit are found at once.
+timestamps are text that a pattern describes, and decimals have room for digits that do not fit, so
+that the rows which do not fit are found at once.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from twophase.errors import ConfigError
-from twophase.internals.arrow_values import booleans, scalar
+from twophase.internals.arrow_values import booleans, scalar, texts
 from twophase.internals.redaction import shown
 from twophase.sources.kafka.offsets import WHERE
 
@@ -24,6 +25,7 @@ _DAY = (
 )
 _TIME = r"[ T](?:[01]\d|2[0-3])(?::[0-5]\d(?::[0-5]\d(?:\.\d{1,6}0*)?)?)?"
 _ZONE = r"(?:Z|[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?)"
+_WIDE = pa.decimal256(76, 38)  # more digits on either side than any decimal of Spark
 _UNREADABLE = re.compile(r'["\\\x00-\x1f]')
 TO_TIMESTAMP = "give the column the type STRING, and convert it with to_timestamp."
 TO_DATE = "give the column the type STRING, and convert it with to_date."
@@ -50,13 +52,13 @@ class UnfitError(Exception):
         return f"{self.subject}: {value}{self.reason}" if self.subject else self.reason
 
 
-def read_type(name: str, target: pa.DataType, *, times_as_text: bool = False) -> pa.DataType:
+def read_type(name: str, target: pa.DataType, *, lenient: bool = False) -> pa.DataType:
     """Return the type that the JSON reader is to produce for a column of type `target`.
 
     Args:
         name: the column, for the error.
         target: its type in the schema.
-        times_as_text: also those timestamps that the reader can parse.
+        lenient: with room for timestamps and decimals that do not fit.
 
     Raises:
         ConfigError: JSON values cannot become this type.
@@ -77,18 +79,20 @@ def read_type(name: str, target: pa.DataType, *, times_as_text: bool = False) ->
             [
                 pa.field(
                     child.name,
-                    read_type(f"{name}.{child.name}", child.type, times_as_text=times_as_text),
+                    read_type(f"{name}.{child.name}", child.type, lenient=lenient),
                 )
                 for child in target
             ]
         )
     if pa.types.is_list(target):
-        return pa.list_(read_type(f"{name}[]", target.value_type, times_as_text=times_as_text))
+        return pa.list_(read_type(f"{name}[]", target.value_type, lenient=lenient))
     # The reader takes dates only as numbers, silently drops a time zone, and lets a float overflow.
-    if is_time(target) and (times_as_text or not getattr(target, "tz", None)):
+    if is_time(target) and (lenient or not getattr(target, "tz", None)):
         return pa.string()
     if pa.types.is_float32(target):
         return pa.float64()
+    if pa.types.is_decimal(target) and lenient:
+        return _WIDE
     if not _readable(target):
         raise ConfigError(
             f"{WHERE}: column {name!r} has the type {target}, which value.format=json cannot read.",
@@ -119,6 +123,8 @@ def convert(name: str, array: pa.Array, field: pa.Field) -> pa.Array:
         if _overflows(array, cast).true_count:
             raise UnfitError("a number is too big for FLOAT", name)
         return cast
+    if pa.types.is_decimal(target):
+        return _convert_decimal(name, array, target)
     return _convert_time(name, array, target)
 
 
@@ -126,7 +132,7 @@ def unfit_rows(array: pa.Array, field: pa.Field) -> pa.BooleanArray:
     """Return which rows of an array of the read type `convert` refuses.
 
     Args:
-        array: all its timestamps are text.
+        array: of a lenient read type.
         field: the column.
     """
     target = field.type
@@ -146,6 +152,8 @@ def unfit_rows(array: pa.Array, field: pa.Field) -> pa.BooleanArray:
         unfit = pc.or_(unfit, pc.invert(pc.fill_null(fits, scalar(True))))
     elif pa.types.is_float32(target):
         unfit = pc.or_(unfit, _overflows(array, array.cast(target)))
+    elif pa.types.is_decimal(target):
+        unfit = pc.or_(unfit, _loses_digits(array, target))
     return unfit
 
 
@@ -178,6 +186,16 @@ def _convert_struct(name: str, array: pa.StructArray, target: pa.StructType) -> 
             raise UnfitError("is null or missing, and the schema says NOT NULL", path)
         children.append(convert(path, values, child.with_nullable(True)))
     return pa.StructArray.from_arrays(children, fields=list(target), mask=absent)
+
+
+def _convert_decimal(
+    name: str, array: pa.Decimal256Array, target: pa.Decimal128Type
+) -> pa.Decimal128Array:
+    try:
+        return array.cast(target)
+    except pa.ArrowInvalid:
+        first = array.filter(_loses_digits(array, target))[0].as_py()
+    raise UnfitError(f"does not fit {target}", name, f"{first.normalize():f}".encode())
 
 
 def _convert_time(name: str, array: pa.StringArray, target: pa.DataType) -> pa.Array:
@@ -217,6 +235,14 @@ def _pattern(target: pa.DataType) -> str:
 def _overflows(array: pa.Array, cast: pa.Array) -> pa.BooleanArray:
     found = pc.and_not(pc.is_inf(cast), pc.is_inf(array))
     return pc.fill_null(found, scalar(False))
+
+
+def _loses_digits(array: pa.Decimal256Array, target: pa.Decimal128Type) -> pa.BooleanArray:
+    cut = array.cast(target, safe=False).cast(array.type)  # the cast overflows without a word
+    nines = "9" * target.precision
+    largest = texts([f"{nines}e-{target.scale}"]).cast(array.type)[0]
+    unfit = pc.or_(pc.not_equal(cut, array), pc.greater(pc.abs(array), largest))
+    return pc.fill_null(unfit, scalar(False))
 
 
 def _none(array: pa.Array) -> pa.BooleanArray:
