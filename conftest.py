@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from harness.delta_settings import delta_settings
@@ -50,6 +51,15 @@ def spark(
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _spark_is_left_as_it_was() -> Iterator[None]:
+    """A test that stopped the shared Spark would make others fail, of any file."""
+    before = SparkContext._active_spark_context
+    yield
+    if before is not None and SparkContext._active_spark_context is not before:
+        pytest.fail("the test stopped or replaced the Spark that other tests share")
 
 
 @pytest.fixture(scope="session")

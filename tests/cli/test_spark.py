@@ -89,7 +89,11 @@ class Gone:
         raise Py4JNetworkError("Answer from Java side is empty")
 
 
-def test_a_stop_says_nothing_of_a_jvm_that_has_ended_before() -> None:
+def test_a_stop_says_nothing_of_a_jvm_that_has_ended_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # a stop forgets the active context, which is that of other tests
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     context = SparkContext.__new__(SparkContext)
     context._jsc = Gone()
     with warnings.catch_warnings(record=True) as found:
