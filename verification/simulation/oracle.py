@@ -308,7 +308,7 @@ class Oracle(Facts):
             for found in self._before(decision)
             for xid in found.xids
             if xid not in self.visible
-            and xid not in self.withdrawn
+            and xid not in self._gone_on_without()
             and Piece.of(xid).sink == piece.sink
             and not self._comes_again(xid, found)
         ]
@@ -354,6 +354,10 @@ class Oracle(Facts):
             f"I2: {xid} is decided, a sink shows its checkpoint, and it is rolled back",
         )
         return None
+
+    def _gone_on_without(self) -> set[str]:
+        """Decided pieces that the folder of the running process need not have committed."""
+        return self.withdrawn | self.saved.given_up.get(self.folder, set())
 
     def lost_its_way(self, branch: Branch) -> None:
         """XA COMMIT or XA ROLLBACK came too early, and did nothing."""
@@ -490,7 +494,7 @@ class Oracle(Facts):
         decision = self._decision_of(xid)
         before = self._before(decision) if decision else []
         lacking = {other for other in missing if Piece.of(other).sink != Piece.of(xid).sink}
-        known = there | lacking | self.withdrawn
+        known = there | lacking | self._gone_on_without()
         early = [
             other
             for found in before

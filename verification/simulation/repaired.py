@@ -186,7 +186,7 @@ class Repaired:
 
     def _rewrite(self, facts: Facts, root: str, path: str, repair: Mapping[str, Any]) -> set[str]:
         record, sink = repair["decision"], repair["sink"]
-        old = facts.decided[root, record["lineage"], record["checkpoint"]]
+        old = _replaced(facts, facts.decided[root, record["lineage"], record["checkpoint"]], repair)
         lost = {
             xid for xid in old.xids if old.sinks[xid] == sink and _subtask(xid) in repair["pieces"]
         }
@@ -304,6 +304,15 @@ class Repaired:
         """It was never decided, so no target lacks it: its records are read again."""
         facts.superseded.append(facts.decided.pop(key))
         facts.undone -= {*facts.superseded[-1].xids}
+
+
+def _replaced(facts: Facts, decided: Decision, repair: Mapping[str, Any]) -> Decision:
+    """The decision that a rewrite replaces: an older copy of the folder does not know of others."""
+    attempt = (repair["replaced"]["generation"], repair["replaced"]["counter"])
+    of = (decided.root, decided.lineage, decided.checkpoint, attempt)
+    known = (decided, *reversed(facts.superseded))
+    same = (one for one in known if (one.root, one.lineage, one.checkpoint, one.attempt) == of)
+    return next(same, decided)
 
 
 def _is_written_again_elsewhere(facts: Facts, decision: Decision, root: str) -> bool:
