@@ -177,7 +177,8 @@ class Repaired:
                     f"I8: {repair['pieces']} are given up, and not all of them were decided",
                 )
             mine -= facts.withdrawn
-            if _is_written_again_elsewhere(facts, decision, root):
+            again = root in self.known and _is_written_again(facts, decision)
+            if again or _is_written_again_elsewhere(facts, decision, root):
                 mine = {xid for xid in mine if not _is_shown(facts, xid)}
             withdrawn |= self._withdraw(facts, decision, mine, root)
             self.given_up.update(dict.fromkeys(mine, (sink, decision.chunk)))
@@ -187,9 +188,10 @@ class Repaired:
     def _rewrite(self, facts: Facts, root: str, path: str, repair: Mapping[str, Any]) -> set[str]:
         record, sink = repair["decision"], repair["sink"]
         old = _replaced(facts, facts.decided[root, record["lineage"], record["checkpoint"]], repair)
-        lost = {
-            xid for xid in old.xids if old.sinks[xid] == sink and _subtask(xid) in repair["pieces"]
-        }
+        mine = self._pieces_of(facts, old, sink)  # another folder may have given some of them up
+        lost = {xid for xid in mine if _subtask(xid) in repair["pieces"]}
+        for xid in lost:
+            self.given_up.pop(xid, None)
         withdrawn = self._withdraw(facts, old, lost, root)
         attempt = (record["attempt"]["generation"], record["attempt"]["counter"])
         name = f"{record['lineage']}-{record['checkpoint']}-{attempt[0]}.{attempt[1]}"
@@ -313,6 +315,13 @@ def _replaced(facts: Facts, decided: Decision, repair: Mapping[str, Any]) -> Dec
     known = (decided, *reversed(facts.superseded))
     same = (one for one in known if (one.root, one.lineage, one.checkpoint, one.attempt) == of)
     return next(same, decided)
+
+
+def _is_written_again(facts: Facts, decision: Decision) -> bool:
+    """Whether it is of a rewrite, of which an older copy of its folder knows nothing."""
+    of = (decision.root, decision.lineage, decision.checkpoint)
+    same = [one for one in facts.superseded if (one.root, one.lineage, one.checkpoint) == of]
+    return any(one.attempt != decision.attempt for one in same)
 
 
 def _is_written_again_elsewhere(facts: Facts, decision: Decision, root: str) -> bool:
