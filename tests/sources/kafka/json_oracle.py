@@ -108,7 +108,8 @@ def _decimal(text: str, target: pa.Decimal128Type) -> decimal.Decimal:
         raise BadError
     with decimal.localcontext(_EXACT):
         number = number.quantize(decimal.Decimal(1).scaleb(-target.scale))
-    return number if abs(number.scaleb(target.scale)) < 10**target.precision else _bad()
+        fits = abs(number.scaleb(target.scale)) < 10**target.precision
+    return number if fits else _bad()
 
 
 def _timestamp(found: Any, *, utc: bool) -> dt.datetime:

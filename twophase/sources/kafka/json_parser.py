@@ -21,7 +21,7 @@ Sorting costs work in proportion to the number of values, however many of them a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property, reduce
 from operator import itemgetter
 from typing import Any
@@ -32,10 +32,12 @@ import pyarrow.json as pj
 
 from twophase.sources.kafka.json_records import (
     NUL,
+    TOO_FINE,
     RecordCheck,
     causes_of,
     framing_fault,
     is_framed,
+    is_too_fine,
 )
 from twophase.sources.kafka.json_types import (
     UnfitError,
@@ -123,7 +125,7 @@ class JsonParser:
             self._expect(self._judge(cause, records, faults))
         while records:
             try:
-                return self._rows(records, faults, screened="type" in tried)
+                return self._rows(records, faults, tried)
             except UNFIT as error:
                 causes = [c for c in (*causes_of(error), "alone") if c not in tried]
                 if not causes:
@@ -190,7 +192,7 @@ class JsonParser:
     ) -> Iterator[tuple[int, Exception]]:
         """Yield the records that pyarrow refuses though each was judged to fit, by halves."""
         try:
-            self._rows({number: records[number] for number in numbers}, {}, screened=True)
+            self._rows({number: records[number] for number in numbers}, {}, ("type", TOO_FINE))
         except UNFIT as error:
             if len(numbers) == 1:
                 yield numbers[0], error
@@ -200,11 +202,11 @@ class JsonParser:
             yield from self._refused(records, numbers[middle:])
 
     def _rows(
-        self, records: dict[int, bytes], faults: Faults, *, screened: bool
+        self, records: dict[int, bytes], faults: Faults, tried: Collection[str]
     ) -> tuple[list[int], Columns]:
-        numbers = list(records)
-        arrays = self._read(_joined(records.values()), len(records), self._lenient)
-        if not screened:
+        numbers, data = list(records), _joined(records.values())
+        arrays = self._read(data, len(records), self._lenient, judged=TOO_FINE in tried)
+        if "type" not in tried:
             self._check_infinity(arrays)
         columns, unfit = self._convert_fitting(arrays)
         bad = [numbers[row] for row in unfit]
@@ -239,16 +241,20 @@ class JsonParser:
 
     def _reason(self, text: bytes) -> Exception:
         try:
-            self._convert(self._read(_joined([text]), 1, self._lenient))
+            self._convert(self._read(_joined([text]), 1, self._lenient, judged=True))
         except UNFIT as error:
             return error
         raise AssertionError("a value that does not fit among others fits alone")
 
-    def _read(self, data: bytes, rows: int, options: pj.ParseOptions) -> list[pa.Array]:
+    def _read(
+        self, data: bytes, rows: int, options: pj.ParseOptions, *, judged: bool = False
+    ) -> list[pa.Array]:
         # one block: pyarrow would not split a larger input between records
         settings = pj.ReadOptions(use_threads=False, block_size=len(data) + 1)
         if b"\0" in data:
             raise UnfitError(NUL)
+        if not judged and any(self._decimals) and is_too_fine(data):
+            raise UnfitError(TOO_FINE)
         table = pj.read_json(pa.BufferReader(data), settings, options)
         if table.num_rows != rows:
             raise UnfitError("more than one JSON object")

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Annotated, Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from twophase.sources.kafka.json_types import TO_DATE, TO_TIMESTAMP, UnfitError, has, is_time
@@ -36,18 +37,54 @@ _CONSTANT = re.compile(rb'("(?:[^"\\]|\\.)*")|-?(?:NaN|Inf(?:inity)?)', re.DOTAL
 # what msgspec says if no rewriting can help: only a STRING or a date may take something else
 _SURELY = re.compile(r"Expected `(?!str(?!` matching))").match
 NUL = "its value holds a NUL byte"
+TOO_FINE = "a number has too many decimals"
 _CONFLUENT = 5
 # by the first byte: who writes it before JSON, and the bytes before that
 _REGISTRIES = {
     0: (("Confluent's", _CONFLUENT), ("Apicurio's", 9)),
     3: (("AWS Glue's", 18),),
 }
+_EXPONENTS = (b"e-", b"E-")
+_EXPONENT = re.compile(rb'([0-9]+)(?:["\s,}\]]|\Z)')
+_MANTISSA = re.compile(rb'(?:^|[:,\["\s])[-+]?[0-9]*\.?([0-9]*)\Z')
+_MANTISSA_BYTES = 200  # a longer one counts as too fine
+_MANY_BYTES = 10_000
+_MOST_DECIMALS = 38  # beyond a little more, pyarrow reads past the end of a table, and may die
+_ESCAPED_ASCII = re.compile(rb"\\u00[2-7]")
 _EMPTY, _NO_OBJECT = map(UnfitError, ("its value is empty", "its value is not one JSON object"))
 _REFUSED = (msgspec.DecodeError, UnicodeDecodeError)
 
 Text = bytes | msgspec.Raw
 Render = Callable[[Text], Text]
 _DecimalCheck = Callable[[pa.Decimal128Type], Callable[[Text], object]]
+
+
+def is_too_fine(data: bytes) -> bool:
+    """Return whether a number, if it is that of a DECIMAL, must not get to pyarrow.
+
+    By its exponent it has more decimals than any type, as 1e-40 has. It may be text, or of another
+    column, or have an escape that could hide one.
+
+    Args:
+        data: values of records.
+    """
+    if _BACKSLASH in data and _ESCAPED_ASCII.search(data):
+        return True
+    for mark in _EXPONENTS:
+        at = data.find(mark) if _may_hold(data, mark) else -1
+        while at >= 0:
+            if (exponent := _EXPONENT.match(data, at + 2)) is not None:
+                mantissa = _MANTISSA.search(data[max(at - _MANTISSA_BYTES, 0) : at])
+                digits = exponent[1].lstrip(b"0")
+                is_cut = at > _MANTISSA_BYTES == len(mantissa[0]) if mantissa else False
+                if mantissa is not None and (
+                    is_cut
+                    or len(digits) > 3
+                    or len(mantissa[1]) + int(digits or b"0") > _MOST_DECIMALS
+                ):
+                    return True
+            at = data.find(mark, at + 2)
+    return False
 
 
 def is_framed(value: bytes) -> bool:
@@ -94,6 +131,15 @@ def _registry_fault(value: bytes) -> UnfitError:
     )
 
 
+def _may_hold(data: bytes, pair: bytes) -> bool:
+    """Return whether two bytes are in many, at a tenth of what `in` costs; True for few."""
+    if len(data) < _MANY_BYTES:
+        return True
+    wanted = np.frombuffer(pair, np.uint16)
+    halves = (np.frombuffer(data, np.uint16, (len(data) - at) // 2, at) for at in (0, 1))
+    return any((half == wanted).any() for half in halves)
+
+
 class RecordCheck:
     """Finds and judges the records for which pyarrow refuses a block.
 
@@ -109,7 +155,8 @@ class RecordCheck:
         self._types = _decode(_screen_type(target, str))
         self._types_but_text = _decode(_screen_type(target, msgspec.Raw))
         self._digits = _decode(_digits_type(target, _usual_decimal))
-        self._exact_digits = _decode(_digits_type(target, _exact_decimal))
+        self._exact_digits = _decode(_digits_type(target, _plain_decimal))
+        self._coarse = _decode(_digits_type(target, _coarse_decimal))
         self._rewrite = _renderer("", target, explain=False)
         self._explain = _renderer("", target, explain=True)
         self._keys = {name: msgspec.json.encode(name) for name in _names(target)}
@@ -143,6 +190,9 @@ class RecordCheck:
             yield from zip(self._with_raw_text(records), itertools.repeat(False))
         elif cause == "digits":
             yield from _refused(self._digits, records)
+        elif cause == TOO_FINE:
+            fine = {i: text for i, text in records.items() if is_too_fine(text)}
+            yield from _refused(self._coarse, fine)
         elif cause == NUL:
             yield from ((i, True) for i, text in records.items() if 0 in text)
         elif cause == "big":
@@ -157,8 +207,9 @@ class RecordCheck:
     def judge(self, cause: str, text: bytes) -> bytes | None:
         """Return a text of a record that pyarrow can read, as far as the cause goes.
 
-        A STRING that is not a JSON string is its raw text. Where one is rewritten, fields that the
-        schema does not have are left out.
+        A STRING that is not a JSON string is its raw text, and a number for a DECIMAL that pyarrow
+        cannot read has no exponent any more. Where one is rewritten, fields that the schema does
+        not have are left out.
 
         Returns:
             None if the record does not fit; `reason` says why.
@@ -169,9 +220,9 @@ class RecordCheck:
         if cause[0] == "/":
             return None if self._repeats(text) else text
         try:
-            if cause == "digits":
-                self._exact_digits(text)
-                return text
+            if cause in ("digits", TOO_FINE):
+                repeats = self._may_repeat(text, self._keys.values()) and self._repeats(text)
+                return None if repeats else bytes(self._explain(text))
             found = self._types_but_text(text)
             if cause == "text" and (quick := self._with_texts(text, found)) is not None:
                 return quick
@@ -203,8 +254,9 @@ class RecordCheck:
     def _fits_with_constants(self, cause: str, text: bytes) -> bool:
         """Return whether a record with NaN or Infinity fits, without being rewritten."""
         plain = _without_constants(text)
+        check = {"digits": self._exact_digits, TOO_FINE: self._coarse}.get(cause, self._types)
         try:
-            (self._exact_digits if cause == "digits" else self._types)(plain)
+            check(plain)
             return plain != text and not (cause == "big" and _overflows(plain))
         except ValueError:  # all that msgspec and json raise
             return False
@@ -264,15 +316,16 @@ class RecordCheck:
 def causes_of(error: Exception) -> tuple[str, ...]:
     """Return what an error of pyarrow's may point to, the cheapest to look for first.
 
-    NUL, "/" and the path of a field that is given twice, "type" and all other faults, "digits" of a
-    decimal, more than any type has, "big" numbers in fields that the schema does not have.
+    NUL, TOO_FINE, "/" and the path of a field that is given twice, "type" and all other faults,
+    "digits" of a decimal, more than any type has, "big" numbers in fields that the schema does not
+    have.
     """
     text = str(error)
     twice = _TWICE.search(text)
     if twice:
         return (twice[1], "type")
-    if text == NUL:
-        return (NUL, "type")
+    if text in (NUL, TOO_FINE):
+        return (text, "type")
     return ("type", "digits") if "decimal" in text.lower() else ("type", "big")
 
 
@@ -390,23 +443,31 @@ def _usual_decimal(target: pa.Decimal128Type) -> Callable[[Text], object]:
     return re.compile(rf"-?(?:{before}){after}|null".encode()).fullmatch
 
 
-def _exact_decimal(target: pa.Decimal128Type) -> Callable[[Text], bool]:
-    context = decimal.Context(prec=100, traps=[decimal.Inexact, decimal.InvalidOperation])
+def _coarse_decimal(_: pa.Decimal128Type) -> Callable[[Text], object]:
+    return lambda raw: not is_too_fine(bytes(raw))
+
+
+def _plain_decimal(target: pa.Decimal128Type) -> Callable[[Text], bytes]:
+    """Return what writes a number without an exponent; nothing if it does not fit."""
+    context = decimal.Context(prec=1000, traps=[decimal.Inexact, decimal.InvalidOperation])
     limit = 10**target.precision
 
-    def fits(raw: Text) -> bool:
+    def plain(raw: Text) -> bytes:
         text = bytes(raw)
+        if text == b"null":
+            return text
         if text[0] == 34:
             text = msgspec.json.decode(text, type=str).encode()
             if not _DIGITS(text):
-                return False
+                return b""
         try:
             digits = context.scaleb(context.create_decimal(text.decode()), target.scale)
-            return text == b"null" or abs(context.to_integral_exact(digits)) < limit
+            whole = int(context.to_integral_exact(digits))
         except ArithmeticError:
-            return text == b"null"
+            return b""
+        return f"{whole}e-{target.scale}".encode() if abs(whole) < limit else b""
 
-    return fits
+    return plain
 
 
 def _struct_type(fields: list[tuple[str, Any]], **namespace: Any) -> Any:
@@ -439,6 +500,8 @@ def _renderer(name: str, target: pa.DataType, *, explain: bool) -> Render:
         return _list_renderer(name, target, explain=explain)
     if pa.types.is_string(target):
         return partial(_render_string, name)
+    if pa.types.is_decimal(target):
+        return partial(_render_decimal, name, target, _plain_decimal(target))
     return partial(_check_leaf, name, target, _leaf_check(target))
 
 
@@ -488,9 +551,16 @@ def _render_string(name: str, text: Text) -> bytes:
     return value if value[0] == 34 or value == b"null" else msgspec.json.encode(decoded)
 
 
+def _render_decimal(
+    name: str, target: pa.DataType, plain: Callable[[Text], bytes], text: Text
+) -> bytes:
+    found = plain(text)
+    if not found:
+        raise UnfitError(f"does not fit {target}", name, bytes(text))
+    return found
+
+
 def _leaf_check(target: pa.DataType) -> Callable[[Text], bool]:
-    if pa.types.is_decimal(target):
-        return _exact_decimal(target)
     decode = _decode(_screen_type(target, str))
 
     def fits(text: Text) -> bool:

@@ -25,7 +25,7 @@ _DAY = (
 )
 _TIME = r"[ T](?:[01]\d|2[0-3])(?::[0-5]\d(?::[0-5]\d(?:\.\d{1,6}0*)?)?)?"
 _ZONE = r"(?:Z|[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?)"
-_WIDE = pa.decimal256(76, 38)  # more digits on either side than any decimal of Spark
+_DIGITS_128, _DIGITS_256 = 38, 76
 _UNREADABLE = re.compile(r'["\\\x00-\x1f]')
 TO_TIMESTAMP = "give the column the type STRING, and convert it with to_timestamp."
 TO_DATE = "give the column the type STRING, and convert it with to_date."
@@ -91,8 +91,8 @@ def read_type(name: str, target: pa.DataType, *, lenient: bool = False) -> pa.Da
         return pa.string()
     if pa.types.is_float32(target):
         return pa.float64()
-    if pa.types.is_decimal(target) and lenient:
-        return _WIDE
+    if pa.types.is_decimal128(target):
+        return _decimal_read(target, lenient=lenient)
     if not _readable(target):
         raise ConfigError(
             f"{WHERE}: column {name!r} has the type {target}, which value.format=json cannot read.",
@@ -100,6 +100,21 @@ def read_type(name: str, target: pa.DataType, *, lenient: bool = False) -> pa.Da
             "convert it with from_json or to_binary as docs/kafka.md shows.",
         )
     return target
+
+
+def _decimal_read(target: pa.Decimal128Type, *, lenient: bool) -> pa.DataType:
+    """Return a type in which the reader computes exactly.
+
+    It takes numbers of as many digits as the type has, and multiplies them by 10 to the power of
+    its scale, without a look at what the product needs.
+    """
+    if lenient:
+        scale = (_DIGITS_256 - (target.precision - target.scale)) // 2
+        scale = min(scale, _DIGITS_128)
+        return pa.decimal256(_DIGITS_256 - scale, scale)
+    if target.precision + target.scale <= _DIGITS_128:
+        return target
+    return pa.decimal256(target.precision, target.scale)
 
 
 def convert(name: str, array: pa.Array, field: pa.Field) -> pa.Array:
@@ -238,7 +253,8 @@ def _overflows(array: pa.Array, cast: pa.Array) -> pa.BooleanArray:
 
 
 def _loses_digits(array: pa.Decimal256Array, target: pa.Decimal128Type) -> pa.BooleanArray:
-    cut = array.cast(target, safe=False).cast(array.type)  # the cast overflows without a word
+    # unsafe casts overflow without a word
+    cut = array.cast(target, safe=False).cast(array.type, safe=False)
     nines = "9" * target.precision
     largest = texts([f"{nines}e-{target.scale}"]).cast(array.type)[0]
     unfit = pc.or_(pc.not_equal(cut, array), pc.greater(pc.abs(array), largest))
@@ -266,6 +282,5 @@ def _readable(target: pa.DataType) -> bool:
         or is_of.is_signed_integer(target)
         or is_of.is_float64(target)
         or is_of.is_string(target)
-        or is_of.is_decimal128(target)
         or is_of.is_timestamp(target)
     )
