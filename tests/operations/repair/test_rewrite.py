@@ -46,6 +46,7 @@ from twophase.errors import (
 )
 from twophase.events import Observers
 from twophase.ids import Attempt, Subtask, TransactionId
+from twophase.operations.repair import rewrite as rewrite_module
 from twophase.operations.repair.rewrite import Lost, RewriteRepair
 from twophase.options.job_options import JobOptions
 from twophase.state.files.storage import LocalStorage
@@ -291,6 +292,38 @@ def test_a_piece_that_is_lost_once_more_is_known_by_the_attempt_of_its_rewrite(
     plan = repair(folder, targets).plan(1, "facts")
     assert plan.lost.pieces == [piece]
     assert plan.lost.rewritten == {new.attempt}
+
+
+@each
+@pytest.mark.parametrize("names_pieces", [True, False], ids=["names its pieces", "does not"])
+def test_what_a_newer_copy_of_the_folder_has_written_again_is_not_written_twice(
+    broken: Driver,
+    targets: Targets,
+    another: Another,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    names_pieces: bool,
+) -> None:
+    """Found by the simulation: the folder was put back as it was before the repair, and adopted; of
+    the checkpoint it knows only the first attempt, whose piece is still lost.
+    """
+    if not names_pieces:
+        monkeypatch.setattr(rewrite_module, "NamesPieces", type("Nobody", (), {}))
+    shutil.copytree(folder, tmp_path / "before")
+    rewrite(folder, targets)
+    shutil.rmtree(folder)
+    shutil.copytree(tmp_path / "before", folder)
+    with pytest.raises(CheckpointMissingError):
+        another().recover()
+    adopt(folder, targets)
+    with pytest.raises(LostCommittableError):
+        another().recover()
+    with pytest.raises(StopJobError, match=r"newer copy of the job's folder.*accept-loss"):
+        rewrite(folder, targets)
+    accepted = accepting(folder, targets)
+    accepted.accept(accepted.plan(1, "facts"), NOTE)
+    exact(targets, another)
 
 
 # -- refused ---------------------------------------------------------------------------------------

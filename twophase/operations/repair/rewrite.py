@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from twophase.contract.committable import Committable
+from twophase.contract.sink import NamesPieces
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.commit.orphans import Orphans
 from twophase.coordinator.recovery.planner import StartPlanner
@@ -32,7 +33,7 @@ from twophase.ids import Attempt, TransactionId
 from twophase.internals.failpoints import failpoint
 from twophase.operations.repair.accept_loss import LossPlan, LossRepair
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
-from twophase.state.journal.entries import AcceptedLoss, Decision, Note, Rewrite
+from twophase.state.journal.entries import AcceptedLoss, Adoption, Decision, Note, Rewrite
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,7 @@ class RewriteRepair:
         decision = self._decision(loss)
         self._check_newest(decision, sink)
         body = context.store.read_with_states(decision)
+        self._check_not_written_elsewhere(loss, body)
         whole = not loss.kept and not self._has_given_up(loss)
         pieces = [piece for piece, _ in loss.lost]
         lost = Lost(body, sink, pieces, whole, self._rewritten(loss), self._gone(loss))
@@ -174,6 +176,7 @@ class RewriteRepair:
         kept = context.completer.pieces_to_commit()
         orphans.close(attempt, kept)
         self._ask_again()
+        self._check_not_written_elsewhere(plan.loss, body)
         try:
             pieces = self._reread.write(plan.lost, transaction)
             _check_rows(context.job, plan.lost, pieces)
@@ -220,6 +223,36 @@ class RewriteRepair:
                     remedy=f"go on without the lost pieces of {decision.checkpoint} (twophase "
                     "repair accept-loss), and write their rows again by hand.",
                 )
+
+    def _check_not_written_elsewhere(self, loss: LossPlan, body: CompletedCheckpoint) -> None:
+        """Check that no newer copy of the folder has written the lost pieces again.
+
+        After an adoption that may be: the drivers of that copy are not known here. A sink that does
+        not name its pieces cannot tell.
+
+        Raises:
+            StopJobError: one has, or may have.
+        """
+        context, target = self._context, self._context.sinks[loss.sink]
+        if isinstance(target, NamesPieces):
+            attempts = {self._decision(loss).attempt, body.attempt, *self._rewritten(loss)}
+            attempts |= {piece.transaction.attempt for piece in body.committables[loss.sink]}
+            known = tuple(f"{attempt}/" for attempt in attempts)
+            shown = target.committed_pieces(loss.lineage, loss.number)
+            others = [piece for piece in shown if not piece.startswith(known)]
+            found = f"has the pieces {', '.join(others)} of it" if others else ""
+        else:
+            adopted = any(isinstance(one, Adoption) for one in context.history.repairs)
+            found = "cannot tell which pieces it has, and the folder was adopted" if adopted else ""
+        if found:
+            raise StopJobError(
+                f"Job {context.job!r}: the lost pieces of checkpoint {loss.number} in sink "
+                f"{loss.sink!r} may have been written again by a driver of a newer copy of the "
+                f"job's folder: the sink {found}. Nothing was written.",
+                remedy="restore the job's folder to its newest state; if that is gone, look which "
+                "rows the target has, and go on without writing these again: twophase repair "
+                f"accept-loss JOB.yaml --checkpoint {loss.number} --sink {loss.sink}",
+            )
 
     def _has_given_up(self, loss: LossPlan) -> bool:
         mine = (loss.lineage, loss.number, loss.sink)
