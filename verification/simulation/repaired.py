@@ -128,7 +128,7 @@ class Repaired:
         """A job's folder is an old copy, or gone."""
         self.damaged = True
         self.known[root] = {*known}
-        facts.generation[root] = facts.newest_fence(root) if _has_log(facts, root) else 0
+        facts.generation[root] = facts.newest_fence(root) if _is_there(facts, f"{root}/log") else 0
         self.forgets(facts)
 
     def forgets(self, facts: Facts) -> None:
@@ -192,6 +192,7 @@ class Repaired:
         lost = {xid for xid in mine if _subtask(xid) in repair["pieces"]}
         for xid in lost:
             self.given_up.pop(xid, None)
+        facts.withdrawn -= {*old.xids} - lost  # in this copy of the folder they are decided
         withdrawn = self._withdraw(facts, old, lost, root)
         attempt = (record["attempt"]["generation"], record["attempt"]["counter"])
         name = f"{record['lineage']}-{record['checkpoint']}-{attempt[0]}.{attempt[1]}"
@@ -245,7 +246,9 @@ class Repaired:
             if decision.checkpoint <= ancestors.get(decision.lineage, -1):
                 waits = key[0] == root and not decision.committed
                 there = facts.visible.keys() | facts.taken_back | facts.taken
-                hidden = [xid for xid in decision.xids if waits and xid not in there]
+                # nothing lists what somebody has rolled back of a checkpoint without a body
+                over = there if _is_there(facts, decision.body) else there | {*facts.lost}
+                hidden = [xid for xid in decision.xids if waits and xid not in over]
                 facts.holds(
                     not hidden,
                     f"I2: checkpoint {decision.checkpoint} is adopted, "
@@ -334,9 +337,9 @@ def _is_written_again_elsewhere(facts: Facts, decision: Decision, root: str) -> 
     )
 
 
-def _has_log(facts: Facts, root: str) -> bool:
+def _is_there(facts: Facts, path: str) -> bool:
     try:
-        facts.disk.find(f"{root}/log")
+        facts.disk.find(path)
     except FileNotFoundError:
         return False
     return True
