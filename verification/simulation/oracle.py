@@ -96,7 +96,16 @@ class Oracle(Facts):
     def _repair(self, root: str, path: str, body: dict[str, Any]) -> None:
         action = body["action"]
         if root in self.saved.forks:
-            return self.saved.gives_up(self, root, body)
+            # the rest of what a backup has undone hides it from the first job, once it is committed
+            hidden = {
+                xid: one
+                for xid, one in self.saved.gives_up(self, root, body).items()
+                if xid in self.undone
+            }
+            self.repaired.given_up.update(hidden)
+            self.withdrawn |= hidden.keys()
+            self.undone -= hidden.keys()
+            return None
         if action == "abandon-rewind":
             self.saved.rewinding.clear()
             for key in [one for one in self.ahead if one[0] == root and one[3] in body["again"]]:

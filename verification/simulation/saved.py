@@ -174,16 +174,18 @@ class SavedOnes:
         self._revive(facts, lambda one: not saved.is_behind(one))
         return None
 
-    def gives_up(self, facts: Facts, root: str, loss: Mapping[str, Any]) -> None:
+    def gives_up(
+        self, facts: Facts, root: str, loss: Mapping[str, Any]
+    ) -> dict[str, tuple[str, int]]:
         """A fork begins without lost pieces. The first job may still write them again, or have
-        found them again by now.
+        found them again by now. Returns the sink and the chunk of each.
         """
         names = {name for saved in self.by_path.values() for name in saved.pending}
         of = (loss["lineage"], loss["checkpoint"])
         gone = (facts.lost, facts.taken, facts.taken_back, facts.undone, facts.gone)
         given_up = facts.withdrawn  # by the first job
         mine = {
-            xid
+            xid: (one.sinks[xid], one.chunk)
             for one in facts.known()
             if (one.lineage, one.checkpoint) == of and one.body.split("/")[-2] in names
             for xid in one.xids
@@ -191,10 +193,11 @@ class SavedOnes:
             if f"{piece.subtask}.{piece.task_attempt}" in loss["pieces"]
             and one.sinks[xid] == loss["sink"]
         }
-        for xid in mine - facts.visible.keys():
+        for xid in mine.keys() - facts.visible.keys():
             is_gone = any(xid in one for one in (*gone, given_up))
             facts.holds(is_gone, f"I8: {root} gives up {xid}, which was not lost")
         self.given_up.setdefault(root, set()).update(mine)
+        return mine
 
     def folder_restored(self, facts: Facts, root: str, known: set[tuple[str, str, int]]) -> None:
         """A job's folder knows no more than these decisions, and these."""
