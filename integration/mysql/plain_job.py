@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.branches import branches
 from integration.mysql.sink_harness import MySqlHarness
 from twophase.engine.engine import Engine
 from twophase.errors import TwoPhaseError
@@ -95,4 +94,4 @@ class MySqlJob:
         threads = [thread for thread in threading.enumerate() if NAME in thread.name]
         for thread in threads:
             thread.join(WAIT_S)
-        return branches(self.harness.server) == []
+        return self.harness.branches() == []

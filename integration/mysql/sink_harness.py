@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pymysql
 
+from harness.branches import branches
 from twophase.contract.committable import Committable
 from twophase.contract.outcome import CommitOutcome
 from twophase.contract.sink import CommitRequest, SinkContext
@@ -48,6 +49,7 @@ class MySqlHarness(SinkHarness):
         self.database = fresh_name("t")
         self.fields = schema or self.schema
         self.options = options
+        self._of_others = {*branches(server)}
         self._variable = f"TWOPHASE_TEST_PASSWORD_{server.port}"
         os.environ[self._variable] = server.password
         server.create_database(self.database)
@@ -68,6 +70,10 @@ class MySqlHarness(SinkHarness):
                 **options,
             }
         )
+
+    def branches(self) -> list[str]:
+        """The prepared branches, but for those that others have left on the server."""
+        return [xid for xid in branches(self.server) if xid not in self._of_others]
 
     def unreachable(self) -> MySqlSink:
         return self.new_sink(url=f"mysql://root@127.0.0.1:1/{self.database}")

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.branches import branches
 from harness.tcp_proxy import RewritingProxy
 from integration.mysql.plain_job import MySqlJob
 from integration.mysql.sink_harness import TASK, MySqlHarness, Server, commit
@@ -80,7 +79,7 @@ def test_while_a_branch_is_prepared_the_attempt_is_declined(
             writer.abort()
             assert isinstance(caught.value, RejectedRowsError) is (end == AT_ONCE), number
             assert (caught.value.fingerprint == "") is (end != REPEATED), number
-            assert branches(harness.server) == []
+            assert harness.branches() == []
         piece = harness.write(sink, harness.rows([1]), checkpoint=len(REPLIES))
         assert commit(sink, piece) == [Committed()]
         assert harness.ids() == [1]
@@ -100,7 +99,7 @@ def test_once_it_is_decided_it_waits_until_the_server_commits_it(
             [outcome] = commit(sink, piece, retries=1)
             assert outcome == Committed(), number
         assert harness.ids() == sorted(number for _, number, _ in REPLIES)
-        assert branches(harness.server) == []
+        assert harness.branches() == []
 
 
 def test_a_job_goes_on_when_the_server_commits_again(
