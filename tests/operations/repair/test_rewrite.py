@@ -305,7 +305,7 @@ def test_what_a_newer_copy_of_the_folder_has_written_again_is_not_written_twice(
     monkeypatch: pytest.MonkeyPatch,
     names_pieces: bool,
 ) -> None:
-    """Found by the simulation: the folder was put back as it was before the repair, and adopted; of
+    """Found by the simulation: the folder was restored as it was before the repair, and adopted; of
     the checkpoint it knows only the first attempt, whose piece is still lost.
     """
     if not names_pieces:
