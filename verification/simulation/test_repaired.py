@@ -37,7 +37,7 @@ def repair() -> Process:
 def oracle(repair: Process) -> Oracle:
     """A task of checkpoint 0 has no piece any more, which somebody has rolled back by hand."""
     scheduler: Any = SimpleNamespace(current=SimpleNamespace(process=repair), stop=pytest.fail)
-    disk: Any = None
+    disk: Any = SimpleNamespace(find=lambda path: path)  # everything is there
     oracle = Oracle(scheduler, disk, lambda chunk, subtask: [(chunk, subtask)])
     oracle.decided[OLD, LINEAGE, 0] = decision(0, "0.1", "1.2")
     oracle.lost.append(xid("1.2"))
