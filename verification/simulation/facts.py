@@ -169,6 +169,11 @@ class Facts:
         """Whether a branch is prepared, but for what befell it or its server since."""
         return self.is_prepared(xid) or xid in self.taken or xid in self.gone
 
+    def is_gone(self, xid: str) -> bool:
+        """Whether something befell a piece, so that its rows are not there."""
+        gone = (self.lost, self.taken, self.taken_back, self.undone, self.gone)
+        return any(xid in one for one in gone)
+
     def is_in_mid_commit(self) -> bool:
         """Whether a sink shows some pieces of a checkpoint and lacks others: a backup of
         that is a known limit.

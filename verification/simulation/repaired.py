@@ -286,8 +286,7 @@ class Repaired:
         """
         is_other = _is_written_again_elsewhere(facts, decision, root)
         for xid in lost:
-            gone = (facts.lost, facts.taken, facts.taken_back, facts.undone, facts.gone)
-            is_gone = is_other or any(xid in one for one in gone)
+            is_gone = is_other or facts.is_gone(xid)
             facts.holds(is_gone, f"I8: {xid} is given up, and it was not lost")
             facts.holds(not _is_shown(facts, xid), f"I8: {xid} is given up, and it is visible")
         facts.withdrawn |= lost

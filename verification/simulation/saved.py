@@ -182,8 +182,6 @@ class SavedOnes:
         """
         names = {name for saved in self.by_path.values() for name in saved.pending}
         of = (loss["lineage"], loss["checkpoint"])
-        gone = (facts.lost, facts.taken, facts.taken_back, facts.undone, facts.gone)
-        given_up = facts.withdrawn  # by the first job
         mine = {
             xid: (one.sinks[xid], one.chunk)
             for one in facts.known()
@@ -194,7 +192,7 @@ class SavedOnes:
             and one.sinks[xid] == loss["sink"]
         }
         for xid in mine.keys() - facts.visible.keys():
-            is_gone = any(xid in one for one in (*gone, given_up))
+            is_gone = facts.is_gone(xid) or xid in facts.withdrawn  # by the first job
             facts.holds(is_gone, f"I8: {root} gives up {xid}, which was not lost")
         self.given_up.setdefault(root, set()).update(mine)
         return mine

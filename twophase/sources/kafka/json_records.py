@@ -208,7 +208,7 @@ class RecordCheck:
         """Return a text of a record that pyarrow can read, as far as the cause goes.
 
         A STRING that is not a JSON string is its raw text, and a number for a DECIMAL that pyarrow
-        cannot read has no exponent any more. Where one is rewritten, fields that the schema does
+        cannot read is written by the scale. Where one is rewritten, fields that the schema does
         not have are left out.
 
         Returns:
@@ -448,7 +448,7 @@ def _coarse_decimal(_: pa.Decimal128Type) -> Callable[[Text], object]:
 
 
 def _plain_decimal(target: pa.Decimal128Type) -> Callable[[Text], bytes]:
-    """Return what writes a number without an exponent; nothing if it does not fit."""
+    """Return what writes a number for pyarrow, by the scale; nothing if it does not fit."""
     context = decimal.Context(prec=1000, traps=[decimal.Inexact, decimal.InvalidOperation])
     limit = 10**target.precision
 
