@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 import pyarrow as pa
@@ -105,6 +105,18 @@ class MySqlHarness(SinkHarness):
         ):
             cursor.execute(statement, arguments or None)
             return list(cursor.fetchall())
+
+    def end_sessions(self, user: str | None = None) -> None:
+        """The server ends all sessions of an account, as a restart or a proxy does."""
+        with closing(self.server.connect()) as admin, admin.cursor() as cursor:
+            cursor.execute(
+                "SELECT ID FROM information_schema.PROCESSLIST"
+                " WHERE USER = %s AND ID <> CONNECTION_ID()",
+                (user or self.server.user,),
+            )
+            for (number,) in cursor.fetchall():
+                with suppress(pymysql.Error):  # it has gone by itself
+                    cursor.execute(f"KILL {number}")
 
     def contents(self) -> dict[str, list[tuple[Any, ...]]]:
         """Every table with its rows; prepared branches are in none."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -321,14 +321,7 @@ class Account:
         return given | others
 
     def end_sessions(self) -> None:
-        """The server ends all sessions of the account, as a restart or a proxy does."""
-        with closing(self.harness.server.connect()) as admin, admin.cursor() as cursor:
-            cursor.execute(
-                "SELECT ID FROM information_schema.PROCESSLIST WHERE USER = %s", (self.name,)
-            )
-            for (number,) in cursor.fetchall():
-                with suppress(pymysql.Error):  # it has gone by itself
-                    cursor.execute(f"KILL {number}")
+        self.harness.end_sessions(self.name)
 
 
 @pytest.fixture

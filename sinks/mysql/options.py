@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import ssl
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from twophase.errors import ConfigError
+from twophase.errors import ConfigError, PreflightError
 from twophase.options.parsing import Duration, Options
 from twophase.sinks.mysql.client.identifiers import quote
 
@@ -78,6 +79,33 @@ class Secret:
         return "Secret(***)"
 
 
+class Authorities:
+    """The authorities that may sign the server's certificate.
+
+    Args:
+        name: of the file with their certificates, for messages.
+        certificates: as they are now, in PEM.
+        file: where the driver reads them again, for each login and for the tasks of each attempt:
+            an authority is replaced while the job runs.
+    """
+
+    def __init__(self, name: str, certificates: str, file: Path | None = None) -> None:
+        self.name = name
+        self._certificates = certificates
+        self._file = file
+
+    def certificates(self) -> str:
+        """Return the certificates, in PEM."""
+        if self._file is not None:
+            with suppress(OSError, ValueError):  # while it is being replaced: the last ones
+                self._certificates = read_certificates(self._file)
+        return self._certificates
+
+    def __reduce__(self) -> tuple[type[Authorities], tuple[str, str]]:
+        """The executors get what the driver reads now: the file may not be there."""
+        return Authorities, (self.name, self.certificates())
+
+
 @dataclass(frozen=True)
 class Endpoint:
     """The server, the account and the deadlines of a connection, also for the executors.
@@ -89,7 +117,7 @@ class Endpoint:
         schema: the target's schema.
         password: resolved on the driver.
         tls: how the server is authenticated.
-        tls_ca: file with the certificates of the authorities to trust; None: the system's.
+        tls_ca: the authorities to trust; None: the system's.
         unix_socket: path of a socket, used instead of host and port.
         connect_timeout_s: deadline of a connection attempt, handshake included.
         io_timeout_s: deadline of one wait for the server.
@@ -105,7 +133,7 @@ class Endpoint:
     schema: str
     password: Secret
     tls: Tls
-    tls_ca: str | None = None
+    tls_ca: Authorities | None = None
     unix_socket: str | None = None
     connect_timeout_s: float = 10.0
     io_timeout_s: float = 120.0
@@ -147,7 +175,8 @@ class MySqlOptions(Options):
     tls_ca: str | None = Field(
         default=None,
         min_length=1,
-        description="file with the certificates of the authorities to trust",
+        description="file, on the driver, with the certificates of the authorities to trust; read "
+        "again for each login",
         json_schema_extra={"default": "the system's"},
     )
     unix_socket: str | None = Field(
@@ -263,18 +292,20 @@ class MySqlOptions(Options):
 
         Raises:
             ConfigError: the referenced password cannot be read.
+            PreflightError: nor can the certificates.
         """
         parts = _split(self.url)
         host = parts.hostname or ""
         local = self.unix_socket is not None or _is_loopback(host)
+        tls = self.tls or (Tls.OFF if local else Tls.VERIFY_IDENTITY)
         return Endpoint(
             host=host,
             port=parts.port or _DEFAULT_PORT,
             user=unquote(parts.username or ""),
             schema=self.schema_name,
             password=self._password(),
-            tls=self.tls or (Tls.OFF if local else Tls.VERIFY_IDENTITY),
-            tls_ca=self.tls_ca,
+            tls=tls,
+            tls_ca=None if tls is Tls.OFF else self._authorities(),
             unix_socket=self.unix_socket,
             connect_timeout_s=self.connect_timeout_s,
             io_timeout_s=self.io_timeout_s,
@@ -302,6 +333,32 @@ class MySqlOptions(Options):
                     remedy="give a file with the password that the driver may read.",
                 ) from None
         return Secret("")
+
+    def _authorities(self) -> Authorities | None:
+        if self.tls_ca is None:
+            return None
+        try:
+            file = Path(self.tls_ca)
+            return Authorities(self.tls_ca, read_certificates(file), file)
+        except (OSError, ValueError) as error:
+            raise PreflightError(
+                f"The file {self.tls_ca!r}, named by tls_ca, holds no certificates that can be "
+                f"read: {error}.",
+                remedy="give a file in PEM, with the certificate of the authority that signed the "
+                "server's, that the driver may read.",
+            ) from None
+
+
+def read_certificates(file: Path) -> str:
+    """Return the certificates in a file in PEM, whose comments may be in any encoding.
+
+    Raises:
+        OSError: it cannot be read, or a certificate is damaged or cut.
+        ValueError: it is empty.
+    """
+    text = file.read_bytes().decode("ascii", "ignore")
+    ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
+    return text
 
 
 def read_password(file: Path) -> str:

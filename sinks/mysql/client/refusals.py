@@ -21,7 +21,7 @@ from twophase.sinks.mysql.client.codes import (
 from twophase.sinks.mysql.options import Endpoint
 
 _TLS = (
-    "give the server a certificate for its name and name its authority in tls_ca; "
+    "give the server a certificate for its name and name its authority in tls_ca{}; "
     "tls='verify_ca', 'insecure' or 'off' check less, at your own risk."
 )
 _LOGIN = (
@@ -79,7 +79,8 @@ def explain(
     code = code_of(error)
     what = f"{doing} {endpoint} failed: {error.args[-1] if error.args else ''} ({code})."
     if is_tls_refused(error):
-        return refused(endpoint, what, _TLS)
+        named = f" (it is {endpoint.tls_ca.name!r} now)" if endpoint.tls_ca else ""
+        return refused(endpoint, what, _TLS.format(named))
     if code in _REMEDIES:
         return refused(endpoint, what, _REMEDIES[code])
     if is_connection_lost(error):

@@ -280,7 +280,8 @@ class _RefusePlugin:
 def _tls_arguments(endpoint: Endpoint) -> dict[str, Any]:
     if endpoint.tls is Tls.OFF:
         return {"ssl_disabled": True}
-    context = ssl.create_default_context(cafile=endpoint.tls_ca)
+    certificates = endpoint.tls_ca.certificates() if endpoint.tls_ca else None
+    context = ssl.create_default_context(cadata=certificates)
     # Self-signed authorities made by MySQL lack fields that the strict check of
     # newer Pythons requires.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT

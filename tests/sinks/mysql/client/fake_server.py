@@ -138,6 +138,12 @@ class Authority:
 
     def server(self, name: str, *, first_day: int = -1, last_day: int = 10) -> ssl.SSLContext:
         """What a server of that name or address needs for TLS."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.server_file(name, first_day=first_day, last_day=last_day))
+        return context
+
+    def server_file(self, name: str, *, first_day: int = -1, last_day: int = 10) -> Path:
+        """A file with a server's certificate and its key."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         certificate = self._sign(
@@ -152,9 +158,7 @@ class Authority:
                 serialization.NoEncryption(),
             )
         )
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(file)
-        return context
+        return file
 
     def _sign(self, subject, public_key, first_day, last_day, *, ca, names=()):
         self._serial += 1

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import socket
+from pathlib import Path
 
 import pymysql
 import pytest
@@ -11,8 +13,16 @@ import pytest
 from tests.sinks.mysql.client.fake_server import OK, PING, Authority, FakeServer, file_request
 from twophase.errors import PreflightError, TargetUnreachableError
 from twophase.sinks.mysql.client.session import SecurityError, Session, connect
-from twophase.sinks.mysql.options import Endpoint, Secret, Tls
+from twophase.sinks.mysql.options import (
+    Authorities,
+    Endpoint,
+    MySqlOptions,
+    Secret,
+    Tls,
+    read_certificates,
+)
 
+URL = "mysql://app@db.example/shop"
 CANARY = "canary-password-7e1d"
 
 
@@ -27,6 +37,20 @@ def endpoint(server: FakeServer, **changes) -> Endpoint:
     return Endpoint(
         **{**given, "tls": Tls.OFF, "connect_timeout_s": 3.0, "io_timeout_s": 3.0, **changes}
     )
+
+
+def authorities_in(folder: Path) -> list[Authority]:
+    """Two authorities, each in a folder of its own."""
+    made = []
+    for name in ("a", "b"):
+        (folder / name).mkdir()
+        made.append(Authority(folder / name))
+    return made
+
+
+def trusting(authority: Authority) -> Authorities:
+    """What the driver reads of it."""
+    return Authorities(str(authority.file), read_certificates(authority.file), authority.file)
 
 
 def requested_name(statement: bytes) -> str:
@@ -142,7 +166,7 @@ class TestTls:
     def test_a_server_with_the_right_certificate_is_accepted(self, tmp_path):
         authority = Authority(tmp_path)
         with FakeServer(tls=authority.server("127.0.0.1")) as server:
-            connect(endpoint(server, tls=Tls.VERIFY_IDENTITY, tls_ca=str(authority.file))).end()
+            connect(endpoint(server, tls=Tls.VERIFY_IDENTITY, tls_ca=trusting(authority))).end()
 
     def test_a_plain_server_is_refused(self):
         with FakeServer() as server:
@@ -155,41 +179,83 @@ class TestTls:
         "policy", [Tls.VERIFY_IDENTITY, Tls.VERIFY_CA], ids=["verify_identity", "verify_ca"]
     )
     def test_a_certificate_of_an_unknown_authority_is_refused(self, tmp_path, policy):
-        (tmp_path / "a").mkdir()
-        (tmp_path / "b").mkdir()
-        trusted, other = Authority(tmp_path / "a"), Authority(tmp_path / "b")
+        trusted, other = authorities_in(tmp_path)
         with FakeServer(tls=other.server("127.0.0.1")) as server:
             with pytest.raises(PreflightError, match="tls_ca"):
-                connect(endpoint(server, tls=policy, tls_ca=str(trusted.file)))
+                connect(endpoint(server, tls=policy, tls_ca=trusting(trusted)))
         assert server.received == []
 
     def test_a_certificate_for_another_name_is_refused(self, tmp_path):
         authority = Authority(tmp_path)
         with FakeServer(tls=authority.server("db.elsewhere.example")) as server:
             with pytest.raises(PreflightError, match="tls_ca"):
-                connect(endpoint(server, tls=Tls.VERIFY_IDENTITY, tls_ca=str(authority.file)))
+                connect(endpoint(server, tls=Tls.VERIFY_IDENTITY, tls_ca=trusting(authority)))
         assert server.received == []
 
     def test_verify_ca_does_not_look_at_the_name(self, tmp_path):
         authority = Authority(tmp_path)
         with FakeServer(tls=authority.server("db.elsewhere.example")) as server:
-            connect(endpoint(server, tls=Tls.VERIFY_CA, tls_ca=str(authority.file))).end()
+            connect(endpoint(server, tls=Tls.VERIFY_CA, tls_ca=trusting(authority))).end()
 
     def test_an_expired_certificate_is_refused(self, tmp_path):
         authority = Authority(tmp_path)
         with FakeServer(tls=authority.server("127.0.0.1", first_day=-9, last_day=-2)) as server:
             with pytest.raises(PreflightError, match="tls_ca"):
-                connect(endpoint(server, tls=Tls.VERIFY_IDENTITY, tls_ca=str(authority.file)))
+                connect(endpoint(server, tls=Tls.VERIFY_IDENTITY, tls_ca=trusting(authority)))
         assert server.received == []
 
     def test_insecure_takes_any_certificate(self, tmp_path):
         with FakeServer(tls=Authority(tmp_path).server("anything")) as server:
             connect(endpoint(server, tls=Tls.INSECURE)).end()
 
-    def test_a_file_of_authorities_that_is_not_there_is_named(self):
-        where = Endpoint("127.0.0.1", 1, "app", "s", Secret(""), Tls.VERIFY_CA, "/nowhere/ca.pem")
-        with pytest.raises(PreflightError, match="Cannot connect to"):
-            connect(where)
+    @pytest.mark.parametrize("on", ["the driver", "an executor"])
+    def test_an_authority_that_is_replaced_is_trusted_from_the_next_login_on(self, tmp_path, on):
+        before, after = authorities_in(tmp_path)
+        file = tmp_path / "ca.pem"
+        file.write_bytes(before.file.read_bytes())
+        certificates = MySqlOptions(url=URL, table="t", tls_ca=str(file)).endpoint().tls_ca
+
+        def log_in(authority: Authority, sent: bytes) -> None:
+            trusted = certificates if on == "the driver" else pickle.loads(sent)
+            with FakeServer(tls=authority.server("127.0.0.1")) as server:
+                settings = {"tls": Tls.VERIFY_IDENTITY, "tls_ca": trusted, "opened": True}
+                connect(endpoint(server, **settings)).end()
+
+        sent = pickle.dumps(certificates)
+        log_in(before, sent)
+        with pytest.raises(TargetUnreachableError, match="CERTIFICATE_VERIFY_FAILED") as caught:
+            log_in(after, sent)
+        assert f"tls_ca (it is {str(file)!r} now)" in caught.value.remedy
+        file.write_bytes(after.file.read_bytes())
+        log_in(after, pickle.dumps(certificates))
+
+    @pytest.mark.parametrize("size", [None, 0, 200, -30])
+    def test_while_the_file_is_being_replaced_the_last_certificates_are_trusted(
+        self, tmp_path, size
+    ):
+        authority = Authority(tmp_path)
+        whole, file = authority.file.read_bytes(), tmp_path / "ca.pem"
+        trusted = trusting(authority)
+        if size is None:
+            file.unlink()
+        else:
+            file.write_bytes(whole[:size])
+        with FakeServer(tls=authority.server("127.0.0.1")) as server:
+            settings = {"tls": Tls.VERIFY_IDENTITY, "tls_ca": trusted, "opened": True}
+            connect(endpoint(server, **settings)).end()
+
+    @pytest.mark.parametrize("content", [None, b"", b"\x30\x82\x01", b"no certificate\n"])
+    def test_a_file_without_certificates_is_named_before_anything_is_opened(
+        self, tmp_path, content
+    ):
+        file = tmp_path / "other.pem"
+        if content is not None:
+            file.write_bytes(content)
+        options = {"url": URL, "table": "t", "tls_ca": str(file)}
+        with pytest.raises(PreflightError, match=f"'{file}', named by tls_ca"):
+            MySqlOptions(**options).endpoint()
+        file.write_bytes("Würzburg\n".encode("latin-1") + Authority(tmp_path).file.read_bytes())
+        assert MySqlOptions(**options).endpoint().tls_ca is not None
 
 
 class TestLifetime:
