@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pymysql
 
 from twophase.contract.committable import Committable
-from twophase.errors import PreflightError, StopJobError, TargetUnreachableError
+from twophase.errors import StopJobError, TargetUnreachableError
 from twophase.internals.failpoints import failpoint
 from twophase.sinks.mysql.client.codes import (
     LOCK_WAIT_TIMEOUT,
@@ -18,6 +18,7 @@ from twophase.sinks.mysql.client.codes import (
     code_of,
 )
 from twophase.sinks.mysql.client.driver_session import DriverLink
+from twophase.sinks.mysql.client.refusals import BranchesHiddenError
 from twophase.sinks.mysql.client.session import Row, Session
 from twophase.sinks.mysql.client.session_exit import wait_until_left
 from twophase.sinks.mysql.metadata_tables import MetadataTables
@@ -30,7 +31,7 @@ def prepared(session: Session, owner: Owner) -> list[Xid]:
     """Return all prepared branches of a job and sink, oldest checkpoint first.
 
     Raises:
-        PreflightError: the account may not ask.
+        BranchesHiddenError: the account may not ask.
     """
     listed = (Xid.from_recover((row[0], row[1], row[2], row[3])) for row in list_branches(session))
     ours = [xid for xid in listed if xid is not None and xid.belongs_to(owner)]
@@ -41,17 +42,15 @@ def list_branches(session: Session) -> list[Row]:
     """Return all prepared branches on the server, as XA RECOVER lists them.
 
     Raises:
-        PreflightError: the account may not ask.
+        BranchesHiddenError: the account may not ask.
     """
     try:
         return session.raw_rows("XA RECOVER")
     except pymysql.Error as error:
         if code_of(error) != XAER_RMERR:
             raise
-        raise PreflightError(
-            "The account may not list prepared branches (XA RECOVER).",
-            remedy="have an administrator run: GRANT XA_RECOVER_ADMIN "
-            "ON *.* TO the user of the sink.",
+        raise BranchesHiddenError(
+            XAER_RMERR, "The account may not list prepared branches (XA RECOVER)"
         ) from error
 
 

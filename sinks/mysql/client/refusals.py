@@ -29,6 +29,7 @@ _LOGIN = (
     "log in from here or requires TLS (tls)."
 )
 _GRANT = "GRANT the user what the message names, or correct the url."
+_LIST = "have an administrator run: GRANT XA_RECOVER_ADMIN ON *.* TO the user of the sink."
 _UNLOCK = "have an administrator run: ALTER USER ... ACCOUNT UNLOCK."
 _EXPIRED = (
     "give the account a new password (ALTER USER), and put it where password_file or password_env "
@@ -66,6 +67,10 @@ _REMEDIES = {
 }
 
 
+class BranchesHiddenError(pymysql.OperationalError):
+    """The account may not list prepared branches; the number has other meanings elsewhere."""
+
+
 def explain(
     endpoint: Endpoint, error: pymysql.Error, doing: str
 ) -> PreflightError | TargetUnreachableError:
@@ -81,6 +86,8 @@ def explain(
     if is_tls_refused(error):
         named = f" (it is {endpoint.tls_ca.name!r} now)" if endpoint.tls_ca else ""
         return refused(endpoint, what, _TLS.format(named))
+    if isinstance(error, BranchesHiddenError):
+        return refused(endpoint, what, _LIST)
     if code in _REMEDIES:
         return refused(endpoint, what, _REMEDIES[code])
     if is_connection_lost(error):
