@@ -5,9 +5,11 @@ and by the server; each through the whole engine, with its exit code.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,8 @@ import pytest
 from harness.selection import first_of
 from harness.tcp_proxy import RewritingProxy
 from integration.mysql.plain_job import MySqlJob
-from integration.mysql.sink_harness import MySqlHarness, Server
+from integration.mysql.sink_harness import MySqlHarness, Server, commit
+from twophase.contract.outcome import Committed
 from twophase.coordinator.commit.failure_manager import SAME_FAILURES
 from twophase.errors import (
     DeclinedError,
@@ -490,38 +493,148 @@ def test_what_refuses_a_running_job_is_waited_for(
 
 # -- settings --------------------------------------------------------------------------------------
 
+BOTH, MYSQL, MARIADB = (MySqlService, MariaDbService), (MySqlService,), (MariaDbService,)
 HOSTILE = [
-    ("completion_type", "completion_type", "'RELEASE'"),
-    ("sql_mode", "sql_mode", "'ANSI_QUOTES,NO_BACKSLASH_ESCAPES'"),
-    ("transaction_read_only", "tx_read_only", "1"),
-    ("sql_select_limit", "sql_select_limit", "1"),
-    ("autocommit", "autocommit", "0"),
-    ("lock_wait_timeout", "lock_wait_timeout", "1"),
-    ("time_zone", "time_zone", "'+09:00'"),
-    ("max_error_count", "max_error_count", "0"),
-    ("transaction_isolation", "tx_isolation", "'SERIALIZABLE'"),
-    ("max_execution_time", "max_statement_time", "0.001"),
+    ("completion_type", "'RELEASE'", BOTH),
+    ("idle_transaction_timeout", "1", MARIADB),
+    ("sql_select_limit", "0", BOTH),
+    ("idle_write_transaction_timeout", "1", MARIADB),
+    ("idle_readonly_transaction_timeout", "1", MARIADB),
+    ("sql_mode", "'ANSI_QUOTES,NO_BACKSLASH_ESCAPES'", BOTH),
+    ("sql_mode", "'PAD_CHAR_TO_FULL_LENGTH'", BOTH),
+    ("sql_mode", "'ORACLE'", MARIADB),
+    ("sql_mode", "''", BOTH),
+    ("transaction_read_only", "1", MYSQL),
+    ("tx_read_only", "1", MARIADB),
+    ("autocommit", "0", BOTH),
+    ("lock_wait_timeout", "1", BOTH),
+    ("innodb_lock_wait_timeout", "1", BOTH),
+    ("net_read_timeout", "1", BOTH),
+    ("net_write_timeout", "1", BOTH),
+    ("wait_timeout", "1", BOTH),
+    ("interactive_timeout", "1", BOTH),
+    ("time_zone", "'+09:00'", BOTH),
+    ("max_error_count", "0", BOTH),
+    ("transaction_isolation", "'SERIALIZABLE'", MYSQL),
+    ("tx_isolation", "'SERIALIZABLE'", MARIADB),
+    ("max_execution_time", "1", MYSQL),
+    ("max_statement_time", "0.001", MARIADB),
+    ("sql_safe_updates", "1", BOTH),
+    ("foreign_key_checks", "0", BOTH),
+    ("unique_checks", "0", BOTH),
+    ("check_constraint_checks", "0", MARIADB),
+    ("max_join_size", "1", BOTH),
+    ("sql_auto_is_null", "1", BOTH),
+    ("sql_buffer_result", "1", BOTH),
+    ("sql_notes", "0", BOTH),
+    ("sql_quote_show_create", "0", BOTH),
+    ("show_create_table_verbosity", "1", MYSQL),
+    ("lc_time_names", "'ja_JP'", BOTH),
+    ("character_set_filesystem", "'utf16'", BOTH),
+    ("character_set_server", "'latin1'", BOTH),
+    ("character_set_client", "'latin1'", BOTH),
+    ("character_set_connection", "'latin1'", BOTH),
+    ("character_set_results", "'latin1'", BOTH),
+    ("collation_connection", "'utf8mb4_bin'", BOTH),
+    ("explicit_defaults_for_timestamp", "0", BOTH),
+    ("group_concat_max_len", "4", BOTH),
+    ("auto_increment_increment", "7", BOTH),
+    ("div_precision_increment", "0", BOTH),
+    ("max_sort_length", "64", BOTH),
+    ("default_week_format", "7", BOTH),
+    ("innodb_strict_mode", "0", BOTH),
+    ("default_storage_engine", "MyISAM", BOTH),
+    ("old_mode", "'NO_DUP_KEY_WARNINGS_WITH_IGNORE,ZERO_DATE_TIME_CAST'", MARIADB),
+    ("query_cache_type", "1", MARIADB),
+    ("sql_if_exists", "1", MARIADB),
+    ("innodb_snapshot_isolation", "1", MARIADB),
+    ("system_versioning_asof", "'2001-01-01 00:00:00'", MARIADB),
+    ("system_versioning_alter_history", "KEEP", MARIADB),
 ]
+DUE = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", tz="UTC")), ("v", pa.string())])
 
 
-@pytest.mark.parametrize(("of_mysql", "of_mariadb", "value"), first_of(3, HOSTILE))
-def test_a_setting_of_the_server_that_a_session_may_change_is_changed(
-    harness: MySqlHarness, tmp_path: Path, of_mysql: str, of_mariadb: str, value: str
-) -> None:
-    """MySQL's deadline of a statement is in milliseconds, MariaDB's in seconds."""
-    is_mysql = isinstance(harness.server, MySqlService)
-    name = of_mysql if is_mysql else of_mariadb
-    value = "1" if name == "max_execution_time" else value
-    batches = [[[{"id": 2 * number}], [{"id": 2 * number + 1}]] for number in range(2)]
-    job = MySqlJob(harness, tmp_path / "job", batches)
-    with closing(harness.server.connect()) as admin, admin.cursor() as cursor:
+def due(number: int) -> dict[str, Any]:
+    at = datetime(2026, 3, 29, 2, 30, number, 500_000, tzinfo=UTC)
+    return {"id": number, "at": at, "v": f"{number}é\\'\""}
+
+
+@contextmanager
+def changing(server: Server, name: str, value: str) -> Iterator[Callable[[], object]]:
+    """Give what changes a default of the server; it has the one from before in the end."""
+    with closing(server.connect()) as admin, admin.cursor() as cursor:
         cursor.execute(f"SELECT @@GLOBAL.{name}")
         [(before,)] = cursor.fetchall()
-        cursor.execute(f"SET GLOBAL {name} = {value}")
+        before = "DEFAULT" if name == "system_versioning_asof" else admin.escape(before)
         try:
-            assert job.run() is None
+            yield lambda: cursor.execute(f"SET GLOBAL {name} = {value}")
         finally:
-            cursor.execute(f"SET GLOBAL {name} = %s", (before,))
+            cursor.execute(f"SET GLOBAL {name} = {before}")
+
+
+@pytest.mark.parametrize("when", ["before the start", "under the job"])
+@pytest.mark.parametrize(("name", "value", "on"), first_of(3, HOSTILE))
+def test_a_default_of_the_server_changes_no_row_and_ends_no_job(
+    sql_server_in_proof: Server,
+    tmp_path: Path,
+    name: str,
+    value: str,
+    on: tuple[type[Server], ...],
+    when: str,
+) -> None:
+    """Deadlines of statements are in milliseconds on MySQL, in seconds on MariaDB."""
+    if not isinstance(sql_server_in_proof, on):
+        pytest.skip("this server has no such setting")
+    ddl = "id BIGINT PRIMARY KEY, at TIMESTAMP(6) NOT NULL, v CHAR(9) CHARACTER SET utf8mb4"
+    harness = MySqlHarness(sql_server_in_proof, ddl, DUE)
+    batches = [[[due(2 * number)], [due(2 * number + 1)]] for number in range(3)]
+    job = MySqlJob(harness, tmp_path / "job", batches)
+    changed: list[object] = []
+    with changing(sql_server_in_proof, name, value) as change:
+        if when == "before the start":
+            change()
+        else:
+            job.on(CheckpointDecided, lambda: changed.append(change()))
+        assert job.run() is None
+    assert len(changed) == (when == "under the job")
     assert job.restarts == 0
-    assert harness.ids() == [0, 1, 2, 3]
+    stored = harness.sql("SELECT id, UNIX_TIMESTAMP(at), v FROM target ORDER BY id")
+    rows = [due(number) for number in range(6)]
+    assert stored == [(row["id"], row["at"].timestamp(), row["v"]) for row in rows]
     assert job.leaves_nothing()
+
+
+@pytest.mark.parametrize(
+    ("name", "on"),
+    [
+        ("wait_timeout", BOTH),
+        ("net_read_timeout", BOTH),
+        ("idle_transaction_timeout", MARIADB),
+        ("idle_write_transaction_timeout", MARIADB),
+    ],
+)
+def test_the_server_waits_for_a_task_that_pauses(
+    sql_server_in_proof: Server, name: str, on: tuple[type[Server], ...]
+) -> None:
+    if not isinstance(sql_server_in_proof, on):
+        pytest.skip("this server has no such setting")
+    harness = MySqlHarness(sql_server_in_proof, IDS, ONE)
+    with changing(sql_server_in_proof, name, "1") as change, closing(harness.opened()) as sink:
+        change()
+        writer = harness.begun(sink, [1])
+        time.sleep(2)  # longer than the default allows
+        session = writer._session
+        assert session is not None
+
+        def rows() -> Iterator[memoryview]:
+            yield memoryview(b"2\n")
+            time.sleep(2)
+            yield memoryview(b"3\n")
+
+        statement = "LOAD DATA LOCAL INFILE {file} INTO TABLE target (id)"
+        assert session.load(statement, rows()).affected == 2
+        time.sleep(2)
+        piece = writer.pre_commit()
+        assert piece is not None
+        assert commit(sink, piece) == [Committed()]
+    assert harness.ids() == [1, 2, 3]

@@ -181,6 +181,7 @@ class Statements:
             # uncommitted rows are not simulated: no conflict is found
             "SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED": _settled,
             _SESSION_READ: self._settings,
+            "SELECT @@character_set_filesystem": lambda *_: Reply([("binary",)]),
             "SHOW WARNINGS LIMIT 5": lambda session, _: Reply(
                 [_WARNING] * min(self._loads.warnings, 5)
             ),

@@ -1,7 +1,12 @@
 """The settings of every session, and the check that the server has taken them.
 
 Nothing is left to the server's defaults: a non-strict `sql_mode` clips values, an `init_connect` or
-a proxy may have changed any setting, and the default lock wait timeouts are up to a year long.
+a proxy may have changed any setting, and the default lock wait timeouts are up to a year long. An
+administrator may change a default while the job runs: sessions that are open keep the old one.
+
+What is left as it is changes no row and ends no session, or only what a trigger or a default
+computes (`div_precision_increment`, `group_concat_max_len`, `auto_increment_increment`): that is
+the administrator's choice.
 """
 
 from __future__ import annotations
@@ -28,6 +33,38 @@ _SQL_MODE = (
     "NO_ENGINE_SUBSTITUTION",
 )
 _IDLE_TIMEOUT_S = 3600
+_PAUSE_S = 60
+"""How long the server waits for the other side in the middle of a statement, at the least."""
+
+_SETTINGS = (
+    "sql_notes = 1",
+    "max_error_count = 64",
+    "time_zone = '+00:00'",
+    "unique_checks = 1",
+    "foreign_key_checks = 1",
+    "sql_safe_updates = 0",
+    "completion_type = 0",
+    "sql_select_limit = 18446744073709551615",
+    "sql_big_selects = 1",  # max_join_size limits nothing
+    "sql_auto_is_null = 0",
+    "sql_quote_show_create = 1",  # two sessions describe a table in the same words
+    "lc_messages = 'en_US'",  # warnings are searched for the number of a row
+    *(
+        f"{name} = CAST(GREATEST(@@{name}, {_PAUSE_S}) AS UNSIGNED)"
+        for name in ("net_read_timeout", "net_write_timeout")
+    ),
+)
+_OF_MYSQL = ("max_execution_time = 0", "show_create_table_verbosity = 0")
+_OF_MARIADB = (
+    "max_statement_time = 0",
+    "check_constraint_checks = 1",
+    "idle_transaction_timeout = 0",
+    "idle_write_transaction_timeout = 0",
+    "idle_readonly_transaction_timeout = 0",
+    "old_mode = ''",  # rows that LOAD DATA skips are named
+)
+# Ordinary accounts may not set these on newer servers: only where the server's default is another.
+_RESTRICTED = {"character_set_filesystem": "binary"}  # the name of the file in LOAD DATA
 
 
 def open_driver_session(endpoint: Endpoint) -> Session:
@@ -48,8 +85,8 @@ def open_writer_session(endpoint: Endpoint, *, local_infile: bool) -> Session:
 def _open(endpoint: Endpoint, *, autocommit: bool, local_infile: bool, lock_wait_s: int) -> Session:
     session = connect(endpoint, local_infile=local_infile)
     try:
-        _check_server(session, endpoint)
         _settle(session, endpoint, autocommit=autocommit, lock_wait_s=lock_wait_s)
+        _check_server(session, endpoint)
     except pymysql.Error as error:
         session.end()
         raise explain(endpoint, error, "The session's settings at") from error
@@ -81,16 +118,19 @@ def read_server_uuid(session: Session) -> str | None:
 
 def _settle(session: Session, endpoint: Endpoint, *, autocommit: bool, lock_wait_s: int) -> None:
     session.run("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE")
-    deadline = "max_statement_time" if session.is_mariadb else "max_execution_time"
-    session.run(
-        f"SET SESSION autocommit = {int(autocommit)}, sql_mode = '{','.join(_SQL_MODE)}', "
-        "sql_notes = 1,"
-        " max_error_count = 64, time_zone = '+00:00', unique_checks = 1, foreign_key_checks = 1, "
-        "sql_safe_updates = 0, completion_type = 0, sql_select_limit = 18446744073709551615, "
-        f"{deadline} = 0,"
-        f" innodb_lock_wait_timeout = {lock_wait_s}, lock_wait_timeout = {lock_wait_s},"
-        f" wait_timeout = {_IDLE_TIMEOUT_S}"
+    settings = (
+        f"autocommit = {int(autocommit)}",
+        f"sql_mode = '{','.join(_SQL_MODE)}'",
+        *_SETTINGS,
+        *(_OF_MARIADB if session.is_mariadb else _OF_MYSQL),
+        f"innodb_lock_wait_timeout = {lock_wait_s}",
+        f"lock_wait_timeout = {lock_wait_s}",
+        f"wait_timeout = {_IDLE_TIMEOUT_S}",
     )
+    session.run(f"SET SESSION {', '.join(settings)}")
+    for name, value in _RESTRICTED.items():
+        if session.rows(f"SELECT @@{name}") != [(value,)]:
+            session.run(f"SET SESSION {name} = {value}")
     [(number, mode, committing, lock_wait, zone)] = session.rows(
         "SELECT CONNECTION_ID(), @@sql_mode, @@autocommit, @@innodb_lock_wait_timeout, @@time_zone"
     )
