@@ -11,9 +11,11 @@ from __future__ import annotations
 import secrets
 import socket
 import ssl
+import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from io import BufferedReader
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pymysql
@@ -22,8 +24,8 @@ from pymysql.constants import CR
 from pymysql.cursors import Cursor
 from pymysql.protocol import MysqlPacket
 
-from twophase.errors import PreflightError, StopJobError
-from twophase.sinks.mysql.client.refusals import explain
+from twophase.errors import PreflightError, StopJobError, TargetUnreachableError
+from twophase.sinks.mysql.client.refusals import explain, refused
 from twophase.sinks.mysql.options import Endpoint, Tls
 
 if TYPE_CHECKING:
@@ -33,13 +35,34 @@ else:
 
 PACKET_BYTES = 256 * 1024
 _IDLE_S = 3.0
+_HEADER_BYTES = 4
+_GREETINGS = (0, 10), (0, 255)
+"""The number of the first packet, and its first byte: the version of the protocol, or an error."""
+_SHOWN_BYTES = 40
+_PORT = "correct host and port in url: MySQL listens on 3306 unless it is told otherwise."
+_SILENT = (
+    "start or restart the server; if it runs, something else has that port (a proxy without a "
+    "server behind it, another program): correct host and port in url."
+)
+_STRANGE = "find out which server answers at that address, and correct the url if it is another."
 _REFUSED_PLUGINS = ("mysql_clear_password", "mysql_old_password", "dialog")
+
+_GARBLED = (struct.error, ValueError, LookupError, TypeError, AttributeError, AssertionError)
+"""What PyMySQL makes of bytes that no MySQL server sends."""
 
 Row = tuple[Any, ...]
 
 
 class SecurityError(pymysql.OperationalError):
     """The server asked for something that only a hostile server asks for."""
+
+
+class NotMySqlError(pymysql.OperationalError):
+    """Something else than a MySQL server answers."""
+
+
+class SilentError(pymysql.OperationalError):
+    """Something accepts connections and does not speak: it may be a server that hangs."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +99,7 @@ class Session(_Connection):
     _write_timeout: float | None
     if TYPE_CHECKING:
         _force_close: Callable[[], None]
+        _rfile: BufferedReader
         _write_bytes: Callable[[bytes | memoryview], None]
 
     def __init__(self, endpoint: Endpoint, *, local_infile: bool = False) -> None:
@@ -83,6 +107,7 @@ class Session(_Connection):
         self._handshake_done = False
         self._reply_is_due = False
         self._used_s = 0.0
+        self._endpoint = endpoint
         super().__init__(
             host=endpoint.host,
             port=endpoint.port,
@@ -103,7 +128,6 @@ class Session(_Connection):
             **_tls_arguments(endpoint),
         )
         self._handshake_done = True
-        self._endpoint = endpoint
         self._read_timeout = self._write_timeout = endpoint.io_timeout_s
 
     def connect(self, sock: socket.socket | None = None) -> None:
@@ -111,6 +135,36 @@ class Session(_Connection):
         if self._handshake_done:
             raise pymysql.InterfaceError(0, "a session is never opened again")
         super().connect(sock)
+
+    def _get_server_information(self) -> None:
+        """Read the greeting with which a MySQL server opens the conversation."""
+        seen = self._first_bytes()
+        if len(seen) > _HEADER_BYTES and (seen[3], seen[4]) not in _GREETINGS:
+            raise NotMySqlError(CR.CR_MALFORMED_PACKET, f"it sent {seen!r}")
+        try:
+            super()._get_server_information()  # type: ignore[misc]
+        except pymysql.OperationalError:
+            raise  # a server that refuses, or is gone
+        except (pymysql.Error, *_GARBLED):
+            raise NotMySqlError(CR.CR_MALFORMED_PACKET, f"it sent {seen!r}") from None
+
+    def _first_bytes(self) -> bytes:
+        """Return the beginning of the greeting, without taking it."""
+        waited_s = self._endpoint.connect_timeout_s
+        assert self._sock is not None  # noqa: S101 - connected just now
+        self._sock.settimeout(waited_s)
+        try:
+            seen: bytes = self._rfile.peek(_SHOWN_BYTES)[:_SHOWN_BYTES]
+        except TimeoutError:
+            raise SilentError(
+                CR.CR_SERVER_LOST,
+                f"something accepted the connection and said nothing within {waited_s:g} s",
+            ) from None
+        if not seen:
+            raise SilentError(
+                CR.CR_SERVER_LOST, "something accepted the connection and closed it at once"
+            )
+        return seen
 
     def is_alive(self) -> bool:
         """Return whether the session is alive: servers and firewalls forget idle ones.
@@ -298,7 +352,8 @@ def connect(endpoint: Endpoint, *, local_infile: bool = False) -> Session:
 
     Raises:
         PreflightError: the server refuses the login, or is not the expected server.
-        TargetUnreachableError: it does not answer; or it refuses the login of a sink that is open.
+        TargetUnreachableError: it does not answer, also if something accepts the connection and
+            says nothing; or it refuses the login of a sink that is open.
     """
     try:
         return Session(endpoint, local_infile=local_infile)
@@ -307,12 +362,24 @@ def connect(endpoint: Endpoint, *, local_infile: bool = False) -> Session:
             f"Cannot connect to {endpoint}: {error.args[-1]}.",
             remedy="find out which server answers at that address.",
         ) from error
+    except NotMySqlError as error:
+        raise refused(
+            endpoint, f"No MySQL server answers at {_address(endpoint)}: {error.args[-1]}.", _PORT
+        ) from error
+    except SilentError as error:
+        raise TargetUnreachableError(
+            f"No MySQL server answers at {_address(endpoint)}: {error.args[-1]}.", remedy=_SILENT
+        ) from error
     except pymysql.Error as error:
         raise explain(endpoint, error, "The login at") from error
-    except (OSError, RuntimeError, ValueError) as error:
-        # A missing certificate file, a plugin that needs a package, a server that
-        # speaks another protocol.
-        raise PreflightError(f"Cannot connect to {endpoint}: {error}") from error
+    except (OSError, RuntimeError, *_GARBLED) as error:
+        # A plugin that needs a package, a server that breaks the protocol.
+        what = f"Cannot connect to {endpoint}: {type(error).__name__}: {error}."
+        raise refused(endpoint, what, _STRANGE) from error
+
+
+def _address(endpoint: Endpoint) -> str:
+    return endpoint.unix_socket or f"{endpoint.host}:{endpoint.port}"
 
 
 def hostile(error: SecurityError) -> StopJobError:

@@ -9,6 +9,7 @@ import ssl
 import struct
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -120,6 +121,38 @@ class FakeServer:
                 raise EOFError
             data += piece
         return data
+
+
+@dataclass
+class OtherPeer:
+    """Something that is no MySQL server: sends its bytes to whoever connects.
+
+    Attributes:
+        says: what it sends.
+        stays: it waits for the client to hang up, instead of closing at once.
+    """
+
+    says: bytes
+    stays: bool
+
+    def __enter__(self) -> OtherPeer:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+        self._thread.join(5)
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            connection, _ = self._listener.accept()
+            with connection:
+                connection.sendall(self.says)
+                while self.stays and connection.recv(65536):
+                    continue
 
 
 @dataclass

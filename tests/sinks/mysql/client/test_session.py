@@ -5,13 +5,21 @@ from __future__ import annotations
 import pickle
 import re
 import socket
+import time
 from pathlib import Path
 
 import pymysql
 import pytest
 
-from tests.sinks.mysql.client.fake_server import OK, PING, Authority, FakeServer, file_request
-from twophase.errors import PreflightError, TargetUnreachableError
+from tests.sinks.mysql.client.fake_server import (
+    OK,
+    PING,
+    Authority,
+    FakeServer,
+    OtherPeer,
+    file_request,
+)
+from twophase.errors import PreflightError, TargetUnreachableError, TwoPhaseError
 from twophase.sinks.mysql.client.session import SecurityError, Session, connect
 from twophase.sinks.mysql.options import (
     Authorities,
@@ -26,7 +34,7 @@ URL = "mysql://app@db.example/shop"
 CANARY = "canary-password-7e1d"
 
 
-def endpoint(server: FakeServer, **changes) -> Endpoint:
+def endpoint(server: FakeServer | OtherPeer, **changes) -> Endpoint:
     given = {
         "host": "127.0.0.1",
         "port": server.port,
@@ -298,6 +306,71 @@ class TestLifetime:
             )
             with pytest.raises(TargetUnreachableError):
                 connect(where)
+
+
+OTHER_GREETINGS = {
+    "ssh": b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n",
+    "smtp": b"220 mail.example ESMTP Postfix\r\n",
+    "http": b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n\r\n",
+    "the X protocol of MySQL": b"\x05\0\0\0\x0b\x08\x05\x1a\0",
+    "an older protocol": b"\x14\0\0\0\x093.20.1\0" + bytes(12),
+    "postgres": b"E\0\0\0\x12SFATAL\0C0A000\0\0",
+    "amqp": b"AMQP\0\0\x09\x01",
+    "an empty packet": b"\0\0\0\0",
+    "no number of a session": b"\x08\0\0\0\x0a8.0.12\0",
+    "no end of the version": b"\x07\0\0\0\x0a8.0.12",
+    "text": "Grüß Gott\n".encode("utf-16"),
+}
+
+
+class TestOtherPeers:
+    @pytest.mark.parametrize("stays", [True, False])
+    @pytest.mark.parametrize("name", OTHER_GREETINGS)
+    @pytest.mark.parametrize(
+        ("opened", "kind"), [(False, PreflightError), (True, TargetUnreachableError)]
+    )
+    def test_a_greeting_that_is_not_mysqls_is_shown(self, name, stays, opened, kind):
+        says = OTHER_GREETINGS[name]
+        with OtherPeer(says, stays) as peer:
+            with pytest.raises(kind) as caught:
+                connect(endpoint(peer, opened=opened))
+        said = f"No MySQL server answers at 127.0.0.1:{peer.port}: it sent {says[:40]!r}."
+        assert caught.value.what == said
+        assert "url" in caught.value.remedy
+
+    @pytest.mark.parametrize("opened", [False, True])
+    @pytest.mark.parametrize(
+        ("stays", "seen"), [(True, "said nothing within 0.3 s"), (False, "closed it at once")]
+    )
+    def test_one_that_says_nothing_may_be_a_server_that_hangs(self, stays, seen, opened):
+        """HTTP and Kafka servers say nothing, and so does a proxy without a server behind it."""
+        with OtherPeer(b"", stays) as peer:
+            began_s = time.monotonic()
+            with pytest.raises(TargetUnreachableError, match=seen) as caught:
+                connect(endpoint(peer, opened=opened, connect_timeout_s=0.3))
+        assert time.monotonic() - began_s < 3
+        assert f"No MySQL server answers at 127.0.0.1:{peer.port}" in str(caught.value)
+        assert "something else has that port" in caught.value.remedy
+
+    @pytest.mark.parametrize("says", [b"\x30", b"\x30\0\0\0", b"\x30\0\0\0\x0a8.0"])
+    @pytest.mark.parametrize("stays", [True, False])
+    def test_one_that_stops_in_its_greeting_is_unreachable(self, says, stays):
+        with OtherPeer(says, stays) as peer:
+            with pytest.raises(TargetUnreachableError):
+                connect(endpoint(peer, connect_timeout_s=0.3))
+
+    @pytest.mark.parametrize(
+        "reply", [b"", b"\x01", b"\xff", b"\xffab", b"\xfe\0", b"SSH-2.0", b"\xfb"]
+    )
+    @pytest.mark.parametrize(
+        ("opened", "kinds"),
+        [(False, (PreflightError, TargetUnreachableError)), (True, (TargetUnreachableError,))],
+    )
+    def test_a_strange_reply_to_the_login_is_one_of_our_errors(self, reply, opened, kinds):
+        with FakeServer(after_login=reply) as server:
+            with pytest.raises(TwoPhaseError) as caught:
+                connect(endpoint(server, opened=opened, connect_timeout_s=0.3))
+        assert isinstance(caught.value, kinds), repr(caught.value)
 
 
 @pytest.mark.parametrize(("idle_s", "pings"), [(0.1, 0), (5, 1), (20, 1), (1000, 1)])
