@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -119,15 +120,34 @@ class FileHarness(StagedHarness):
         columns = [self.fields.field(name) for name in self.options.get("partition_by", ())]
         partitioning = ds.partitioning(pa.schema(columns), flavor="hive") if columns else None
         name = self.options.get("format", "parquet")
-        # As in Spark: NULL is nothing between two commas, an empty text is quoted.
+        # As in Spark: NULL is nothing between two commas, an empty text is quoted, NaN is a number.
         nulls = pyarrow.csv.ConvertOptions(
-            strings_can_be_null=True, quoted_strings_can_be_null=False
+            null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
         )
         kind = ds.CsvFileFormat(convert_options=nulls) if name == "csv" else name
         if not self.files():
             return []
         found = ds.dataset(self.path, self.fields, format=kind, partitioning=partitioning)
-        return list(found.to_table().select(self.fields.names).to_pylist())
+        table = self._of_json(found) if name == "json" else found.to_table()
+        return list(table.select(self.fields.names).to_pylist())
+
+    def _of_json(self, found: ds.Dataset) -> pa.Table:
+        """Read lines as Spark does, which takes the text NaN for a number."""
+        rows = [
+            {**ds.get_partition_keys(fragment.partition_expression), **json.loads(line)}
+            for fragment in found.get_fragments()
+            for line in Path(fragment.path).read_bytes().splitlines()
+        ]
+        columns = [
+            _column(field.type, [row.get(field.name) for row in rows]) for field in self.fields
+        ]
+        return pa.table(columns, schema=self.fields)
+
+
+def _column(kind: pa.DataType, values: list[Any]) -> pa.Array:
+    if pa.types.is_floating(kind):
+        return pa.array([None if value is None else float(value) for value in values], kind)
+    return pa.array(values).cast(kind)
 
 
 def final(table: FileHarness, number: int) -> Path:

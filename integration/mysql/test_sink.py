@@ -34,7 +34,7 @@ from twophase.testing.contract import (
     SinkKillContract,
     UnbegunRewindContract,
 )
-from twophase.testing.contract.sink import LookContract
+from twophase.testing.contract.sink import LookContract, RowContract
 from twophase.testing.harness import JOB, LINEAGE, SINK, transaction_id
 from twophase.testing.services import MariaDbService
 
@@ -64,6 +64,14 @@ class TestMySqlSink(
     UnbegunRewindContract,
 ):
     """All of it."""
+
+
+class TestMySqlSinkWithoutAKey(RowContract):
+    """Whose table takes equal rows."""
+
+    @pytest.fixture
+    def harness(self, sql_server: Server) -> MySqlHarness:
+        return MySqlHarness(sql_server, "id BIGINT, name VARCHAR(5000), amount DOUBLE")
 
 
 class TestMySqlSinkIsKilled(SinkKillContract):

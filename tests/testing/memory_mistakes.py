@@ -66,6 +66,15 @@ class ZeroWithoutSign(OpenChangingSink):
             return value + 0.0 if isinstance(value, float) else value
 
 
+class InfinityAsTheLargest(OpenChangingSink):
+    """A number that is too large becomes the largest one."""
+
+    class writer(ChangingWriter):  # noqa: N801
+        def changed(self, value: Any) -> Any:
+            largest = 1.7976931348623157e308
+            return max(-largest, min(largest, value)) if isinstance(value, float) else value
+
+
 class LocalClock(OpenChangingSink):
     """A moment becomes what the clocks of the executor show."""
 
@@ -156,6 +165,11 @@ class KnowsTheMarksOnly(OthersOfProofs):
 class TellsTheFirstCheckpoint(OthersOfProofs):
     def told(self, lineages: Mapping[str, Sequence[int]]) -> Mapping[str, int]:
         return {lineage: min(numbers) for lineage, numbers in lineages.items()}
+
+
+class TellsTheHighestText(OthersOfProofs):
+    def told(self, lineages: Mapping[str, Sequence[int]]) -> Mapping[str, int]:
+        return {lineage: max(numbers, key=str) for lineage, numbers in lineages.items()}
 
 
 class TellsOneLineage(OthersOfProofs):

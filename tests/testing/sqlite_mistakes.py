@@ -8,10 +8,11 @@ import sqlite3
 import struct
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from twophase import (
@@ -24,6 +25,7 @@ from twophase import (
     DeclinedError,
     FencedError,
     Predecessor,
+    RejectedRowsError,
     SinkContext,
     SinkHistory,
     TargetChangedError,
@@ -31,6 +33,8 @@ from twophase import (
     TwoPhaseError,
 )
 from twophase.testing.sqlite_sink import (
+    TABLES,
+    Database,
     OpenSqliteSink,
     SqliteSink,
     SqliteWriter,
@@ -584,6 +588,55 @@ class FillsColumns(TakesFewerColumns):
         self.open_class = OpenFillsColumns
 
 
+class NanIsNullWriter(SqliteWriter):
+    def check_values(self, batch: pa.RecordBatch) -> None:
+        pass
+
+
+class NanIsNull(OpenSqliteSink):
+    """It is SQLite that makes NULL of it."""
+
+    writer_class = NanIsNullWriter
+
+
+class NanIsRefusedInGeneralWriter(SqliteWriter):
+    def check_values(self, batch: pa.RecordBatch) -> None:
+        try:
+            super().check_values(batch)
+        except RejectedRowsError:
+            raise RejectedRowsError("SQLite has no NaN.") from None
+
+
+class NanIsRefusedInGeneral(OpenSqliteSink):
+    """Nobody knows in which column."""
+
+    writer_class = NanIsRefusedInGeneralWriter
+
+
+class MovesDistinctRows(OpenSqliteSink):
+    """Equal rows of a piece are taken for one."""
+
+    def move_rows(self, connection: sqlite3.Connection, piece: int) -> None:
+        connection.execute(
+            f"DELETE FROM {self.database.staged} WHERE piece = ? AND rowid NOT IN "
+            f"(SELECT MIN(rowid) FROM {self.database.staged} GROUP BY piece, id, name, amount)",
+            (piece,),
+        )
+        super().move_rows(connection, piece)
+
+
+class MovesNewRowsOnly(OpenSqliteSink):
+    """A row that the table has already is taken for the same one."""
+
+    def move_rows(self, connection: sqlite3.Connection, piece: int) -> None:
+        connection.execute(
+            f"DELETE FROM {self.database.staged} WHERE piece = ? AND (id, name, amount) IN "
+            f"(SELECT id, name, amount FROM {self.database.table})",
+            (piece,),
+        )
+        super().move_rows(connection, piece)
+
+
 # -- names -----------------------------------------------------------------------------------------
 
 
@@ -739,6 +792,93 @@ def set_mark(
         " ON CONFLICT DO UPDATE SET checkpoint = MAX(checkpoint, excluded.checkpoint)",
         (sink.job, sink.sink, lineage, checkpoint),
     )
+
+
+# -- numbers as text -------------------------------------------------------------------------------
+
+
+class TextDatabase(Database):
+    """Its tables have checkpoints as text."""
+
+    def make_tables(self, connection: sqlite3.Connection) -> None:
+        rows_of_pieces = (
+            f"CREATE TABLE IF NOT EXISTS {self.committed} "
+            "(job, sink, lineage, checkpoint, row INTEGER PRIMARY KEY)"
+        )
+        for statement in (*TABLES, rows_of_pieces):
+            connection.execute(statement.replace("checkpoint", "checkpoint TEXT", 1))
+        super().make_tables(connection)
+
+
+class OpenNumbersAsText(OpenSqliteSink):
+    def history(self) -> SinkHistory:
+        found = super().history()
+        return replace(found, committed={key: int(text) for key, text in found.committed.items()})
+
+
+class NumbersAsText(SqliteSink):
+    """The target compares checkpoints, and has them as text."""
+
+    def __init__(self, path: Path, table: str) -> None:
+        super().__init__(path, table)
+        self.database = TextDatabase(Path(path), table)
+        self.open_class = OpenNumbersAsText
+
+
+class TextNumber(int):
+    """Ordered as its text is."""
+
+    def __lt__(self, other: int) -> bool:
+        return str(int(self)) < str(int(other))
+
+    def __gt__(self, other: int) -> bool:
+        return str(int(self)) > str(int(other))
+
+    def __le__(self, other: int) -> bool:
+        return not self > other
+
+    def __ge__(self, other: int) -> bool:
+        return not self < other
+
+
+class MarkAsText(OpenSqliteSink):
+    """The sink compares a checkpoint with the mark, and has both as text."""
+
+    def mark(self, connection: sqlite3.Connection, lineage: str) -> int:
+        return TextNumber(super().mark(connection, lineage))
+
+
+def text_fence(connection: sqlite3.Connection, job: str, sink: str) -> Attempt | None:
+    fence = read_fence(connection, job, sink)
+    return fence and Attempt(TextNumber(fence.generation), TextNumber(fence.counter))
+
+
+class FenceAsTextWriter(SqliteWriter):
+    def check_fence(self, connection: sqlite3.Connection) -> None:
+        fence = text_fence(connection, self.transaction.job, self.transaction.sink)
+        if self.transaction.attempt.is_closed_by(fence):
+            raise FencedError("closed")
+
+
+class WriterComparesText(OpenSqliteSink):
+    """A writer compares its attempt with the fence, and has both as text."""
+
+    writer_class = FenceAsTextWriter
+
+
+class FenceComparesText(OpenSqliteSink):
+    """A driver compares its attempt with the fence, and has both as text."""
+
+    def fence(self, attempt: Attempt) -> None:
+        with self.database.transaction() as connection:
+            fence = text_fence(connection, self.job, self.sink) or attempt
+            if fence.generation > attempt.generation:
+                raise FencedError("closed")
+            drop_fence(connection)
+            connection.execute(
+                "INSERT INTO twophase_fence VALUES (?, ?, ?, ?)",
+                (self.job, self.sink, *astuple(max(fence, attempt))),
+            )
 
 
 # -- predecessor -----------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ found by the test that is there for it.
 from __future__ import annotations
 
 import inspect
+import math
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from tests.testing.memory_mistakes import (
     CompletesWhatItKnowsOnly,
     ForgetsWhatIsFolded,
     ForgetsWhatWaits,
+    InfinityAsTheLargest,
     KeepsRowsWaiting,
     KnowsTheMarksOnly,
     LocalClock,
@@ -34,6 +36,7 @@ from tests.testing.memory_mistakes import (
     ShowsWhatWaits,
     TellsOneLineage,
     TellsTheFirstCheckpoint,
+    TellsTheHighestText,
     WaitingHarness,
     ZeroWithoutSign,
 )
@@ -63,6 +66,7 @@ from tests.testing.sqlite_mistakes import (
     DeclinesWhatIsFenced,
     EmptyIsNull,
     ExpectsTheTables,
+    FenceComparesText,
     FillsColumns,
     FloatsOf32Bits,
     FortyRowsAPiece,
@@ -76,13 +80,19 @@ from tests.testing.sqlite_mistakes import (
     LeavesColumnsOut,
     MakesTablesForALook,
     MarkAheadOfTheProof,
+    MarkAsText,
+    MovesDistinctRows,
+    MovesNewRowsOnly,
     NamesEveryLineage,
     NamesTasksOnly,
     NamesTheQuerysColumns,
     NamesWhatIsStaged,
+    NanIsNull,
+    NanIsRefusedInGeneral,
     NeedsColumns,
     NullIsEmpty,
     NumbersAsFloats,
+    NumbersAsText,
     OneTargetForAll,
     OpenDropsTheFence,
     ProofAfterTheRows,
@@ -125,6 +135,7 @@ from tests.testing.sqlite_mistakes import (
     TextInAscii,
     TextStripped,
     WithoutTaskAttempt,
+    WriterComparesText,
 )
 from tests.testing.test_memory_sink import MemoryHarness, TimedMemoryHarness
 from twophase.contract import sink as contract_of_sinks
@@ -318,6 +329,21 @@ MISTAKES = [
         Mistake(mistake, SUITE.test_no_value_loses_anything)
         for mistake in (ZeroWithoutSign, LocalClock, ByWayOfTheLocalClock, ByWayOfALocalMoment)
     ),
+    *(
+        Mistake(
+            mistake,
+            SUITE.test_a_float_that_is_no_number_is_stored_as_it_is_or_refused_by_name,
+            {"value": value},
+        )
+        for mistake, value in (
+            (NanIsNull, math.nan),
+            (NanIsRefusedInGeneral, math.nan),
+            (InfinityAsTheLargest, math.inf),
+        )
+    ),
+    Mistake(MovesDistinctRows, SUITE.test_equal_rows_of_a_piece_are_all_there),
+    Mistake(MovesNewRowsOnly, SUITE.test_equal_rows_of_several_checkpoints_are_all_there),
+    Mistake(MovesNewRowsOnly, SUITE.test_equal_rows_of_several_pieces_are_all_there),
     Mistake(FortyRowsAPiece, SUITE.test_a_piece_may_have_many_rows),
     Mistake(SixPiecesACall, SUITE.test_a_call_may_have_many_pieces),
     Mistake(KnownPiecesFirst, SUITE.test_outcomes_come_in_the_order_of_the_requests),
@@ -348,6 +374,17 @@ MISTAKES = [
         AsksForTheTargetFirst,
         SUITE.test_a_piece_that_is_committed_needs_its_target_no_more,
         failure=TargetChangedError,
+    ),
+    Mistake(NumbersAsText, SUITE.test_checkpoints_are_compared_as_numbers),
+    Mistake(NumbersAsText, SUITE.test_a_rewind_compares_checkpoints_as_numbers),
+    Mistake(MarkAsText, SUITE.test_a_mark_is_compared_as_a_number),
+    *(
+        Mistake(
+            mistake,
+            SUITE.test_attempts_are_compared_as_numbers,
+            failure=(pytest.fail.Exception, FencedError),
+        )
+        for mistake in (WriterComparesText, FenceComparesText)
     ),
     Mistake(MarkAheadOfTheProof, SUITE.test_subsume_proves_no_more_than_the_target_had_proof_of),
     Mistake(
@@ -425,6 +462,7 @@ MISTAKES = [
             (TellsOneLineage, "job"),
         )
     ),
+    Mistake(TellsTheHighestText, OTHERS.test_checkpoints_of_others_are_compared_as_numbers),
     Mistake(ForgetsWhatIsFolded, OTHERS.test_rows_are_known_after_their_proofs_are_folded),
     Mistake(KnowsTheMarksOnly, OTHERS.test_rows_are_known_after_their_proofs_are_folded),
     Mistake(NamesWhoHasPrepared, OTHERS.test_what_is_only_pre_committed_is_not_known),

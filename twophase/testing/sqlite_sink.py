@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from twophase import (
     AlreadyCommitted,
@@ -43,6 +44,7 @@ from twophase import (
     Lost,
     OpenArrowSink,
     Predecessor,
+    RejectedRowsError,
     RestoreRefusedError,
     SinkContext,
     SinkHistory,
@@ -167,8 +169,22 @@ class SqliteWriter(SinkWriter):
 
     def write(self, batch: pa.RecordBatch) -> None:
         """See `SinkWriter.write`."""
+        self.check_values(batch)
         self.rows.extend(batch.to_pylist())
         failpoint("E01")
+
+    def check_values(self, batch: pa.RecordBatch) -> None:
+        """Refuse what SQLite would change: it makes NULL of NaN."""
+        for name, values in zip(batch.schema.names, batch.columns, strict=True):
+            if not pa.types.is_floating(values.type):
+                continue
+            row = pc.index(pc.is_nan(values), pa.scalar(True)).as_py()  # noqa: FBT003
+            if row >= 0:
+                raise RejectedRowsError(
+                    f"Row {row + 1} of a batch of {len(values)}: column {name!r} cannot store NaN: "
+                    "SQLite would make NULL of it.",
+                    remedy="correct the rows.",
+                )
 
     def pre_commit(self) -> Committable | None:
         """See `SinkWriter.pre_commit`."""

@@ -12,7 +12,7 @@ import pytest
 from twophase.contract.outcome import Committed
 from twophase.contract.sink import OpenArrowSink, OpenSink, Predecessor
 from twophase.contract.writer import SinkWriter
-from twophase.errors import FencedError, TargetChangedError, TwoPhaseError
+from twophase.errors import FencedError, RejectedRowsError, TargetChangedError, TwoPhaseError
 from twophase.ids import Attempt, Subtask
 from twophase.testing.contract.base import CLOSED, Closed, closed_by_each
 from twophase.testing.contract.sink import SinkContract
@@ -154,6 +154,16 @@ class ArrowSinkContract(SinkContract):
         assert self.ids_visible() == []
         assert self.commit(arrow, pieces) == [Committed()] * 3
         assert self.ids_visible() == list(range(30))
+
+    def test_equal_rows_of_several_pieces_are_all_there(self, arrow: OpenArrowSink) -> None:
+        """Unless the target has a key, and refuses them."""
+        made, written = [], [7]
+        made += self.prepare(arrow, [7], subtask=Subtask(0, 0))
+        with suppress(RejectedRowsError):
+            made += self.prepare(arrow, [8, 7], subtask=Subtask(1, 1))
+            written += [7, 8]
+        self.commit(arrow, made)
+        assert self.ids_visible() == written
 
     def test_a_call_may_have_many_pieces(self, arrow: OpenArrowSink) -> None:
         made = [

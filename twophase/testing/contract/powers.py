@@ -139,6 +139,16 @@ class KnowsOtherNamesContract(ContractBase):
         assert self.others(other) == {(JOB, SINK): {LINEAGE: 4}}
         other.close()
 
+    def test_checkpoints_of_others_are_compared_as_numbers(self, sink: OpenSink) -> None:
+        """As text, 10 is below 9."""
+        self.written(sink, [(number, [number]) for number in (9, 10)])
+        other = self.opened(sink="other")
+        for folded in (9, 10):
+            assert self.others(other) == {(JOB, SINK): {LINEAGE: 10}}
+            sink.subsume(LINEAGE, folded)
+        assert self.others(other) == {(JOB, SINK): {LINEAGE: 10}}
+        other.close()
+
     def test_what_is_only_pre_committed_is_not_known(self, sink: OpenSink) -> None:
         self.prepare(sink, [0], transaction_id(3))
         other = self.opened(sink="other")
@@ -387,6 +397,18 @@ class RewindContract(ContractBase):
         self.rewind(self.opened(), {LINEAGE: 3}, Attempt(3, 0))
         assert self.ids_visible() == [0]
         assert sink.history().committed == {LINEAGE: 3}
+
+    def test_a_rewind_compares_checkpoints_as_numbers(self, sink: OpenSink) -> None:
+        """As text, 10 is below 9."""
+        self.written(sink, [(number, [number]) for number in (8, 9, 10, 11)])
+        sink.subsume(LINEAGE, 8)
+        self.rewind(sink, {LINEAGE: 10})
+        assert self.ids_visible() == [8, 9, 10]
+        assert sink.history().committed == {LINEAGE: 10}
+        sink.subsume(LINEAGE, 10)
+        self.rewind(sink, {LINEAGE: 9}, Attempt(3, 0))
+        assert self.ids_visible() == [8, 9]
+        assert sink.history().committed == {LINEAGE: 9}
 
     def test_a_rewind_of_what_is_not_ahead_changes_nothing(self, sink: OpenSink) -> None:
         self.written(sink, [(3, [0]), (4, [1])])

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import pickle
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -40,6 +41,7 @@ from twophase.errors import (
     ConfigError,
     FencedError,
     PreflightError,
+    RejectedRowsError,
     RestoreRefusedError,
     StopJobError,
     TargetChangedError,
@@ -397,6 +399,41 @@ class RowContract(ContractBase):
 
         assert written(harness.rows_visible()) == written(rows)
 
+    @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf], ids=str)
+    def test_a_float_that_is_no_number_is_stored_as_it_is_or_refused_by_name(
+        self, harness: SinkHarness, sink: OpenSink, value: float
+    ) -> None:
+        columns = [field.name for field in harness.schema if pa.types.is_floating(field.type)]
+        given = dict.fromkeys(columns, value)
+        batch = pa.RecordBatch.from_pylist([harness.rows([1])[0] | given], schema=harness.schema)
+        try:
+            made = harness.pre_commit(sink, transaction_id(), batch)
+        except RejectedRowsError as error:
+            assert any(name in error.what for name in columns), "the error names no column"
+            assert harness.rows_visible() == []
+            return
+        self.commit(sink, made)
+        [found] = harness.rows_visible()
+        assert {name: repr(found[name]) for name in columns} == dict.fromkeys(columns, repr(value))
+
+    def test_equal_rows_of_a_piece_are_all_there(self, sink: OpenSink) -> None:
+        self._repeat(sink, [[7, 8, 7, 7]])
+
+    def test_equal_rows_of_several_checkpoints_are_all_there(self, sink: OpenSink) -> None:
+        self._repeat(sink, [[7], [8, 7], [7]])
+
+    def _repeat(self, sink: OpenSink, ids_by_checkpoint: Sequence[Sequence[int]]) -> None:
+        """Equal rows are as many as they were, unless the target has a key and refuses them."""
+        written: list[int] = []
+        for checkpoint, ids in enumerate(ids_by_checkpoint):
+            try:
+                made = self.prepare(sink, ids, transaction_id(checkpoint))
+            except RejectedRowsError:
+                break
+            self.commit(sink, made)
+            written += ids
+        assert self.ids_visible() == sorted(written)
+
     def test_columns_of_a_piece_are_those_that_it_was_written_with(
         self, harness: SinkHarness, sink: OpenSink
     ) -> None:
@@ -594,6 +631,18 @@ class FenceContract(ContractBase):
         assert self.prepare(sink, range(3), transaction_id(0, Attempt(2, 1)), Subtask(0, 1))
         assert self.prepare(sink, range(3, 6), transaction_id(1, Attempt(2, 2)), Subtask(0, 2))
 
+    def test_attempts_are_compared_as_numbers(self, sink: OpenSink) -> None:
+        """As text, 10 is below 9."""
+        for fence, closed in [((9, 10), (9, 9)), ((10, 9), (9, 11)), ((10, 10), (10, 9))]:
+            sink.fence(Attempt(*fence))
+            with pytest.raises(CLOSED):
+                self.prepare(sink, [0], transaction_id(0, Attempt(*closed)))
+        with pytest.raises(FencedError):
+            sink.fence(Attempt(9, 12))
+        assert sink.history().generation == 10
+        assert self.prepare(sink, [0], transaction_id(0, Attempt(10, 10)), Subtask(0, 1))
+        assert self.prepare(sink, [1], transaction_id(1, Attempt(10, 100)), Subtask(0, 2))
+
     @pytest.mark.parametrize("call", ["abort", "commit", "subsume", "in_doubt", "open"])
     def test_no_other_call_takes_the_fence_down(self, sink: OpenSink, call: str) -> None:
         second = Attempt(2, 1)
@@ -679,6 +728,33 @@ class ProofContract(ContractBase):
         sink.subsume(LINEAGE, 7)
         sink.subsume(OTHER_LINEAGE, 7)
         assert self.opened().history().committed == {LINEAGE: 3}
+
+    def test_checkpoints_are_compared_as_numbers(self, sink: OpenSink) -> None:
+        """As text, 10 is below 9."""
+        made = self.written(sink, [(number, [number]) for number in (9, 10, 11)])
+        assert sink.history().committed == {LINEAGE: 11}
+        for folded in (9, 10, 9):
+            sink.subsume(LINEAGE, folded)
+            assert sink.history().committed == {LINEAGE: 11}
+            assert all_are(AlreadyCommitted, self.commit(sink, made))
+        sink.subsume(LINEAGE, 11)
+        assert sink.history().committed == {LINEAGE: 11}
+        assert all_are(AlreadyCommitted, self.commit(sink, made))
+
+    def test_a_mark_is_compared_as_a_number(self, sink: OpenSink) -> None:
+        """As text, 10 is below 9."""
+        self.written(sink, [(9, [9])])
+        sink.subsume(LINEAGE, 9)
+        later = self.prepare(sink, [10], transaction_id(10))
+        with pytest.raises(TargetChangedError):
+            self.commit(sink, later, Predecessor(LINEAGE, 10))
+        self.commit(sink, later, Predecessor(LINEAGE, 9))
+        sink.subsume(LINEAGE, 10)
+        self.commit(sink, self.prepare(sink, [11], transaction_id(11)), Predecessor(LINEAGE, 9))
+        gone = self.prepare(sink, [100], transaction_id(100))
+        sink.abort(gone)
+        assert all_are(Lost, self.commit(sink, gone))
+        assert self.ids_visible() == [9, 10, 11]
 
     def test_a_mark_proves_nothing_for_a_later_checkpoint(self, sink: OpenSink) -> None:
         self.commit(sink, self.prepare(sink, [0], transaction_id(0)))
