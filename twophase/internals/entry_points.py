@@ -6,6 +6,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from twophase.errors import ConfigError
+from twophase.internals.user_code import RAISED, described
 
 
 def offered(group: str) -> dict[str, EntryPoint]:
@@ -27,9 +28,10 @@ def load(where: str, what: str, entry: EntryPoint, remedy: str) -> Any:
     """
     try:
         return entry.load()
-    except Exception as error:
+    except RAISED as error:
         raise ConfigError(
-            f"{where}: the {what} {entry.name!r} cannot be loaded: {error}.", remedy=remedy
+            f"{where}: the {what} {entry.name!r} cannot be loaded: {described(error)}.",
+            remedy=remedy,
         ) from error
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from twophase.errors import ConfigError, TwoPhaseError
 from twophase.internals.entry_points import load, offered, package_of
+from twophase.internals.user_code import RAISED, described
 
 GROUP = "twophase.sinks"
 
@@ -61,5 +62,14 @@ def make_sink(
         raise ConfigError(f"{where}: {error.what}", remedy=error.remedy or remedy) from error
     except (TypeError, ValueError) as error:
         raise ConfigError(
-            f"{where}: {kind.__name__} does not take these options: {error}.", remedy=remedy
+            f"{where}: {_name(kind)} does not take these options: {error}.", remedy=remedy
         ) from error
+    except RAISED as error:
+        raise ConfigError(
+            f"{where}: {_name(kind)} cannot be made of these options: {described(error)}.",
+            remedy=remedy,
+        ) from error
+
+
+def _name(kind: Any) -> str:
+    return str(getattr(kind, "__name__", type(kind).__name__))

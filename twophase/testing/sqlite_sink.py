@@ -178,7 +178,7 @@ class SqliteWriter(SinkWriter):
         for name, values in zip(batch.schema.names, batch.columns, strict=True):
             if not pa.types.is_floating(values.type):
                 continue
-            row = pc.index(pc.is_nan(values), pa.scalar(True)).as_py()  # noqa: FBT003
+            row = pc.index(pc.is_nan(values), pa.scalar(True)).as_py()
             if row >= 0:
                 raise RejectedRowsError(
                     f"Row {row + 1} of a batch of {len(values)}: column {name!r} cannot store NaN: "

@@ -102,6 +102,74 @@ def test_an_error_names_the_sink_and_what_to_do(
     assert remedy in caught.value.remedy
 
 
+BROKEN: dict[str, tuple[str, str, str]] = {
+    "syntax": ("class MySink(:\n    pass\n", "invalid syntax", "line 1"),
+    "indentation": ("class MySink:\npass\n", "expected an indented block", "line 2"),
+    "a null byte": ("x = 1\0\n", "source code string cannot contain null bytes", ""),
+    "import": ("\nimport no_such_package\n", "No module named 'no_such_package'", "line 2"),
+    "import of a name": ("from os import nothing\n", "cannot import name 'nothing'", "line 1"),
+    "raises": ("\n\nd = {}['key']\n", "KeyError: 'key'", "line 3"),
+    "raises in a library": ("import json\njson.loads('{')\n", "JSONDecodeError", "line 2"),
+    "an error of ours": (
+        "from twophase import ConfigError\nraise ConfigError('No.', remedy='do.')\n",
+        "ConfigError: No.",
+        "line 2",
+    ),
+    "exit": ("import sys\nsys.exit(7)\n", "SystemExit: 7", "line 2"),
+    "no such class": ("class Mysink: pass\n", "has no attribute 'MySink'", ""),
+    "not callable": ("MySink = 5\n", "is not a class: its type is int", ""),
+    "not a sink": ("class MySink: pass\n", "is not a sink", ""),
+    "constructor raises": (
+        "class MySink:\n    def __init__(self):\n        raise OSError('full')\n",
+        "MySink cannot be made of these options: OSError: full",
+        "line 3",
+    ),
+    "constructor exits": (
+        "class MySink:\n    def __init__(self):\n        raise SystemExit\n",
+        "MySink cannot be made of these options: SystemExit",
+        "line 3",
+    ),
+    "arguments without a name": (
+        "import functools\nMySink = functools.partial(int, 1, 2, 3)\n",
+        "partial does not take these options",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_module_is_named_with_its_file_and_line(tmp_path: Path, name: str) -> None:
+    code, what, line = BROKEN[name]
+    module = f"broken_{''.join(filter(str.isalpha, name))}"
+    (tmp_path / f"{module}.py").write_text(code)
+    with pytest.raises(ConfigError) as caught:
+        make(tmp_path, f"{module}:MySink")
+    assert caught.value.what.startswith("job.yaml: sinks.facts: ")
+    assert what in caught.value.what
+    assert (f"({tmp_path / module}.py, {line})" if line else "") in caught.value.what
+    assert caught.value.remedy
+    assert caught.value.exit_code == 2
+
+
+def test_a_broken_module_that_a_module_imports_is_named_itself(tmp_path: Path) -> None:
+    (tmp_path / "helper_of_a_sink.py").write_text("\n\n1 / 0\n")
+    (tmp_path / "sink_with_a_helper.py").write_text("import helper_of_a_sink\n")
+    with pytest.raises(ConfigError, match=r"helper_of_a_sink\.py, line 3\)") as caught:
+        make(tmp_path, "sink_with_a_helper:MySink")
+    assert caught.value.remedy == "correct it there."
+
+
+def test_a_broken_package_is_named_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "package_that_exits.py").write_text("raise SystemExit(0)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    entry = EntryPoint("exits", "package_that_exits:Sink", sink_entry_points.GROUP)
+    monkeypatch.setattr(sink_entry_points, "offered", lambda _: {"exits": entry})
+    with pytest.raises(ConfigError, match=r"SystemExit: 0 \(.*package_that_exits\.py, line 1\)"):
+        make(tmp_path, "exits")
+
+
 NEEDY = """
 from harness.folder_sink import FolderSink
 

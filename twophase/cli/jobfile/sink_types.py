@@ -20,6 +20,9 @@ from twophase.cli.jobfile.mistakes import Mistakes
 from twophase.contract.sink import ArrowSink, Sink
 from twophase.errors import ConfigError
 from twophase.internals.sink_entry_points import load_sink, make_sink
+from twophase.internals.user_code import RAISED, described, has_place
+
+_AS_A_CLASS = "write it as module:Class; modules beside the job file and installed ones are found."
 
 
 def make_sinks(job: JobFile, mistakes: Mistakes) -> Mapping[str, Sink]:
@@ -79,13 +82,19 @@ def _make(where: str, section: SinkSection) -> Sink:
 def _find_class(where: str, reference: str) -> Any:
     module, _, name = reference.partition(":")
     try:
-        return getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
+        found = getattr(import_module(module), name)
+    except RAISED as error:
+        remedy = "correct it there." if has_place(error) else _AS_A_CLASS
         raise ConfigError(
-            f"{where}: the sink type {reference!r} cannot be loaded: {error}.",
-            remedy="write it as module:Class; modules beside the job file and "
-            "installed ones are found.",
+            f"{where}: the sink type {reference!r} cannot be loaded: {described(error)}.",
+            remedy=remedy,
         ) from error
+    if not callable(found):
+        raise ConfigError(
+            f"{where}: {reference} is not a class: its type is {type(found).__name__}.",
+            remedy="name a subclass of twophase.ArrowSink.",
+        )
+    return found
 
 
 def _allow_imports_from(folder: Path) -> None:
