@@ -27,9 +27,29 @@ PASSWORD = "canary-d41d8c"
 
 
 @dataclass(frozen=True)
+class Authority:
+    """Signs certificates."""
+
+    key: ec.EllipticCurvePrivateKey
+    certificate: x509.Certificate
+
+    def sign(self, certificate: Path, key: Path, password: str) -> None:
+        """Write a client's certificate, and its key, encrypted."""
+        own = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "client")])
+        made = _certificate(subject, self.certificate.subject, own.public_key())
+        _write(certificate, made.sign(self.key, hashes.SHA256()))
+        secret = serialization.BestAvailableEncryption(password.encode())
+        key.write_bytes(
+            own.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, secret)
+        )
+
+
+@dataclass(frozen=True)
 class SecureKafka:
     """Attributes: plain, sasl: bootstrap servers; ca: the authority's certificate; other_ca:
-    one nobody trusts; tokens: where it asks for a token.
+    one nobody trusts; tokens: where it asks for a token; mutual: where it asks for a client
+    certificate; authority, other_authority: they sign those.
     """
 
     plain: str
@@ -38,13 +58,16 @@ class SecureKafka:
     ca: Path
     other_ca: Path
     tokens: str
+    mutual: str
+    authority: Authority
+    other_authority: Authority
 
 
 class _SecureProgram(KafkaProgram):
     def __init__(self, folder: Path) -> None:
         super().__init__({}, lambda: ["-Xmx512m", *class_archive_options()])
         self._folder = folder
-        self.secure, self.wrong_name, self.tokens = free_ports(3)
+        self.secure, self.wrong_name, self.tokens, self.mutual = free_ports(4)
 
     @override
     def launch(self, data: Path) -> Launch:
@@ -54,6 +77,7 @@ class _SecureProgram(KafkaProgram):
             "SECURE": self.secure,
             "WRONG": self.wrong_name,
             "TOKENS": self.tokens,
+            "MUTUAL": self.mutual,
         }
         listed = ",".join(f"{name}://{LOOPBACK}:{port}" for name, port in listeners.items())
         login = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -66,6 +90,13 @@ class _SecureProgram(KafkaProgram):
                 f"{prefix}.sasl.enabled.mechanisms": "PLAIN",
                 f"{prefix}.plain.sasl.jaas.config": f'{login} required user_{USER}="{PASSWORD}";',
             }
+        secure |= {
+            "listener.name.mutual.ssl.keystore.type": "PEM",
+            "listener.name.mutual.ssl.keystore.location": str(self._folder / "broker.pem"),
+            "listener.name.mutual.ssl.truststore.type": "PEM",
+            "listener.name.mutual.ssl.truststore.location": str(self._folder / "ca.pem"),
+            "listener.name.mutual.ssl.client.auth": "required",
+        }
         bearer = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
         secure |= {
             "listener.name.tokens.sasl.enabled.mechanisms": "OAUTHBEARER",
@@ -80,7 +111,7 @@ class _SecureProgram(KafkaProgram):
             "advertised.listeners": listed,
             "listener.security.protocol.map": (
                 "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL,WRONG:SASL_SSL,"
-                "TOKENS:SASL_PLAINTEXT"
+                "TOKENS:SASL_PLAINTEXT,MUTUAL:SSL"
             ),
             "inter.broker.listener.name": "PLAINTEXT",
         }
@@ -91,7 +122,7 @@ class _SecureProgram(KafkaProgram):
 def secure_kafka(folder: Path) -> Iterator[SecureKafka]:
     """Run the broker."""
     key, authority = _authority("test authority")
-    _, other = _authority("another authority")
+    other_key, other = _authority("another authority")
     _write(folder / "ca.pem", authority)
     _write(folder / "other.pem", other)
     _broker(folder / "broker.pem", LOOPBACK, key, authority)
@@ -107,6 +138,9 @@ def secure_kafka(folder: Path) -> Iterator[SecureKafka]:
             ca=folder / "ca.pem",
             other_ca=folder / "other.pem",
             tokens=f"{LOOPBACK}:{program.tokens}",
+            mutual=f"{LOOPBACK}:{program.mutual}",
+            authority=Authority(key, authority),
+            other_authority=Authority(other_key, other),
         )
     finally:
         server.stop()

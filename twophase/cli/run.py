@@ -31,6 +31,8 @@ from twophase.cli.options import (
 from twophase.cli.signals import StopSignals
 from twophase.cli.spark import Start, spark_session, start_of
 from twophase.contract.sink import Sink
+from twophase.contract.source import SourceLeg
+from twophase.contract.source_entry_points import source_of
 from twophase.engine.progress import STOPPING
 from twophase.events import CheckpointCommitted, Event
 from twophase.spark.startup.class_archive import ClassArchive, record_in_background
@@ -125,6 +127,8 @@ def run(
 
         show_restore(job, sinks, verbose=is_verbose())
         return
+    for section in job.sources.values():
+        source_of(section.format).check_secrets(SourceLeg(section.format, section.options))
     console = JobConsole(highlight=False)
     view = (
         JsonView(job.name, console)

@@ -82,6 +82,16 @@ class Source(ABC):
             ConfigError: an option is wrong.
         """
 
+    def check_secrets(self, leg: SourceLeg) -> None:
+        """Check that the secrets that the options name by variable or file can be read here.
+
+        Runs on the driver in `twophase run`, before Spark starts; `twophase check` may run where
+        they are not. Checks nothing by default.
+
+        Raises:
+            ConfigError: one cannot be read; names the option.
+        """
+
     def needs_schema(self, options: Mapping[str, str]) -> bool:
         """Return whether it has no columns of its own, so that the user has to give a schema."""
         return False

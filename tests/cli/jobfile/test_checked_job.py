@@ -147,3 +147,31 @@ def test_a_job_that_only_java_s_client_can_run_is_told_how_and_follows(tmp_path:
     source = {"format": "kafka", "options": options}
     result = command(tmp_path, "check", job={**GOOD, "source": source})
     assert result.exit_code == 0, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("kafka.sasl.password.env", "NO_SUCH_VARIABLE"),
+        ("kafka.sasl.password.file", "/nowhere/password"),
+        ("kafka.ssl.ca.location", "/nowhere/ca.pem"),
+    ],
+)
+def test_a_secret_is_looked_for_by_run_before_spark_starts_and_not_by_check(
+    tmp_path: Path, key: str, value: str
+) -> None:
+    (tmp_path / "password").write_text("canary")
+    options = {
+        **GOOD["source"]["options"],
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.username": "app",
+        **({} if "password" in key else {"kafka.sasl.password.file": str(tmp_path / "password")}),
+        key: value,
+    }
+    job = {**GOOD, "source": {**GOOD["source"], "options": options}}
+    assert command(tmp_path, "check", job=job).exit_code == 0
+    result = command(tmp_path, "run", job=job)
+    assert result.exit_code == 2
+    assert f"option '{key}' names" in " ".join(result.stderr.split())
+    assert value in result.stderr

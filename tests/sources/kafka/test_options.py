@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import ssl
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from twophase.contract.source import SourceLeg
 from twophase.errors import ConfigError
 from twophase.sources.kafka import connection
+from twophase.sources.kafka.credentials import check_secrets, tls_context
 from twophase.sources.kafka.group import GroupOffsets
 from twophase.sources.kafka.offsets import Partition
 from twophase.sources.kafka.options import KafkaOptions
@@ -377,12 +379,12 @@ def test_a_pattern_must_be_a_regular_expression() -> None:
 
 def test_both_clients_get_the_same_security(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_PASSWORD", CANARY)
-    options = KafkaOptions.parse(BASE | SASL | {"kafka.ssl.ca.location": "/ca.pem"})
+    options = KafkaOptions.parse(BASE | SASL)
     python, c = connection.for_kafka_python(options), connection.for_librdkafka(options)
     assert python["security_protocol"] == c["security.protocol"] == "SASL_SSL"
-    assert python["sasl_plain_password"] == c["sasl.password"] == CANARY
-    assert python["ssl_cafile"] == c["ssl.ca.location"] == "/ca.pem"
-    assert python["ssl_check_hostname"] is True
+    assert python["sasl_plain_password"].read() == c["sasl.password"] == CANARY
+    context = tls_context(options)
+    assert (context.check_hostname, context.verify_mode) == (True, ssl.CERT_REQUIRED)
     assert c["ssl.endpoint.identification.algorithm"] == "https"
     assert c["enable.ssl.certificate.verification"] is True
 
@@ -399,6 +401,25 @@ def test_a_missing_secret_is_named() -> None:
     options = KafkaOptions.parse(BASE | SASL | {"kafka.sasl.password.env": "NO_SUCH_VARIABLE"})
     with pytest.raises(ConfigError, match="NO_SUCH_VARIABLE"):
         connection.for_kafka_python(options)
+
+
+@pytest.mark.parametrize("name", ["ca", "certificate", "key"])
+def test_a_missing_or_unfit_file_is_named(name: str, tmp_path: Path) -> None:
+    key, path = f"kafka.ssl.{name}.location", tmp_path / "x.pem"
+    given = {"kafka.security.protocol": "SSL", key: str(path)}
+    for other in {"certificate", "key"} - {name} if name != "ca" else ():
+        (tmp_path / other).write_text("")
+        given[f"kafka.ssl.{other}.location"] = str(tmp_path / other)
+    options = KafkaOptions.parse(BASE | given)  # `twophase check` goes no further
+    leg = SourceLeg("twophase-kafka", BASE | given)
+    for problem in ("cannot be read", ""):
+        with pytest.raises(ConfigError) as raised:
+            check_secrets(options)
+        for text in (key, str(path), problem, "Next: "):
+            assert text in str(raised.value)
+        with pytest.raises(ConfigError):
+            KafkaSource().check_secrets(leg)
+        path.write_text("no PEM")
 
 
 def test_options_hold_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:

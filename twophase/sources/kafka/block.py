@@ -12,10 +12,6 @@ from dataclasses import dataclass, field
 Header = tuple[str, bytes | None]
 
 
-class TokenRefusedError(Exception):
-    """A broker refuses the token of a fetch engine's client."""
-
-
 @dataclass(frozen=True)
 class Wanted:
     """The parts of the records that a decoder needs, in addition to values and offsets."""

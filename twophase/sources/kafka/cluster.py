@@ -19,12 +19,15 @@ from kafka.protocol.consumer import IsolationLevel as KafkaIsolation
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest, OffsetSpec
 from kafka.structs import OffsetAndMetadata
 
-from twophase.errors import PreflightError, SourceUnavailableError
+from twophase.errors import PreflightError, SourceUnavailableError, TwoPhaseError
 from twophase.sources.kafka import connection
+from twophase.sources.kafka.access import AccessError, remedy_of
+from twophase.sources.kafka.credentials import check_secrets
 from twophase.sources.kafka.loss import Topic, check_topic
 from twophase.sources.kafka.oauth_tokens import token_refused
 from twophase.sources.kafka.offsets import UNKNOWN_EPOCH, LogEnd, Partition, PartitionOffset
 from twophase.sources.kafka.options import KafkaOptions
+from twophase.sources.kafka.peers import refusal_of_peers
 
 ResultT = TypeVar("ResultT")
 
@@ -32,6 +35,8 @@ _LOGGER = "kafka.net"
 _POLICY = "cleanup.policy"
 _BACKOFF_S = 0.1
 _SASL_HINT = ", and user and password: a broker may close the connection without a word"
+_NOBODY = "no broker accepted the connection; last failure"
+_DISCONNECTED = f"{_NOBODY}: KafkaConnectionError: socket disconnected"
 _CONFIRM_S = 2.0
 _UNKNOWN_TOPIC = kafka_errors.UnknownTopicOrPartitionError.errno
 _RIGHTS = (
@@ -177,25 +182,40 @@ class Cluster:
             try:
                 return call(self._open())
             except _RIGHTS as error:
+                self.close()  # it keeps the refusal
                 if not renewed and token_refused(self._options):
                     renewed = True
-                    self.close()  # it keeps the refusal
                     continue
-                raise PreflightError(
+                raise AccessError(
                     f"Kafka at {self._options.bootstrap_servers} denies access: {what}: {error}.",
-                    remedy="check user, password and the ACLs: READ and DESCRIBE on the topics, "
-                    "READ on the group.",
+                    remedy=remedy_of(str(error)),
                 ) from error
             except kafka_errors.KafkaError as error:
                 if not _may_pass(error) or time.monotonic() >= deadline:
-                    raise SourceUnavailableError(
-                        f"Kafka at {self._options.bootstrap_servers} did not answer: {what}: "
-                        f"{error}.",
-                        remedy="check that the brokers run and can be "
-                        f"reached{_SASL_HINT if self._options.sasl else ''}; "
-                        "then start the job again.",
-                    ) from error
+                    raise self._given_up(what, error) from error
             time.sleep(_BACKOFF_S)
+
+    def _given_up(self, what: str, error: kafka_errors.KafkaError) -> TwoPhaseError:
+        """Return why nothing is asked any more.
+
+        Raises:
+            SecretError: a connection needs a secret that cannot be read.
+        """
+        self.close()  # the next request bootstraps again
+        check_secrets(self._options)
+        if (refusal := refusal_of_peers(self._options)) is not None:
+            return refusal
+        if self._options.sasl and _DISCONNECTED in str(error):
+            return AccessError(
+                f"Kafka at {self._options.bootstrap_servers} ends each connection that logs in: "
+                f"{what}: {error}.",
+                remedy=remedy_of(str(error)),
+            )
+        return SourceUnavailableError(
+            f"Kafka at {self._options.bootstrap_servers} did not answer: {what}: {error}.",
+            remedy="check that the brokers run and can be "
+            f"reached{_SASL_HINT if self._options.sasl else ''}; then start the job again.",
+        )
 
     def _open(self) -> Any:
         with self._lock:
@@ -310,6 +330,4 @@ class _Failures(logging.Handler):
                 return failure
         handshakes = [failure for failure in self.found if "Handshake failed" in str(failure)]
         failure = (handshakes or self.found)[-1]
-        return kafka_errors.KafkaTimeoutError(
-            f"no broker accepted the connection; last failure: {failure}"
-        )
+        return kafka_errors.KafkaTimeoutError(f"{_NOBODY}: {failure}")

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
+import threading
+from contextlib import suppress
 from typing import Any
 
-from kafka.errors import SaslAuthenticationFailedError
+from kafka.errors import KafkaConnectionError, SaslAuthenticationFailedError
 from kafka.net.sasl import register_sasl_mechanism
 from kafka.net.sasl.oauth import AbstractTokenProvider, SaslMechanismOAuth
+from kafka.net.sasl.plain import SaslMechanismPlain
+from kafka.net.sasl.scram import SaslMechanismScram
 
+from twophase.sources.kafka.credentials import (
+    SecretError,
+    check_secrets,
+    key_password,
+    sasl_password,
+    tls_context,
+)
 from twophase.sources.kafka.oauth_tokens import Tokens, granted_tokens
 from twophase.sources.kafka.options import KafkaOptions, SaslMechanism
-from twophase.sources.kafka.passwords import key_password, sasl_password
 
 CLIENT_ID = "twophase"
 
 
 def for_kafka_python(options: KafkaOptions) -> dict[str, Any]:
-    """Return arguments for the clients of kafka-python.
+    """Return arguments for the clients of kafka-python, which read the secrets for each connection.
 
     Raises:
-        ConfigError: a secret cannot be read.
+        SecretError: a secret cannot be read.
     """
+    check_secrets(options)
     timeout_ms = int(options.request_timeout_s * 1000)
     settings: dict[str, Any] = {
         "bootstrap_servers": options.bootstrap_servers.split(","),
@@ -31,13 +44,7 @@ def for_kafka_python(options: KafkaOptions) -> dict[str, Any]:
         "security_protocol": options.security_protocol.value,
     }
     if options.tls:
-        settings |= {
-            "ssl_check_hostname": True,
-            "ssl_cafile": options.ssl_ca,
-            "ssl_certfile": options.ssl_certificate,
-            "ssl_keyfile": options.ssl_key,
-            "ssl_password": key_password(options),
-        }
+        settings["ssl_context"] = _Tls(options)
     if (tokens := granted_tokens(options)) is not None:
         settings |= {
             "sasl_mechanism": SaslMechanism.OAUTHBEARER.value,
@@ -47,17 +54,18 @@ def for_kafka_python(options: KafkaOptions) -> dict[str, Any]:
         settings |= {
             "sasl_mechanism": options.sasl_mechanism.value,
             "sasl_plain_username": options.sasl_username,
-            "sasl_plain_password": sasl_password(options),
+            "sasl_plain_password": _Password(options),
         }
     return settings
 
 
 def for_librdkafka(options: KafkaOptions) -> dict[str, Any]:
-    """Return settings for the clients of librdkafka.
+    """Return settings for the clients of librdkafka, with the secrets as they are now.
 
     Raises:
-        ConfigError: a secret cannot be read.
+        SecretError: a secret cannot be read.
     """
+    check_secrets(options)
     settings: dict[str, Any] = {
         "bootstrap.servers": options.bootstrap_servers,
         "client.id": CLIENT_ID,
@@ -90,6 +98,84 @@ def for_librdkafka(options: KafkaOptions) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
+class _Tls:
+    """Stands for an `ssl.SSLContext`: kafka-python takes nothing of it but a new socket."""
+
+    def __init__(self, options: KafkaOptions) -> None:
+        self._options = options
+
+    def wrap_socket(self, *arguments: Any, **more: Any) -> ssl.SSLSocket:
+        """Return a socket with TLS, by the files as they are now."""
+        try:
+            context = tls_context(self._options)
+        except SecretError as error:
+            raise KafkaConnectionError(str(error)) from error
+        context.sslsocket_class = _TlsSocket
+        secured = context.wrap_socket(*arguments, **more)
+        secured.limit_handshake(self._options.request_timeout_s)  # type: ignore[attr-defined]
+        return secured
+
+
+class _TlsSocket(ssl.SSLSocket):
+    """Ends a handshake that takes too long: kafka-python would wait for ever."""
+
+    _limit: threading.Timer | None = None
+
+    def limit_handshake(self, timeout_s: float) -> None:
+        """Shut the socket down after some time, which the handshake finds, unless it is over."""
+        self._limit = threading.Timer(timeout_s, self._give_up)
+        self._limit.daemon = True
+        self._limit.start()
+
+    def do_handshake(self, block: bool = False) -> None:
+        """Take the next step."""
+        super().do_handshake(block)
+        self._unlimit()
+
+    def close(self) -> None:
+        """Close the socket, and nobody waits for it any more."""
+        self._unlimit()
+        super().close()
+
+    def _unlimit(self) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+
+    def _give_up(self) -> None:
+        with suppress(OSError):  # it is closed
+            socket.socket.shutdown(self, socket.SHUT_RDWR)  # not TLS's, which is in use elsewhere
+
+
+class _Password:
+    """Stands for a password, which is read when a connection authenticates."""
+
+    def __init__(self, options: KafkaOptions) -> None:
+        self._options = options
+
+    def read(self) -> str | None:
+        """Return the password as it is now."""
+        try:
+            return sasl_password(self._options)
+        except SecretError as error:
+            raise KafkaConnectionError(str(error)) from error
+
+
+class _Plain(SaslMechanismPlain):  # type: ignore[misc]
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**_with_password(settings))
+
+
+class _Scram(SaslMechanismScram):  # type: ignore[misc]
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**_with_password(settings))
+
+
+def _with_password(settings: dict[str, Any]) -> dict[str, Any]:
+    given = settings.get("sasl_plain_password")
+    read = given.read() if isinstance(given, _Password) else given
+    return settings | {"sasl_plain_password": read}
+
+
 class _Provider(AbstractTokenProvider):  # type: ignore[misc]
     """Gives kafka-python a token, whenever it authenticates a connection."""
 
@@ -117,4 +203,10 @@ class _Bearer(SaslMechanismOAuth):  # type: ignore[misc]
         super().receive(auth_bytes)
 
 
-register_sasl_mechanism(SaslMechanism.OAUTHBEARER.value, _Bearer, overwrite=True)
+for _mechanism, _class in (
+    (SaslMechanism.OAUTHBEARER, _Bearer),
+    (SaslMechanism.PLAIN, _Plain),
+    (SaslMechanism.SCRAM_SHA_256, _Scram),
+    (SaslMechanism.SCRAM_SHA_512, _Scram),
+):
+    register_sasl_mechanism(_mechanism.value, _class, overwrite=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -26,6 +27,8 @@ from pyspark.sql.types import StructType
 from twophase.errors import ConfigError, SourceLossError
 from twophase.internals.workers import freeze_gc
 from twophase.sources.kafka import raw_format
+from twophase.sources.kafka.access import AccessError, retried_once_begun
+from twophase.sources.kafka.credentials import SecretError
 from twophase.sources.kafka.engines import cluster_of, planner_of, read_range
 from twophase.sources.kafka.json_format import JsonDecoder
 from twophase.sources.kafka.offsets import FORMAT, WHERE, Limits, OffsetRange, SourceOffset, ranges
@@ -50,12 +53,14 @@ class KafkaPartition(InputPartition):
         item: the range.
         again: whether Spark runs the batch again, with offsets that another process
             planned, perhaps days ago.
+        begun: whether the source has read a batch before.
     """
 
-    def __init__(self, item: OffsetRange, *, again: bool = False) -> None:
+    def __init__(self, item: OffsetRange, *, again: bool = False, begun: bool = False) -> None:
         super().__init__(item)
         self.item = item
         self.again = again
+        self.begun = begun
 
 
 class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -70,6 +75,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._planner: OffsetPlanner | None = None
         self._planned: tuple[SourceOffset, SourceOffset] | None = None
+        self._freezes = False
         self._decoder(_NOWHERE)
 
     def initialOffset(self) -> dict[str, Any]:
@@ -84,12 +90,16 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Freeze the ends of this query."""
-        self._open().freeze()
+        self._freezes = True
+        with suppress(AccessError, SecretError):  # `latestOffset` knows whether to retry them
+            self._freeze()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next batch, or `start` if nothing is new."""
         begin = SourceOffset.parse(start)
-        end = self._open().latest(begin, self._limits(limit))
+        with retried_once_begun(begun=begin.partitions is not None):
+            self._freeze()
+            end = self._open().latest(begin, self._limits(limit))
         if end == begin:
             return start
         self._planned = (begin, end)
@@ -109,7 +119,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         planned = SourceOffset.parse(start), SourceOffset.parse(end)
         again = planned != self._planned
         return [
-            KafkaPartition(item, again=again)
+            KafkaPartition(item, again=again, begun=planned[0].partitions is not None)
             for item in ranges(*planned, min_tasks=self._options.min_read_tasks)
         ]
 
@@ -121,7 +131,8 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         guard = ReplayGuard.of_task(TaskContext.get())
         try:
-            yield from self._read(partition, guard)  # type: ignore[arg-type]
+            with retried_once_begun(begun=partition.begun):  # type: ignore[attr-defined]
+                yield from self._read(partition, guard)  # type: ignore[arg-type]
         except SourceLossError as error:
             if guard is not None:
                 guard.lost(error)
@@ -154,6 +165,11 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._planner is None:
             self._planner = planner_of(self._options)
         return self._planner
+
+    def _freeze(self) -> None:
+        if self._freezes:
+            self._open().freeze()
+            self._freezes = False
 
     def _limits(self, limit: ReadLimit) -> Limits:
         if isinstance(limit, ReadAllAvailable):

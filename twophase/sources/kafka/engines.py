@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from twophase.errors import PreflightError
 from twophase.internals.workers import freeze_gc
-from twophase.sources.kafka.block import Block, TokenRefusedError, Wanted
+from twophase.sources.kafka.access import AccessError, RefusedError, remedy_of
+from twophase.sources.kafka.block import Block, Wanted
 from twophase.sources.kafka.oauth_tokens import token_refused
 from twophase.sources.kafka.offsets import OffsetRange
 from twophase.sources.kafka.options import FetchEngine, KafkaOptions
@@ -91,7 +92,8 @@ def read_range(
     Raises:
         SourceLossError: records of the range are gone or have changed.
         SourceUnavailableError: the read makes no progress.
-        PreflightError: the engine is not installed, or permissions are missing.
+        AccessError: a broker refuses the client.
+        PreflightError: the engine is not installed.
     """
     guard_module = _load("guard", "kafka", "kafka-python", "kafka")
     guard: ReadGuard = guard_module.ReadGuard(options, cluster_of(options), item)
@@ -107,7 +109,9 @@ def read_range(
 def _fetched(
     options: KafkaOptions, item: OffsetRange, wanted: Wanted, guard: ReadGuard
 ) -> Iterator[Block]:
-    """Yield the records of a range, with another token if a broker refuses that of the client."""
+    """Yield the records of a range, with another client if a broker refuses it: with the secrets as
+    they are then, and another token.
+    """
     fetch, renewed = _engine(options.fetch_engine), False
     while True:
         try:
@@ -115,9 +119,12 @@ def _fetched(
                 item, renewed = replace(item, start=block.offsets[-1] + 1), False
                 yield block
             return
-        except TokenRefusedError as error:
-            if renewed or not token_refused(options):
-                guard.failed(item.start, str(error))
+        except RefusedError as error:
+            token_refused(options)
+            if renewed:
+                raise AccessError(
+                    f"Kafka denies the read of {item}: {error}.", remedy=remedy_of(str(error))
+                ) from error
             renewed = True
 
 

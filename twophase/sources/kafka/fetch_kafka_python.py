@@ -9,14 +9,20 @@ from typing import Any
 from kafka import KafkaConsumer, TopicPartition
 from kafka import errors as kafka_errors
 
-from twophase.errors import PreflightError
 from twophase.sources.kafka import connection
-from twophase.sources.kafka.block import Block, TokenRefusedError, Wanted
+from twophase.sources.kafka.access import RefusedError
+from twophase.sources.kafka.block import Block, Wanted
+from twophase.sources.kafka.credentials import check_secrets
 from twophase.sources.kafka.guard import ReadGuard
 from twophase.sources.kafka.offsets import OffsetRange
 from twophase.sources.kafka.options import KafkaOptions
 
 _BLOCK = 1_000
+_RIGHTS = (
+    kafka_errors.AuthorizationError,
+    kafka_errors.SaslAuthenticationFailedError,
+    kafka_errors.UnsupportedSaslMechanismError,
+)
 _POLL_MS = 50
 
 
@@ -28,13 +34,15 @@ def fetch(
     Raises:
         SourceLossError: records of the range are gone.
         SourceUnavailableError: the read makes no progress.
-        TokenRefusedError: a broker refuses the client's token.
+        RefusedError: a broker refuses the client.
+        SecretError: a secret cannot be read.
     """
     try:
         consumer = KafkaConsumer(**settings(options))
-    except kafka_errors.SaslAuthenticationFailedError as error:
-        raise TokenRefusedError(str(error)) from error
+    except _RIGHTS as error:
+        raise RefusedError(str(error)) from error
     except kafka_errors.KafkaError as error:
+        check_secrets(options)
         guard.failed(item.start, str(error))
     partition = TopicPartition(item.topic, item.partition)
     try:
@@ -75,12 +83,8 @@ def settings(options: KafkaOptions) -> dict[str, Any]:
 def _poll(consumer: Any, partition: TopicPartition, position: int, guard: ReadGuard) -> list[Any]:
     try:
         return consumer.poll(_POLL_MS, max_records=_BLOCK).get(partition, [])  # type: ignore[no-any-return]
-    except kafka_errors.AuthorizationError as error:
-        raise PreflightError(
-            f"Kafka denies the read: {error}.", remedy="check user, password and ACLs."
-        ) from error
-    except kafka_errors.SaslAuthenticationFailedError as error:
-        raise TokenRefusedError(str(error)) from error
+    except _RIGHTS as error:
+        raise RefusedError(str(error)) from error
     except kafka_errors.KafkaError as error:
         if not error.retriable:
             guard.failed(position, str(error))

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from twophase.errors import PreflightError
 from twophase.sources.kafka import connection
-from twophase.sources.kafka.block import Block, TokenRefusedError, Wanted
+from twophase.sources.kafka.access import RefusedError
+from twophase.sources.kafka.block import Block, Wanted
+from twophase.sources.kafka.credentials import check_secrets, fingerprint
 from twophase.sources.kafka.guard import ReadGuard
 from twophase.sources.kafka.offsets import OffsetRange
 from twophase.sources.kafka.options import KafkaOptions
@@ -38,17 +39,23 @@ def fetch(
     Raises:
         SourceLossError: records of the range are gone.
         SourceUnavailableError: the read makes no progress.
-        TokenRefusedError: a broker refuses the client's token.
+        RefusedError: a broker refuses the client, or the secrets that it has are old.
+        SecretError: a secret cannot be read.
     """
     # A new consumer for each read, so that its queue cannot hold anything from an earlier
     # assignment. It costs 10 ms.
-    with closing(Consumer(settings(options))) as consumer, _rare_collections():
+    secrets = fingerprint(options)
+    with closing(_consumer(options, item, guard)) as consumer, _rare_collections():
         consumer.assign([TopicPartition(item.topic, item.partition, item.start)])
         position, most = item.start, _BLOCK
         while position < item.end:
             messages: list[Any] = consumer.consume(min(most, item.end - position), _POLL_S)
             if any(map(Message.error, messages)):
                 position = _failures(messages, position, guard)
+                if any(_of_client(message) for message in messages) and secrets != fingerprint(
+                    options
+                ):
+                    raise RefusedError("the passwords or PEM files were replaced")
                 messages = [message for message in messages if message.error() is None]
             if not messages:
                 guard.waited(position)
@@ -60,6 +67,15 @@ def fetch(
                 messages = [message for message in messages if message.offset() < item.end]
             if messages:
                 yield _block(messages, wanted)
+
+
+def _consumer(options: KafkaOptions, item: OffsetRange, guard: ReadGuard) -> Any:
+    own = settings(options)
+    try:
+        return Consumer(own)
+    except KafkaException as error:
+        check_secrets(options)  # a file may have gone just now
+        guard.failed(item.start, str(error))
 
 
 @contextmanager
@@ -107,7 +123,7 @@ def settings(options: KafkaOptions) -> dict[str, Any]:
 def _refused(error: Any) -> None:
     """Take an error of the whole client; what is raised here is raised by `consume`."""
     if error.code() == KafkaError._AUTHENTICATION:
-        raise TokenRefusedError(error.str())
+        raise RefusedError(error.str())
 
 
 def _failures(messages: list[Any], position: int, guard: ReadGuard) -> int:
@@ -125,14 +141,18 @@ def _failures(messages: list[Any], position: int, guard: ReadGuard) -> int:
             # only markers and aborted records were skipped before it
             position = max(position, message.offset())
         elif error.code() in _RIGHTS:
-            raise PreflightError(
-                f"Kafka denies the read: {error.str()}.", remedy="check user, password and ACLs."
-            )
-        elif message.topic() is None and not error.fatal():
+            raise RefusedError(error.str())
+        elif _of_client(message):
             guard.troubled(position, error.str())
         else:
             guard.failed(position, error.str())
     return position
+
+
+def _of_client(message: Any) -> bool:
+    """Return whether a message is an error of the whole client, from which it recovers."""
+    error = message.error()
+    return error is not None and message.topic() is None and not error.fatal()
 
 
 def _block(messages: list[Any], wanted: Wanted) -> Block:

@@ -26,10 +26,11 @@ from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
-from twophase.errors import PreflightError, SourceUnavailableError, TwoPhaseError
+from twophase.errors import SourceUnavailableError, TwoPhaseError
+from twophase.sources.kafka.access import AccessError
+from twophase.sources.kafka.credentials import sasl_password
 from twophase.sources.kafka.offsets import WHERE
 from twophase.sources.kafka.options import KafkaOptions, SaslMechanism
-from twophase.sources.kafka.passwords import sasl_password
 
 _FRESH = 0.75
 """The part of its life after which a token is replaced. librdkafka asks at 0.8 of it, kafka-python
@@ -73,7 +74,7 @@ class Tokens:
         """Return a token that has not expired.
 
         Raises:
-            PreflightError: the endpoint refuses the account, or its answer is not one of OAuth.
+            AccessError: the endpoint refuses the account, or its answer is not one of OAuth.
             SourceUnavailableError: the endpoint does not answer.
             ConfigError: the secret cannot be read.
         """
@@ -103,7 +104,7 @@ class Tokens:
         try:
             text, life_s = str(answer["access_token"]), float(answer["expires_in"])
         except (KeyError, TypeError, ValueError):
-            raise PreflightError(
+            raise AccessError(
                 f"{WHERE}: the answer of {self._url} has no access_token, or no expires_in.",
                 remedy="check kafka.sasl.oauthbearer.token.endpoint.url: it has to be the token "
                 "endpoint of an OAuth server that grants client_credentials.",
@@ -128,7 +129,7 @@ class Tokens:
                 return json.loads(response.read(_MAX_BYTES))
         except HTTPError as error:
             if error.code in _REFUSED or error.code // 100 == 3:
-                raise PreflightError(
+                raise AccessError(
                     f"{WHERE}: {self._url} refuses a token for client "
                     f"{self._options.sasl_username!r}: {error.code}{_reason(error)}.",
                     remedy="check the client's id (kafka.sasl.username), its secret, the scope and "

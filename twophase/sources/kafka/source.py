@@ -12,6 +12,7 @@ from twophase.contract.source import ReleasesTopics, RereadsRanges, SourceLeg, o
 from twophase.errors import CorruptRecordError, NewerFormatError
 from twophase.functions.operator_state import Redistribution
 from twophase.internals.json_values import to_json
+from twophase.sources.kafka.credentials import check_secrets
 from twophase.sources.kafka.data_source import KafkaDataSource
 from twophase.sources.kafka.engines import check_range, close_cluster, planner_of
 from twophase.sources.kafka.group import GroupOffsets
@@ -43,6 +44,10 @@ class KafkaSource(RereadsRanges[OffsetRange], ReleasesTopics):
     def check_options(self, leg: SourceLeg) -> None:
         """See `Source.check_options`."""
         KafkaOptions.parse(leg.options)
+
+    def check_secrets(self, leg: SourceLeg) -> None:
+        """See `Source.check_secrets`."""
+        check_secrets(KafkaOptions.parse(leg.options))
 
     def needs_schema(self, options: Mapping[str, str]) -> bool:
         """See `Source.needs_schema`."""

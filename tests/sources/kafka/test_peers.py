@@ -1,0 +1,131 @@
+"""A port where no broker listens: named at the start, in time; retried under a running job."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import LongType, StructField, StructType
+
+from twophase.errors import PreflightError, SourceUnavailableError
+from twophase.sources.kafka import KafkaDataSource, engines
+from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
+
+SCHEMA = StructType([StructField("offset", LongType())])
+TIMEOUT_S = 1
+MOST_S = TIMEOUT_S + 12
+
+Peer = Callable[[socket.socket], None]
+
+
+def says(answer: bytes, *, first: bool = False) -> Peer:
+    """Return a peer that sends bytes, at once or after a request, and closes."""
+
+    def serve(connection: socket.socket) -> None:
+        if not first:
+            connection.recv(4096)
+        connection.sendall(answer)
+
+    return serve
+
+
+def says_nothing(connection: socket.socket) -> None:
+    while connection.recv(4096):
+        pass
+
+
+HTTP = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"
+MYSQL = b"\x4a\x00\x00\x00\x0a8.0.41\x00" + b"\x01" * 60
+PEERS: dict[str, tuple[Peer, str]] = {
+    "HTTP": (says(HTTP), "an HTTP server"),
+    "MySQL": (says(MYSQL, first=True), "a MySQL server"),
+    "SSH": (says(b"SSH-2.0-OpenSSH_9.2\r\n", first=True), "an SSH server"),
+    "TLS": (says(b"\x15\x03\x03\x00\x02\x02\x46"), "speaks TLS"),
+    "closes": (lambda _: None, "closes each connection"),
+    "silent": (says_nothing, "answers nothing"),
+    "short frames": (says(b"\x00\x00\x00\x02hi" * 20), "does not speak Kafka"),
+    "an empty frame": (says(b"\x00\x00\x00\x00" * 20), "does not speak Kafka"),
+    "a frame of zeros": (says(b"\x00\x00\x00\x40" + b"\x00" * 64), "does not speak Kafka"),
+}
+
+
+@pytest.fixture
+def listen() -> Iterator[Callable[[Peer], int]]:
+    sockets: list[socket.socket] = []
+
+    def started(peer: Peer) -> int:
+        server = socket.create_server(("127.0.0.1", 0))
+        sockets.append(server)
+
+        def serve(connection: socket.socket) -> None:
+            with connection:
+                try:
+                    peer(connection)
+                except OSError:
+                    return  # the client has gone
+
+        def accept() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return  # the test is over
+                threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+        threading.Thread(target=accept, daemon=True).start()
+        return int(server.getsockname()[1])
+
+    yield started
+    engines.close_clusters()
+    for server in sockets:
+        server.shutdown(socket.SHUT_RDWR)
+        server.close()
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+@pytest.mark.parametrize("name", PEERS)
+def test_what_is_no_broker_is_named(
+    listen: Callable[[Peer], int], name: str, protocol: str
+) -> None:
+    peer, said = PEERS[name]
+    port = listen(peer)
+    options = {
+        "kafka.bootstrap.servers": f"127.0.0.1:{port}",
+        "subscribe": "orders",
+        "columns": "offset",
+        "request.timeout": f"{TIMEOUT_S} s",
+        "kafka.security.protocol": protocol,
+    }
+    reader = KafkaDataSource(options).streamReader(SCHEMA)
+    since = time.monotonic()
+    with pytest.raises(PreflightError) as raised:
+        reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert time.monotonic() - since < MOST_S
+    message = str(raised.value)
+    assert f"No Kafka broker answers at 127.0.0.1:{port}: " in message
+    assert "kafka.security.protocol" in raised.value.remedy
+    if protocol == "PLAINTEXT" or name != "TLS":
+        assert said in message
+
+    begun = SourceOffset.of("kafka", [PartitionOffset("orders", "a", 0, 5)]).to_values()
+    with pytest.raises(SourceUnavailableError, match=f"127.0.0.1:{port}"):
+        reader.latestOffset(begun, ReadAllAvailable())
+
+
+def test_a_port_where_nobody_listens_is_tried_again() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    options = {
+        "kafka.bootstrap.servers": f"127.0.0.1:{port}",
+        "subscribe": "orders",
+        "columns": "offset",
+        "request.timeout": f"{TIMEOUT_S} s",
+    }
+    reader = KafkaDataSource(options).streamReader(SCHEMA)
+    with pytest.raises(SourceUnavailableError, match="did not answer"):
+        reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    engines.close_clusters()

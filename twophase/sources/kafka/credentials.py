@@ -1,0 +1,158 @@
+"""The secrets that the options name by environment variable or file: passwords and PEM files.
+
+They are read only here, and again for each connection: they may be replaced while a job runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+from twophase.errors import ConfigError
+from twophase.sources.kafka.offsets import WHERE
+from twophase.sources.kafka.options import KafkaOptions
+
+_MAX_BYTES = 64 * 1024
+_CA, _CERTIFICATE, _KEY = (f"kafka.ssl.{name}.location" for name in ("ca", "certificate", "key"))
+_PASSWORD, _KEY_PASSWORD = "kafka.sasl.password", "kafka.ssl.key.password"
+_PUT = "put the file on the driver and on every executor, readable for Spark's user only."
+
+
+class SecretError(ConfigError):
+    """A secret cannot be read, or is none. Under a running job the operator may be replacing it."""
+
+
+def sasl_password(options: KafkaOptions) -> str | None:
+    """Return the password of SASL, or the secret of OAuth's client; None if the options name none.
+
+    Raises:
+        SecretError: it cannot be read.
+    """
+    return _secret(_PASSWORD, options.sasl_password_env, options.sasl_password_file)
+
+
+def key_password(options: KafkaOptions) -> str | None:
+    """Return the password of the client's TLS key; None if the options name none.
+
+    Raises:
+        SecretError: it cannot be read.
+    """
+    return _secret(_KEY_PASSWORD, options.ssl_key_password_env, options.ssl_key_password_file)
+
+
+def tls_context(options: KafkaOptions) -> ssl.SSLContext:
+    """Return what a new connection needs for TLS, from the files as they are now.
+
+    Raises:
+        SecretError: a file cannot be read, or is not what it should be.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    for key, path in _files(options):
+        _read(key, path)
+    if options.ssl_ca is None:
+        context.load_default_certs()
+    else:
+        try:
+            context.load_verify_locations(options.ssl_ca)
+        except (OSError, ValueError):  # of ssl too
+            _unfit(_CA, options.ssl_ca, "has no certificate in PEM")
+    if options.ssl_certificate is not None:
+        _load_certificate(context, options)
+    return context
+
+
+def check_secrets(options: KafkaOptions) -> None:
+    """Read all secrets that the options name, here and now.
+
+    Raises:
+        SecretError: as the functions above.
+    """
+    if options.sasl:
+        sasl_password(options)
+    if options.tls:
+        tls_context(options)
+
+
+def fingerprint(options: KafkaOptions) -> str:
+    """Return a text that changes with the secrets; a secret that cannot be read counts as none."""
+    digest = hashlib.sha256()
+    for read in (sasl_password, key_password):
+        try:
+            digest.update(repr(read(options)).encode())
+        except SecretError:
+            digest.update(b"-")
+    for key, path in _files(options):
+        try:
+            digest.update(hashlib.sha256(_read(key, path)).digest())
+        except SecretError:
+            digest.update(b"-")
+    return digest.hexdigest()
+
+
+def _files(options: KafkaOptions) -> Iterator[tuple[str, str]]:
+    """Yield option and path of each PEM file."""
+    paths = (options.ssl_ca, options.ssl_certificate, options.ssl_key)
+    for key, path in zip((_CA, _CERTIFICATE, _KEY), paths, strict=True):
+        if path is not None:
+            yield key, path
+
+
+def _load_certificate(context: ssl.SSLContext, options: KafkaOptions) -> None:
+    password = key_password(options)
+
+    def given() -> str:
+        # without it OpenSSL would ask at the terminal
+        if password is None:
+            raise ValueError("encrypted")
+        return password
+
+    certificate, key = str(options.ssl_certificate), str(options.ssl_key)
+    try:
+        context.load_cert_chain(certificate, key, given)
+    except (OSError, ValueError):  # of ssl too
+        encrypted = b"ENCRYPTED" in _read(_KEY, key)
+        if encrypted and password is None:
+            _unfit(_KEY, key, "is encrypted", f"name its password: {_KEY_PASSWORD}.env or .file.")
+        _unfit(
+            _CERTIFICATE,
+            certificate,
+            f"does not go with {_KEY}, {key!r}{' and its password' * encrypted}",
+            "give the certificate and the key of one pair, both as PEM.",
+        )
+
+
+def _secret(key: str, variable: str | None, path: str | None) -> str | None:
+    if variable is not None:
+        value = os.environ.get(variable)
+        if value is None:
+            raise SecretError(
+                f"{WHERE}: option {key + '.env'!r} names the environment variable {variable!r}, "
+                "which is not set.",
+                remedy="set it for the driver and, with spark.executorEnv, for the executors.",
+            )
+        return value
+    if path is not None:
+        try:
+            return _read(key + ".file", path).decode().rstrip("\r\n")
+        except ValueError:
+            _unfit(key + ".file", path, "is not text in UTF-8")
+    return None
+
+
+def _read(key: str, path: str) -> bytes:
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(_MAX_BYTES if key.endswith(".file") else -1)
+    except (OSError, ValueError) as error:
+        _unfit(key, path, f"cannot be read: {type(error).__name__}", _PUT)
+
+
+def _unfit(key: str, path: str, why: str, remedy: str = "put the right file there.") -> NoReturn:
+    raise SecretError(
+        f"{WHERE}: option {key!r} names {path!r}, which {why}.", remedy=remedy
+    ) from None
