@@ -209,15 +209,104 @@ OAUTH = "org.apache.kafka.common.security.oauthbearer"
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_name_that_means_nothing_here_is_refused_with_what_to_do(name: str) -> None:
-    value = f"{OAUTH}.OAuthBearerLoginCallbackHandler" if name == HANDLER else CANARY
+    value = f"{OAUTH}.OAuthBearerLoginCallbackHandler" if name.endswith(".class") else CANARY
+    base = BASE | ({"kafka.sasl.mechanism": "PLAIN"} if ".kerberos." in name else {})
     for spelling in (name, name.lower()):
-        message = refused(BASE | {spelling: value})
+        message = refused(base | {spelling: value})
         assert f"option {spelling!r} of Spark's Kafka source is not supported. Next: " in message
         assert CANARY not in message
     options = {*KafkaOptions.keys()}
     named = re.findall(r"[a-z]+(?:\.[a-z]+)+|[a-z]+[A-Z]\w+", REFUSED[name])
-    words = {"availableNow", "processingTime", "clientId", "clientSecret"}
+    words = {"availableNow", "processingTime", "clientId", "clientSecret", "job.status"}
     assert set(named) <= options | words
+
+
+# org.apache.kafka.clients.consumer.ConsumerConfig.configNames() of 4.1.1, and what 3.x had besides
+OF_JAVA = """
+allow.auto.create.topics auto.commit.interval.ms auto.include.jmx.reporter auto.offset.reset
+bootstrap.servers check.crcs client.dns.lookup client.id client.rack connections.max.idle.ms
+default.api.timeout.ms enable.auto.commit enable.metrics.push exclude.internal.topics
+fetch.max.bytes fetch.max.wait.ms fetch.min.bytes group.id group.instance.id group.protocol
+group.remote.assignor heartbeat.interval.ms interceptor.classes internal.leave.group.on.close
+internal.throw.on.fetch.stable.offset.unsupported isolation.level key.deserializer
+max.partition.fetch.bytes max.poll.interval.ms max.poll.records metadata.max.age.ms
+metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy metric.reporters
+metrics.num.samples metrics.recording.level metrics.sample.window.ms partition.assignment.strategy
+receive.buffer.bytes reconnect.backoff.max.ms reconnect.backoff.ms request.timeout.ms
+retry.backoff.max.ms retry.backoff.ms sasl.client.callback.handler.class sasl.jaas.config
+sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin sasl.kerberos.service.name
+sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor
+sasl.login.callback.handler.class sasl.login.class sasl.login.connect.timeout.ms
+sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds
+sasl.login.refresh.window.factor sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms
+sasl.login.retry.backoff.ms sasl.mechanism sasl.oauthbearer.assertion.algorithm
+sasl.oauthbearer.assertion.claim.aud sasl.oauthbearer.assertion.claim.exp.seconds
+sasl.oauthbearer.assertion.claim.iss sasl.oauthbearer.assertion.claim.jti.include
+sasl.oauthbearer.assertion.claim.nbf.seconds sasl.oauthbearer.assertion.claim.sub
+sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.private.key.file
+sasl.oauthbearer.assertion.private.key.passphrase sasl.oauthbearer.assertion.template.file
+sasl.oauthbearer.client.credentials.client.id sasl.oauthbearer.client.credentials.client.secret
+sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience
+sasl.oauthbearer.expected.issuer sasl.oauthbearer.header.urlencode
+sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
+sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
+sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope
+sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
+sasl.oauthbearer.token.endpoint.url security.protocol security.providers send.buffer.bytes
+session.timeout.ms share.acknowledgement.mode socket.connection.setup.timeout.max.ms
+socket.connection.setup.timeout.ms ssl.cipher.suites ssl.enabled.protocols
+ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password
+ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location
+ssl.keystore.password ssl.keystore.type ssl.protocol ssl.provider ssl.secure.random.implementation
+ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location
+ssl.truststore.password ssl.truststore.type value.deserializer
+"""
+# KafkaSourceProvider of Spark 4.2
+OF_SPARK = """
+assign subscribe subscribePattern startingOffsets startingOffsetsByTimestamp startingTimestamp
+startingOffsetsByTimestampStrategy endingOffsets endingTimestamp endingOffsetsByTimestamp
+failOnDataLoss minPartitions maxRecordsPerPartition maxOffsetsPerTrigger minOffsetsPerTrigger
+maxTriggerDelay groupIdPrefix includeHeaders kafkaConsumer.pollTimeoutMs fetchOffset.numRetries
+fetchOffset.retryIntervalMs
+"""
+SAME_NAME = {f"kafka.{name}" for name in OF_JAVA.split()} | {*OF_SPARK.split()}
+
+
+@pytest.mark.parametrize("bare", [False, True], ids=["kafka.", ""])
+@pytest.mark.parametrize("name", sorted(SAME_NAME))
+def test_every_name_of_spark_and_of_java_s_client_has_an_answer(name: str, bare: bool) -> None:
+    written = name.removeprefix("kafka.") if bare else name
+    if name in {*KafkaOptions.keys(), *ALIASES}:
+        instead = {name, ALIASES.get(name), "subscribe" if name == "subscribePattern" else None}
+        options = {key: value for key, value in VALUES.items() if key not in instead | EITHER}
+        value = VALUES.get(name) or VALUES[ALIASES[name]]
+        assert KafkaOptions.parse(options | {written: value})
+        return
+    message = refused(BASE | {written: CANARY})
+    assert written in message
+    assert "Next: " in message
+    assert "unknown option" not in message
+    assert CANARY not in message
+
+
+EITHER = {"startingTimestamp", "subscribePattern"}
+VALUES = {
+    **BASE,
+    "kafka.security.protocol": "SASL_SSL",
+    "kafka.sasl.mechanism": "OAUTHBEARER",
+    "kafka.sasl.username": "app",
+    "kafka.sasl.password.env": "KAFKA_PASSWORD",
+    "kafka.sasl.oauthbearer.token.endpoint.url": "https://idp/token",
+    "kafka.sasl.oauthbearer.scope": "kafka",
+    "group.id": "etl",
+    "isolation.level": "read_committed",
+    "startingOffsets": "earliest",
+    "startingTimestamp": "5",
+    "subscribePattern": "o.*",
+    "maxRecordsPerTrigger": "5",
+    "maxRecordsPerPartition": "5",
+    "minReadTasks": "2",
+}
 
 
 SECURE = {"kafka.security.protocol": "SASL_SSL"}

@@ -1,6 +1,7 @@
-"""Option names of Spark's own Kafka source (`kafka`) and of Kafka's Java client.
+"""Option names of Spark's own Kafka source (`kafka`) and of Kafka's Java client, 3.0 to 4.1.
 
-Those that mean the same are accepted for ours. The others are refused, with what to do instead.
+Those that mean the same are accepted for ours. The others are refused, with what to do instead. A
+name of Java's client means the same with `kafka.`, as Spark has it, and without.
 """
 
 from __future__ import annotations
@@ -37,7 +38,118 @@ _ACCOUNT = (
 _NAMED = "name where it is: kafka.sasl.password.env or kafka.sasl.password.file"
 _DECODED = "leave it out: keys and values are bytes; value.format sets what becomes of them"
 
+_GROUP = "leave it out: the group is never joined"
+_REPEATED = "leave it out: requests are repeated until request.timeout is over"
+_SIZED = "leave it out: fetches are sized by themselves; maxRecordsPerTrigger limits a batch"
+_CONNECTIONS = "leave it out: the clients look after their connections themselves"
+_METRICS = "leave it out: job.status and the events of the job tell of its lag and rates"
+_NO_CLASSES = "leave it out: no class of Java runs here"
+_OPENSSL = "leave it out: connections use TLS 1.2 or newer, as the clients and brokers agree"
+_TOKENS = "leave it out: a token is replaced before it expires"
+_BROKERS = "leave it out: the brokers check the token"
+_KERBEROS_ALONE = "leave it out: only the mechanism GSSAPI has it"
+_ASSERTION = (
+    "leave it out, and give the account by client credentials: kafka.sasl.username, "
+    "kafka.sasl.password.env and kafka.sasl.oauthbearer.token.endpoint.url; or read through "
+    "Spark's own source, format: kafka"
+)
+
+_OF_JAVA = {
+    "allow.auto.create.topics": "leave it out: topics are never created",
+    "auto.commit.interval.ms": "leave it out: offsets are committed after each checkpoint",
+    "auto.include.jmx.reporter": _METRICS,
+    "check.crcs": "set fetch.engine to librdkafka, which verifies all checksums",
+    "client.dns.lookup": _CONNECTIONS,
+    "client.id": "leave it out: it is always twophase",
+    "client.rack": "leave it out: partitions are read from their leaders",
+    "connections.max.idle.ms": _CONNECTIONS,
+    "default.api.timeout.ms": _TIMEOUTS,
+    "enable.metrics.push": _METRICS,
+    "exclude.internal.topics": "leave it out: subscribePattern finds none of Kafka's own topics",
+    "fetch.max.bytes": _SIZED,
+    "fetch.max.wait.ms": _SIZED,
+    "fetch.min.bytes": _SIZED,
+    "group.instance.id": _GROUP,
+    "group.protocol": _GROUP,
+    "group.remote.assignor": _GROUP,
+    "heartbeat.interval.ms": _GROUP,
+    "interceptor.classes": _NO_CLASSES,
+    "internal.leave.group.on.close": _GROUP,
+    "internal.throw.on.fetch.stable.offset.unsupported": "set isolation.level",
+    "max.partition.fetch.bytes": _SIZED,
+    "max.poll.interval.ms": _GROUP,
+    "max.poll.records": _SIZED,
+    "metadata.max.age.ms": "set partition.discovery.interval",
+    "metadata.recovery.rebootstrap.trigger.ms": _CONNECTIONS,
+    "metadata.recovery.strategy": _CONNECTIONS,
+    "metric.reporters": _METRICS,
+    "metrics.num.samples": _METRICS,
+    "metrics.recording.level": _METRICS,
+    "metrics.sample.window.ms": _METRICS,
+    "partition.assignment.strategy": _GROUP,
+    "receive.buffer.bytes": _SIZED,
+    "reconnect.backoff.max.ms": _REPEATED,
+    "reconnect.backoff.ms": _REPEATED,
+    "retry.backoff.max.ms": _REPEATED,
+    "retry.backoff.ms": _REPEATED,
+    "sasl.client.callback.handler.class": _NO_CLASSES,
+    "sasl.kerberos.kinit.cmd": _KERBEROS_ALONE,
+    "sasl.kerberos.min.time.before.relogin": _KERBEROS_ALONE,
+    "sasl.kerberos.service.name": _KERBEROS_ALONE,
+    "sasl.kerberos.ticket.renew.jitter": _KERBEROS_ALONE,
+    "sasl.kerberos.ticket.renew.window.factor": _KERBEROS_ALONE,
+    "sasl.login.class": _NO_CLASSES,
+    "sasl.login.connect.timeout.ms": _TIMEOUTS,
+    "sasl.login.read.timeout.ms": _TIMEOUTS,
+    "sasl.login.refresh.buffer.seconds": _TOKENS,
+    "sasl.login.refresh.min.period.seconds": _TOKENS,
+    "sasl.login.refresh.window.factor": _TOKENS,
+    "sasl.login.refresh.window.jitter": _TOKENS,
+    "sasl.login.retry.backoff.max.ms": _REPEATED,
+    "sasl.login.retry.backoff.ms": _REPEATED,
+    "sasl.oauthbearer.assertion.algorithm": _ASSERTION,
+    "sasl.oauthbearer.assertion.claim.aud": _ASSERTION,
+    "sasl.oauthbearer.assertion.claim.exp.seconds": _ASSERTION,
+    "sasl.oauthbearer.assertion.claim.iss": _ASSERTION,
+    "sasl.oauthbearer.assertion.claim.jti.include": _ASSERTION,
+    "sasl.oauthbearer.assertion.claim.nbf.seconds": _ASSERTION,
+    "sasl.oauthbearer.assertion.claim.sub": _ASSERTION,
+    "sasl.oauthbearer.assertion.file": _ASSERTION,
+    "sasl.oauthbearer.assertion.private.key.file": _ASSERTION,
+    "sasl.oauthbearer.assertion.private.key.passphrase": _ASSERTION,
+    "sasl.oauthbearer.assertion.template.file": _ASSERTION,
+    "sasl.oauthbearer.clock.skew.seconds": _BROKERS,
+    "sasl.oauthbearer.expected.audience": _BROKERS,
+    "sasl.oauthbearer.expected.issuer": _BROKERS,
+    "sasl.oauthbearer.header.urlencode": "leave it out: the account is sent as it is",
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms": _BROKERS,
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": _BROKERS,
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": _BROKERS,
+    "sasl.oauthbearer.jwks.endpoint.url": _BROKERS,
+    "sasl.oauthbearer.jwt.retriever.class": _ASSERTION,
+    "sasl.oauthbearer.jwt.validator.class": _BROKERS,
+    "sasl.oauthbearer.scope.claim.name": _BROKERS,
+    "sasl.oauthbearer.sub.claim.name": _BROKERS,
+    "security.providers": _NO_CLASSES,
+    "send.buffer.bytes": _SIZED,
+    "share.acknowledgement.mode": _GROUP,
+    "socket.connection.setup.timeout.max.ms": _TIMEOUTS,
+    "socket.connection.setup.timeout.ms": _TIMEOUTS,
+    "ssl.cipher.suites": _OPENSSL,
+    "ssl.enabled.protocols": _OPENSSL,
+    "ssl.engine.factory.class": _NO_CLASSES,
+    "ssl.keymanager.algorithm": _OPENSSL,
+    "ssl.keystore.certificate.chain": _PEM,
+    "ssl.keystore.key": _PEM,
+    "ssl.protocol": _OPENSSL,
+    "ssl.provider": _OPENSSL,
+    "ssl.secure.random.implementation": _OPENSSL,
+    "ssl.trustmanager.algorithm": _OPENSSL,
+    "ssl.truststore.certificates": _PEM,
+}
+
 REFUSED = {
+    **{f"kafka.{name}": remedy for name, remedy in _OF_JAVA.items()},
     "assign": "set subscribe, which reads all partitions of its topics",
     "startingOffsetsByTimestamp": "set startingOffsets to timestamp:MILLISECONDS",
     "startingOffsetsByTimestampStrategy": "set startingOffsets.fallback",
@@ -53,7 +165,7 @@ REFUSED = {
     "fetchOffset.numRetries": _TIMEOUTS,
     "fetchOffset.retryIntervalMs": _TIMEOUTS,
     "kafka.request.timeout.ms": _TIMEOUTS,
-    "kafka.session.timeout.ms": "leave it out: the group is never joined",
+    "kafka.session.timeout.ms": _GROUP,
     "kafka.auto.offset.reset": "set startingOffsets",
     "kafka.enable.auto.commit": "leave it out: offsets are committed after each checkpoint",
     "kafka.key.deserializer": _DECODED,
@@ -81,6 +193,7 @@ WAY_ON = (
     "group.id (docs/kafka.md); or give the job an account with one of the mechanisms "
     "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER."
 )
+_PREFIX = "kafka."
 _MECHANISM, _JAAS = "kafka.sasl.mechanism", "kafka.sasl.jaas.config"
 _KERBEROS = "kafka.sasl.kerberos."
 _OTHER_MECHANISMS = ("GSSAPI", "AWS_MSK_IAM")
@@ -106,13 +219,19 @@ def with_our_names(options: Mapping[str, Any], ours: list[str], where: str) -> d
     Raises:
         ConfigError: two names set the same option, or some are refused; all of them are named.
     """
-    given = {name.lower(): value for name, value in options.items()}
+    known = {name.lower(): name for name in (*ours, *ALIASES, *REFUSED)}
+    names = {name: _known_as(name, known) for name in options}
+    given = {names[name].lower(): value for name, value in options.items()}
     if what := next(_of_java_alone(given), ""):
         raise ConfigError(f"{where}: {what} needs Kafka's Java client.", remedy=WAY_ON)
-    refused = {name.lower(): remedy for name, remedy in REFUSED.items()}
-    if wrong := [name for name in options if name.lower() in refused]:
-        _refuse({name: refused[name.lower()] for name in wrong}, where)
-    return _renamed(options, ours, where)
+    if wrong := [name for name in options if names[name] in REFUSED]:
+        _refuse({name: REFUSED[names[name]] for name in wrong}, where)
+    return _renamed(options, names, where)
+
+
+def _known_as(name: str, known: Mapping[str, str]) -> str:
+    """Return a name as we write it, with `kafka.` if it has none; the name itself if unknown."""
+    return known.get(name.lower()) or known.get(_PREFIX + name.lower()) or name
 
 
 def _of_java_alone(given: Mapping[str, Any]) -> Iterator[str]:
@@ -140,19 +259,16 @@ def _refuse(remedies: Mapping[str, str], where: str) -> None:
     )
 
 
-def _renamed(options: Mapping[str, Any], ours: list[str], where: str) -> dict[str, Any]:
-    by_case = {name.lower(): name for name in ours}
-    aliases = {name.lower(): name for name in ALIASES}
+def _renamed(options: Mapping[str, Any], names: Mapping[str, str], where: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     given: dict[str, str] = {}
     for name, value in options.items():
-        alias = aliases.get(name.lower())
-        key = ALIASES[alias] if alias else by_case.get(name.lower(), name)
+        key = ALIASES.get(names[name], names[name])
         if key in found:
             raise ConfigError(
                 f"{where}: {given[key]!r} and {name!r} set the same option.",
                 remedy="keep one of the two.",
             )
         given[key] = name
-        found[key] = f"timestamp:{value}" if alias == "startingTimestamp" else value
+        found[key] = f"timestamp:{value}" if names[name] == "startingTimestamp" else value
     return found
