@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -87,7 +88,7 @@ def test_the_restart_strategies_have_flinks_names_under_flinks_key(
 
 
 def test_an_empty_strategy_is_refused_and_switches_nothing_off() -> None:
-    assert "restart.strategy" in refuses(**{"restart-strategy.type": None})
+    assert "'restart-strategy.type' is None" in refuses(**{"restart-strategy.type": None})
 
 
 def test_a_key_of_another_restart_strategy_is_refused() -> None:
@@ -97,6 +98,30 @@ def test_a_key_of_another_restart_strategy_is_refused() -> None:
         "strategy 'exponential'"
     ) in message
     assert 'set .option("restart.strategy", "fixed")' in message
+
+
+@pytest.mark.parametrize(
+    "key", [key for key in KEYS if key.ours != "checkpointLocation"], ids=lambda key: key.name
+)
+def test_a_value_is_refused_under_the_name_and_as_the_user_wrote_it(key: FlinkKey) -> None:
+    bad: Any = -1 if key.duration else [7]
+    given = {"restart-strategy.type": key.strategy.replace("_", "-")} if key.strategy else {}
+    message = refuses(**{**given, key.name: bad})
+    assert f"option {key.name!r} is {bad!r}: " in message
+    assert not re.search(rf"(?<![\w.-]){re.escape(key.ours)}(?![\w.-])", message)
+
+
+def test_an_option_that_depends_on_another_names_both_as_they_are_written() -> None:
+    message = refuses(
+        **{
+            "execution.checkpointing.max-concurrent-checkpoints": 2,
+            "execution.checkpointing.min-pause": 500,
+        }
+    )
+    assert (
+        "option 'execution.checkpointing.min-pause' is 500: execution.checkpointing.min-pause "
+        "requires execution.checkpointing.max-concurrent-checkpoints = 1." in message
+    )
 
 
 def test_a_mistyped_key_of_flinks_is_refused_with_the_nearest_one() -> None:
@@ -119,6 +144,16 @@ def job_file(folder: Path, option: str) -> Path:
 def test_a_job_file_may_have_flinks_keys(tmp_path: Path) -> None:
     job = load_job_file(job_file(tmp_path, "restart-strategy.type: off"), {})
     assert job.options == {**LOCATION, "restart.strategy": "none"}
+
+
+@pytest.mark.parametrize(("written", "shown"), [("5 weeks", "'5 weeks'"), ("-5", "-5")])
+def test_a_job_file_s_mistake_is_named_as_it_is_written(
+    tmp_path: Path, written: str, shown: str
+) -> None:
+    path = job_file(tmp_path, f"execution.checkpointing.min-pause: {written}")
+    with pytest.raises(ConfigError) as caught:
+        load_job_file(path, {"checkpointLocation": "/chk"})
+    assert f"option 'execution.checkpointing.min-pause' is {shown}: " in caught.value.what
 
 
 def test_the_command_line_wins_over_flinks_key_in_the_job_file(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pydantic import (
     field_validator,
 )
 
-from twophase.options.other_keys import KEYS, with_our_keys
+from twophase.options.other_keys import KEYS, as_written, with_our_keys
 from twophase.options.parsing import Duration, Options, Size
 
 
@@ -232,7 +232,7 @@ class JobOptions(Options):
     @classmethod
     def parse(cls, options: Mapping[str, Any], where: str) -> Self:
         """Parse and validate `options`, under our keys or Flink's; see `Options.parse`."""
-        return super().parse(with_our_keys(options, where), where)
+        return cls.validated(with_our_keys(options, where), where, as_written(options))
 
     @classmethod
     def other_keys(cls) -> list[str]:

@@ -155,6 +155,16 @@ REFUSED = {
 """What to do instead of setting each of these keys."""
 
 
+def our_key(name: str) -> str:
+    """Return our key of an option that may have Flink's name."""
+    return _BY_NAME[name].ours if name in _BY_NAME else name
+
+
+def as_written(options: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
+    """Return name and value of each option as the user wrote them, by our key, for errors."""
+    return {our_key(name): (name, given) for name, given in options.items()}
+
+
 def with_our_keys(options: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the options under our keys; those that Flink does not know stay as they are.
 
@@ -173,8 +183,7 @@ def with_our_keys(options: Mapping[str, Any], where: str) -> dict[str, Any]:
             raise ConfigError(
                 f"{where}: option {name!r} is not supported.", remedy=f"{REFUSED[name]}."
             )
-        key = _BY_NAME.get(name)
-        ours = key.ours if key else name
+        key, ours = _BY_NAME.get(name), our_key(name)
         if ours in found:
             raise ConfigError(
                 f"{where}: {names[ours]!r} and {name!r} set the same option.",

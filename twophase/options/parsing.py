@@ -98,10 +98,26 @@ class Options(BaseModel):
         Raises:
             ConfigError: a key is unknown or missing, or its value is not allowed.
         """
+        return cls.validated(options, where, {})
+
+    @classmethod
+    def validated(
+        cls, options: Mapping[str, Any], where: str, written: Mapping[str, tuple[str, Any]]
+    ) -> Self:
+        """Validate `options` under our keys.
+
+        Args:
+            options: by our keys.
+            where: as for `parse`.
+            written: name and value as the user wrote them, by our key, where they differ.
+
+        Raises:
+            ConfigError: see `parse`.
+        """
         try:
             return cls.model_validate(dict(options))
         except ValidationError as error:
-            raise ConfigError(_explain(cls, error, where)) from None
+            raise ConfigError(_explain(cls, error, where, written)) from None
 
     @classmethod
     def keys(cls) -> list[str]:
@@ -114,7 +130,12 @@ class Options(BaseModel):
         return []
 
 
-def _explain(cls: type[Options], error: ValidationError, where: str) -> str:
+def _explain(
+    cls: type[Options],
+    error: ValidationError,
+    where: str,
+    written: Mapping[str, tuple[str, Any]],
+) -> str:
     problems = []
     for detail in error.errors(include_url=False, include_context=False):
         key = ".".join(str(part) for part in detail["loc"]) or "options"
@@ -126,7 +147,12 @@ def _explain(cls: type[Options], error: ValidationError, where: str) -> str:
                 problems.append(f"{where}: unknown option {key!r}; {hint}")
             case "missing":
                 problems.append(f"{where}: option {key!r} is required.")
-            case _:
+            case kind:
                 message = detail["msg"].removeprefix("Value error, ")
-                problems.append(f"{where}: option {key!r} is {detail['input']!r}: {message}.")
+                if kind == "string_type" and detail["input"] is not None:
+                    message += ": quote it"
+                for ours, (name, _) in written.items():
+                    message = re.sub(rf"(?<![\w.]){re.escape(ours)}(?!\.?\w)", name, message)
+                name, value = written.get(key, (key, detail["input"]))
+                problems.append(f"{where}: option {name!r} is {value!r}: {message}.")
     return " ".join(problems)

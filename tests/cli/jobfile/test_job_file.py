@@ -42,6 +42,78 @@ def test_options_of_a_source_become_texts(path: Path) -> None:
     assert (job.name, job.sql, job.trigger) == ("orders", None, {})
 
 
+SCALARS = [
+    "007", "0123", "1_000", "1e3", "1.10", "1.0", ".5", "-0", "+1", "0x1F", "0b11", "1:30", "010",
+    "1:30:00.5", ".inf", ".nan", "1.0e+3", "2026-01-01", "2026-01-01 10:00:00", "12345678901234567890",
+    "on", "Off", "yes", "NO", "y", "true", "True", "FALSE", "'null'", "latest", "a b",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["source", "sources", "spark", "merged", "in braces"])
+def test_a_text_is_what_was_written(path: Path, form: str) -> None:
+    given = {f"k{number}": text for number, text in enumerate(SCALARS)}
+    lines = "".join(f"\n      {key}: {text}" for key, text in given.items())
+    braces = ", ".join(f"{key}: {text}" for key, text in given.items())
+    sections = {
+        "source": f"source:\n  format: rate\n  options:{lines}",
+        "sources": f"sql: select 1\nsources:\n a:\n  format: rate\n  options:{lines}",
+        "spark": f"source: {{format: rate}}\nspark:\n  conf:{lines}",
+        "merged": f"source:\n  format: rate\n  options:\n    <<:{lines}\n    more: 1_0",
+        "in braces": f"source: {{format: rate, options: {{{braces}}}}}",
+    }
+    rest = yaml.safe_dump({key: MINIMAL[key] for key in MINIMAL if key != "source"})
+    job = load(path, rest + sections[form])
+    found = job.spark.conf if form == "spark" else next(iter(job.sources.values())).options
+    assert found == {
+        **{key: text.strip("'") for key, text in given.items()},
+        **({"more": "1_0"} if form == "merged" else {}),
+    }
+
+
+def test_an_alias_of_a_source_s_options_leaves_those_of_a_sink_as_they_are(path: Path) -> None:
+    text = yaml.safe_dump({key: MINIMAL[key] for key in MINIMAL if key not in ("source", "sinks")})
+    text += (
+        "source: {format: rate, options: &both {rows: 10, flag: true}}\n"
+        "sinks: {facts: {type: a, options: *both}}"
+    )
+    job = load(path, text)
+    assert job.sources["source"].options == {"rows": "10", "flag": "true"}
+    assert job.sinks["facts"].options == {"rows": 10, "flag": True}
+
+
+def test_a_tag_is_refused_in_the_options_of_a_source_too(path: Path) -> None:
+    text = yaml.safe_dump({key: MINIMAL[key] for key in MINIMAL if key != "source"})
+    with pytest.raises(ConfigError, match="is not valid YAML in line"):
+        load(path, text + "source: {format: rate, options: {a: !!python/name:os.system }}")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("5", 5), ("-5", -5), ("0", 0), ("true", True), ("off", False), ("0.5", 0.5),
+        ("null", None),
+        ("007", "007"), ("010", "010"), ("1_000", "1_000"), ("1:30", "1:30"), ("0x1F", "0x1F"),
+        ("2026-01-01", "2026-01-01"), ("2026-01-01T10:00:00Z", "2026-01-01T10:00:00Z"),
+        ("[010, 2026-01-01]", ["010", "2026-01-01"]),
+    ],
+)  # fmt: skip
+def test_a_sink_gets_plain_numbers_and_what_else_was_written(
+    path: Path, text: str, value: object
+) -> None:
+    rest = yaml.safe_dump({key: MINIMAL[key] for key in MINIMAL if key != "sinks"})
+    job = load(path, rest + f"sinks: {{facts: {{type: a, options: {{it: {text}}}}}}}")
+    assert job.sinks["facts"].options == {"it": value}
+
+
+@pytest.mark.parametrize("text", ["7", "1.10", "on", "true"])
+def test_what_is_no_text_for_a_text_option_is_to_be_quoted(path: Path, text: str) -> None:
+    for line in (f"name: {text}", f"name: orders\nsql: {text}"):
+        rest = {key: MINIMAL[key] for key in MINIMAL if key not in ("name", "sql")}
+        with pytest.raises(ConfigError, match=r"Input should be a valid string: quote it"):
+            load(path, yaml.safe_dump(rest) + line)
+        load(path, yaml.safe_dump(rest) + line.replace(text, f"'{text}'"))
+
+
 def test_options_of_a_sink_stay_as_they_are(path: Path) -> None:
     job = load(
         path, {"sinks": {"hive": {"type": "hive", "options": {"partition_by": ["dt"], "rows": 5}}}}

@@ -15,6 +15,7 @@ has every key.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,13 +30,18 @@ from twophase.contract.source import SourceLeg
 from twophase.errors import ConfigError
 from twophase.ids import check_name
 from twophase.options.job_options import JobOptions
-from twophase.options.other_keys import with_our_keys
+from twophase.options.other_keys import our_key, with_our_keys
 from twophase.options.parsing import Duration, Options
 from twophase.options.trigger import check_trigger, in_yaml
 
 _MAX_BYTES = 1024 * 1024
 _DEFAULT_VIEW = "source"
 _SWITCHES = ("availableNow", "once")
+_TEXT, *_REWRITTEN = (
+    f"tag:yaml.org,2002:{name}" for name in ("str", "int", "timestamp", "float", "bool")
+)
+_INT, _TIMESTAMP, *_ = _REWRITTEN
+_DECIMAL = re.compile("0|-?[1-9][0-9]*")
 _ON_OR_OFF = TypeAdapter(bool)
 P = TypeVar("P", bound=Options)
 
@@ -205,7 +211,8 @@ def _options(
     if given is None:
         return {**overrides}
     options = {**given, **overrides}
-    checked = mistakes.note(lambda: JobOptions.parse(options, where))
+    written = {name: one for name, one in raw["options"].items() if our_key(name) not in overrides}
+    checked = mistakes.note(lambda: JobOptions.parse({**written, **overrides}, where))
     if raw.get("trigger") is not None and checked is not None and checked.interval_s is not None:
         mistakes.add(
             "both trigger and options.checkpoint.interval set when a checkpoint begins.",
@@ -330,16 +337,12 @@ def _with_texts(where: str, raw: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def _text(where: str, value: Any) -> str:
-    match value:
-        case bool():
-            return str(value).lower()
-        case str() | int() | float():
-            return str(value)
-        case _:
-            raise ConfigError(
-                f"{where} is {_kind(value)}, not a text or number.",
-                remedy="give a single value; quote it if in doubt.",
-            )
+    if isinstance(value, str):
+        return value
+    raise ConfigError(
+        f"{where} is {_kind(value)}, not a text or number.",
+        remedy="give a single value; quote it if in doubt.",
+    )
 
 
 def _kind(value: Any) -> str:
@@ -356,7 +359,52 @@ def _check_view(where: str, name: str) -> None:
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that is given twice; PyYAML would silently keep the last one."""
+    """Keeps what the user wrote where PyYAML would silently take it for something else.
+
+    A key that is given twice is refused; PyYAML would keep the last one. The options of sources and
+    Spark's configuration are texts, letter for letter: `007`, `1_000`, `1.10`, `off`, `2026-01-01`.
+    Elsewhere so are dates, and numbers but plain decimal ones: `010` is not 8, `1:30` not 90.
+    """
+
+    def get_single_node(self) -> yaml.Node | None:
+        """See `Composer.get_single_node`."""
+        root = super().get_single_node()
+        if not isinstance(root, yaml.MappingNode):
+            return root
+        return self._changed(
+            root,
+            {
+                "source": self._with_text_options,
+                "sources": lambda node: self._changed(node, {}, self._with_text_options),
+                "spark": lambda node: self._changed(node, {"conf": self._as_texts}),
+            },
+        )
+
+    def _with_text_options(self, node: yaml.Node) -> yaml.Node:
+        return self._changed(node, {"options": self._as_texts})
+
+    def _as_texts(self, node: yaml.Node) -> yaml.Node:
+        return self._changed(node, {}, _as_text)
+
+    def _changed(
+        self,
+        node: yaml.Node,
+        changes: Mapping[str, Callable[[yaml.Node], yaml.Node]],
+        others: Callable[[yaml.Node], yaml.Node] = lambda node: node,
+    ) -> yaml.Node:
+        """Return a copy of a mapping with its values changed; an alias may use it elsewhere."""
+        if not isinstance(node, yaml.MappingNode):
+            return node
+        copy = yaml.MappingNode(node.tag, [*node.value], node.start_mark, node.end_mark)
+        self.flatten_mapping(copy)
+        copy.value = [(key, changes.get(_name(key), others)(value)) for key, value in copy.value]
+        return copy
+
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
+        """See `Resolver.resolve`."""
+        tag = super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
+        is_other = tag == _TIMESTAMP or (tag == _INT and not _DECIMAL.fullmatch(value))
+        return _TEXT if is_other else tag
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """See `Composer.compose_mapping_node`. What `<<` merges in may be overridden."""
@@ -369,6 +417,16 @@ class _Loader(yaml.SafeLoader):
                 )
             seen.add(key.value)
         return node
+
+
+def _as_text(node: yaml.Node) -> yaml.Node:
+    if not isinstance(node, yaml.ScalarNode) or node.tag not in _REWRITTEN:
+        return node
+    return yaml.ScalarNode(_TEXT, node.value, node.start_mark, node.end_mark, node.style)
+
+
+def _name(key: yaml.Node) -> str:
+    return str(key.value) if isinstance(key, yaml.ScalarNode) else ""
 
 
 def read_yaml(path: Path) -> Any:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from twophase.errors import ConfigError
 from twophase.ids import check_name, short_hash
 from twophase.options.job_options import JobOptions
-from twophase.options.other_keys import with_our_keys
+from twophase.options.other_keys import as_written, with_our_keys
 from twophase.spark.folder import state_backend
 from twophase.spark.folder.query_folder import LOG
 from twophase.spark.plan.shuffles import Fault
@@ -126,7 +126,9 @@ def describe(
         sink_type=sink_type,
         sink=check_name("sink", given.get("sink", sink_type)),
         sink_options={key: given[key] for key in given if key not in (*_OURS, *_KEPT, *_SPARKS)},
-        options=JobOptions.parse({_LOCATION: f"{location}/{LOG}", **job}, where),
+        options=JobOptions.validated(
+            {_LOCATION: f"{location}/{LOG}", **job}, where, as_written(written)
+        ),
         schema=schema,
         environment=environment,
     )
