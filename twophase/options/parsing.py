@@ -130,6 +130,18 @@ class Options(BaseModel):
         return []
 
 
+def in_words_of_user(text: str, written: Mapping[str, tuple[str, Any]]) -> str:
+    """Return a text with each option under the name that the user gave it.
+
+    Args:
+        text: names options by our keys.
+        written: see `Options.validated`.
+    """
+    for ours, (name, _) in written.items():
+        text = re.sub(rf"(?<![\w.]){re.escape(ours)}(?!\.?\w)", name.replace("\\", r"\\"), text)
+    return text
+
+
 def _explain(
     cls: type[Options],
     error: ValidationError,
@@ -151,8 +163,7 @@ def _explain(
                 message = detail["msg"].removeprefix("Value error, ")
                 if kind == "string_type" and detail["input"] is not None:
                     message += ": quote it"
-                for ours, (name, _) in written.items():
-                    message = re.sub(rf"(?<![\w.]){re.escape(ours)}(?!\.?\w)", name, message)
+                message = in_words_of_user(message, written)
                 name, value = written.get(key, (key, detail["input"]))
                 problems.append(f"{where}: option {name!r} is {value!r}: {message}.")
     return " ".join(problems)

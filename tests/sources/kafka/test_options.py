@@ -9,11 +9,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.types import StructType
 
 from twophase.contract.source import SourceLeg
 from twophase.errors import ConfigError
 from twophase.sources.kafka import connection
 from twophase.sources.kafka.credentials import check_secrets, tls_context
+from twophase.sources.kafka.data_source import KafkaDataSource
 from twophase.sources.kafka.group import GroupOffsets
 from twophase.sources.kafka.offsets import Partition
 from twophase.sources.kafka.options import KafkaOptions
@@ -280,7 +283,7 @@ def test_every_name_of_spark_and_of_java_s_client_has_an_answer(name: str, bare:
         instead = {name, ALIASES.get(name), "subscribe" if name == "subscribePattern" else None}
         options = {key: value for key, value in VALUES.items() if key not in instead | EITHER}
         value = VALUES.get(name) or VALUES[ALIASES[name]]
-        assert KafkaOptions.parse(options | {written: value})
+        KafkaOptions.parse(options | {written: value})
         return
     message = refused(BASE | {written: CANARY})
     assert written in message
@@ -534,3 +537,61 @@ def test_options_compare_and_travel_by_value() -> None:
 def test_group_offsets_need_a_group() -> None:
     with pytest.raises(ConfigError, match=r"group\.id"):
         GroupOffsets(BASE)
+
+
+WRONG = {
+    "kafka.bootstrap.servers": "localhost",
+    "subscribe": "a/b",
+    "subscribePattern": "o(",
+    "group.id": "",
+    "startingOffsets": "-5",
+    "maxRecordsPerTrigger": "many",
+    "minReadTasks": "0",
+    "isolation.level": "serializable",
+    "kafka.security.protocol": "TLS",
+    "kafka.sasl.username": "",
+}
+NAMES = {ours: {ours, ours.removeprefix("kafka.")} for ours in WRONG}
+for _alias, _ours in ALIASES.items():
+    NAMES[_ours] |= {_alias, _alias.removeprefix("kafka.")}
+SPELLINGS = sorted(
+    {
+        (ours, spelling)
+        for ours, names in NAMES.items()
+        for name in names
+        for spelling in (name, name.lower(), name.upper())
+    }
+)
+
+
+@pytest.mark.parametrize(("ours", "name"), SPELLINGS)
+def test_a_wrong_value_is_named_as_the_user_wrote_it(ours: str, name: str) -> None:
+    options = {key: value for key, value in (BASE | SASL).items() if key != ours}
+    message = refused(options | {name: WRONG[ours]})
+    assert f"option {name!r} is {WRONG[ours]!r}: " in message
+
+
+@pytest.mark.parametrize("name", sorted({*ALIASES, *WRONG}))
+def test_a_program_s_option_is_named_with_its_capitals(name: str) -> None:
+    ours = ALIASES.get(name, name)
+    options = {key: value for key, value in (BASE | SASL).items() if key != ours}
+    source = KafkaDataSource(CaseInsensitiveDict(options | {name: WRONG[ours]}))
+    for parse in (source.schema, lambda: source.streamReader(StructType())):
+        with pytest.raises(ConfigError) as caught:
+            parse()
+        assert f"option {name!r} is {WRONG[ours]!r}: " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"KAFKA.SASL.USERNAME": "a"}, "kafka.sasl.* options with KAFKA.SECURITY.PROTOCOL="),
+        ({"ssl.key.location": "/k"}, "kafka.ssl.certificate.location and ssl.key.location go"),
+        ({"STARTINGOFFSETS": "committed"}, "STARTINGOFFSETS=committed needs group.id"),
+    ],
+)
+def test_options_that_do_not_go_together_are_named_as_the_user_wrote_them(
+    options: dict[str, str], named: str
+) -> None:
+    protocol = "SSL" if "ssl.key.location" in options else "PLAINTEXT"
+    assert named in refused(BASE | {"KAFKA.SECURITY.PROTOCOL": protocol} | options)

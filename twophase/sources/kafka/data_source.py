@@ -33,6 +33,7 @@ from twophase.sources.kafka.engines import cluster_of, planner_of, read_range
 from twophase.sources.kafka.json_format import JsonDecoder
 from twophase.sources.kafka.offsets import FORMAT, WHERE, Limits, OffsetRange, SourceOffset, ranges
 from twophase.sources.kafka.options import KafkaOptions, ValueFormat
+from twophase.sources.kafka.other_names import with_capitals
 from twophase.sources.kafka.range_digest import RangeDigest, settle
 from twophase.sources.kafka.raw_format import RawDecoder
 from twophase.state.checkpoints.replay_guard import ReplayGuard
@@ -211,7 +212,7 @@ class KafkaDataSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns of value.format=raw; called if the user gives no schema."""
-        options = KafkaOptions.parse(self.options)
+        options = self._parsed()
         if options.value_format is ValueFormat.JSON:
             raise ConfigError(
                 f"{WHERE}: value.format=json needs a schema.",
@@ -221,7 +222,10 @@ class KafkaDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> KafkaStreamReader:
         """Return the reader of one query; opens nothing."""
-        return KafkaStreamReader(KafkaOptions.parse(self.options), schema)
+        return KafkaStreamReader(self._parsed(), schema)
+
+    def _parsed(self) -> KafkaOptions:
+        return KafkaOptions.parse(with_capitals(self.options, KafkaOptions.keys()))
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 Spark's signature
         """Refuse a batch read: the source is a stream."""

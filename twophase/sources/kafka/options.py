@@ -18,9 +18,14 @@ from pydantic import BeforeValidator, Field
 
 from twophase.errors import ConfigError
 from twophase.ids import check_name
-from twophase.options.parsing import Duration, Options
+from twophase.options.parsing import Duration, Options, in_words_of_user
 from twophase.sources.kafka.offsets import WHERE
-from twophase.sources.kafka.other_names import ALIASES, WAY_ON, with_our_names
+from twophase.sources.kafka.other_names import (
+    ALIASES,
+    WAY_ON,
+    as_written,
+    with_our_names,
+)
 from twophase.sources.kafka.starting import (
     Committed,
     Earliest,
@@ -339,10 +344,14 @@ class KafkaOptions(Options):
             ConfigError: a key is unknown or not supported, a value is not allowed, or two options
                 do not go together.
         """
-        parsed = super().parse(with_our_names(options, cls.keys(), where), where)
+        ours, written = with_our_names(options, cls.keys(), where), as_written(options, cls.keys())
+        parsed = cls.validated(ours, where, written)
         check_name("source uid", parsed.uid)
         for problem, remedy in (*_source_conflicts(parsed), *_security_conflicts(parsed)):
-            raise ConfigError(f"{where}: {problem}.", remedy=remedy)
+            raise ConfigError(
+                f"{where}: {in_words_of_user(problem, written)}.",
+                remedy=in_words_of_user(remedy, written),
+            )
         return parsed
 
     @classmethod

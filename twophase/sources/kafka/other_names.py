@@ -219,7 +219,7 @@ def with_our_names(options: Mapping[str, Any], ours: list[str], where: str) -> d
     Raises:
         ConfigError: two names set the same option, or some are refused; all of them are named.
     """
-    known = {name.lower(): name for name in (*ours, *ALIASES, *REFUSED)}
+    known = _known(ours)
     names = {name: _known_as(name, known) for name in options}
     given = {names[name].lower(): value for name, value in options.items()}
     if what := next(_of_java_alone(given), ""):
@@ -227,6 +227,25 @@ def with_our_names(options: Mapping[str, Any], ours: list[str], where: str) -> d
     if wrong := [name for name in options if names[name] in REFUSED]:
         _refuse({name: REFUSED[names[name]] for name in wrong}, where)
     return _renamed(options, names, where)
+
+
+def as_written(options: Mapping[str, Any], ours: list[str]) -> dict[str, tuple[str, Any]]:
+    """Return name and value as the user wrote them, by our name."""
+    known, found = _known(ours), dict[str, tuple[str, Any]]()
+    for name, value in options.items():
+        theirs = _known_as(name, known)
+        found[ALIASES.get(theirs, theirs)] = name, value
+    return found
+
+
+def with_capitals(options: Mapping[str, Any], ours: list[str]) -> dict[str, Any]:
+    """Return options of a Python data source, which Spark has in lower case, as we write them."""
+    known = _known(ours)
+    return {known.get(name, name): value for name, value in options.items()}
+
+
+def _known(ours: list[str]) -> dict[str, str]:
+    return {name.lower(): name for name in (*ours, *ALIASES, *REFUSED)}
 
 
 def _known_as(name: str, known: Mapping[str, str]) -> str:
