@@ -111,6 +111,102 @@ def test_the_folder_of_a_query_is_refused_before_spark_starts(tmp_path: Path) ->
     assert (result.exit_code, "is Spark's folder of a query" in result.stderr) == (2, True)
 
 
+FOLDERS: dict[str, tuple[dict[str, str], str]] = {
+    "the job's is a file": ({"chk": "{here}/file"}, "/file' is a file, not a folder"),
+    "the job's is in a file": ({"chk": "{here}/file/chk"}, "/file is not a folder"),
+    "the job's is a link": ({"chk": "{here}/link"}, "/link' is a link, not a folder"),
+    "the job's is a broken link": ({"chk": "{here}/broken"}, "/broken' is a link, not a folder"),
+    "the job's is in a broken link": ({"chk": "{here}/broken/chk"}, "/broken is not a folder"),
+    "the job's has a tilde": ({"chk": "~/chk"}, "nothing is expanded in a job file"),
+    "the job's has a variable": ({"chk": "/data/$USER/chk"}, "nothing is expanded in a job file"),
+    "the job's has braces": ({"chk": "/data/${HOME}"}, "nothing is expanded in a job file"),
+    "the job's is elsewhere": ({"chk": "s3://a/b"}, "'s3' is not supported"),
+    "the job's is on another machine": ({"chk": "file://nas/b"}, "is on another machine, 'nas'"),
+    "the job's is read-only": ({"chk": "/proc/sys/chk"}, "/proc/sys cannot be written"),
+    "a sink's is a file": ({"a": "{here}/file"}, "/file' is a file, not a folder"),
+    "a sink's is in a file": ({"a": "file:{here}/file/a"}, "/file is not a folder"),
+    "a sink's is a broken link": ({"a": "{here}/broken"}, "/broken' is a link, not a folder"),
+    "a sink's has a tilde": ({"a": "~/a"}, "nothing is expanded in a job file"),
+    "a sink's has a variable": ({"a": "file:///$DATA/a"}, "nothing is expanded in a job file"),
+    "a sink's is relative": ({"a": "tables/a"}, "path 'tables/a' is not absolute"),
+    "a sink's is relative in a URL": ({"a": "file:a"}, "path 'file:a' is not absolute"),
+    "a sink's is on another machine": ({"a": "file://nas/b"}, "is on another machine, 'nas'"),
+    "the job's is in a sink's": ({"a": "{here}/t", "chk": "{here}/t/chk"}, "is inside sinks.a."),
+    "a sink's is in the job's": (
+        {"a": "file://{here}/c/a", "chk": "file:{here}/c"},
+        "is inside options.checkpointLocation",
+    ),
+    "by way of a link": ({"a": "{here}/link/a", "b": "{here}/real"}, "is inside sinks.b.options"),
+    "by way of dots": ({"a": "{here}/x/../real/a", "b": "{here}/real"}, "is inside sinks.b.option"),
+    "a sink's is the job's": (
+        {"a": "{here}/c", "chk": "{here}/c"},
+        "is the same folder as options.checkpointLocation",
+    ),
+    "two sinks of two formats": (
+        {"a": "{here}/t", "b": "{here}/t", "b.format": "json"},
+        "is the same folder as",
+    ),
+    "a sink's in another's": (
+        {"a": "{here}/t", "b": "{here}/t/u"},
+        "is inside sinks.a.options.path",
+    ),
+}
+
+
+def job_with_folders(folder: Path, given: dict[str, str]) -> dict[str, Any]:
+    (folder / "file").touch()
+    (folder / "real").mkdir()
+    (folder / "link").symlink_to(folder / "real")
+    (folder / "broken").symlink_to(folder / "nowhere")
+    named = {"a": "{here}/a", "b": "{here}/b", "chk": "{here}/chk"} | given
+    found = {key: text.replace("{here}", str(folder)) for key, text in named.items()}
+    format_of = {"b": {"format": found["b.format"]}} if "b.format" in found else {}
+    sinks = {
+        name: {"type": "file", "options": {"path": found[name], **format_of.get(name, {})}}
+        for name in ("a", "b")
+    }
+    return {**GOOD, "sinks": sinks, "options": {"checkpointLocation": found["chk"]}}
+
+
+@pytest.mark.parametrize("case", FOLDERS)
+def test_a_folder_has_its_answer_before_spark_starts(tmp_path: Path, case: str) -> None:
+    given, text = FOLDERS[case]
+    job = job_with_folders(tmp_path, given) | {"name": "or ders"}
+    result = command(tmp_path, "run", job=job)
+    said = " ".join(result.stderr.split())
+    assert (result.exit_code, said.count("Error: ")) == (2, 2), said
+    assert text in said
+    assert "The job name 'or ders' is not allowed" in said
+    assert not (tmp_path / "chk").exists()
+
+
+SOUND: dict[str, dict[str, str]] = {
+    "URLs": {"a": "file:{here}/a", "b": "file:///{here}/b", "chk": "file://localhost{here}/c"},
+    "the job's folder has missing ones above it": {"chk": "{here}/x/y/chk"},
+    "the job's folder is relative to the working folder": {"chk": "build/chk"},
+    "a sink's folder is a link": {"a": "{here}/link"},
+    "names that only begin alike": {"a": "{here}/t", "b": "{here}/tt", "chk": "{here}/t-chk"},
+    "two sinks of one kind": {"a": "{here}/t", "b": "{here}/t"},
+}
+
+
+def test_the_path_of_somebody_else_s_sink_may_be_a_file(tmp_path: Path) -> None:
+    (tmp_path / "shop.db").touch()
+    sink = {
+        "type": "twophase.testing.sqlite_sink:SqliteSink",
+        "options": {"path": str(tmp_path / "shop.db"), "table": "orders"},
+    }
+    result = command(tmp_path, "check", job={**GOOD, "sinks": {"facts": sink}})
+    assert result.exit_code == 0, result.stderr
+
+
+@pytest.mark.parametrize("case", SOUND)
+def test_a_sound_folder_is_taken(tmp_path: Path, case: str, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = command(tmp_path, "check", job=job_with_folders(tmp_path, SOUND[case]))
+    assert result.exit_code == 0, result.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import os
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +20,14 @@ from twophase.contract.source import SourceLeg, UnknownSource
 from twophase.contract.source_entry_points import installed_sources, source_of
 from twophase.errors import ConfigError
 from twophase.spark.folder.query_folder import check_root
+from twophase.state.files.folder_rights import check_rights
 from twophase.state.files.storage import local_path
 
+_LOCATION = "checkpointLocation"
 _OURS = "twophase-"
+_OUR_SINKS = "twophase.sinks."
+_OTHER_STORAGE = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]*:")
+_VARIABLE = re.compile(r"\$(\w|\{)")
 
 
 def load_job(
@@ -41,7 +50,9 @@ def load_job(
         mistakes.note(partial(_check_source, section), f"{path.name}: {name}")
     sinks = make_sinks(job, mistakes)
     mistakes.note(lambda: spark_conf(job, sinks))
-    mistakes.note(lambda: _check_folder(job.options), f"{path.name}: options")
+    folders = _folders(job, sinks, mistakes)
+    for one, other in combinations(folders, 2):
+        mistakes.note(partial(_check_apart, one, other), path.name)
     mistakes.check()
     return job, sinks
 
@@ -67,7 +78,100 @@ def _check_source(section: SourceSection) -> None:
         )
 
 
-def _check_folder(options: Mapping[str, Any]) -> None:
-    location = options.get("checkpointLocation")
-    if isinstance(location, str):
-        check_root(local_path(location))
+@dataclass(frozen=True)
+class _Folder:
+    """A folder that a job writes to.
+
+    Attributes:
+        key: what names it in the job file.
+        path: absolute, with links resolved.
+        kind: of what is in it; sinks of one kind may share a folder.
+    """
+
+    key: str
+    path: Path
+    kind: tuple[object, ...]
+
+
+def _folders(job: JobFile, sinks: Mapping[str, Sink], mistakes: Mistakes) -> list[_Folder]:
+    """Return the folders that the job file names and that are sound, of the job and of sinks."""
+    found = []
+    location = job.options.get(_LOCATION)
+    if isinstance(location, str) and location:
+        path = mistakes.note(partial(_job_folder, location), f"{job.path.name}: options")
+        found += [_Folder(f"options.{_LOCATION}", path, ())] if path else []
+    for name, sink in sinks.items():
+        section = job.sinks[name]
+        given = section.options.get("path")
+        if not type(sink).__module__.startswith(_OUR_SINKS) or not isinstance(given, str):
+            continue  # a sink of somebody else's may mean a file by it
+        where = f"{job.path.name}: sinks.{name}"
+        path = mistakes.note(partial(_sink_folder, given), where)
+        kind = (section.type, section.options.get("format"))
+        found += [_Folder(f"sinks.{name}.options.path", path, kind)] if path else []
+    return found
+
+
+def _job_folder(text: str) -> Path:
+    _refuse_variables(_LOCATION, text)
+    path = local_path(text)
+    _check_place(_LOCATION, path, links=False)
+    check_rights(path, _LOCATION)
+    check_root(path)
+    return path.resolve()
+
+
+def _sink_folder(text: str) -> Path | None:
+    """Return the folder of a sink; None for one that is on another storage."""
+    _refuse_variables("path", text)
+    if _OTHER_STORAGE.match(text):
+        return None
+    if not text.startswith(("/", "file:/")):
+        raise ConfigError(
+            f"path {text!r} is not absolute: the driver's working folder is not a place for a "
+            "table.",
+            remedy=f"write the whole path: {Path(text).absolute()}",
+        )
+    path = local_path(text, "path")
+    _check_place("path", path, links=True)
+    return path.resolve()
+
+
+def _refuse_variables(option: str, text: str) -> None:
+    if text.startswith("~") or _VARIABLE.search(text):
+        raise ConfigError(
+            f"{option} {text!r}: nothing is expanded in a job file.", remedy="write the whole path."
+        )
+
+
+def _check_place(option: str, path: Path, *, links: bool) -> None:
+    """Check that a path is a folder, or can become one."""
+    if (os.path.lexists(path) and not path.is_dir()) or (path.is_symlink() and not links):
+        what = "a link" if path.is_symlink() else "a file"
+        raise ConfigError(
+            f"{option} {str(path)!r} is {what}, not a folder.", remedy="name a folder."
+        )
+    above = next(one for one in (path, *path.parents) if os.path.lexists(one))
+    if not above.is_dir():
+        raise ConfigError(
+            f"{option} {str(path)!r}: {above} is not a folder.", remedy="name another folder."
+        )
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise ConfigError(
+            f"{option} {str(path)!r}: {above} cannot be written.",
+            remedy=f"give the account of the job the right to write in {above}.",
+        )
+
+
+def _check_apart(one: _Folder, other: _Folder) -> None:
+    """Check that neither of two folders is in the other."""
+    if one.path == other.path and one.kind == other.kind:
+        return  # a table may have several sinks: their files have their names
+    for outer, inner in ((one, other), (other, one)):
+        if inner.path.is_relative_to(outer.path):
+            how = "the same folder as" if inner.path == outer.path else "inside"
+            raise ConfigError(
+                f"{inner.key} {str(inner.path)!r} is {how} {outer.key} {str(outer.path)!r}: each "
+                "would take the other's files for its own.",
+                remedy="give each a folder of its own, beside the other.",
+            )
