@@ -93,6 +93,7 @@ def _locked(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            with show_progress(f"Waiting for another process that fills {path.parent}"):
+            title = f"Waiting for another process that fills {path.parent}"
+            with show_progress(title, announced=True):
                 fcntl.flock(handle, fcntl.LOCK_EX)  # released by the kernel if that process dies
         yield

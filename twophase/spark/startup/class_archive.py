@@ -20,6 +20,7 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -191,8 +192,10 @@ def _run(command: Sequence[str], environment: Mapping[str, str], log: IO[bytes])
         try:
             return process.wait(_RECORD_TIMEOUT_S) == 0
         except subprocess.TimeoutExpired:
-            process.kill()  # its JVM ends with it
             return False
+        finally:
+            if process.returncode is None:  # too late, or we are interrupted
+                os.killpg(process.pid, signal.SIGKILL)  # and its JVM
 
 
 def _is_unchanged(folder: Path) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from twophase.errors import ServiceError
-from twophase.spark.startup.java import java, pyspark_jars
+from twophase.spark.startup.java import SHORT_LIVED, java, pyspark_jars
 from twophase.spark.startup.progress import Progress
 
 SETTINGS_VARIABLE = "TWOPHASE_IVY_SETTINGS"
@@ -49,7 +49,13 @@ def fetch_jars(
     with tempfile.TemporaryDirectory(prefix="twophase-ivy-", dir=into.parent) as home:
         module = Path(home) / "ivy.xml"
         module.write_text(_module(coordinates))
-        command = [java(), f"-Divy.default.ivy.user.dir={home}", "-cp", f"{pyspark_jars()}/*"]
+        command = [
+            java(),
+            *SHORT_LIVED,
+            f"-Divy.default.ivy.user.dir={home}",
+            "-cp",
+            f"{pyspark_jars()}/*",
+        ]
         command += ["org.apache.ivy.Main", "-cache", f"{home}/cache", "-ivy", str(module)]
         command += ["-types", "jar", "bundle", "-retrieve", f"{into}/{_PATTERN}"]
         settings = os.environ.get(SETTINGS_VARIABLE)
@@ -93,12 +99,16 @@ def _run_ivy(command: Sequence[str], progress: Progress) -> None:
     with subprocess.Popen(
         list(command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     ) as ivy:
-        for line in ivy.stdout or ():
-            if line.strip(" .\n"):
-                last.append(line.rstrip())
-            found += "\tfound " in line
-            fetched += "[SUCCESSFUL ]" in line
-            progress.update(f"{found} modules found, {fetched} jars fetched")
+        try:
+            for line in ivy.stdout or ():
+                if line.strip(" .\n"):
+                    last.append(line.rstrip())
+                found += "\tfound " in line
+                fetched += "[SUCCESSFUL ]" in line
+                progress.update(f"{found} modules found, {fetched} jars fetched")
+        except BaseException:
+            ivy.kill()  # or it would write into a folder that is being removed
+            raise
     if ivy.returncode != 0:
         raise ServiceError(
             f"Ivy could not fetch the jars (exit code {ivy.returncode}). Its last lines:\n"
