@@ -38,7 +38,7 @@ help:
 	  show 'For a change' '##'; echo; show 'Proof and release' '##[+]'
 
 demo: $(READY)  ## A million orders from Kafka to MySQL, Delta and Hive while drivers are killed; counts what arrived
-	@$(BIN)/python -m twophase.testing.services fetch kafka mysql spark delta
+	@$(BIN)/python -m twophase.testing.services fetch --no-record kafka mysql delta
 	@$(BIN)/python -m demo
 
 test: services  ## Every test that a change has to pass; starts its own Kafka, MySQL and MariaDB, without Docker

@@ -4,6 +4,7 @@ drivers are killed.
 1. start Kafka and MySQL, write the orders into Kafka
 2. run the job in a separate process; kill it and start it again, until everything is read
 3. read Kafka and the three tables back, independently, and compare
+4. if all is well, begin to record Spark's classes behind it, for faster starts later
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from demo.target import TABLE, Target
 from twophase.errors import TwoPhaseError
 from twophase.testing.services import KafkaService, MySqlService
 from twophase.testing.services.service import Service
+from twophase.testing.services.spark_start import record_spark_classes_behind
 
 _CHECKPOINTS_PER_KILL = 5
 
@@ -106,6 +108,7 @@ class _Demo:
                 self._wait(kafka, mysql, target)
         if not wrong:
             self.forget()
+            self._prepare_the_next()
         return not wrong
 
     def forget(self) -> None:
@@ -160,6 +163,14 @@ class _Demo:
             console.print(
                 "[bold green]Every order is in each table exactly once, "
                 f"after {after}.[/bold green]"
+            )
+
+    def _prepare_the_next(self) -> None:
+        """Record what makes later starts faster; beside the drivers it would take their time."""
+        if record_spark_classes_behind():
+            self._screen.console.print(
+                "[dim]Spark's classes are being recorded in the background, for faster starts "
+                "from the next demo or test on.[/dim]"
             )
 
     def _wait(self, kafka: KafkaService, mysql: MySqlService, target: Target) -> None:

@@ -9,10 +9,18 @@ import sys
 import sysconfig
 from pathlib import Path
 
+import pytest
+
 from twophase.spark.startup.class_archive import ClassArchive, takes_archives
 from twophase.spark.startup.java import java_version
+from twophase.testing.services import spark_start
 from twophase.testing.services.delta import delta_jars
-from twophase.testing.services.spark_start import spark_environment
+from twophase.testing.services.kafka_program import class_archive_options
+from twophase.testing.services.spark_start import (
+    record_spark_classes,
+    record_spark_classes_behind,
+    spark_environment,
+)
 
 ZIPS = "/spark/python/lib/pyspark.zip:/spark/python/lib/py4j-0.10.9.9-src.zip"
 
@@ -51,8 +59,34 @@ def test_more_of_sparks_configuration_is_handed_on() -> None:
     assert arguments[-3:] == ["--conf", "spark.a=b c", "pyspark-shell"]
 
 
+def test_no_start_waits_for_a_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes longer than it saves the first start."""
+    monkeypatch.setenv("TWOPHASE_CACHE", str(tmp_path))
+    assert "SharedArchiveFile" not in spark_environment()["SPARK_SUBMIT_OPTS"]
+    assert class_archive_options() == []
+    assert not list(tmp_path.glob("*classes*"))
+
+
+@pytest.mark.parametrize("is_due", [True, False])
+def test_a_recording_behind_is_begun_only_if_it_is_due(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_due: bool
+) -> None:
+    monkeypatch.setenv("TWOPHASE_CACHE", str(tmp_path))
+    monkeypatch.setattr(spark_start, "takes_archives", lambda _: True)
+    begun: list[ClassArchive] = []
+    monkeypatch.setattr(
+        spark_start, "record_in_background", lambda archive, _: begun.append(archive)
+    )
+    if not is_due:  # it was tried lately
+        ClassArchive(delta_jars()).folder.mkdir()
+    assert record_spark_classes_behind() is is_due
+    assert len(begun) == is_due
+
+
+@pytest.mark.spark
 def test_the_archive_was_recorded_and_is_used_where_java_takes_it(tmp_path: Path) -> None:
     """A JVM that does not accept it says nothing, and takes twice as long."""
+    record_spark_classes()
     loaded = tmp_path / "loaded"
     environment = spark_environment({"spark.ui.enabled": "false"})
     environment["SPARK_SUBMIT_OPTS"] += f" -Xlog:class+load:file={loaded}"
@@ -74,9 +108,10 @@ def test_the_archive_was_recorded_and_is_used_where_java_takes_it(tmp_path: Path
     assert line.endswith("shared objects file (top)") is takes_archives(java_version())
 
 
+@pytest.mark.spark
 def test_the_rehearsal_was_whole_where_there_was_one() -> None:
     """A sink that could not be rehearsed is not in the archive, and nobody would notice."""
-    spark_environment()
+    record_spark_classes()
     archive = ClassArchive(delta_jars())
     assert bool(archive.options()) is takes_archives(java_version())
     log = archive.folder / "recording.log"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,9 +13,10 @@ from rich.table import Table
 
 from twophase.errors import TwoPhaseError
 from twophase.spark.startup.cache import CACHE_VARIABLE, cache_root
+from twophase.spark.startup.worker_python import worker_python
 from twophase.testing.services import up as servers
 from twophase.testing.services.delta import fetch_delta
-from twophase.testing.services.kafka_program import fetch_kafka
+from twophase.testing.services.kafka_program import fetch_kafka, record_kafka_classes
 from twophase.testing.services.mariadb import fetch_mariadb
 from twophase.testing.services.mysql import fetch_mysql
 from twophase.testing.services.pins import (
@@ -24,15 +25,21 @@ from twophase.testing.services.pins import (
     MARIADB_SERIES,
     MYSQL_VERSION,
 )
-from twophase.testing.services.spark_start import spark_environment
+from twophase.testing.services.side_by_side import Task, run_side_by_side
+from twophase.testing.services.spark_start import record_spark_classes
 
 _FETCHERS: dict[str, Callable[[], object]] = {
     "kafka": fetch_kafka,
     "mysql": fetch_mysql,
     "mariadb": fetch_mariadb,
-    "spark": spark_environment,
     "delta": fetch_delta,
+    "spark": worker_python,
 }
+_RECORDERS: dict[str, Callable[[], object]] = {
+    "kafka": record_kafka_classes,
+    "spark": record_spark_classes,
+}
+_DELTA, _SPARK = "delta", "spark"
 _VERSIONS = (
     ("Kafka", KAFKA_VERSION),
     ("MySQL", MYSQL_VERSION),
@@ -83,16 +90,32 @@ def sql(statement: str, server: str) -> None:
 
 @main.command()
 @click.argument("services", nargs=-1, type=click.Choice(sorted(_FETCHERS)))
-def fetch(services: tuple[str, ...]) -> None:
-    """Fetch the named SERVICES, or all of them, into the cache; of Spark, what
+@click.option(
+    "--record/--no-record",
+    default=True,
+    show_default=True,
+    help="Record the classes of Kafka and Spark, for faster starts: it pays after several.",
+)
+def fetch(services: tuple[str, ...], record: bool) -> None:
+    """Fetch the named SERVICES, or all of them, into the cache, side by side; of Spark, what
     makes it start quickly.
     """
-    for name in services or sorted(_FETCHERS):
-        try:
-            _FETCHERS[name]()
-        except TwoPhaseError as error:
-            raise click.ClickException(str(error)) from error
+    failed = run_side_by_side(_chains(services or tuple(_FETCHERS), record))
+    if failed:
+        raise click.ClickException(
+            "\n".join(f"{name} could not be fetched: {text}" for name, text in failed.items())
+        )
     _show()
+
+
+def _chains(services: Sequence[str], record: bool) -> list[list[Task]]:
+    """Return the tasks of each service; Spark's follow Delta's, whose classes are recorded too."""
+    chains = {name: [Task(name, _FETCHERS[name])] for name in services}
+    for name in chains.keys() & _RECORDERS.keys() if record else ():
+        chains[name].append(Task(name, _RECORDERS[name]))
+    if _DELTA in chains and _SPARK in chains:
+        chains[_DELTA] += chains.pop(_SPARK)
+    return list(chains.values())
 
 
 @main.command()

@@ -11,7 +11,7 @@ from kafka import KafkaAdminClient
 from typing_extensions import override
 
 from twophase.errors import ServiceError
-from twophase.spark.startup.cache import cached
+from twophase.spark.startup.cache import cache_root, cached
 from twophase.spark.startup.java import java
 from twophase.spark.startup.progress import show_progress
 from twophase.testing.services.kafka_install import (
@@ -113,21 +113,30 @@ def ask_for_cluster(bootstrap_servers: str) -> str:
 def fetch_kafka() -> None:
     """Fetch everything that a start needs into the cache."""
     kafka_template()
-    class_archive_options()
+
+
+def record_kafka_classes() -> None:
+    """Record the archive that lets Kafka start in half the time: it pays after a few starts."""
+    kafka_template()
+    cached(_classes(), _record_classes)
 
 
 def class_archive_options() -> list[str]:
-    """Return JVM options that load Kafka's classes from an archive: a start takes half the time.
+    """Return JVM options that load Kafka's classes from an archive; none before it is recorded.
 
-    The archive is recorded once for each JVM; a JVM that cannot record or read one starts without.
+    There is one for each JVM; a JVM that cannot record or read one starts without.
     """
-    runtime = Path(java()).resolve()
-    identity = f"{runtime}:{runtime.stat().st_mtime_ns}"
-    key = hashlib.sha256(identity.encode()).hexdigest()[:12]
-    archive = cached(f"{HOME}-classes-{key}", _record_classes) / _ARCHIVE
+    archive = cache_root() / _classes() / _ARCHIVE
     # -Xlog: a mismatch only costs time, and must not look like an error in the log.
     options = [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
     return options if archive.is_file() else []
+
+
+def _classes() -> str:
+    """Return the name of the archive's folder in the cache."""
+    runtime = Path(java()).resolve()
+    identity = f"{runtime}:{runtime.stat().st_mtime_ns}"
+    return f"{HOME}-classes-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
 
 
 def _record_classes(folder: Path) -> None:

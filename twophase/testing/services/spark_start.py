@@ -1,7 +1,7 @@
 """Starts Spark with less processor time, for tests and demos that start a driver again and again.
 
-It does what `twophase run` does for its own Spark (`twophase/spark/startup`), but records before
-the first start rather than after it, and tunes the JVM for a life of seconds.
+It does what `twophase run` does for its own Spark (`twophase/spark/startup`), but tunes the JVM for
+a life of seconds, and records no class archive: no start waits for one. `fetch` records it.
 
     os.environ.update(spark_environment())     # before the first SparkSession
 """
@@ -16,6 +16,7 @@ from pathlib import Path
 from twophase.spark.startup.class_archive import (
     SUBMIT_OPTIONS_VARIABLE,
     ClassArchive,
+    record_in_background,
     takes_archives,
 )
 from twophase.spark.startup.daemon import MODULE
@@ -31,18 +32,13 @@ _SINKS, _DELTA = "twophase.sinks", "delta"
 def spark_environment(conf: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return environment variables for a process that will start Spark.
 
-    The first call on a machine records the class archive, which takes about half a minute. A JVM
-    that cannot record or read one starts without: Java 21 always does. Delta's classes are in it
-    if its jars are in the cache.
+    Spark's classes come from the archive, if it has been recorded for the installed Spark, and for
+    Delta's jars if they are in the cache.
 
     Args:
         conf: additional Spark configuration.
     """
-    jars = delta_jars()
-    archive = ClassArchive(jars) if takes_archives(java_version()) else None
-    if archive and archive.is_due():
-        with show_progress("Recording Spark's classes for faster starts"):
-            archive.record(_delta_conf(jars))
+    archive = _archive()
     mapping = archive.options() if archive else []
     settings = {DAEMON_KEY: MODULE, **(conf or {})}
     arguments = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
@@ -53,6 +49,39 @@ def spark_environment(conf: Mapping[str, str] | None = None) -> dict[str, str]:
         PYTHON_VARIABLE: str(worker_python()),
         "PYSPARK_SUBMIT_ARGS": shlex.join([*arguments, "pyspark-shell"]),
     }
+
+
+def record_spark_classes() -> None:
+    """Record the class archive, which takes about half a minute, if it is due: it pays after
+    several starts.
+
+    A JVM that cannot record or read one starts without: Java 21 always does. Delta's classes are in
+    it if its jars are in the cache.
+    """
+    archive = _archive()
+    if archive and archive.is_due():
+        with show_progress("Recording Spark's classes for faster starts"):
+            archive.record(_delta_conf(archive.jars))
+
+
+def record_spark_classes_behind() -> bool:
+    """Record it in a process that outlives this one, and uses only idle processor time.
+
+    Returns:
+        Whether it is due; otherwise there is no such process.
+
+    Raises:
+        OSError: the process cannot be started.
+    """
+    archive = _archive()
+    if archive is None or not archive.is_due():
+        return False
+    record_in_background(archive, _delta_conf(archive.jars))
+    return True
+
+
+def _archive() -> ClassArchive | None:
+    return ClassArchive(delta_jars()) if takes_archives(java_version()) else None
 
 
 def _delta_conf(jars: tuple[Path, ...]) -> dict[str, str]:
