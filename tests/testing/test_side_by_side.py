@@ -243,9 +243,8 @@ def test_two_fetches_at_once_build_each_entry_once(
 ) -> None:
     text = "main([entry('a', lambda _: wait_for('go'))], [entry('b', lambda _: wait_for('go'))])"
     pair = [begin(begun, tmp_path, text) for _ in range(2)]
-    for process in pair:
-        known = psutil.Process(process.pid)
-        wait_until(lambda known=known: len(known.children()) == 2, "both have begun")
+    known = [psutil.Process(process.pid) for process in pair]
+    wait_until(lambda: all(len(one.children()) == 2 for one in known), "all four have begun")
     wait_until(lambda: len(entries(cache)) == 2, "both entries are being built")
     (tmp_path / "go").touch()
     assert [process.communicate(timeout=TIMEOUT_S)[0] for process in pair] == ["{}\n"] * 2

@@ -25,7 +25,7 @@ from twophase.testing.services.pins import (
     MARIADB_SERIES,
     MYSQL_VERSION,
 )
-from twophase.testing.services.side_by_side import Task, run_side_by_side
+from twophase.testing.services.side_by_side import Task, fetch_side_by_side
 from twophase.testing.services.spark_start import record_spark_classes
 
 _FETCHERS: dict[str, Callable[[], object]] = {
@@ -100,11 +100,10 @@ def fetch(services: tuple[str, ...], record: bool) -> None:
     """Fetch the named SERVICES, or all of them, into the cache, side by side; of Spark, what
     makes it start quickly.
     """
-    failed = run_side_by_side(_chains(services or tuple(_FETCHERS), record))
-    if failed:
-        raise click.ClickException(
-            "\n".join(f"{name} could not be fetched: {text}" for name, text in failed.items())
-        )
+    try:
+        fetch_side_by_side(_chains(services or tuple(_FETCHERS), record))
+    except TwoPhaseError as error:
+        raise click.ClickException(str(error)) from error
     _show()
 
 

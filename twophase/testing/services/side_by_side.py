@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from twophase.errors import TwoPhaseError
+from twophase.errors import ServiceError, TwoPhaseError
 from twophase.spark.startup.progress import SCREEN, report_to
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -48,6 +48,19 @@ class Task:
 class _Failure:
     name: str
     text: str
+
+
+def fetch_side_by_side(chains: Sequence[Sequence[Task]]) -> None:
+    """Run all chains as `run_side_by_side` does.
+
+    Raises:
+        ServiceError: some failed; the message names them.
+    """
+    failed = run_side_by_side(chains)
+    if failed:
+        raise ServiceError(
+            "\n".join(f"{name} could not be fetched: {text}" for name, text in failed.items())
+        )
 
 
 def run_side_by_side(chains: Sequence[Sequence[Task]]) -> dict[str, str]:
@@ -160,7 +173,10 @@ def _interrupt(workers: Sequence[_Worker]) -> None:
 
 @contextmanager
 def _sigterm_exits() -> Iterator[None]:
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    """Have SIGTERM raise, unless the caller has a handler of its own for it."""
+    before = signal.getsignal(signal.SIGTERM)
+    if before is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         yield
     finally:

@@ -1,8 +1,8 @@
 """Servers that stay up until this process is told to stop, ready for the quick start of README.md.
 
 1. Catch SIGINT and SIGTERM first, so that servers that have started by then are stopped in order.
-2. Start the servers, and create what the quick start needs: the topic `orders`, and the
-   table `shop.orders`.
+2. Fetch side by side what is not in the cache, start the servers, and create what the quick start
+   needs: the topic `orders`, and the table `shop.orders`.
 3. Print how to reach them as lines for a shell: `export` lines, everything else as comments.
 4. Wait for a signal, or for a server that ends by itself.
 5. Stop all of them, and remove their data.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -22,14 +22,21 @@ from kafka.admin import NewTopic
 
 from twophase.errors import ServiceError
 from twophase.testing.services.kafka import BOOTSTRAP_VARIABLE, KafkaService
-from twophase.testing.services.mariadb import MariaDbService
-from twophase.testing.services.mysql import MySqlService
+from twophase.testing.services.kafka_program import fetch_kafka
+from twophase.testing.services.mariadb import MariaDbService, fetch_mariadb
+from twophase.testing.services.mysql import MySqlService, fetch_mysql
 from twophase.testing.services.server import end_of
+from twophase.testing.services.side_by_side import Task, fetch_side_by_side
 from twophase.testing.services.sql import SqlService
 
 KAFKA = "kafka"
 SQL: Mapping[str, type[SqlService]] = {"mysql": MySqlService, "mariadb": MariaDbService}
 NAMES = (KAFKA, *SQL)
+_FETCHERS: Mapping[str, Callable[[], object]] = {
+    KAFKA: fetch_kafka,
+    "mysql": fetch_mysql,
+    "mariadb": fetch_mariadb,
+}
 _DEFAULT_SQL = "mysql"
 
 _TOPIC, _PARTITIONS = "orders", 2
@@ -56,6 +63,7 @@ def run(names: Sequence[str]) -> None:
     """
     try:
         with _signals_stop(), ExitStack() as stack:
+            fetch_side_by_side([[Task(name, _FETCHERS[name])] for name in dict.fromkeys(names)])
             pids: dict[int, KafkaService | SqlService] = {}
             for name in dict.fromkeys(names):
                 service = _start(name, stack)
