@@ -22,7 +22,7 @@ from twophase.testing.services.maven import SETTINGS_VARIABLE
 from twophase.testing.sessions import kill, session_of
 
 ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 20
+TIMEOUT_S = 120
 PAIRS = (("Fetching a", "Fetching b"), ("Fetching b", "Fetching a"))
 HEAD = """
 import os, signal, subprocess, sys, time
