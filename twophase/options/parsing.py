@@ -10,7 +10,8 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from enum import EnumType
+from typing import Annotated, Any, Self, get_args
 
 from pydantic import (
     BaseModel,
@@ -34,6 +35,10 @@ _UNITS_S = {
     "days": 86_400.0,
 }  # fmt: skip
 
+_YAML_WORDS = {False: ("off", "no", "false"), True: ("on", "yes", "true")}
+"""The words that YAML 1.1 reads as a boolean."""
+_NO_WORD = "not true or false"
+
 _UNITS_BYTES = {
     "": 1, "b": 1, "bytes": 1,
     "k": 1024, "kb": 1024, "kibibytes": 1024,
@@ -44,7 +49,7 @@ _UNITS_BYTES = {
 def parse_duration_s(value: object) -> object:
     """Turn '10 seconds', '500 ms' or '10 min' into seconds; leave the rest to the type check."""
     if isinstance(value, bool):
-        raise ValueError("a duration is a number with a unit, not true or false")
+        raise ValueError("a duration is a number with a unit, " + _NO_WORD)
     if not isinstance(value, str):
         return value
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zµ]*)\s*", value.lower())
@@ -60,7 +65,7 @@ Duration = Annotated[float, BeforeValidator(parse_duration_s), Field(ge=0, allow
 def parse_bytes(value: object) -> object:
     """Turn '20 kb' or '1 mb' into bytes, as Flink does; leave the rest to the type check."""
     if isinstance(value, bool):
-        raise ValueError("a size is a number with a unit, not true or false")
+        raise ValueError("a size is a number with a unit, " + _NO_WORD)
     if not isinstance(value, str):
         return value
     match = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", value.lower())
@@ -115,7 +120,7 @@ class Options(BaseModel):
             ConfigError: see `parse`.
         """
         try:
-            return cls.model_validate(dict(options))
+            return cls.model_validate(_with_words(cls, options))
         except ValidationError as error:
             raise ConfigError(_explain(cls, error, where, written)) from None
 
@@ -142,6 +147,21 @@ def in_words_of_user(text: str, written: Mapping[str, tuple[str, Any]]) -> str:
     return text
 
 
+def _with_words(cls: type[Options], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options with the word in place of a boolean that only that word can mean."""
+    fields = {key: field for name, field in cls.model_fields.items() for key in (name, field.alias)}
+    given = dict(options)
+    for key, value in options.items():
+        if isinstance(value, bool) and key in fields:
+            kinds = get_args(fields[key].annotation) or (fields[key].annotation,)
+            enums: list[Any] = [kind for kind in kinds if isinstance(kind, EnumType)]
+            members = {one.value for enum in enums for one in enum}
+            words = [word for word in _YAML_WORDS[value] if word in members]
+            if len(words) == 1 and bool not in kinds:
+                given[key] = words[0]
+    return given
+
+
 def _explain(
     cls: type[Options],
     error: ValidationError,
@@ -161,9 +181,13 @@ def _explain(
                 problems.append(f"{where}: option {key!r} is required.")
             case kind:
                 message = detail["msg"].removeprefix("Value error, ")
-                if kind == "string_type" and detail["input"] is not None:
+                value, hint = detail["input"], ""
+                if isinstance(value, bool) and _NO_WORD not in message:
+                    words = ", ".join(_YAML_WORDS[value])
+                    hint = f" YAML reads a bare {words} as {value}: put the word in quotes."
+                elif kind == "string_type" and value is not None:
                     message += ": quote it"
                 message = in_words_of_user(message, written)
-                name, value = written.get(key, (key, detail["input"]))
-                problems.append(f"{where}: option {name!r} is {value!r}: {message}.")
+                name, value = written.get(key, (key, value))
+                problems.append(f"{where}: option {name!r} is {value!r}: {message}.{hint}")
     return " ".join(problems)
