@@ -35,8 +35,8 @@ _LOGGER = "kafka.net"
 _POLICY = "cleanup.policy"
 _BACKOFF_S = 0.1
 _SASL_HINT = ", and user and password: a broker may close the connection without a word"
-_NOBODY = "no broker accepted the connection; last failure"
-_DISCONNECTED = f"{_NOBODY}: KafkaConnectionError: socket disconnected"
+_DISCONNECTED = "socket disconnected"
+"""What kafka-python makes of a refusal, if the connection ends before it has read it."""
 _CONFIRM_S = 2.0
 _UNKNOWN_TOPIC = kafka_errors.UnknownTopicOrPartitionError.errno
 _RIGHTS = (
@@ -330,4 +330,6 @@ class _Failures(logging.Handler):
                 return failure
         handshakes = [failure for failure in self.found if "Handshake failed" in str(failure)]
         failure = (handshakes or self.found)[-1]
-        return kafka_errors.KafkaTimeoutError(f"{_NOBODY}: {failure}")
+        return kafka_errors.KafkaTimeoutError(
+            f"no broker accepted the connection; last failure: {failure}"
+        )
