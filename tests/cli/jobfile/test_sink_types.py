@@ -110,7 +110,7 @@ BROKEN: dict[str, tuple[str, str, str]] = {
     "import of a name": ("from os import nothing\n", "cannot import name 'nothing'", "line 1"),
     "raises": ("\n\nd = {}['key']\n", "KeyError: 'key'", "line 3"),
     "raises in a library": ("import json\njson.loads('{')\n", "JSONDecodeError", "line 2"),
-    "an error of ours": (
+    "one of our errors": (
         "from twophase import ConfigError\nraise ConfigError('No.', remedy='do.')\n",
         "ConfigError: No.",
         "line 2",
