@@ -4,6 +4,7 @@ and what a column would store as another value is refused with the column, befor
 
 from __future__ import annotations
 
+import math
 import re
 from decimal import Decimal
 from typing import Any
@@ -16,6 +17,7 @@ from twophase.contract.outcome import Committed
 from twophase.errors import ConfigError, RejectedRowsError
 from twophase.ids import Subtask
 from twophase.sinks.mysql.lock_conflicts import Key
+from twophase.testing.harness import transaction_id
 from twophase.testing.services import MariaDbService
 
 pytestmark = pytest.mark.part("mysql")
@@ -118,3 +120,35 @@ def test_a_geometry_is_made_of_its_text_as_the_refusal_says(sql_server: Server) 
     piece = harness.write(sink, [{"k": 1, "place_text": "POINT(1 2)"}])
     assert commit(sink, piece) == [Committed()]
     assert harness.sql("SELECT ST_X(place), ST_Y(place) FROM target") == [(1.0, 2.0)]
+
+
+YEARS = {"DATE": (1000, 9999), "DATETIME(6)": (1000, 9999), "TIMESTAMP(6)": (1971, 2037)}
+MARKS = (-290_307, -1, 0, 1, 999, 1000, 1901, 1971, 2037, 2040, 9999, 10_000, 294_246)
+
+
+@pytest.mark.parametrize("declared", YEARS)
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_a_year_is_kept_or_refused_by_name(
+    sql_server: Server, declared: str, zone: str | None
+) -> None:
+    """Spark has years that neither MySQL nor Python has: as numbers, they reach the sink."""
+    is_date = declared == "DATE"
+    kind = pa.date32() if is_date else pa.timestamp("us", zone)
+    schema = pa.schema([("k", pa.int64()), ("at", kind)])
+    harness = MySqlHarness(sql_server, f"k BIGINT PRIMARY KEY, at {declared} NULL", schema)
+    sink = harness.opened()
+    first, last = YEARS[declared]
+    for task, year in enumerate(MARKS):
+        day = math.floor((year - 1970) * 365.2425) + 100
+        numbers = pa.array([day if is_date else day * 86_400_000_000])
+        at = numbers.cast(pa.int32()).cast(kind) if is_date else numbers.cast(kind)
+        batch = pa.record_batch([pa.array([task]), at], schema=schema)
+        subtask = Subtask(0, task)
+        if first <= year <= last:
+            [piece] = harness.pre_commit(sink, transaction_id(task), batch, subtask)
+            assert commit(sink, piece) == [Committed()]
+            assert harness.sql("SELECT YEAR(at) FROM target WHERE k = %s", task) == [(year,)]
+            continue
+        with pytest.raises(RejectedRowsError, match="at") as caught:
+            harness.pre_commit(sink, transaction_id(task), batch, subtask)
+        assert "Row 1 of a batch of 1" in caught.value.what or "'at'" in caught.value.what

@@ -21,10 +21,10 @@ import pyarrow.csv
 import pyarrow.orc
 import pyarrow.parquet
 
-from twophase.internals.redaction import shown
 from twophase.sinks.common.partition_names import RefusedValueError
 from twophase.sinks.common.staging import hive_files
 from twophase.sinks.common.staging.disk import NewFile
+from twophase.sinks.common.staging.times import check_years, is_time, shown_time, times_inside
 
 _NANOSECOND_YEARS_US = (2**63 - 1) // 1000
 
@@ -73,7 +73,7 @@ def _refusal_of_nested(kind: Format, column: pa.DataType) -> str:
     if pa.types.is_map(column) and kind is Format.JSON and not _is_text(column.key_type):
         return "the keys of a JSON object are strings"
     inner = [column.field(number).type for number in range(column.num_fields)]
-    if kind is Format.ORC and any(hive_files.is_time(child) for child in inner):
+    if kind is Format.ORC and any(is_time(child) for child in inner):
         return (
             "dates and times in ORC are checked one by one, "
             "and this one is inside another value; make it a column of its own"
@@ -105,8 +105,10 @@ def write(kind: Format, rows: pa.Table, file: NewFile, *, for_hive: bool = False
             else:
                 pa.orc.write_table(rows, file)
         case Format.CSV:
+            _check_texts(kind, rows)
             pa.csv.write_csv(rows, file)
         case Format.JSON:
+            _check_texts(kind, rows)
             for batch in rows.to_batches(max_chunksize=10_000):
                 file.write(
                     "".join(
@@ -156,11 +158,21 @@ def _check_for_orc(rows: pa.Table, *, for_hive: bool) -> None:
             )
 
 
+def _check_texts(kind: Format, rows: pa.Table) -> None:
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        if is_time(field.type):
+            check_years(field.name, column, kind.value)
+            continue
+        for chunk in column.chunks:
+            for times in times_inside(chunk):
+                check_years(f"{field.name} (inside it)", times, kind.value)
+
+
 def _refuse(field: pa.Field, numbers: pa.ChunkedArray, broken: pa.ChunkedArray, why: str) -> None:
     found = pc.filter(numbers, broken)
     if len(found):
-        value = pa.scalar(found[0].as_py(), numbers.type).cast(field.type)
-        raise RefusedValueError(f"{field.name} = {shown(str(value))} {why}")
+        value = shown_time(found[0].as_py(), field.type)
+        raise RefusedValueError(f"{field.name} = {value} {why}")
 
 
 def _is_text(kind: pa.DataType) -> bool:

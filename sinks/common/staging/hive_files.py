@@ -18,14 +18,19 @@ import pyarrow.compute as pc
 import pyarrow.orc
 import pyarrow.parquet
 
-from twophase.internals.redaction import shown
 from twophase.sinks.common.partition_names import RefusedValueError
 from twophase.sinks.common.staging.disk import NewFile
+from twophase.sinks.common.staging.times import (
+    is_time,
+    numbers_of,
+    shown_time,
+    times_inside,
+    unit_of,
+)
 
 GREGORIAN_DAY = -141_427
 """1582-10-15, the first day of the Gregorian calendar, in days since 1970."""
 
-_DAY_US = 86_400_000_000
 _JULIAN_DAY_OF_1970 = 2_440_588
 _PYARROW = b"parquet-cpp-arrow version"
 _CREATED_BY = b"parquet-mr version 1.12.3 (build twophase)"
@@ -106,7 +111,7 @@ def _in_hybrid_calendar(rows: pa.Table) -> pa.Table:
         column = rows.column(number)
         if pa.types.is_nested(field.type):
             for chunk in column.chunks:
-                for inner in _times_inside(chunk):
+                for inner in times_inside(chunk):
                     _check_inside(field.name, inner)
         elif is_time(field.type):
             changed = _rebased(field.name, column)
@@ -116,7 +121,7 @@ def _in_hybrid_calendar(rows: pa.Table) -> pa.Table:
 
 
 def _rebased(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    numbers, unit = _numbers(column), _unit(column.type)
+    numbers, unit = numbers_of(column), unit_of(column.type)
     if not _is_old(numbers, unit):
         return column
     values = numbers.combine_chunks().fill_null(0).to_numpy(zero_copy_only=False)
@@ -124,7 +129,7 @@ def _rebased(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     julian = np.where(days < GREGORIAN_DAY, _julian(days), days)
     missing = (days < GREGORIAN_DAY) & (julian >= GREGORIAN_DAY)
     if missing.any():
-        _refuse(name, column[int(np.argmax(missing))], "does not exist in Hive's calendar")
+        _refuse(name, column, int(np.argmax(missing)), "does not exist in Hive's calendar")
     values = values + (julian - days) * unit
     nulls = np.asarray(column.is_null())
     exact = pa.array(values, numbers.type, mask=nulls)
@@ -142,49 +147,23 @@ def _julian(days: np.ndarray) -> np.ndarray:
     return np.asarray(number - _JULIAN_DAY_OF_1970)
 
 
-def _times_inside(array: pa.Array) -> Iterator[pa.Array]:
-    """Return the dates and times of the values inside others."""
-    kind = array.type
-    if pa.types.is_map(kind):
-        children = [array.keys, array.items]
-    elif pa.types.is_nested(kind):
-        children = array.flatten() if pa.types.is_struct(kind) else [array.flatten()]
-    else:
-        if is_time(kind):
-            yield array
-        return
-    for child in children:
-        yield from _times_inside(child)
-
-
 def _check_inside(name: str, times: pa.Array) -> None:
-    numbers, unit = _numbers(times), _unit(times.type)
+    numbers, unit = numbers_of(times), unit_of(times.type)
     if _is_old(numbers, unit):
-        old = times[pc.index(pc.less(numbers, GREGORIAN_DAY * unit), value=True).as_py()]
+        row = pc.index(pc.less(numbers, GREGORIAN_DAY * unit), value=True).as_py()
         _refuse(
             name,
-            old,
+            times,
+            row,
             "is before 1582-10-15 and inside another value; make it a column of its own",
         )
 
 
-def _refuse(name: str, value: pa.Scalar, why: str) -> None:
-    raise RefusedValueError(f"{name} = {shown(str(value))} {why}")
+def _refuse(name: str, times: pa.Array | pa.ChunkedArray, row: int, why: str) -> None:
+    value = shown_time(numbers_of(times)[row].as_py(), times.type)
+    raise RefusedValueError(f"{name} = {value} {why}")
 
 
 def _is_old(numbers: pa.ChunkedArray, unit: int) -> bool:
     least = pc.min(numbers).as_py()
     return least is not None and least < GREGORIAN_DAY * unit
-
-
-def _numbers(times: pa.ChunkedArray) -> pa.ChunkedArray:
-    return times.cast(pa.int32() if pa.types.is_date32(times.type) else pa.int64())
-
-
-def _unit(kind: pa.DataType) -> int:
-    return 1 if pa.types.is_date32(kind) else _DAY_US
-
-
-def is_time(kind: pa.DataType) -> bool:
-    """Return whether a type is one of dates or timestamps."""
-    return bool(pa.types.is_timestamp(kind) or pa.types.is_date32(kind))

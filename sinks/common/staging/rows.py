@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from twophase.sinks.common.partition_names import Values
+from twophase.sinks.common.staging.times import check_years
 
 
 def refusal(kind: pa.DataType) -> str:
@@ -28,11 +29,17 @@ def divide(
     """Split rows by the values of some columns, and drop those columns.
 
     The rows of each part are copied, so that no part keeps the whole batch in memory.
+
+    Raises:
+        RefusedValueError: a date has no text that reads back.
     """
     rest = batch.drop_columns(list(columns))
     if not columns:
         yield (), rest
         return
+    for name in columns:
+        if pa.types.is_date32(batch.column(name).type):
+            check_years(name, batch.column(name), "the name of a partition")
     texts = [pc.cast(batch.column(name), pa.string()) for name in columns]
     codes = np.zeros(batch.num_rows, np.int64)
     for text in texts:

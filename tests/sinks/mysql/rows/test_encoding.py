@@ -307,3 +307,24 @@ class TestTypesThatAreCast:
     def test_cast(self, name, items, kind, written):
         batch = pa.RecordBatch.from_pydict({name: pa.array(items, kind)})
         assert bytes(encode(batch, [plan(name)], LOAD_DATA).data) == written
+
+
+KEPT_DAYS = {-354_285: "1000-01-01", 2_932_896: "9999-12-31"}
+LOST_DAYS = (-106_000_000, -719_800, -719_163, -719_162, -354_286, 2_932_897, 106_000_000)
+FAR_DAYS = KEPT_DAYS | dict.fromkeys(LOST_DAYS)
+
+
+@pytest.mark.parametrize("text_format", [LOAD_DATA, INSERT_VALUES], ids=["load", "insert"])
+@pytest.mark.parametrize("day", FAR_DAYS)
+@pytest.mark.parametrize("name", ["day", "moment"])
+def test_a_year_that_mysql_does_not_keep_is_refused_with_its_row(name, day, text_format) -> None:
+    kind, _ = TYPES[name]
+    number = day if name == "day" else day * 86_400_000_000
+    values = pa.array([None, number], pa.int32() if name == "day" else pa.int64()).cast(kind)
+    batch = pa.record_batch([values], names=[name])
+    if (text := FAR_DAYS[day]) is not None:
+        assert text.encode() in bytes(encode(batch, [plan(name)], text_format).data)
+        return
+    with pytest.raises(RejectedRowsError, match="MySQL keeps the years 1000 to 9999") as caught:
+        encode(batch, [plan(name)], text_format)
+    assert caught.value.what.startswith(f"Row 2 of a batch of 2: column {name!r} cannot store")

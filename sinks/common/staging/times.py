@@ -1,0 +1,85 @@
+"""Dates and timestamps as numbers: Python and texts hold fewer years than Spark does.
+
+Spark's dates and timestamps reach far beyond the years 1 to 9999, which are all that Python's can
+be, and all that are written with four digits. So values are compared and shown as numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from twophase.internals.arrow_values import scalar
+from twophase.internals.redaction import shown
+from twophase.sinks.common.partition_names import RefusedValueError
+
+DAY_US = 86_400_000_000
+_FIRST_DAY = -719_162  # 0001-01-01
+_END_DAY = 2_932_897  # 10000-01-01
+
+
+def is_time(kind: pa.DataType) -> bool:
+    """Return whether a type is one of dates or timestamps."""
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date32(kind))
+
+
+def unit_of(kind: pa.DataType) -> int:
+    """Return how many of its numbers a day has: dates count days, timestamps microseconds."""
+    return 1 if pa.types.is_date32(kind) else DAY_US
+
+
+def numbers_of(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Return days or microseconds since 1970."""
+    return times.cast(pa.int32() if pa.types.is_date32(times.type) else pa.int64())
+
+
+def times_inside(array: pa.Array) -> Iterator[pa.Array]:
+    """Return the dates and times of an array, also those inside other values."""
+    kind = array.type
+    if pa.types.is_map(kind):
+        children = [array.keys, array.items]
+    elif pa.types.is_nested(kind):
+        children = array.flatten() if pa.types.is_struct(kind) else [array.flatten()]
+    else:
+        if is_time(kind):
+            yield array
+        return
+    for child in children:
+        yield from times_inside(child)
+
+
+def shown_time(number: int, kind: pa.DataType) -> str:
+    """Return a date or timestamp for a message, whatever its year."""
+    if _FIRST_DAY <= number // unit_of(kind) < _END_DAY:
+        numbers = pa.int32() if pa.types.is_date32(kind) else pa.int64()
+        return shown(str(pa.scalar(number, numbers).cast(kind)))
+    unit = "days" if pa.types.is_date32(kind) else "microseconds"
+    return f"{shown(number)} {unit} from 1970-01-01"
+
+
+def check_years(name: str, times: pa.Array | pa.ChunkedArray, where: str) -> None:
+    """Refuse the years that have no text of four digits.
+
+    Args:
+        name: of the column.
+        times: dates or timestamps.
+        where: what has the text.
+
+    Raises:
+        RefusedValueError: a value is before the year 1 or after 9999.
+    """
+    numbers, unit = numbers_of(times), unit_of(times.type)
+    least, most = (pc.min_max(numbers).as_py()[end] for end in ("min", "max"))
+    if least is None or (least >= _FIRST_DAY * unit and most < _END_DAY * unit):
+        return
+    bad = pc.or_(
+        pc.less(numbers, scalar(_FIRST_DAY * unit)),
+        pc.greater_equal(numbers, scalar(_END_DAY * unit)),
+    )
+    row = pc.index(bad, scalar(value=True)).as_py()
+    raise RefusedValueError(
+        f"{name} = {shown_time(numbers[row].as_py(), times.type)} in row {row + 1} of "
+        f"{len(times)}: {where} keeps the years 1 to 9999"
+    )
