@@ -23,7 +23,8 @@ def check(job_file: Path, checkpoint_location: str | None) -> None:
     Example:
       twophase check orders.yaml
     """
-    job, sinks = load_job(job_file, {"checkpointLocation": checkpoint_location})
+    overrides = {"checkpointLocation": checkpoint_location}
+    job, sinks = load_job(job_file, overrides, on_driver=False)
     click.echo(
         f"{job_file.name}: job {job.name}, {', '.join(job.sources)} to {', '.join(sinks)}: "
         "no mistake found. Spark checks schema and sql when the job starts, and the sinks their "

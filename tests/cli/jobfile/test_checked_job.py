@@ -187,6 +187,7 @@ SOUND: dict[str, dict[str, str]] = {
     "a sink's folder is a link": {"a": "{here}/link"},
     "names that only begin alike": {"a": "{here}/t", "b": "{here}/tt", "chk": "{here}/t-chk"},
     "two sinks of one kind": {"a": "{here}/t", "b": "{here}/t"},
+    "folders that may be written where the job runs": {"a": "/proc/sys/t", "chk": "/proc/sys/chk"},
 }
 
 

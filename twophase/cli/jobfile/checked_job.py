@@ -31,7 +31,11 @@ _VARIABLE = re.compile(r"\$(\w|\{)")
 
 
 def load_job(
-    path: Path, overrides: Mapping[str, Any], *, available_now: bool = False
+    path: Path,
+    overrides: Mapping[str, Any],
+    *,
+    available_now: bool = False,
+    on_driver: bool = True,
 ) -> tuple[JobFile, Mapping[str, Sink]]:
     """Read and check a job file; create its sinks, without opening any.
 
@@ -39,6 +43,7 @@ def load_job(
         path: the file.
         overrides: options of the job that the command line sets; None for one that it does not.
         available_now: process the available records, then end, whatever the file's trigger.
+        on_driver: whether the job runs here: if not, nothing is said of who may write to a folder.
 
     Raises:
         ConfigError: the file cannot be read, or something in it is invalid.
@@ -50,7 +55,7 @@ def load_job(
         mistakes.note(partial(_check_source, section), f"{path.name}: {name}")
     sinks = make_sinks(job, mistakes)
     mistakes.note(lambda: spark_conf(job, sinks))
-    folders = _folders(job, sinks, mistakes)
+    folders = _folders(job, sinks, mistakes, on_driver=on_driver)
     for one, other in combinations(folders, 2):
         mistakes.note(partial(_check_apart, one, other), path.name)
     mistakes.check()
@@ -93,12 +98,15 @@ class _Folder:
     kind: tuple[object, ...]
 
 
-def _folders(job: JobFile, sinks: Mapping[str, Sink], mistakes: Mistakes) -> list[_Folder]:
+def _folders(
+    job: JobFile, sinks: Mapping[str, Sink], mistakes: Mistakes, *, on_driver: bool
+) -> list[_Folder]:
     """Return the folders that the job file names and that are sound, of the job and of sinks."""
     found = []
     location = job.options.get(_LOCATION)
     if isinstance(location, str) and location:
-        path = mistakes.note(partial(_job_folder, location), f"{job.path.name}: options")
+        find = partial(_job_folder, location, on_driver=on_driver)
+        path = mistakes.note(find, f"{job.path.name}: options")
         found += [_Folder(f"options.{_LOCATION}", path, ())] if path else []
     for name, sink in sinks.items():
         section = job.sinks[name]
@@ -106,22 +114,24 @@ def _folders(job: JobFile, sinks: Mapping[str, Sink], mistakes: Mistakes) -> lis
         if not type(sink).__module__.startswith(_OUR_SINKS) or not isinstance(given, str):
             continue  # a sink of somebody else's may mean a file by it
         where = f"{job.path.name}: sinks.{name}"
-        path = mistakes.note(partial(_sink_folder, given), where)
+        path = mistakes.note(partial(_sink_folder, given, on_driver=on_driver), where)
         kind = (section.type, section.options.get("format"))
         found += [_Folder(f"sinks.{name}.options.path", path, kind)] if path else []
     return found
 
 
-def _job_folder(text: str) -> Path:
+def _job_folder(text: str, *, on_driver: bool) -> Path:
     _refuse_variables(_LOCATION, text)
     path = local_path(text)
     _check_place(_LOCATION, path, links=False)
-    check_rights(path, _LOCATION)
+    if on_driver:
+        _check_writable(_LOCATION, path)
+        check_rights(path, _LOCATION)
     check_root(path)
     return path.resolve()
 
 
-def _sink_folder(text: str) -> Path | None:
+def _sink_folder(text: str, *, on_driver: bool) -> Path | None:
     """Return the folder of a sink; None for one that is on another storage."""
     _refuse_variables("path", text)
     if _OTHER_STORAGE.match(text):
@@ -134,6 +144,8 @@ def _sink_folder(text: str) -> Path | None:
         )
     path = local_path(text, "path")
     _check_place("path", path, links=True)
+    if on_driver:
+        _check_writable("path", path)
     return path.resolve()
 
 
@@ -151,16 +163,25 @@ def _check_place(option: str, path: Path, *, links: bool) -> None:
         raise ConfigError(
             f"{option} {str(path)!r} is {what}, not a folder.", remedy="name a folder."
         )
-    above = next(one for one in (path, *path.parents) if os.path.lexists(one))
+    above = _nearest(path)
     if not above.is_dir():
         raise ConfigError(
             f"{option} {str(path)!r}: {above} is not a folder.", remedy="name another folder."
         )
+
+
+def _check_writable(option: str, path: Path) -> None:
+    above = _nearest(path)
     if not os.access(above, os.W_OK | os.X_OK):
         raise ConfigError(
             f"{option} {str(path)!r}: {above} cannot be written.",
             remedy=f"give the account of the job the right to write in {above}.",
         )
+
+
+def _nearest(path: Path) -> Path:
+    """Return the path if it exists, or else the nearest of its parents that does."""
+    return next(one for one in (path, *path.parents) if os.path.lexists(one))
 
 
 def _check_apart(one: _Folder, other: _Folder) -> None:
