@@ -47,7 +47,7 @@ def retried_once_begun(*, begun: bool) -> Iterator[None]:
             raise
         raise SourceUnavailableError(
             error.what,
-            remedy=f"{error.remedy} The job tries again, and reads passwords and PEM files anew.",
+            remedy=f"{error.remedy} The job tries again, and reads passwords and PEM files again.",
         ) from error
 
 
