@@ -19,7 +19,8 @@ checkpoints and never parses them. It calls the source, in this order:
 Commands call it without a running job: `owns`, `entries` and `begin_after` to show offsets,
 `starting_offsets` and `skips_existing` for `twophase repair adopt-from-target`, the methods of
 `RereadsRanges` for `twophase repair rewrite` and those of `ReleasesTopics` for `twophase repair
-release-topic`. To detect other records in a replay, the tasks that
+release-topic`; those of `ReadsInTasks` where a task reads the records and writes the rows, without
+Spark in between (`chaining`). To detect other records in a replay, the tasks that
 read use `twophase.state.checkpoints.replay_guard`.
 
 A source is found by the entry point group `twophase.sources`, under the name of its format as
@@ -32,7 +33,7 @@ reads.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
@@ -40,6 +41,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 from twophase.functions.operator_state import Redistribution
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.datasource import DataSource
 
 
@@ -306,6 +308,48 @@ class RereadsRanges(Source, Generic[RangeT]):
             start: where that one begins, as for `ranges`.
             end: where it ends.
             items: some of its ranges, at most one of each key; none to read nothing.
+        """
+
+
+RangeT_contra = TypeVar("RangeT_contra", bound=SourceRange, contravariant=True)
+
+
+class RangeReader(ABC, Generic[RangeT_contra]):
+    """Reads ranges of one source. Picklable: it is sent to the executors."""
+
+    @abstractmethod
+    def read(self, item: RangeT_contra, *, again: bool) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a range, all of them and no others, in their order.
+
+        Runs on an executor, once in each attempt of a task. Its rows, checks, warnings and errors
+        are those of Spark's own read of the range, whatever `RereadsRanges.ranges` it is one of.
+
+        Args:
+            item: the range.
+            again: whether the micro-batch was planned by an earlier run of the query, perhaps days
+                ago: what it reads may be gone.
+
+        Raises:
+            SourceLossError: records of it are gone or have changed.
+        """
+
+
+class ReadsInTasks(RereadsRanges[RangeT]):
+    """A source whose ranges a task may read without Spark, to write their rows in one process.
+
+    `RereadsRanges.ranges` are then those of Spark's own tasks, in their order (`numbers_tasks`).
+    """
+
+    @abstractmethod
+    def range_reader(self, leg: SourceLeg, schema: pa.Schema) -> RangeReader[RangeT]:
+        """Return what the tasks of all micro-batches read with. Runs on the driver.
+
+        Args:
+            leg: the source.
+            schema: of its rows, as Spark has the source's columns, with times in UTC.
+
+        Raises:
+            ConfigError: the source has no such rows.
         """
 
 

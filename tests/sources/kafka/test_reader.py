@@ -63,7 +63,7 @@ def test_a_batch_ends_at_its_limits() -> None:
 def test_bad_records_and_tombstones_have_an_option_each(on_error: str, on_tombstone: str) -> None:
     json = {"value.format": "json", "json.on_error": on_error, "json.on_tombstone": on_tombstone}
     dropped, refused = (b"x", None) if on_error == "drop" else (None, b"x")
-    decoder = reader_of(json)._decoder(OffsetRange("kafka", "t", "id", 0, 0, 2))
+    decoder = reader_of(json)._ranges.decoder(OffsetRange("kafka", "t", "id", 0, 0, 2))
     decoder.take(Block([dropped], range(1)))
     assert decoder.batch().num_rows == 0
     decoder.take(Block([refused], range(1, 2)))
@@ -74,7 +74,9 @@ def test_bad_records_and_tombstones_have_an_option_each(on_error: str, on_tombst
 def test_the_page_s_way_to_read_a_registry_s_json_loses_nothing_silently() -> None:
     page = (Path(__file__).parents[3] / "docs" / "kafka.md").read_text()
     [block] = re.findall(r"```yaml\n(value\.format: json\njson\.skip_bytes.*?)```", page, re.DOTALL)
-    decoder = reader_of(yaml.safe_load(block))._decoder(OffsetRange("kafka", "t", "id", 0, 0, 2))
+    decoder = reader_of(yaml.safe_load(block))._ranges.decoder(
+        OffsetRange("kafka", "t", "id", 0, 0, 2)
+    )
     for value in (b'{"value":1}{}', b'{"value":1,"value":2}', b'{"value":1} x'):
         decoder.take(Block([b"\0\0\0\0\7{}", b"\0\0\0\0\7" + value], range(2)))
         with pytest.raises(BadRecordError, match="at offset 1 "):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -24,27 +22,20 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from twophase.errors import ConfigError, SourceLossError
-from twophase.internals.workers import freeze_gc
+from twophase.errors import ConfigError
 from twophase.sources.kafka import raw_format
 from twophase.sources.kafka.access import AccessError, retried_once_begun
 from twophase.sources.kafka.credentials import SecretError
-from twophase.sources.kafka.engines import cluster_of, planner_of, read_range
-from twophase.sources.kafka.json_format import JsonDecoder
+from twophase.sources.kafka.engines import cluster_of, planner_of
 from twophase.sources.kafka.offsets import FORMAT, WHERE, Limits, OffsetRange, SourceOffset, ranges
 from twophase.sources.kafka.options import KafkaOptions, ValueFormat
 from twophase.sources.kafka.other_names import with_capitals
-from twophase.sources.kafka.range_digest import RangeDigest, settle
-from twophase.sources.kafka.raw_format import RawDecoder
-from twophase.state.checkpoints.replay_guard import ReplayGuard
+from twophase.sources.kafka.range_reader import KafkaRangeReader
 
 if TYPE_CHECKING:
     from twophase.sources.kafka.planner import OffsetPlanner
 
 _UNLIMITED_ROWS = 2**62
-_NOWHERE = OffsetRange("", "", "", 0, 0, 0)
-
-_log = logging.getLogger(__name__)
 
 
 class KafkaPartition(InputPartition):
@@ -73,11 +64,10 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: KafkaOptions, schema: StructType) -> None:
         self._options = options
-        self._schema = schema
+        self._ranges = KafkaRangeReader(options, to_arrow_schema(schema, timezone="UTC"))
         self._planner: OffsetPlanner | None = None
         self._planned: tuple[SourceOffset, SourceOffset] | None = None
         self._freezes = False
-        self._decoder(_NOWHERE)
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the constant "nothing yet": after a crash in batch 0 Spark asks again (H55)."""
@@ -130,29 +120,8 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             SourceLossError: records of it are gone or have changed.
         """
-        guard = ReplayGuard.of_task(TaskContext.get())
-        try:
-            with retried_once_begun(begun=partition.begun):  # type: ignore[attr-defined]
-                yield from self._read(partition, guard)  # type: ignore[arg-type]
-        except SourceLossError as error:
-            if guard is not None:
-                guard.lost(error)
-            raise
-
-    def _read(self, planned: KafkaPartition, guard: ReplayGuard | None) -> Iterator[pa.RecordBatch]:
-        decoder, digest = self._decoder(planned.item), RangeDigest()
-        for block in read_range(self._options, planned.item, decoder.wanted, again=planned.again):
-            decoder.take(block)
-            if guard is not None:
-                digest.take(block)  # after the decoder: the values are in the processor's cache
-            if decoder.full:
-                yield from _rows(decoder)
-        yield from _rows(decoder)
-        if guard is not None:
-            settle(guard, planned.item, digest)
-        for note in decoder.notes():
-            _log.warning(note)
-        freeze_gc()
+        planned: KafkaPartition = partition  # type: ignore[assignment]
+        yield from self._ranges.read(planned.item, again=planned.again, begun=planned.begun)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: it comes one trigger late. Group offsets go with the checkpoint."""
@@ -179,24 +148,6 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(limit, ReadMaxRows) and limit.max_rows < _UNLIMITED_ROWS:
             per_trigger = limit.max_rows
         return Limits(per_trigger, self._options.max_per_partition)
-
-    def _decoder(self, item: OffsetRange) -> RawDecoder | JsonDecoder:
-        schema = to_arrow_schema(self._schema, timezone="UTC")
-        if self._options.value_format is ValueFormat.JSON:
-            return JsonDecoder(
-                schema,
-                item,
-                self._options.on_bad_record,
-                self._options.on_tombstone,
-                self._options.skip_bytes,
-            )
-        return RawDecoder(schema, item)
-
-
-def _rows(decoder: RawDecoder | JsonDecoder) -> Iterator[pa.RecordBatch]:
-    batch = decoder.batch()
-    if batch.num_rows:
-        yield batch
 
 
 class KafkaDataSource(DataSource):

@@ -6,9 +6,9 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from twophase.contract.source import ReleasesTopics, RereadsRanges, SourceLeg, option
+from twophase.contract.source import ReadsInTasks, ReleasesTopics, SourceLeg, option
 from twophase.errors import CorruptRecordError, NewerFormatError
 from twophase.functions.operator_state import Redistribution
 from twophase.internals.json_values import to_json
@@ -27,12 +27,16 @@ from twophase.sources.kafka.offsets import (
 )
 from twophase.sources.kafka.options import KafkaOptions, ValueFormat
 from twophase.sources.kafka.other_names import with_our_names
+from twophase.sources.kafka.range_reader import KafkaRangeReader
 from twophase.sources.kafka.starting import LATEST_SENTINEL, Latest, Specific, parse_starting
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _RELEASED = "released"
 
 
-class KafkaSource(RereadsRanges[OffsetRange], ReleasesTopics):
+class KafkaSource(ReadsInTasks[OffsetRange], ReleasesTopics):
     """`twophase-kafka`: list state, one entry for each partition."""
 
     redistribution = Redistribution.SPLIT
@@ -179,6 +183,10 @@ class KafkaSource(RereadsRanges[OffsetRange], ReleasesTopics):
     def check_range(self, leg: SourceLeg, item: OffsetRange) -> None:
         """See `RereadsRanges.check_range`."""
         check_range(KafkaOptions.parse(leg.options), item)
+
+    def range_reader(self, leg: SourceLeg, schema: pa.Schema) -> KafkaRangeReader:
+        """See `ReadsInTasks.range_reader`."""
+        return KafkaRangeReader(KafkaOptions.parse(leg.options), schema)
 
     def narrowed(
         self, leg: SourceLeg, start: str | None, end: str | None, items: Iterable[OffsetRange]
