@@ -354,6 +354,10 @@ class WrappedWriter(SinkWriter):
         """See `SinkWriter.write`."""
         self._writer.write(batch)
 
+    def flush(self) -> None:
+        """See `SinkWriter.flush`."""
+        self._writer.flush()
+
     def pre_commit(self) -> Committable | None:
         """See `SinkWriter.pre_commit`."""
         return self._writer.pre_commit()

@@ -130,6 +130,11 @@ class MySqlWriter(SinkWriter):
                 if self._waiting_bytes >= self._shared.load_bytes:
                     self._flush()
 
+    def flush(self) -> None:
+        """See `SinkWriter.flush`."""
+        with self._declining("writing rows"):
+            self._flush()
+
     def pre_commit(self) -> Committable | None:
         """See `SinkWriter.pre_commit`."""
         with self._declining("preparing"):

@@ -13,8 +13,8 @@ class SinkWriter(ABC):
     """Writes the rows of one task attempt durably and invisibly.
 
     Lifecycle: 1. created by the sink's `WriterFactory` on the executor; 2. `write` for each batch
-    of rows; 3. `pre_commit` once, or `abort` once. The process may be killed at any point without
-    any of these being called.
+    of rows; 3. perhaps `flush`, then `pre_commit` once, or `abort` once. The process may be killed
+    at any point without any of these being called.
     """
 
     @abstractmethod
@@ -28,6 +28,17 @@ class SinkWriter(ABC):
         Raises:
             RejectedRowsError: the target rejects rows; names the first of them.
             FencedError: a newer attempt has closed this one.
+        """
+
+    def flush(self) -> None:  # noqa: B027 most writers keep nothing back
+        """Send the rows that are kept back, so that their errors come before `pre_commit`.
+
+        Runs on the executor, at most once, after the last `write`, in a task that writes to several
+        sinks: an error of the last row is then found before a piece of another sink is durable.
+        Does nothing by default: `pre_commit` has to send all rows anyway.
+
+        Raises:
+            RejectedRowsError: as `write`, and likewise every other error.
         """
 
     @abstractmethod

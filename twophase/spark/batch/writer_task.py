@@ -29,7 +29,7 @@ from twophase.internals.workers import freeze_gc
 from twophase.seal import share_key
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def pre_commit(
@@ -58,9 +58,7 @@ def _write(
     batch: DataFrame, writers: WriterFactory, transaction: TransactionId, first: int
 ) -> list[Committable]:
     """Run the writers over a micro-batch, in a Spark job."""
-    spark = batch.sparkSession
-    share_key(spark.sparkContext.environment)
-    share_redaction(spark.conf.get(SETTING, "false") or "false", spark.sparkContext.environment)
+    share_with_workers(batch.sparkSession)
     task = WriterTask(writers, transaction, first)
     results = batch.mapInArrow(task, "subtask int, committable string").collect()
     subtasks = [row.subtask for row in results]
@@ -70,6 +68,12 @@ def _write(
         )
     found = [row.committable for row in results if row.committable is not None]
     return [from_json(Committable, json.loads(text), "A task's result") for text in found]
+
+
+def share_with_workers(spark: SparkSession) -> None:
+    """Give the tasks that a job is about to start what their errors are sealed and shown with."""
+    share_key(spark.sparkContext.environment)
+    share_redaction(spark.conf.get(SETTING, "false") or "false", spark.sparkContext.environment)
 
 
 class WriterTask:
@@ -104,24 +108,60 @@ class WriterTask:
         return committable
 
     def _write(self, batches: Iterator[pa.RecordBatch], subtask: Subtask) -> Committable | None:
-        writer: SinkWriter | None = None
+        writer = TaskWriter(self._writers, self._transaction, subtask)
         try:
             for batch in batches:
-                if batch.num_rows == 0:
-                    continue
-                with self._pre_committing(subtask):
-                    if writer is None:
-                        writer = self._writers(self._transaction, subtask)
-                    writer.write(batch)
-            with self._pre_committing(subtask):
-                return writer.pre_commit() if writer else None
+                writer.write(batch)
+            return writer.pre_commit()
         except BaseException:
-            if writer is not None:
-                writer.abort()
+            writer.abort()
             raise
 
+
+class TaskWriter:
+    """The writer of one sink in a task attempt, created with the first row.
+
+    Args:
+        writers: create it.
+        transaction: of the sink.
+        subtask: the task attempt.
+    """
+
+    def __init__(
+        self, writers: WriterFactory, transaction: TransactionId, subtask: Subtask
+    ) -> None:
+        self._writers = writers
+        self._transaction = transaction
+        self._subtask = subtask
+        self._writer: SinkWriter | None = None
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write rows, if there are any."""
+        if batch.num_rows == 0:
+            return
+        with self._pre_committing():
+            if self._writer is None:
+                self._writer = self._writers(self._transaction, self._subtask)
+            self._writer.write(batch)
+
+    def flush(self) -> None:
+        """Send the rows that the writer keeps back."""
+        with self._pre_committing():
+            if self._writer is not None:
+                self._writer.flush()
+
+    def pre_commit(self) -> Committable | None:
+        """Pre-commit; return None without rows."""
+        with self._pre_committing():
+            return self._writer.pre_commit() if self._writer else None
+
+    def abort(self) -> None:
+        """Discard the rows after an error."""
+        if self._writer is not None:
+            self._writer.abort()
+
     @contextmanager
-    def _pre_committing(self, subtask: Subtask) -> Iterator[None]:
+    def _pre_committing(self) -> Iterator[None]:
         """Name an error of the writer as one: what the task reads may fail too."""
         try:
             yield
@@ -129,7 +169,7 @@ class WriterTask:
             raise
         except Exception as error:
             raise DeclinedError(
-                f"{self._transaction}: the writer of subtask {subtask} failed: "
+                f"{self._transaction}: the writer of subtask {self._subtask} failed: "
                 f"{type(error).__name__}: {shown(str(error))}.",
                 reason=CheckpointFailureReason.TASK_CHECKPOINT_FAILURE,
                 fingerprint=fingerprint_of(error),
