@@ -34,6 +34,17 @@ class RecoveryFinished(Event):
 
 
 @dataclass(frozen=True)
+class SinksChained(Event):
+    """A query is about to start whose tasks read the source and write to some sinks in one process.
+
+    `chained` names these; `unchained` says of each other sink why its rows go through Spark.
+    """
+
+    chained: tuple[str, ...]
+    unchained: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class CheckpointTriggered(Event):
     """An attempt at a checkpoint begins."""
 

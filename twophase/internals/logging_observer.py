@@ -16,12 +16,13 @@ from twophase.events import (
     RecoveryFinished,
     SavepointMade,
     SinkRewound,
+    SinksChained,
     TolerableFailuresExceeded,
 )
 from twophase.internals.redaction import printable
 
 _log = logging.getLogger("twophase")
-_INFO = (RecoveryFinished, OrphansAborted, SavepointMade)
+_INFO = (RecoveryFinished, OrphansAborted, SavepointMade, SinksChained)
 _WARNING = (
     CheckpointDeclined,
     CommitRetried,

@@ -50,6 +50,13 @@ class RestartStrategy(StrEnum):
     NONE = "none"
 
 
+class Chaining(StrEnum):
+    """Whether tasks read a source and write a sink's rows in one Python process."""
+
+    AUTO = "auto"
+    OFF = "off"
+
+
 class JobOptions(Options):
     """Options of a job. Flink's keys are accepted too: `twophase.options.other_keys`."""
 
@@ -126,6 +133,13 @@ class JobOptions(Options):
         le=1024 * 1024,
         description="a state of a function that is larger gets a file of its own, beside the "
         "checkpoint's body ([functions with state](howto/functions-with-state.md))",
+    )
+    chaining: Chaining = Field(
+        default=Chaining.OFF,
+        description="`auto`: where the rows of a sink are columns of the source, renamed, "
+        "reordered or left out, each task reads from the source and writes to the sink in one "
+        "process, and all such sinks share the read; `off`: every row goes through Spark "
+        "([architecture](architecture.md#chained-sinks))",
     )
     commit_backoff_s: Duration = Field(
         default=0.1,

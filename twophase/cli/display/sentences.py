@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from twophase.cli.display.text import count, duration, rows_by_sink
 from twophase.engine.progress import Progress, ended_by_stop
 from twophase.events import (
@@ -21,6 +23,7 @@ from twophase.events import (
     SavepointMade,
     SinkDecided,
     SinkRewound,
+    SinksChained,
     TolerableFailuresExceeded,
 )
 
@@ -45,6 +48,8 @@ def describe(event: Event, progress: Progress) -> str | None:
         case SinkRewound(sink=sink, lineage=lineage, newest=newest, kept=kept):
             left = f"to checkpoint {kept}" if kept >= 0 else "to its beginning"
             return f"sink {sink!r} rewound {left} of lineage {lineage}, from checkpoint {newest}"
+        case SinksChained(chained=chained, unchained=unchained):
+            return _chained(chained, unchained)
         case GroupOffsetsDelayed(checkpoint=number, reason=reason):
             delayed = "could not commit its offsets to the consumer group"
             return f"checkpoint {number} {delayed}: {reason}"
@@ -79,6 +84,12 @@ def _waiting(event: CommitRetried) -> str:
     waited = f"has waited {duration(event.waiting_s)} for sink {event.sink!r}"
     next_try = f"next try in {duration(event.next_in_s)}"
     return f"checkpoint {event.checkpoint} {waited}, {next_try}: {event.reason}"
+
+
+def _chained(chained: Sequence[str], unchained: Mapping[str, str]) -> str:
+    parts = [f"chained to the source: {', '.join(chained)}"] if chained else []
+    parts += [f"not chained: {sink} ({why})" for sink, why in unchained.items()]
+    return "; ".join(parts)
 
 
 def _declined(event: CheckpointDeclined) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -22,7 +22,7 @@ from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any
 
 from twophase.contract.committable import Committable
-from twophase.contract.sink import Sink
+from twophase.contract.sink import OpenArrowSink, Sink
 from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.engine.batch_gate import GateClosedError
@@ -39,6 +39,8 @@ from twophase.events import SinkAcknowledged
 from twophase.failure_reason import CheckpointFailureReason
 from twophase.ids import TransactionId
 from twophase.options.job_options import CheckpointMode
+from twophase.spark.batch.chain import Chain, Link
+from twophase.spark.batch.chaining import Chaining
 from twophase.spark.batch.lost_replay_remedy import begin_afresh
 from twophase.spark.batch.shared_folder import SharedFolder
 from twophase.spark.batch.spark_errors import as_declined, declined, failure
@@ -202,6 +204,7 @@ class SparkBatch:
         plan: of the job.
         frame: as Spark passes it.
         number: n.
+        chaining: what chains to the source; None for nothing.
     """
 
     def __init__(
@@ -213,8 +216,10 @@ class SparkBatch:
         plan: Plan,
         frame: DataFrame,
         number: int,
+        chaining: Chaining | None = None,
     ) -> None:
         self._number = number
+        self._chaining = chaining
         self._coordinator = coordinator
         self._sinks = sinks
         self._folder = folder
@@ -264,17 +269,22 @@ class SparkBatch:
         )
         try:
             deadline_s = began_s + timeout_s
-            self._materialise(jobs, timeout_s)
+            chain = self._chain(jobs, pending, timeout_s)
+            alone = [name for name in asked if name not in rows.without | _sinks_of(chain)]
+            left_s = timeout_s if chain is None else deadline_s - time.monotonic()
+            self._materialise(jobs, left_s, _sinks_of(chain))
             for name in rows.without.intersection(asked):
                 self._acknowledge(pending, began_s, name, [])
+            work: dict[str, Callable[[], Mapping[str, list[Committable]]]] = {
+                name: partial(self._write, rows.frame, name, pending.transaction(name))
+                for name in alone
+            }
+            if chain is not None:
+                work[chain.name] = partial(self._run, chain, count=not alone)
             jobs.run(
-                {
-                    name: partial(self._write, rows.frame, name, pending.transaction(name))
-                    for name in asked
-                    if name not in rows.without
-                },
+                work,
                 deadline_s - time.monotonic(),
-                partial(self._acknowledge, pending, began_s),
+                lambda _, made: self._acknowledge_all(pending, began_s, made),
             )
             self._folder.sync(pending.checkpoint)
         except TwoPhaseError:
@@ -310,15 +320,65 @@ class SparkBatch:
             remedy=rebuild + begin_afresh(number, self._folder.offsets(number)),
         )
 
-    def _write(self, frame: DataFrame, name: str, transaction: TransactionId) -> list[Committable]:
+    def _write(
+        self, frame: DataFrame, name: str, transaction: TransactionId
+    ) -> dict[str, list[Committable]]:
         rows = _planned(frame, self._sinks[name], transaction)
-        return pre_commit(rows, self._coordinator.sinks[name], transaction)
+        return {name: pre_commit(rows, self._coordinator.sinks[name], transaction)}
 
-    def _materialise(self, jobs: SparkJobs, timeout_s: float) -> None:
-        if self._rows.materialise:
+    def _run(self, chain: Chain, *, count: bool) -> Mapping[str, list[Committable]]:
+        """Run a chain.
+
+        Args:
+            chain: some of the sinks.
+            count: whether Spark would count no records, because no other sink reads them.
+        """
+        written = chain.run(self._rows.batch.sparkSession)
+        if count and self._chaining is not None:
+            self._chaining.add_to_progress(written.records)
+        return written.pieces
+
+    def _chain(self, jobs: SparkJobs, pending: PendingCheckpoint, timeout_s: float) -> Chain | None:
+        """Return the chain of the sinks that are asked and chain in this micro-batch."""
+        chaining = self._chaining
+        asked = [] if chaining is None else [*chaining.chained]
+        asked = [name for name in pending.missing() if name in asked]
+        if chaining is None or not set(asked) - self._rows.without:
+            return None
+        found: list[Chain | None] = []
+        plan = partial(self._plan_chain, chaining, pending, asked)
+        jobs.run({"chain plan": plan}, timeout_s, lambda _, chain: found.append(chain))
+        return found[0]
+
+    def _plan_chain(
+        self, chaining: Chaining, pending: PendingCheckpoint, asked: Sequence[str]
+    ) -> Chain | None:
+        batch, links = self._rows.batch, list[Link]()
+        source = chaining.source
+        ranges = source and source.ranges(pending.offsets, logical_plan.partitions(batch))
+        for name in asked if ranges else ():
+            transaction = pending.transaction(name)
+            rows = _planned(batch, self._sinks[name], transaction)
+            sink = self._coordinator.sinks[name]
+            if isinstance(sink, OpenArrowSink) and (columns := chaining.columns(batch, rows)):
+                links.append(
+                    Link(name, columns.places, columns.schema, sink.writers(), transaction)
+                )
+        if source is None or not ranges or not links:
+            return None
+        return Chain(source.reader, ranges, pending.checkpoint <= chaining.planned, links)
+
+    def _materialise(self, jobs: SparkJobs, timeout_s: float, chained: Collection[str]) -> None:
+        if self._rows.materialise(chained):
             jobs.run({"materialise": self._rows.compute}, timeout_s, lambda _, __: None)
             if self._folder.has_state:  # its tasks have run, and no sink has any rows yet
                 self._shared.check()
+
+    def _acknowledge_all(
+        self, pending: PendingCheckpoint, began_s: float, made: Mapping[str, list[Committable]]
+    ) -> None:
+        for sink, pieces in made.items():
+            self._acknowledge(pending, began_s, sink, pieces)
 
     def _acknowledge(
         self, pending: PendingCheckpoint, began_s: float, sink: str, pieces: list[Committable]
@@ -350,12 +410,15 @@ class _Rows:
         batch: as Spark passes it.
         sinks: by name.
         stateful: whether the plan keeps state or a watermark.
+
+    Attributes:
+        batch: as given.
     """
 
     def __init__(self, batch: DataFrame, sinks: Mapping[str, JobSink], *, stateful: bool) -> None:
         self._sinks = sinks
         self._stateful = stateful
-        self._batch = batch
+        self.batch = batch
         self._materialised: DataFrame | None = None
         session = batch.sparkSession
         if session.conf.get(_ARROW_ROWS, _ARROW_ROWS_DEFAULT) == _ARROW_ROWS_DEFAULT:
@@ -363,12 +426,16 @@ class _Rows:
 
     @property
     def frame(self) -> DataFrame:
-        return self._materialised if self._materialised is not None else self._batch
+        return self._materialised if self._materialised is not None else self.batch
 
-    @cached_property
-    def materialise(self) -> bool:
-        """True if the rows are computed before any sink writes."""
-        return (self._stateful or len(self._sinks) > 1) and not logical_plan.is_empty(self._batch)
+    def materialise(self, chained: Collection[str]) -> bool:
+        """Return whether the rows are computed before any sink writes.
+
+        Args:
+            chained: the sinks that do not use them.
+        """
+        several = len(self._sinks) - len(chained) > 1
+        return (self._stateful or several) and not logical_plan.is_empty(self.batch)
 
     @cached_property
     def without(self) -> frozenset[str]:
@@ -377,17 +444,17 @@ class _Rows:
         The Kafka source's first micro-batch is one if the topics are empty: it makes the source's
         start durable (H55).
         """
-        if not logical_plan.is_empty(self._batch):
+        if not logical_plan.is_empty(self.batch):
             return frozenset()
         return frozenset(
             name
             for name, sink in self._sinks.items()
-            if logical_plan.is_empty(sink.rows(self._batch))
+            if logical_plan.is_empty(sink.rows(self.batch))
         )
 
     def compute(self) -> None:
         if self._materialised is None:
-            self._materialised = self._batch.localCheckpoint(eager=True)
+            self._materialised = self.batch.localCheckpoint(eager=True)
 
     def forget(self) -> None:
         """Drop the materialised rows after a failure: the next attempt computes them again."""
@@ -398,6 +465,10 @@ class _Rows:
         if self._materialised is not None:
             logical: Any = self._materialised._jdf.queryExecution().logical()
             logical.rdd().unpersist(False)
+
+
+def _sinks_of(chain: Chain | None) -> frozenset[str]:
+    return frozenset(link.sink for link in chain.links) if chain is not None else frozenset()
 
 
 def _planned(frame: DataFrame, sink: JobSink, transaction: TransactionId) -> DataFrame:

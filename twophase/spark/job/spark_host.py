@@ -18,11 +18,13 @@ from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.engine.host import Handle, Plan
 from twophase.errors import ConfigError, SparkLostError, StopJobError, carried
-from twophase.events import GroupOffsetsDelayed, Observer, Observers
+from twophase.events import GroupOffsetsDelayed, Observer, Observers, SinksChained
 from twophase.internals.clock import SystemClock
 from twophase.operations.savepoint.abandoned_folders import delete_abandoned
+from twophase.options.job_options import Chaining as ChainingOption
 from twophase.options.job_options import JobOptions
 from twophase.spark.batch.batch import ForeachBatch, JobSink, SparkBatch, SparkQuery
+from twophase.spark.batch.chaining import Chaining
 from twophase.spark.batch.shared_folder import SharedFolder
 from twophase.spark.batch.spark_errors import failure
 from twophase.spark.batch.spark_jobs import is_lost, thread_like_this
@@ -88,6 +90,7 @@ class SparkHost:
         )
         self.notifications = SourceNotifications(description.name, legs, observers)
         self._description = description
+        self._observers = observers
         self._declared = {name: entry.sink for name, entry in description.sinks.items()}
         self._spark = description.frame.sparkSession
         self._storage = LocalStorage(description.options.checkpoint_location)
@@ -179,7 +182,15 @@ class SparkHost:
         job = self._description
         self.notifications.begin(coordinator.lineage)
         plan_release(folder, coordinator.lineage, coordinator.context.history, self.clock.unix_ms())
-        new_batch = partial(SparkBatch, coordinator, job.sinks, folder, self._shared, plan)
+        new_batch = partial(
+            SparkBatch,
+            coordinator,
+            job.sinks,
+            folder,
+            self._shared,
+            plan,
+            chaining=self._chaining(folder.planned()),
+        )
         handler = ForeachBatch(new_batch, handle, coordinator.context.stopping)
         writer = job.frame.writeStream.queryName(job.name).foreachBatch(handler)
         writer = writer.option("checkpointLocation", folder.uri)
@@ -194,6 +205,16 @@ class SparkHost:
                 query.stop()
             raise
         return SparkQuery(query, handler, job.name, self._spark)
+
+    def _chaining(self, planned: int) -> Chaining | None:
+        """Return what chains in a run of the query, and say so; None if nothing is to."""
+        job = self._description
+        if job.options.chaining is not ChainingOption.AUTO:
+            return None
+        sinks = {name: (one.sink, one.rows(job.frame)) for name, one in job.sinks.items()}
+        chaining = Chaining(job.frame, sinks, planned)
+        self._observers(SinksChained(job.name, chaining.chained, chaining.unchained))
+        return chaining
 
     def failed(self, error: BaseException) -> BaseException:
         """See `QueryHost.failed`. A StopJobError stays one, whatever has become of Spark."""

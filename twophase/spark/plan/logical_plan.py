@@ -85,7 +85,7 @@ def source_nodes(frame: DataFrame) -> Iterator[tuple[SourceLeg, Any]]:
     """Yield the streaming sources of the plan, each with its node, in plan order."""
     for node in nodes(analyzed(frame)):
         if node.nodeName().startswith("StreamingRelation"):
-            yield _leg(node), node
+            yield leg_of(node), node
 
 
 def is_stateful(frame: DataFrame) -> bool:
@@ -148,6 +148,11 @@ def is_empty(frame: DataFrame) -> bool:
     return all(_runs_no_task(node) for node in nodes(analyzed(frame)))
 
 
+def partitions(batch: DataFrame) -> int:
+    """Return how many tasks read a micro-batch, as Spark passes it."""
+    return int(analyzed(batch).rdd().getNumPartitions())
+
+
 def _runs_no_task(node: Any) -> bool:
     if node.nodeName() == "LogicalRDD":
         return int(node.rdd().getNumPartitions()) == 0
@@ -183,7 +188,8 @@ def items(sequence: Any) -> Sequence[Any]:
     return [sequence.apply(index) for index in range(sequence.size())]
 
 
-def _leg(node: Any) -> SourceLeg:
+def leg_of(node: Any) -> SourceLeg:
+    """Return the source that a streaming relation of a plan reads."""
     if node.nodeName() != "StreamingRelationV2":
         pairs = items(node.dataSource().options().toSeq())
         return SourceLeg(node.sourceName(), {pair._1(): pair._2() for pair in pairs})

@@ -1,0 +1,315 @@
+"""Sinks that chain to Kafka's bytes get what they would get through Spark."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import twophase
+from harness.folder_sink import FolderTarget
+from harness.tape import taped, taping_sink
+from integration.kafka.topics import Topics, numbers
+from twophase.errors import TwoPhaseError
+from twophase.events import CheckpointDecided, Event, SinkAcknowledged, SinksChained
+from twophase.sinks.delta.sink import DeltaSink
+from twophase.sinks.file.sink import FileSink
+from twophase.sinks.mysql.sink import MySqlSink
+from twophase.spark.batch.chaining import Chaining
+from twophase.testing.services import MySqlService
+
+pytestmark = [pytest.mark.part("kafka"), pytest.mark.spark]
+
+Transform = Callable[[DataFrame], DataFrame]
+ENGINES = ["librdkafka", "kafka-python"]
+
+
+@dataclass
+class Outcome:
+    """What a job has done.
+
+    Attributes:
+        tapes: what the writers of each sink were given.
+        pieces: how many pieces and rows each sink has acknowledged in each checkpoint.
+        records: as the job's progress has counted them.
+        error: what stopped it.
+        chained: the sinks that chained, and why the others did not.
+    """
+
+    tapes: dict[str, dict[str, pa.Table]] = field(default_factory=dict)
+    pieces: set[tuple[int, str, int, int]] = field(default_factory=set)
+    records: int = 0
+    error: str = ""
+    chained: tuple[tuple[str, ...], Mapping[str, str]] = ((), {})
+
+
+def source(spark: SparkSession, topics: Topics, topic: str, **options: str) -> Any:
+    twophase.register(spark)
+    named = {key.replace("__", "."): value for key, value in options.items()}
+    reader = spark.readStream.format("twophase-kafka").options(**named)
+    return reader.option("kafka.bootstrap.servers", topics.servers).option("subscribe", topic)
+
+
+def run(
+    folder: Path, frame: DataFrame, chaining: str, transforms: Mapping[str, Transform | None]
+) -> Outcome:
+    """Run a job to the end of its topic."""
+    found = Outcome()
+
+    def note(event: Event) -> None:
+        if isinstance(event, SinksChained):
+            found.chained = (event.chained, event.unchained)
+        if isinstance(event, SinkAcknowledged):
+            found.pieces.add((event.checkpoint, event.sink, event.pieces, event.rows))
+
+    writer = twophase.write_stream(frame, name="chained").observer(note)
+    for name, transform in transforms.items():
+        writer.sink(name, taping_sink(folder / name), transform=transform)
+    writer.option("checkpointLocation", str(folder / "job")).option("chaining", chaining)
+    job = writer.option("restart.strategy", "none").trigger(availableNow=True).build()
+    try:
+        job.start()
+        job.await_termination()
+    except TwoPhaseError as error:
+        found.error = f"{type(error).__name__}: {error}"
+    found.records = job.status.query.records
+    for name in transforms:
+        found.tapes[name] = taped(folder / name)
+        assert FolderTarget(folder / name).prepared() == []
+    return found
+
+
+def both(
+    folder: Path, frame: DataFrame, transforms: Mapping[str, Transform | None]
+) -> tuple[Outcome, Outcome]:
+    """Run a job twice, chained and through Spark."""
+    return tuple(  # type: ignore[return-value]
+        run(folder / chaining, frame, chaining, transforms) for chaining in ("auto", "off")
+    )
+
+
+DDL = "id BIGINT, at TIMESTAMP, tags ARRAY<STRING>, name STRING, kafka_offset BIGINT"
+PROJECTIONS: dict[str, Transform | None] = {
+    "as-they-are": None,
+    "left-out": lambda rows: rows.drop("name"),
+    "reordered": lambda rows: rows.select("tags", "kafka_offset", "id", "name", "at"),
+    "renamed": lambda rows: rows.selectExpr(
+        "name AS label", "at", "id AS number"
+    ).withColumnRenamed("label", "title"),
+    "twice": lambda rows: rows.selectExpr("id", "id AS again"),
+    "by-sql": lambda rows: rows.sparkSession.sql(
+        "SELECT id AS number, at FROM {rows} AS it", rows=rows
+    ),
+    "computed-on-the-way": lambda rows: rows.withColumn("id", rows.id + 1).select("name"),
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_chained_sinks_get_the_rows_that_spark_would_give_them(
+    spark: SparkSession, topics: Topics, tmp_path: Path, engine: str
+) -> None:
+    topic = topics.create(3)
+    for partition in (0, 1):
+        values = [
+            json.dumps({"id": i, "at": "2026-01-02T03:04:05.25Z", "tags": ["a", None]}).encode()
+            for i in range(partition, 400, 2)
+        ]
+        topics.send(topic, values, partition)
+    frame = source(
+        spark,
+        topics,
+        topic,
+        value__format="json",
+        maxRecordsPerTrigger="250",
+        min_read_tasks="5",
+        fetch__engine=engine,
+    )
+    chained, unchained = both(tmp_path, frame.schema(DDL).load(), PROJECTIONS)
+    assert chained.error == unchained.error == ""
+    assert chained.chained == (tuple(PROJECTIONS), {})
+    assert chained.pieces == unchained.pieces
+    assert chained.records == unchained.records == 400
+    for name in PROJECTIONS:
+        assert chained.tapes[name].keys() == unchained.tapes[name].keys()
+        for task, rows in chained.tapes[name].items():
+            assert rows.schema.equals(unchained.tapes[name][task].schema, check_metadata=True)
+            assert rows.equals(unchained.tapes[name][task])
+
+
+BAD = b'{"id":"three"}'
+
+
+def test_errors_read_as_they_do_through_spark(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create()
+    topics.send(topic, [b'{"id":1}', b'{"id":2}', BAD, b'{"id":4}'])
+    frame = source(spark, topics, topic, value__format="json").schema("id BIGINT").load()
+    chained, unchained = both(tmp_path / "bad", frame, {"facts": None})
+    assert "BadRecordError" in chained.error
+    assert f"the record at offset 2 of {topic}-0" in chained.error
+    assert chained.error == unchained.error
+    assert chained.tapes == unchained.tapes == {"facts": {}}
+
+
+def test_a_range_that_is_gone_is_named_as_it_is_through_spark(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    errors = {}
+    for chaining in ("auto", "off"):
+        topic, folder = topics.create(name=f"cut-{chaining}"), tmp_path / chaining
+        topics.send(topic, numbers(0, 10))
+        frame = source(spark, topics, topic, columns="value,offset").load()
+        run(folder, frame.selectExpr("value"), chaining, {"facts": None})
+        topics.send(topic, numbers(10, 20))
+        lost: Transform = partial(_cut, topics, topic)
+        found = run(folder, frame.selectExpr("value"), chaining, {"facts": lost})
+        errors[chaining] = found.error.replace(topic, "TOPIC")
+    assert "OffsetOutOfRangeError" in errors["auto"]
+    assert errors["auto"] == errors["off"]
+
+
+def _cut(topics: Topics, topic: str, rows: DataFrame) -> DataFrame:
+    if not rows.isStreaming:  # its offsets are frozen
+        topics.cut(topic, 15)
+    return rows
+
+
+def _drawn(rows: DataFrame) -> DataFrame:
+    return rows.where("id % 2 = 0")
+
+
+def test_others_go_the_way_through_spark_in_the_same_checkpoint(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create(2)
+    for partition in (0, 1):
+        topics.send(topic, [b'{"id":%d}' % i for i in range(100)], partition)
+    frame = source(spark, topics, topic, value__format="json").schema("id BIGINT").load()
+    transforms: dict[str, Transform | None] = {
+        "chain": None,
+        "even": _drawn,
+        "renamed": lambda rows: rows.withColumnRenamed("id", "number"),
+        "counted": lambda rows: rows.groupBy("id").count(),
+        "computed": lambda rows: rows.selectExpr("id + 1 AS id"),
+    }
+    for names in (["chain", "even"], [*transforms]):
+        some = {name: transforms[name] for name in names}
+        chained, unchained = both(tmp_path / str(len(names)), frame, some)
+        assert chained.error == unchained.error == ""
+        assert chained.chained[0] == tuple(n for n in names if n in ("chain", "renamed"))
+        assert set(chained.chained[1]) == set(names) - {"chain", "renamed"}
+        assert chained.pieces == unchained.pieces
+        assert chained.records == unchained.records == 200
+        for name in some:
+            assert chained.tapes[name] == unchained.tapes[name]
+
+
+UNCHAINED: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
+    "filter": (lambda rows: rows.where("value IS NOT NULL"), "its rows are filtered"),
+    "computed": (lambda rows: rows.selectExpr("upper(value) AS value"), "column 'value' is"),
+    "union": (lambda rows: rows.union(rows), "its rows are a union"),
+    "state": (lambda rows: rows.dropDuplicates(["value"]), "its rows are deduplicated"),
+}
+
+
+@pytest.mark.parametrize("name", UNCHAINED)
+def test_rows_that_are_computed_say_why_they_do_not_chain(
+    spark: SparkSession, topics: Topics, name: str
+) -> None:
+    change, why = UNCHAINED[name]
+    frame = source(spark, topics, "nowhere", columns="value").load()
+    sink = taping_sink(Path("/nowhere"))
+    assert Chaining(frame, {"facts": (sink, frame)}, -1).chained == ("facts",)
+    for rows, of_sink in ((change(frame), change(frame)), (frame, change(frame))):
+        found = Chaining(rows, {"facts": (sink, of_sink)}, -1)
+        assert found.chained == ()
+        assert found.unchained["facts"].startswith(why)
+
+
+def test_a_source_that_only_spark_reads_does_not_chain(spark: SparkSession) -> None:
+    frame = spark.readStream.format("rate").load()
+    found = Chaining(frame, {"facts": (taping_sink(Path("/nowhere")), frame)}, -1)
+    assert found.unchained == {"facts": "only Spark reads the source rate"}
+    delta = DeltaSink(path="/nowhere")
+    rows = source(spark, topics_of_nobody(), "nowhere", columns="value").load()
+    found = Chaining(rows, {"lake": (delta, rows)}, -1)
+    assert found.unchained == {"lake": "it is written from the driver"}
+
+
+def topics_of_nobody() -> Any:
+    return SimpleNamespace(servers="127.0.0.1:1")
+
+
+def test_mysql_and_files_are_written_in_one_task(
+    spark: SparkSession,
+    topics: Topics,
+    mysql: MySqlService,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topic, count = topics.create(2), 2000
+    for partition in (0, 1):
+        values = [b'{"id":%d,"name":"n%d"}' % (i, i) for i in range(partition, count, 2)]
+        topics.send(topic, values, partition)
+    frame = source(
+        spark, topics, topic, value__format="json", maxRecordsPerTrigger="600", min_read_tasks="3"
+    )
+    frame = frame.schema("id BIGINT, name STRING").load()
+    database = f"chained{os.getpid()}"
+    mysql.create_database(database)
+    with mysql.connect(database) as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE facts (number BIGINT PRIMARY KEY, name VARCHAR(20))")
+        cursor.execute("CREATE TABLE names (name VARCHAR(20))")
+        connection.commit()
+    monkeypatch.setenv("CHAINED_PASSWORD", mysql.password)
+    options = {"url": mysql.url(database), "password_env": "CHAINED_PASSWORD"}
+    records = list[int]()
+
+    def note(event: Event) -> None:
+        if isinstance(event, CheckpointDecided):
+            context = spark.sparkContext
+            group = context.getLocalProperty("spark.jobGroup.id")
+            records.append(len(context.statusTracker().getJobIdsForGroup(group)))
+
+    writer = (
+        twophase.write_stream(frame, name="orders")
+        .sink(
+            "facts",
+            MySqlSink(table="facts", **options),
+            lambda rows: rows.select(rows.id.alias("number"), "name"),
+        )
+        .sink("names", MySqlSink(table="names", **options), lambda rows: rows.select("name"))
+        .sink("files", FileSink(path=str(tmp_path / "files")))
+        .option("checkpointLocation", str(tmp_path / "job"))
+        .option("chaining", "auto")
+        .observer(note)
+    )
+    job = writer.trigger(availableNow=True).start()
+    job.await_termination()
+    with mysql.connect(database) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT COUNT(*), COUNT(DISTINCT name), SUM(number) FROM facts")
+        assert cursor.fetchone() == (count, count, count * (count - 1) // 2)
+        cursor.execute("SELECT COUNT(DISTINCT name), COUNT(*) FROM names")
+        assert cursor.fetchone() == (count, count)
+        cursor.execute("XA RECOVER")
+        assert cursor.fetchall() == ()
+    files = spark.read.parquet(str(tmp_path / "files"))
+    assert sorted(row.id for row in files.collect()) == list(range(count))
+    assert job.status.query.records == count
+    query = job.query
+    assert query is not None
+    assert sum(progress["numInputRows"] for progress in query.recentProgress) == count
+    assert [after - before for before, after in itertools.pairwise([0, *records])] == [1] * len(
+        records
+    )
