@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,6 +32,7 @@ from twophase.testing.services import MySqlService
 pytestmark = [pytest.mark.part("kafka"), pytest.mark.spark]
 
 Transform = Callable[[DataFrame], DataFrame]
+_OF_ITS_RUN = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|chained/\w+/|subtask \S+")
 ENGINES = ["librdkafka", "kafka-python"]
 
 
@@ -81,7 +83,7 @@ def run(
         job.start()
         job.await_termination()
     except TwoPhaseError as error:
-        found.error = f"{type(error).__name__}: {error}"
+        found.error = _OF_ITS_RUN.sub("", f"{type(error).__name__}: {error}")
     found.records = job.status.query.records
     for name in transforms:
         found.tapes[name] = taped(folder / name)
@@ -313,3 +315,162 @@ def test_mysql_and_files_are_written_in_one_task(
     assert [after - before for before, after in itertools.pairwise([0, *records])] == [1] * len(
         records
     )
+
+
+TYPES = """
+    flag BOOLEAN, tiny TINYINT, small SMALLINT, medium INT, large BIGINT, single FLOAT,
+    twice DOUBLE, price DECIMAL(38, 18), cents DECIMAL(9, 2), text STRING, day DATE,
+    at TIMESTAMP, local TIMESTAMP_NTZ, numbers ARRAY<INT>, times ARRAY<TIMESTAMP>,
+    nested STRUCT<at: TIMESTAMP, prices: ARRAY<DECIMAL(20, 3)>, more: STRUCT<text: STRING>>,
+    kafka_key BINARY, kafka_topic STRING, kafka_partition INT, kafka_offset BIGINT,
+    kafka_timestamp TIMESTAMP
+"""
+HOSTILE: list[dict[str, Any]] = [
+    {},
+    {
+        "flag": True,
+        "tiny": -128,
+        "small": 32767,
+        "medium": -(2**31),
+        "large": 2**63 - 1,
+        "single": 3.4028234e38,
+        "twice": -0.0,
+        "price": "99999999999999999999.999999999999999999",
+        "cents": -9999999.99,
+        "text": "",
+        "day": "0001-01-01",
+        "at": "0001-01-01T00:00:00Z",
+        "local": "9999-12-31T23:59:59.999999",
+        "numbers": [],
+        "times": [None, "1582-10-10T12:00:00.000001Z"],
+        "nested": {"at": "2026-03-08T07:30:00Z", "prices": [None, 1.5], "more": {"text": None}},
+    },
+    {
+        "flag": False,
+        "single": 1e-45,
+        "twice": 5e-324,
+        "text": 'e\u0301 \U0001f600 \u2028 " \\\\ \n',
+        "day": "9999-12-31",
+        "at": "9999-12-31T23:59:59.999999Z",
+        "local": "2026-03-08T02:30:00",
+        "nested": {},
+        "numbers": [None, 1],
+        "times": [],
+    },
+    {"text": 1.5, "nested": {"more": {"text": {"a": [1]}}}},
+]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_values_of_every_type_are_those_that_spark_would_give(
+    spark: SparkSession, topics: Topics, tmp_path: Path, zone: str
+) -> None:
+    topic = topics.create()
+    topics.send(topic, [json.dumps(one).encode() for one in HOSTILE], key=b"\xff\0")
+    topics.send(topic, [json.dumps(HOSTILE[1]).encode()])
+    frame = source(spark, topics, topic, value__format="json").schema(TYPES).load()
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        chained, unchained = both(tmp_path, frame, {"facts": None})
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before or "UTC")
+    assert chained.error == unchained.error == ""
+    [rows], [expected] = (one.tapes["facts"].values() for one in (chained, unchained))
+    assert rows.num_rows == len(HOSTILE) + 1
+    assert rows.schema.field("at").type.tz == zone
+    assert rows.schema.equals(expected.schema, check_metadata=True)
+    assert rows.equals(expected)
+
+
+def test_records_as_they_are_are_those_that_spark_would_give(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create()
+    topics.send(topic, [b"v", None, b"", b"\0\xff"], key=b"k", headers=[("h", b"1"), ("h", None)])
+    topics.send(topic, [b"x"])
+    columns = "key,value,topic,partition,offset,timestamp,headers"
+    for engine in ENGINES:
+        frame = source(spark, topics, topic, columns=columns, fetch__engine=engine).load()
+        transforms: dict[str, Transform | None] = {
+            "facts": None,
+            "some": lambda rows: rows.select("headers", rows.value.alias("key")),
+        }
+        chained, unchained = both(tmp_path / engine, frame, transforms)
+        assert chained.error == unchained.error == ""
+        for name in transforms:
+            [rows], [expected] = (one.tapes[name].values() for one in (chained, unchained))
+            assert rows.num_rows == 5
+            assert rows.schema.equals(expected.schema, check_metadata=True)
+            assert rows.equals(expected)
+
+
+@pytest.mark.parametrize("records", [[b'{"id":1}'], [b'{"id":1}', b"{}"]], ids=len)
+def test_a_column_without_null_is_one(
+    spark: SparkSession, topics: Topics, tmp_path: Path, records: list[bytes]
+) -> None:
+    topic = topics.create()
+    topics.send(topic, records)
+    frame = source(spark, topics, topic, value__format="json").schema("id BIGINT NOT NULL").load()
+    chained, unchained = both(tmp_path, frame, {"facts": None})
+    assert chained.error == unchained.error
+    assert chained.tapes == unchained.tapes
+    for task, rows in chained.tapes["facts"].items():
+        assert rows.schema.equals(unchained.tapes["facts"][task].schema)
+
+
+def test_what_an_earlier_run_has_planned_is_checked_before_it_is_read(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    errors = {}
+    for chaining in ("auto", "off"):
+        topic, folder = topics.create(name=f"again-{chaining}"), tmp_path / chaining
+        topics.send(topic, numbers(0, 10))
+        frame = source(spark, topics, topic, columns="value").load()
+        refused = run(folder, frame, chaining, {"facts": _refuse})
+        assert "not now" in refused.error
+        topics.recreate(topic)
+        topics.send(topic, numbers(0, 10))
+        errors[chaining] = run(folder, frame, chaining, {"facts": None}).error
+        errors[chaining] = errors[chaining].replace(topic, "TOPIC")
+    assert "TopicRecreatedError" in errors["auto"]
+    assert errors["auto"] == errors["off"]
+
+
+def _refuse(rows: DataFrame) -> DataFrame:
+    if not rows.isStreaming:
+        raise ValueError("not now")
+    return rows
+
+
+def test_a_declined_attempt_is_tried_again_and_a_sink_ahead_stays_out(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    topic, calls = topics.create(2), list[int]()
+    for partition in (0, 1):
+        topics.send(topic, [b'{"id":%d}' % i for i in range(10)], partition)
+    frame = source(spark, topics, topic, value__format="json").schema("id BIGINT").load()
+
+    def fail_once(rows: DataFrame) -> DataFrame:
+        if not rows.isStreaming:
+            calls.append(1)
+            if len(calls) == 1:
+                raise ValueError("not now")
+        return rows.where("id >= 0")
+
+    for mode in ("exactly_once", "at_least_once"):
+        calls.clear()
+        folder, names = tmp_path / mode, ("one", "two")
+        writer = twophase.write_stream(frame, name="again")
+        for name in names:
+            writer.sink(name, taping_sink(folder / name))
+        writer.sink("last", taping_sink(folder / "last"), fail_once)
+        writer.options(**{"checkpoint.tolerable_failures": 2, "checkpoint.mode": mode})
+        writer.option("checkpointLocation", str(folder / "job")).option("chaining", "auto")
+        job = writer.trigger(availableNow=True).start()
+        job.await_termination()
+        assert job.status.declined == 1
+        for name in (*names, "last"):
+            rows = FolderTarget(folder / name).rows()
+            assert sorted(row["id"] for row in rows) == sorted([*range(10)] * 2)
+            assert FolderTarget(folder / name).prepared() == []

@@ -8,7 +8,9 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -25,6 +27,7 @@ from twophase.sources.spark_kafka import SparkKafkaSource
 from twophase.spark.plan import logical_plan
 from twophase.testing.contract import (
     NotifyingSourceContract,
+    ReadsInTasksContract,
     RereadsRangesContract,
     SourceContract,
     SourceHarness,
@@ -65,6 +68,8 @@ class TopicHarness(SourceHarness):
 
 
 class KafkaHarness(TopicHarness):
+    columns = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("value", pa.binary())])
+
     def __init__(self, topics: Topics) -> None:
         super().__init__(topics, KafkaSource(), "twophase-kafka")
         schema = StructType([StructField("value", BinaryType())])
@@ -76,6 +81,13 @@ class KafkaHarness(TopicHarness):
         self.send()
         self._at = self._reader.latestOffset(self._at, ReadAllAvailable())
         return json.dumps(self._at)
+
+    def written(self) -> list[dict[str, Any]]:
+        return [
+            {"partition": partition, "offset": number, "value": b"%d" % number}
+            for partition in range(2)
+            for number in range(self.sent)
+        ]
 
     def lose(self, line: str) -> None:
         for entry in SourceOffset.parse(line).partitions or ():
@@ -96,7 +108,9 @@ class SparkKafkaHarness(TopicHarness):
             self.topics.cut(self.topic, at, int(partition))
 
 
-class TestKafkaSource(SourceContract, NotifyingSourceContract, RereadsRangesContract):
+class TestKafkaSource(
+    SourceContract, NotifyingSourceContract, RereadsRangesContract, ReadsInTasksContract
+):
     @pytest.fixture
     def harness(self, topics: Topics) -> KafkaHarness:
         return KafkaHarness(topics)

@@ -7,6 +7,7 @@ checkpoint and over the same frozen ranges.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,12 +15,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from twophase.contract.sink import ArrowSink, Sink
 from twophase.contract.source import RangeReader, ReadsInTasks, SourceLeg
 from twophase.contract.source_entry_points import source_of
 from twophase.spark.plan.logical_plan import analyzed, items, leg_of
-from twophase.spark.plan.projection import columns_of, is_same_leaf, projection_of
+from twophase.spark.plan.projection import is_same_leaf, projection_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -160,7 +162,8 @@ def _source(frame: DataFrame) -> ChainedSource | str:
     source = source_of(leg.name)
     if not isinstance(source, ReadsInTasks) or not source.numbers_tasks():
         return f"only Spark reads the source {leg.name.partition('[')[0]}"
-    schema = to_arrow_schema(columns_of(found.leaf), timezone="UTC")
+    columns = StructType.fromJson(json.loads(found.leaf.schema().json()))
+    schema = to_arrow_schema(columns, timezone="UTC")
     return ChainedSource(leg, source, source.range_reader(leg, schema), found.columns)
 
 

@@ -6,11 +6,8 @@ part.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-from pyspark.sql.types import StructType
 
 from twophase.spark.plan.logical_plan import analyzed, items
 
@@ -68,11 +65,6 @@ def projection_of(frame: DataFrame) -> Projection | str:
     if any(key not in places for _, key in wanted):
         return f"its columns are not those of {kind}"
     return Projection(node, tuple(places[key] for _, key in wanted))
-
-
-def columns_of(leaf: Any) -> StructType:
-    """Return the columns of a leaf, as PySpark's type."""
-    return StructType.fromJson(json.loads(leaf.schema().json()))
 
 
 def is_same_leaf(one: Any, other: Any) -> bool:

@@ -17,6 +17,7 @@ from twophase.testing.contract.powers import (
 from twophase.testing.contract.sink import FenceContract, PhasesContract, SinkContract
 from twophase.testing.contract.source import (
     NotifyingSourceContract,
+    ReadsInTasksContract,
     RereadsRangesContract,
     SourceContract,
     SourceHarness,
@@ -30,6 +31,7 @@ __all__ = [
     "NamesPiecesContract",
     "NotifyingSourceContract",
     "PhasesContract",
+    "ReadsInTasksContract",
     "RereadsRangesContract",
     "RewindContract",
     "RewindKillContract",

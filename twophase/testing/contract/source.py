@@ -5,22 +5,25 @@
         def harness(self, tmp_path) -> TicksHarness:
             return TicksHarness(tmp_path)
 
-A source that notifies others inherits `NotifyingSourceContract` too, and one that reads ranges
-again `RereadsRangesContract`: a power without its suite fails.
+A source that notifies others inherits `NotifyingSourceContract` too, one that reads ranges again
+`RereadsRangesContract`, and one whose ranges a task reads `ReadsInTasksContract`: a power without
+its suite fails.
 """
 
 from __future__ import annotations
 
 import json
+import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from twophase.contract.source import RereadsRanges, Source, SourceLeg
+from twophase.contract.source import RangeReader, ReadsInTasks, RereadsRanges, Source, SourceLeg
 from twophase.errors import SourceLossError
 from twophase.functions.operator_state import Redistribution
 
@@ -47,11 +50,13 @@ class SourceHarness(ABC):
         source: the source.
         leg: as Spark's plan would have it, with a uid if there are any.
         log: what `check_readable` is given; None if the source has none.
+        columns: of the source's rows, for sources that tasks read; they tell the records apart.
     """
 
     source: Source
     leg: SourceLeg
     log: Path | None = None
+    columns: pa.Schema | None = None
 
     @abstractmethod
     def append(self) -> str:
@@ -63,6 +68,13 @@ class SourceHarness(ABC):
     @abstractmethod
     def lose(self, line: str) -> None:
         """Delete the records before an offset line, as retention or an operator would."""
+
+    def written(self) -> list[dict[str, Any]]:
+        """Return the rows of all records that `append` has written, in any order.
+
+        For sources that tasks read. No two are equal.
+        """
+        raise NotImplementedError("override `written`")
 
     def progress(self) -> Any:
         """Return what others know of the job's progress; None before the first notification.
@@ -96,6 +108,8 @@ class SourceContract(SourceContractBase):
             assert isinstance(self, NotifyingSourceContract)
         if issubclass(source, RereadsRanges):
             assert isinstance(self, RereadsRangesContract)
+        if issubclass(source, ReadsInTasks):
+            assert isinstance(self, ReadsInTasksContract)
 
     def test_the_options_are_accepted(self, harness: SourceHarness) -> None:
         harness.source.check_options(harness.leg)
@@ -237,3 +251,71 @@ class RereadsRangesContract(SourceContractBase):
         for item in found:
             with pytest.raises(SourceLossError):
                 source.check_range(harness.leg, item)
+
+
+class ReadsInTasksContract(SourceContractBase):
+    """The contract of a source whose ranges a task reads and writes, without Spark in between."""
+
+    @staticmethod
+    def reads(harness: SourceHarness) -> tuple[ReadsInTasks[Any], RangeReader[Any]]:
+        """Return the source, and its reader as a task gets it."""
+        source = harness.source
+        assert isinstance(source, ReadsInTasks)
+        assert harness.columns is not None, "set SourceHarness.columns"
+        reader = source.range_reader(harness.leg, harness.columns)
+        found = pickle.loads(pickle.dumps(reader))  # noqa: S301 our own
+        assert isinstance(found, RangeReader)
+        return source, found
+
+    def rows(
+        self, harness: SourceHarness, ranges: Sequence[Any], *, again: bool = False
+    ) -> list[dict[str, Any]]:
+        """Return the rows of some ranges, read by one task each."""
+        _, reader = self.reads(harness)
+        batches = [batch for item in ranges for batch in reader.read(item, again=again)]
+        assert {batch.schema for batch in batches} <= {harness.columns}
+        return [row for batch in batches for row in batch.to_pylist()]
+
+    def test_its_tasks_are_those_of_spark(self, harness: SourceHarness) -> None:
+        source, _ = self.reads(harness)
+        assert source.numbers_tasks()
+
+    def test_ranges_have_every_record_once_and_no_other(self, harness: SourceHarness) -> None:
+        source, lines, written = self.reads(harness)[0], list[str](), list[Any]()
+        for _ in range(3):
+            lines.append(harness.append())
+            written.append(harness.written())
+        first, second, third = lines
+        for low, high, before, after in (
+            (first, second, written[0], written[1]),
+            (second, third, written[1], written[2]),
+            (first, third, written[0], written[2]),
+        ):
+            found = self.rows(harness, source.ranges(harness.leg, low, high))
+            assert _sorted(found) == _sorted(row for row in after if row not in before)
+
+    def test_a_range_gives_the_same_rows_in_the_same_order_each_time(
+        self, harness: SourceHarness
+    ) -> None:
+        first, second = harness.append(), harness.append()
+        ranges = self.reads(harness)[0].ranges(harness.leg, first, second)
+        found = [self.rows(harness, [item]) for item in ranges]
+        assert all(found)
+        harness.append()
+        for again in (False, True):
+            assert [self.rows(harness, [item], again=again) for item in ranges] == found
+
+    def test_a_range_that_is_gone_is_not_read_as_one_that_is_empty(
+        self, harness: SourceHarness
+    ) -> None:
+        first, second = harness.append(), harness.append()
+        ranges = self.reads(harness)[0].ranges(harness.leg, first, second)
+        harness.lose(second)
+        for item in ranges:
+            for again in (False, True):
+                with pytest.raises(SourceLossError):
+                    self.rows(harness, [item], again=again)
+
+
+def _sorted(rows: Iterable[dict[str, Any]]) -> list[str]:
+    return sorted(map(repr, rows))
