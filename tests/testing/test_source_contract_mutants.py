@@ -5,21 +5,25 @@ that is there for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from tests.sources.kafka.memory_cluster import Log, MemoryCluster
+from tests.sources.kafka.memory_cluster import Log, MemoryCluster, fetch
 from tests.sources.kafka.test_source import KafkaHarness
-from twophase.contract.source import SourceLeg
+from twophase.contract.source import RangeReader, SourceLeg
 from twophase.errors import ConfigError, SourceLossError
-from twophase.sources.kafka import KafkaSource, cluster
+from twophase.sources.kafka import KafkaSource, cluster, engines
 from twophase.sources.kafka.engines import close_clusters, cluster_of
 from twophase.sources.kafka.offsets import OffsetRange, SourceOffset
 from twophase.sources.kafka.options import KafkaOptions
 from twophase.testing.contract import (
     NotifyingSourceContract,
+    ReadsInTasksContract,
     RereadsRangesContract,
     SourceContract,
 )
@@ -27,7 +31,7 @@ from twophase.testing.contract import (
 pytestmark = pytest.mark.part("contract")
 
 
-class Suite(SourceContract, NotifyingSourceContract, RereadsRangesContract):
+class Suite(SourceContract, NotifyingSourceContract, RereadsRangesContract, ReadsInTasksContract):
     """All of it."""
 
 
@@ -127,6 +131,74 @@ class SeesNoLostRange(KafkaSource):
         """Do nothing."""
 
 
+class Reader(RangeReader[OffsetRange]):
+    """Changes what the reader of the source does. Each mistake is a `read` of its own."""
+
+    def __init__(self, reader: RangeReader[OffsetRange]) -> None:
+        self.reader = reader
+
+    def read(self, item: OffsetRange, *, again: bool) -> Iterator[pa.RecordBatch]:
+        yield from self.reader.read(item, again=again)
+
+
+class OneMore(Reader):
+    def read(self, item: OffsetRange, *, again: bool) -> Iterator[pa.RecordBatch]:
+        there = HARNESS[0].memory.logs["orders"][1][item.partition].end
+        more = replace(item, end=min(item.end + 1, there))
+        yield from super().read(more, again=again)
+
+
+class WithoutTheFirst(Reader):
+    def read(self, item: OffsetRange, *, again: bool) -> Iterator[pa.RecordBatch]:
+        yield from super().read(replace(item, start=item.start + 1), again=again)
+
+
+class EachTimeOtherwise(Reader):
+    def read(self, item: OffsetRange, *, again: bool) -> Iterator[pa.RecordBatch]:
+        for batch in super().read(item, again=again):
+            yield batch.take(pa.array(range(batch.num_rows))[::-1]) if again else batch
+
+
+class EmptyIfGone(Reader):
+    def read(self, item: OffsetRange, *, again: bool) -> Iterator[pa.RecordBatch]:
+        with suppress(SourceLossError):
+            yield from super().read(item, again=again)
+
+
+class EmptyIfGoneLater(Reader):
+    def read(self, item: OffsetRange, *, again: bool) -> Iterator[pa.RecordBatch]:
+        with suppress(SourceLossError) if again else nullcontext():
+            yield from super().read(item, again=again)
+
+
+class OtherColumns(Reader):
+    def read(self, item: OffsetRange, *, again: bool) -> Iterator[pa.RecordBatch]:
+        for batch in super().read(item, again=again):
+            yield batch.select(["offset", "partition", "value"])
+
+
+class Unsendable(Reader):
+    def __init__(self, reader: RangeReader[OffsetRange]) -> None:
+        super().__init__(reader)
+        self.made_by = lambda: reader
+
+
+def reading(kind: type[Reader]) -> type[KafkaSource]:
+    """The source with a reader that makes a mistake."""
+
+    class Reading(KafkaSource):
+        def range_reader(self, leg: SourceLeg, schema: pa.Schema) -> Any:
+            return kind(super().range_reader(leg, schema))
+
+    Reading.__name__ = kind.__name__
+    return Reading
+
+
+class NumbersTasksOtherwise(KafkaSource):
+    def numbers_tasks(self) -> bool:
+        return False
+
+
 class ClosesOnce(KafkaSource):
     closed = False
 
@@ -135,6 +207,13 @@ class ClosesOnce(KafkaSource):
         self.closed = True
 
 
+NOTICED = (
+    AssertionError,
+    AttributeError,  # of pickle
+    ConfigError,
+    SourceLossError,
+    pytest.fail.Exception,
+)
 HARNESS: list[KafkaHarness] = []
 MISTAKES: Mapping[type[KafkaSource], Callable[..., None]] = {
     OwnsEveryLine: Suite.test_it_knows_its_own_lines_and_no_others,
@@ -155,6 +234,14 @@ MISTAKES: Mapping[type[KafkaSource], Callable[..., None]] = {
     SplitsByWhatIsThere: Suite.test_ranges_are_the_same_each_time,
     NarrowsNothing: Suite.test_a_micro_batch_can_be_narrowed_to_some_of_its_ranges,
     SeesNoLostRange: Suite.test_a_range_that_is_gone_is_named_before_it_is_read,
+    NumbersTasksOtherwise: Suite.test_its_tasks_are_those_of_spark,
+    reading(OneMore): Suite.test_ranges_have_every_record_once_and_no_other,
+    reading(WithoutTheFirst): Suite.test_ranges_have_every_record_once_and_no_other,
+    reading(OtherColumns): Suite.test_ranges_have_every_record_once_and_no_other,
+    reading(Unsendable): Suite.test_ranges_have_every_record_once_and_no_other,
+    reading(EachTimeOtherwise): Suite.test_a_range_gives_the_same_rows_in_the_same_order_each_time,
+    reading(EmptyIfGone): Suite.test_a_range_that_is_gone_is_not_read_as_one_that_is_empty,
+    reading(EmptyIfGoneLater): Suite.test_a_range_that_is_gone_is_not_read_as_one_that_is_empty,
 }
 
 
@@ -162,6 +249,7 @@ MISTAKES: Mapping[type[KafkaSource], Callable[..., None]] = {
 def harness(monkeypatch: pytest.MonkeyPatch) -> Iterator[KafkaHarness]:
     memory = MemoryCluster({"orders": ("id-1", [Log(), Log()])})
     monkeypatch.setattr(cluster, "Cluster", lambda _: memory)
+    monkeypatch.setattr(engines, "_engine", lambda _: fetch)
     found = KafkaHarness(memory)
     HARNESS[:] = [found]
     yield found
@@ -171,19 +259,22 @@ def harness(monkeypatch: pytest.MonkeyPatch) -> Iterator[KafkaHarness]:
 @pytest.mark.parametrize("source", MISTAKES)
 def test_each_mistake_is_found(harness: KafkaHarness, source: type[KafkaSource]) -> None:
     harness.source = source()
-    with pytest.raises((AssertionError, pytest.fail.Exception, ConfigError, SourceLossError)):
+    with pytest.raises(NOTICED):
         MISTAKES[source](Suite(), harness)
 
 
 def test_a_power_without_its_suite_is_found(harness: KafkaHarness) -> None:
-    class WithoutNotifying(SourceContract, RereadsRangesContract):
+    class WithoutNotifying(SourceContract, RereadsRangesContract, ReadsInTasksContract):
         pass
 
-    class WithoutRereading(SourceContract, NotifyingSourceContract):
+    class WithoutRereading(SourceContract, NotifyingSourceContract, ReadsInTasksContract):
+        pass
+
+    class WithoutTasks(SourceContract, NotifyingSourceContract, RereadsRangesContract):
         pass
 
     Suite().test_a_power_has_its_suite(harness)
-    for suite in (WithoutNotifying(), WithoutRereading()):
+    for suite in (WithoutNotifying(), WithoutRereading(), WithoutTasks()):
         with pytest.raises(AssertionError):
             suite.test_a_power_has_its_suite(harness)
 

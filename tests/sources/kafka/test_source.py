@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pyarrow as pa
 import pytest
 
 from tests.sources.kafka.memory_cluster import Log, MemoryCluster
@@ -19,6 +22,7 @@ from twophase.sources.kafka.offsets import Limits, Partition, SourceOffset
 from twophase.sources.kafka.options import KafkaOptions
 from twophase.testing.contract import (
     NotifyingSourceContract,
+    ReadsInTasksContract,
     RereadsRangesContract,
     SourceContract,
     SourceHarness,
@@ -29,6 +33,7 @@ OPTIONS = {"kafka.bootstrap.servers": "memory:1", "subscribe": "orders", "uid": 
 
 class KafkaHarness(SourceHarness):
     source: KafkaSource
+    columns = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("value", pa.binary())])
 
     def __init__(self, memory: MemoryCluster, **options: str) -> None:
         self.memory = memory
@@ -47,6 +52,13 @@ class KafkaHarness(SourceHarness):
         for entry in SourceOffset.parse(line).partitions or ():
             self.memory.logs["orders"][1][entry.partition].begin = entry.offset
 
+    def written(self) -> list[dict[str, Any]]:
+        return [
+            {"partition": partition, "offset": offset, "value": b"%d" % offset}
+            for partition, log in enumerate(self.memory.logs["orders"][1])
+            for offset in range(log.end)
+        ]
+
     def progress(self) -> object:
         return dict(self.memory.group) or None
 
@@ -56,13 +68,15 @@ def harness(memory: MemoryCluster) -> KafkaHarness:
     return KafkaHarness(memory)
 
 
-class TestKafkaSource(SourceContract, NotifyingSourceContract, RereadsRangesContract):
+class TestKafkaSource(
+    SourceContract, NotifyingSourceContract, RereadsRangesContract, ReadsInTasksContract
+):
     @pytest.fixture
     def harness(self, memory: MemoryCluster) -> KafkaHarness:
         return KafkaHarness(memory)
 
 
-class TestKafkaSourceWithManyReadTasks(RereadsRangesContract):
+class TestKafkaSourceWithManyReadTasks(RereadsRangesContract, ReadsInTasksContract):
     @pytest.fixture
     def harness(self, memory: MemoryCluster) -> KafkaHarness:
         return KafkaHarness(memory, minReadTasks="6")
