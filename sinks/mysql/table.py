@@ -34,6 +34,12 @@ _FOREIGN_KEYS = (
     " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND CONSTRAINT_TYPE = 'FOREIGN KEY'"
 )
 
+_OWN_FOREIGN_KEYS = (
+    "SELECT COUNT(*) FROM information_schema.KEY_COLUMN_USAGE"
+    " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+    " AND REFERENCED_TABLE_SCHEMA = TABLE_SCHEMA AND REFERENCED_TABLE_NAME = TABLE_NAME"
+)
+
 
 @dataclass(frozen=True)
 class Trigger:
@@ -145,6 +151,12 @@ def read_table_locked(session: Session, table: Table) -> Table | None:
 def has_foreign_key(session: Session, table: Table) -> bool:
     """Return whether a row can wait for a row of another table."""
     [(count,)] = session.rows(_FOREIGN_KEYS, (table.schema, table.name))
+    return int(count) > 0
+
+
+def refers_to_itself(session: Session, table: Table) -> bool:
+    """Return whether a row may refer to another row of the same table."""
+    [(count,)] = session.rows(_OWN_FOREIGN_KEYS, (table.schema, table.name))
     return int(count) > 0
 
 

@@ -4,7 +4,8 @@
 2. XA START, read the fence      shared lock: while we write, the fence cannot be
                                  raised past us (HD9)
    describe the table            it cannot be altered from here on: is it the one we planned by?
-3. LOAD DATA                     for each `load_rows` rows; rows are read back
+3. LOAD DATA                     for each `load_rows` rows, in the order of the primary key;
+                                 rows are read back
 4. ledger row                    inside the branch: the proof that it was committed (I4)
 5. XA END, XA PREPARE            durable and invisible
 6. disconnect                    before MySQL 8.0.29 and on MariaDB only then can the
@@ -53,6 +54,7 @@ from twophase.sinks.mysql.lock_conflicts import LockConflicts
 from twophase.sinks.mysql.metadata_tables import MetadataTables
 from twophase.sinks.mysql.options import Endpoint
 from twophase.sinks.mysql.planning import TablePlan
+from twophase.sinks.mysql.rows.key_order import in_order
 from twophase.sinks.mysql.rows.loading import remedy_of
 from twophase.sinks.mysql.table import Table, read_table_locked
 from twophase.sinks.mysql.xid import Owner, Xid
@@ -180,6 +182,7 @@ class MySqlWriter(SinkWriter):
             self._begin()
         session, shared = self._in_branch(), self._shared
         wait_s, plan = shared.endpoint.io_timeout_s / 2, shared.plan
+        self._waiting = in_order(self._waiting, plan.key_order)
         with turn(session, shared.target, wait_s) if plan.takes_turns else nullcontext():
             plan.loader.load(session, self._waiting)
         first = self._loaded_rows == 0
