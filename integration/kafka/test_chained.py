@@ -232,20 +232,20 @@ def test_rows_that_are_computed_say_why_they_do_not_chain(
     change, why = UNCHAINED[name]
     frame = source(spark, topics, "nowhere", columns="value").load()
     sink = taping_sink(Path("/nowhere"))
-    assert Chaining(frame, {"facts": (sink, frame)}, -1).chained == ("facts",)
+    assert Chaining(frame, {"facts": (sink, frame)}).chained == ("facts",)
     for rows, of_sink in ((change(frame), change(frame)), (frame, change(frame))):
-        found = Chaining(rows, {"facts": (sink, of_sink)}, -1)
+        found = Chaining(rows, {"facts": (sink, of_sink)})
         assert found.chained == ()
         assert found.unchained["facts"].startswith(why)
 
 
 def test_a_source_that_only_spark_reads_does_not_chain(spark: SparkSession) -> None:
     frame = spark.readStream.format("rate").load()
-    found = Chaining(frame, {"facts": (taping_sink(Path("/nowhere")), frame)}, -1)
+    found = Chaining(frame, {"facts": (taping_sink(Path("/nowhere")), frame)})
     assert found.unchained == {"facts": "only Spark reads the source rate"}
     delta = DeltaSink(path="/nowhere")
     rows = source(spark, topics_of_nobody(), "nowhere", columns="value").load()
-    found = Chaining(rows, {"lake": (delta, rows)}, -1)
+    found = Chaining(rows, {"lake": (delta, rows)})
     assert found.unchained == {"lake": "it is written from the driver"}
 
 

@@ -93,17 +93,18 @@ def _connection_problems(server: Server, context: SinkContext) -> list[str]:
     wanted = context.parallelism + _OWN_SESSIONS
     limits = [SLOTS]
     limits += [
-        number
+        max(number - context.beside, 0)
         for name in ("max_connections", "max_user_connections")
         if (number := server.number(name))
     ]
     if wanted <= min(limits):
         return []
+    beside = f" beside {context.beside} writers of chained sinks" if context.beside else ""
     return [
         (
             f"{context.parallelism} writers and {_OWN_SESSIONS} other sessions exceed the "
-            f"{min(limits)} connections allowed; coalesce the rows before the sink, "
-            "or raise max_connections."
+            f"{min(limits)} connections allowed{beside}; coalesce the rows "
+            "before the sink, or raise max_connections."
         )
     ]
 

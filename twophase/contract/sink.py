@@ -69,6 +69,8 @@ class SinkContext:
             run: then nothing is checked against columns, and `writers`, `pre_commit` and `subsume`
             are not called.
         parallelism: the maximum number of writers that run at once.
+        beside: the maximum number of writers of other sinks of this kind that run at the same time,
+            because a task writes to several of them; 0 if Spark's slots bound all sinks together.
         speculation: whether Spark may run a task twice at the same time.
         max_concurrent: how many checkpoints may be in progress. Above 1 a checkpoint is
             pre-committed while earlier ones wait for their commit; a sink that would deadlock with
@@ -81,6 +83,7 @@ class SinkContext:
     parallelism: int
     speculation: bool = False
     max_concurrent: int = 1
+    beside: int = 0
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,8 @@ def in_order(batches: Sequence[pa.RecordBatch], order: Sequence[str]) -> list[pa
         return [*batches]
     rows = pa.Table.from_batches(batches)
     places = pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in order])
-    return rows.take(places).combine_chunks().to_batches()
+    found: list[pa.RecordBatch] = rows.take(places).combine_chunks().to_batches()
+    return found
 
 
 def _numbers_rows(column: Column) -> bool:

@@ -205,6 +205,7 @@ class SparkBatch:
         frame: as Spark passes it.
         number: n.
         chaining: what chains to the source; None for nothing.
+        planned: the newest micro-batch that an earlier run of the query has planned; -1 for none.
     """
 
     def __init__(
@@ -217,9 +218,11 @@ class SparkBatch:
         frame: DataFrame,
         number: int,
         chaining: Chaining | None = None,
+        planned: int = -1,
     ) -> None:
         self._number = number
         self._chaining = chaining
+        self._planned = planned
         self._coordinator = coordinator
         self._sinks = sinks
         self._folder = folder
@@ -366,7 +369,7 @@ class SparkBatch:
                 )
         if source is None or not ranges or not links:
             return None
-        return Chain(source.reader, ranges, pending.checkpoint <= chaining.planned, links)
+        return Chain(source.reader, ranges, pending.checkpoint <= self._planned, links)
 
     def _materialise(self, jobs: SparkJobs, timeout_s: float, chained: Collection[str]) -> None:
         if self._rows.materialise(chained):

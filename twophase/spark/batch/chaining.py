@@ -84,24 +84,19 @@ class Columns:
 
 
 class Chaining:
-    """What chains in one run of a query.
+    """What chains in a job.
 
     Args:
         frame: the job's rows, streaming.
         sinks: the declared sinks, each with its rows.
-        planned: the newest micro-batch that an earlier run has planned; -1 for none.
 
     Attributes:
-        planned: as given.
         chained: the sinks that chain, as far as the streaming plan tells.
         unchained: why each other sink does not, as part of a sentence.
         source: None if nothing chains.
     """
 
-    def __init__(
-        self, frame: DataFrame, sinks: Mapping[str, tuple[Sink, DataFrame]], planned: int
-    ) -> None:
-        self.planned = planned
+    def __init__(self, frame: DataFrame, sinks: Mapping[str, tuple[Sink, DataFrame]]) -> None:
         self._session = frame.sparkSession
         found = _source(frame)
         self.source = None if isinstance(found, str) else found
@@ -111,6 +106,13 @@ class Chaining:
         }
         self.chained = tuple(name for name, why in whys.items() if not why)
         self.unchained = {name: why for name, why in whys.items() if why}
+        self._kinds = {name: type(sink) for name, (sink, _) in sinks.items()}
+
+    def beside(self, sink: str) -> int:
+        """Return how many other sinks of the same kind a task writes to beside a sink."""
+        if sink not in self.chained:
+            return 0
+        return sum(self._kinds[one] is self._kinds[sink] for one in self.chained) - 1
 
     def columns(self, batch: DataFrame, rows: DataFrame) -> Columns | None:
         """Return the columns of a sink in one micro-batch; None if it does not chain there.

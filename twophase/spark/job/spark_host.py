@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark import InheritableThread
@@ -120,6 +120,7 @@ class SparkHost:
     def sink_context(self, sink: str) -> SinkContext:
         """See `Host.sink_context`. A transform that needs a plain DataFrame fails here."""
         job, context = self._description, self._spark.sparkContext
+        chaining = self._chaining
         try:
             zone = self._spark.conf.get("spark.sql.session.timeZone")
             schema = to_arrow_schema(job.sinks[sink].rows(job.frame).schema, timezone=zone)
@@ -134,6 +135,7 @@ class SparkHost:
             context.defaultParallelism,
             context.getConf().get("spark.speculation", "false") == "true",
             job.options.max_concurrent,
+            beside=chaining.beside(sink) * context.defaultParallelism if chaining else 0,
         )
 
     def beginning(self, context: JobContext, plan: Plan) -> LineageStart:
@@ -181,6 +183,8 @@ class SparkHost:
         """See `QueryHost.start`."""
         job = self._description
         self.notifications.begin(coordinator.lineage)
+        if (chaining := self._chaining) is not None:
+            self._observers(SinksChained(job.name, chaining.chained, chaining.unchained))
         plan_release(folder, coordinator.lineage, coordinator.context.history, self.clock.unix_ms())
         new_batch = partial(
             SparkBatch,
@@ -189,7 +193,8 @@ class SparkHost:
             folder,
             self._shared,
             plan,
-            chaining=self._chaining(folder.planned()),
+            chaining=self._chaining,
+            planned=folder.planned(),
         )
         handler = ForeachBatch(new_batch, handle, coordinator.context.stopping)
         writer = job.frame.writeStream.queryName(job.name).foreachBatch(handler)
@@ -206,15 +211,24 @@ class SparkHost:
             raise
         return SparkQuery(query, handler, job.name, self._spark)
 
-    def _chaining(self, planned: int) -> Chaining | None:
-        """Return what chains in a run of the query, and say so; None if nothing is to."""
+    @cached_property
+    def _chaining(self) -> Chaining | None:
+        """What chains to the source; None if nothing is to."""
         job = self._description
         if job.options.chaining is not ChainingOption.AUTO:
             return None
-        sinks = {name: (one.sink, one.rows(job.frame)) for name, one in job.sinks.items()}
-        chaining = Chaining(job.frame, sinks, planned)
-        self._observers(SinksChained(job.name, chaining.chained, chaining.unchained))
-        return chaining
+        return Chaining(
+            job.frame, {name: (one.sink, self._rows_of(name)) for name, one in job.sinks.items()}
+        )
+
+    def _rows_of(self, sink: str) -> DataFrame:
+        job = self._description
+        try:
+            return job.sinks[sink].rows(job.frame)
+        except Exception as error:
+            raise ConfigError(
+                f"Job {job.name!r}: the columns for sink {sink!r} cannot be known: {error}."
+            ) from error
 
     def failed(self, error: BaseException) -> BaseException:
         """See `QueryHost.failed`. A StopJobError stays one, whatever has become of Spark."""
