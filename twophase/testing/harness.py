@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
 
@@ -149,7 +149,7 @@ class SinkHarness(ABC):
 
 def new_writer(sink: OpenArrowSink, transaction: TransactionId, subtask: Subtask) -> SinkWriter:
     """Return a writer of what the executors get: a copy of `writers`, pickled and read back."""
-    return _unpickled(sink.writers())(transaction, subtask)
+    return as_sent(sink.writers())(transaction, subtask)
 
 
 def write_piece(
@@ -163,7 +163,7 @@ def write_piece(
     try:
         for batch in batches:
             if batch.num_rows:
-                writer = writer or _unpickled(writers)(transaction, subtask)
+                writer = writer or as_sent(writers)(transaction, subtask)
                 writer.write(batch)
         return writer.pre_commit() if writer else None
     except BaseException:
@@ -172,9 +172,12 @@ def write_piece(
         raise
 
 
-def _unpickled(writers: WriterFactory) -> WriterFactory:
-    # our own bytes, as Spark would send them
-    found: WriterFactory = pickle.loads(pickle.dumps(writers))  # noqa: S301
+SentT = TypeVar("SentT")
+
+
+def as_sent(value: SentT) -> SentT:
+    """Return a copy of what the executors get: pickled and read back."""
+    found: SentT = pickle.loads(pickle.dumps(value))  # noqa: S301 our own bytes
     return found
 
 

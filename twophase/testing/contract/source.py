@@ -13,7 +13,6 @@ its suite fails.
 from __future__ import annotations
 
 import json
-import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
 from importlib.metadata import entry_points
@@ -26,6 +25,7 @@ import pytest
 from twophase.contract.source import RangeReader, ReadsInTasks, RereadsRanges, Source, SourceLeg
 from twophase.errors import SourceLossError
 from twophase.functions.operator_state import Redistribution
+from twophase.testing.harness import as_sent
 
 FOREIGN_LINES = (
     "",
@@ -263,9 +263,7 @@ class ReadsInTasksContract(SourceContractBase):
         assert isinstance(source, ReadsInTasks)
         assert harness.columns is not None, "set SourceHarness.columns"
         reader = source.range_reader(harness.leg, harness.columns)
-        found = pickle.loads(pickle.dumps(reader))  # noqa: S301 our own
-        assert isinstance(found, RangeReader)
-        return source, found
+        return source, as_sent(reader)
 
     def rows(
         self, harness: SourceHarness, ranges: Sequence[Any], *, again: bool = False
