@@ -39,7 +39,7 @@ from twophase.events import SinkAcknowledged
 from twophase.failure_reason import CheckpointFailureReason
 from twophase.ids import TransactionId
 from twophase.options.job_options import CheckpointMode
-from twophase.spark.batch.chain import Chain, Link
+from twophase.spark.batch.chain import Chain
 from twophase.spark.batch.chaining import Chaining
 from twophase.spark.batch.lost_replay_remedy import begin_afresh
 from twophase.spark.batch.shared_folder import SharedFolder
@@ -356,20 +356,14 @@ class SparkBatch:
     def _plan_chain(
         self, chaining: Chaining, pending: PendingCheckpoint, asked: Sequence[str]
     ) -> Chain | None:
-        batch, links = self._rows.batch, list[Link]()
-        source = chaining.source
-        ranges = source and source.ranges(pending.offsets, logical_plan.partitions(batch))
-        for name in asked if ranges else ():
-            transaction = pending.transaction(name)
-            rows = _planned(batch, self._sinks[name], transaction)
+        batch, sinks = self._rows.batch, dict[str, tuple[OpenArrowSink, DataFrame]]()
+        for name in asked:
             sink = self._coordinator.sinks[name]
-            if isinstance(sink, OpenArrowSink) and (columns := chaining.columns(batch, rows)):
-                links.append(
-                    Link(name, columns.places, columns.schema, sink.writers(), transaction)
-                )
-        if source is None or not ranges or not links:
-            return None
-        return Chain(source.reader, ranges, pending.checkpoint <= self._planned, links)
+            if isinstance(sink, OpenArrowSink):
+                rows = _planned(batch, self._sinks[name], pending.transaction(name))
+                sinks[name] = sink, rows
+        again = pending.checkpoint <= self._planned
+        return chaining.chain(batch, pending, sinks, again=again)
 
     def _materialise(self, jobs: SparkJobs, timeout_s: float, chained: Collection[str]) -> None:
         if self._rows.materialise(chained):

@@ -17,16 +17,24 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from twophase.contract.sink import ArrowSink, Sink
+from twophase.contract.sink import ArrowSink, OpenArrowSink, Sink
 from twophase.contract.source import RangeReader, ReadsInTasks, SourceLeg
 from twophase.contract.source_entry_points import source_of
-from twophase.spark.plan.logical_plan import analyzed, items, leg_of
-from twophase.spark.plan.projection import is_same_leaf, projection_of
+from twophase.spark.batch.chain import Chain, Link
+from twophase.spark.plan.logical_plan import (
+    analyzed,
+    is_same_leaf,
+    items,
+    leg_of,
+    partitions,
+    projection_of,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from twophase.coordinator.commit.pending import PendingCheckpoint
     from twophase.state.checkpoints.checkpoint import FrozenOffsets
 
 _QUERY = "sql.streaming.queryId"
@@ -114,7 +122,33 @@ class Chaining:
             return 0
         return sum(self._kinds[one] is self._kinds[sink] for one in self.chained) - 1
 
-    def columns(self, batch: DataFrame, rows: DataFrame) -> Columns | None:
+    def chain(
+        self,
+        batch: DataFrame,
+        pending: PendingCheckpoint,
+        sinks: Mapping[str, tuple[OpenArrowSink, DataFrame]],
+        *,
+        again: bool,
+    ) -> Chain | None:
+        """Return the chain of one micro-batch; None if nothing chains there.
+
+        Args:
+            batch: the micro-batch, as Spark passes it.
+            pending: the attempt at its checkpoint.
+            sinks: those that may chain, each with its rows of the micro-batch.
+            again: whether an earlier run of the query has planned it.
+        """
+        if self.source is None:
+            return None
+        ranges = self.source.ranges(pending.offsets, partitions(batch))
+        links = [
+            Link(name, found.places, found.schema, sink.writers(), pending.transaction(name))
+            for name, (sink, rows) in sinks.items()
+            if (found := self._columns(batch, rows)) is not None
+        ]
+        return Chain(self.source.reader, ranges, again, links) if ranges and links else None
+
+    def _columns(self, batch: DataFrame, rows: DataFrame) -> Columns | None:
         """Return the columns of a sink in one micro-batch; None if it does not chain there.
 
         Args:
