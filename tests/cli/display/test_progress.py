@@ -37,6 +37,7 @@ from twophase.events import (
     RecoveryFinished,
     RecoveryStarted,
     SinkAcknowledged,
+    SinksChained,
 )
 from twophase.ids import Attempt
 
@@ -133,6 +134,18 @@ def text_of(view_of: Any, *events: Event, error: Exception | None = None) -> str
     except RuntimeError:
         pass
     return file.getvalue()
+
+
+def test_one_line_says_which_sinks_chain_and_why_the_others_do_not() -> None:
+    whys = {"lake": "it is written from the driver", "sums": "column 'sum [x]' is computed"}
+    some = "not chained: lake (it is written from the driver), sums (column 'sum [x]' is computed)"
+    for event, expected in (
+        (SinksChained("orders", ("facts", "files"), {}), "chained to the source: facts, files"),
+        (SinksChained("orders", ("facts",), whys), f"chained to the source: facts; {some}"),
+        (SinksChained("orders", (), whys), some),
+    ):
+        [line] = text_of(PlainView, event).splitlines()[:-1]
+        assert line[20:] == f"orders: {expected}"
 
 
 def test_the_plain_view_prints_a_line_for_each_checkpoint() -> None:

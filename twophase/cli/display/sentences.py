@@ -88,8 +88,8 @@ def _waiting(event: CommitRetried) -> str:
 
 def _chained(chained: Sequence[str], unchained: Mapping[str, str]) -> str:
     parts = [f"chained to the source: {', '.join(chained)}"] if chained else []
-    parts += [f"not chained: {sink} ({why})" for sink, why in unchained.items()]
-    return "; ".join(parts)
+    whys = [f"{sink} ({why})" for sink, why in unchained.items()]
+    return "; ".join([*parts, *([f"not chained: {', '.join(whys)}"] if whys else [])])
 
 
 def _declined(event: CheckpointDeclined) -> str:
