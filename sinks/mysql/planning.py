@@ -19,7 +19,7 @@ from twophase.sinks.mysql.preflight import (
 from twophase.sinks.mysql.rows.key_order import key_order
 from twophase.sinks.mysql.rows.loading import InsertLoader, LoadDataLoader, Loader
 from twophase.sinks.mysql.rows.read_back import ReadBack
-from twophase.sinks.mysql.table import Table, read_table, refers_to_itself
+from twophase.sinks.mysql.table import Table, read_table
 from twophase.sinks.mysql.triggers import check_triggers, warnings
 
 _log = logging.getLogger("twophase.sinks.mysql")
@@ -106,7 +106,7 @@ class Planner:
             self._loader(table, read_back),
             None if column is None else check_column(table, column),
             takes_turns,
-            self._key_order(session, table, read_back),
+            key_order(table, read_back.plans),
         )
 
     def _loader(self, table: Table, read_back: ReadBack) -> Loader:
@@ -115,16 +115,6 @@ class Planner:
         packet = self.server.number("max_allowed_packet", 1024)
         statement = min(_STATEMENT_BYTES, packet // 2)
         return InsertLoader(table.sql, read_back.plans, read_back, statement, packet)
-
-    def _key_order(self, session: Session, table: Table, read_back: ReadBack) -> tuple[str, ...]:
-        """Return the order of the rows: an alteration of the table that is not seen changes none.
-
-        Without its definition, a foreign key that comes later would not be noticed.
-        """
-        if not read_back.plans or not table.definition:
-            return ()
-        own = refers_to_itself(session, table)
-        return key_order(table, read_back.plans, refers_to_itself=own)
 
     def _takes_turns(self, table: Table, read_back: ReadBack) -> bool:
         """Return whether statements lock the table's counter until they end, and so wait."""

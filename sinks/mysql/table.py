@@ -34,12 +34,6 @@ _FOREIGN_KEYS = (
     " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND CONSTRAINT_TYPE = 'FOREIGN KEY'"
 )
 
-_OWN_FOREIGN_KEYS = (
-    "SELECT COUNT(*) FROM information_schema.KEY_COLUMN_USAGE"
-    " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
-    " AND REFERENCED_TABLE_SCHEMA = TABLE_SCHEMA AND REFERENCED_TABLE_NAME = TABLE_NAME"
-)
-
 
 @dataclass(frozen=True)
 class Trigger:
@@ -89,6 +83,16 @@ class Table:
     def sql(self) -> str:
         """The quoted name."""
         return qualified(self.schema, self.name)
+
+    @property
+    def refers_to_itself(self) -> bool:
+        """True if a row may refer to another row of the table, or nobody knows."""
+        if not self.definition:
+            return True
+        name = re.escape(self.name.replace("`", "``"))
+        schema = re.escape(self.schema.replace("`", "``"))
+        itself = rf"REFERENCES [`\"]?(?:{schema}[`\"]?\.[`\"]?)?{name}[`\"]? \("
+        return re.search(itself, self.definition, re.IGNORECASE) is not None
 
     def changes(self, now: Table) -> Iterator[str]:
         """Yield how the table as it is now differs from this description of it."""
@@ -151,12 +155,6 @@ def read_table_locked(session: Session, table: Table) -> Table | None:
 def has_foreign_key(session: Session, table: Table) -> bool:
     """Return whether a row can wait for a row of another table."""
     [(count,)] = session.rows(_FOREIGN_KEYS, (table.schema, table.name))
-    return int(count) > 0
-
-
-def refers_to_itself(session: Session, table: Table) -> bool:
-    """Return whether a row may refer to another row of the same table."""
-    [(count,)] = session.rows(_OWN_FOREIGN_KEYS, (table.schema, table.name))
     return int(count) > 0
 
 

@@ -27,9 +27,7 @@ _SORTED = (
 )
 
 
-def key_order(
-    table: Table, plans: Sequence[ColumnPlan], *, refers_to_itself: bool
-) -> tuple[str, ...]:
+def key_order(table: Table, plans: Sequence[ColumnPlan]) -> tuple[str, ...]:
     """Return the fields of the rows that the table is stored by; none to leave the order alone.
 
     It is left alone if the table has no such key, if the rows do not fill it, and wherever the
@@ -38,12 +36,11 @@ def key_order(
 
     Args:
         table: the target.
-        plans: how rows fill it.
-        refers_to_itself: whether a foreign key of it does.
+        plans: how rows fill it; none if no rows will follow.
     """
     given = {plan.column: plan for plan in plans}
     columns = {column.name: column for column in table.columns}
-    if refers_to_itself or table.triggers or not table.unique_keys:
+    if table.refers_to_itself or table.triggers or not table.unique_keys:
         return ()
     if any(_numbers_rows(column) for column in table.columns if column.name not in given):
         return ()

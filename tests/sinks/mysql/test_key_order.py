@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -22,6 +23,8 @@ RANDOM = Column("r", "double", "double", default="rand()", default_is_expression
 RATIO = Column("ratio", "double", "double", nullable=False)
 
 TYPES = {"id": pa.int64(), "name": pa.string(), "maybe": pa.int32(), "ratio": pa.float64()}
+DEFINITION = "CREATE TABLE `orders` (`id` bigint, PRIMARY KEY (`id`))"
+ITSELF = "CREATE TABLE `orders` (`id` bigint, FOREIGN KEY (`of`) REFERENCES `orders` (`id`))"
 TEXTS = ["", "a", "B", "\u00e9"]
 TRIGGER = Trigger("shop", "t", "BEFORE", None)
 
@@ -35,7 +38,7 @@ def table(
     keys: tuple[tuple[str | None, ...], ...] = (("id",),),
     triggers: tuple[Trigger, ...] = (),
 ) -> Table:
-    return Table("shop", "orders", "BASE TABLE", "InnoDB", columns, keys, triggers)
+    return Table("shop", "orders", "BASE TABLE", "InnoDB", columns, keys, triggers, DEFINITION)
 
 
 ORDERS: dict[str, tuple[Table, tuple[str, ...]]] = {
@@ -58,8 +61,28 @@ ORDERS: dict[str, tuple[Table, tuple[str, ...]]] = {
 def test_rows_are_sorted_by_what_the_table_is_stored_by(name: str) -> None:
     target, order = ORDERS[name]
     plans = [plan(column.name) for column in target.columns if column.name in TYPES]
-    assert key_order(target, plans, refers_to_itself=False) == order
-    assert key_order(target, plans, refers_to_itself=True) == ()
+    assert key_order(target, plans) == order
+    assert key_order(replace(target, definition=""), plans) == ()
+    assert key_order(replace(target, definition=ITSELF), plans) == ()
+
+
+REFERENCES = {
+    "`orders` (`id`)": True,
+    "`Orders` (`id`)": True,
+    '"orders" ("id")': True,
+    "`shop`.`orders` (`id`)": True,
+    "`orders2` (`id`)": False,
+    "`other`.`orders` (`id`)": False,
+    "`customers` (`orders`)": False,
+}
+
+
+@pytest.mark.parametrize("text", REFERENCES)
+def test_a_table_may_refer_to_itself(text: str) -> None:
+    found = replace(
+        table(ID), definition=f"CREATE TABLE `orders` (FOREIGN KEY (a) REFERENCES {text})"
+    )
+    assert found.refers_to_itself is REFERENCES[text]
 
 
 @pytest.mark.parametrize("order", [(), ("a",), ("b",), ("b", "a"), ("c",), ("d",)], ids=str)
