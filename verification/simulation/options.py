@@ -101,6 +101,8 @@ class Options:
         side_by_side: whether recovery asks and closes the sinks at once, as jobs on Spark do. No
             seed chooses it: the model, which traces of seeds are checked against, knows
             one after the other.
+        chained: whether a task writes to all sinks. No seed chooses it: a step of a task is another
+            one then.
         world: what befalls the job's folder or its targets, see `worlds`; no seed chooses it.
         empty_rate: how likely a micro-batch has no rows at all.
         restored_behind: a target is restored after so many decisions, while the driver stands
@@ -144,6 +146,7 @@ class Options:
     emptied: bool
     max_concurrent: int
     side_by_side: bool = False
+    chained: bool = False
     world: str = ""
     empty_rate: float = 0.1
     restored_behind: int = 0

@@ -8,7 +8,7 @@ its attempt is over.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from random import Random
 from typing import Any
@@ -18,12 +18,14 @@ import pymysql
 
 from twophase.contract.committable import Committable
 from twophase.contract.sink import OpenArrowSink, OpenSink
+from twophase.contract.source import RangeReader
 from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.errors import CheckpointExpiredError, DeclinedError, TwoPhaseError
 from twophase.events import Observer, SinkAcknowledged
 from twophase.failure_reason import CheckpointFailureReason
 from twophase.ids import TransactionId
 from twophase.internals.json_values import from_json
+from twophase.spark.batch.chain import Chain, Link
 from twophase.spark.batch.writer_task import WriterTask
 from twophase.state.checkpoints.checkpoint import FrozenOffsets
 from verification.simulation.faults import Faults
@@ -139,14 +141,36 @@ class Executors:
             tell: hears of each acknowledgement.
             before_one: called before each.
         """
-        parts = range(self._options.writers)
-        self._run(
-            [
-                _AcknowledgingJob(name, _arrow(sinks[name]), parts, pending, tell, before_one)
-                for name in pending.missing()
-            ],
-            chunk,
-        )
+        parts, asked = range(self._options.writers), pending.missing()
+        if self._options.chained:
+            links = [
+                Link(name, (0, 1), SCHEMA, _arrow(sinks[name]).writers(), pending.transaction(name))
+                for name in asked
+            ]
+            ranges = [self._source.batches(chunk, part) for part in parts]
+            jobs: list[_SinkJob] = [
+                _Acknowledging(
+                    Chain(_GivenRows(), ranges, again=False, links=links),
+                    parts,
+                    asked,
+                    pending,
+                    tell,
+                    before_one,
+                )
+            ]
+        else:
+            jobs = [
+                _Acknowledging(
+                    WriterTask(_arrow(sinks[name]).writers(), pending.transaction(name)),
+                    parts,
+                    [name],
+                    pending,
+                    tell,
+                    before_one,
+                )
+                for name in asked
+            ]
+        self._run(jobs, chunk)
 
     def cancel(self) -> None:
         """Cancel the jobs that run now, as a stop of the query does. Later ones are not."""
@@ -160,7 +184,7 @@ class Executors:
         """
         job = _SinkJob(WriterTask(_arrow(sink).writers(), transaction), parts)
         self._run([job], chunk)
-        return job.results
+        return {part: piece for part, [piece] in job.results.items()}
 
     def _run(self, jobs: Sequence[_SinkJob], chunk: int) -> None:
         deadline_s = self._scheduler.now_s + TIMEOUT_S
@@ -246,46 +270,49 @@ class Executors:
 
 
 class _SinkJob:
-    """The Spark job that writes to one sink.
+    """The Spark job that writes to one sink, or to those of a chain.
 
     Args:
         task: what runs in each of its tasks.
         parts: their numbers.
     """
 
-    def __init__(self, task: WriterTask, parts: Sequence[int]) -> None:
+    def __init__(self, task: WriterTask | Chain, parts: Sequence[int]) -> None:
         self.parts = parts
         self.running: dict[Task, int] = {}
-        self.results: dict[int, Committable | None] = {}
+        self.results: dict[int, list[Committable | None]] = {}
         self.tries = 0
         self.acknowledged = False
         self._task = task
 
-    def write(self, batches: Sequence[pa.RecordBatch]) -> Committable | None:
-        """What runs in a task: the real function, whose row travels as Spark would carry it."""
-        [row] = [row for found in self._task(iter(batches)) for row in found.to_pylist()]
-        text = row["committable"]
-        return from_json(Committable, json.loads(text), "A result") if text is not None else None
+    def write(self, batches: Sequence[pa.RecordBatch]) -> list[Committable | None]:
+        """What runs in a task: the real function, whose rows travel as Spark would carry them."""
+        rows = [row for found in self._task(iter(batches)) for row in found.to_pylist()]
+        texts = [row["committable"] for row in rows]
+        return [
+            None if text is None else from_json(Committable, json.loads(text), "A result")
+            for text in texts
+        ]
 
     def acknowledge(self) -> None:
         """Every part has a result; the first one counts."""
         self.acknowledged = True
 
 
-class _AcknowledgingJob(_SinkJob):
+class _Acknowledging(_SinkJob):
     """The same for a checkpoint that hears of it."""
 
     def __init__(
         self,
-        name: str,
-        sink: OpenArrowSink,
+        task: WriterTask | Chain,
         parts: Sequence[int],
+        names: Sequence[str],
         pending: PendingCheckpoint,
         tell: Observer,
         before_one: Callable[[PendingCheckpoint], None],
     ) -> None:
-        super().__init__(WriterTask(sink.writers(), pending.transaction(name)), parts)
-        self._name = name
+        super().__init__(task, parts)
+        self._names = names
         self._pending = pending
         self._tell = tell
         self._before_one = before_one
@@ -293,16 +320,29 @@ class _AcknowledgingJob(_SinkJob):
     def acknowledge(self) -> None:
         """As reported by `twophase.spark.batch.batch`."""
         super().acknowledge()
-        pending, results = self._pending, [self.results[part] for part in sorted(self.results)]
-        pieces = [piece for piece in results if piece is not None]
+        for place, name in enumerate(self._names):
+            results = [self.results[part][place] for part in sorted(self.results)]
+            self._acknowledge(name, [piece for piece in results if piece is not None])
+
+    def _acknowledge(self, name: str, pieces: Sequence[Committable]) -> None:
+        pending = self._pending
         self._before_one(pending)
-        pending.acknowledge(self._name, pieces)
+        pending.acknowledge(name, pieces)
         rows = sum(piece.rows for piece in pieces)
         self._tell(
             SinkAcknowledged(
-                pending.job, pending.checkpoint, pending.attempt, self._name, len(pieces), rows, 0.0
+                pending.job, pending.checkpoint, pending.attempt, name, len(pieces), rows, 0.0
             )
         )
+
+
+class _GivenRows(RangeReader[Any]):
+    """Stands for the source of a chain: its ranges are rows."""
+
+    def read(self, item: Sequence[pa.RecordBatch], *, again: bool) -> Iterator[pa.RecordBatch]:
+        """See `RangeReader.read`."""
+        assert not again
+        yield from item
 
 
 def _arrow(sink: OpenSink) -> OpenArrowSink:

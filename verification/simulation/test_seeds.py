@@ -22,6 +22,8 @@ SEEDS = range(300)
 MORE_SEEDS = range(300, 2000)
 SIDE_BY_SIDE_SEEDS = range(100)
 MORE_SIDE_BY_SIDE_SEEDS = range(100, 800)
+CHAINED_SEEDS = range(200)
+MORE_CHAINED_SEEDS = range(200, 1500)
 PROCESSES = min(2, len(os.sched_getaffinity(0)))
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("twophase/coordinator", "twophase/state", "sinks/mysql")
@@ -58,6 +60,13 @@ def test_every_seed_keeps_every_invariant_with_its_sinks_side_by_side(seeds: ran
     assert any(
         outcome.digest != run(Options.of(outcome.options.seed)).digest for outcome in outcomes[:5]
     )
+
+
+@pytest.mark.parametrize("seeds", mostly_proof(CHAINED_SEEDS, MORE_CHAINED_SEEDS))
+def test_every_seed_keeps_every_invariant_with_its_sinks_chained(seeds: range) -> None:
+    outcomes = [run(replace(Options.of(seed), chained=True)) for seed in seeds]
+    assert not [str(outcome) for outcome in outcomes if outcome.violation]
+    assert sum(len(outcome.options.sinks) > 1 for outcome in outcomes) > len(seeds) // 4
 
 
 def points_of_the_product() -> set[str]:

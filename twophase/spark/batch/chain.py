@@ -102,7 +102,7 @@ class Chain:
         """Run the tasks, in a Spark job."""
         share_with_workers(spark)
         count = len(self.ranges)
-        rows = spark.range(0, count, 1, count).mapInArrow(self._task, _RESULT).collect()
+        rows = spark.range(0, count, 1, count).mapInArrow(self, _RESULT).collect()
         found = [(row.subtask, row.sink) for row in rows]
         if sorted(found) != [(i, k) for i in range(count) for k in range(len(self.links))]:
             raise DeclinedError(
@@ -116,8 +116,8 @@ class Chain:
                 pieces[self.links[row.sink].sink].append(piece)
         return Written(pieces, sum(row.records for row in rows if row.sink == 0))
 
-    def _task(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run in each task: yield a row for each sink."""
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run in each task: read and write its range, and yield a row for each sink."""
         for _ in batches:  # only the task's number matters
             continue
         context = TaskContext.get()
