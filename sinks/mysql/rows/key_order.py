@@ -44,13 +44,10 @@ def key_order(table: Table, plans: Sequence[ColumnPlan]) -> tuple[str, ...]:
         return ()
     if any(_numbers_rows(column) for column in table.columns if column.name not in given):
         return ()
-    key = [name for name in table.unique_keys[0] if name is not None]
-    is_stored_by = len(key) == len(table.unique_keys[0]) and not any(
-        columns[name].nullable for name in key
-    )
-    if not is_stored_by or not all(
-        name in given and any(fits(given[name].type) for fits in _SORTED) for name in key
-    ):
+    key = [name for name in table.unique_keys[0] if name is not None and name in given]
+    if len(key) < len(table.unique_keys[0]) or any(columns[name].nullable for name in key):
+        return ()
+    if not all(any(fits(given[name].type) for fits in _SORTED) for name in key):
         return ()
     return tuple(given[name].field for name in key)
 

@@ -156,8 +156,8 @@ def test_an_error_of_the_source_stays_its_own() -> None:
 
 def test_a_range_without_rows_creates_no_writer() -> None:
     calls = list[str]()
-    made: list[list[list[int]]] = [[[], []], [[], [0]]]
-    for ranges in made:
+    tasks: list[list[list[int]]] = [[[], []], [[], [0]]]
+    for ranges in tasks:
         task = chain(ranges, link(Writers("one", calls)))
         assert task.write(SUBTASK) == ([None], 0)
     assert calls == []

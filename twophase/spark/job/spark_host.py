@@ -183,19 +183,11 @@ class SparkHost:
         """See `QueryHost.start`."""
         job = self._description
         self.notifications.begin(coordinator.lineage)
+        plan_release(folder, coordinator.lineage, coordinator.context.history, self.clock.unix_ms())
+        new_batch = partial(SparkBatch, coordinator, job.sinks, folder, self._shared, plan)
         if (chaining := self._chaining) is not None:
             self._observers(SinksChained(job.name, chaining.chained, chaining.unchained))
-        plan_release(folder, coordinator.lineage, coordinator.context.history, self.clock.unix_ms())
-        new_batch = partial(
-            SparkBatch,
-            coordinator,
-            job.sinks,
-            folder,
-            self._shared,
-            plan,
-            chaining=self._chaining,
-            planned=folder.planned(),
-        )
+            new_batch = partial(new_batch, chaining=chaining, planned=folder.planned())
         handler = ForeachBatch(new_batch, handle, coordinator.context.stopping)
         writer = job.frame.writeStream.queryName(job.name).foreachBatch(handler)
         writer = writer.option("checkpointLocation", folder.uri)
