@@ -356,7 +356,8 @@ class SparkBatch:
     def _plan_chain(
         self, chaining: Chaining, pending: PendingCheckpoint, asked: Sequence[str]
     ) -> Chain | None:
-        batch, sinks = self._rows.batch, dict[str, tuple[OpenArrowSink, DataFrame]]()
+        batch = self._rows.batch
+        sinks: dict[str, tuple[OpenArrowSink, DataFrame]] = {}
         for name in asked:
             sink = self._coordinator.sinks[name]
             if isinstance(sink, OpenArrowSink):

@@ -210,6 +210,8 @@ def projection_of(frame: DataFrame) -> Projection | str:
         kind = str(node.nodeName())
         if kind == "Project":
             made = {_id(column): _attribute(column) for column in items(node.projectList())}
+            if any(key not in made for _, key in wanted):
+                return f"its columns are not those of {kind}"
             found = [(name, made[key]) for name, key in wanted]
             if computed := [name for name, attribute in found if attribute is None]:
                 return f"column {computed[0]!r} is computed"
