@@ -134,7 +134,7 @@ def test_checkpoints_may_be_under_way_at_once_unless_each_is_to_be_followed_by_a
         ("checkpoint.timout", "did you mean 'checkpoint.timeout'?"),
         ("checkpointlocation", "did you mean 'checkpointLocation'?"),
         ("checkpoint.tolerable_failure", "did you mean 'checkpoint.tolerable_failures'?"),
-        ("xyzzy", "known options: checkpoint.interval, checkpoint.max_concurrent"),
+        ("xyzzy", "known options: chaining, checkpoint.interval, checkpoint.max_concurrent"),
     ],
 )
 def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, hint: str) -> None:

@@ -26,7 +26,7 @@ from twophase.errors import (
     SourceLossError,
 )
 from twophase.ids import Attempt
-from twophase.sources.kafka import KafkaDataSource, data_source
+from twophase.sources.kafka import KafkaDataSource, range_reader
 from twophase.sources.kafka.block import Block
 from twophase.sources.kafka.data_source import KafkaPartition
 from twophase.sources.kafka.offsets import OffsetRange
@@ -282,7 +282,7 @@ class Reading:
         )
         self._folder = folder
         self.gone = False
-        patch.setattr(data_source, "read_range", self._fetched)
+        patch.setattr(range_reader, "read_range", self._fetched)
         patch.setattr(
             TaskContext, "get", lambda: SimpleNamespace(getLocalProperty=self._properties.get)
         )

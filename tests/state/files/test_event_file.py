@@ -48,6 +48,7 @@ EVENTS: list[Event] = [
     events.CheckpointReplayed("orders", 5, True),
     events.OrphansAborted("orders", "facts", ("5.1", "5.2")),
     events.SinkRewound("orders", "facts", "afae82c6", 5, -1),
+    events.SinksChained("orders", ("facts", "files"), {"lake": "it is written from the driver"}),
     events.SavepointMade("orders", 5, "/savepoints/orders-5"),
     QueryProgressed("orders", 1000, None, 1310),
     JobRestarting("orders", "boom", 1, 5.0),
