@@ -352,6 +352,23 @@ class ReadsInTasks(RereadsRanges[RangeT]):
             ConfigError: the source has no such rows.
         """
 
+    @abstractmethod
+    def may_change(self, leg: SourceLeg, ranges: Sequence[RangeT]) -> str:
+        """Return why two reads of ranges may give different records though both succeed.
+
+        Runs on the driver, before the tasks, for each micro-batch that some sinks get from tasks of
+        their own and others through Spark. Writes nothing. Those tasks then do not run, and all
+        sinks get the rows of one read.
+
+        Args:
+            leg: the source.
+            ranges: of the micro-batch.
+
+        Returns:
+            A clause; empty if a record that both reads are to give cannot go in between without an
+            error. What is not known may change.
+        """
+
 
 class ReleasesTopics(Source):
     """A source that `twophase repair release-topic` lets go on without topics that it cannot read

@@ -13,7 +13,9 @@ from twophase.errors import (
     ConfigError,
     OffsetOutOfRangeError,
     PartitionVanishedError,
+    PreflightError,
     RestoreRefusedError,
+    SourceUnavailableError,
     TopicRecreatedError,
 )
 from twophase.sources.kafka import KafkaSource
@@ -202,3 +204,36 @@ def test_where_the_job_has_begun_in_a_new_topic_of_a_pattern_is_not_guessed(
     assert KafkaSource().check_readable(leg, line, None)
     memory.logs["ordinary"][1][0].begin = 3
     assert not KafkaSource().check_readable(leg, line, None)
+
+
+@pytest.mark.parametrize(
+    ("policy", "why"),
+    [
+        ("delete", ""),
+        ("compact", "the topic 'orders' is compacted (cleanup.policy=compact)"),
+        ("compact,delete", "the topic 'orders' is compacted (cleanup.policy=compact,delete)"),
+        (None, "the topic 'orders' may be compacted: the brokers do not tell its cleanup.policy"),
+    ],
+)
+def test_a_second_read_may_miss_records_of_a_compacted_topic(
+    harness: KafkaHarness, policy: str | None, why: str
+) -> None:
+    first, second = harness.append(), harness.append()
+    harness.memory.policies["orders"] = policy
+    ranges = harness.source.ranges(harness.leg, first, second)
+    found = harness.source.may_change(harness.leg, ranges)
+    assert found.startswith(why)
+    assert bool(found) is bool(why)
+
+
+@pytest.mark.parametrize("error", [SourceUnavailableError("down."), PreflightError("denied.")])
+def test_what_the_brokers_do_not_tell_may_change(
+    harness: KafkaHarness, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    ranges = harness.source.ranges(harness.leg, harness.append(), harness.append())
+
+    def refuse(_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(harness.memory, "cleanup_policies", refuse)
+    assert "nobody knows" in harness.source.may_change(harness.leg, ranges)

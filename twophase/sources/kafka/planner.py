@@ -185,19 +185,24 @@ class OffsetPlanner:
         ends = self._cluster.ends([entry.key for entry in left])
         return found | {entry: unread(uid, entry, ends[entry.key].offset) for entry in left}
 
-    def _check_policies(self, topics: Sequence[str]) -> None:
-        """Compaction moves neither end of a log: only the topic's settings tell of it."""
-        policies = self._cluster.cleanup_policies(topics)
+    def compaction(self, topics: Sequence[str]) -> dict[str, str]:
+        """Return for each topic of some that is compacted, or may be, what is known of that.
+
+        Compaction moves neither end of a log: only the topic's settings tell of it.
+        """
+        policies, found = self._cluster.cleanup_policies(topics), dict[str, str]()
         for topic in topics:
             if (policy := policies.get(topic)) is None:
-                problem = (
+                found[topic] = (
                     "may be compacted: the brokers do not tell its cleanup.policy, for which the "
                     "job's account has to have DESCRIBE_CONFIGS on the topic"
                 )
             elif "compact" in policy:
-                problem = f"is compacted (cleanup.policy={policy})"
-            else:
-                continue
+                found[topic] = f"is compacted (cleanup.policy={policy})"
+        return found
+
+    def _check_policies(self, topics: Sequence[str]) -> None:
+        for topic, problem in self.compaction(topics).items():
             raise RestoreRefusedError(
                 f"Source {self._options.uid!r}: the topic {topic!r} {problem}, and compaction "
                 "leaves no mark in the offsets: records may be gone."

@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twophase.contract.source import ReadsInTasks, ReleasesTopics, SourceLeg, option
-from twophase.errors import CorruptRecordError, NewerFormatError
+from twophase.errors import (
+    CorruptRecordError,
+    NewerFormatError,
+    PreflightError,
+    SourceUnavailableError,
+)
 from twophase.functions.operator_state import Redistribution
 from twophase.internals.json_values import to_json
 from twophase.sources.kafka.credentials import check_secrets
@@ -187,6 +192,15 @@ class KafkaSource(ReadsInTasks[OffsetRange], ReleasesTopics):
     def range_reader(self, leg: SourceLeg, schema: pa.Schema) -> KafkaRangeReader:
         """See `ReadsInTasks.range_reader`."""
         return KafkaRangeReader(KafkaOptions.parse(leg.options), schema)
+
+    def may_change(self, leg: SourceLeg, ranges: Sequence[OffsetRange]) -> str:
+        """See `ReadsInTasks.may_change`: the topic is compacted, or may be."""
+        topics = sorted({item.topic for item in ranges})
+        try:
+            found = planner_of(KafkaOptions.parse(leg.options)).compaction(topics)
+        except (SourceUnavailableError, PreflightError) as error:
+            return f"nobody knows whether a topic is compacted: {error.what}"
+        return next((f"the topic {topic!r} {what}" for topic, what in found.items()), "")
 
     def narrowed(
         self, leg: SourceLeg, start: str | None, end: str | None, items: Iterable[OffsetRange]

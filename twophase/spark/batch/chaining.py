@@ -11,7 +11,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -51,12 +51,38 @@ class ChainedSource:
         source: its kind.
         reader: reads its ranges.
         columns: for each column of the job's rows its position in the source's.
+        said: what was logged, to say it once.
     """
 
     leg: SourceLeg
     source: ReadsInTasks[Any]
     reader: RangeReader[Any]
     columns: tuple[int, ...]
+    said: set[str] = field(default_factory=set, compare=False)
+
+    def chain(
+        self, pending: PendingCheckpoint, tasks: int, links: Sequence[Link], *, again: bool
+    ) -> Chain | None:
+        """Return the chain of one micro-batch; None if nothing chains there.
+
+        If other sinks get the micro-batch through Spark, the source is read twice, and both reads
+        have to give the same records (hazard H53).
+
+        Args:
+            pending: the attempt at its checkpoint.
+            tasks: of Spark, for this micro-batch.
+            links: the sinks that take columns of the source.
+            again: whether an earlier run of the query has planned it.
+        """
+        ranges = self.ranges(pending.offsets, tasks)
+        if not ranges or not links:
+            return None
+        if {*pending.missing()} - {link.sink for link in links}:
+            why = self.source.may_change(self.leg, ranges)
+            if why:
+                self._say(f"other sinks need a read of their own, and {why}")
+                return None
+        return Chain(self.reader, ranges, again, links)
 
     def ranges(self, offsets: FrozenOffsets, tasks: int) -> Sequence[Any] | None:
         """Return what each task of a micro-batch reads; None if Spark has planned other tasks.
@@ -69,13 +95,13 @@ class ChainedSource:
         found = self.source.ranges(self.leg, start, end)
         if len(found) == tasks:
             return found
-        _log.warning(
-            "No sink is chained in this micro-batch: it has %d ranges, and Spark has planned %d "
-            "tasks for it",
-            len(found),
-            tasks,
-        )
+        self._say("Spark has planned other tasks than one for each range")
         return None
+
+    def _say(self, why: str) -> None:
+        if why not in self.said:
+            self.said.add(why)
+            _log.warning("No sink is chained in a micro-batch: %s", why)
 
 
 @dataclass(frozen=True)
@@ -140,13 +166,12 @@ class Chaining:
         """
         if self.source is None:
             return None
-        ranges = self.source.ranges(pending.offsets, partitions(batch))
         links = [
             Link(name, found.places, found.schema, sink.writers(), pending.transaction(name))
             for name, (sink, rows) in sinks.items()
             if (found := self._columns(batch, rows)) is not None
         ]
-        return Chain(self.source.reader, ranges, again, links) if ranges and links else None
+        return self.source.chain(pending, partitions(batch), links, again=again)
 
     def _columns(self, batch: DataFrame, rows: DataFrame) -> Columns | None:
         """Return the columns of a sink in one micro-batch; None if it does not chain there.
