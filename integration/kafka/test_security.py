@@ -106,7 +106,8 @@ def test_a_wrong_password_is_refused(
     options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOURCE_PASSWORD", "wrong")
-    assert "check user, password and the ACLs" in refused(options)
+    patient = options | {"request.timeout": "30 s"}
+    assert "check user, password and the ACLs" in refused(patient)
 
 
 def test_another_authority_is_refused(options: dict[str, str], broker: SecureKafka) -> None:

@@ -82,7 +82,7 @@ def test_the_words_of_a_jobs_options_are_known():
         for word in members(kinds_of(group, name))
         if isinstance(yaml.safe_load(word), bool)
     }
-    assert known == {("tls", "off")}
+    assert known == {("chaining", "off"), ("tls", "off")}
 
 
 @pytest.mark.parametrize("word", ["off", "'off'", "Off", "OFF", "no", "false"])
