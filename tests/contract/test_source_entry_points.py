@@ -86,7 +86,7 @@ def test_whoever_asks_for_a_broken_one_is_told_why(name: str) -> None:
 
 def test_a_job_file_that_names_a_broken_one_says_so_before_spark_looks_for_the_format() -> None:
     section = SourceSection.parse({"format": "raising"}, "job.yaml: source")
-    with pytest.raises(ConfigError, match="'raising' cannot be loaded: .*no licence"):
+    with pytest.raises(ConfigError, match=r"'raising' cannot be loaded: .*no licence"):
         pipeline._load(None, section)  # type: ignore[arg-type]
 
 

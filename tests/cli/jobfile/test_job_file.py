@@ -110,7 +110,7 @@ def test_a_sink_gets_plain_numbers_and_what_else_was_written(
 def test_what_is_no_text_for_a_text_option_is_to_be_quoted(path: Path, text: str) -> None:
     for line in (f"name: {text}", f"name: orders\nsql: {text}"):
         rest = {key: MINIMAL[key] for key in MINIMAL if key not in ("name", "sql")}
-        with pytest.raises(ConfigError, match="(: quote it|put the word in quotes)\\."):
+        with pytest.raises(ConfigError, match=r"(: quote it|put the word in quotes)\."):
             load(path, yaml.safe_dump(rest) + line)
         load(path, yaml.safe_dump(rest) + line.replace(text, f"'{text}'"))
 
