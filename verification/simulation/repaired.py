@@ -176,7 +176,8 @@ class Repaired:
                     not is_newest or len(mine) == len(repair["pieces"]),
                     f"I8: {repair['pieces']} are given up, and not all of them were decided",
                 )
-            mine -= facts.withdrawn
+            # what only a fork has given up is this job's to accept
+            mine -= facts.withdrawn - ({*decision.xids} if decision.root == root else set())
             again = root in self.known and _is_written_again(facts, decision)
             if again or _is_written_again_elsewhere(facts, decision, root):
                 mine = {xid for xid in mine if not _is_shown(facts, xid)}

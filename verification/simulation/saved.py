@@ -150,7 +150,9 @@ class SavedOnes:
         if saved is None or facts.several_folders:
             return None
         for key, decision in list(facts.decided.items()):
-            if not saved.is_behind(decision):
+            # an adoption, and what continues it, does not name what was given up whole
+            given_up = not decision.xids and decision.committed and decision.chunk < saved.chunk
+            if given_up or not saved.is_behind(decision):
                 continue
             shown = [xid for xid in decision.xids if xid in facts.visible]
             knows = decision.root == root and root not in self.older

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from verification.simulation.decisions import Decision
 from verification.simulation.oracle import Oracle
+from verification.simulation.saved import Saved
 from verification.simulation.scheduler import Process
 
 LINEAGE = "01234567-89ab-cdef-0123-456789abcdef"
@@ -104,3 +106,22 @@ def test_a_piece_that_comes_back_is_committed_by_an_older_driver_only(
     oracle.repaired._adopt(oracle, NEW, {LINEAGE: 0})
     oracle.fences[repair], oracle.folders[repair] = own, folder
     assert oracle.repaired.is_older(oracle, xid("1.2")) is is_older
+
+
+def test_what_only_a_fork_has_given_up_is_the_first_jobs_to_accept(oracle: Oracle) -> None:
+    oracle.withdrawn.add(xid("1.2"))
+    loss = {"lineage": LINEAGE, "checkpoint": 0, "sink": "sink0", "pieces": ["1.2"]}
+    oracle.repaired._accept(oracle, OLD, {**loss, "emptied": False, "lacks": [], "before": []})
+    assert oracle.decided[OLD, LINEAGE, 0].xids == (xid("0.1"),)
+
+
+@pytest.mark.parametrize(("chunk", "stays"), [(2, True), (0, False)], ids=["after it", "before it"])
+def test_a_checkpoint_that_was_given_up_whole_goes_if_its_records_are_read_again(
+    oracle: Oracle, chunk: int, stays: bool
+) -> None:
+    oracle.decided[OLD, LINEAGE, 1] = replace(decision(1), committed=True)
+    saved = Saved(OLD, "after an adoption", 1, {LINEAGE: 0}, frozenset(), chunk)
+    oracle.saved.by_path["/data/saved1"] = saved
+    begun = {"id": "new", "restored_from": "/data/saved1", "restore_id": "", "ancestors": {}}
+    oracle.saved.begins(oracle, NEW, begun)
+    assert ((OLD, LINEAGE, 1) in oracle.decided) is stays
