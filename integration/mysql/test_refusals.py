@@ -491,6 +491,40 @@ def test_what_refuses_a_running_job_is_waited_for(
     assert job.leaves_nothing()
 
 
+@pytest.mark.parametrize("load", ["auto", "local"])
+def test_load_data_that_is_forbidden_under_a_job_is_found_by_the_next_attempt(
+    harness: MySqlHarness, tmp_path: Path, load: str
+) -> None:
+    batches = [[[{"id": number}]] for number in range(3)]
+    job = MySqlJob(harness, tmp_path / "job", batches, load=load)
+    with changing(harness.server, "local_infile", "0") as change:
+        job.on(CheckpointDecided, change)
+        error = job.run()
+        assert job.restarts == (load == "auto")
+        assert job.leaves_nothing()
+        if load == "local":
+            assert isinstance(error, PreflightError)
+            assert (error.exit_code, harness.ids()) == (2, [0])
+            assert "SET PERSIST local_infile = 1, or use `load=auto`" in error.remedy
+            error = MySqlJob(harness, tmp_path / "job", batches, load="auto").run()
+        assert error is None
+    assert harness.ids() == [0, 1, 2]
+
+
+def test_a_shorter_packet_under_a_job_is_found_by_the_next_attempt(
+    harness: MySqlHarness, tmp_path: Path
+) -> None:
+    schema = pa.schema([("id", pa.int64()), ("v", pa.string())])
+    harness = MySqlHarness(harness.server, "id BIGINT PRIMARY KEY, v LONGTEXT", schema)
+    rows = [{"id": number, "v": "x" * 30_000} for number in range(20)]
+    job = MySqlJob(harness, tmp_path / "job", [[rows[:1]], [rows[1:]]], load="insert")
+    with changing(harness.server, "max_allowed_packet", "131072") as change:
+        job.on(CheckpointDecided, change)
+        assert job.run() is None
+    assert job.restarts == 1
+    assert harness.ids() == list(range(20))
+
+
 # -- settings --------------------------------------------------------------------------------------
 
 BOTH, MYSQL, MARIADB = (MySqlService, MariaDbService), (MySqlService,), (MariaDbService,)

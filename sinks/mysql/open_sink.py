@@ -13,6 +13,7 @@ from twophase.ids import Attempt
 from twophase.sinks.mysql.altered_table import left_behind, why_to_wait
 from twophase.sinks.mysql.checkpoint_column import MarkedRows
 from twophase.sinks.mysql.client.driver_session import DriverLink
+from twophase.sinks.mysql.client.server import read_server
 from twophase.sinks.mysql.client.session import Session
 from twophase.sinks.mysql.client.session_settings import read_server_uuid
 from twophase.sinks.mysql.committer import Committer
@@ -20,6 +21,7 @@ from twophase.sinks.mysql.fence import Fence
 from twophase.sinks.mysql.identity import TableIdentity, read_identity, why_another
 from twophase.sinks.mysql.orphans import Orphans, xid_of
 from twophase.sinks.mysql.planning import Planner
+from twophase.sinks.mysql.preflight import may_load_local
 from twophase.sinks.mysql.rewind import Rewind
 from twophase.sinks.mysql.target_table import TargetTable
 from twophase.sinks.mysql.writer import MySqlWriters, target_of
@@ -111,8 +113,8 @@ class OpenMySqlSink(OpenArrowSink):
 
     def fence(self, attempt: Attempt) -> None:
         """See `OpenSink.fence`. From now on the proofs are of this table, and rows go to the server
-        that has the fence. They are planned by what the table is now: a writer may have found it
-        altered.
+        that has the fence. They are planned by what the table and the server are now: a writer may
+        have found them changed.
         """
         self._create_tables()
         marked = self._writers.plan.checkpoint_column is not None
@@ -125,8 +127,11 @@ class OpenMySqlSink(OpenArrowSink):
             self._targets.write(session, job, sink, self._table)
             self._follow(read_server_uuid(session))
             self._is_half_rewound = bool(self._metadata.half_rewound(session, job, sink))
+            server = read_server(session)
+            self._planner = replace(self._planner, server=server)
             plan = self._planner.plan_again(session, self._writers.plan)
-        self._writers = replace(self._writers, plan=plan)
+        local = may_load_local(server, self._planner.options)
+        self._writers = replace(self._writers, plan=plan, local_infile=local)
 
     def _create_tables(self) -> None:
         """Create the metadata tables, if the sink was opened without rows to come."""

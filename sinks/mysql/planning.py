@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from twophase.contract.sink import SinkContext
 from twophase.sinks.mysql.checkpoint_column import check_column
@@ -58,7 +58,7 @@ class Planner:
     Attributes:
         options: of the sink.
         context: in which it is opened.
-        server: as it described itself then.
+        server: as it describes itself, then and before each attempt.
     """
 
     options: MySqlOptions
@@ -76,17 +76,18 @@ class Planner:
         return self._plan(session, find_table(session, self.options))
 
     def plan_again(self, session: Session, plan: TablePlan) -> TablePlan:
-        """Return the plan if the table is still the one that it was made by, or a new one.
+        """Return the plan if the table is still the one that it was made by, or a new one; and the
+        loader that the server allows now.
 
         A table that is gone is left to the check of its identity.
 
         Raises:
             ConfigError: rows of the schema no longer fit.
-            PreflightError: the table can no longer take part.
+            PreflightError: the table can no longer take part, or `load=local` is forbidden.
         """
         now = read_table(session, plan.table.schema, plan.table.name)
         if now is None or now == plan.table:
-            return plan
+            return replace(plan, loader=self._loader(plan.table, plan.loader.read_back))
         check_engine(now)
         return self._plan(session, now)
 

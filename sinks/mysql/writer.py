@@ -37,6 +37,7 @@ from twophase.internals.redaction import shown
 from twophase.sinks.mysql.checkpoint_column import value_of
 from twophase.sinks.mysql.client.codes import (
     DEADLOCK,
+    LOCAL_FORBIDDEN,
     LOCK_WAIT_TIMEOUT,
     SERVER_LOST,
     code_of,
@@ -315,6 +316,10 @@ def _decline(transaction: TransactionId, doing: str, error: pymysql.Error) -> De
         "with the same keys, a trigger that writes to one row for all tasks, another writer, or "
         "DDL.",
         DEADLOCK: "write rows of one key from one task only.",
+        **dict.fromkeys(
+            LOCAL_FORBIDDEN,
+            "the next attempt takes INSERT, or is refused by name (local_infile).",
+        ),
     }
     return DeclinedError(
         what,

@@ -17,6 +17,9 @@ VALUE_TOO_LONG = 1301
 NO_DEFAULT = 1364
 DENIED = frozenset({1044, 1142, 1143, 1227, 1370})
 
+LOCAL_FORBIDDEN = frozenset({1148, 3948, 4166})
+"""The server does not take LOAD DATA LOCAL (`local_infile`)."""
+
 XAER_NOTA = 1397
 XAER_RMERR = 1401
 XA_ROLLED_BACK = frozenset({1402, 1613, 1614})
