@@ -25,7 +25,7 @@ from twophase.ids import Subtask, TransactionId
 from twophase.sinks.mysql.client.session import Session
 from twophase.sinks.mysql.client.session_exit import wait_until_left
 from twophase.sinks.mysql.client.session_locks import SLOTS, SessionLocks
-from twophase.sinks.mysql.options import Endpoint, Secret, Tls
+from twophase.sinks.mysql.options import Endpoint, Replaceable, Tls
 from twophase.sinks.mysql.xid import Owner, Xid
 from twophase.testing.harness import FIRST, JOB, SINK
 
@@ -98,7 +98,12 @@ def _session(table: MySqlHarness) -> Session:
     server = table.server
     return Session(
         Endpoint(
-            server.host, server.port, server.user, table.database, Secret(server.password), Tls.OFF
+            server.host,
+            server.port,
+            server.user,
+            table.database,
+            Replaceable(server.password),
+            Tls.OFF,
         )
     )
 

@@ -6,7 +6,7 @@ import ipaddress
 import os
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -51,59 +51,37 @@ class Load(StrEnum):
     INSERT = "insert"
 
 
-class Secret:
-    """A password that appears in no representation and no error.
+class Replaceable:
+    """A password, or certificates, that somebody may replace while the job runs. It appears in no
+    representation and no error.
 
     Args:
-        value: the password as it is now.
-        file: where the driver reads it again, for each login and for the tasks of each attempt:
-            somebody may change it while the job runs.
+        value: as it is now.
+        file: its name, for messages; empty if there is none.
+        read: how the driver reads the file again, for each login and for the tasks of each attempt;
+            None: the value stays.
     """
 
-    def __init__(self, value: str, file: Path | None = None) -> None:
+    def __init__(
+        self, value: str, file: str = "", read: Callable[[Path], str] | None = None
+    ) -> None:
+        self.file = file
         self._value = value
-        self._file = file
+        self._read = read
 
     def reveal(self) -> str:
-        """The password itself, for the handshake only."""
-        if self._file is not None:
-            with suppress(OSError, UnicodeDecodeError):  # while it is being replaced: the last one
-                self._value = read_password(self._file)
+        """The value itself, for the handshake only."""
+        if self._read is not None:
+            with suppress(OSError, ValueError):  # while it is being replaced: the last one
+                self._value = self._read(Path(self.file))
         return self._value
 
-    def __reduce__(self) -> tuple[type[Secret], tuple[str]]:
+    def __reduce__(self) -> tuple[type[Replaceable], tuple[str, str]]:
         """The executors get what the driver reads now: the file may not be there."""
-        return Secret, (self.reveal(),)
+        return Replaceable, (self.reveal(), self.file)
 
     def __repr__(self) -> str:
-        return "Secret(***)"
-
-
-class Authorities:
-    """The authorities that may sign the server's certificate.
-
-    Args:
-        name: of the file with their certificates, for messages.
-        certificates: as they are now, in PEM.
-        file: where the driver reads them again, for each login and for the tasks of each attempt:
-            an authority is replaced while the job runs.
-    """
-
-    def __init__(self, name: str, certificates: str, file: Path | None = None) -> None:
-        self.name = name
-        self._certificates = certificates
-        self._file = file
-
-    def certificates(self) -> str:
-        """Return the certificates, in PEM."""
-        if self._file is not None:
-            with suppress(OSError, ValueError):  # while it is being replaced: the last ones
-                self._certificates = read_certificates(self._file)
-        return self._certificates
-
-    def __reduce__(self) -> tuple[type[Authorities], tuple[str, str]]:
-        """The executors get what the driver reads now: the file may not be there."""
-        return Authorities, (self.name, self.certificates())
+        return "Replaceable(***)"
 
 
 @dataclass(frozen=True)
@@ -131,9 +109,9 @@ class Endpoint:
     port: int
     user: str
     schema: str
-    password: Secret
+    password: Replaceable
     tls: Tls
-    tls_ca: Authorities | None = None
+    tls_ca: Replaceable | None = None
     unix_socket: str | None = None
     connect_timeout_s: float = 10.0
     io_timeout_s: float = 120.0
@@ -312,7 +290,7 @@ class MySqlOptions(Options):
             lock_wait_timeout_s=round(self.lock_wait_timeout_s),
         )
 
-    def _password(self) -> Secret:
+    def _password(self) -> Replaceable:
         if self.password_env:
             value = os.environ.get(self.password_env)
             if value is None:
@@ -321,25 +299,24 @@ class MySqlOptions(Options):
                     "is not set.",
                     remedy="set it where the driver runs.",
                 )
-            return Secret(value)
+            return Replaceable(value)
         if self.password_file:
             try:
-                file = Path(self.password_file)
-                return Secret(read_password(file), file)
+                password = read_password(Path(self.password_file))
             except (OSError, UnicodeDecodeError) as error:
                 raise ConfigError(
                     f"The file {self.password_file!r}, named by password_file, cannot be read: "
                     f"{type(error).__name__}.",
                     remedy="give a file with the password that the driver may read.",
                 ) from None
-        return Secret("")
+            return Replaceable(password, self.password_file, read_password)
+        return Replaceable("")
 
-    def _authorities(self) -> Authorities | None:
+    def _authorities(self) -> Replaceable | None:
         if self.tls_ca is None:
             return None
         try:
-            file = Path(self.tls_ca)
-            return Authorities(self.tls_ca, read_certificates(file), file)
+            certificates = read_certificates(Path(self.tls_ca))
         except (OSError, ValueError) as error:
             raise PreflightError(
                 f"The file {self.tls_ca!r}, named by tls_ca, holds no certificates that can be "
@@ -347,6 +324,7 @@ class MySqlOptions(Options):
                 remedy="give a file in PEM, with the certificate of the authority that signed the "
                 "server's, that the driver may read.",
             ) from None
+        return Replaceable(certificates, self.tls_ca, read_certificates)
 
 
 def read_certificates(file: Path) -> str:

@@ -151,8 +151,8 @@ class SavedOnes:
             return None
         for key, decision in list(facts.decided.items()):
             # an adoption, and what continues it, does not name what was given up whole
-            given_up = not decision.xids and decision.committed and decision.chunk < saved.chunk
-            if given_up or not saved.is_behind(decision):
+            is_given_up = not decision.xids and decision.committed and decision.chunk < saved.chunk
+            if is_given_up or not saved.is_behind(decision):
                 continue
             shown = [xid for xid in decision.xids if xid in facts.visible]
             knows = decision.root == root and root not in self.older

@@ -12,7 +12,7 @@ import pytest
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.sinks.mysql.client.session_exit import wait_until_left
 from twophase.sinks.mysql.client.session_settings import _settle
-from twophase.sinks.mysql.options import Endpoint, Secret, Tls
+from twophase.sinks.mysql.options import Endpoint, Replaceable, Tls
 from twophase.sinks.mysql.xid import Owner, Xid
 from verification.simulation.branches import ServerSession
 from verification.simulation.catalogue import Catalogue
@@ -27,7 +27,7 @@ from verification.simulation.world import World
 
 OLD = ["mysql-8.0.12", "mariadb-10.11"]
 XID = "'g','b',1"
-ENDPOINT = Endpoint("db", 3306, "app", "shop", Secret(""), Tls.OFF)
+ENDPOINT = Endpoint("db", 3306, "app", "shop", Replaceable(""), Tls.OFF)
 LINGERING_S = 0.01
 FENCE = "SELECT generation, counter FROM `shop`.`twophase_fence` WHERE job = %s AND sink = %s"
 RAISE = (

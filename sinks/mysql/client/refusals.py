@@ -84,7 +84,7 @@ def explain(
     code = code_of(error)
     what = f"{doing} {endpoint} failed: {error.args[-1] if error.args else ''} ({code})."
     if is_tls_refused(error):
-        named = f" (it is {endpoint.tls_ca.name!r} now)" if endpoint.tls_ca else ""
+        named = f" (it is {endpoint.tls_ca.file!r} now)" if endpoint.tls_ca else ""
         return refused(endpoint, what, _TLS.format(named))
     if isinstance(error, BranchesHiddenError):
         return refused(endpoint, what, _LIST)

@@ -334,7 +334,7 @@ class _RefusePlugin:
 def _tls_arguments(endpoint: Endpoint) -> dict[str, Any]:
     if endpoint.tls is Tls.OFF:
         return {"ssl_disabled": True}
-    certificates = endpoint.tls_ca.certificates() if endpoint.tls_ca else None
+    certificates = endpoint.tls_ca.reveal() if endpoint.tls_ca else None
     context = ssl.create_default_context(cadata=certificates)
     # Self-signed authorities made by MySQL lack fields that the strict check of
     # newer Pythons requires.

@@ -7,14 +7,14 @@ import pytest
 
 from twophase.errors import PreflightError, TargetUnreachableError
 from twophase.sinks.mysql.client.refusals import explain
-from twophase.sinks.mysql.options import Endpoint, Secret, Tls
+from twophase.sinks.mysql.options import Endpoint, Replaceable, Tls
 
 ANSWERED = (1040, 1044, 1045, 1114, 1129, 1203, 1205, 1226, 1290, 1820, 3159, 9999)
 GONE = (2002, 2003, 2006, 2013)
 
 
 def explained(code: int, *, opened: bool) -> PreflightError | TargetUnreachableError:
-    endpoint = Endpoint("db", 3306, "app", "shop", Secret(""), Tls.OFF, opened=opened)
+    endpoint = Endpoint("db", 3306, "app", "shop", Replaceable(""), Tls.OFF, opened=opened)
     return explain(endpoint, pymysql.OperationalError(code, "no"), "The login at")
 
 

@@ -22,10 +22,9 @@ from tests.sinks.mysql.client.fake_server import (
 from twophase.errors import PreflightError, TargetUnreachableError, TwoPhaseError
 from twophase.sinks.mysql.client.session import SecurityError, Session, connect
 from twophase.sinks.mysql.options import (
-    Authorities,
     Endpoint,
     MySqlOptions,
-    Secret,
+    Replaceable,
     Tls,
     read_certificates,
 )
@@ -40,7 +39,7 @@ def endpoint(server: FakeServer | OtherPeer, **changes) -> Endpoint:
         "port": server.port,
         "user": "app",
         "schema": "shop",
-        "password": Secret(CANARY),
+        "password": Replaceable(CANARY),
     }
     return Endpoint(
         **{**given, "tls": Tls.OFF, "connect_timeout_s": 3.0, "io_timeout_s": 3.0, **changes}
@@ -56,9 +55,9 @@ def authorities_in(folder: Path) -> list[Authority]:
     return made
 
 
-def trusting(authority: Authority) -> Authorities:
+def trusting(authority: Authority) -> Replaceable:
     """What the driver reads of it."""
-    return Authorities(str(authority.file), read_certificates(authority.file), authority.file)
+    return Replaceable(read_certificates(authority.file), str(authority.file), read_certificates)
 
 
 def requested_name(statement: bytes) -> str:
@@ -166,7 +165,7 @@ class TestPasswords:
         assert CANARY not in str(caught.value)
 
     def test_no_repr_shows_the_password(self):
-        where = Endpoint("127.0.0.1", 1, "app", "s", Secret(CANARY), Tls.OFF)
+        where = Endpoint("127.0.0.1", 1, "app", "s", Replaceable(CANARY), Tls.OFF)
         assert CANARY not in repr(where) + str(where) + repr(where.password) + str(where.password)
 
 
@@ -300,7 +299,7 @@ class TestLifetime:
                 silent.getsockname()[1],
                 "app",
                 "s",
-                Secret(""),
+                Replaceable(""),
                 Tls.OFF,
                 connect_timeout_s=0.3,
             )
