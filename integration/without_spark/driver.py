@@ -45,8 +45,8 @@ def run_job(settings: Mapping[str, Any], workers: Workers) -> tuple[int, str]:
     """Run the job to its end.
 
     Args:
-        settings: job, location, produced, batch, sinks, options, tasks, forever, arm, arm_from,
-            control.
+        settings: job, location, produced, batch, sinks, options, tasks, chained, forever, arm,
+            arm_from, control.
         workers: run its tasks.
 
     Returns:
@@ -85,6 +85,7 @@ class Host(PlainHost):
         super().__init__(settings["job"], options, rows, workers, forever=forever)
         self._settings = settings
         self._of_processes = workers
+        workers.chained = bool(settings.get("chained"))
         self._arm_from = settings.get("arm_from")
         if self._arm_from is None:
             self._arm()

@@ -1,8 +1,9 @@
 """The product, broken on purpose inside a plain driver: the mistakes of
-`verification.simulation.mutations`, and two more.
+`verification.simulation.mutations`, and three more.
 
-The two are silent: one doubles rows, one loses them. The product looks for that in its targets and
-would stop, by name. It is made not to look, so that it is the count that shows them.
+Two are silent: one doubles rows, one loses them. The product looks for that in its targets and
+would stop, by name. It is made not to look, so that it is the count that shows them. The third is
+of a chain, which the simulation has, and no mistakes of.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from twophase.coordinator.commit import checkpoint_completion
 from twophase.coordinator.commit.checkpoint_completion import CheckpointCompleter
 from twophase.coordinator.commit.orphans import Orphans, key_of
 from twophase.coordinator.recovery import plan
+from twophase.spark.batch.writer_task import TaskWriter
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.journal.entries import CommittedRecord
 from verification.simulation import mutations
 
 DUPLICATES = "recovery commits orphans instead of aborting them"
 LOSES = "recovery calls a decided checkpoint committed and drops it"
+EARLY = "a chain pre-commits a sink before all have their rows"
 
 
 def _commit_orphans(self: Orphans, below: Any, kept: Any) -> int:
@@ -65,7 +68,9 @@ _OWN: dict[str, list[tuple[object, str, Any]]] = {
         (CheckpointCompleter, "commit_restored", _keep_nothing),
         *_BLIND,
     ],
+    EARLY: [(TaskWriter, "flush", _look_at_nothing)],
 }
+OWN = {*_OWN}
 _CHANGED: dict[str, list[tuple[object, str, Any]]] = {
     # A job of three checkpoints is to subsume, as one of sixteen does.
     "the ledger is collapsed and no mark is raised": [

@@ -7,7 +7,7 @@ A checkpoint has two pieces in each sink. `first` is what the sink that commits 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 NONE, PREPARED, VISIBLE = (0, 0), (2, 0), (0, 2)
 
@@ -64,6 +64,30 @@ IN_RECOVERY = {
     "C20": ("C06", Leaves(False, (1, 0), PREPARED)),
 }
 
+# A chain: one worker is held there, at the hit of its first or its second sink, and the other has
+# prepared its pieces; then all are killed.
+_HELD_AT_FIRST = Leaves(False, (1, 0), (1, 0))
+_BETWEEN = Leaves(False, PREPARED, (1, 0))
+_HELD_AT_SECOND = Leaves(False, PREPARED, PREPARED)
+IN_CHAIN = {
+    ("E01", 1): _HELD_AT_FIRST,
+    ("E01", 2): _HELD_AT_FIRST,
+    ("C04", 1): _HELD_AT_FIRST,
+    ("C05", 1): _BETWEEN,
+    ("C03", 1): _BETWEEN,
+    ("E02", 1): _BETWEEN,
+    ("C04", 2): _BETWEEN,
+    ("C05", 2): _HELD_AT_SECOND,
+    ("C03", 2): _HELD_AT_SECOND,
+    ("E02", 2): _HELD_AT_SECOND,
+}
+# The second sink is of files.
+IN_CHAIN_WITH_FILES = {
+    **{at: replace(leaves, begun=2 - leaves.rest[0]) for at, leaves in IN_CHAIN.items()},
+    ("F01", 1): replace(_BETWEEN, begun=1),
+    ("F02", 1): _HELD_AT_SECOND,
+}
+
 # Files: a piece is there before it is prepared; all files of a checkpoint are visible before the
 # first proof is given.
 FILES_IN_WORKERS = IN_WORKERS | {
@@ -92,14 +116,14 @@ NEEDS_OLDER = {"C17"}
 
 def in_workers(kinds: tuple[str, ...]) -> dict[str, Leaves]:
     """The table of a job with such targets."""
-    return FILES_IN_WORKERS if "files" in kinds else IN_WORKERS
+    return FILES_IN_WORKERS if kinds[0] == "files" else IN_WORKERS
 
 
 def in_checkpoint(kinds: tuple[str, ...]) -> dict[str, Leaves]:
     """The table of a job with such targets."""
-    return FILES_IN_CHECKPOINT if "files" in kinds else IN_CHECKPOINT
+    return FILES_IN_CHECKPOINT if kinds[0] == "files" else IN_CHECKPOINT
 
 
 def in_recovery(kinds: tuple[str, ...]) -> dict[str, tuple[str, Leaves]]:
     """The table of a job with such targets."""
-    return FILES_IN_RECOVERY if "files" in kinds else IN_RECOVERY
+    return FILES_IN_RECOVERY if kinds[0] == "files" else IN_RECOVERY

@@ -27,13 +27,19 @@ PIECE = BATCH // source.PARTITIONS
 def expected(scenario: Scenario, number: int, leaves: Leaves) -> State:
     """The state that a kill in checkpoint `number` leaves; all before it are committed."""
 
-    def pieces(prepared: int, visible: int) -> Pieces:
-        return Pieces(prepared, leaves.begun, number * BATCH + visible * PIECE)
+    def pieces(kind: str, prepared: int, visible: int) -> Pieces:
+        begun = leaves.begun if kind == "files" else 0
+        return Pieces(prepared, begun, number * BATCH + visible * PIECE)
 
-    targets = [pieces(*leaves.first), *(pieces(*leaves.rest) for _ in scenario.kinds[1:])]
+    first, *rest = scenario.kinds
+    targets = [pieces(first, *leaves.first), *(pieces(kind, *leaves.rest) for kind in rest)]
     return State(
         number + leaves.decided, number + leaves.committed, number + 1, number, tuple(targets)
     )
+
+
+def _prepared(state: State) -> int:
+    return sum(pieces.prepared for pieces in state.targets)
 
 
 def killed(ended: Ended, point: str) -> None:
@@ -57,6 +63,23 @@ def die_in_workers(scenario: Scenario, point: str, number: int) -> None:
         ended = driver.kill()
     killed(ended, point)
     scenario.check_state(expected(scenario, number, in_workers(scenario.kinds)[point]))
+
+
+def die_in_chain(scenario: Scenario, point: str, hit: int, number: int, leaves: Leaves) -> None:
+    """One worker of checkpoint `number` is held at the hit of a point, the others end; then all
+    processes are killed at once.
+    """
+    scenario.produce(number + 1)
+    driver = scenario.start(held_at([point], hit), arm_from=number)
+    state = expected(scenario, number, leaves)
+    try:
+        driver.wait_for(lambda: driver.points() == [point], f"a worker at {point}")
+        count = _prepared(state)
+        scenario.wait_for(driver, f"{count} pieces", lambda found: _prepared(found) >= count)
+    finally:
+        ended = driver.kill()
+    killed(ended, point)
+    scenario.check_state(state)
 
 
 def die_in_checkpoint(
@@ -85,12 +108,12 @@ def die_in_recovery(scenario: Scenario, point: str, number: int) -> None:
     scenario.check_state(expected(scenario, number, leaves))
 
 
-def lose_a_worker(scenario: Scenario, point: str, number: int) -> Ended:
-    """A worker of checkpoint `number` kills itself at a point; the driver lives and takes
-    the checkpoint again.
+def lose_a_worker(scenario: Scenario, point: str, number: int, hit: int = 1) -> Ended:
+    """A worker of checkpoint `number` kills itself at the hit of a point; the driver lives and
+    takes the checkpoint again.
     """
     scenario.produce(number + 1)
-    ended = scenario.run(f"{point}=kill", arm_from=number)
+    ended = scenario.run(f"{point}=kill@{hit}", arm_from=number)
     assert ended.points == [point], ended.output
     assert ended.code == 0, f"exit code {ended.code}:\n{ended.output}"
     assert f"CheckpointDeclined(job='{scenario.job}', checkpoint={number}" in ended.output, (
@@ -268,6 +291,21 @@ def be_fenced_out(scenario: Scenario, point: str) -> None:
     zombie.wait_until_stopped(point, everyone)
     if point not in WORKERS_ALONE:
         zombie.freeze()
+    others_go_on(scenario, zombie)
+
+
+def be_fenced_out_in_chain(scenario: Scenario, point: str, hit: int) -> None:
+    """The same, with one worker of a chain stopped at the hit of a point."""
+    scenario.produce(2)
+    zombie = scenario.start(f"{point}=stop@{hit}", arm_from=1, forever=True)
+    zombie.wait_until_stopped(point)
+    if point not in WORKERS_ALONE:
+        zombie.freeze()
+    others_go_on(scenario, zombie)
+
+
+def others_go_on(scenario: Scenario, zombie: PlainDriver) -> None:
+    """Others take two checkpoints; then a stopped driver is let go."""
     scenario.produce(ON)
     scenario.finish()
     scenario.verify()
@@ -366,7 +404,7 @@ def stopped_at(scenario: Scenario, point: str, **settings: Any) -> PlainDriver:
         scenario.wait_for(
             driver,
             f"{left} prepared pieces",
-            lambda state: sum(p.prepared for p in state.targets) == left,
+            lambda state: _prepared(state) == left,
         )
         assert scenario.state().decided == 1
     else:

@@ -3,6 +3,8 @@
     driver ── socket ── daemon, forked while the driver had one thread
       └── a socket for each task ── worker, forked by the daemon, one task each
 
+In a chained job a worker writes the rows of a range to all sinks (`twophase.spark.batch.chain`).
+
 A worker gets the writers pickled as Spark would ship them, with the sink and the transaction in
 them, and sends the committable back as the text that travels in Spark's result row. It outlives its
 driver until it has nobody to answer to, and a driver that cancels an attempt kills its workers hard
@@ -20,22 +22,27 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
-from typing import NoReturn
+from typing import Any, NoReturn
 
+import pyarrow as pa
 from pyspark import cloudpickle
 
+from integration.without_spark.source import SCHEMA
 from twophase.contract.committable import Committable
+from twophase.contract.source import RangeReader
 from twophase.errors import CheckpointExpiredError
 from twophase.internals import failpoints
 from twophase.internals.json_values import from_json, to_json
+from twophase.spark.batch.chain import Chain, Link
 from twophase.spark.batch.spark_errors import declined
 from twophase.spark.batch.writer_task import WriterTask
 from twophase.testing.parent_death import die_with_parent
-from twophase.testing.plain_host import Done, Task
+from twophase.testing.plain_host import Done, Task, TaskRows
 
 
 class WorkerError(Exception):
@@ -44,8 +51,17 @@ class WorkerError(Exception):
 
 @dataclass
 class _Running:
-    task: Task
+    tasks: Sequence[Task]
     pid: int
+
+
+class _GivenRows(RangeReader[Any]):
+    """Stands for the source of a chain: its ranges are rows."""
+
+    def read(self, item: TaskRows, *, again: bool) -> Iterator[pa.RecordBatch]:
+        """See `RangeReader.read`."""
+        assert not again
+        yield from item()
 
 
 class Workers:
@@ -53,10 +69,12 @@ class Workers:
 
     Attributes:
         armed: the failpoints of the workers.
+        chained: whether one worker writes the rows of a range to all sinks, as in a chain.
     """
 
     def __init__(self) -> None:
         self.armed = ""
+        self.chained = False
         self._running: dict[Connection, _Running] = {}
         self._control, theirs = socket.socketpair()
         sys.stdout.flush()
@@ -75,9 +93,9 @@ class Workers:
         running = self._running = {}
         deadline_s = time.monotonic() + timeout_s
         try:
-            for task in tasks:
-                connection = self._start(task)
-                running[connection] = _Running(task, _first_word(connection))
+            for dealt in self._dealt(tasks):
+                connection = self._start(dealt)
+                running[connection] = _Running(dealt, _first_word(connection))
             if stopping.is_set():
                 self.cancel()
             while running:
@@ -86,8 +104,9 @@ class Workers:
                     raise CheckpointExpiredError(f"The tasks did not end within {timeout_s:g} s.")
                 for one in ended:
                     assert isinstance(one, Connection)
-                    committable = _result(one)
-                    done(running.pop(one).task, committable)
+                    pieces = _result(one)
+                    for task, piece in zip(running.pop(one).tasks, pieces, strict=True):
+                        done(task, piece)
                     one.close()
         except BaseException as error:
             _cancel(running)
@@ -108,11 +127,18 @@ class Workers:
         self._control.close()
         os.waitpid(self._daemon, 0)
 
-    def _start(self, task: Task) -> Connection:
+    def _dealt(self, tasks: Sequence[Task]) -> Sequence[Sequence[Task]]:
+        """Deal the tasks to workers: each one of its own, or those of a range to one."""
+        ranges = defaultdict[int, list[Task]](list)
+        for number, task in enumerate(tasks):
+            ranges[task.subtask.index if self.chained else number].append(task)
+        return [*ranges.values()]
+
+    def _start(self, tasks: Sequence[Task]) -> Connection:
         ours, theirs = Pipe()
         socket.send_fds(self._control, [b"t"], [theirs.fileno()])
         theirs.close()
-        ours.send_bytes(cloudpickle.dumps((self.armed, task)))
+        ours.send_bytes(cloudpickle.dumps((self.armed, self.chained, tasks)))
         return ours
 
 
@@ -130,16 +156,16 @@ def _serve(control: socket.socket) -> NoReturn:
 
 
 def _work(connection: Connection) -> NoReturn:
-    """A worker: one task."""
+    """A worker: one task, or those of a chain."""
     die_with_parent()
     try:
         connection.send_bytes(str(os.getpid()).encode())
-        armed, task = pickle.loads(connection.recv_bytes())
+        armed, chained, tasks = pickle.loads(connection.recv_bytes())
         failpoints.arm(armed)
         try:
-            writer = WriterTask(task.writers, task.transaction)
-            committable = writer.write(iter(task.rows()), task.subtask)
-            result = {"committable": json.dumps(to_json(committable)) if committable else None}
+            pieces = _write_chained(tasks) if chained else [_write(*tasks)]
+            texts = [json.dumps(to_json(piece)) if piece else None for piece in pieces]
+            result: dict[str, Any] = {"committables": texts}
         except Exception:  # noqa: BLE001 carried to the driver, which raises it
             result = {"error": traceback.format_exc()}
         connection.send_bytes(json.dumps(result).encode())
@@ -151,19 +177,36 @@ def _work(connection: Connection) -> NoReturn:
     os._exit(0)
 
 
+def _write(task: Task) -> Committable | None:
+    writer = WriterTask(task.writers, task.transaction)
+    return writer.write(iter(task.rows()), task.subtask)
+
+
+def _write_chained(tasks: Sequence[Task]) -> Sequence[Committable | None]:
+    """Read the range of some tasks once, and write it to the sink of each."""
+    columns = tuple(range(len(SCHEMA)))
+    links = [Link(task.sink, columns, SCHEMA, task.writers, task.transaction) for task in tasks]
+    subtask, rows = tasks[0].subtask, tasks[0].rows
+    chain = Chain(_GivenRows(), [rows] * (subtask.index + 1), again=False, links=links)
+    pieces, _ = chain.write(subtask)
+    return pieces
+
+
 def _first_word(connection: Connection) -> int:
     return int(connection.recv_bytes())
 
 
-def _result(connection: Connection) -> Committable | None:
+def _result(connection: Connection) -> Sequence[Committable | None]:
     try:
         result = json.loads(connection.recv_bytes())
     except EOFError:
         raise WorkerError("a worker was lost") from None
     if "error" in result:
         raise WorkerError(result["error"])
-    text = result["committable"]
-    return None if text is None else from_json(Committable, json.loads(text), "A result")
+    return [
+        None if text is None else from_json(Committable, json.loads(text), "A result")
+        for text in result["committables"]
+    ]
 
 
 def _cancel(running: dict[Connection, _Running]) -> None:
