@@ -10,9 +10,12 @@ from benchmarks import (
     commit_ahead,
     commit_behind,
     file_commit,
+    kafka_read,
     kafka_to_delta,
     kafka_to_hive,
     kafka_to_mysql,
+    latency,
+    load_data_limit,
     plugin_form,
     protocol_cost,
     recovery,
@@ -24,6 +27,9 @@ from benchmarks import (
 
 _COMMANDS = (
     kafka_to_mysql.command,
+    load_data_limit.command,
+    latency.command,
+    kafka_read.command,
     kafka_to_delta.command,
     plugin_form.command,
     kafka_to_hive.command,

@@ -1,5 +1,5 @@
-"""Runs two pipelines in turn (A B B A ...) over the same records, and compares
-their median batches.
+"""Runs pipelines in turn (A B C C B A ...) over the same records, and compares their median
+batches.
 
 The first batches of a run, in which the JVM warms up, are left out.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import click
@@ -76,7 +76,7 @@ class Pipeline:
         return {part: statistics.median(one.get(part, 0.0) for one in found) for part in found[0]}
 
 
-def alternate(pipelines: tuple[Pipeline, Pipeline], rounds: int, run: Callable[[str], Run]) -> None:
+def alternate(pipelines: Sequence[Pipeline], rounds: int, run: Callable[[str], Run]) -> None:
     """Run each pipeline `rounds` times."""
     for number in range(rounds):
         for pipeline in pipelines if number % 2 == 0 else pipelines[::-1]:
@@ -99,11 +99,16 @@ def _end_to_end(done: Run) -> float:
     )
 
 
-def show(
-    title: str, pipelines: tuple[Pipeline, Pipeline], warm_up: int, batch_records: int
-) -> None:
-    """Print the figures of two pipelines, and their ratio."""
-    parts = [part for part in pipelines[0].cpu(warm_up, batch_records) if part != OTHERS]
+def show(title: str, pipelines: Sequence[Pipeline], warm_up: int, batch_records: int) -> None:
+    """Print the figures of pipelines, and the ratio of the first one to each of the others."""
+    parts = [
+        *dict.fromkeys(
+            part
+            for pipeline in pipelines
+            for part in pipeline.cpu(warm_up, batch_records)
+            if part != OTHERS
+        )
+    ]
     shown = table(
         title,
         *("pipeline", "guarantee", "rows/s, median batch", "slowest", "fastest", "end to end"),
@@ -120,18 +125,19 @@ def show(
         costs.add_row(pipeline.title, *(f"{one:.2f}" for one in used), f"{sum(used):.2f}")
     console.print(shown)
     console.print(costs)
-    ours, peer = (
-        statistics.median(pipeline.rates(warm_up, batch_records)) for pipeline in pipelines
-    )
-    by_run = [
-        _median_rate(one, warm_up, batch_records) / _median_rate(other, warm_up, batch_records)
-        for one, other in zip(pipelines[0].runs, pipelines[1].runs, strict=True)
-    ]
-    spread = " ".join(f"{ratio:.2f}" for ratio in by_run)
-    console.print(
-        f"{pipelines[0].title} / {pipelines[1].title}: [bold]{ours / peer:.2f}[/bold] (ratio of "
-        f"medians; by round: {spread})"
-    )
+    first, *others = pipelines
+    ours = statistics.median(first.rates(warm_up, batch_records))
+    for pipeline in others:
+        theirs = statistics.median(pipeline.rates(warm_up, batch_records))
+        by_run = [
+            _median_rate(one, warm_up, batch_records) / _median_rate(other, warm_up, batch_records)
+            for one, other in zip(first.runs, pipeline.runs, strict=True)
+        ]
+        spread = " ".join(f"{ratio:.2f}" for ratio in by_run)
+        console.print(
+            f"{first.title} / {pipeline.title}: [bold]{ours / theirs:.2f}[/bold] (ratio of "
+            f"medians; by round: {spread})"
+        )
     foot(
         statistics.mean(
             done.meter.others_cores() for pipeline in pipelines for done in pipeline.runs

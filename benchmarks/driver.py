@@ -14,8 +14,13 @@ line of the output, as JSON.
     spark-delta       twophase-kafka, Delta's own streaming sink: exactly once
     spark-files       twophase-kafka, Spark's own file sink with parquet: exactly once for
                       readers of its own log
+    spark-kafka-files   Spark's Kafka connector, from_json, Spark's own file sink with parquet:
+                        exactly once for readers of its own log
     several           twophase-kafka, the sinks that the settings name, in one
                       checkpoint: exactly once
+    read              twophase-kafka, raw or JSON, to Spark's noop sink
+    spark-read        Spark's Kafka connector, the same
+    load-data         no Spark: LOAD DATA LOCAL of files that are there already
 """
 
 from __future__ import annotations
@@ -34,6 +39,7 @@ from pyspark.sql.functions import col, from_json
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 import twophase
+from benchmarks.load_data import load_all
 from benchmarks.orders import SCHEMA, TABLE
 from twophase.contract.sink import Sink
 from twophase.events import CheckpointCommitted, CheckpointDecided, Event, SinkAcknowledged
@@ -47,6 +53,7 @@ MYSQL, DELTA, HIVE = "facts", "lake", "hive"
 TURN_OVER = "It is somebody else's turn."
 """The line that a driver prints when it has run its batches; it goes on when it reads a line."""
 
+_LOOK_S = 0.5
 _JDBC_FLAGS = "rewriteBatchedStatements=true&sslMode=DISABLED&allowPublicKeyRetrieval=true"
 
 
@@ -147,6 +154,10 @@ class _Checkpoints:
 
 def main(settings: dict[str, Any]) -> None:
     """Run the pipeline that `settings` names, and print its batches."""
+    if settings["pipeline"] == "load-data":
+        loaded = load_all(settings["mysql"], settings["files"])
+        print(json.dumps({"batches": loaded, "checkpoints": []}))
+        return
     turns = _Turns(settings.get("turn"))
     spark = _session(settings)
     progress = _Progress()
@@ -167,10 +178,16 @@ def main(settings: dict[str, Any]) -> None:
                 {name: _SINKS[name](settings) for name in settings["sinks"]},
                 observers,
             )
+        case "read":
+            _run_to_nothing(_read(spark, settings), settings)
+        case "spark-read":
+            _run_to_nothing(_read_by_spark(spark, settings), settings)
         case "spark-delta":
             _run_delta(spark, settings)
         case "spark-files":
-            _run_files(spark, settings)
+            _run_files(_read(spark, settings), settings)
+        case "spark-kafka-files":
+            _run_files(_read_by_spark(spark, settings), settings)
         case _:
             _run_spark(spark, settings)
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
@@ -217,16 +234,22 @@ _SINKS: dict[str, Callable[[dict[str, Any]], Sink]] = {
 }
 
 
+def _schema(settings: dict[str, Any]) -> str:
+    return str(settings.get("schema", SCHEMA))
+
+
 def _read(spark: SparkSession, settings: dict[str, Any]) -> DataFrame:
     twophase.register(spark)
     options = {
         "kafka.bootstrap.servers": settings["kafka"],
         "subscribe": settings["topic"],
-        "value.format": "json",
         "maxRecordsPerTrigger": str(settings["batch_records"]),
         **settings.get("source", {}),
     }
-    return spark.readStream.format("twophase-kafka").options(**options).schema(SCHEMA).load()
+    reader = spark.readStream.format("twophase-kafka").options(**options)
+    if not settings.get("raw"):
+        reader = reader.option("value.format", "json").schema(_schema(settings))
+    return reader.load()
 
 
 def _run_twophase(
@@ -242,7 +265,14 @@ def _run_twophase(
         described.observer(observer)
     described.option("checkpointLocation", settings["location"])
     described.options(**settings.get("options", {}))
-    described.trigger(availableNow=True).start().await_termination()
+    if "until" not in settings:
+        described.trigger(availableNow=True).start().await_termination()
+        return
+    job = described.start()
+    while job.status.query.records < settings["until"] and job.is_active:
+        time.sleep(_LOOK_S)
+    job.stop()
+    job.await_termination()
 
 
 def _run_plugin(spark: SparkSession, settings: dict[str, Any]) -> None:
@@ -264,26 +294,34 @@ def _run_delta(spark: SparkSession, settings: dict[str, Any]) -> None:
     writer.trigger(availableNow=True).start(settings["path"]).awaitTermination()
 
 
-def _run_files(spark: SparkSession, settings: dict[str, Any]) -> None:
-    writer = (
-        _read(spark, settings)
-        .writeStream.format("parquet")
-        .option("checkpointLocation", settings["location"])
-    )
+def _run_to_nothing(frame: DataFrame, settings: dict[str, Any]) -> None:
+    writer = frame.writeStream.format("noop")
+    writer = writer.option("checkpointLocation", settings["location"])
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def _run_files(frame: DataFrame, settings: dict[str, Any]) -> None:
+    writer = frame.writeStream.format("parquet")
+    writer = writer.option("checkpointLocation", settings["location"])
     writer.trigger(availableNow=True).start(settings["path"]).awaitTermination()
 
 
-def _run_spark(spark: SparkSession, settings: dict[str, Any]) -> None:
-    frame = (
+def _read_by_spark(spark: SparkSession, settings: dict[str, Any]) -> DataFrame:
+    records = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", settings["kafka"])
         .option("subscribe", settings["topic"])
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", settings["batch_records"])
         .load()
-        .select(from_json(col("value").cast("string"), SCHEMA).alias("row"))
-        .select("row.*")
     )
+    if settings.get("raw"):
+        return records
+    row = from_json(col("value").cast("string"), _schema(settings)).alias("row")
+    return records.select(row).select("row.*")
+
+
+def _run_spark(spark: SparkSession, settings: dict[str, Any]) -> None:
     mysql = settings["mysql"]
     jdbc = {
         "url": f"jdbc:mysql://{mysql['host']}:{mysql['port']}/{mysql['database']}?{_JDBC_FLAGS}",
@@ -301,7 +339,8 @@ def _run_spark(spark: SparkSession, settings: dict[str, Any]) -> None:
         batch.write.format("jdbc").options(**jdbc).mode("append").save()
 
     query = (
-        frame.writeStream.foreachBatch(write)
+        _read_by_spark(spark, settings)
+        .writeStream.foreachBatch(write)
         .option("checkpointLocation", settings["location"])
         .trigger(availableNow=True)
         .start()

@@ -1,6 +1,8 @@
-"""Kafka to a Hive table of parquet: twophase against Spark's own file sink, from the same source.
+"""Kafka to a Hive table of parquet: twophase against Spark's own file sink, from the same source
+and from Spark's Kafka connector, which is what people have today.
 
-The same records, batch size, number of tasks and settings. Each pipeline runs in a separate
+twophase runs twice: with its tasks chained to the source, and with rows that go through Spark. The
+same records, batch size, number of tasks and settings. Each pipeline runs in a separate
 process, every time into a new folder on the local disk; twophase also keeps the table in an
 embedded metastore. The files of Spark's sink count only for readers of the log that it keeps in the
 folder; those of twophase are in the table once they have their final names. The ratio is that of
@@ -18,7 +20,9 @@ import click
 
 from benchmarks.contest import Pipeline, alternate, check_batches, contest_options, show
 from benchmarks.driver import HIVE
+from benchmarks.jars import peer_jars
 from benchmarks.kafka_to_delta import ARROW
+from benchmarks.kafka_to_mysql import CHAINED, CHAINING, UNCHAINED
 from benchmarks.launch import Run, new_kafka, run_pipeline
 from benchmarks.orders import TABLE, produce
 from harness.hive_settings import hive_settings
@@ -30,11 +34,13 @@ from twophase.testing.services import KafkaService
 @click.command("kafka_to_hive")
 @contest_options(records=4_000_000, batch_records=500_000, warm_up=3)
 def command(records: int, batch_records: int, partitions: int, rounds: int, warm_up: int) -> None:
-    """Kafka to Hive parquet against Spark's own file sink, from the same source."""
+    """Kafka to Hive parquet against Spark's own file sink, from two sources."""
     check_batches(records, batch_records, warm_up)
     pipelines = (
-        Pipeline("several", "twophase", "exactly once"),
+        Pipeline(CHAINED, "twophase, chained", "exactly once"),
+        Pipeline(UNCHAINED, "twophase, not chained", "exactly once"),
         Pipeline("spark-files", "Spark's file sink", "exactly once"),
+        Pipeline("spark-kafka-files", "Spark Kafka + file sink", "exactly once"),
     )
     with new_kafka() as kafka:
         topic = produce(kafka, records, partitions)
@@ -48,8 +54,17 @@ def _run(kafka: KafkaService, name: str, topic: str, records: int, batch_records
         folder = Path(scratch)
         table = folder / "warehouse" / TABLE
         conf = {**HiveSink.spark_conf(), **ARROW, **hive_settings(folder)}
+        if name == "spark-kafka-files":
+            conf["spark.jars"] = peer_jars()
         done = run_pipeline(
-            kafka, name, topic, batch_records, path=str(table), sinks=[HIVE], spark=conf
+            kafka,
+            "several" if name in CHAINING else name,
+            topic,
+            batch_records,
+            path=str(table),
+            sinks=[HIVE],
+            spark=conf,
+            options={"chaining": CHAINING[name]} if name in CHAINING else {},
         )
         stored = parquet_rows(table)
     if stored != records:

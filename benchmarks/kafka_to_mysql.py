@@ -1,10 +1,12 @@
-"""Kafka to MySQL 8.0.12: twophase, exactly once, against Spark's own connectors, at least once.
+"""Kafka to MySQL or MariaDB: twophase, exactly once, against Spark's own connectors, at least once.
 
-The same records, table, batch size, number of tasks, servers and settings. Each pipeline runs in a
-separate process, every time into an empty table. The ratio is that of the median
-batch's rows a second.
+twophase runs twice: with its tasks chained to the source, and with rows that go through Spark. The
+same records, table, batch size, number of tasks, servers and settings. Each pipeline runs in a
+separate process, every time into an empty table. The ratios are those of the median batches' rows
+a second.
 
     python -m benchmarks kafka_to_mysql --records 4000000 --batch-records 500000 --rounds 2
+    python -m benchmarks kafka_to_mysql --server mariadb --keys random
 """
 
 from __future__ import annotations
@@ -13,43 +15,74 @@ import click
 
 from benchmarks.contest import Pipeline, alternate, check_batches, contest_options, show
 from benchmarks.jars import peer_jars
-from benchmarks.launch import Run, Services, new_kafka, new_mysql, run
-from benchmarks.orders import count_and_drop, create_table, produce
+from benchmarks.launch import Run, Services, new_kafka, new_mariadb, new_mysql, run
+from benchmarks.orders import ASCENDING, KEYS, count_and_drop, create_table, produce
+
+CHAINED, UNCHAINED, PEER = "chained", "unchained", "spark"
+CHAINING = {CHAINED: "auto", UNCHAINED: "off"}
+SERVERS = {"mysql": ("MySQL 8.0.12", new_mysql), "mariadb": ("MariaDB 10.11", new_mariadb)}
 
 
 @click.command("kafka_to_mysql")
 @contest_options(records=4_000_000, batch_records=500_000, warm_up=3)
-def command(records: int, batch_records: int, partitions: int, rounds: int, warm_up: int) -> None:
-    """Kafka to MySQL, exactly once, against Spark's own connectors."""
+@click.option("--server", type=click.Choice([*SERVERS]), default="mysql", show_default=True)
+@click.option(
+    "--keys",
+    type=click.Choice([*KEYS]),
+    default=ASCENDING,
+    show_default=True,
+    help="Ids that rise or are random; or that rise, beside a secondary index.",
+)
+def command(
+    records: int,
+    batch_records: int,
+    partitions: int,
+    rounds: int,
+    warm_up: int,
+    server: str,
+    keys: str,
+) -> None:
+    """Kafka to MySQL or MariaDB, exactly once, against Spark's own connectors."""
     check_batches(records, batch_records, warm_up)
     pipelines = (
-        Pipeline("twophase", "twophase", "exactly once"),
-        Pipeline("spark", "Spark Kafka + JDBC", "at least once"),
+        Pipeline(CHAINED, "twophase, chained", "exactly once"),
+        Pipeline(UNCHAINED, "twophase, not chained", "exactly once"),
+        Pipeline(PEER, "Spark Kafka + JDBC", "at least once"),
     )
+    title, new_server = SERVERS[server]
     jars = peer_jars()
-    with new_kafka() as kafka, new_mysql() as mysql:
-        services = Services(kafka, mysql)
-        topic = produce(kafka, records, partitions)
+    with new_kafka() as kafka, new_server() as target:
+        services = Services(kafka, target)
+        topic = produce(kafka, records, partitions, keys)
         alternate(
             pipelines,
             rounds,
-            lambda name: _run(services, name, topic, records, batch_records, jars),
+            lambda name: run_to_mysql(services, name, topic, records, batch_records, keys, jars),
         )
-    measured = f"{records:,} records, batches of {batch_records:,}, {partitions} tasks"
-    show(f"Kafka to MySQL 8.0.12: {measured}", pipelines, warm_up, batch_records)
+    measured = f"{records:,} records, {keys} keys, batches of {batch_records:,}, {partitions} tasks"
+    show(f"Kafka to {title}: {measured}", pipelines, warm_up, batch_records)
 
 
-def _run(
-    services: Services, name: str, topic: str, records: int, batch_records: int, jars: str
+def run_to_mysql(
+    services: Services,
+    name: str,
+    topic: str,
+    records: int,
+    batch_records: int,
+    keys: str = ASCENDING,
+    jars: str = "",
 ) -> Run:
-    database = create_table(services.mysql)
+    """Run a pipeline into an empty table, and check that every record is there."""
+    database = create_table(services.mysql, keys)
     done = run(
         services,
-        name,
+        "spark" if name == PEER else "twophase",
         topic,
         database,
         batch_records,
-        spark={"spark.jars": jars} if name == "spark" else {},
+        schema=KEYS[keys].schema,
+        spark={"spark.jars": jars} if name == PEER else {},
+        options={"chaining": CHAINING[name]} if name in CHAINING else {},
     )
     stored = count_and_drop(services.mysql, database)
     if stored != records:

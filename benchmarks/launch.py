@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.driver import TURN_OVER, Batch
 from benchmarks.machine import Meter
-from twophase.testing.services import KafkaService, MySqlService
+from twophase.testing.services import KafkaService, MariaDbService, MySqlService, SqlService
 
 _ROOT = Path(__file__).parent.parent
 _PASSWORD_VARIABLE = "BENCHMARK_MYSQL_PASSWORD"
@@ -26,7 +26,7 @@ _TIMEOUT_S = 1800
 # The meter's interval. With many drivers a sample takes longer, and delays them.
 _INTERVAL_S, _IN_TURNS_INTERVAL_S = 0.2, 2.0
 # A typical setup for such a load; both pipelines write to the same server.
-_MYSQL_OPTIONS = (
+_SERVER_OPTIONS = (
     "--innodb-buffer-pool-size=2G",
     "--innodb-log-file-size=512M",
     "--max-allowed-packet=256M",
@@ -38,7 +38,7 @@ class Services:
     """The servers of a benchmark, started."""
 
     kafka: KafkaService
-    mysql: MySqlService
+    mysql: SqlService
 
 
 def new_kafka() -> KafkaService:
@@ -48,7 +48,12 @@ def new_kafka() -> KafkaService:
 
 def new_mysql() -> MySqlService:
     """Start our own server: redo log flushed at every commit, no binary log."""
-    return MySqlService(own=True, local_infile=True, server_options=_MYSQL_OPTIONS)
+    return MySqlService(own=True, local_infile=True, server_options=_SERVER_OPTIONS)
+
+
+def new_mariadb() -> MariaDbService:
+    """Start our own server, with the same settings."""
+    return MariaDbService(own=True, local_infile=True, server_options=_SERVER_OPTIONS)
 
 
 @dataclass(frozen=True)
@@ -90,7 +95,7 @@ def run(
     batch_records: int,
     **settings: Any,
 ) -> Run:
-    """Run one pipeline to MySQL to its end."""
+    """Run one pipeline to MySQL or MariaDB to its end."""
     mysql = services.mysql
     settings["mysql"] = account(mysql, database)
     return run_pipeline(
@@ -98,7 +103,7 @@ def run(
         pipeline,
         topic,
         batch_records,
-        {"MySQL": mysql.pid},
+        {"server": mysql.pid},
         _secret(mysql),
         **settings,
     )
@@ -151,11 +156,11 @@ def run_in_turns(
     mysql = services.mysql
     taking_turns = [{**settings, "turn": turn} for settings in pipelines]
     return _watch(
-        services.kafka, topic, batch_records, taking_turns, {"MySQL": mysql.pid}, _secret(mysql)
+        services.kafka, topic, batch_records, taking_turns, {"server": mysql.pid}, _secret(mysql)
     )
 
 
-def account(mysql: MySqlService, database: str) -> dict[str, Any]:
+def account(mysql: SqlService, database: str) -> dict[str, Any]:
     """Return the settings with which a driver reaches a database. The password is
     in its environment.
     """
@@ -163,7 +168,7 @@ def account(mysql: MySqlService, database: str) -> dict[str, Any]:
     return {**where, "password_env": _PASSWORD_VARIABLE}
 
 
-def _secret(mysql: MySqlService) -> dict[str, str]:
+def _secret(mysql: SqlService) -> dict[str, str]:
     return {_PASSWORD_VARIABLE: mysql.password}
 
 

@@ -27,7 +27,7 @@ from benchmarks.orders import TABLE, create_table, produce
 from benchmarks.report import console, foot, table
 from benchmarks.several_sinks import spark_settings
 from harness import delta_lake
-from twophase.testing.services import MySqlService
+from twophase.testing.services import SqlService
 
 # So that the reader does not take processor time from the job.
 _PAUSE_S = 0.001
@@ -135,7 +135,7 @@ def _look(job: Future[Run], count: Callable[[], int], batch_records: int) -> Loo
     return looks
 
 
-def _mysql_count(mysql: MySqlService, database: str) -> Callable[[], int]:
+def _mysql_count(mysql: SqlService, database: str) -> Callable[[], int]:
     connection = mysql.connect(database)
     connection.autocommit(True)
 

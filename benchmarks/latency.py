@@ -1,0 +1,147 @@
+"""How long after a record was produced its row is visible in MySQL, without a trigger, at a steady
+rate; with chained tasks and without.
+
+A reader asks again and again how far the rows of each partition go. Those that appeared since its
+last question are visible now. Half of all rows, and the oldest row of each appearance, which has
+waited for a whole micro-batch and its own.
+
+    python -m benchmarks latency --rate 1000 --seconds 60 --rounds 2
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import click
+from confluent_kafka import Producer
+
+from benchmarks.kafka_to_mysql import CHAINED, CHAINING, UNCHAINED
+from benchmarks.launch import Run, Services, new_kafka, new_mysql, run
+from benchmarks.orders import TABLE, create_table, order, produce
+from benchmarks.report import console, foot, table
+from harness.figures import percentile
+
+_GOALS_S = 0.30, 0.50
+_PARTITIONS = 2
+_STEP_S, _PAUSE_S = 0.01, 0.002
+_BATCH_RECORDS = 1_000_000  # more than there ever are: a micro-batch takes all
+_TITLES = {CHAINED: "twophase, chained", UNCHAINED: "twophase, not chained"}
+
+
+@dataclass
+class Seen:
+    """What a reader has seen, after the warm-up.
+
+    Attributes:
+        rows_s: of each row.
+        oldest_s: of the oldest row of each appearance.
+    """
+
+    rows_s: list[float] = field(default_factory=list)
+    oldest_s: list[float] = field(default_factory=list)
+
+
+@click.command("latency")
+@click.option("--rate", default=1000, show_default=True, help="Records a second.")
+@click.option("--seconds", default=60, show_default=True, help="Seconds that count.")
+@click.option("--warm-up", default=20, show_default=True, help="Seconds before that.")
+@click.option("--rounds", default=2, show_default=True, help="Runs of each pipeline.")
+def command(rate: int, seconds: int, warm_up: int, rounds: int) -> None:
+    """From Kafka to a reader of MySQL at a steady rate, chained and not chained."""
+    seen = {name: Seen() for name in _TITLES}
+    runs = []
+    with new_kafka() as kafka, new_mysql() as mysql:
+        services = Services(kafka, mysql)
+        for number in range(rounds):
+            for name in [*_TITLES] if number % 2 == 0 else reversed(_TITLES):
+                console.print(f"Round {number + 1} of {rounds}: {_TITLES[name]}", style="dim")
+                runs.append(_run(services, name, rate, seconds, warm_up, seen[name]))
+    _show(seen, f"{rate:,} records a second, no trigger, {_PARTITIONS} tasks", runs)
+
+
+def _run(services: Services, name: str, rate: int, seconds: int, warm_up: int, seen: Seen) -> Run:
+    """Run a pipeline while records are produced and looked for."""
+    topic, database = produce(services.kafka, 0, _PARTITIONS), create_table(services.mysql)
+    records, skipped = rate * (warm_up + seconds), rate * warm_up
+    options = {"chaining": CHAINING[name]}
+    with ThreadPoolExecutor(2) as pool:
+        driver = pool.submit(
+            run, services, "twophase", topic, database, _BATCH_RECORDS,
+            options=options, until=records,
+        )  # fmt: skip
+        produced_s: list[float] = []
+        producer = pool.submit(_produce, services, topic, rate, records, produced_s)
+        _look(services, database, records, skipped, produced_s, seen, driver.running)
+        producer.result()
+        return driver.result()
+
+
+def _produce(
+    services: Services, topic: str, rate: int, records: int, produced_s: list[float]
+) -> None:
+    """Send orders at a rate, in small steps, and note when each was sent."""
+    producer = Producer({"bootstrap.servers": services.kafka.bootstrap_servers, "linger.ms": 0})
+    began_s = time.time()
+    while len(produced_s) < records:
+        due = min(int((time.time() - began_s) * rate), records)
+        for number in range(len(produced_s), due):
+            produced_s.append(time.time())
+            producer.produce(topic, order(number), partition=number % _PARTITIONS)
+        producer.poll(0)
+        time.sleep(_STEP_S)
+    if left := producer.flush(60):
+        raise RuntimeError(f"{left} of {records} records did not reach {topic}")
+
+
+def _look(
+    services: Services,
+    database: str,
+    records: int,
+    skipped: int,
+    produced_s: list[float],
+    seen: Seen,
+    is_running: Callable[[], bool],
+) -> None:
+    """Ask how far the rows of each partition go, until all are there or the driver has ended."""
+    lasts = [number - _PARTITIONS for number in range(_PARTITIONS)]
+    question = f"SELECT MAX(id) FROM {TABLE} WHERE id > %s AND MOD(id, {_PARTITIONS}) = %s"
+    with services.mysql.connect(database) as connection, connection.cursor() as cursor:
+        connection.autocommit(True)
+        visible = 0
+        while visible < records and is_running():
+            for partition, last in enumerate(lasts):
+                cursor.execute(question, (last, partition))
+                [(newest,)] = cursor.fetchall()
+                if newest is None:
+                    continue
+                now_s = time.time()
+                numbers = range(last + _PARTITIONS, newest + 1, _PARTITIONS)
+                waited_s = [now_s - produced_s[one] for one in numbers if one >= skipped]
+                seen.rows_s += waited_s
+                seen.oldest_s += waited_s[:1]
+                visible += len(numbers)
+                lasts[partition] = newest
+            time.sleep(_PAUSE_S)
+
+
+def _show(seen: dict[str, Seen], measured: str, runs: list[Run]) -> None:
+    shown = table(
+        f"From Kafka to a reader of MySQL: {measured}",
+        *("pipeline", "s, half of the rows", "s, 95 % of the oldest", "appearances"),
+    )
+    figures = {
+        name: (statistics.median(one.rows_s), percentile(one.oldest_s, 0.95))
+        for name, one in seen.items()
+    }
+    for name, both in figures.items():
+        texts = (f"{figure:.2f}" for figure in both)
+        shown.add_row(_TITLES[name], *texts, f"{len(seen[name].oldest_s):,}")
+    console.print(shown)
+    kept = all(figure <= goal for figure, goal in zip(figures[CHAINED], _GOALS_S, strict=True))
+    goals = " and ".join(f"{goal:.2f} s" for goal in _GOALS_S)
+    console.print(f"The goals of {goals} are {'kept' if kept else 'missed'}.")
+    foot(statistics.mean(done.meter.others_cores() for done in runs))
