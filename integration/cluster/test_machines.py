@@ -176,6 +176,54 @@ def test_rows_that_two_sinks_share_and_that_are_lost_decline_the_checkpoint(
 
 
 @pytest.fixture(scope="module")
+def chain(
+    kafka: KafkaService, mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory
+) -> Scenario:
+    """Each task writes to two sinks."""
+    sinks = {"facts": mysql, "copy": mysql}
+    return Scenario(kafka, sinks, tmp_path_factory.mktemp("chain"), options={"chaining": "auto"})
+
+
+def assert_chained(scenario: Scenario) -> None:
+    """The pieces of both sinks are of the same task attempts."""
+    question = "SELECT checkpoint, subtask, task_attempt FROM twophase_ledger ORDER BY 1, 2, 3"
+    facts, copy = (scenario.sql(sink, question) for sink in scenario.servers)
+    assert facts == copy
+    assert facts
+
+
+def test_executors_die_while_a_chain_writes_between_its_sinks_and_in_the_second_one(
+    cluster: Cluster, chain: Scenario
+) -> None:
+    scenario = on(cluster, chain, {})
+    scenario.produce(BATCH)
+    driver = scenario.start("E01=stop@1,C05=stop@1,C04=stop@2")
+    try:
+        for point in ("E01", "C05", "C04"):
+            [worker] = driver.wait_until_stopped(point)
+            kill(executor_of(worker))
+        wait_until_all_is_written(driver, scenario)
+    finally:
+        driver.kill()
+    assert_chained(scenario)
+
+
+def test_the_second_attempt_of_a_chained_task_wins_by_speculation(
+    cluster: Cluster, chain: Scenario
+) -> None:
+    scenario = on(cluster, chain, SPECULATIVE)
+    scenario.produce(BATCH)
+    driver = scenario.start("C05=stop@1")
+    try:
+        driver.wait_until_stopped("C05")
+        # One sink has its piece, the other one does not, and the task is never let go.
+        wait_until_all_is_written(driver, scenario)
+    finally:
+        driver.kill()
+    assert_chained(scenario)
+
+
+@pytest.fixture(scope="module")
 def three_sinks(
     cluster: Cluster, mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory
 ) -> ThreeSinksScenario:

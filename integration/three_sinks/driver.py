@@ -5,7 +5,7 @@ in one checkpoint.
         ["one", "two"], ...}'
 
 The orders come from JSON files by Spark's own file source, so that many jobs fit on a small machine
-(`integration.files.driver`).
+(`integration.files.driver`); with `kafka`, from a topic, whose rows can chain.
 
 Several jobs run side by side, each into tables of its own; every one can be held at another crash
 point (`harness.held_jobs`). Each time a job has recovered, the rows of its three tables are noted,
@@ -35,11 +35,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 import twophase
 from harness.held_jobs import armed, run_jobs, wait_until
+from harness.order_files import BATCH
 from harness.three_targets import DELTA, HIVE, MYSQL, PARTITION, Targets
 from harness.without_protocol import write_in_halves
 from integration.delta import driver as delta_driver
 from integration.files import driver as files_driver
-from integration.mysql.driver import session
+from integration.mysql import driver as mysql_driver
 from twophase.events import Event, RecoveryFinished
 from twophase.internals.failpoints import be_the_driver, failpoint
 from twophase.sinks.delta.sink import DeltaSink
@@ -56,7 +57,7 @@ def main(settings: dict[str, Any]) -> None:
     """Run every job until its input is used up, or for ever."""
     be_the_driver()
     die_with_parent()
-    spark = session(settings["master"])
+    spark = mysql_driver.session(settings["master"])
     spark.conf.set("spark.sql.files.openCostInBytes", "128MB")  # a task for each file
     work: list[Callable[[], None]] = [
         partial(control, spark, name, settings) for name in settings["controls"]
@@ -90,7 +91,7 @@ def run(spark: SparkSession, name: str, settings: dict[str, Any]) -> None:
     trigger: dict[str, Any] = (
         {"processingTime": "0 seconds"} if settings["forever"] else {"availableNow": True}
     )
-    rows = files_driver.read(spark, settings)
+    rows = read(spark, name, settings)
     gates = Path(settings["gates"])
     (
         twophase.write_stream(
@@ -119,6 +120,14 @@ def run(spark: SparkSession, name: str, settings: dict[str, Any]) -> None:
         .start()
         .await_termination()
     )
+
+
+def read(spark: SparkSession, name: str, settings: dict[str, Any]) -> DataFrame:
+    """The orders, a micro-batch of two partitions or two files."""
+    if "kafka" not in settings:
+        return files_driver.read(spark, settings)
+    source = {"group.id": name, "maxRecordsPerTrigger": str(BATCH)}
+    return mysql_driver.read(spark, {**settings["kafka"], "source": source})
 
 
 def pass_gate(gate: Path, rows: DataFrame) -> DataFrame:

@@ -8,14 +8,14 @@ import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from harness import checker, order_files
+from harness import checker, order_files, workload
 from harness.delta_settings import delta_settings
 from harness.hive_settings import hive_settings
 from harness.nemesis import DriverProcess, Ended, held_at
 from harness.order_files import BATCH
 from harness.three_targets import SINKS, Targets
 from twophase.testing.journal import Entry, JournalReader
-from twophase.testing.services import MySqlService
+from twophase.testing.services import KafkaService, MySqlService
 
 _TIMEOUT_S = 1700
 # So many jobs in one driver keep a small machine busy when they start.
@@ -36,6 +36,7 @@ class ThreeSinksScenario:
         scratch: a folder for the jobs' folders, the tables on disk and the logs.
         jobs: their names.
         controls: names of jobs without the protocol.
+        kafka: where the orders are; without it, in files.
 
     Attributes:
         hit: the crash points where jobs were killed.
@@ -49,6 +50,7 @@ class ThreeSinksScenario:
         scratch: Path,
         jobs: Sequence[str],
         controls: Sequence[str] = (),
+        kafka: KafkaService | None = None,
     ) -> None:
         self.jobs = jobs
         self.produced = 0
@@ -78,7 +80,8 @@ class ThreeSinksScenario:
             "password": mysql.password,
             "database": self._database,
         }
-        self._settings = {
+        self._topic: tuple[str, str] | None = None
+        self._settings: dict[str, object] = {
             "orders": str(self._orders),
             "location": str(scratch / "jobs"),
             "connection": self._connection,
@@ -94,14 +97,27 @@ class ThreeSinksScenario:
             "forever": False,
             "master": "local[4]",
         }
+        if kafka is not None:
+            servers, topic = self._topic = (kafka.bootstrap_servers, self._database)
+            workload.create_topic(servers, topic, order_files.PARTITIONS)
+            self._settings["kafka"] = {"servers": servers, "topic": topic}
         for name in (*jobs, *controls):
             self.targets(name).make_table()
 
     def produce(self, batches: int) -> None:
         """Write the orders of the next micro-batches."""
         for _ in range(batches):
-            order_files.write_orders(self._orders, self.produced)
+            if self._topic:
+                workload.produce(*self._topic, self.produced, BATCH)
+            else:
+                order_files.write_orders(self._orders, self.produced)
             self.produced += BATCH
+
+    def change_options(self, **options: object) -> None:
+        """Let later drivers have other options, beside those that all have."""
+        given = self._settings["options"]
+        assert isinstance(given, dict)
+        self._settings["options"] = {**given, **options}
 
     def start(self, arm: str = "", **settings: object) -> ThreeDriver:
         """Start a driver."""
