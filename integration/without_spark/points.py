@@ -84,7 +84,7 @@ IN_CHAIN = {
 # The second sink is of files.
 IN_CHAIN_WITH_FILES = {
     **{at: replace(leaves, begun=2 - leaves.rest[0]) for at, leaves in IN_CHAIN.items()},
-    ("F01", 1): replace(_BETWEEN, begun=1),
+    ("F01", 1): replace(_HELD_AT_FIRST, begun=1),
     ("F02", 1): _HELD_AT_SECOND,
 }
 

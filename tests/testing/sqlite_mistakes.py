@@ -491,6 +491,44 @@ class NumbersAsFloats(OpenSqliteSink):
     writer_class = NumbersAsFloatsWriter
 
 
+class FlushesAWriter(SqliteWriter):
+    """Sends its rows when it is flushed, and all of them again."""
+
+    def flush(self) -> None:
+        self.rows = self.rows * 2
+
+
+class FlushesTwice(OpenSqliteSink):
+    writer_class = FlushesAWriter
+
+
+class ForgetfulWriter(SqliteWriter):
+    """Sends its rows when it is flushed, and counts those that come then."""
+
+    def flush(self) -> None:
+        self.rows = self.rows[-1:]
+
+
+class FlushForgets(OpenSqliteSink):
+    writer_class = ForgetfulWriter
+
+
+class HastyWriter(SqliteWriter):
+    """Pre-commits when it is flushed."""
+
+    made: Committable | None = None
+
+    def flush(self) -> None:
+        self.made = super().pre_commit()
+
+    def pre_commit(self) -> Committable | None:
+        return self.made or super().pre_commit()
+
+
+class FlushPreCommits(OpenSqliteSink):
+    writer_class = HastyWriter
+
+
 class FortyRowsWriter(SqliteWriter):
     def stage_rows(self, connection: sqlite3.Connection, piece: int | None) -> None:
         self.rows = self.rows[:40]

@@ -3,7 +3,7 @@
     1. look up the fence, create the piece's folder      now recovery finds the piece,
                                                          whatever happens
     2. split rows by partition and buffer them; at the limit, write the largest partition to a file
-    3. at the end write the rest to files, each synced
+    3. at the end, or when it is flushed, write the rest to files, each synced
     4. write the manifest: from here on the piece is pre-committed
 
 A file is written in one go: no writer stays open for each of many partitions, and no row group is
@@ -71,13 +71,17 @@ class StagedWriter(SinkWriter):
                 self._write_file(max(self._bytes, key=self._bytes.__getitem__))
         failpoint("E01")
 
+    def flush(self) -> None:
+        """See `SinkWriter.flush`."""
+        with self._below_the_fence():
+            self._write_files()
+
     def pre_commit(self) -> Committable | None:
         """See `SinkWriter.pre_commit`."""
         if self._folder is None:
             return None
         with self._below_the_fence():
-            for values in list(self._rows):
-                self._write_file(values)
+            self._write_files()
             failpoint("C04")
             manifest = Manifest(
                 self._transaction, self._subtask, tuple(self._files), self._watermark_us
@@ -122,6 +126,11 @@ class StagedWriter(SinkWriter):
             self._rows[values], self._bytes[values] = [], 0
         self._rows[values].append(rows)
         self._bytes[values] += rows.nbytes
+
+    def _write_files(self) -> None:
+        """Step 3."""
+        for values in list(self._rows):
+            self._write_file(values)
 
     def _write_file(self, values: Values) -> None:
         """Steps 2 and 3."""

@@ -144,6 +144,30 @@ class ArrowSinkContract(SinkContract):
         assert self.commit(arrow, [committable]) == [Committed()]
         assert self.ids_visible() == list(range(50))
 
+    def test_a_flushed_writer_shows_nothing_and_makes_the_same_piece(
+        self, arrow: OpenArrowSink
+    ) -> None:
+        writer = new_writer(arrow, transaction_id(), Subtask(0, 0))
+        for start in range(0, 50, 10):
+            writer.write(self.batch(range(start, start + 10)))
+        writer.flush()
+        assert self.ids_visible() == []
+        committable = writer.pre_commit()
+        assert committable is not None
+        assert committable.rows == 50
+        assert self.commit(arrow, [committable]) == [Committed()]
+        assert self.ids_visible() == list(range(50))
+
+    def test_a_writer_that_is_flushed_and_aborted_leaves_nothing(
+        self, arrow: OpenArrowSink
+    ) -> None:
+        writer = new_writer(arrow, transaction_id(), Subtask(0, 0))
+        writer.write(self.batch(range(5)))
+        writer.flush()
+        writer.abort()
+        assert arrow.in_doubt() == []
+        assert self.ids_visible() == []
+
     def test_pieces_of_all_subtasks_are_committed_together(self, arrow: OpenArrowSink) -> None:
         pieces = [
             self.prepare(arrow, range(10 * index, 10 * index + 10), subtask=Subtask(index, index))[
