@@ -17,6 +17,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from twophase.errors import ConfigError, PreflightError
+from twophase.internals.redaction import shown_variable
 from twophase.options.parsing import Duration, Options
 from twophase.sinks.mysql.client.identifiers import quote
 
@@ -295,8 +296,8 @@ class MySqlOptions(Options):
             value = os.environ.get(self.password_env)
             if value is None:
                 raise ConfigError(
-                    f"The environment variable {self.password_env!r}, named by password_env, "
-                    "is not set.",
+                    f"The environment variable {shown_variable(self.password_env)}, named by "
+                    "password_env, is not set.",
                     remedy="set it where the driver runs.",
                 )
             return Replaceable(value)

@@ -33,6 +33,7 @@ from twophase.internals.redaction import (
     printable,
     share_redaction,
     shown,
+    shown_variable,
 )
 from twophase.sinks.common.partition_names import RefusedValueError, folder_name
 from twophase.sinks.hive.catalog import Catalog
@@ -261,3 +262,13 @@ def test_a_traceback_does_not_steer_the_terminal() -> None:
 def test_a_traceback_says_where_and_not_what_where_the_application_says_so() -> None:
     assert "in shown_on_a_terminal" in shown_on_a_terminal()
     assert SECRET not in shown_on_a_terminal()
+
+
+@pytest.mark.parametrize("name", ["DB_PASSWORD", "_X1", "X"])
+def test_the_name_of_a_variable_is_shown(name: str) -> None:
+    assert shown_variable(name) == repr(name)
+
+
+@pytest.mark.parametrize("name", ["hunter2", "S3cret!", "p@SS", "", "1X", "A B", "X\n"])
+def test_what_may_be_the_secret_itself_is_not_shown(name: str) -> None:
+    assert name not in shown_variable(name) or not name

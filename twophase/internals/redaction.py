@@ -30,6 +30,7 @@ _PASSWORD = re.compile(
     r"""|(?P<key>\b(?:password|passwd|pwd|secret|token)=)(?:"[^"]*|'[^']*|[^\s"'&;,@]+)""",
     re.IGNORECASE,
 )
+_VARIABLE_NAME = re.compile("[A-Z_][A-Z0-9_]*")
 _redacting: set[bool] = set()
 
 
@@ -55,6 +56,14 @@ def share_redaction(setting: str, environment: MutableMapping[str, str]) -> None
 def is_redacting() -> bool:
     """Return whether row values are redacted from messages."""
     return True in _redacting or os.environ.get(VARIABLE, "").lower() == "true"
+
+
+def shown_variable(name: str) -> str:
+    """Return the name of an environment variable for a message; not one that may be the secret.
+
+    Somebody has perhaps written the password where its variable is to be named.
+    """
+    return repr(name) if _VARIABLE_NAME.fullmatch(name) else "(not shown: write its name)"
 
 
 def cause_of(error: BaseException) -> str:

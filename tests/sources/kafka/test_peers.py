@@ -13,6 +13,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from twophase.errors import PreflightError, SourceUnavailableError
 from twophase.sources.kafka import KafkaDataSource, engines
+from twophase.sources.kafka.data_source import KafkaStreamReader
 from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
 
 SCHEMA = StructType([StructField("offset", LongType())])
@@ -45,11 +46,15 @@ PEERS: dict[str, tuple[Peer, str]] = {
     "MySQL": (says(MYSQL, first=True), "a MySQL server"),
     "SSH": (says(b"SSH-2.0-OpenSSH_9.2\r\n", first=True), "an SSH server"),
     "TLS": (says(b"\x15\x03\x03\x00\x02\x02\x46"), "speaks TLS"),
-    "closes": (lambda _: None, "closes each connection"),
-    "silent": (says_nothing, "answers nothing"),
     "short frames": (says(b"\x00\x00\x00\x02hi" * 20), "does not speak Kafka"),
     "an empty frame": (says(b"\x00\x00\x00\x00" * 20), "does not speak Kafka"),
     "a frame of zeros": (says(b"\x00\x00\x00\x40" + b"\x00" * 64), "does not speak Kafka"),
+}
+
+
+MAY_PASS: dict[str, tuple[Peer, str]] = {
+    "a proxy without its broker": (lambda _: None, "closes each connection without an answer"),
+    "a broker that hangs": (says_nothing, "takes connections, and answers nothing"),
 }
 
 
@@ -93,14 +98,7 @@ def test_what_is_no_broker_is_named(
 ) -> None:
     peer, said = PEERS[name]
     port = listen(peer)
-    options = {
-        "kafka.bootstrap.servers": f"127.0.0.1:{port}",
-        "subscribe": "orders",
-        "columns": "offset",
-        "request.timeout": f"{TIMEOUT_S} s",
-        "kafka.security.protocol": protocol,
-    }
-    reader = KafkaDataSource(options).streamReader(SCHEMA)
+    reader = reader_of(port, protocol)
     since = time.monotonic()
     with pytest.raises(PreflightError) as raised:
         reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
@@ -116,16 +114,34 @@ def test_what_is_no_broker_is_named(
         reader.latestOffset(begun, ReadAllAvailable())
 
 
-def test_a_port_where_nobody_listens_is_tried_again() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+def reader_of(port: int, protocol: str, host: str = "127.0.0.1") -> KafkaStreamReader:
     options = {
-        "kafka.bootstrap.servers": f"127.0.0.1:{port}",
+        "kafka.bootstrap.servers": f"{host}:{port}",
         "subscribe": "orders",
         "columns": "offset",
         "request.timeout": f"{TIMEOUT_S} s",
+        "kafka.security.protocol": protocol,
     }
-    reader = KafkaDataSource(options).streamReader(SCHEMA)
+    return KafkaDataSource(options).streamReader(SCHEMA)
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+@pytest.mark.parametrize("name", MAY_PASS)
+def test_what_says_nothing_may_be_a_broker_that_is_not_there_yet(
+    listen: Callable[[Peer], int], name: str, protocol: str
+) -> None:
+    peer, said = MAY_PASS[name]
+    port = listen(peer)
+    reader = reader_of(port, protocol)
+    with pytest.raises(SourceUnavailableError, match=f"127.0.0.1:{port} {said}"):
+        reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "kafka..svc"], ids=["nobody", "no name of a host"])
+def test_a_port_where_nobody_listens_is_tried_again(host: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    reader = reader_of(port, "PLAINTEXT", host)
     with pytest.raises(SourceUnavailableError, match="did not answer"):
         reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
     engines.close_clusters()

@@ -19,6 +19,7 @@ from twophase.errors import (
     TopicRecreatedError,
 )
 from twophase.sources.kafka import KafkaSource
+from twophase.sources.kafka.credentials import SecretError
 from twophase.sources.kafka.engines import planner_of
 from twophase.sources.kafka.offsets import Limits, Partition, SourceOffset
 from twophase.sources.kafka.options import KafkaOptions
@@ -226,7 +227,11 @@ def test_a_second_read_may_miss_records_of_a_compacted_topic(
     assert bool(found) is bool(why)
 
 
-@pytest.mark.parametrize("error", [SourceUnavailableError("down."), PreflightError("denied.")])
+@pytest.mark.parametrize(
+    "error",
+    [SourceUnavailableError("down."), PreflightError("denied."), SecretError("being replaced.")],
+    ids=lambda error: type(error).__name__,
+)
 def test_what_the_brokers_do_not_tell_may_change(
     harness: KafkaHarness, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:

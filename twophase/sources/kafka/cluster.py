@@ -27,7 +27,7 @@ from twophase.sources.kafka.loss import Topic, check_topic
 from twophase.sources.kafka.oauth_tokens import token_refused
 from twophase.sources.kafka.offsets import UNKNOWN_EPOCH, LogEnd, Partition, PartitionOffset
 from twophase.sources.kafka.options import KafkaOptions
-from twophase.sources.kafka.peers import refusal_of_peers
+from twophase.sources.kafka.peers import look_at_peers
 
 ResultT = TypeVar("ResultT")
 
@@ -39,11 +39,9 @@ _DISCONNECTED = "socket disconnected"
 """What kafka-python makes of a refusal, if the connection ends before it has read it."""
 _CONFIRM_S = 2.0
 _UNKNOWN_TOPIC = kafka_errors.UnknownTopicOrPartitionError.errno
-_RIGHTS = (
-    kafka_errors.AuthorizationError,
-    kafka_errors.SaslAuthenticationFailedError,
-    kafka_errors.UnsupportedSaslMechanismError,
-)
+_LOGIN = kafka_errors.SaslAuthenticationFailedError, kafka_errors.UnsupportedSaslMechanismError
+RIGHTS = kafka_errors.AuthorizationError, *_LOGIN
+"""What kafka-python raises if a broker refuses the client."""
 
 
 class Cluster:
@@ -181,8 +179,9 @@ class Cluster:
         while True:
             try:
                 return call(self._open())
-            except _RIGHTS as error:
-                self.close()  # it keeps the refusal
+            except RIGHTS as error:
+                if isinstance(error, _LOGIN):
+                    self.close()  # it keeps the refusal
                 if not renewed and token_refused(self._options):
                     renewed = True
                     continue
@@ -191,7 +190,9 @@ class Cluster:
                     remedy=remedy_of(str(error)),
                 ) from error
             except kafka_errors.KafkaError as error:
-                if not _may_pass(error) or time.monotonic() >= deadline:
+                if not _may_pass(error):
+                    raise self._without_answer(what, error) from error
+                if time.monotonic() >= deadline:
                     raise self._given_up(what, error) from error
             time.sleep(_BACKOFF_S)
 
@@ -203,16 +204,23 @@ class Cluster:
         """
         self.close()  # the next request bootstraps again
         check_secrets(self._options)
-        if (refusal := refusal_of_peers(self._options)) is not None:
-            return refusal
-        if self._options.sasl and _DISCONNECTED in str(error):
+        peers = look_at_peers(self._options)
+        if peers.refusal is not None:
+            return peers.refusal
+        if peers.broker and self._options.sasl and _DISCONNECTED in str(error):
             return AccessError(
                 f"Kafka at {self._options.bootstrap_servers} ends each connection that logs in: "
                 f"{what}: {error}.",
                 remedy=remedy_of(str(error)),
             )
+        return self._without_answer(what, error, peers.seen)
+
+    def _without_answer(
+        self, what: str, error: kafka_errors.KafkaError, seen: str = ""
+    ) -> SourceUnavailableError:
         return SourceUnavailableError(
-            f"Kafka at {self._options.bootstrap_servers} did not answer: {what}: {error}.",
+            f"Kafka at {self._options.bootstrap_servers} did not answer: {what}: {error}"
+            f"{f'; {seen}' if seen else ''}.",
             remedy="check that the brokers run and can be "
             f"reached{_SASL_HINT if self._options.sasl else ''}; then start the job again.",
         )

@@ -60,12 +60,11 @@ def for_kafka_python(options: KafkaOptions) -> dict[str, Any]:
 
 
 def for_librdkafka(options: KafkaOptions) -> dict[str, Any]:
-    """Return settings for the clients of librdkafka, with the secrets as they are now.
+    """Return settings for the clients of librdkafka, with the passwords as they are now.
 
     Raises:
-        SecretError: a secret cannot be read.
+        SecretError: a password cannot be read.
     """
-    check_secrets(options)
     settings: dict[str, Any] = {
         "bootstrap.servers": options.bootstrap_servers,
         "client.id": CLIENT_ID,
@@ -129,7 +128,13 @@ class _TlsSocket(ssl.SSLSocket):
 
     def do_handshake(self, block: bool = False) -> None:
         """Take the next step."""
-        super().do_handshake(block)
+        try:
+            super().do_handshake(block)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except OSError:  # kafka-python does not close the socket
+            self._unlimit()
+            raise
         self._unlimit()
 
     def close(self) -> None:

@@ -8,15 +8,18 @@ from __future__ import annotations
 import hashlib
 import os
 import ssl
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
 from twophase.errors import ConfigError
+from twophase.internals.redaction import shown_variable
 from twophase.sources.kafka.offsets import WHERE
 from twophase.sources.kafka.options import KafkaOptions
 
 _MAX_BYTES = 64 * 1024
+_REPLACING_S, _AGAIN_S = 2.0, 0.1
 _CA, _CERTIFICATE, _KEY = (f"kafka.ssl.{name}.location" for name in ("ca", "certificate", "key"))
 _PASSWORD, _KEY_PASSWORD = "kafka.sasl.password", "kafka.ssl.key.password"
 _PUT = "put the file on the driver and on every executor, readable for Spark's user only."
@@ -24,6 +27,10 @@ _PUT = "put the file on the driver and on every executor, readable for Spark's u
 
 class SecretError(ConfigError):
     """A secret cannot be read, or is none. Under a running job the operator may be replacing it."""
+
+
+class UnreadableFileError(SecretError):
+    """It is in a file."""
 
 
 def sasl_password(options: KafkaOptions) -> str | None:
@@ -50,13 +57,44 @@ def tls_context(options: KafkaOptions) -> ssl.SSLContext:
     Raises:
         SecretError: a file cannot be read, or is not what it should be.
     """
+    context = _of_files(options)
+    if options.ssl_ca is None:
+        context.load_default_certs()
+    return context
+
+
+def check_secrets(options: KafkaOptions) -> None:
+    """Read all secrets that the options name, here and now.
+
+    Files that are being replaced, perhaps one after the other, are read again for a moment.
+
+    Raises:
+        SecretError: as the functions above.
+    """
+    deadline = time.monotonic() + _REPLACING_S
+    while True:
+        try:
+            return _check(options)
+        except UnreadableFileError:
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(_AGAIN_S)
+
+
+def _check(options: KafkaOptions) -> None:
+    if options.sasl:
+        sasl_password(options)
+    if options.tls:
+        _of_files(options)
+
+
+def _of_files(options: KafkaOptions) -> ssl.SSLContext:
+    """Return what the PEM files make: loading the system's authorities takes 50 ms."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     for key, path in _files(options):
         _read(key, path)
-    if options.ssl_ca is None:
-        context.load_default_certs()
-    else:
+    if options.ssl_ca is not None:
         try:
             context.load_verify_locations(options.ssl_ca)
         except (OSError, ValueError):  # of ssl too
@@ -64,18 +102,6 @@ def tls_context(options: KafkaOptions) -> ssl.SSLContext:
     if options.ssl_certificate is not None:
         _load_certificate(context, options)
     return context
-
-
-def check_secrets(options: KafkaOptions) -> None:
-    """Read all secrets that the options name, here and now.
-
-    Raises:
-        SecretError: as the functions above.
-    """
-    if options.sasl:
-        sasl_password(options)
-    if options.tls:
-        tls_context(options)
 
 
 def fingerprint(options: KafkaOptions) -> str:
@@ -128,19 +154,19 @@ def _load_certificate(context: ssl.SSLContext, options: KafkaOptions) -> None:
 
 def _secret(key: str, variable: str | None, path: str | None) -> str | None:
     if variable is not None:
-        value = os.environ.get(variable)
-        if value is None:
-            raise SecretError(
-                f"{WHERE}: option {key + '.env'!r} names the environment variable {variable!r}, "
-                "which is not set.",
-                remedy="set it for the driver and, with spark.executorEnv, for the executors.",
-            )
-        return value
+        if value := os.environ.get(variable):
+            return value
+        raise SecretError(
+            f"{WHERE}: option {key + '.env'!r} names the environment variable "
+            f"{shown_variable(variable)}, which is {'not set' if value is None else 'empty'}.",
+            remedy="set it for the driver and, with spark.executorEnv, for the executors.",
+        )
     if path is not None:
         try:
-            return _read(key + ".file", path).decode().rstrip("\r\n")
+            value = _read(key + ".file", path).decode().rstrip("\r\n")
         except ValueError:
             _unfit(key + ".file", path, "is not text in UTF-8")
+        return value or _unfit(key + ".file", path, "is empty")
     return None
 
 
@@ -153,6 +179,6 @@ def _read(key: str, path: str) -> bytes:
 
 
 def _unfit(key: str, path: str, why: str, remedy: str = "put the right file there.") -> NoReturn:
-    raise SecretError(
+    raise UnreadableFileError(
         f"{WHERE}: option {key!r} names {path!r}, which {why}.", remedy=remedy
     ) from None

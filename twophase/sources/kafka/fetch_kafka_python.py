@@ -12,17 +12,13 @@ from kafka import errors as kafka_errors
 from twophase.sources.kafka import connection
 from twophase.sources.kafka.access import RefusedError
 from twophase.sources.kafka.block import Block, Wanted
+from twophase.sources.kafka.cluster import RIGHTS
 from twophase.sources.kafka.credentials import check_secrets
 from twophase.sources.kafka.guard import ReadGuard
 from twophase.sources.kafka.offsets import OffsetRange
 from twophase.sources.kafka.options import KafkaOptions
 
 _BLOCK = 1_000
-_RIGHTS = (
-    kafka_errors.AuthorizationError,
-    kafka_errors.SaslAuthenticationFailedError,
-    kafka_errors.UnsupportedSaslMechanismError,
-)
 _POLL_MS = 50
 
 
@@ -39,11 +35,11 @@ def fetch(
     """
     try:
         consumer = KafkaConsumer(**settings(options))
-    except _RIGHTS as error:
+    except RIGHTS as error:
         raise RefusedError(str(error)) from error
     except kafka_errors.KafkaError as error:
         check_secrets(options)
-        guard.failed(item.start, str(error))
+        guard.refused(str(error))
     partition = TopicPartition(item.topic, item.partition)
     try:
         consumer.assign([partition])
@@ -83,7 +79,7 @@ def settings(options: KafkaOptions) -> dict[str, Any]:
 def _poll(consumer: Any, partition: TopicPartition, position: int, guard: ReadGuard) -> list[Any]:
     try:
         return consumer.poll(_POLL_MS, max_records=_BLOCK).get(partition, [])  # type: ignore[no-any-return]
-    except _RIGHTS as error:
+    except RIGHTS as error:
         raise RefusedError(str(error)) from error
     except kafka_errors.KafkaError as error:
         if not error.retriable:

@@ -45,7 +45,7 @@ def fetch(
     # A new consumer for each read, so that its queue cannot hold anything from an earlier
     # assignment. It costs 10 ms.
     secrets = fingerprint(options)
-    with closing(_consumer(options, item, guard)) as consumer, _rare_collections():
+    with closing(_consumer(options, guard)) as consumer, _rare_collections():
         consumer.assign([TopicPartition(item.topic, item.partition, item.start)])
         position, most = item.start, _BLOCK
         while position < item.end:
@@ -69,13 +69,15 @@ def fetch(
                 yield _block(messages, wanted)
 
 
-def _consumer(options: KafkaOptions, item: OffsetRange, guard: ReadGuard) -> Any:
-    own = settings(options)
+def _consumer(options: KafkaOptions, guard: ReadGuard) -> Any:
     try:
-        return Consumer(own)
+        return Consumer(settings(options))
+    except KafkaException:
+        check_secrets(options)  # a file may have been replaced just now
+    try:
+        return Consumer(settings(options))
     except KafkaException as error:
-        check_secrets(options)  # a file may have gone just now
-        guard.failed(item.start, str(error))
+        guard.refused(str(error))
 
 
 @contextmanager

@@ -91,6 +91,18 @@ class ReadGuard:
             "check the brokers' logs and the installed codecs.",
         )
 
+    def refused(self, trouble: str) -> NoReturn:
+        """Fail the read before it begins, because the client cannot be made.
+
+        Raises:
+            SourceUnavailableError: always.
+        """
+        raise SourceUnavailableError(
+            f"Source {self._item.source!r}: reading {self._item} cannot begin: {trouble}.",
+            remedy="check the kafka.* options of the source, and that the brokers can be reached "
+            "from the executors.",
+        )
+
     def look(self, position: int) -> str:
         """Check that the rest of the range is there; return what is available, as text."""
         entry = self._entry(position)

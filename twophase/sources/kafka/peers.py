@@ -7,6 +7,7 @@ import ssl
 import struct
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass
 
 from twophase.sources.kafka.access import AccessError, tls_remedy
 from twophase.sources.kafka.credentials import tls_context
@@ -28,27 +29,42 @@ _WITHOUT_TLS = (
 )
 
 
-def refusal_of_peers(options: KafkaOptions) -> AccessError | None:
-    """Return why no broker can be talked to, although something takes the connections.
+@dataclass
+class Peers:
+    """What answers at the bootstrap servers.
 
-    Returns:
-        None if nothing takes them, or a broker answers. Takes a few seconds at most.
+    Attributes:
+        broker: whether one of them is a broker.
+        refusal: why none can be talked to, if something else answers; None otherwise.
+        seen: of servers that take connections without an answer what they do, as a clause: of a
+            broker that hangs, or behind a proxy that is there without it.
+    """
+
+    broker: bool = False
+    refusal: AccessError | None = None
+    seen: str = ""
+
+
+def look_at_peers(options: KafkaOptions) -> Peers:
+    """Ask the first few bootstrap servers what they are; a silent one takes some seconds.
 
     Raises:
         SecretError: a file that TLS needs cannot be read.
     """
-    found: list[AccessError] = []
+    found = Peers()
     for host, port in _servers(options):
         try:
             problem, remedy = _problem(host, port, options)
-        except OSError:  # nobody takes the connection
+        except (OSError, UnicodeError):  # nobody takes the connection, or it is no name of a host
             continue
         if not problem:
-            return None
-        found.append(
-            AccessError(f"No Kafka broker answers at {host}:{port}: {problem}.", remedy=remedy)
-        )
-    return found[0] if found else None
+            return Peers(broker=True)
+        if not remedy:
+            found.seen = found.seen or f"{host}:{port} {problem}"
+        elif found.refusal is None:
+            what = f"No Kafka broker answers at {host}:{port}: {problem}."
+            found.refusal = AccessError(what, remedy=remedy)
+    return found
 
 
 def _servers(options: KafkaOptions) -> Iterator[tuple[str, int]]:
@@ -58,7 +74,7 @@ def _servers(options: KafkaOptions) -> Iterator[tuple[str, int]]:
 
 
 def _problem(host: str, port: int, options: KafkaOptions) -> tuple[str, str]:
-    """Return what is wrong, and its remedy; empty texts if a broker answers."""
+    """Return what is wrong, and its remedy: empty if it may pass, both if a broker answers."""
     with closing(socket.create_connection((host, port), _TIMEOUT_S)) as connection:
         if not options.tls:
             return _without_tls(host, port, _answer(connection))
@@ -71,16 +87,22 @@ def _problem(host: str, port: int, options: KafkaOptions) -> tuple[str, str]:
             answer = _plain_answer(host, port)
             if _is_kafka(answer):
                 return "what answers there speaks Kafka without TLS", _WITHOUT_TLS
+            if not answer:
+                return _silence(answer), ""
             return f"TLS fails: {error}; {_named(answer)}", _ADDRESS
-    return ("", "") if _is_kafka(answer) else (_named(answer), _ADDRESS)
+    return _of(answer)
 
 
 def _without_tls(host: str, port: int, answer: bytes | None) -> tuple[str, str]:
-    if _is_kafka(answer):
-        return "", ""
     if _is_tls(answer) or (not answer and _speaks_tls(host, port)):
         return "what answers there speaks TLS", _WITH_TLS
-    return _named(answer), _ADDRESS
+    return _of(answer)
+
+
+def _of(answer: bytes | None) -> tuple[str, str]:
+    if _is_kafka(answer):
+        return "", ""
+    return (_named(answer), _ADDRESS) if answer else (_silence(answer), "")
 
 
 def _plain_answer(host: str, port: int) -> bytes | None:
@@ -136,12 +158,15 @@ def _is_tls(answer: bytes | None) -> bool:
     return answer is not None and answer[:2] == b"\x15\x03"
 
 
-def _named(answer: bytes | None) -> str:
-    """Return what a server is that does not speak Kafka, as a clause."""
+def _silence(answer: bytes | None) -> str:
+    """Return what a server does that says nothing, as a clause without its subject."""
     if answer is None:
-        return "it takes connections, and answers nothing"
-    if not answer:
-        return "it closes each connection without an answer"
+        return "takes connections, and answers nothing"
+    return "closes each connection without an answer"
+
+
+def _named(answer: bytes) -> str:
+    """Return what a server is that does not speak Kafka, as a clause."""
     if answer.startswith(b"HTTP/"):
         return "an HTTP server answers there"
     if answer.startswith(b"SSH-"):

@@ -41,17 +41,8 @@ class KafkaRangeReader(RangeReader[OffsetRange]):
         self._schema = schema
         self.decoder(_NOWHERE)
 
-    def read(
-        self, item: OffsetRange, *, again: bool, begun: bool = True
-    ) -> Iterator[pa.RecordBatch]:
-        """See `RangeReader.read`.
-
-        Args:
-            item: likewise.
-            again: likewise.
-            begun: whether the source has read a micro-batch before: then what brokers refuse is
-                tried again.
-        """
+    def read(self, item: OffsetRange, *, again: bool, begun: bool) -> Iterator[pa.RecordBatch]:
+        """See `RangeReader.read`."""
         guard = ReplayGuard.of_task(TaskContext.get())
         try:
             with retried_once_begun(begun=begun):

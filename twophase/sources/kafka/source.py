@@ -17,7 +17,7 @@ from twophase.errors import (
 )
 from twophase.functions.operator_state import Redistribution
 from twophase.internals.json_values import to_json
-from twophase.sources.kafka.credentials import check_secrets
+from twophase.sources.kafka.credentials import SecretError, check_secrets
 from twophase.sources.kafka.data_source import KafkaDataSource
 from twophase.sources.kafka.engines import check_range, close_cluster, planner_of
 from twophase.sources.kafka.group import GroupOffsets
@@ -193,12 +193,16 @@ class KafkaSource(ReadsInTasks[OffsetRange], ReleasesTopics):
         """See `ReadsInTasks.range_reader`."""
         return KafkaRangeReader(KafkaOptions.parse(leg.options), schema)
 
+    def has_begun(self, leg: SourceLeg, start: str | None) -> bool:
+        """See `ReadsInTasks.has_begun`."""
+        return _parsed(self.uid(leg), start).partitions is not None
+
     def may_change(self, leg: SourceLeg, ranges: Sequence[OffsetRange]) -> str:
         """See `ReadsInTasks.may_change`: the topic is compacted, or may be."""
         topics = sorted({item.topic for item in ranges})
         try:
             found = planner_of(KafkaOptions.parse(leg.options)).compaction(topics)
-        except (SourceUnavailableError, PreflightError) as error:
+        except (SourceUnavailableError, PreflightError, SecretError) as error:
             return f"nobody knows whether a topic is compacted: {error.what}"
         return next((f"the topic {topic!r} {what}" for topic, what in found.items()), "")
 
