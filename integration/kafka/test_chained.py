@@ -187,6 +187,47 @@ def _cut(topics: Topics, topic: str, rows: DataFrame) -> DataFrame:
     return rows
 
 
+def _copied(change: Transform, rows: DataFrame) -> DataFrame:
+    """The rows as they are, by the streaming plan; in a micro-batch a copy of other ones."""
+    return rows if rows.isStreaming else change(rows).localCheckpoint()
+
+
+def test_a_copy_of_other_rows_that_a_transform_makes_is_what_is_written(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create(2)
+    for partition in (0, 1):
+        topics.send(topic, [b'{"id":%d}' % i for i in range(100)], partition)
+    frame = source(spark, topics, topic, value__format="json").schema("id BIGINT").load()
+    changes: dict[str, Transform] = {
+        "filtered": lambda rows: rows.where("id % 2 = 0"),
+        "doubled": lambda rows: rows.union(rows),
+        "distinct": lambda rows: rows.dropDuplicates(),
+        "same": lambda rows: rows,
+    }
+    copies: dict[str, Transform | None] = {
+        name: partial(_copied, change) for name, change in changes.items()
+    }
+    chained, unchained = both(tmp_path, frame, copies)
+    assert chained.error == unchained.error == ""
+    assert chained.chained == (tuple(copies), {})
+    for name in copies:
+        found, expected = (
+            sorted(row for rows in one.tapes[name].values() for row in rows["id"].to_pylist())
+            for one in (chained, unchained)
+        )
+        assert found == expected
+
+
+def test_sinks_that_may_be_ahead_of_each_other_do_not_chain(
+    spark: SparkSession, topics: Topics
+) -> None:
+    frame = source(spark, topics, "nowhere", columns="value").load()
+    sinks = {name: (taping_sink(Path("/nowhere")), frame) for name in ("a", "b")}
+    why = "each sink is written on its own"
+    assert Chaining(frame, sinks, why).unchained == {"a": why, "b": why}
+
+
 def _drawn(rows: DataFrame) -> DataFrame:
     return rows.where("id % 2 = 0")
 

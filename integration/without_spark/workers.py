@@ -58,7 +58,7 @@ class _Running:
 class _GivenRows(RangeReader[Any]):
     """Stands for the source of a chain: its ranges are rows."""
 
-    def read(self, item: TaskRows, *, again: bool) -> Iterator[pa.RecordBatch]:
+    def read(self, item: TaskRows, *, again: bool, begun: bool) -> Iterator[pa.RecordBatch]:
         """See `RangeReader.read`."""
         assert not again
         yield from item()
@@ -187,7 +187,7 @@ def _write_chained(tasks: Sequence[Task]) -> Sequence[Committable | None]:
     columns = tuple(range(len(SCHEMA)))
     links = [Link(task.sink, columns, SCHEMA, task.writers, task.transaction) for task in tasks]
     subtask, rows = tasks[0].subtask, tasks[0].rows
-    chain = Chain(_GivenRows(), [rows] * (subtask.index + 1), again=False, links=links)
+    chain = Chain(_GivenRows(), [rows] * (subtask.index + 1), again=False, begun=True, links=links)
     pieces, _ = chain.write(subtask)
     return pieces
 

@@ -137,43 +137,43 @@ class Reader(RangeReader[OffsetRange]):
     def __init__(self, reader: RangeReader[OffsetRange]) -> None:
         self.reader = reader
 
-    def read(self, item: OffsetRange, *, again: bool) -> Iterator[pa.RecordBatch]:
-        yield from self.reader.read(item, again=again)
+    def read(self, item: OffsetRange, *, again: bool, begun: bool) -> Iterator[pa.RecordBatch]:
+        yield from self.reader.read(item, again=again, begun=begun)
 
 
 class OneMore(Reader):
-    def read(self, item: OffsetRange, *, again: bool) -> Iterator[pa.RecordBatch]:
+    def read(self, item: OffsetRange, *, again: bool, begun: bool) -> Iterator[pa.RecordBatch]:
         there = HARNESS[0].memory.logs["orders"][1][item.partition].end
         more = replace(item, end=min(item.end + 1, there))
-        yield from super().read(more, again=again)
+        yield from super().read(more, again=again, begun=begun)
 
 
 class WithoutTheFirst(Reader):
-    def read(self, item: OffsetRange, *, again: bool) -> Iterator[pa.RecordBatch]:
-        yield from super().read(replace(item, start=item.start + 1), again=again)
+    def read(self, item: OffsetRange, *, again: bool, begun: bool) -> Iterator[pa.RecordBatch]:
+        yield from super().read(replace(item, start=item.start + 1), again=again, begun=begun)
 
 
 class EachTimeOtherwise(Reader):
-    def read(self, item: OffsetRange, *, again: bool) -> Iterator[pa.RecordBatch]:
-        for batch in super().read(item, again=again):
+    def read(self, item: OffsetRange, *, again: bool, begun: bool) -> Iterator[pa.RecordBatch]:
+        for batch in super().read(item, again=again, begun=begun):
             yield batch.take(pa.array(range(batch.num_rows))[::-1]) if again else batch
 
 
 class EmptyIfGone(Reader):
-    def read(self, item: OffsetRange, *, again: bool) -> Iterator[pa.RecordBatch]:
+    def read(self, item: OffsetRange, *, again: bool, begun: bool) -> Iterator[pa.RecordBatch]:
         with suppress(SourceLossError):
-            yield from super().read(item, again=again)
+            yield from super().read(item, again=again, begun=begun)
 
 
 class EmptyIfGoneLater(Reader):
-    def read(self, item: OffsetRange, *, again: bool) -> Iterator[pa.RecordBatch]:
+    def read(self, item: OffsetRange, *, again: bool, begun: bool) -> Iterator[pa.RecordBatch]:
         with suppress(SourceLossError) if again else nullcontext():
-            yield from super().read(item, again=again)
+            yield from super().read(item, again=again, begun=begun)
 
 
 class OtherColumns(Reader):
-    def read(self, item: OffsetRange, *, again: bool) -> Iterator[pa.RecordBatch]:
-        for batch in super().read(item, again=again):
+    def read(self, item: OffsetRange, *, again: bool, begun: bool) -> Iterator[pa.RecordBatch]:
+        for batch in super().read(item, again=again, begun=begun):
             yield batch.select(["offset", "partition", "value"])
 
 
@@ -196,6 +196,16 @@ def reading(kind: type[Reader]) -> type[KafkaSource]:
 
 class NumbersTasksOtherwise(KafkaSource):
     def numbers_tasks(self) -> bool:
+        return False
+
+
+class HasAlwaysBegun(KafkaSource):
+    def has_begun(self, leg: SourceLeg, start: str | None) -> bool:
+        return True
+
+
+class NeverBegins(KafkaSource):
+    def has_begun(self, leg: SourceLeg, start: str | None) -> bool:
         return False
 
 
@@ -235,6 +245,8 @@ MISTAKES: Mapping[type[KafkaSource], Callable[..., None]] = {
     NarrowsNothing: Suite.test_a_micro_batch_can_be_narrowed_to_some_of_its_ranges,
     SeesNoLostRange: Suite.test_a_range_that_is_gone_is_named_before_it_is_read,
     NumbersTasksOtherwise: Suite.test_its_tasks_are_those_of_spark,
+    HasAlwaysBegun: Suite.test_it_has_begun_with_its_first_micro_batch,
+    NeverBegins: Suite.test_it_has_begun_with_its_first_micro_batch,
     reading(OneMore): Suite.test_ranges_have_every_record_once_and_no_other,
     reading(WithoutTheFirst): Suite.test_ranges_have_every_record_once_and_no_other,
     reading(OtherColumns): Suite.test_ranges_have_every_record_once_and_no_other,

@@ -318,7 +318,7 @@ class RangeReader(ABC, Generic[RangeT_contra]):
     """Reads ranges of one source. Picklable: it is sent to the executors."""
 
     @abstractmethod
-    def read(self, item: RangeT_contra, *, again: bool) -> Iterator[pa.RecordBatch]:
+    def read(self, item: RangeT_contra, *, again: bool, begun: bool) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a range, all of them and no others, in their order.
 
         Runs on an executor, once in each attempt of a task. Its rows, checks, warnings and errors
@@ -328,6 +328,8 @@ class RangeReader(ABC, Generic[RangeT_contra]):
             item: the range.
             again: whether the micro-batch was planned by an earlier run of the query, perhaps days
                 ago: what it reads may be gone.
+            begun: whether the source has read a micro-batch before: then what its servers refuse
+                may pass, and is tried again; otherwise it ends the start.
 
         Raises:
             SourceLossError: records of it are gone or have changed.
@@ -350,6 +352,17 @@ class ReadsInTasks(RereadsRanges[RangeT]):
 
         Raises:
             ConfigError: the source has no such rows.
+        """
+
+    @abstractmethod
+    def has_begun(self, leg: SourceLeg, start: str | None) -> bool:
+        """Return whether a micro-batch was read before the one that begins at a line.
+
+        Runs on the driver, and asks no server.
+
+        Args:
+            leg: the source.
+            start: its line; None at the very beginning.
         """
 
     @abstractmethod

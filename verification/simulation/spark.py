@@ -150,7 +150,7 @@ class Executors:
             ranges = [self._source.batches(chunk, part) for part in parts]
             jobs: list[_SinkJob] = [
                 _Acknowledging(
-                    Chain(_GivenRows(), ranges, again=False, links=links),
+                    Chain(_GivenRows(), ranges, again=False, begun=True, links=links),
                     parts,
                     asked,
                     pending,
@@ -339,7 +339,9 @@ class _Acknowledging(_SinkJob):
 class _GivenRows(RangeReader[Any]):
     """Stands for the source of a chain: its ranges are rows."""
 
-    def read(self, item: Sequence[pa.RecordBatch], *, again: bool) -> Iterator[pa.RecordBatch]:
+    def read(
+        self, item: Sequence[pa.RecordBatch], *, again: bool, begun: bool
+    ) -> Iterator[pa.RecordBatch]:
         """See `RangeReader.read`."""
         assert not again
         yield from item

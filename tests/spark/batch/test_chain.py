@@ -29,7 +29,7 @@ class Reader(RangeReader[Any]):
 
     read_again: list[bool] = field(default_factory=list)
 
-    def read(self, item: Sequence[int], *, again: bool) -> Iterator[pa.RecordBatch]:
+    def read(self, item: Sequence[int], *, again: bool, begun: bool) -> Iterator[pa.RecordBatch]:
         self.read_again.append(again)
         for count in item:
             if count < 0:
@@ -96,7 +96,7 @@ def link(writers: Writers, *columns: int, zone: str = "UTC") -> Link:
 
 
 def chain(ranges: Sequence[Any], *links: Link, again: bool = False) -> Chain:
-    return Chain(Reader(), ranges, again, links)
+    return Chain(Reader(), ranges, again, True, links)
 
 
 def test_each_sink_gets_its_columns_of_one_read() -> None:

@@ -74,7 +74,7 @@ class Micro:
             run=lambda _: written,
         )
 
-    def _run(self, jobs: dict[str, Any], _: float, done: Any) -> None:
+    def _run(self, jobs: dict[str, Any], done: Any) -> None:
         for name, job in jobs.items():
             self.done.append(name)
             done(name, job())

@@ -22,7 +22,7 @@ from twophase.testing.harness import transaction_id
 
 
 class Unread(RangeReader[Any]):
-    def read(self, item: Any, *, again: bool) -> Iterator[pa.RecordBatch]:
+    def read(self, item: Any, *, again: bool, begun: bool) -> Iterator[pa.RecordBatch]:
         raise NotImplementedError
 
 
@@ -58,6 +58,15 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr(cluster, "Cluster", lambda _: memory)
     yield World(memory)
     close_clusters()
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_chain_knows_whether_the_source_has_read_before(world: World, *, begun: bool) -> None:
+    if not begun:
+        world.offsets = FrozenOffsets((None,), world.offsets.start)
+    chain = world.chain("a", "b", "c", tasks=2)
+    assert chain is not None
+    assert chain.begun is begun
 
 
 def test_a_task_reads_each_range_of_the_micro_batch(world: World) -> None:

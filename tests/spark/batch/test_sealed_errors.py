@@ -96,9 +96,9 @@ def in_a_job(run: Callable[[DataFrame], object]) -> Step:
     """One of our Spark jobs fails in a task."""
 
     def step(rows: DataFrame, _: Path) -> BaseException:
-        jobs = SparkJobs(rows.sparkSession.sparkContext, "It")
+        jobs = SparkJobs(rows.sparkSession.sparkContext, "It", 60)
         with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's, whichever it is
-            jobs.run({"facts": partial(run, rows)}, 60, lambda _, __: None)
+            jobs.run({"facts": partial(run, rows)}, lambda _, __: None)
         return caught.value
 
     return step

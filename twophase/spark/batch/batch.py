@@ -250,32 +250,30 @@ class SparkBatch:
                 ones; or the topic itself is gone or recreated, so that the job cannot go on either.
         """
         frame, number = self._rows.frame, self._number
-        jobs = SparkJobs(frame.sparkSession.sparkContext, f"Checkpoint {number}, run again,")
+        jobs = SparkJobs(
+            frame.sparkSession.sparkContext, f"Checkpoint {number}, run again,", TIMEOUT_MAX
+        )
         try:  # once it has raised, no task runs that could overwrite state which a note relies on
-            jobs.run(
-                {"replay": frame.write.format("noop").mode("overwrite").save},
-                TIMEOUT_MAX,
-                lambda _, __: None,
-            )
+            replay = frame.write.format("noop").mode("overwrite").save
+            jobs.run({"replay": replay}, lambda _, __: None)
         except SourceLossError as error:
             raise self._without_records(error) from error.__cause__
 
     def pre_commit(self, pending: PendingCheckpoint) -> None:
         """See `MicroBatch.pre_commit`."""
         began_s, rows = time.monotonic(), self._rows
-        asked, timeout_s = pending.missing(), self._coordinator.options.timeout_s
+        asked = pending.missing()
         if pending.decided:
             self.begin(None)
         jobs = SparkJobs(
             rows.frame.sparkSession.sparkContext,
             f"Checkpoint {pending.checkpoint} ({pending.attempt})",
+            self._coordinator.options.timeout_s,
         )
         try:
-            deadline_s = began_s + timeout_s
-            chain = self._chain(jobs, pending, timeout_s)
+            chain = self._chain(jobs, pending)
             alone = [name for name in asked if name not in rows.without | _sinks_of(chain)]
-            left_s = timeout_s if chain is None else deadline_s - time.monotonic()
-            self._materialise(jobs, left_s, _sinks_of(chain))
+            self._materialise(jobs, alone)
             for name in rows.without.intersection(asked):
                 self._acknowledge(pending, began_s, name, [])
             work: dict[str, Callable[[], Mapping[str, list[Committable]]]] = {
@@ -284,11 +282,7 @@ class SparkBatch:
             }
             if chain is not None:
                 work[chain.name] = partial(self._run, chain, count=not alone)
-            jobs.run(
-                work,
-                deadline_s - time.monotonic(),
-                lambda _, made: self._acknowledge_all(pending, began_s, made),
-            )
+            jobs.run(work, lambda _, made: self._acknowledge_all(pending, began_s, made))
             self._folder.sync(pending.checkpoint)
         except TwoPhaseError:
             rows.forget()
@@ -341,7 +335,7 @@ class SparkBatch:
             self._chaining.add_to_progress(written.records)
         return written.pieces
 
-    def _chain(self, jobs: SparkJobs, pending: PendingCheckpoint, timeout_s: float) -> Chain | None:
+    def _chain(self, jobs: SparkJobs, pending: PendingCheckpoint) -> Chain | None:
         """Return the chain of the sinks that are asked and chain in this micro-batch."""
         chaining = self._chaining
         asked = [] if chaining is None else [*chaining.chained]
@@ -350,7 +344,7 @@ class SparkBatch:
             return None
         found: list[Chain | None] = []
         plan = partial(self._plan_chain, chaining, pending, asked)
-        jobs.run({"chain plan": plan}, timeout_s, lambda _, chain: found.append(chain))
+        jobs.run({"chain plan": plan}, lambda _, chain: found.append(chain))
         return found[0]
 
     def _plan_chain(
@@ -366,9 +360,9 @@ class SparkBatch:
         again = pending.checkpoint <= self._planned
         return chaining.chain(batch, pending, sinks, again=again)
 
-    def _materialise(self, jobs: SparkJobs, timeout_s: float, chained: Collection[str]) -> None:
-        if self._rows.materialise(chained):
-            jobs.run({"materialise": self._rows.compute}, timeout_s, lambda _, __: None)
+    def _materialise(self, jobs: SparkJobs, sinks: Collection[str]) -> None:
+        if self._rows.materialise(sinks):
+            jobs.run({"materialise": self._rows.compute}, lambda _, __: None)
             if self._folder.has_state:  # its tasks have run, and no sink has any rows yet
                 self._shared.check()
 
@@ -426,14 +420,13 @@ class _Rows:
     def frame(self) -> DataFrame:
         return self._materialised if self._materialised is not None else self.batch
 
-    def materialise(self, chained: Collection[str]) -> bool:
+    def materialise(self, sinks: Collection[str]) -> bool:
         """Return whether the rows are computed before any sink writes.
 
         Args:
-            chained: the sinks that do not use them.
+            sinks: those that use them.
         """
-        several = len(self._sinks) - len(chained) > 1
-        return (self._stateful or several) and not logical_plan.is_empty(self.batch)
+        return (self._stateful or len(sinks) > 1) and not logical_plan.is_empty(self.batch)
 
     @cached_property
     def without(self) -> frozenset[str]:

@@ -85,12 +85,14 @@ class Chain:
         reader: of the source.
         ranges: of the micro-batch, in the order of the subtasks.
         again: whether an earlier run of the query has planned them.
+        begun: whether the source has read a micro-batch before.
         links: the sinks.
     """
 
     reader: RangeReader[Any]
     ranges: Sequence[Any]
     again: bool
+    begun: bool
     links: Sequence[Link]
 
     @property
@@ -145,7 +147,8 @@ class Chain:
         records = 0
         open_writers = [*writers]
         try:
-            for batch in self.reader.read(self.ranges[subtask.index], again=self.again):
+            item = self.ranges[subtask.index]
+            for batch in self.reader.read(item, again=self.again, begun=self.begun):
                 records += batch.num_rows
                 for link, writer in zip(self.links, writers, strict=True):
                     writer.write(link.rows_of(batch))

@@ -82,7 +82,9 @@ class ChainedSource:
             if why:
                 self._say(f"other sinks need a read of their own, and {why}")
                 return None
-        return Chain(self.reader, ranges, again, links)
+        [start] = pending.offsets.start
+        begun = self.source.has_begun(self.leg, start)
+        return Chain(self.reader, ranges, again, begun, links)
 
     def ranges(self, offsets: FrozenOffsets, tasks: int) -> Sequence[Any] | None:
         """Return what each task of a micro-batch reads; None if Spark has planned other tasks.
@@ -123,6 +125,7 @@ class Chaining:
     Args:
         frame: the job's rows, streaming.
         sinks: the declared sinks, each with its rows.
+        apart: why each sink is written on its own; empty if they may be written together.
 
     Attributes:
         chained: the sinks that chain, as far as the streaming plan tells.
@@ -130,9 +133,11 @@ class Chaining:
         source: None if nothing chains.
     """
 
-    def __init__(self, frame: DataFrame, sinks: Mapping[str, tuple[Sink, DataFrame]]) -> None:
+    def __init__(
+        self, frame: DataFrame, sinks: Mapping[str, tuple[Sink, DataFrame]], apart: str = ""
+    ) -> None:
         self._session = frame.sparkSession
-        found = _source(frame)
+        found = apart or _source(frame)
         self.source = None if isinstance(found, str) else found
         whys = {
             name: found if isinstance(found, str) else _why_not(sink, rows)

@@ -33,16 +33,17 @@ class SparkJobs:
     Args:
         context: the Spark context.
         what: what the jobs are for, for errors.
+        timeout_s: for all of them together, from now on.
     """
 
-    def __init__(self, context: SparkContext, what: str) -> None:
+    def __init__(self, context: SparkContext, what: str, timeout_s: float) -> None:
         self._context = context
         self._what = what
+        self._timeout_s = timeout_s
+        self._deadline_s = time.monotonic() + timeout_s
         self._tag = f"twophase-{uuid.uuid4().hex}"
 
-    def run(
-        self, jobs: Mapping[str, Callable[[], T]], timeout_s: float, done: Callable[[str, T], None]
-    ) -> None:
+    def run(self, jobs: Mapping[str, Callable[[], T]], done: Callable[[str, T], None]) -> None:
         """Run every job in its own thread, and call `done` with its name and result as each ends.
 
         When the first one fails or the time is up, all others are cancelled. This returns or raises
@@ -50,7 +51,6 @@ class SparkJobs:
 
         Args:
             jobs: by name.
-            timeout_s: for all of them together.
             done: runs in the calling thread; what it raises counts as a failure.
 
         Raises:
@@ -60,10 +60,9 @@ class SparkJobs:
         """
         results: queue.SimpleQueue[tuple[str, T | None, BaseException | None]] = queue.SimpleQueue()
         threads = [self._start(name, job, results) for name, job in jobs.items()]
-        deadline_s = time.monotonic() + timeout_s
         try:
             for _ in threads:
-                self._next(results, deadline_s, timeout_s, done)
+                self._next(results, done)
         except BaseException:
             self._context.cancelJobsWithTag(self._tag)
             for thread in threads:
@@ -73,18 +72,13 @@ class SparkJobs:
         for thread in threads:
             thread.join()
 
-    def _next(
-        self,
-        results: queue.SimpleQueue[Any],
-        deadline_s: float,
-        timeout_s: float,
-        done: Callable[[str, T], None],
-    ) -> None:
+    def _next(self, results: queue.SimpleQueue[Any], done: Callable[[str, T], None]) -> None:
+        left_s = max(0.0, self._deadline_s - time.monotonic())
         try:
-            name, result, error = results.get(timeout=max(0.0, deadline_s - time.monotonic()))
+            name, result, error = results.get(timeout=left_s)
         except queue.Empty:
             raise CheckpointExpiredError(
-                f"{self._what} did not complete within checkpoint.timeout ({timeout_s:g} s).",
+                f"{self._what} did not complete within checkpoint.timeout ({self._timeout_s:g} s).",
                 remedy="raise checkpoint.timeout, or read fewer records per trigger.",
             ) from None
         if error is not None:

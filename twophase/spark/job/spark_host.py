@@ -22,7 +22,7 @@ from twophase.events import GroupOffsetsDelayed, Observer, Observers, SinksChain
 from twophase.internals.clock import SystemClock
 from twophase.operations.savepoint.abandoned_folders import delete_abandoned
 from twophase.options.job_options import Chaining as ChainingOption
-from twophase.options.job_options import JobOptions
+from twophase.options.job_options import CheckpointMode, JobOptions
 from twophase.spark.batch.batch import ForeachBatch, JobSink, SparkBatch, SparkQuery
 from twophase.spark.batch.chaining import Chaining
 from twophase.spark.batch.shared_folder import SharedFolder
@@ -46,6 +46,8 @@ from twophase.state.journal.history import History
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
+
+_APART = "with checkpoint.mode=at_least_once each sink is written on its own"
 
 
 @dataclass(frozen=True)
@@ -121,13 +123,8 @@ class SparkHost:
         """See `Host.sink_context`. A transform that needs a plain DataFrame fails here."""
         job, context = self._description, self._spark.sparkContext
         chaining = self._chaining
-        try:
-            zone = self._spark.conf.get("spark.sql.session.timeZone")
-            schema = to_arrow_schema(job.sinks[sink].rows(job.frame).schema, timezone=zone)
-        except Exception as error:
-            raise ConfigError(
-                f"Job {job.name!r}: the columns for sink {sink!r} cannot be known: {error}."
-            ) from error
+        zone = self._spark.conf.get("spark.sql.session.timeZone")
+        schema = to_arrow_schema(self._rows_of(sink).schema, timezone=zone)
         return SinkContext(
             job.name,
             sink,
@@ -209,9 +206,9 @@ class SparkHost:
         job = self._description
         if job.options.chaining is not ChainingOption.AUTO:
             return None
-        return Chaining(
-            job.frame, {name: (one.sink, self._rows_of(name)) for name, one in job.sinks.items()}
-        )
+        sinks = {name: (one.sink, self._rows_of(name)) for name, one in job.sinks.items()}
+        alone = job.options.mode is CheckpointMode.AT_LEAST_ONCE and len(sinks) > 1
+        return Chaining(job.frame, sinks, _APART if alone else "")
 
     def _rows_of(self, sink: str) -> DataFrame:
         job = self._description

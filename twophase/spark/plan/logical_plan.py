@@ -228,8 +228,16 @@ def projection_of(frame: DataFrame) -> Projection | str:
 
 
 def is_same_leaf(one: Any, other: Any) -> bool:
-    """Return whether two leaves have the same columns: of one relation, used once."""
-    return [*map(_id, items(one.output()))] == [*map(_id, items(other.output()))]
+    """Return whether two leaves are of the same rows: one relation, used once.
+
+    A copy of rows that were filtered and then materialised has the columns of the original.
+    """
+    same = [*map(_id, items(one.output()))] == [*map(_id, items(other.output()))]
+    return same and _rdd(one) == _rdd(other) is not None
+
+
+def _rdd(leaf: Any) -> int | None:
+    return int(leaf.rdd().id()) if leaf.nodeName() == "LogicalRDD" else None
 
 
 def _attribute(column: Any) -> Any | None:

@@ -270,13 +270,18 @@ class ReadsInTasksContract(SourceContractBase):
     ) -> list[dict[str, Any]]:
         """Return the rows of some ranges, read by one task each."""
         _, reader = self.reads(harness)
-        batches = [batch for item in ranges for batch in reader.read(item, again=again)]
+        batches = [batch for item in ranges for batch in reader.read(item, again=again, begun=True)]
         assert {batch.schema for batch in batches} <= {harness.columns}
         return [row for batch in batches for row in batch.to_pylist()]
 
     def test_its_tasks_are_those_of_spark(self, harness: SourceHarness) -> None:
         source, _ = self.reads(harness)
         assert source.numbers_tasks()
+
+    def test_it_has_begun_with_its_first_micro_batch(self, harness: SourceHarness) -> None:
+        source, _ = self.reads(harness)
+        assert not source.has_begun(harness.leg, None)
+        assert source.has_begun(harness.leg, harness.append())
 
     def test_ranges_have_every_record_once_and_no_other(self, harness: SourceHarness) -> None:
         source, lines, written = self.reads(harness)[0], list[str](), list[Any]()
