@@ -43,13 +43,17 @@ DDL = (
 )
 
 
-def batches(start: int, rows: int, size: int) -> list[pa.RecordBatch]:
+_NEXT = 2_654_435_761
+_IDS = 1 << 32
+
+
+def batches(start: int, rows: int, size: int, *, scattered: bool = False) -> list[pa.RecordBatch]:
     made = []
     for first in range(start, start + rows, size):
         ids = np.arange(first, min(first + size, start + rows))
         random = np.random.default_rng(first)
         columns = [
-            pa.array(ids),
+            pa.array(ids * _NEXT % _IDS if scattered else ids),
             pa.array([f"customer-{number % 9973}" for number in ids]),
             pa.array(random.random(len(ids)) * 1000),
             pa.array(1_700_000_000_000_000 + ids * 1000).cast(pa.timestamp("us", "UTC")),
@@ -67,8 +71,10 @@ def work(
     size: int,
     gate: Barrier,
     results: Queue[Any],
+    *,
+    scattered: bool,
 ) -> None:
-    made = batches(index * rows, rows, size)
+    made = batches(index * rows, rows, size, scattered=scattered)
     before = resource.getrusage(resource.RUSAGE_SELF)
     writer = pickle.loads(writers)(transaction, Subtask(index, index))
     gate.wait()
@@ -96,6 +102,7 @@ def main() -> None:
     parser.add_argument("--server", choices=["mysql", "mariadb"], default="mysql")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--writers", type=int, default=2)
+    parser.add_argument("--scattered", action="store_true", help="ids in no order")
     parser.add_argument("--batch", type=int, default=10_000)
     parser.add_argument("--load-rows", type=int, default=50_000)
     parser.add_argument("--load-bytes", type=int, default=8_000_000)
@@ -133,6 +140,7 @@ def run(server: SqlService, arguments: argparse.Namespace) -> None:
         context.Process(
             target=work,
             args=(writers, transaction, index, share, arguments.batch, gate, results),
+            kwargs={"scattered": arguments.scattered},
         )
         for index in range(arguments.writers)
     ]

@@ -136,8 +136,8 @@ class LockConflicts:
         written = self._written(session, transaction)
         if self._was_tried_before(session, subtask, written, left):
             return DeclinedError(
-                f"{declined.what} An earlier attempt of the same task, whose worker was lost, has "
-                "written its rows.",
+                f"{declined.what} An earlier attempt of the same task has written its rows: its "
+                "worker was lost, or another sink of its chain has failed.",
                 remedy="the next attempt at the checkpoint aborts them before it writes.",
             )
         suspects: list[str] = []

@@ -103,8 +103,8 @@ def _connection_problems(server: Server, context: SinkContext) -> list[str]:
     return [
         (
             f"{context.parallelism} writers and {_OWN_SESSIONS} other sessions exceed the "
-            f"{min(limits)} connections allowed{beside}; coalesce the rows "
-            "before the sink, or raise max_connections."
+            f"{min(limits)} connections allowed{beside}; coalesce the rows before the sink, "
+            f"{'set chaining=off, ' if beside else ''}or raise max_connections."
         )
     ]
 

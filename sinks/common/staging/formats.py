@@ -161,11 +161,20 @@ def _check_for_orc(rows: pa.Table, *, for_hive: bool) -> None:
 def _check_texts(kind: Format, rows: pa.Table) -> None:
     for field, column in zip(rows.schema, rows.columns, strict=True):
         if is_time(field.type):
-            check_years(field.name, column, kind.value)
+            _check_times(kind, field.name, column)
             continue
         for chunk in column.chunks:
             for times in times_inside(chunk):
-                check_years(f"{field.name} (inside it)", times, kind.value)
+                _check_times(kind, f"{field.name} (inside it)", times, rows=False)
+
+
+def _check_times(
+    kind: Format, name: str, times: pa.Array | pa.ChunkedArray, *, rows: bool = True
+) -> None:
+    check_years(name, times, kind.value, rows=rows)
+    if kind is Format.JSON and pa.types.is_timestamp(times.type) and times.type.tz is not None:
+        # it has what the clock of the zone shows
+        check_years(name, pc.local_timestamp(times), kind.value, rows=rows)
 
 
 def _refuse(field: pa.Field, numbers: pa.ChunkedArray, broken: pa.ChunkedArray, why: str) -> None:

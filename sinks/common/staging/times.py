@@ -53,19 +53,25 @@ def times_inside(array: pa.Array) -> Iterator[pa.Array]:
 def shown_time(number: int, kind: pa.DataType) -> str:
     """Return a date or timestamp for a message, whatever its year."""
     if _FIRST_DAY <= number // unit_of(kind) < _END_DAY:
-        numbers = pa.int32() if pa.types.is_date32(kind) else pa.int64()
-        return shown(str(pa.scalar(number, numbers).cast(kind)))
+        if pa.types.is_date32(kind):
+            return shown(str(pa.scalar(number, pa.int32()).cast(kind)))
+        # as UTC has it: the zone's clock may show a year that has no text
+        text = str(pa.scalar(number, pa.int64()).cast(pa.timestamp(kind.unit)))
+        return shown(text if kind.tz is None else f"{text}Z")
     unit = "days" if pa.types.is_date32(kind) else "microseconds"
     return f"{shown(number)} {unit} from 1970-01-01"
 
 
-def check_years(name: str, times: pa.Array | pa.ChunkedArray, where: str) -> None:
+def check_years(
+    name: str, times: pa.Array | pa.ChunkedArray, where: str, *, rows: bool = True
+) -> None:
     """Refuse the years that have no text of four digits.
 
     Args:
         name: of the column.
         times: dates or timestamps.
         where: what has the text.
+        rows: whether each value is that of a row.
 
     Raises:
         RefusedValueError: a value is before the year 1 or after 9999.
@@ -80,6 +86,7 @@ def check_years(name: str, times: pa.Array | pa.ChunkedArray, where: str) -> Non
     )
     row = pc.index(bad, scalar(value=True)).as_py()
     raise RefusedValueError(
-        f"{name} = {shown_time(numbers[row].as_py(), times.type)} in row {row + 1} of "
-        f"{len(times)}: {where} keeps the years 1 to 9999"
+        f"{name} = {shown_time(numbers[row].as_py(), times.type)}"
+        f"{f' in row {row + 1} of {len(times)}' if rows else ''}: {where} keeps the years 1 to "
+        "9999"
     )

@@ -16,7 +16,7 @@ from twophase.sinks.mysql.columns import Column
 from twophase.sinks.mysql.rows.types import ColumnPlan
 from twophase.sinks.mysql.table import Table
 
-_NUMBERS = "nextval", "next value", "uuid_short"
+_NUMBERS = "nextval", "next value", "sysdate", "uuid_short", "uuid_v7"
 _SORTED = (
     pa.types.is_integer,
     pa.types.is_decimal,
@@ -62,7 +62,9 @@ def in_order(batches: Sequence[pa.RecordBatch], order: Sequence[str]) -> list[pa
     if not order:
         return [*batches]
     rows = pa.Table.from_batches(batches)
-    places = pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in order])
+    # by number: a name that begins with a dot would be a path
+    key = pa.table({str(place): rows.column(name) for place, name in enumerate(order)})
+    places = pc.sort_indices(key, sort_keys=[(name, "ascending") for name in key.column_names])
     found: list[pa.RecordBatch] = rows.take(places).combine_chunks().to_batches()
     return found
 

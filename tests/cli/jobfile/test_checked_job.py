@@ -142,10 +142,7 @@ FOLDERS: dict[str, tuple[dict[str, str], str]] = {
         {"a": "{here}/c", "chk": "{here}/c"},
         "is the same folder as options.checkpointLocation",
     ),
-    "two sinks of two formats": (
-        {"a": "{here}/t", "b": "{here}/t", "b.format": "json"},
-        "is the same folder as",
-    ),
+    "two sinks of one kind": ({"a": "{here}/t", "b": "{here}/t"}, "is the same folder as"),
     "a sink's in another's": (
         {"a": "{here}/t", "b": "{here}/t/u"},
         "is inside sinks.a.options.path",
@@ -160,11 +157,7 @@ def job_with_folders(folder: Path, given: dict[str, str]) -> dict[str, Any]:
     (folder / "broken").symlink_to(folder / "nowhere")
     named = {"a": "{here}/a", "b": "{here}/b", "chk": "{here}/chk"} | given
     found = {key: text.replace("{here}", str(folder)) for key, text in named.items()}
-    format_of = {"b": {"format": found["b.format"]}} if "b.format" in found else {}
-    sinks = {
-        name: {"type": "file", "options": {"path": found[name], **format_of.get(name, {})}}
-        for name in ("a", "b")
-    }
+    sinks = {name: {"type": "file", "options": {"path": found[name]}} for name in ("a", "b")}
     return {**GOOD, "sinks": sinks, "options": {"checkpointLocation": found["chk"]}}
 
 
@@ -186,7 +179,6 @@ SOUND: dict[str, dict[str, str]] = {
     "the job's folder is relative to the working folder": {"chk": "build/chk"},
     "a sink's folder is a link": {"a": "{here}/link"},
     "names that only begin alike": {"a": "{here}/t", "b": "{here}/tt", "chk": "{here}/t-chk"},
-    "two sinks of one kind": {"a": "{here}/t", "b": "{here}/t"},
     "folders that may be written where the job runs": {"a": "/proc/sys/t", "chk": "/proc/sys/chk"},
 }
 

@@ -65,8 +65,13 @@ def test_a_text_is_what_was_written(path: Path, form: str) -> None:
     rest = yaml.safe_dump({key: MINIMAL[key] for key in MINIMAL if key != "source"})
     job = load(path, rest + sections[form])
     found = job.spark.conf if form == "spark" else next(iter(job.sources.values())).options
+    switched = {"on": "true", "Off": "false", "yes": "true", "NO": "false"} | {
+        "True": "true",
+        "FALSE": "false",
+    }
+    words = switched if form == "spark" else {}
     assert found == {
-        **{key: text.strip("'") for key, text in given.items()},
+        **{key: words.get(text, text.strip("'")) for key, text in given.items()},
         **({"more": "1_0"} if form == "merged" else {}),
     }
 

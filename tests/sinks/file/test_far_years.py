@@ -82,10 +82,24 @@ def test_a_text_keeps_years_of_four_digits(
         [file] = write(tmp_path, values, format=name).files()
         assert f"{int(year):04}-" in file.read_text()
         return
-    with pytest.raises(
-        RejectedRowsError, match=r"at (\(inside it\) )?= .* from 1970-01-01 in row 2"
-    ):
+    where = {"plain": "at = .* from 1970-01-01 in row 2 of 2: "}
+    inside = r"at \(inside it\) = .* from 1970-01-01: "
+    with pytest.raises(RejectedRowsError, match=where.get(form, inside)):
         write(tmp_path, values, format=name)
+
+
+@pytest.mark.parametrize("form", ["plain", "list", "struct", "map"])
+@pytest.mark.parametrize(
+    ("moment", "zone"),
+    [("9999-12-31T23:59:59Z", "Europe/Berlin"), ("0001-01-01T00:00:00Z", "America/New_York")],
+)
+def test_a_clock_that_shows_another_year_than_utc_is_refused_by_name(
+    tmp_path: Path, form: str, moment: str, zone: str
+) -> None:
+    kind = pa.timestamp("us", zone)
+    values = shape(pa.array([None, moment]).cast(pa.timestamp("us", "UTC")).cast(kind), form)
+    with pytest.raises(RejectedRowsError, match=r"at .*= .*: json keeps the years 1 to 9999"):
+        write(tmp_path, values, format="json")
 
 
 @pytest.mark.parametrize("year", DAYS)

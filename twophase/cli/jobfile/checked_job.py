@@ -90,12 +90,10 @@ class _Folder:
     Attributes:
         key: what names it in the job file.
         path: absolute, with links resolved.
-        kind: of what is in it; sinks of one kind may share a folder.
     """
 
     key: str
     path: Path
-    kind: tuple[object, ...]
 
 
 def _folders(
@@ -107,7 +105,7 @@ def _folders(
     if isinstance(location, str) and location:
         find = partial(_job_folder, location, on_driver=on_driver)
         path = mistakes.note(find, f"{job.path.name}: options")
-        found += [_Folder(f"options.{_LOCATION}", path, ())] if path else []
+        found += [_Folder(f"options.{_LOCATION}", path)] if path else []
     for name, sink in sinks.items():
         section = job.sinks[name]
         given = section.options.get("path")
@@ -115,8 +113,7 @@ def _folders(
             continue  # a sink of somebody else's may mean a file by it
         where = f"{job.path.name}: sinks.{name}"
         path = mistakes.note(partial(_sink_folder, given, on_driver=on_driver), where)
-        kind = (section.type, section.options.get("format"))
-        found += [_Folder(f"sinks.{name}.options.path", path, kind)] if path else []
+        found += [_Folder(f"sinks.{name}.options.path", path)] if path else []
     return found
 
 
@@ -186,8 +183,6 @@ def _nearest(path: Path) -> Path:
 
 def _check_apart(one: _Folder, other: _Folder) -> None:
     """Check that neither of two folders is in the other."""
-    if one.path == other.path and one.kind == other.kind:
-        return  # a table may have several sinks: their files have their names
     for outer, inner in ((one, other), (other, one)):
         if inner.path.is_relative_to(outer.path):
             how = "the same folder as" if inner.path == outer.path else "inside"

@@ -40,7 +40,7 @@ _SWITCHES = ("availableNow", "once")
 _TEXT, *_REWRITTEN = (
     f"tag:yaml.org,2002:{name}" for name in ("str", "int", "timestamp", "float", "bool")
 )
-_INT, _TIMESTAMP, *_ = _REWRITTEN
+_INT, _TIMESTAMP, _, _BOOL = _REWRITTEN
 _DECIMAL = re.compile("0|-?[1-9][0-9]*")
 _ON_OR_OFF = TypeAdapter(bool)
 P = TypeVar("P", bound=Options)
@@ -363,6 +363,7 @@ class _Loader(yaml.SafeLoader):
 
     A key that is given twice is refused; PyYAML would keep the last one. The options of sources and
     Spark's configuration are texts, letter for letter: `007`, `1_000`, `1.10`, `off`, `2026-01-01`.
+    Only in Spark's configuration are `on`, `off`, `yes` and `no` what Spark has for them.
     Elsewhere so are dates, and numbers but plain decimal ones: `010` is not 8, `1:30` not 90.
     """
 
@@ -376,12 +377,15 @@ class _Loader(yaml.SafeLoader):
             {
                 "source": self._with_text_options,
                 "sources": lambda node: self._changed(node, {}, self._with_text_options),
-                "spark": lambda node: self._changed(node, {"conf": self._as_texts}),
+                "spark": lambda node: self._changed(node, {"conf": self._as_conf}),
             },
         )
 
     def _with_text_options(self, node: yaml.Node) -> yaml.Node:
         return self._changed(node, {"options": self._as_texts})
+
+    def _as_conf(self, node: yaml.Node) -> yaml.Node:
+        return self._changed(node, {}, lambda value: _as_text(_as_switch(value)))
 
     def _as_texts(self, node: yaml.Node) -> yaml.Node:
         return self._changed(node, {}, _as_text)
@@ -417,6 +421,14 @@ class _Loader(yaml.SafeLoader):
                 )
             seen.add(key.value)
         return node
+
+
+def _as_switch(node: yaml.Node) -> yaml.Node:
+    """Return `true` or `false` for any of YAML's words for them: Spark knows no others."""
+    if not isinstance(node, yaml.ScalarNode) or node.tag != _BOOL:
+        return node
+    word = "true" if yaml.SafeLoader.bool_values[node.value.lower()] else "false"
+    return yaml.ScalarNode(_TEXT, word, node.start_mark, node.end_mark, node.style)
 
 
 def _as_text(node: yaml.Node) -> yaml.Node:

@@ -130,6 +130,8 @@ class _Worker:
 
     def end(self, timeout_s: float) -> None:
         """Wait for its end after an interruption; SIGKILL it if it takes too long."""
+        if self.reports.closed:
+            return  # it was joined before, and its id may be another's
         wait([self._process.sentinel], timeout_s)
         self._signal(signal.SIGKILL)  # also what was being started at that moment
         self.join()
