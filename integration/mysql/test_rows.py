@@ -411,3 +411,49 @@ def test_names_that_need_quoting(sql_server_in_proof):
         )
         assert commit(sink, piece) == [Committed()]
     assert harness.sql(f"SELECT COUNT(*) FROM `{quoted}`") == [(2,)]
+
+
+EXPONENTS = [
+    "0.000000123456789012345678901234",
+    "-0.000000000000000000000000000001",
+    "99999999.999999999999999999999999999999",
+    "0",
+]
+FLOATS = [3.4028234663852886e38, -3.4028234663852886e38, 7.038530726457118e-26, 1e-45, 0.1]
+
+
+@pytest.mark.parametrize("load", ["local", "insert"])
+def test_numbers_are_stored_to_the_last_digit(sql_server_in_proof: Server, load: str) -> None:
+    """In an INSERT, 1E-7 is a DOUBLE; the shortest text of a FLOAT is rounded twice."""
+    schema = pa.schema([("id", pa.int64()), ("d", pa.decimal128(38, 30)), ("f", pa.float32())])
+    ddl = "id BIGINT PRIMARY KEY, d DECIMAL(38,30), f FLOAT"
+    harness = MySqlHarness(sql_server_in_proof, ddl, schema, load=load)
+    rows = [
+        {
+            "id": number,
+            "d": decimal.Decimal(EXPONENTS[number % len(EXPONENTS)]),
+            "f": FLOATS[number % len(FLOATS)],
+        }
+        for number in range(100)
+    ]
+    sink = harness.opened()
+    assert commit(sink, harness.write(sink, rows)) == [Committed()]
+    given = pa.RecordBatch.from_pylist(rows, schema).to_pylist()
+    found = harness.sql("SELECT id, d, f + 0e0 FROM target ORDER BY id")
+    assert [tuple(row) for row in found] == [tuple(row.values()) for row in given]
+
+
+def test_half_a_character_of_json_is_refused_with_its_row(sql_server_in_proof: Server) -> None:
+    schema = pa.schema([("id", pa.int64()), ("j", pa.string())])
+    harness = MySqlHarness(sql_server_in_proof, "id BIGINT PRIMARY KEY, j JSON", schema)
+    fine = '{"a": "\\ud83d\\ude00", "b": "\\\\ud800"}'
+    sink = harness.opened()
+    assert commit(sink, harness.write(sink, [{"id": 0, "j": fine}])) == [Committed()]
+    for half in ("\\ud800", "\\uDC00", "x\\udc00\\ud800"):
+        rows = [{"id": number, "j": fine} for number in range(1, 50)]
+        rows[30]["j"] = f'{{"a": "{half}"}}'
+        with pytest.raises(RejectedRowsError) as caught:
+            harness.write(sink, rows)
+        if isinstance(sql_server_in_proof, MySqlService):
+            assert "one half of a character" in str(caught.value)
+    assert harness.ids() == [0]

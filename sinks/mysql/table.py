@@ -143,8 +143,7 @@ def read_table_locked(session: Session, table: Table) -> Table | None:
     Raises:
         pymysql.Error: the table is gone, or somebody keeps it locked.
     """
-    unread = table.sql.replace("%", "%%")
-    locking = f"{_TRIGGERS} UNION ALL SELECT NULL, NULL, NULL, NULL FROM {unread} WHERE FALSE"
+    locking = f"{_TRIGGERS} UNION ALL SELECT NULL, NULL, NULL, NULL FROM {table.sql} WHERE FALSE"
     triggers = _triggers(session, locking, table.schema, table.name)
     definition = _definition(session, table.schema, table.name)
     if definition and (definition, triggers) == (table.definition, table.triggers):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -10,6 +10,8 @@ from twophase.errors import ConfigError
 from twophase.sinks.common.partition_names import folder_name
 from twophase.sinks.common.staging import formats, rows
 from twophase.sinks.common.staging.formats import Format
+
+_CORRUPT = "_corrupt_record"
 
 
 def check_columns(schema: pa.Schema, kind: Format, partition_by: Sequence[str]) -> None:
@@ -19,6 +21,13 @@ def check_columns(schema: pa.Schema, kind: Format, partition_by: Sequence[str]) 
         ConfigError: a column cannot; the message names it.
     """
     problems = [f"column {name!r} appears twice" for name in _duplicates(schema.names)]
+    problems += [
+        f"column {field.name!r}: the field {name!r} appears twice"
+        for field in schema
+        for name in _duplicate_fields(field.type)
+    ]
+    if kind in (Format.JSON, Format.CSV) and _CORRUPT in schema.names:
+        problems.append(f"column {_CORRUPT!r}: Spark's reader fills a column of this name itself")
     absent = [name for name in partition_by if name not in schema.names]
     problems += [f"partition column {name!r} is not in the rows" for name in absent]
     problems += [
@@ -39,6 +48,14 @@ def check_columns(schema: pa.Schema, kind: Format, partition_by: Sequence[str]) 
         )
     for name in partition_by:
         folder_name(name, None)
+
+
+def _duplicate_fields(kind: pa.DataType) -> Iterator[str]:
+    fields = [kind.field(number) for number in range(kind.num_fields)]
+    if pa.types.is_struct(kind):
+        yield from _duplicates([field.name for field in fields])
+    for field in fields:
+        yield from _duplicate_fields(field.type)
 
 
 def _duplicates(names: Sequence[str]) -> list[str]:

@@ -21,12 +21,17 @@ import pyarrow.csv
 import pyarrow.orc
 import pyarrow.parquet
 
+from twophase.internals.arrow_values import scalar
 from twophase.sinks.common.partition_names import RefusedValueError
 from twophase.sinks.common.staging import hive_files
 from twophase.sinks.common.staging.disk import NewFile
 from twophase.sinks.common.staging.times import check_years, is_time, shown_time, times_inside
 
 _NANOSECOND_YEARS_US = (2**63 - 1) // 1000
+
+
+_MARKS = frozenset({b"variant", b"geometry", b"geography"})
+"""Of the fields of a struct that stands for a value of such a type of Spark's."""
 
 
 class Format(StrEnum):
@@ -72,7 +77,15 @@ def _refusal_of_nested(kind: Format, column: pa.DataType) -> str:
         return "CSV cannot store nested values; convert it to a string, for example with to_json"
     if pa.types.is_map(column) and kind is Format.JSON and not _is_text(column.key_type):
         return "the keys of a JSON object are strings"
-    inner = [column.field(number).type for number in range(column.num_fields)]
+    fields = [column.field(number) for number in range(column.num_fields)]
+    if marks := [mark for field in fields for mark in _MARKS & {*(field.metadata or {})}]:
+        return (
+            f"a {marks[0].decode()} is read back as a struct of bytes; convert it to a string, for "
+            "example with to_json"
+        )
+    if not fields and kind is not Format.JSON:
+        return f"{kind.value} cannot store a struct without fields"
+    inner = [field.type for field in fields]
     if kind is Format.ORC and any(is_time(child) for child in inner):
         return (
             "dates and times in ORC are checked one by one, "
@@ -106,15 +119,22 @@ def write(kind: Format, rows: pa.Table, file: NewFile, *, for_hive: bool = False
                 pa.orc.write_table(rows, file)
         case Format.CSV:
             _check_texts(kind, rows)
+            _check_lines(rows)
             pa.csv.write_csv(rows, file)
         case Format.JSON:
             _check_texts(kind, rows)
             for batch in rows.to_batches(max_chunksize=10_000):
-                file.write(
-                    "".join(
-                        f"{_line(row)}\n" for row in batch.to_pylist(maps_as_pydicts="strict")
-                    ).encode()
-                )
+                file.write("".join(f"{_line(row)}\n" for row in _values(batch)).encode())
+
+
+def _values(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    try:
+        rows: list[dict[str, Any]] = batch.to_pylist(maps_as_pydicts="strict")
+    except UnicodeDecodeError:
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            check_utf8(name, column)
+        raise
+    return rows
 
 
 def _refusal_in_orc(column: pa.DataType) -> str:
@@ -158,8 +178,39 @@ def _check_for_orc(rows: pa.Table, *, for_hive: bool) -> None:
             )
 
 
+def check_utf8(name: str, column: pa.Array | pa.ChunkedArray) -> None:
+    """Refuse what a text column holds and is no text.
+
+    Raises:
+        RefusedValueError: a value is not in UTF-8.
+    """
+    for number, value in enumerate(column):
+        try:
+            value.as_py()
+        except UnicodeDecodeError:
+            raise RefusedValueError(
+                f"{name} in row {number + 1} of {len(column)} is not text in UTF-8",
+                remedy="decode these bytes in the rows, for example with decode(value, "
+                "'ISO-8859-1'), or write them to a column of bytes.",
+            ) from None
+
+
+def _check_lines(rows: pa.Table) -> None:
+    """Refuse a line without anything in it: readers skip it."""
+    if rows.num_columns != 1 or not rows.column(0).null_count:
+        return
+    row = pc.index(rows.column(0).is_null(), scalar(value=True)).as_py()
+    raise RefusedValueError(
+        f"{rows.schema.names[0]} = NULL in row {row + 1} of {rows.num_rows} would be an empty line "
+        "of csv, which readers skip",
+        remedy="write a second column, or another format, or leave such rows out.",
+    )
+
+
 def _check_texts(kind: Format, rows: pa.Table) -> None:
     for field, column in zip(rows.schema, rows.columns, strict=True):
+        if kind is Format.CSV and _is_text(field.type) and not _is_utf8(column):
+            check_utf8(field.name, column)
         if is_time(field.type):
             _check_times(kind, field.name, column)
             continue
@@ -182,6 +233,17 @@ def _refuse(field: pa.Field, numbers: pa.ChunkedArray, broken: pa.ChunkedArray, 
     if len(found):
         value = shown_time(found[0].as_py(), field.type)
         raise RefusedValueError(f"{field.name} = {value} {why}")
+
+
+def _is_utf8(column: pa.ChunkedArray) -> bool:
+    large = pa.types.is_large_string(column.type)
+    kind = pa.large_binary() if large else pa.binary()
+    try:
+        for chunk in column.chunks:
+            chunk.view(kind).cast(column.type)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -83,7 +83,9 @@ def write_orc(rows: pa.Table, file: NewFile) -> None:
         if pa.types.is_timestamp(field.type):
             local = encoded.column(number).cast(pa.timestamp("us"))
             encoded = encoded.set_column(number, field.name, local)
-    pa.orc.write_table(encoded, file)
+    # Hive finds columns by their names in the metastore, which has no capital letters.
+    lower = [name.lower() for name in encoded.schema.names]
+    pa.orc.write_table(encoded.rename_columns(lower), file)
 
 
 def has_local_times(kind: pa.DataType) -> bool:

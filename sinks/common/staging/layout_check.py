@@ -86,7 +86,10 @@ def _differences(found: pa.Schema | list[str] | None, expected: pa.Schema) -> li
     if sorted(names) != sorted(expected.names):
         return [f"has the columns {sorted(names)}, the rows have {sorted(expected.names)}"]
     if isinstance(found, list):
-        return []
+        if found == expected.names:
+            return []
+        order = f"has the columns {found} in this order, the rows have {expected.names}"
+        return [f"{order}: readers of CSV go by it"]
     return [
         f"has column {field.name!r} as {found.field(field.name).type}, the rows have {field.type}"
         for field in expected

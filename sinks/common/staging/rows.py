@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from twophase.sinks.common.partition_names import Values
+from twophase.sinks.common.staging.formats import check_utf8
 from twophase.sinks.common.staging.times import check_years
 
 
@@ -41,6 +42,8 @@ def divide(
         if pa.types.is_date32(batch.column(name).type):
             check_years(name, batch.column(name), "the name of a partition")
     texts = [pc.cast(batch.column(name), pa.string()) for name in columns]
+    for name, text in zip(columns, texts, strict=True):
+        check_utf8(name, text)
     codes = np.zeros(batch.num_rows, np.int64)
     for text in texts:
         encoded = pc.dictionary_encode(text, null_encoding="encode")

@@ -56,7 +56,7 @@ _DATA_STATES = "01", "22", "23", "45"
 """Classes of SQLSTATE: what strict mode refuses, data exceptions, constraints, a SIGNAL."""
 
 _DATA_CODES = frozenset(
-    {1300, 1301, 1364, 1366, 1411, 1425, 1426, 1518, 1525, 1526, 3156, 3819, 4038}
+    {1118, 1300, 1301, 1364, 1366, 1411, 1425, 1426, 1518, 1525, 1526, 3156, 3819, 4038}
 )
 """The data is at fault, and the SQLSTATE is the general one, HY000."""
 

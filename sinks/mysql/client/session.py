@@ -196,13 +196,13 @@ class Session(_Connection):
     def run(self, sql: str, arguments: Sequence[object] = ()) -> Done:
         """Run a statement whose rows, if any, do not matter."""
         with self.cursor() as cursor:
-            affected = cursor.execute(sql, tuple(arguments) or None)
+            affected = cursor.execute(_with_names(sql, arguments), tuple(arguments) or None)
         return Done(affected, self._warnings())
 
     def rows(self, sql: str, arguments: Sequence[object] = ()) -> list[Row]:
         """Run a query and return its rows."""
         with self.cursor() as cursor:
-            cursor.execute(sql, tuple(arguments) or None)
+            cursor.execute(_with_names(sql, arguments), tuple(arguments) or None)
             return list(cursor.fetchall())
 
     def raw_rows(self, sql: str) -> list[Row]:
@@ -345,6 +345,11 @@ def _tls_arguments(endpoint: Endpoint) -> dict[str, Any]:
         context.verify_mode = ssl.CERT_NONE
     # With a context PyMySQL requires TLS; without one it would silently fall back to plain text.
     return {"ssl": context}
+
+
+def _with_names(sql: str, arguments: Sequence[object]) -> str:
+    """Return a statement whose names may have a `%`; only `%s` stands for an argument."""
+    return "%s".join(part.replace("%", "%%") for part in sql.split("%s")) if arguments else sql
 
 
 def connect(endpoint: Endpoint, *, local_infile: bool = False) -> Session:

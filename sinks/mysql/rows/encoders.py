@@ -159,12 +159,17 @@ def _quoted(values: pa.Array, text_format: TextFormat) -> pa.Array:
 
 
 def _plain(values: pa.Array, plan: ColumnPlan, text_format: TextFormat) -> pa.Array:
-    del text_format
     if plan.bounds is not None:
         _check_bounds(values, plan, *plan.bounds)
-    if pa.types.is_decimal(values.type) and values.type.scale > plan.fraction_digits:
+    if not pa.types.is_decimal(values.type):
+        return values.cast(pa.string())
+    if values.type.scale > plan.fraction_digits:
         values = _without_zeros(values, plan)
-    return values.cast(pa.string())
+    text = values.cast(pa.string())
+    small = pc.match_substring(text, "E")
+    if not text_format.quote or not pc.any(small, min_count=0).as_py():
+        return text
+    return pc.if_else(small, _quoted(text, text_format), text)  # in an INSERT, 1E-7 is a DOUBLE
 
 
 def _check_bounds(
@@ -195,7 +200,8 @@ def _float(values: pa.Array, plan: ColumnPlan, text_format: TextFormat) -> pa.Ar
     finite = pc.is_finite(values)
     if pc.all(finite, min_count=0).as_py() is False:
         reject(values, pc.invert(finite), plan, "MySQL has no NaN and no infinity")
-    text = _plain(values, plan, text_format)
+    # the shortest text of a FLOAT is not its value: the server would round it once more
+    text = _plain(values.cast(pa.float64()), plan, text_format)
     negative_zero = pc.equal(text, scalar("-0"))
     if not pc.any(negative_zero).as_py():
         return text

@@ -1,7 +1,8 @@
 """Documents that a JSON column of MySQL would store as another document.
 
 MySQL parses a document, and keeps what it has understood: of a key that comes twice the last one,
-integers beyond 64 bits and all other numbers as doubles, which it may even miss by the last digit.
+integers beyond 64 bits and all other numbers as doubles, which it may even miss by the last digit;
+of half a character that is written as two it keeps bytes that are no text.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ _LONG_NUMBER = "[0-9.]{16}|[0-9][eE]"
 _IS_LONG = re.compile(_LONG_NUMBER).search
 _NUMBERS_AT_ONCE, _LONGEST_NUMBER = 500, 400
 _OR_ELSE = "make it a TEXT column, or round"
+_HALF = "\\ud"
 _UNREADABLE = (ValueError, ArithmeticError, RecursionError)
 
 
@@ -82,8 +84,14 @@ def check_documents(
 def _check_keys(values: pa.Array, plan: ColumnPlan) -> None:
     for row, document in enumerate(values.to_pylist()):
         try:
-            if document is not None:
-                _KEYS.decode(document)
+            if document is None:
+                continue
+            found = _KEYS.decode(document)
+            if _HALF in document.lower():
+                json.dumps(found, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            why = "it has one half of a character that is written as two (a lone surrogate)"
+            raise rejected(values, row, plan, why) from None
         except _RepeatedKeyError as error:
             why = f"MySQL would keep one of the values of its key {shown(error.args[0])}"
             raise rejected(values, row, plan, why) from None

@@ -102,7 +102,7 @@ class ReadBack:
     def _compare_by_key(self, session: Session, sent: Sequence[Row]) -> None:
         names = [plan.column for plan in self.key]
         places = [self.plans.index(plan) for plan in self.key]
-        one = " AND ".join(f"{_escaped(name)} = %s" for name in names)
+        one = " AND ".join(f"{quote(name)} = %s" for name in names)
         keys = [tuple(row[place] for place in places) for row in sent]
         found = self._read(
             session,
@@ -115,14 +115,13 @@ class ReadBack:
 
     def _compare_first(self, session: Session, sample: pa.RecordBatch) -> None:
         # none if a trigger has numbered the row
-        first = f"{_escaped(self.numbered)} = LAST_INSERT_ID() LIMIT %s"
+        first = f"{quote(self.numbered)} = LAST_INSERT_ID() LIMIT %s"
         for stored in self._read(session, first, (1,)):
             self._compare(self._values(sample)[0], stored)
 
     def _read(self, session: Session, where: str, arguments: Sequence[Any]) -> list[Row]:
         columns = ", ".join(map(_selected, self.plans))
-        table = self.table.replace("%", "%%")
-        found = session.rows(f"SELECT {columns} FROM {table} WHERE {where}", arguments)
+        found = session.rows(f"SELECT {columns} FROM {self.table} WHERE {where}", arguments)
         readers = [_READERS.get(plan.encoding) for plan in self.plans]
         return [
             tuple(
@@ -159,13 +158,9 @@ def _changed(what: str) -> RejectedRowsError:
     )
 
 
-def _escaped(name: str) -> str:
-    return quote(name).replace("%", "%%")
-
-
 def _selected(plan: ColumnPlan) -> str:
     # a FLOAT is shown with six digits; the sum is a DOUBLE
-    return _escaped(plan.column) + " + 0e0" * (plan.encoding is Encoding.FLOAT)
+    return quote(plan.column) + " + 0e0" * (plan.encoding is Encoding.FLOAT)
 
 
 def _sent(sample: pa.RecordBatch, plan: ColumnPlan) -> list[Any]:

@@ -20,7 +20,7 @@ from tests.sinks.mysql.client.fake_server import (
     file_request,
 )
 from twophase.errors import PreflightError, TargetUnreachableError, TwoPhaseError
-from twophase.sinks.mysql.client.session import SecurityError, Session, connect
+from twophase.sinks.mysql.client.session import SecurityError, Session, _with_names, connect
 from twophase.sinks.mysql.options import (
     Endpoint,
     MySqlOptions,
@@ -384,3 +384,10 @@ def test_a_session_that_was_idle_for_seconds_is_asked_for_a_sign_of_life(idle_s,
         server.finish()
     assert server.received.count(PING) == pings
     assert not session.is_alive()
+
+
+def test_a_percent_sign_in_a_name_is_no_place_of_an_argument() -> None:
+    assert _with_names("SELECT `a%b` FROM `t %` WHERE x = %s", (1,)) == (
+        "SELECT `a%%b` FROM `t %%` WHERE x = %s"
+    )
+    assert _with_names("SELECT 1 FROM `a%b`", ()) == "SELECT 1 FROM `a%b`"
