@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from integration.delta.sink_harness import DeltaHarness, acting_at, commit
-from twophase.contract.outcome import Committed
+from twophase.contract.outcome import AlreadyCommitted, Committed
 from twophase.errors import FencedError, RejectedRowsError, StopJobError
 from twophase.ids import Attempt
 from twophase.internals.failpoints import FailpointError
@@ -146,22 +146,40 @@ def test_a_committed_piece_cannot_be_aborted(table: DeltaHarness) -> None:
     assert table.records() == []
 
 
-def test_without_the_log_since_then_data_files_are_left_to_vacuum(
-    delta_spark: SparkSession, tmp_path: Path
-) -> None:
-    """Nothing proves any more that no version of the table names them."""
-    table = DeltaHarness(
-        delta_spark, tmp_path / "orders", more="TBLPROPERTIES ('delta.checkpointInterval' = '1')"
-    )
+def cleaned(spark: SparkSession, folder: Path, more: str) -> tuple[DeltaHarness, Any, Any]:
+    """A table whose log has lost the commits since a piece was written."""
+    properties = f"TBLPROPERTIES ('delta.checkpointInterval' = '1'{more})"
+    table = DeltaHarness(spark, folder / "orders", more=properties)
     sink = table.opened()
     piece = table.write(sink, range(3))
     for number in range(2):
         table.sql(f"INSERT INTO {{table}} VALUES ({100 + number}, 'theirs', 1)")
-    files = table.data_files()
     for old in sorted((table.folder / "_delta_log").glob("*.json"))[:-1]:
         old.unlink()
-    with pytest.raises(StopJobError, match="cleaned of commits"):
+    return table, sink, piece
+
+
+def test_without_the_log_since_then_the_mark_proves_what_is_not_there(
+    delta_spark: SparkSession, tmp_path: Path
+) -> None:
+    table, sink, piece = cleaned(delta_spark, tmp_path, "")
+    assert commit(sink, piece) == [Committed()]
+    [again] = commit(sink, piece)
+    assert isinstance(again, AlreadyCommitted)
+    assert table.ids() == [0, 1, 2, 100, 101]
+    assert table.records() == []
+
+
+def test_without_the_log_and_marks_data_files_are_left_to_vacuum(
+    delta_spark: SparkSession, tmp_path: Path
+) -> None:
+    """Nothing proves any more that no version of the table names them."""
+    forgets = ", 'delta.setTransactionRetentionDuration' = 'interval 30 days'"
+    table, sink, piece = cleaned(delta_spark, tmp_path, forgets)
+    files = table.data_files()
+    with pytest.raises(StopJobError, match="cleaned of commits") as caught:
         commit(sink, piece)
+    assert "accept-loss" in caught.value.remedy
     sink.abort([piece])
     assert table.data_files() == files
     assert table.records() == []

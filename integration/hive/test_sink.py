@@ -41,6 +41,7 @@ pytestmark = pytest.mark.part("hive")
 DT = pa.schema(
     [("id", pa.int64()), ("name", pa.string()), ("amount", pa.float64()), ("dt", pa.string())]
 )
+NAMED = pa.schema([("id", pa.int64()), ("name", pa.string()), ("dt", pa.string())])
 SERDE = (
     "CREATE TABLE {table} (id BIGINT, name STRING, amount DOUBLE) PARTITIONED BY (dt STRING) "
     "STORED AS "
@@ -466,6 +467,36 @@ def test_a_table_that_was_moved_while_the_job_runs_stops_it_until_it_is_back(
     ):
         commit(sink, piece)
     table.sql(f"ALTER TABLE {{table}} SET LOCATION '{table.path}'")
+    assert commit(sink, piece) == [Committed()]
+    assert ids(table) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    first_of(1, ["id BIGINT, title STRING", "id BIGINT", "id STRING, name STRING"]),
+)
+@pytest.mark.parametrize("partition_by", first_of(1, [["dt"], []]))
+def test_a_column_that_was_changed_while_the_job_runs_stops_it_until_it_is_back(
+    hive_spark: SparkSession, partition_by: list[str], changed: str
+) -> None:
+    """As Hive's CHANGE COLUMN and REPLACE COLUMNS do, which Spark does not know."""
+    table = HiveHarness(hive_spark, NAMED, create=True, partition_by=partition_by)
+    sink, rest = table.opened(), ", dt STRING" if not partition_by else ""
+    rows = [{"id": 1, "name": "a", "dt": "x"}]
+    assert commit(sink, table.write(sink, rows)) == [Committed()]
+    java = hive_spark._jsparkSession
+    catalog, parser = java.sessionState().catalog(), java.sessionState().sqlParser()
+    name = parser.parseTableIdentifier(table.name)
+
+    def alter(columns: str) -> None:
+        schema = parser.parseTableSchema(columns + rest)
+        catalog.externalCatalog().alterTableDataSchema("default", name.table(), schema)
+
+    alter(changed)
+    piece = table.write(sink, [{"id": 2, "name": "b", "dt": "y"}], 1)
+    with pytest.raises(StopJobError, match=r"has changed in the metastore: column '(id|name)' is"):
+        commit(sink, piece)
+    alter("id BIGINT, name STRING, more INT")
     assert commit(sink, piece) == [Committed()]
     assert ids(table) == [1, 2]
 

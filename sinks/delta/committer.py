@@ -2,8 +2,10 @@
 
     1. a commit since the piece was begun names its files       committed; the log is the proof
        it is another table, or lacks the predecessor            stop
-    2. no manifest, an abort of the piece has begun,            committed if the lineage's mark says
-       or the log was cleaned since                             so; else lost, or stop
+    2. no manifest, or an abort of the piece has begun          committed if the lineage's mark says
+                                                                so; else lost
+       the log was cleaned since                                committed if the mark says so; else
+                                                                stop if the table forgets marks
     3. the table was restored, or is altered                    stop, and say what to undo
     4. a data file is gone                                      lost
     5. commit on the latest snapshot, as a blind append         compatible with others'
@@ -38,6 +40,7 @@ from twophase.sinks.delta.table_lock import JvmLockedError
 from twophase.sinks.delta.transaction import Transaction
 
 _SHOWN = 3
+_UNDO = "undo the change (RESTORE TABLE, ALTER TABLE), then start the job again: it commits them."
 
 
 class Committer:
@@ -81,29 +84,57 @@ class Committer:
         if isinstance(named, int):
             self._log.sync(named)
             return AlreadyCommitted(f"commit {named} of the table names its files")
-        if piece.manifest is None or named is InLog.UNKNOWN:
-            return self._by_mark(request, piece, named, transaction)
+        if piece.manifest is None:
+            return self._by_mark(request, transaction) or self._lost(request, piece, transaction)
+        if named is InLog.UNKNOWN:
+            if (proof := self._by_mark(request, transaction)) is not None:
+                return proof
+            self._check_unforgotten(request, named, transaction)
         self._check_target(request, transaction)
         ready = self._ready(committable, piece, piece.manifest, transaction)
         if isinstance(ready, Lost):
             return ready
         return self._append(committable, piece.manifest, transaction)
 
-    def _by_mark(
-        self, request: CommitRequest, piece: Piece, named: InLog, transaction: Transaction
-    ) -> AlreadyCommitted | Lost:
+    def _by_mark(self, request: CommitRequest, transaction: Transaction) -> AlreadyCommitted | None:
         """Step 2. A high-water mark proves every checkpoint below it: commits are in order."""
-        committable, proven = request.committable, transaction.snapshot.transactions
-        app_id = self._app_id(committable)
-        highest = proven.get(app_id, -1)
-        if highest >= committable.transaction.checkpoint:
+        app_id, highest = self._mark(request, transaction)
+        if highest >= request.committable.transaction.checkpoint:
             return AlreadyCommitted(f"version {highest} of {app_id}")
+        return None
+
+    def _mark(self, request: CommitRequest, transaction: Transaction) -> tuple[str, int]:
+        app_id = self._app_id(request.committable)
+        return app_id, transaction.snapshot.transactions.get(app_id, -1)
+
+    def _lost(self, request: CommitRequest, piece: Piece, transaction: Transaction) -> Lost:
         self._check_target(request, transaction)
-        if piece.manifest is not None:
-            raise self._stop(committable, f"{named.value}, and {app_id} is at {highest}")
+        app_id, highest = self._mark(request, transaction)
         aborted = self._table.pieces.is_being_aborted(piece.name)
         gone = "is hidden by an abort" if aborted else "is gone"
         return Lost(f"{app_id} is at {highest}, and the manifest of piece {piece.name} {gone}")
+
+    def _check_unforgotten(
+        self, request: CommitRequest, named: InLog, transaction: Transaction
+    ) -> None:
+        """Check that a mark below a checkpoint proves that the table does not have it: one commit
+        writes both. The commits that could name its files are gone.
+
+        Raises:
+            StopJobError: the table forgets application ids.
+        """
+        if transaction.snapshot.retention_ms is None:
+            return
+        self._check_target(request, transaction)
+        app_id, highest = self._mark(request, transaction)
+        what = f"{named.value}, {app_id} is at {highest}, and the table forgets application ids"
+        raise self._stop(
+            request.committable,
+            what,
+            remedy="find out whether the table has these rows. If it has not, and they cannot be "
+            "written again: twophase repair accept-loss; "
+            "and keep delta.logRetentionDuration longer than any outage.",
+        )
 
     def _ready(
         self, committable: Committable, piece: Piece, manifest: Manifest, transaction: Transaction
@@ -187,13 +218,12 @@ class Committer:
     def _app_id(self, committable: Committable) -> str:
         return self._table.owner.app_id(committable.transaction.lineage)
 
-    def _stop(self, committable: Committable, what: str) -> StopJobError:
+    def _stop(self, committable: Committable, what: str, remedy: str = _UNDO) -> StopJobError:
         return StopJobError(
             f"{committable.transaction} is decided and cannot be committed to "
             f"{self._table.target}: {what}. "
             f"{committable.rows} rows wait in data files that no commit names.",
-            remedy="undo the change (RESTORE TABLE, ALTER TABLE), then start the job again: it "
-            "commits them.",
+            remedy=remedy,
         )
 
 

@@ -23,6 +23,7 @@ from twophase.sinks.common.partition_names import NULL_NAME, Values, folders, sp
 from twophase.sinks.common.staging.formats import Format
 from twophase.sinks.hive.storage_descriptor import (
     StorageDescriptor,
+    check_columns,
     check_storage,
     is_of_hive,
     serde_format,
@@ -111,7 +112,7 @@ class Catalog:
             found = catalog.getTableMetadata(identifier)
             self._check(name, found)
             partition_columns = tuple(self._items(found.partitionColumnNames()))
-            fields = StructType.fromJson(json.loads(found.schema().json())).fields
+            fields = _fields(found)
             return HiveTable(
                 name=found.identifier().unquotedString().removeprefix("spark_catalog."),
                 location=self._path(found.location()),
@@ -188,7 +189,7 @@ class Catalog:
 
         Raises:
             ConfigError: the table is gone.
-            StopJobError: it is somewhere else now, or of another format.
+            StopJobError: it is somewhere else now, of another format, or lacks a column.
             TargetUnreachableError: the metastore does not answer.
         """
         with self._answering(f"look up table {table.name}"):
@@ -224,8 +225,8 @@ class Catalog:
 
         Raises:
             ConfigError: the table is gone.
-            StopJobError: it or a partition is somewhere else, or of another format; no
-                partition was added.
+            StopJobError: it or a partition is somewhere else, or of another format, or it lacks a
+                column; no partition was added.
             TargetUnreachableError: the metastore does not answer.
         """
         with self._answering(f"add partitions to table {table.name}"):
@@ -291,6 +292,7 @@ class Catalog:
     def _check_storage(self, table: HiveTable, root: Path, found: Any) -> None:
         known = StorageDescriptor(self._path(found.location()), table_format(found))
         check_storage(table.name, {"": known}, {"": StorageDescriptor(str(root), table.format)})
+        check_columns(table.name, _arrow(_fields(found)), table.columns)
 
     def _descriptors(
         self, table: HiveTable, found: Any, partitions: Sequence[Values]
@@ -398,6 +400,11 @@ class Catalog:
                 remedy="check that the metastore runs; decided checkpoints are "
                 "committed once it is back.",
             ) from error
+
+
+def _fields(found: Any) -> Sequence[StructField]:
+    """Return the columns of a table, as Spark's catalog describes it, with those of partitions."""
+    return StructType.fromJson(json.loads(found.schema().json())).fields
 
 
 def _arrow(fields: Sequence[StructField]) -> pa.Schema:

@@ -1,4 +1,4 @@
-"""Validates the metastore's locations, which alone readers follow, against where files are."""
+"""Validates what the metastore says, which alone readers follow, against the files."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from twophase.errors import ConfigError, StopJobError
 from twophase.internals.redaction import shown
 from twophase.sinks.common.staging.formats import Format
+from twophase.sinks.common.staging.layout_check import same_type
 from twophase.sinks.common.staging.location import local_path
 
 _NAMED = 3
@@ -49,6 +52,34 @@ def check_storage(
             "Readers would not see the new files. Decided checkpoints wait; nothing is lost.",
             remedy="move the files in the other folder to where the new files are, reset location "
             "(ALTER TABLE ... SET LOCATION) and format, then start the job again.",
+        )
+
+
+def check_columns(table: str, now: pa.Schema, then: pa.Schema) -> None:
+    """Check that readers find the columns that files have.
+
+    Args:
+        table: the name of the table.
+        now: its columns.
+        then: those that it had when the files were planned.
+
+    Raises:
+        StopJobError: one is gone, or has another type.
+    """
+    types = {field.name.lower(): field.type for field in now}
+    problems = [
+        f"column {field.name!r} "
+        + (f"is {found} and was {field.type}" if found is not None else "is gone")
+        for field in then
+        for found in [types.get(field.name.lower())]
+        if found is None or not same_type(found, field.type)
+    ]
+    if problems:
+        raise StopJobError(
+            f"Table {table} has changed in the metastore: {'; '.join(problems)}. Readers would not "
+            "see these values of the new files. Decided checkpoints wait; nothing is lost.",
+            remedy="change it back (ALTER TABLE ... CHANGE COLUMN), then start the job again; "
+            "change table and rows while no checkpoint waits.",
         )
 
 

@@ -200,8 +200,9 @@ def _float(values: pa.Array, plan: ColumnPlan, text_format: TextFormat) -> pa.Ar
     finite = pc.is_finite(values)
     if pc.all(finite, min_count=0).as_py() is False:
         reject(values, pc.invert(finite), plan, "MySQL has no NaN and no infinity")
-    # the shortest text of a FLOAT is not its value: the server would round it once more
-    text = _plain(values.cast(pa.float64()), plan, text_format)
+    if pa.types.is_float32(values.type):
+        values = values.cast(pa.float64())  # the shortest text would be rounded once more
+    text = _plain(values, plan, text_format)
     negative_zero = pc.equal(text, scalar("-0"))
     if not pc.any(negative_zero).as_py():
         return text
