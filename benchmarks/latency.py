@@ -1,7 +1,8 @@
 """How long after a record was produced its row is visible in MySQL, without a trigger, at a steady
 rate; with chained tasks and without.
 
-A reader asks again and again how far the rows of each partition go. Those that appeared since its
+The first records are sent alone, and the others when these are visible: a start is not counted. A
+reader asks again and again how far the rows of each partition go. Those that appeared since its
 last question are visible now. Half of all rows, and the oldest row of each appearance, which has
 waited for a whole micro-batch and its own.
 
@@ -11,6 +12,7 @@ waited for a whole micro-batch and its own.
 from __future__ import annotations
 
 import statistics
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -45,6 +47,25 @@ class Seen:
     oldest_s: list[float] = field(default_factory=list)
 
 
+@dataclass
+class Stream:
+    """The records of a run.
+
+    Attributes:
+        rate: records a second.
+        records: how many there are.
+        skipped: the first ones, which do not count.
+        produced_s: when each was sent, so far.
+        ready: the first ones are visible, and the others follow.
+    """
+
+    rate: int
+    records: int
+    skipped: int
+    produced_s: list[float] = field(default_factory=list)
+    ready: threading.Event = field(default_factory=threading.Event)
+
+
 @click.command("latency")
 @click.option("--rate", default=1000, show_default=True, help="Records a second.")
 @click.option("--seconds", default=60, show_default=True, help="Seconds that count.")
@@ -66,53 +87,55 @@ def command(rate: int, seconds: int, warm_up: int, rounds: int) -> None:
 def _run(services: Services, name: str, rate: int, seconds: int, warm_up: int, seen: Seen) -> Run:
     """Run a pipeline while records are produced and looked for."""
     topic, database = produce(services.kafka, 0, _PARTITIONS), create_table(services.mysql)
-    records, skipped = rate * (warm_up + seconds), rate * warm_up
+    stream = Stream(rate, rate * (warm_up + seconds), rate * warm_up)
     options = {"chaining": CHAINING[name]}
     with ThreadPoolExecutor(2) as pool:
         driver = pool.submit(
             run, services, "twophase", topic, database, _BATCH_RECORDS,
-            options=options, until=records,
+            options=options, until=stream.records,
         )  # fmt: skip
-        produced_s: list[float] = []
-        producer = pool.submit(_produce, services, topic, rate, records, produced_s)
-        _look(services, database, records, skipped, produced_s, seen, driver.running)
+        producer = pool.submit(_produce, services, topic, stream)
+        try:
+            _look(services, database, stream, seen, driver.running)
+        finally:
+            stream.ready.set()
         producer.result()
         return driver.result()
 
 
-def _produce(
-    services: Services, topic: str, rate: int, records: int, produced_s: list[float]
-) -> None:
+def _produce(services: Services, topic: str, stream: Stream) -> None:
     """Send orders at a rate, in small steps, and note when each was sent."""
     producer = Producer({"bootstrap.servers": services.kafka.bootstrap_servers, "linger.ms": 0})
-    began_s = time.time()
-    while len(produced_s) < records:
-        due = min(int((time.time() - began_s) * rate), records)
-        for number in range(len(produced_s), due):
-            produced_s.append(time.time())
+
+    def send(until: int) -> None:
+        for number in range(len(stream.produced_s), until):
+            stream.produced_s.append(time.time())
             producer.produce(topic, order(number), partition=number % _PARTITIONS)
         producer.poll(0)
+
+    send(_PARTITIONS)
+    stream.ready.wait()
+    began_s = time.time()
+    while len(stream.produced_s) < stream.records:
+        send(min(_PARTITIONS + int((time.time() - began_s) * stream.rate), stream.records))
         time.sleep(_STEP_S)
     if left := producer.flush(60):
-        raise RuntimeError(f"{left} of {records} records did not reach {topic}")
+        raise RuntimeError(f"{left} of {stream.records} records did not reach {topic}")
 
 
 def _look(
     services: Services,
     database: str,
-    records: int,
-    skipped: int,
-    produced_s: list[float],
+    stream: Stream,
     seen: Seen,
     is_running: Callable[[], bool],
 ) -> None:
     """Ask how far the rows of each partition go, until all are there or the driver has ended."""
     lasts = [number - _PARTITIONS for number in range(_PARTITIONS)]
     question = f"SELECT MAX(id) FROM {TABLE} WHERE id > %s AND MOD(id, {_PARTITIONS}) = %s"
+    visible = 0
     with services.mysql.connect(database) as connection, connection.cursor() as cursor:
-        connection.autocommit(True)
-        visible = 0
-        while visible < records and is_running():
+        while visible < stream.records and is_running():
             for partition, last in enumerate(lasts):
                 cursor.execute(question, (last, partition))
                 [(newest,)] = cursor.fetchall()
@@ -120,11 +143,14 @@ def _look(
                     continue
                 now_s = time.time()
                 numbers = range(last + _PARTITIONS, newest + 1, _PARTITIONS)
-                waited_s = [now_s - produced_s[one] for one in numbers if one >= skipped]
+                waited_s = [
+                    now_s - stream.produced_s[one] for one in numbers if one >= stream.skipped
+                ]
                 seen.rows_s += waited_s
                 seen.oldest_s += waited_s[:1]
                 visible += len(numbers)
                 lasts[partition] = newest
+                stream.ready.set()
             time.sleep(_PAUSE_S)
 
 

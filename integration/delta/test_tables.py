@@ -17,11 +17,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from harness.spark_settings import changed
 from integration.delta.sink_harness import COLUMNS, DeltaHarness, append_twice, commit
 from twophase.contract.outcome import Committed
+from twophase.contract.sink import SinkContext
 from twophase.errors import ConfigError, PreflightError, TwoPhaseError
 from twophase.ids import Attempt
 from twophase.sinks.delta import jvm
 from twophase.sinks.delta.sink import DeltaSink, OpenDeltaSink
-from twophase.testing.harness import Row, fresh_name, transaction_id
+from twophase.testing.harness import JOB, SINK, Row, fresh_name, transaction_id
 
 pytestmark = [pytest.mark.part("delta"), pytest.mark.proof]
 
@@ -200,6 +201,18 @@ def sink_for(
 ) -> OpenDeltaSink:
     context = DeltaHarness(spark, Path("/nowhere"), columns="").context(schema=schema)
     return DeltaSink(**options).open(context)
+
+
+def test_a_new_table_is_nullable_at_every_depth(delta_spark: SparkSession, tmp_path: Path) -> None:
+    """Delta has no NOT NULL inside arrays and maps, and a sink adds none elsewhere."""
+    inner = pa.struct([pa.field("kind", pa.string(), nullable=False)])
+    fields = [("id", pa.int64()), ("one", inner), ("some", pa.list_(inner))]
+    schema = pa.schema([*fields, ("by", pa.map_(pa.string(), inner))])
+    sink = DeltaSink(path=str(tmp_path / "t"), create=True)
+    sink.open(SinkContext(JOB, SINK, schema, parallelism=1)).close()
+    made = delta_spark.read.format("delta").load(str(tmp_path / "t")).schema
+    assert made.names == schema.names
+    assert "false" not in made.json()
 
 
 def test_create_makes_a_partitioned_table_once(delta_spark: SparkSession, tmp_path: Path) -> None:

@@ -192,12 +192,16 @@ class TestRights:
 
     @pytest.fixture
     def app(self, harness: MySqlHarness) -> MySqlHarness:
+        return self.of_account(harness, "%")
+
+    @staticmethod
+    def of_account(harness: MySqlHarness, host: str) -> MySqlHarness:
         os.environ[VARIABLE] = PASSWORD
         name = harness.database
-        harness.sql(f"CREATE USER {name}@'%' IDENTIFIED BY '{PASSWORD}'")
-        harness.sql(f"GRANT SELECT, INSERT ON {name}.target TO {name}@'%'")
+        harness.sql(f"CREATE USER {name}@'{host}' IDENTIFIED BY '{PASSWORD}'")
+        harness.sql(f"GRANT SELECT, INSERT ON {name}.target TO {name}@'{host}'")
         if isinstance(harness.server, MySqlService):
-            harness.sql(f"GRANT XA_RECOVER_ADMIN ON *.* TO {name}@'%'")
+            harness.sql(f"GRANT XA_RECOVER_ADMIN ON *.* TO {name}@'{host}'")
         url = f"mysql://{name}@{harness.server.host}:{harness.server.port}/{name}"
         harness.options |= {"url": url, "password_env": VARIABLE}
         return harness
@@ -219,6 +223,11 @@ class TestRights:
         sink.abort(sink.in_doubt())
         sink.subsume(LINEAGE, 0)
         assert app.ids() == [0, 1, 2]
+
+    def test_the_sql_to_run_names_the_account_with_its_host(self, harness):
+        app = self.of_account(harness, "127.0.0.1")
+        self.give_books(app)
+        app.opened().close()
 
     def test_rights_on_single_tables_work_or_are_refused_at_once(self, app):
         """MySQL 8.0.12 denies locking reads then."""

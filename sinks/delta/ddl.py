@@ -12,7 +12,7 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from twophase.errors import ConfigError, PreflightError
 from twophase.sinks.delta.jvm import Jvm, messages
@@ -188,13 +188,30 @@ def by_name(jvm: Jvm, table: str) -> str:
 
 def _create_table(jvm: Jvm, table: str, rows: StructType, partition_by: Sequence[str]) -> None:
     """Create a table for rows, with every column nullable, unless it exists. `table` is quoted."""
-    columns = StructType([StructField(field.name, field.dataType) for field in rows.fields])
+    columns = StructType([_nullable(field) for field in rows.fields])
     partitioned = (
         f" PARTITIONED BY ({', '.join(map(quoted, partition_by))})" if partition_by else ""
     )
     jvm.session.sql(
         f"CREATE TABLE IF NOT EXISTS {table} ({columns.toDDL()}) USING delta{partitioned}"
     )
+
+
+def _nullable(field: StructField) -> StructField:
+    """Return a column, nullable at every depth: Delta has no NOT NULL in arrays and maps."""
+
+    def inside(kind: DataType) -> DataType:
+        match kind:
+            case StructType():
+                return StructType([_nullable(one) for one in kind.fields])
+            case ArrayType():
+                return ArrayType(inside(kind.elementType))
+            case MapType():
+                return MapType(inside(kind.keyType), inside(kind.valueType))
+            case _:
+                return kind
+
+    return StructField(field.name, inside(field.dataType))
 
 
 @dataclass(frozen=True)
@@ -215,7 +232,7 @@ class NewColumn:
 
     def sql(self) -> str:
         """Return its definition, nullable."""
-        definition = StructType([StructField(self.field.name, self.field.dataType)]).toDDL()
+        definition = StructType([_nullable(self.field)]).toDDL()
         return ".".join((*map(quoted, self.parent), definition))
 
 

@@ -76,14 +76,13 @@ class MetadataTables:
 
     schema: str
 
-    def find(self, session: Session, user: str, *, create: bool) -> str:
+    def find(self, session: Session, *, create: bool) -> str:
         """Return the id of this set of tables.
 
         Other jobs may be creating the same tables, and lock them meanwhile.
 
         Args:
             session: of the driver.
-            user: its account.
             create: whether to create the tables that are missing.
 
         Returns:
@@ -97,7 +96,7 @@ class MetadataTables:
         deadline_s = time.monotonic() + _LOCKED_TIMEOUT_S
         while True:
             try:
-                return self._find(session, user, create=create)
+                return self._find(session, create=create)
             except pymysql.Error as error:
                 # each try has already waited for the session's lock timeout
                 if code_of(error) != LOCK_WAIT_TIMEOUT:
@@ -110,7 +109,7 @@ class MetadataTables:
                         "(performance_schema.metadata_locks, SHOW PROCESSLIST), then start again.",
                     ) from error
 
-    def _find(self, session: Session, user: str, *, create: bool) -> str:
+    def _find(self, session: Session, *, create: bool) -> str:
         try:
             found = session.rows(
                 "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s",
@@ -141,7 +140,7 @@ class MetadataTables:
         except pymysql.Error as error:
             if code_of(error) not in DENIED:
                 raise
-            raise self._refused(error, user) from error
+            raise self._refused(session, error) from error
         return found_id
 
     def read_id(self, session: Session) -> str:
@@ -149,21 +148,20 @@ class MetadataTables:
         found = session.rows(f"SELECT id FROM {self._table('schema')}")
         return str(found[0][0]) if found else ""
 
-    def _refused(self, error: pymysql.Error, user: str) -> PreflightError:
+    def _refused(self, session: Session, error: pymysql.Error) -> PreflightError:
         return PreflightError(
             f"The account may not create the metadata tables in {self.schema!r}: "
             f"{error.args[-1]} ({code_of(error)}).",
             remedy="name another schema in bookkeeping_schema, or keep this one and "
-            f"have an administrator run: {self.setup_sql(user)}",
+            f"have an administrator run: {self.setup_sql(account_of(session))}",
         )
 
-    def setup_sql(self, user: str) -> str:
+    def setup_sql(self, account: str) -> str:
         """Return the SQL that creates the tables and grants privileges on them.
 
         The grant is for the whole schema: with privileges on single tables MySQL 8.0.12 denies
         every locking read (1143).
         """
-        account = "'" + user.replace("\\", "\\\\").replace("'", "''") + "'"
         grant = f"GRANT SELECT, INSERT, UPDATE, DELETE ON {quote(self.schema)}.* TO {account};"
         return " ".join([*(f"{self._ddl(name)};" for name in _TABLES), grant])
 
@@ -458,6 +456,13 @@ class MetadataTables:
 
     def _table(self, name: str) -> str:
         return qualified(self.schema, f"twophase_{name}")
+
+
+def account_of(session: Session) -> str:
+    """Return the account of a session as GRANT takes it: with the host that it was found by."""
+    [(account,)] = session.rows("SELECT CURRENT_USER()")
+    parts = str(account).rpartition("@")[::2]
+    return "@".join("'" + part.replace("\\", "\\\\").replace("'", "''") + "'" for part in parts)
 
 
 def _key(transaction: TransactionId, subtask: Subtask) -> tuple[object, ...]:

@@ -139,7 +139,7 @@ class OpenMySqlSink(OpenArrowSink):
             return
         writers, user = self._writers, self._writers.endpoint.user
         with self._link.session() as session:
-            namespace = self._metadata.find(session, user, create=True)
+            namespace = self._metadata.find(session, create=True)
             if writers.plan.checkpoint_column is not None:
                 MarkedRows(self._metadata).create(session, user)
         if not self._owner.namespace:

@@ -105,7 +105,7 @@ class MySqlSink(ArrowSink):
         options, context, server = planner.options, planner.context, planner.server
         metadata = MetadataTables(options.metadata_schema)
         creates = context.schema is not None
-        namespace = metadata.find(session, endpoint.user, create=creates)
+        namespace = metadata.find(session, create=creates)
         owner = Owner(namespace, context.job, context.sink)
         _check_engines(session, metadata)
         table, column = plan.table, plan.checkpoint_column
