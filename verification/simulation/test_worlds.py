@@ -15,7 +15,7 @@ SEEDS = {
     COPIED: range(100),
     RESTORED_TARGET: range(100),
     SWAPPED: range(100),
-    OPERATED: range(150),
+    OPERATED: range(250),
     AHEAD: range(100),
 }
 HAPPENS = {

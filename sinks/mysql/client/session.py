@@ -8,6 +8,7 @@ exactly those; anything else ends the connection.
 
 from __future__ import annotations
 
+import re
 import secrets
 import socket
 import ssl
@@ -47,6 +48,7 @@ _SILENT = (
 _STRANGE = "find out which server answers at that address, and correct the url if it is another."
 _REFUSED_PLUGINS = ("mysql_clear_password", "mysql_old_password", "dialog")
 
+_NAME = re.compile("`(?:[^`]|``)*`")
 _GARBLED = (struct.error, ValueError, LookupError, TypeError, AttributeError, AssertionError)
 """What PyMySQL makes of bytes that no MySQL server sends."""
 
@@ -348,8 +350,10 @@ def _tls_arguments(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def _with_names(sql: str, arguments: Sequence[object]) -> str:
-    """Return a statement whose names may have a `%`; only `%s` stands for an argument."""
-    return "%s".join(part.replace("%", "%%") for part in sql.split("%s")) if arguments else sql
+    """Return a statement whose quoted names may have a `%`: none of them is an argument's place."""
+    if not arguments:
+        return sql
+    return _NAME.sub(lambda name: name[0].replace("%", "%%"), sql)
 
 
 def connect(endpoint: Endpoint, *, local_infile: bool = False) -> Session:

@@ -387,7 +387,7 @@ def test_a_session_that_was_idle_for_seconds_is_asked_for_a_sign_of_life(idle_s,
 
 
 def test_a_percent_sign_in_a_name_is_no_place_of_an_argument() -> None:
-    assert _with_names("SELECT `a%b` FROM `t %` WHERE x = %s", (1,)) == (
-        "SELECT `a%%b` FROM `t %%` WHERE x = %s"
+    assert _with_names("SELECT `a``%s` FROM `t %`.`b` WHERE x = %s", (1,)) == (
+        "SELECT `a``%%s` FROM `t %%`.`b` WHERE x = %s"
     )
     assert _with_names("SELECT 1 FROM `a%b`", ()) == "SELECT 1 FROM `a%b`"
