@@ -99,13 +99,14 @@ class Committer:
     def _by_mark(self, request: CommitRequest, transaction: Transaction) -> AlreadyCommitted | None:
         """Step 2. A high-water mark proves every checkpoint below it: commits are in order."""
         app_id, highest = self._mark(request, transaction)
-        if highest >= request.committable.transaction.checkpoint:
+        piece = request.committable.transaction
+        if highest >= piece.checkpoint:
             return AlreadyCommitted(f"version {highest} of {app_id}")
         return None
 
     def _mark(self, request: CommitRequest, transaction: Transaction) -> tuple[str, int]:
-        app_id = self._app_id(request.committable)
-        return app_id, transaction.snapshot.transactions.get(app_id, -1)
+        app_id, proven = self._app_id(request.committable), transaction.snapshot.transactions
+        return app_id, proven.get(app_id, -1)
 
     def _lost(self, request: CommitRequest, piece: Piece, transaction: Transaction) -> Lost:
         self._check_target(request, transaction)

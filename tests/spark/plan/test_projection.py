@@ -212,7 +212,7 @@ def test_the_columns_of_a_micro_batch_lead_to_those_of_the_source(
     frame = stream.select(at="at", number="id", name="name")
     made = chaining(frame, facts=frame, lake=frame, strange=frame)
     batch: Any = Node("LogicalRDD", [Column(name) for name in frame.columns])
-    batch.rdd = lambda: SimpleNamespace(getNumPartitions=lambda: 2)
+    batch.rdd = lambda: SimpleNamespace(getNumPartitions=lambda: 2, id=lambda: 7)
     other: Any = Node("LogicalRDD", [Column(name) for name in frame.columns])
     rows = batch.select(n="number", when="at")
     batch.schema = struct(at=AT, number=ID, name=NAME)
@@ -221,7 +221,7 @@ def test_the_columns_of_a_micro_batch_lead_to_those_of_the_source(
     monkeypatch.setattr(type(made.source.source), "ranges", lambda *_: ["one", "two"])
     sink = OpenFolderSink("/x", "job", "facts")
     pending: Any = SimpleNamespace(
-        offsets=FrozenOffsets(("-",), ("-",)),
+        offsets=FrozenOffsets((None,), ("-",)),
         missing=lambda: ["facts", "lake"],
         transaction=lambda name: name,
     )
