@@ -95,8 +95,11 @@ class ReadGuard:
         """Fail the read before it begins, because the client cannot be made.
 
         Raises:
-            SourceUnavailableError: always.
+            SourceLossError: the records that it wanted are gone.
+            AccessError: the brokers refuse the driver's kind of client too.
+            SourceUnavailableError: in all other cases.
         """
+        self.look(self._item.start)
         raise SourceUnavailableError(
             f"Source {self._item.source!r}: reading {self._item} cannot begin: {trouble}.",
             remedy="check the kafka.* options of the source, and that the brokers can be reached "
