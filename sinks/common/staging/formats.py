@@ -29,7 +29,6 @@ from twophase.sinks.common.staging.times import check_years, is_time, shown_time
 
 _NANOSECOND_YEARS_US = (2**63 - 1) // 1000
 
-
 _MARKS = frozenset({b"variant", b"geometry", b"geography"})
 """Of the fields of a struct that stands for a value of such a type of Spark's."""
 
@@ -184,6 +183,8 @@ def check_utf8(name: str, column: pa.Array | pa.ChunkedArray) -> None:
     Raises:
         RefusedValueError: a value is not in UTF-8.
     """
+    if _is_text(column.type) and _is_utf8(column):
+        return
     for number, value in enumerate(column):
         try:
             value.as_py()
@@ -209,7 +210,7 @@ def _check_lines(rows: pa.Table) -> None:
 
 def _check_texts(kind: Format, rows: pa.Table) -> None:
     for field, column in zip(rows.schema, rows.columns, strict=True):
-        if kind is Format.CSV and _is_text(field.type) and not _is_utf8(column):
+        if kind is Format.CSV and _is_text(field.type):
             check_utf8(field.name, column)
         if is_time(field.type):
             _check_times(kind, field.name, column)
@@ -235,11 +236,13 @@ def _refuse(field: pa.Field, numbers: pa.ChunkedArray, broken: pa.ChunkedArray, 
         raise RefusedValueError(f"{field.name} = {value} {why}")
 
 
-def _is_utf8(column: pa.ChunkedArray) -> bool:
+def _is_utf8(column: pa.Array | pa.ChunkedArray) -> bool:
+    """Return whether all of a text column is text; much cheaper than a look at each value."""
     large = pa.types.is_large_string(column.type)
     kind = pa.large_binary() if large else pa.binary()
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     try:
-        for chunk in column.chunks:
+        for chunk in chunks:
             chunk.view(kind).cast(column.type)
     except pa.ArrowInvalid:
         return False
