@@ -142,19 +142,21 @@ def test_a_machine_that_was_given_up_pre_commits_late(cluster: Cluster, one_sink
         driver.kill()
 
 
-def test_the_second_attempt_of_a_task_wins_by_speculation(
-    cluster: Cluster, one_sink: Scenario
-) -> None:
-    scenario = on(cluster, one_sink, SPECULATIVE)
+def win_by_speculation(scenario: Scenario) -> None:
+    """A task that has prepared is never let go: another attempt completes the checkpoint."""
     scenario.produce(BATCH)
     driver = scenario.start("C05=stop@1")
     try:
         driver.wait_until_stopped("C05")
-        # It is prepared and never let go: what completes the checkpoint is another
-        # attempt of its task.
         wait_until_all_is_written(driver, scenario)
     finally:
         driver.kill()
+
+
+def test_the_second_attempt_of_a_task_wins_by_speculation(
+    cluster: Cluster, one_sink: Scenario
+) -> None:
+    win_by_speculation(on(cluster, one_sink, SPECULATIVE))
 
 
 def test_rows_that_two_sinks_share_and_that_are_lost_decline_the_checkpoint(
@@ -211,16 +213,9 @@ def test_executors_die_while_a_chain_writes_between_its_sinks_and_in_the_second_
 def test_the_second_attempt_of_a_chained_task_wins_by_speculation(
     cluster: Cluster, chain: Scenario
 ) -> None:
-    scenario = on(cluster, chain, SPECULATIVE)
-    scenario.produce(BATCH)
-    driver = scenario.start("C05=stop@1")
-    try:
-        driver.wait_until_stopped("C05")
-        # One sink has its piece, the other one does not, and the task is never let go.
-        wait_until_all_is_written(driver, scenario)
-    finally:
-        driver.kill()
-    assert_chained(scenario)
+    """One sink has its piece, and the other one does not."""
+    win_by_speculation(on(cluster, chain, SPECULATIVE))
+    assert_chained(chain)
 
 
 @pytest.fixture(scope="module")

@@ -187,6 +187,16 @@ def _cut(topics: Topics, topic: str, rows: DataFrame) -> DataFrame:
     return rows
 
 
+def hundred_twice(spark: SparkSession, topics: Topics) -> DataFrame:
+    """A hundred ids, in each of two partitions."""
+    topic = topics.create(2)
+    for partition in (0, 1):
+        topics.send(topic, [b'{"id":%d}' % i for i in range(100)], partition)
+    reader = source(spark, topics, topic, value__format="json")
+    frame: DataFrame = reader.schema("id BIGINT").load()
+    return frame
+
+
 def _copied(change: Transform, rows: DataFrame) -> DataFrame:
     """The rows as they are, by the streaming plan; in a micro-batch a copy of other ones."""
     return rows if rows.isStreaming else change(rows).localCheckpoint()
@@ -195,10 +205,7 @@ def _copied(change: Transform, rows: DataFrame) -> DataFrame:
 def test_a_copy_of_other_rows_that_a_transform_makes_is_what_is_written(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
-    topic = topics.create(2)
-    for partition in (0, 1):
-        topics.send(topic, [b'{"id":%d}' % i for i in range(100)], partition)
-    frame = source(spark, topics, topic, value__format="json").schema("id BIGINT").load()
+    frame = hundred_twice(spark, topics)
     changes: dict[str, Transform] = {
         "filtered": lambda rows: rows.where("id % 2 = 0"),
         "doubled": lambda rows: rows.union(rows),
@@ -235,10 +242,7 @@ def _drawn(rows: DataFrame) -> DataFrame:
 def test_others_go_the_way_through_spark_in_the_same_checkpoint(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
-    topic = topics.create(2)
-    for partition in (0, 1):
-        topics.send(topic, [b'{"id":%d}' % i for i in range(100)], partition)
-    frame = source(spark, topics, topic, value__format="json").schema("id BIGINT").load()
+    frame = hundred_twice(spark, topics)
     transforms: dict[str, Transform | None] = {
         "chain": None,
         "even": _drawn,
