@@ -27,6 +27,7 @@ from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.sinks.mysql.client.codes import DENIED, LOCK_WAIT_TIMEOUT, code_of
 from twophase.sinks.mysql.client.identifiers import qualified, quote
 from twophase.sinks.mysql.client.session import Row, Session
+from twophase.sinks.mysql.client.session_settings import read_account
 
 NAME = "VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL"
 LINEAGE = "CHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL"
@@ -460,9 +461,8 @@ class MetadataTables:
 
 def account_of(session: Session) -> str:
     """Return the account of a session as GRANT takes it: with the host that it was found by."""
-    [(account,)] = session.rows("SELECT CURRENT_USER()")
-    parts = str(account).rpartition("@")[::2]
-    return "@".join("'" + part.replace("\\", "\\\\").replace("'", "''") + "'" for part in parts)
+    parts = (part.replace("\\", "\\\\").replace("'", "''") for part in read_account(session))
+    return "@".join(f"'{part}'" for part in parts)
 
 
 def _key(transaction: TransactionId, subtask: Subtask) -> tuple[object, ...]:

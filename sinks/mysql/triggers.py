@@ -12,6 +12,7 @@ from twophase.errors import PreflightError
 from twophase.sinks.mysql.client.identifiers import qualified
 from twophase.sinks.mysql.client.server import Server
 from twophase.sinks.mysql.client.session import Session
+from twophase.sinks.mysql.client.session_settings import read_account
 from twophase.sinks.mysql.rows.read_back import ReadBack
 from twophase.sinks.mysql.table import Table, Trigger
 
@@ -42,8 +43,7 @@ def may_see_triggers(session: Session, server: Server, schema: str, name: str) -
     """Return whether the server shows this account the triggers of a table. MariaDB always does."""
     if server.is_mariadb:
         return True
-    [(account,)] = session.rows("SELECT CURRENT_USER()")
-    user, _, host = str(account).rpartition("@")
+    user, host = read_account(session)
     grantee = f"'{user}'@'{host}'"
     return bool(session.rows(_MAY_SEE_TRIGGERS, (grantee, grantee, schema, grantee, schema, name)))
 

@@ -116,6 +116,13 @@ def read_server_uuid(session: Session) -> str | None:
     return str(found)
 
 
+def read_account(session: Session) -> tuple[str, str]:
+    """Return user and host of the account that a session was let in by."""
+    [(found,)] = session.rows("SELECT CURRENT_USER()")
+    user, _, host = str(found).rpartition("@")
+    return user, host
+
+
 def _settle(session: Session, endpoint: Endpoint, *, autocommit: bool, lock_wait_s: int) -> None:
     session.run("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE")
     settings = (
