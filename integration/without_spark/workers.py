@@ -188,7 +188,8 @@ def _write_chained(tasks: Sequence[Task]) -> Sequence[Committable | None]:
     links = [Link(task.sink, columns, SCHEMA, task.writers, task.transaction) for task in tasks]
     subtask, rows = tasks[0].subtask, tasks[0].rows
     chain = Chain(_GivenRows(), [rows] * (subtask.index + 1), again=False, begun=True, links=links)
-    pieces, _ = chain.write(subtask)
+    pieces: list[Committable | None] = []
+    chain.write(subtask, pieces)
     return pieces
 
 

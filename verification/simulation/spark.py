@@ -288,6 +288,9 @@ class _SinkJob:
     def write(self, batches: Sequence[pa.RecordBatch]) -> list[Committable | None]:
         """What runs in a task: the real function, whose rows travel as Spark would carry them."""
         rows = [row for found in self._task(iter(batches)) for row in found.to_pylist()]
+        for row in rows:
+            if row.get("error"):  # of a chain's pre-commit, after the piece of another sink
+                raise DeclinedError(row["error"])
         texts = [row["committable"] for row in rows]
         return [
             None if text is None else from_json(Committable, json.loads(text), "A result")

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import TaskContext
 
+from twophase import seal
 from twophase.contract.committable import Committable
 from twophase.contract.source import RangeReader
 from twophase.contract.writer import SinkWriter
-from twophase.errors import BadRecordError, ConfigError, DeclinedError
+from twophase.errors import (
+    BadRecordError,
+    ConfigError,
+    DeclinedError,
+    RejectedRowsError,
+    carried,
+)
 from twophase.ids import Subtask, TransactionId, check_name
 from twophase.spark.batch.chain import Chain, Link
 from twophase.testing.harness import as_sent, transaction_id
@@ -104,7 +114,8 @@ def test_each_sink_gets_its_columns_of_one_read() -> None:
     one, two = Writers("one", calls), Writers("two", calls)
     links = link(one, zone="America/New_York"), link(two, 2, 0)
     task = chain([[9], [2, 0, 3]], *links, again=True)
-    pieces, records = task.write(SUBTASK)
+    pieces = list[Committable | None]()
+    records = task.write(SUBTASK, pieces)
     assert task.reader.read_again == [True]  # type: ignore[attr-defined]
     assert records == 5
     assert [piece and (piece.target, piece.rows, piece.subtask) for piece in pieces] == [
@@ -120,7 +131,7 @@ def test_each_sink_gets_its_columns_of_one_read() -> None:
 
 def test_every_row_is_sent_before_the_first_piece_is_durable() -> None:
     calls = list[str]()
-    chain([[], [1]], link(Writers("one", calls)), link(Writers("two", calls))).write(SUBTASK)
+    chain([[], [1]], link(Writers("one", calls)), link(Writers("two", calls))).write(SUBTASK, [])
     assert calls[-4:] == ["one.flush", "two.flush", "one.pre_commit", "two.pre_commit"]
 
 
@@ -140,15 +151,76 @@ def test_what_is_not_durable_is_aborted_after_an_error(call: str) -> None:
     calls, (name, expected) = list[str](), FAILURES[call]
     one, two = Writers("one", calls), Writers(name, calls, {call: OSError("full")})
     with pytest.raises(DeclinedError, match=r"two.*the writer of subtask 1\.7 failed: OSError"):
-        chain([[], [1]], link(one), link(two)).write(SUBTASK)
+        chain([[], [1]], link(one), link(two)).write(SUBTASK, [])
     assert calls[-len(expected) :] == expected
+
+
+class Task:
+    """What Spark tells a task of itself."""
+
+    def partitionId(self) -> int:
+        return 1
+
+    def taskAttemptId(self) -> int:
+        return 7
+
+    def getLocalProperty(self, _: str) -> str:
+        return ""
+
+
+class Session:
+    """Runs a chain's tasks here, one attempt each, and carries an error's traceback as Spark does.
+
+    Args:
+        patch: has the tasks find themselves in Spark.
+    """
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.sparkContext = SimpleNamespace(environment=os.environ)
+        self.conf: dict[str, str] = {}
+        patch.setattr(TaskContext, "get", lambda: Task())
+        patch.setattr(seal, "_keys", set())
+        patch.setenv(seal.VARIABLE, "a key")
+
+    def range(self, *_: int) -> Session:
+        return self
+
+    def mapInArrow(self, run: Chain, _: str) -> Session:
+        self._rows = [row for found in run(iter([])) for row in found.to_pylist()]
+        return self
+
+    def collect(self) -> list[Any]:
+        return [SimpleNamespace(**row) for row in self._rows]
+
+
+def test_what_fails_after_a_piece_is_durable_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second attempt of the task would wait for the rows of that piece, and name that wait."""
+    session: Any = Session(monkeypatch)
+    calls = list[str]()
+    full = {"pre_commit": RejectedRowsError("too long", remedy="shorten it", fingerprint="1")}
+    links = link(Writers("one", calls)), link(Writers("two", calls, dict(full)))
+    with pytest.raises(RuntimeError) as raised:
+        chain([[], [1]], *links).run(session)
+    found = carried(raised.value)
+    assert isinstance(found, RejectedRowsError)
+    assert (found.what, found.remedy, found.fingerprint) == ("too long", "shorten it", "1")
+
+
+def test_what_fails_before_a_piece_is_durable_is_the_task_s_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session: Any = Session(monkeypatch)
+    calls = list[str]()
+    links = link(Writers("one", calls, {"pre_commit": OSError("full")})), link(Writers("two", []))
+    with pytest.raises(DeclinedError, match="full"):
+        chain([[], [1]], *links).run(session)
 
 
 def test_an_error_of_the_source_stays_its_own() -> None:
     calls = list[str]()
     with pytest.raises(BadRecordError, match="bad"):
         chain([[], [1, -1]], link(Writers("one", calls)), link(Writers("two", calls))).write(
-            SUBTASK
+            SUBTASK, []
         )
     assert calls[-2:] == ["one.abort", "two.abort"]
     assert not any("pre_commit" in call for call in calls)
@@ -158,8 +230,9 @@ def test_a_range_without_rows_creates_no_writer() -> None:
     calls = list[str]()
     tasks: list[list[list[int]]] = [[[], []], [[], [0]]]
     for ranges in tasks:
-        task = chain(ranges, link(Writers("one", calls)))
-        assert task.write(SUBTASK) == ([None], 0)
+        made = list[Committable | None]()
+        assert chain(ranges, link(Writers("one", calls))).write(SUBTASK, made) == 0
+        assert made == [None]
     assert calls == []
 
 
@@ -172,4 +245,4 @@ def test_no_sink_has_the_name_of_a_chain() -> None:
 
 def test_a_task_is_sent_to_the_executors() -> None:
     sent = as_sent(chain([[], [2]], link(Writers("one", []))))
-    assert sent.write(SUBTASK)[1] == 2
+    assert sent.write(SUBTASK, []) == 2

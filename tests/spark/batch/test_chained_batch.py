@@ -100,6 +100,17 @@ def test_the_others_go_through_spark_once(name: str, monkeypatch: pytest.MonkeyP
     assert micro.sinks["c"].rows.call_count == 1
 
 
+@pytest.mark.parametrize(
+    ("chains", "asked", "calls"), [("a", "ab", [1, 1, 0]), ("", "abc", [2, 2, 1])]
+)
+def test_a_function_that_was_planned_is_planned_again_only_over_materialised_rows(
+    chains: str, asked: str, calls: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    micro = Micro(chains, monkeypatch)
+    micro.written(chaining=True, asked=asked)
+    assert [sink.rows.call_count for sink in micro.sinks.values()] == calls
+
+
 def test_spark_is_told_of_the_records_that_it_has_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     micro = Micro("ab", monkeypatch)
     assert micro.written(chaining=True, asked="ab") == [

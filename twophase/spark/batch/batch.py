@@ -271,13 +271,15 @@ class SparkBatch:
             self._coordinator.options.timeout_s,
         )
         try:
-            chain = self._chain(jobs, pending)
+            chain, planned = self._chain(jobs, pending)
             alone = [name for name in asked if name not in rows.without | _sinks_of(chain)]
             self._materialise(jobs, alone)
             for name in rows.without.intersection(asked):
                 self._acknowledge(pending, began_s, name, [])
+            if rows.frame is not rows.batch:
+                planned = {}
             work: dict[str, Callable[[], Mapping[str, list[Committable]]]] = {
-                name: partial(self._write, rows.frame, name, pending.transaction(name))
+                name: partial(self._write, name, pending.transaction(name), planned.get(name))
                 for name in alone
             }
             if chain is not None:
@@ -318,9 +320,11 @@ class SparkBatch:
         )
 
     def _write(
-        self, frame: DataFrame, name: str, transaction: TransactionId
+        self, name: str, transaction: TransactionId, planned: DataFrame | None
     ) -> dict[str, list[Committable]]:
-        rows = _planned(frame, self._sinks[name], transaction)
+        rows = planned
+        if rows is None:
+            rows = _planned(self._rows.frame, self._sinks[name], transaction)
         return {name: pre_commit(rows, self._coordinator.sinks[name], transaction)}
 
     def _run(self, chain: Chain, *, count: bool) -> Mapping[str, list[Committable]]:
@@ -335,28 +339,37 @@ class SparkBatch:
             self._chaining.add_to_progress(written.records)
         return written.pieces
 
-    def _chain(self, jobs: SparkJobs, pending: PendingCheckpoint) -> Chain | None:
-        """Return the chain of the sinks that are asked and chain in this micro-batch."""
+    def _chain(
+        self, jobs: SparkJobs, pending: PendingCheckpoint
+    ) -> tuple[Chain | None, dict[str, DataFrame]]:
+        """Return the chain of the sinks that are asked and chain in this micro-batch; and the rows
+        of each sink that was looked at.
+        """
         chaining = self._chaining
         asked = [] if chaining is None else [*chaining.chained]
         asked = [name for name in pending.missing() if name in asked]
         if chaining is None or not set(asked) - self._rows.without:
-            return None
+            return None, {}
         found: list[Chain | None] = []
-        plan = partial(self._plan_chain, chaining, pending, asked)
+        planned: dict[str, DataFrame] = {}
+        plan = partial(self._plan_chain, chaining, pending, asked, planned)
         jobs.run({"chain plan": plan}, lambda _, chain: found.append(chain))
-        return found[0]
+        return found[0], planned
 
     def _plan_chain(
-        self, chaining: Chaining, pending: PendingCheckpoint, asked: Sequence[str]
+        self,
+        chaining: Chaining,
+        pending: PendingCheckpoint,
+        asked: Sequence[str],
+        planned: dict[str, DataFrame],
     ) -> Chain | None:
         batch = self._rows.batch
         sinks: dict[str, tuple[OpenArrowSink, DataFrame]] = {}
         for name in asked:
             sink = self._coordinator.sinks[name]
             if isinstance(sink, OpenArrowSink):
-                rows = _planned(batch, self._sinks[name], pending.transaction(name))
-                sinks[name] = sink, rows
+                planned[name] = _planned(batch, self._sinks[name], pending.transaction(name))
+                sinks[name] = sink, planned[name]
         again = pending.checkpoint <= self._planned
         return chaining.chain(batch, pending, sinks, again=again)
 

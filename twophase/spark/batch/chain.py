@@ -8,11 +8,16 @@ micro-batch, so the pieces are those of the same subtasks.
     1. read and decode a batch of rows, and give it to the writer of each sink, until the range ends
     2. flush every writer            an error of the last row is found before a piece is durable
     3. pre-commit, one sink after the other
+
+What fails in step 3 after the piece of another sink is durable is the result of the task, and not
+an error of it: Spark would run the task again, whose rows would wait for those of that piece, and
+would name that wait alone.
 """
 
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,7 +28,7 @@ from pyspark import TaskContext
 from twophase.contract.committable import Committable
 from twophase.contract.sink import WriterFactory
 from twophase.contract.source import RangeReader
-from twophase.errors import DeclinedError
+from twophase.errors import DeclinedError, TwoPhaseError
 from twophase.ids import Subtask, TransactionId
 from twophase.internals.arrow_values import integers, texts
 from twophase.internals.failpoints import failpoint
@@ -34,7 +39,7 @@ from twophase.spark.batch.writer_task import TaskWriter, share_with_workers
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_RESULT = "subtask int, sink int, committable string, records long"
+_RESULT = "subtask int, sink int, committable string, records long, error string"
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,9 @@ class Chain:
         share_with_workers(spark)
         count = len(self.ranges)
         rows = spark.range(0, count, 1, count).mapInArrow(self, _RESULT).collect()
+        for row in rows:
+            if row.error is not None:
+                raise RuntimeError(row.error)  # as Spark raises that of a task, for `carried`
         found = [(row.subtask, row.sink) for row in rows]
         if sorted(found) != [(i, k) for i in range(count) for k in range(len(self.links))]:
             raise DeclinedError(
@@ -126,26 +134,37 @@ class Chain:
         if context is None:
             raise DeclinedError(f"{self.name} was called outside a Spark task.")
         subtask = Subtask(context.partitionId(), context.taskAttemptId())
-        made, records = self.write(subtask)
+        made: list[Committable | None] = []
+        records, error = 0, None
+        try:
+            records = self.write(subtask, made)
+        except TwoPhaseError as failed:
+            if not any(made):
+                raise
+            error = "".join(traceback.format_exception(failed))
         sinks = range(len(made))
         columns = [
             integers([subtask.index for _ in sinks], pa.int32()),
             integers(sinks, pa.int32()),
             texts([json.dumps(to_json(piece)) if piece else None for piece in made]),
             integers([records for _ in sinks]),
+            texts([error for _ in sinks]),
         ]
-        names = ["subtask", "sink", "committable", "records"]
+        names = ["subtask", "sink", "committable", "records", "error"]
         yield pa.RecordBatch.from_arrays(columns, names=names)
 
-    def write(self, subtask: Subtask) -> tuple[list[Committable | None], int]:
+    def write(self, subtask: Subtask, made: list[Committable | None]) -> int:
         """Read the range of a task attempt, and take its rows through phase 1 in every sink.
 
+        Args:
+            subtask: the task attempt.
+            made: gets the piece of each sink once it is durable, in their order; None without rows.
+
         Returns:
-            The piece of each sink, None without rows; and how many rows were read.
+            How many rows were read.
         """
         writers = [TaskWriter(link.writers, link.transaction, subtask) for link in self.links]
         records = 0
-        open_writers = [*writers]
         try:
             item = self.ranges[subtask.index]
             for batch in self.reader.read(item, again=self.again, begun=self.begun):
@@ -154,15 +173,13 @@ class Chain:
                     writer.write(link.rows_of(batch))
             for writer in writers:
                 writer.flush()
-            made = []
-            while open_writers:
-                made.append(open_writers[0].pre_commit())
-                open_writers.pop(0)  # what is pre-committed is found by the sink, and aborted
+            for writer in writers:
+                made.append(writer.pre_commit())
                 failpoint("C03")
                 failpoint("E02")
         except BaseException:
-            for writer in open_writers:
+            for writer in writers[len(made) :]:  # the sinks abort what is durable
                 writer.abort()
             raise
         freeze_gc()
-        return made, records
+        return records
