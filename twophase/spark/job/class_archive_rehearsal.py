@@ -39,7 +39,6 @@ from twophase.spark.startup.packages import PACKAGES
 _PREFIX = "twophase-rehearsal-"
 _ABANDONED_S = 86_400.0
 """Age at which a folder counts as abandoned: a rehearsal takes minutes at most."""
-_JVM_END_TIMEOUT_S = 120
 _ROWS = [1, 2, 3]
 
 _log = logging.getLogger("twophase.spark.job.class_archive_rehearsal")
@@ -91,7 +90,7 @@ def main(conf: Mapping[str, str]) -> None:
             spark.stop()
             gateway.shutdown()
             gateway.proc.stdin.close()
-            gateway.proc.wait(_JVM_END_TIMEOUT_S)
+            gateway.proc.wait()  # it writes the archive; the recorder ends us if it takes too long
 
 
 def _leave_a_folder_that_is_gone(spare: str) -> None:
