@@ -4,6 +4,8 @@ runs each in turn.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from benchmarks import (
@@ -24,6 +26,7 @@ from benchmarks import (
     visibility,
     worker_memory,
 )
+from benchmarks.report import record_in
 
 _COMMANDS = (
     kafka_to_mysql.command,
@@ -46,8 +49,15 @@ _COMMANDS = (
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-def main() -> None:
+@click.option(
+    "--record",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A folder for what is measured; docs/figures for the documentation.",
+)
+def main(record: Path | None) -> None:
     """Benchmarks of twophase. Each starts its own servers and prints ratios measured in one run."""
+    if record is not None:
+        record_in(record)
 
 
 @main.command("all")

@@ -24,7 +24,7 @@ from unittest import mock
 import click
 import pyarrow as pa
 
-from benchmarks.report import console, milliseconds, table
+from benchmarks.report import Ratio, Result, milliseconds, table
 from harness.memory_host import InThisProcess, MemoryHost
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.engine.engine import Engine
@@ -87,17 +87,17 @@ def command(checkpoints: int, slower_ms: int, rounds: int) -> None:
     for mode, measured in found.items():
         for sink, times_s in measured.visible_s.items():
             shown.add_row(mode, sink, *milliseconds(times_s))
-    console.print(shown)
     ahead, waits = (found[mode] for mode in _MODES)
     ratio = statistics.median(waits.visible_s[_FASTER]) / statistics.median(
         ahead.visible_s[_FASTER]
     )
-    console.print(
-        f"The faster sink's rows are visible [bold]{ratio:.1f}[/bold] times sooner, for "
-        f"{_each(ahead, 'records') - _each(waits, 'records'):.2f} records and "
-        f"{_each(ahead, 'fsyncs') - _each(waits, 'fsyncs'):.2f} fsyncs more a checkpoint "
-        f"({_each(waits, 'records'):.2f} and {_each(waits, 'fsyncs'):.2f} without)."
+    cost = (
+        f"It costs {_each(ahead, 'records') - _each(waits, 'records'):.2f} records and "
+        f"{_each(ahead, 'fsyncs') - _each(waits, 'fsyncs'):.2f} fsyncs a checkpoint, beside "
+        f"{_each(waits, 'records'):.2f} and {_each(waits, 'fsyncs'):.2f}."
     )
+    sooner = Ratio("waiting", "ahead", ratio, "s until the faster sink's rows are visible")
+    Result("commit_ahead", [shown], [sooner], said=[cost]).show()
 
 
 def _each(measured: Measured, what: str) -> float:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import click
 
-from benchmarks.contest import Pipeline, alternate, check_batches, contest_options, show
+from benchmarks.contest import Pipeline, alternate, check_batches, compared, contest_options
 from benchmarks.kafka_to_delta import run_to_delta, spark_settings
 from benchmarks.launch import new_kafka
 from benchmarks.orders import produce
@@ -46,4 +46,5 @@ def command(records: int, batch_records: int, partitions: int, rounds: int, warm
             ),
         )
     measured = f"{records:,} records, batches of {batch_records:,}, {partitions} tasks"
-    show(f"Kafka to Delta: {measured}", pipelines, warm_up, batch_records)
+    title = f"Kafka to Delta: {measured}"
+    compared("commit_behind", title, pipelines, warm_up, batch_records).show()

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import functools
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import click
 
 from benchmarks.launch import Run, began_s
 from benchmarks.machine import OTHERS
-from benchmarks.report import console, foot, table
+from benchmarks.report import Ratio, Result, console, table
 
 
 def contest_options(
@@ -99,8 +99,24 @@ def _end_to_end(done: Run) -> float:
     )
 
 
-def show(title: str, pipelines: Sequence[Pipeline], warm_up: int, batch_records: int) -> None:
-    """Print the figures of pipelines, and the ratio of the first one to each of the others."""
+def compared(
+    name: str,
+    title: str,
+    pipelines: Sequence[Pipeline],
+    warm_up: int,
+    batch_records: int,
+    goals: Mapping[str, float] | None = None,
+) -> Result:
+    """Return the figures of pipelines, and the ratio of the first one to each of the others.
+
+    Args:
+        name: of the result.
+        title: of its table.
+        pipelines: that have run.
+        warm_up: batches that do not count.
+        batch_records: records in those that do.
+        goals: of the ratio to other pipelines, by their names.
+    """
     parts = [
         *dict.fromkeys(
             part
@@ -123,8 +139,7 @@ def show(title: str, pipelines: Sequence[Pipeline], warm_up: int, batch_records:
         cpu = pipeline.cpu(warm_up, batch_records)
         used = [cpu.get(part, 0.0) for part in parts]
         costs.add_row(pipeline.title, *(f"{one:.2f}" for one in used), f"{sum(used):.2f}")
-    console.print(shown)
-    console.print(costs)
+    ratios = []
     first, *others = pipelines
     ours = statistics.median(first.rates(warm_up, batch_records))
     for pipeline in others:
@@ -133,16 +148,11 @@ def show(title: str, pipelines: Sequence[Pipeline], warm_up: int, batch_records:
             _median_rate(one, warm_up, batch_records) / _median_rate(other, warm_up, batch_records)
             for one, other in zip(first.runs, pipeline.runs, strict=True)
         ]
-        spread = " ".join(f"{ratio:.2f}" for ratio in by_run)
-        console.print(
-            f"{first.title} / {pipeline.title}: [bold]{ours / theirs:.2f}[/bold] (ratio of "
-            f"medians; by round: {spread})"
-        )
-    foot(
-        statistics.mean(
-            done.meter.others_cores() for pipeline in pipelines for done in pipeline.runs
-        )
-    )
+        goal = (goals or {}).get(pipeline.name)
+        ratios.append(Ratio(first.title, pipeline.title, ours / theirs, "rows/s", by_run, goal))
+    runs = [done for pipeline in pipelines for done in pipeline.runs]
+    others_cores = statistics.mean(done.meter.others_cores() for done in runs)
+    return Result(name, [shown, costs], ratios, others_cores=others_cores)
 
 
 def _median_rate(done: Run, warm_up: int, batch_records: int) -> float:

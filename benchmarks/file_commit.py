@@ -22,7 +22,7 @@ import click
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from benchmarks.report import console, table
+from benchmarks.report import Curve, Ratio, Result, table
 from twophase.contract.committable import Committable
 from twophase.contract.outcome import Committed
 from twophase.contract.sink import ArrowSink, CommitRequest, OpenArrowSink, SinkContext
@@ -88,13 +88,15 @@ def command(files: int, partitions: int, repeat: int, folder: Path | None, metas
                 f"{max(costs):.3f}",
                 f"{1000 * medians[size] / size:.3f}",
             )
-    console.print(shown)
     growth = (medians[sizes[-1]] / sizes[-1]) / (medians[sizes[0]] / sizes[0])
     kept = "kept" if medians[files] < _GOAL_S else "missed"
-    console.print(
-        f"A file of {sizes[-1]:,} / a file of {sizes[0]:,}: [bold]{growth:.2f}[/bold] (1 or less: "
-        f"linear or better); the goal of {_GOAL_S:g} s for {files:,} files (p50) is {kept}."
-    )
+    Result(
+        "file_commit-metastore" if metastore else "file_commit",
+        [shown],
+        [Ratio(f"{sizes[-1]:,} files", f"{sizes[0]:,}", growth, "s a file")],
+        [Curve("s", "files", [(size, medians[size]) for size in sizes])],
+        [f"The goal of {_GOAL_S:g} s for {files:,} files (p50) is {kept}."],
+    ).show()
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import click
 
-from benchmarks.contest import Pipeline, alternate, check_batches, contest_options, show
+from benchmarks.contest import Pipeline, alternate, check_batches, compared, contest_options
 from benchmarks.jars import peer_jars
 from benchmarks.launch import Run, new_kafka, run_pipeline
 from benchmarks.orders import produce
@@ -35,7 +35,8 @@ def command(records: int, batch_records: int, partitions: int, rounds: int, warm
                 return _run(kafka, name, topic, records, batch_records, jars, raw=raw)
 
             alternate(pipelines, rounds, one)
-            show(f"Kafka to nowhere, {values}: {measured}", pipelines, warm_up, batch_records)
+            name, title = f"kafka_read-{values.lower()}", f"Kafka to nowhere, {values}: {measured}"
+            compared(name, title, pipelines, warm_up, batch_records).show()
 
 
 def _run(

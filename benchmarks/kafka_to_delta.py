@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 
-from benchmarks.contest import Pipeline, alternate, check_batches, contest_options, show
+from benchmarks.contest import Pipeline, alternate, check_batches, compared, contest_options
 from benchmarks.launch import Run, new_kafka, run_pipeline
 from benchmarks.orders import produce
 from twophase.sinks.delta.sink import DeltaSink
@@ -30,6 +30,7 @@ ARROW = {"spark.sql.execution.arrow.maxRecordsPerBatch": "50000"}
 # As few as the tasks, like spark.sql.shuffle.partitions: with Delta's 50, reading a small log costs
 # the peer more than its rows.
 SNAPSHOT_PARTITIONS = 2
+_GOALS = {"spark-delta": 0.95}
 
 
 @click.command("kafka_to_delta")
@@ -66,7 +67,11 @@ def command(
         f"{records:,} records, batches of {batch_records:,}, {partitions} tasks, "
         f"{snapshot_partitions} of the log"
     )
-    show(f"Kafka to Delta: {measured}", pipelines, warm_up, batch_records)
+    title = f"Kafka to Delta: {measured}"
+    name = "kafka_to_delta"
+    if snapshot_partitions != SNAPSHOT_PARTITIONS:
+        name += f"-{snapshot_partitions}"
+    compared(name, title, pipelines, warm_up, batch_records, _GOALS).show()
 
 
 def spark_settings(snapshot_partitions: int = SNAPSHOT_PARTITIONS) -> dict[str, str]:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import click
 
-from benchmarks.contest import Pipeline, alternate, check_batches, contest_options, show
+from benchmarks.contest import Pipeline, alternate, check_batches, compared, contest_options
 from benchmarks.driver import HIVE
 from benchmarks.jars import peer_jars
 from benchmarks.kafka_to_delta import ARROW
@@ -29,6 +29,8 @@ from harness.hive_settings import hive_settings
 from harness.order_files import parquet_rows
 from twophase.sinks.hive.sink import HiveSink
 from twophase.testing.services import KafkaService
+
+_GOALS = {"spark-files": 1.7}
 
 
 @click.command("kafka_to_hive")
@@ -46,7 +48,8 @@ def command(records: int, batch_records: int, partitions: int, rounds: int, warm
         topic = produce(kafka, records, partitions)
         alternate(pipelines, rounds, lambda name: _run(kafka, name, topic, records, batch_records))
     measured = f"{records:,} records, batches of {batch_records:,}, {partitions} tasks"
-    show(f"Kafka to Hive, parquet: {measured}", pipelines, warm_up, batch_records)
+    title = f"Kafka to Hive, parquet: {measured}"
+    compared("kafka_to_hive", title, pipelines, warm_up, batch_records, _GOALS).show()
 
 
 def _run(kafka: KafkaService, name: str, topic: str, records: int, batch_records: int) -> Run:

@@ -11,15 +11,18 @@ a second.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import click
 
-from benchmarks.contest import Pipeline, alternate, check_batches, contest_options, show
+from benchmarks.contest import Pipeline, alternate, check_batches, compared, contest_options
 from benchmarks.jars import peer_jars
 from benchmarks.launch import Run, Services, new_kafka, new_mariadb, new_mysql, run
 from benchmarks.orders import ASCENDING, KEYS, count_and_drop, create_table, produce
 
 CHAINED, UNCHAINED, PEER = "chained", "unchained", "spark"
 CHAINING = {CHAINED: "auto", UNCHAINED: "off"}
+_GOALS = {"mysql": 2.2, "mariadb": 3.0}
 SERVERS = {"mysql": ("MySQL 8.0.12", new_mysql), "mariadb": ("MariaDB 10.11", new_mariadb)}
 
 
@@ -60,7 +63,18 @@ def command(
             lambda name: run_to_mysql(services, name, topic, records, batch_records, keys, jars),
         )
     measured = f"{records:,} records, {keys} keys, batches of {batch_records:,}, {partitions} tasks"
-    show(f"Kafka to {title}: {measured}", pipelines, warm_up, batch_records)
+    result = "-".join(["kafka_to_mysql", *_variant(server, keys)])
+    title = f"Kafka to {title}: {measured}"
+    goals = {PEER: _GOALS[server]}
+    compared(result, title, pipelines, warm_up, batch_records, goals).show()
+
+
+def _variant(server: str, keys: str) -> Iterator[str]:
+    """Yield what a run's result is called by beside the name of the benchmark."""
+    if server != "mysql":
+        yield server
+    if keys != ASCENDING:
+        yield keys
 
 
 def run_to_mysql(

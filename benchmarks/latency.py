@@ -24,9 +24,10 @@ from confluent_kafka import Producer
 from benchmarks.kafka_to_mysql import CHAINED, CHAINING, UNCHAINED
 from benchmarks.launch import Run, Services, new_kafka, new_mysql, run
 from benchmarks.orders import TABLE, create_table, order, produce
-from benchmarks.report import console, foot, table
+from benchmarks.report import Ratio, Result, console, table
 from harness.figures import percentile
 
+_MEASURED = "half of the rows", "95 % of the oldest"
 _GOALS_S = 0.30, 0.50
 _PARTITIONS = 2
 _STEP_S, _PAUSE_S = 0.01, 0.002
@@ -157,7 +158,7 @@ def _look(
 def _show(seen: dict[str, Seen], measured: str, runs: list[Run]) -> None:
     shown = table(
         f"From Kafka to a reader of MySQL: {measured}",
-        *("pipeline", "s, half of the rows", "s, 95 % of the oldest", "appearances"),
+        *("pipeline", *(f"s, {what}" for what in _MEASURED), "appearances"),
     )
     figures = {
         name: (statistics.median(one.rows_s), percentile(one.oldest_s, 0.95))
@@ -166,8 +167,17 @@ def _show(seen: dict[str, Seen], measured: str, runs: list[Run]) -> None:
     for name, both in figures.items():
         texts = (f"{figure:.2f}" for figure in both)
         shown.add_row(_TITLES[name], *texts, f"{len(seen[name].oldest_s):,}")
-    console.print(shown)
     kept = all(figure <= goal for figure, goal in zip(figures[CHAINED], _GOALS_S, strict=True))
     goals = " and ".join(f"{goal:.2f} s" for goal in _GOALS_S)
-    console.print(f"The goals of {goals} are {'kept' if kept else 'missed'}.")
-    foot(statistics.mean(done.meter.others_cores() for done in runs))
+    Result(
+        "latency",
+        [shown],
+        [
+            Ratio(_TITLES[CHAINED], _TITLES[UNCHAINED], chained_s / unchained_s, f"s, {what}")
+            for what, chained_s, unchained_s in zip(
+                _MEASURED, figures[CHAINED], figures[UNCHAINED], strict=True
+            )
+        ],
+        said=[f"The goals of {goals} are {'kept' if kept else 'missed'}."],
+        others_cores=statistics.mean(done.meter.others_cores() for done in runs),
+    ).show()

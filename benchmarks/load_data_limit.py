@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 
-from benchmarks.contest import Pipeline, alternate, check_batches, contest_options, show
+from benchmarks.contest import Pipeline, alternate, check_batches, compared, contest_options
 from benchmarks.kafka_to_mysql import CHAINED, SERVERS, run_to_mysql
 from benchmarks.launch import Run, Services, new_kafka, run
 from benchmarks.orders import count_and_drop, create_table, order, produce
@@ -57,7 +57,9 @@ def command(
 
         alternate(pipelines, rounds, one)
     measured = f"{records:,} records, batches of {batch_records:,}, {partitions} tasks"
-    show(f"Kafka to {title}: {measured}", pipelines, warm_up, batch_records)
+    name = "load_data_limit" if server == "mysql" else f"load_data_limit-{server}"
+    title = f"Kafka to {title}: {measured}"
+    compared(name, title, pipelines, warm_up, batch_records, {"load-data": 0.8}).show()
 
 
 def _write(folder: Path, records: int, batch_records: int, tasks: int) -> Files:

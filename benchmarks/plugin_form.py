@@ -14,10 +14,10 @@ import statistics
 
 import click
 
-from benchmarks.contest import Pipeline, alternate, check_batches, contest_options, show
+from benchmarks.contest import Pipeline, alternate, check_batches, compared, contest_options
 from benchmarks.launch import Run, Services, new_kafka, new_mysql, run
 from benchmarks.orders import count_and_drop, create_table, produce
-from benchmarks.report import console
+from benchmarks.report import Ratio
 
 _GOAL = 1.15
 
@@ -37,19 +37,23 @@ def command(records: int, batch_records: int, partitions: int, rounds: int, warm
         alternate(
             pipelines, rounds, lambda name: _run(services, name, topic, records, batch_records)
         )
-    show(
-        f"{records:,} records, batches of {batch_records:,}, {partitions} tasks",
-        pipelines,
-        warm_up,
-        batch_records,
-    )
+    title = f"{records:,} records, batches of {batch_records:,}, {partitions} tasks"
+    result = compared("plugin_form", title, pipelines, warm_up, batch_records)
     plugin_s, main_s = (_median_s(pipeline, warm_up, batch_records) for pipeline in pipelines)
-    kept = "kept" if plugin_s <= _GOAL * main_s else "missed"
-    console.print(
-        f"A micro-batch, p50: plugin form {1000 * plugin_s:.0f} ms, write_stream "
-        f"{1000 * main_s:.0f} ms: [bold]{plugin_s / main_s:.2f}[/bold]; "
-        f"the goal of {_GOAL} at the most is {kept}."
+    took = Ratio(
+        "plugin form",
+        "write_stream",
+        plugin_s / main_s,
+        "s a micro-batch",
+        goal=_GOAL,
+        at_most=True,
     )
+    result.ratios = [took]
+    result.said.append(
+        f"A micro-batch, p50: plugin form {1000 * plugin_s:.0f} ms, write_stream "
+        f"{1000 * main_s:.0f} ms."
+    )
+    result.show()
 
 
 def _median_s(pipeline: Pipeline, warm_up: int, batch_records: int) -> float:

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from benchmarks.launch import Run, Services, new_kafka, new_mysql, run
 from benchmarks.orders import count_and_drop, create_table, produce
-from benchmarks.report import console, foot, histogram, milliseconds, table
+from benchmarks.report import Result, histogram, milliseconds, table
 from harness.memory_host import MemoryHost
 from twophase.coordinator.commit.fan_out import sequentially
 from twophase.engine.engine import Engine
@@ -67,7 +67,6 @@ def command(checkpoints: int, batch_records: int, sinks: int) -> None:
     shown.add_row(f"{sinks} sinks in memory, no Spark", f"{len(bare)}", *milliseconds(bare))
     shown.add_row("its line in the file of events", f"{len(told)}", *milliseconds(told))
     shown.add_row("Kafka to MySQL on Spark", f"{len(real)}", *milliseconds(real))
-    console.print(shown)
     whole = statistics.median(batch.duration_s for batch in done.batches)
     share = statistics.median(real) / whole
     kept = (
@@ -75,11 +74,12 @@ def command(checkpoints: int, batch_records: int, sinks: int) -> None:
         if 1000 * max(statistics.median(bare), statistics.median(real)) < _GOAL_MS
         else "missed"
     )
-    console.print(
+    goal = (
         f"Protocol / whole micro-batch of {batch_records:,} records (p50 {1000 * whole:.0f} ms): "
         f"[bold]{share:.3f}[/bold]; the goal of {_GOAL_MS} ms (p50) is {kept}."
     )
-    foot(done.meter.others_cores())
+    others_cores = done.meter.others_cores()
+    Result("protocol_cost", [shown], said=[goal], others_cores=others_cores).show()
 
 
 def without_spark(folder: Path, checkpoints: int, sinks: int) -> tuple[list[float], list[float]]:

@@ -27,7 +27,7 @@ from typing import Any
 import click
 
 from benchmarks.launch import new_mysql
-from benchmarks.report import console, foot, table
+from benchmarks.report import Result, table
 from benchmarks.several_sinks import spark_settings
 from harness.figures import percentile
 from harness.hive_settings import hive_settings
@@ -216,11 +216,12 @@ def _show(cases: Sequence[_Case], runs: int) -> None:
             ),
             *(_median(case, name) for name in ("replayed_s", "cpu_s")),
         )
-    console.print(shown)
-    for case in cases:
-        if len(case.sinks) > 1 and case.product == _ROOT and case.decided in _GOALS_S:
-            _print_goal(case)
-    foot()
+    goals = [
+        _goal(case)
+        for case in cases
+        if len(case.sinks) > 1 and case.product == _ROOT and case.decided in _GOALS_S
+    ]
+    Result("recovery", [shown], said=goals).show()
 
 
 def _median(case: _Case, name: str) -> str:
@@ -228,12 +229,12 @@ def _median(case: _Case, name: str) -> str:
     return f"{statistics.median(found):.2f}" if found else "-"
 
 
-def _print_goal(case: _Case) -> None:
+def _goal(case: _Case) -> str:
     name, goal_s = _GOALS_S[case.decided]
     whole = case.figures("recovered_s")
     reached_s = statistics.median(whole) if name == "p50" else percentile(whole, 0.95)
     kept = "kept" if reached_s <= goal_s else "missed"
-    console.print(
+    return (
         f"{len(case.sinks)} sinks, {case.decided} decided: {name} [bold]{reached_s:.2f} s[/bold]; "
         f"the goal of {goal_s} s is {kept}."
     )

@@ -1,10 +1,23 @@
-"""The output of results."""
+"""The output of results: printed, and recorded for the documentation.
+
+    python -m benchmarks --record docs/figures kafka_to_mysql --rounds 2
+
+writes `docs/figures/kafka_to_mysql.json`: the command, when and where it ran, and what it measured.
+`python docs/generate.py` draws and tabulates what is recorded there.
+"""
 
 from __future__ import annotations
 
+import json
 import math
+import shlex
 import statistics
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -26,12 +39,124 @@ def table(title: str, *columns: str) -> Table:
     return made
 
 
-def foot(others_cores: float | None = None) -> None:
-    """Return a description of the machine and its other load."""
-    others = (
-        "" if others_cores is None else f"; others kept {others_cores:.2f} cores busy meanwhile"
-    )
-    console.print(f"Machine: {machine.describe()}{others}.", style="dim")
+@dataclass(frozen=True)
+class Ratio:
+    """What one run has measured of two things.
+
+    Attributes:
+        of: the first of them, such as "twophase, chained".
+        to: the second.
+        value: the first divided by the second.
+        what: was measured, such as "rows/s".
+        rounds: the same of each round.
+        goal: of the value; None without one.
+        at_most: whether the goal is an upper limit.
+    """
+
+    of: str
+    to: str
+    value: float
+    what: str
+    rounds: Sequence[float] = ()
+    goal: float | None = None
+    at_most: bool = False
+
+    def __str__(self) -> str:
+        said = f"{self.what}, {self.of} / {self.to}: [bold]{self.value:.2f}[/bold]"
+        if len(self.rounds) > 1:
+            said += f" (by round: {' '.join(f'{ratio:.2f}' for ratio in self.rounds)})"
+        if self.goal is None:
+            return f"{said}."
+        kept = self.value <= self.goal if self.at_most else self.value >= self.goal
+        limit = "at most" if self.at_most else "at least"
+        return f"{said}; the goal of {limit} {self.goal:g} is {'kept' if kept else 'missed'}."
+
+
+@dataclass(frozen=True)
+class Curve:
+    """How a figure grows.
+
+    Attributes:
+        of: what was measured, with its unit, such as "MB".
+        along: what it grows with, such as "records in a batch".
+        points: of both, in the order of the latter.
+    """
+
+    of: str
+    along: str
+    points: Sequence[tuple[float, float]]
+
+
+@dataclass
+class Result:
+    """What a benchmark has measured.
+
+    Attributes:
+        name: of the benchmark and, if it has several, its variant; of the file that it is recorded
+            in.
+        tables: as printed.
+        ratios: the result.
+        curves: likewise, where something grows.
+        said: sentences about the rest, such as whether a goal is kept.
+        others_cores: how many cores other processes kept busy; None if that was not measured.
+    """
+
+    name: str
+    tables: list[Table]
+    ratios: list[Ratio] = field(default_factory=list)
+    curves: list[Curve] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+    others_cores: float | None = None
+
+    def show(self) -> None:
+        """Print it, and record it if the command says where."""
+        for shown in self.tables:
+            console.print(shown)
+        for line in (*map(str, self.ratios), *self.said):
+            console.print(line)
+        others = (
+            ""
+            if self.others_cores is None
+            else f"; others kept {self.others_cores:.2f} cores busy meanwhile"
+        )
+        console.print(f"Machine: {machine.describe()}{others}.", style="dim")
+        if _recorded:
+            _recorded[-1].mkdir(parents=True, exist_ok=True)
+            text = json.dumps(self._record(), indent=1, ensure_ascii=False)
+            (_recorded[-1] / f"{self.name}.json").write_text(f"{text}\n")
+
+    def _record(self) -> Mapping[str, Any]:
+        return {
+            "command": shlex.join(["python", "-m", "benchmarks", *_as_asked(sys.argv[1:])]),
+            "measured": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            "machine": machine.describe(),
+            "others_cores": self.others_cores,
+            "tables": [_cells(shown) for shown in self.tables],
+            "ratios": [asdict(ratio) for ratio in self.ratios],
+            "curves": [asdict(curve) for curve in self.curves],
+            "said": self.said,
+        }
+
+
+def record_in(folder: Path) -> None:
+    """Record each result in a folder from now on."""
+    _recorded.append(folder)
+
+
+_recorded: list[Path] = []
+
+
+def _as_asked(arguments: Sequence[str]) -> Sequence[str]:
+    return arguments[2:] if arguments[:1] == ["--record"] else arguments
+
+
+def _cells(shown: Table) -> Mapping[str, Any]:
+    columns = [[*map(str, column.cells)] for column in shown.columns]
+    return {
+        "title": str(shown.title),
+        "columns": [str(column.header) for column in shown.columns],
+        "rows": [[*row] for row in zip(*columns, strict=True)],
+    }
 
 
 def milliseconds(values_s: Sequence[float]) -> tuple[str, str, str, str]:

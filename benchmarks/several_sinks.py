@@ -22,7 +22,7 @@ from benchmarks.contest import check_batches
 from benchmarks.driver import DELTA, HIVE, MYSQL
 from benchmarks.launch import Run, Services, account, new_kafka, new_mysql, run_in_turns
 from benchmarks.orders import TABLE, count_and_drop, create_table, produce
-from benchmarks.report import console, foot, table
+from benchmarks.report import Ratio, Result, table
 from harness import delta_lake
 from harness.hive_settings import hive_settings
 from harness.order_files import parquet_rows
@@ -76,7 +76,7 @@ def command(
         topic = produce(kafka, records, partitions)
         runs = _run(Services(kafka, mysql), topic, records, batch_records, turn, chaining)
     measured = f"{records:,} records, batches of {batch_records:,}, {partitions} tasks"
-    _show(runs, f"{measured}, chaining {chaining}", warm_up, batch_records)
+    _show(runs, measured, chaining, warm_up, batch_records)
 
 
 def _run(
@@ -131,10 +131,14 @@ def spark_settings(folder: Path) -> dict[str, str]:
 
 
 def _show(
-    runs: Mapping[tuple[str, ...], Run], measured: str, warm_up: int, batch_records: int
+    runs: Mapping[tuple[str, ...], Run],
+    measured: str,
+    chaining: str,
+    warm_up: int,
+    batch_records: int,
 ) -> None:
     shown = table(
-        f"Several sinks in one checkpoint: {measured}",
+        f"Several sinks in one checkpoint: {measured}, chaining {chaining}",
         "sinks",
         "s, median batch",
         "fastest",
@@ -147,16 +151,22 @@ def _show(
         medians[sinks] = statistics.median(durations)
         figures = (medians[sinks], min(durations), max(durations))
         shown.add_row(_title(sinks), *(f"{figure:.2f}" for figure in figures), str(len(durations)))
-    console.print(shown)
+    ratios = []
     for sinks in _SEVERAL:
         alone = sum(medians[(sink,)] for sink in sinks)
-        ratio = medians[sinks] / alone
-        kept = "kept" if ratio <= _GOALS[sinks] else "missed"
-        console.print(
-            f"{_title(sinks)} in one checkpoint / the sum of each alone ({alone:.2f} s): "
-            f"[bold]{ratio:.2f}[/bold]; the goal of {_GOALS[sinks]} is {kept}."
+        ratios.append(
+            Ratio(
+                f"{_title(sinks)} in one checkpoint",
+                f"the sum of each alone, {alone:.2f} s",
+                medians[sinks] / alone,
+                "s a micro-batch",
+                goal=_GOALS[sinks],
+                at_most=True,
+            )
         )
-    foot(runs[_PIPELINES[0]].meter.others_cores())
+    name = "several_sinks" if chaining == "auto" else "several_sinks-unchained"
+    others_cores = runs[_PIPELINES[0]].meter.others_cores()
+    Result(name, [shown], ratios, others_cores=others_cores).show()
 
 
 def _title(sinks: tuple[str, ...]) -> str:

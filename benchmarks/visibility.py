@@ -24,7 +24,7 @@ import pyarrow.parquet
 from benchmarks.driver import DELTA, HIVE, MYSQL
 from benchmarks.launch import Run, Services, new_kafka, new_mysql, run
 from benchmarks.orders import TABLE, create_table, produce
-from benchmarks.report import console, foot, table
+from benchmarks.report import Result, console, table
 from benchmarks.several_sinks import spark_settings
 from harness import delta_lake
 from twophase.testing.services import SqlService
@@ -84,8 +84,7 @@ def command(records: int, batch_records: int, partitions: int) -> None:
             share,
             f"{1000 * looks.longest_s:.1f}",
         )
-    console.print(shown)
-    foot()
+    Result("visibility", [shown]).show()
 
 
 def _run(services: Services, sink: str, topic: str, batch_records: int) -> Looks:

@@ -6,6 +6,8 @@ docs/sinks/index.md    sinks/README.md, likewise
 docs/job.schema.json   the JSON Schema of a job file (docs/job_schema.py)
 tables of options,     between `<!-- options: ... -->`, or `columns` or `types`, and `<!-- end -->`
 types of columns       on any page (docs/option_tables.py, docs/type_tables.py)
+figures of benchmarks  between `<!-- figures: ... -->` and `<!-- end -->`, and their drawings in
+                       docs/figures, from the records there (docs/figures.py)
 
 A page that is made as a whole is formatted as `make format` would. `--check` writes nothing, and
 exits 1 if a page differs from what it would write.
@@ -22,6 +24,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import figures
 import mdformat
 from job_schema import schema
 from option_tables import filled
@@ -59,7 +62,12 @@ def pages() -> dict[str, str]:
     written = {
         path.relative_to(DOCS).as_posix(): path.read_text() for path in sorted(DOCS.rglob("*.md"))
     }
-    return {name: filled(text, name) for name, text in written.items() if name not in whole} | whole
+    parts = {
+        name: figures.filled(filled(text, name), name)
+        for name, text in written.items()
+        if name not in whole
+    }
+    return parts | whole | figures.drawings()
 
 
 def formatted(text: str) -> str:

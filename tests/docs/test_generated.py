@@ -59,6 +59,7 @@ def option_tables() -> ModuleType:
 def made() -> dict[str, str]:
     """Every page as its sources say."""
     option_tables()
+    script("figures")
     script("job_schema")
     pages: dict[str, str] = script("generate").pages()
     return pages
