@@ -16,14 +16,16 @@ PROGRAM = """
 import sys, time, traceback
 from pathlib import Path
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import QueryProgressEvent
 import twophase
-from twophase.spark.plugin.query_start import FinishCommitted
+from twophase.spark.plugin.query_start import PassesStarts
 
 root = Path(sys.argv[1])
 (root / "input").mkdir()
 for number in range(3):
     (root / "input" / f"{number}.json").write_text('{"id": 1}')
-FinishCommitted.onQueryProgress = lambda *_: time.sleep(1)  # an event is always under way
+PassesStarts.onQueryProgress = lambda *_: time.sleep(1)  # an event is always under way
+QueryProgressEvent.fromJObject = lambda *_: print("a report was read for nobody", flush=True)
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 spark.sparkContext.setLogLevel("ERROR")
 twophase.register(spark)
@@ -57,6 +59,10 @@ def test_a_mistake_in_the_options_is_printed_once(done: subprocess.CompletedProc
     assert done.stderr.count("FileSink: unknown option 'pth'") == 1, done.stderr
     assert done.stderr.count("Traceback") == 1, done.stderr
     assert "ERROR" not in done.stderr, done.stderr
+
+
+def test_no_report_of_progress_is_read_for_nobody(done: subprocess.CompletedProcess[str]) -> None:
+    assert "a report was read" not in done.stdout
 
 
 def test_spark_does_not_report_that_nobody_hears_its_last_events(
