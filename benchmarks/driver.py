@@ -120,7 +120,7 @@ class _Progress(StreamingQueryListener):
         """Nothing to note."""
 
     def onQueryProgress(self, event: Any) -> None:
-        """Spark has finished a micro-batch."""
+        """Spark has finished a micro-batch; its report is a mapping here."""
         phases = event["durationMs"]
         if rows := event["numInputRows"]:
             duration_s = phases["triggerExecution"] / 1000
