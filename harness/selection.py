@@ -4,6 +4,8 @@ that have some, whole.
     @pytest.mark.part("delta")      the subject of a file's tests: `make proof PART=delta`
     @pytest.mark.proof              a test that only `make proof` runs; the rest of its file stands
                                     for it in `make test`
+    @pytest.mark.thin(3)            of the cases of each test every third stays in `make test`, at
+                                    least one; the others are proofs
 
 A proof takes whole files, because the tests of some go on from one to the next. `--rest` leaves out
 what `make test` takes, but for files with a relay. `--share K/N` takes one of N sets of files that
@@ -16,6 +18,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Collection, Iterable
 from typing import Any
+from zlib import crc32
 
 import pytest
 from _pytest.mark.structures import ParameterSet
@@ -83,6 +86,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "part(name): what the tests of a file are about; make proof PART=name"
     )
     config.addinivalue_line("markers", "proof: taken by make proof only")
+    config.addinivalue_line("markers", "thin(n): make test takes every n-th case of each test")
     if not config.getoption("--proof") and any(
         config.getoption(name) for name in ("--part", "--share", "--rest")
     ):
@@ -95,10 +99,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
+    _thin_out(items)
     chosen = _proofs(config, items) if config.getoption("--proof") else _tests(config, items)
     kept = [item for item in items if item.nodeid in chosen]
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in chosen])
     items[:] = kept
+
+
+def _thin_out(items: Iterable[pytest.Item]) -> None:
+    """Mark as proofs what `thin` does not leave. Which cases it leaves depends on the test's name,
+    so that tests with the same parameters do not all keep the same ones.
+    """
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("thin") and not item.get_closest_marker("proof"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for test, found in cases.items():
+        marker = found[0].get_closest_marker("thin")
+        step = marker.args[0] if marker else 1
+        first = crc32(test.encode()) % min(step, len(found))
+        for number, item in enumerate(found):
+            if number % step != first:
+                item.add_marker("proof")
 
 
 def _tests(config: pytest.Config, items: Iterable[pytest.Item]) -> set[str]:

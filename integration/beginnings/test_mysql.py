@@ -23,7 +23,7 @@ from twophase.sinks.mysql.open_sink import OpenMySqlSink
 from twophase.testing.harness import LINEAGE, transaction_id
 from twophase.testing.services import MySqlService
 
-pytestmark = [pytest.mark.server, pytest.mark.part("mysql")]
+pytestmark = [pytest.mark.server, pytest.mark.part("mysql"), pytest.mark.thin(2)]
 
 COLUMN = "twophase_checkpoint"
 MARK = f"{COLUMN} VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin"

@@ -29,7 +29,7 @@ from twophase.sinks.mysql.sink import MySqlSink
 from twophase.spark.batch.chaining import Chaining
 from twophase.testing.services import MySqlService
 
-pytestmark = [pytest.mark.part("kafka"), pytest.mark.spark]
+pytestmark = [pytest.mark.part("kafka"), pytest.mark.spark, pytest.mark.thin(3)]
 
 Transform = Callable[[DataFrame], DataFrame]
 _OF_ITS_RUN = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|chained/\w+/|subtask \S+")

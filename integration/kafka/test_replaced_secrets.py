@@ -19,7 +19,7 @@ from twophase.errors import ConfigError, PreflightError, SourceUnavailableError
 from twophase.sources.kafka import KafkaDataSource, engines
 from twophase.sources.kafka.data_source import KafkaStreamReader
 
-pytestmark = pytest.mark.part("kafka")
+pytestmark = [pytest.mark.part("kafka"), pytest.mark.thin(2)]
 
 SCHEMA = StructType([StructField("offset", LongType())])
 ENGINES = ("librdkafka", "kafka-python")

@@ -43,7 +43,7 @@ from twophase.sources.kafka.offsets import Partition, SourceOffset
 from twophase.testing.services import KafkaService
 from twophase.testing.services.spark_start import spark_environment
 
-pytestmark = pytest.mark.part("kafka")
+pytestmark = [pytest.mark.part("kafka"), pytest.mark.thin(2)]
 
 ENGINES = ["librdkafka", "kafka-python"]
 ENGINE = representatives(ENGINES, {"kafka-python"})

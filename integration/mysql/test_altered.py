@@ -34,7 +34,7 @@ from twophase.sinks.mysql.open_sink import OpenMySqlSink
 from twophase.testing.harness import transaction_id
 from twophase.testing.services import MariaDbService, MySqlService
 
-pytestmark = pytest.mark.part("mysql")
+pytestmark = [pytest.mark.part("mysql"), pytest.mark.thin(3)]
 
 SECOND = Attempt(1, 2)
 MOMENT = datetime.datetime(2024, 5, 1, 23, 59, 59, 654_321)

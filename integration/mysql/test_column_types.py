@@ -20,7 +20,7 @@ from twophase.sinks.mysql.lock_conflicts import Key
 from twophase.testing.harness import transaction_id
 from twophase.testing.services import MariaDbService
 
-pytestmark = pytest.mark.part("mysql")
+pytestmark = [pytest.mark.part("mysql"), pytest.mark.thin(2)]
 
 WHOLE, TEXT = pa.decimal128(20, 0), pa.string()
 Case = tuple[str, pa.DataType, list[Any], list[Any]]

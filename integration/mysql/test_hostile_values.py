@@ -28,7 +28,7 @@ from twophase.errors import RejectedRowsError
 from twophase.ids import Subtask
 from twophase.testing.services import MariaDbService
 
-pytestmark = pytest.mark.part("mysql")
+pytestmark = [pytest.mark.part("mysql"), pytest.mark.thin(3)]
 
 SEED = 20_240_501
 EACH = 100

@@ -17,7 +17,7 @@ from twophase.internals.json_values import to_json
 from twophase.testing.harness import LINEAGE
 from twophase.testing.services import MariaDbService, MySqlService
 
-pytestmark = pytest.mark.part("mysql")
+pytestmark = [pytest.mark.part("mysql"), pytest.mark.thin(2)]
 
 PASSWORD = "canary-password-7e1d"
 VARIABLE = "TWOPHASE_TEST_APP_PASSWORD"

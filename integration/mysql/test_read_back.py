@@ -21,7 +21,7 @@ from twophase.sinks.mysql.rows.read_back import SAMPLE_ROWS
 from twophase.testing.plain_host import ListedRows, PlainHost
 from twophase.testing.services import MariaDbService, MySqlService
 
-pytestmark = pytest.mark.part("mysql")
+pytestmark = [pytest.mark.part("mysql"), pytest.mark.thin(2)]
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 KEYED = "id BIGINT PRIMARY KEY, v VARCHAR(20)"

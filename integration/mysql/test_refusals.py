@@ -33,7 +33,7 @@ from twophase.events import CheckpointDecided, CheckpointTriggered, CommitRetrie
 from twophase.internals.redaction import shown
 from twophase.testing.services import MariaDbService, MySqlService
 
-pytestmark = pytest.mark.part("mysql")
+pytestmark = [pytest.mark.part("mysql"), pytest.mark.thin(3)]
 
 IDS = "id BIGINT PRIMARY KEY"
 ONE = pa.schema([("id", pa.int64())])

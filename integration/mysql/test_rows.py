@@ -21,7 +21,7 @@ from twophase.ids import Attempt, Subtask
 from twophase.testing.harness import transaction_id
 from twophase.testing.services import MySqlService
 
-pytestmark = pytest.mark.part("mysql")
+pytestmark = [pytest.mark.part("mysql"), pytest.mark.thin(2)]
 
 WIDE = pa.schema(
     [

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import product
-from typing import Any
 
 import pytest
 
@@ -33,15 +31,8 @@ def chained(make_scenario: MakeScenario, target: str) -> Scenario:
     return scenario
 
 
-def every(step: int, cases: Iterable[tuple[Any, ...]]) -> list[Any]:
-    """The cases, each `step`-th of which stays in every run; the others are marked `proof`."""
-    return [
-        pytest.param(*case, marks=[] if number % step == 0 else pytest.mark.proof)
-        for number, case in enumerate(cases)
-    ]
-
-
-@pytest.mark.parametrize(("target", "point", "hit"), every(5, AT_WORKERS))
+@pytest.mark.thin(5)
+@pytest.mark.parametrize(("target", "point", "hit"), AT_WORKERS)
 def test_all_is_killed_while_a_worker_is_at(
     make_scenario: MakeScenario, target: str, point: str, hit: int
 ) -> None:
@@ -50,7 +41,8 @@ def test_all_is_killed_while_a_worker_is_at(
     scenario.goes_on()
 
 
-@pytest.mark.parametrize(("target", "point", "hit"), every(7, AT_WORKERS))
+@pytest.mark.thin(7)
+@pytest.mark.parametrize(("target", "point", "hit"), AT_WORKERS)
 def test_a_worker_is_killed_at(
     make_scenario: MakeScenario, target: str, point: str, hit: int
 ) -> None:
@@ -59,16 +51,14 @@ def test_a_worker_is_killed_at(
     scenario.goes_on()
 
 
+@pytest.mark.thin(13)
 @pytest.mark.parametrize(
     ("target", "checkpoint", "point"),
-    every(
-        13,
-        [
-            case
-            for case in product(TARGETS, CHECKPOINTS, IN_CHECKPOINT)
-            if case[1:] not in {("first", point) for point in NEEDS_OLDER}
-        ],
-    ),
+    [
+        case
+        for case in product(TARGETS, CHECKPOINTS, IN_CHECKPOINT)
+        if case[1:] not in {("first", point) for point in NEEDS_OLDER}
+    ],
 )
 def test_the_driver_is_killed_at(
     make_scenario: MakeScenario, target: str, checkpoint: str, point: str
@@ -78,8 +68,9 @@ def test_the_driver_is_killed_at(
     scenario.goes_on()
 
 
+@pytest.mark.thin(11)
 @pytest.mark.parametrize(
-    ("target", "checkpoint", "point"), every(11, product(TARGETS, CHECKPOINTS, IN_RECOVERY))
+    ("target", "checkpoint", "point"), [*product(TARGETS, CHECKPOINTS, IN_RECOVERY)]
 )
 def test_recovery_is_killed_at(
     make_scenario: MakeScenario, target: str, checkpoint: str, point: str
@@ -89,7 +80,8 @@ def test_recovery_is_killed_at(
     scenario.goes_on()
 
 
-@pytest.mark.parametrize(("target", "point", "hit"), every(6, AT_WORKERS))
+@pytest.mark.thin(6)
+@pytest.mark.parametrize(("target", "point", "hit"), AT_WORKERS)
 def test_a_worker_that_was_stopped_leaves_nothing_at(
     make_scenario: MakeScenario, target: str, point: str, hit: int
 ) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from harness.job_command import TIMEOUT_S, Command, without_end
 
-pytestmark = [pytest.mark.spark, pytest.mark.part("cli")]
+pytestmark = [pytest.mark.spark, pytest.mark.part("cli"), pytest.mark.thin(3)]
 
 _HANDLED = (1 << (signal.SIGINT - 1)) | (1 << (signal.SIGTERM - 1))
 _CALM_S = 0.3

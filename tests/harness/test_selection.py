@@ -55,6 +55,23 @@ def test_the_shares_together_are_the_whole_proof(tmp_path: Path, options: list[s
     assert sum(map(len, found)) == len(whole)
 
 
+def test_of_thinned_cases_some_of_each_test_stay(tmp_path: Path) -> None:
+    thinned = """
+import pytest
+pytestmark = pytest.mark.thin(3)
+def test_five(): pass
+@pytest.mark.parametrize("case", range(2))
+def test_six(case): pass
+@pytest.mark.parametrize("case", range(12))
+def test_seven(case): pass
+"""
+    files = {"test_thin.py": thinned}
+    found = Counter(cases_of(tmp_path / "test", **files))
+    assert found == {"one": 1, "three": 1, "five": 1, "six": 1, "seven": 4}
+    rest = Counter(cases_of(tmp_path / "rest", "--proof", "--rest", **files))
+    assert rest == {"two": 1, "four": 1, "six": 1, "seven": 8}
+
+
 def test_of_many_cases_those_that_are_chosen_stay() -> None:
     assert [case.marks == [] for case in representatives(["a", "b", "c"], {"b"})] == [
         False,
@@ -129,6 +146,12 @@ def test_shares_cost_about_the_same() -> None:
 
 
 def collected(folder: Path, *options: str, **more: str) -> set[str]:
+    return {*cases_of(folder, *options, **more)}
+
+
+def cases_of(folder: Path, *options: str, **more: str) -> list[str]:
+    """The tests that a run takes, each once for each of its cases."""
+    folder.mkdir(exist_ok=True)
     for name, text in (FILES | more).items():
         (folder / name).write_text(text)
     plugins = [
@@ -147,4 +170,5 @@ def collected(folder: Path, *options: str, **more: str) -> set[str]:
     assert done.returncode in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED), (
         done.stdout + done.stderr
     )
-    return {line.split("::test_")[1] for line in done.stdout.splitlines() if "::test_" in line}
+    found = [line.split("::test_")[1] for line in done.stdout.splitlines() if "::test_" in line]
+    return [name.partition("[")[0] for name in found]

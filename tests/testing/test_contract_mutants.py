@@ -171,7 +171,7 @@ from twophase.testing.memory import OpenMemorySink
 from twophase.testing.sqlite_harness import SqliteHarness
 from twophase.testing.sqlite_sink import OpenSqliteSink, SqliteSink
 
-pytestmark = pytest.mark.part("contract")
+pytestmark = [pytest.mark.part("contract"), pytest.mark.thin(4)]
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ from verification.simulation.worlds import OPERATED, in_world
 SEEDS = int(os.environ.get("TWOPHASE_CONFORMANCE_SEEDS", "300"))
 IN_EVERY_RUN = 50
 
-pytestmark = pytest.mark.part("model")
+pytestmark = [pytest.mark.part("model"), pytest.mark.thin(3)]
 
 
 @pytest.mark.parametrize(

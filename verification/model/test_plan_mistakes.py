@@ -24,7 +24,7 @@ DEAR = {
     "what was restored is known by its path",
 }
 
-pytestmark = pytest.mark.part("model")
+pytestmark = [pytest.mark.part("model"), pytest.mark.thin(3)]
 
 
 class Failures:

@@ -32,7 +32,7 @@ def explored(world: World) -> Exploration[State]:
     return explore(specification(world))
 
 
-pytestmark = pytest.mark.part("model")
+pytestmark = [pytest.mark.part("model"), pytest.mark.thin(3)]
 
 
 @pytest.mark.parametrize("name", representatives(WORLDS, {world.name for world in REPRESENTATIVES}))

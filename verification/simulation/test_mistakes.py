@@ -44,7 +44,7 @@ DEAR = {
 }
 """Those that may take a hundred seeds and more to be found: nine tenths of what all cost."""
 
-pytestmark = pytest.mark.part("simulation")
+pytestmark = [pytest.mark.part("simulation"), pytest.mark.thin(4)]
 
 
 @pytest.mark.parametrize("name", representatives(MISTAKES, {*MISTAKES} - DEAR))

@@ -23,6 +23,8 @@ from twophase.sources.kafka.json_types import unfit_rows
 from twophase.sources.kafka.offsets import OffsetRange
 from twophase.sources.kafka.options import OnBadRecord
 
+pytestmark = [pytest.mark.part("kafka"), pytest.mark.thin(4)]
+
 FAIL, DROP = OnBadRecord.FAIL, OnBadRecord.DROP
 ITEM = OffsetRange("kafka", "orders", "id", 3, 0, 10**6)
 SCHEMA = pa.schema(

@@ -18,7 +18,7 @@ from twophase.errors import DeclinedError, RejectedRowsError, RepeatedFailureErr
 from twophase.events import Event, JobRestarting
 from twophase.spark.job.stream_writer import write_stream
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.part("runtime"), pytest.mark.thin(2)]
 
 Transform = Callable[[DataFrame], DataFrame]
 MORE = SAME_FAILURES + 2

@@ -48,7 +48,7 @@ from twophase.spark.batch.writer_task import pre_commit
 from twophase.spark.job.stream_writer import write_stream
 from twophase.testing.harness import FIRST, JOB, SINK, transaction_id
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.part("runtime"), pytest.mark.thin(2)]
 
 NAMED = "x twophase.errors.FencedError: hello"
 TRACED = (

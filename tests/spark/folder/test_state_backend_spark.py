@@ -13,7 +13,7 @@ from twophase.errors import ConfigError
 from twophase.operations.savepoint.make import open_savepoint
 from twophase.spark.folder.state_backend import CHANGELOG, PROVIDER
 
-pytestmark = [pytest.mark.spark, pytest.mark.part("runtime")]
+pytestmark = [pytest.mark.spark, pytest.mark.part("runtime"), pytest.mark.thin(2)]
 
 BACKENDS = {
     "hashmap": ({"state.backend": "hashmap"}, {"delta"}),
