@@ -108,6 +108,14 @@ def test_before_the_start_is_resolved_there_is_no_state() -> None:
     assert SOURCE.entries(SourceOffset.initial("kafka").to_line()) == []
 
 
+@pytest.mark.parametrize("entries", [[], [PartitionOffset("orders", "a", 0, 5)]])
+def test_a_source_has_begun_once_its_start_is_resolved_also_to_no_partition(
+    entries: list[PartitionOffset],
+) -> None:
+    assert not SourceOffset.initial("kafka").has_begun
+    assert SourceOffset.of("kafka", entries).has_begun
+
+
 def test_partitions_are_sorted_by_topic_and_number() -> None:
     listed = [
         PartitionOffset(topic, TOPIC_ID, number, 0)

@@ -88,7 +88,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next batch, or `start` if nothing is new."""
         begin = SourceOffset.parse(start)
-        with retried_once_begun(begun=begin.partitions is not None):
+        with retried_once_begun(begun=begin.has_begun):
             self._freeze()
             end = self._open().latest(begin, self._limits(limit))
         if end == begin:
@@ -110,7 +110,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         planned = SourceOffset.parse(start), SourceOffset.parse(end)
         again = planned != self._planned
         return [
-            KafkaPartition(item, again=again, begun=planned[0].partitions is not None)
+            KafkaPartition(item, again=again, begun=planned[0].has_begun)
             for item in ranges(*planned, min_tasks=self._options.min_read_tasks)
         ]
 

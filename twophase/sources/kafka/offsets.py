@@ -141,6 +141,11 @@ class SourceOffset:
         return offset
 
     @property
+    def has_begun(self) -> bool:
+        """Whether the start is resolved: the source has planned a batch before."""
+        return self.partitions is not None
+
+    @property
     def start(self) -> Self:
         """The unrecorded start of the batch that ended here: its beginning, or "nothing yet"."""
         return type(self)(self.source, self.begin)

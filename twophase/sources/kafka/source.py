@@ -195,7 +195,7 @@ class KafkaSource(ReadsInTasks[OffsetRange], ReleasesTopics):
 
     def has_begun(self, leg: SourceLeg, start: str | None) -> bool:
         """See `ReadsInTasks.has_begun`."""
-        return _parsed(self.uid(leg), start).partitions is not None
+        return _parsed(self.uid(leg), start).has_begun
 
     def may_change(self, leg: SourceLeg, ranges: Sequence[OffsetRange]) -> str:
         """See `ReadsInTasks.may_change`: the topic is compacted, or may be."""
