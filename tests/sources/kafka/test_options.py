@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from twophase.contract.source import SourceLeg
 from twophase.errors import ConfigError
-from twophase.sources.kafka import connection
+from twophase.sources.kafka import connection, other_names
 from twophase.sources.kafka.credentials import check_secrets, tls_context
 from twophase.sources.kafka.data_source import KafkaDataSource
 from twophase.sources.kafka.group import GroupOffsets
@@ -595,3 +595,10 @@ def test_options_that_do_not_go_together_are_named_as_the_user_wrote_them(
 ) -> None:
     protocol = "SSL" if "ssl.key.location" in options else "PLAINTEXT"
     assert named in refused(BASE | {"KAFKA.SECURITY.PROTOCOL": protocol} | options)
+
+
+def test_the_names_are_collected_once_for_all_checkpoints() -> None:
+    KafkaOptions.parse(BASE)
+    collected = other_names._known.cache_info().misses
+    KafkaOptions.parse(dict(BASE))
+    assert other_names._known.cache_info().misses == collected

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from twophase.errors import ConfigError
@@ -219,7 +220,7 @@ def with_our_names(options: Mapping[str, Any], ours: list[str], where: str) -> d
     Raises:
         ConfigError: two names set the same option, or some are refused; all of them are named.
     """
-    known = _known(ours)
+    known = _known(tuple(ours))
     names = {name: _known_as(name, known) for name in options}
     given = {names[name].lower(): value for name, value in options.items()}
     if what := next(_of_java_alone(given), ""):
@@ -231,7 +232,7 @@ def with_our_names(options: Mapping[str, Any], ours: list[str], where: str) -> d
 
 def as_written(options: Mapping[str, Any], ours: list[str]) -> dict[str, tuple[str, Any]]:
     """Return name and value as the user wrote them, by our name."""
-    known, found = _known(ours), dict[str, tuple[str, Any]]()
+    known, found = _known(tuple(ours)), dict[str, tuple[str, Any]]()
     for name, value in options.items():
         theirs = _known_as(name, known)
         found[ALIASES.get(theirs, theirs)] = name, value
@@ -240,11 +241,13 @@ def as_written(options: Mapping[str, Any], ours: list[str]) -> dict[str, tuple[s
 
 def with_capitals(options: Mapping[str, Any], ours: list[str]) -> dict[str, Any]:
     """Return options of a Python data source, which Spark has in lower case, as we write them."""
-    known = _known(ours)
+    known = _known(tuple(ours))
     return {known.get(name, name): value for name, value in options.items()}
 
 
-def _known(ours: list[str]) -> dict[str, str]:
+@cache
+def _known(ours: tuple[str, ...]) -> Mapping[str, str]:
+    """Return each name by its lower case; they are wanted several times for each checkpoint."""
     return {name.lower(): name for name in (*ours, *ALIASES, *REFUSED)}
 
 
