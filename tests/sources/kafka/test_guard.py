@@ -13,6 +13,7 @@ from twophase.errors import (
     SourceUnavailableError,
     TopicRecreatedError,
 )
+from twophase.sources.kafka.access import AccessError
 from twophase.sources.kafka.guard import ReadGuard
 from twophase.sources.kafka.offsets import OffsetRange
 from twophase.sources.kafka.options import KafkaOptions
@@ -54,6 +55,30 @@ def test_a_read_that_stands_still_says_where_and_what_it_waits_for() -> None:
     assert "waits for offset 19" in str(caught.value)
     assert "offsets 0 to 25 are available" in str(caught.value)
     assert "no leader" in str(caught.value)
+
+
+CERTIFICATE = "SSL handshake failed: certificate verify failed: broker certificate"
+
+
+def test_a_read_that_stands_still_for_tls_says_what_to_do_about_it() -> None:
+    read = Read(Log(0, 25))
+    read.guard.troubled(12, CERTIFICATE)
+    with pytest.raises(SourceUnavailableError) as caught:
+        read.wait(70)
+    assert "kafka.ssl.ca.location" in caught.value.remedy
+
+
+def test_a_failure_of_tls_is_told_though_the_driver_s_client_knows_nothing() -> None:
+    def silent(*_: object) -> None:
+        raise SourceUnavailableError("Kafka did not answer.")
+
+    read = Read(Log(0, 25))
+    read.cluster.confirm_topic = silent  # type: ignore[method-assign]
+    with pytest.raises(SourceUnavailableError, match="did not answer"):
+        read.guard.troubled(12, "no leader")
+    with pytest.raises(AccessError, match="certificate verify failed") as caught:
+        read.guard.troubled(12, CERTIFICATE)
+    assert "kafka.ssl.ca.location" in caught.value.remedy
 
 
 def test_the_brokers_are_not_asked_all_the_time() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -11,6 +10,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StructField, StructType
 
+from tests.sources.kafka.fake_peers import Peer, listening, says, says_nothing
 from twophase.errors import PreflightError, SourceUnavailableError
 from twophase.sources.kafka import KafkaDataSource, engines
 from twophase.sources.kafka.data_source import KafkaStreamReader
@@ -19,25 +19,6 @@ from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
 SCHEMA = StructType([StructField("offset", LongType())])
 TIMEOUT_S = 1
 MOST_S = TIMEOUT_S + 12
-
-Peer = Callable[[socket.socket], None]
-
-
-def says(answer: bytes, *, first: bool = False) -> Peer:
-    """Return a peer that sends bytes, at once or after a request, and closes."""
-
-    def serve(connection: socket.socket) -> None:
-        if not first:
-            connection.recv(4096)
-        connection.sendall(answer)
-
-    return serve
-
-
-def says_nothing(connection: socket.socket) -> None:
-    while connection.recv(4096):
-        pass
-
 
 HTTP = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"
 MYSQL = b"\x4a\x00\x00\x00\x0a8.0.41\x00" + b"\x01" * 60
@@ -60,35 +41,9 @@ MAY_PASS: dict[str, tuple[Peer, str]] = {
 
 @pytest.fixture
 def listen() -> Iterator[Callable[[Peer], int]]:
-    sockets: list[socket.socket] = []
-
-    def started(peer: Peer) -> int:
-        server = socket.create_server(("127.0.0.1", 0))
-        sockets.append(server)
-
-        def serve(connection: socket.socket) -> None:
-            with connection:
-                try:
-                    peer(connection)
-                except OSError:
-                    return  # the client has gone
-
-        def accept() -> None:
-            while True:
-                try:
-                    connection, _ = server.accept()
-                except OSError:
-                    return  # the test is over
-                threading.Thread(target=serve, args=(connection,), daemon=True).start()
-
-        threading.Thread(target=accept, daemon=True).start()
-        return int(server.getsockname()[1])
-
-    yield started
+    with listening() as started:
+        yield started
     engines.close_clusters()
-    for server in sockets:
-        server.shutdown(socket.SHUT_RDWR)
-        server.close()
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
@@ -105,9 +60,11 @@ def test_what_is_no_broker_is_named(
     assert time.monotonic() - since < MOST_S
     message = str(raised.value)
     assert f"No Kafka broker answers at 127.0.0.1:{port}: " in message
-    assert "kafka.security.protocol" in raised.value.remedy
-    if protocol == "PLAINTEXT" or name != "TLS":
+    if protocol == "SSL" and name == "TLS":
+        assert "ssl.enabled.protocols" in raised.value.remedy
+    else:
         assert said in message
+        assert "kafka.security.protocol" in raised.value.remedy
 
     begun = SourceOffset.of("kafka", [PartitionOffset("orders", "a", 0, 5)]).to_values()
     with pytest.raises(SourceUnavailableError, match=f"127.0.0.1:{port}"):

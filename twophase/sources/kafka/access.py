@@ -13,14 +13,28 @@ from contextlib import contextmanager
 from twophase.errors import PreflightError, SourceUnavailableError
 from twophase.sources.kafka.credentials import SecretError
 
+_ALERT = "alert[ _]"
 _CLIENT_CERTIFICATE = re.compile(
-    r"alert[ _](number 116|certificate required|bad certificate|unknown ca|certificate unknown|"
-    r"certificate expired|certificate revoked|unsupported certificate|handshake failure|"
-    r"access denied)|alert number (40|4[2-9]|116)\b"
+    _ALERT + r"(number 116|certificate required|bad certificate|unknown ca|certificate unknown|"
+    r"certificate expired|certificate revoked|unsupported certificate|access denied)|"
+    r"alert number (4[2-9]|116)\b"
+)
+_NO_HANDSHAKE = re.compile(_ALERT + r"handshake failure|alert number 40\b")
+_NOTHING_IN_COMMON = re.compile(
+    _ALERT + r"(protocol version|insufficient security)|alert number 7[01]\b|"
+    r"unsupported protocol|no protocols available"
 )
 _BROKER_CERTIFICATE = re.compile(
     r"certificate[ _]verify[ _]failed|certificate is not valid for|broker certificate",
     re.IGNORECASE,
+)
+_PAIR = (
+    "set kafka.ssl.certificate.location and kafka.ssl.key.location to a certificate in PEM "
+    "that has not expired, of an authority in the broker's truststore, and its key"
+)
+_COMMON = (
+    "let the broker's listener take TLS 1.2 or 1.3 (ssl.enabled.protocols), with the usual ciphers "
+    "(ssl.cipher.suites)"
 )
 
 
@@ -53,12 +67,18 @@ def retried_once_begun(*, begun: bool) -> Iterator[None]:
 
 def tls_remedy(failure: str) -> str:
     """Return what to do after a failure of TLS; empty if the text is of none that is known."""
-    if _CLIENT_CERTIFICATE.search(failure.lower().replace("_", " ")):
+    text = failure.lower().replace("_", " ")
+    if _CLIENT_CERTIFICATE.search(text):
         return (
-            "the broker asks for a client certificate, and accepts none or not this one: set "
-            "kafka.ssl.certificate.location and kafka.ssl.key.location to a certificate in PEM "
-            "that has not expired, of an authority in the broker's truststore, and its key."
+            f"the broker asks for a client certificate, and accepts none or not this one: {_PAIR}."
         )
+    if _NO_HANDSHAKE.search(text):
+        return (
+            f"the broker asks for a client certificate: {_PAIR}; or broker and client have no "
+            f"version and no cipher of TLS in common: {_COMMON}."
+        )
+    if _NOTHING_IN_COMMON.search(text):
+        return f"broker and client have no version and no cipher of TLS in common: {_COMMON}."
     if _BROKER_CERTIFICATE.search(failure):
         return (
             "set kafka.ssl.ca.location to the authority of the brokers' certificates, in PEM; "

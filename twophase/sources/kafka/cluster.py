@@ -5,6 +5,7 @@ Requests are retried on transient failures until `request.timeout` is over. No g
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 import threading
@@ -21,7 +22,7 @@ from kafka.structs import OffsetAndMetadata
 
 from twophase.errors import PreflightError, SourceUnavailableError, TwoPhaseError
 from twophase.sources.kafka import connection
-from twophase.sources.kafka.access import AccessError, remedy_of
+from twophase.sources.kafka.access import AccessError, remedy_of, tls_remedy
 from twophase.sources.kafka.credentials import check_secrets
 from twophase.sources.kafka.loss import Topic, check_topic
 from twophase.sources.kafka.oauth_tokens import token_refused
@@ -176,9 +177,12 @@ class Cluster:
 
     def _call(self, what: str, call: Callable[[Any], ResultT]) -> ResultT:
         deadline, renewed = time.monotonic() + self._options.request_timeout_s, False
+        clearest: kafka_errors.KafkaError | None = None
+        admin: Any = None
         while True:
             try:
-                return call(self._open())
+                admin = self._open()
+                return call(admin)
             except RIGHTS as error:
                 if isinstance(error, _LOGIN):
                     self.close()  # it keeps the refusal
@@ -192,8 +196,12 @@ class Cluster:
             except kafka_errors.KafkaError as error:
                 if not _may_pass(error):
                     raise self._without_answer(what, error) from error
+                clearest = _clearer(clearest, error)
                 if time.monotonic() >= deadline:
-                    raise self._given_up(what, error) from error
+                    raise self._given_up(what, clearest) from error
+            except RuntimeError:  # of kafka-python: another thread has closed it
+                if admin is self._admin:
+                    raise
             time.sleep(_BACKOFF_S)
 
     def _given_up(self, what: str, error: kafka_errors.KafkaError) -> TwoPhaseError:
@@ -213,6 +221,11 @@ class Cluster:
                 f"{what}: {error}.",
                 remedy=remedy_of(str(error)),
             )
+        if not peers.broker and (remedy := tls_remedy(str(error))):
+            return AccessError(
+                f"TLS with Kafka at {self._options.bootstrap_servers} fails: {what}: {error}.",
+                remedy=remedy,
+            )
         return self._without_answer(what, error, peers.seen)
 
     def _without_answer(
@@ -221,7 +234,8 @@ class Cluster:
         return SourceUnavailableError(
             f"Kafka at {self._options.bootstrap_servers} did not answer: {what}: {error}"
             f"{f'; {seen}' if seen else ''}.",
-            remedy="check that the brokers run and can be "
+            remedy=tls_remedy(str(error))
+            or "check that the brokers run and can be "
             f"reached{_SASL_HINT if self._options.sasl else ''}; then start the job again.",
         )
 
@@ -235,6 +249,19 @@ class Cluster:
 def _may_pass(error: kafka_errors.KafkaError) -> bool:
     """Return whether an error is transient. An unknown broker, -1, is: there is no leader yet."""
     return bool(error.retriable) or isinstance(error, kafka_errors.UnknownBrokerIdError)
+
+
+def _clearer(
+    before: kafka_errors.KafkaError | None, now: kafka_errors.KafkaError
+) -> kafka_errors.KafkaError:
+    """Return which of two failures says more about its cause; the later one if both say as much."""
+    return now if before is None or _clarity(now) >= _clarity(before) else before
+
+
+def _clarity(error: kafka_errors.KafkaError) -> int:
+    if isinstance(error, kafka_errors.NodeNotReadyError):  # it waits before it connects again
+        return 0
+    return 2 if tls_remedy(str(error)) else 1
 
 
 def _topics(described: Iterable[Mapping[str, Any]], *, skip: bool = False) -> dict[str, Topic]:
@@ -332,12 +359,14 @@ class _Failures(logging.Handler):
         ]
 
     def worst(self) -> Any:
-        """Return the clearest failure: a wrong password, the last failed handshake, or the last."""
+        """Return the clearest failure: a wrong password, a refusal of TLS, the last failed
+        handshake, or the last.
+        """
         for failure in self.found:
             if isinstance(failure, kafka_errors.SaslAuthenticationFailedError):
                 return failure
         handshakes = [failure for failure in self.found if "Handshake failed" in str(failure)]
-        failure = (handshakes or self.found)[-1]
+        failure = functools.reduce(_clearer, handshakes or self.found)
         return kafka_errors.KafkaTimeoutError(
             f"no broker accepted the connection; last failure: {failure}"
         )

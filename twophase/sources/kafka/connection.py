@@ -9,10 +9,13 @@ from contextlib import suppress
 from typing import Any
 
 from kafka.errors import KafkaConnectionError, SaslAuthenticationFailedError
+from kafka.net.compat import KafkaNetClient
+from kafka.net.manager import KafkaConnectionManager
 from kafka.net.sasl import register_sasl_mechanism
 from kafka.net.sasl.oauth import AbstractTokenProvider, SaslMechanismOAuth
 from kafka.net.sasl.plain import SaslMechanismPlain
 from kafka.net.sasl.scram import SaslMechanismScram
+from kafka.net.selector import NetworkSelector
 
 from twophase.sources.kafka.credentials import (
     SecretError,
@@ -25,6 +28,7 @@ from twophase.sources.kafka.oauth_tokens import Tokens, granted_tokens
 from twophase.sources.kafka.options import KafkaOptions, SaslMechanism
 
 CLIENT_ID = "twophase"
+_LEAST_ATTEMPT_S = 3.0
 
 
 def for_kafka_python(options: KafkaOptions) -> dict[str, Any]:
@@ -42,6 +46,7 @@ def for_kafka_python(options: KafkaOptions) -> dict[str, Any]:
         "bootstrap_timeout_ms": timeout_ms,
         "reconnect_backoff_max_ms": 1000,
         "security_protocol": options.security_protocol.value,
+        "kafka_client": _client,
     }
     if options.tls:
         settings["ssl_context"] = _Tls(options)
@@ -97,6 +102,40 @@ def for_librdkafka(options: KafkaOptions) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
+def _client(**settings: Any) -> KafkaNetClient:
+    """Return what kafka-python's clients are built on."""
+    net = NetworkSelector(**settings)
+    return KafkaNetClient(net, _Manager(net, **settings))
+
+
+class _Manager(KafkaConnectionManager):  # type: ignore[misc]
+    """Leaves time for the other brokers if one hangs, and reads why one closes a connection."""
+
+    def get_connection(self, node_id: Any, timeout_ms: float | None = None, **more: Any) -> Any:
+        """Return a connection; a bootstrap, which has a timeout, tries several brokers in it."""
+        if timeout_ms is not None:
+            most_s = _attempt_s(self.config["request_timeout_ms"] / 1000)
+            timeout_ms = min(timeout_ms, most_s * 1000)
+        return super().get_connection(node_id, timeout_ms=timeout_ms, **more)
+
+    async def _build_transport(self, *arguments: Any, **more: Any) -> Any:
+        transport = await super()._build_transport(*arguments, **more)
+        receive = transport._sock_recv
+
+        def received() -> tuple[bytes, Exception | None]:
+            # kafka-python drops what arrives together with the end: why a broker refuses a login
+            data, error = receive()
+            return data, None if data else error  # the end is there the next time too
+
+        transport._sock_recv = received
+        return transport
+
+
+def _attempt_s(request_timeout_s: float) -> float:
+    """Return how long a connection may take to open, while others may be better."""
+    return min(request_timeout_s, max(_LEAST_ATTEMPT_S, request_timeout_s / 3))
+
+
 class _Tls:
     """Stands for an `ssl.SSLContext`: kafka-python takes nothing of it but a new socket."""
 
@@ -111,7 +150,7 @@ class _Tls:
             raise KafkaConnectionError(str(error)) from error
         context.sslsocket_class = _TlsSocket
         secured = context.wrap_socket(*arguments, **more)
-        secured.limit_handshake(self._options.request_timeout_s)  # type: ignore[attr-defined]
+        secured.limit_handshake(_attempt_s(self._options.request_timeout_s))  # type: ignore[attr-defined]
         return secured
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from twophase.errors import SourceUnavailableError
+from twophase.sources.kafka.access import AccessError, tls_remedy
 from twophase.sources.kafka.cluster import Cluster
 from twophase.sources.kafka.loss import check_begin, check_end, check_epoch
 from twophase.sources.kafka.offsets import OffsetRange, PartitionOffset
@@ -59,11 +60,12 @@ class ReadGuard:
             available = self.look(position)
             if now - self._since >= self._options.read_timeout_s:
                 raise SourceUnavailableError(
-                    f"Source {self._item.source!r}: reading {self._item} has made no progress "
+                    f"{self._reading} has made no progress "
                     f"at offset {position} for {now - self._since:.0f} s; it waits for offset "
                     f"{self._item.end - 1}. The broker says that {available} are available. Last "
                     f"error: {self._trouble}.",
-                    remedy="check the partition's leader and the network; "
+                    remedy=tls_remedy(self._trouble)
+                    or "check the partition's leader and the network; "
                     "read.timeout says how long a read waits.",
                 )
 
@@ -72,9 +74,15 @@ class ReadGuard:
 
         Raises:
             SourceLossError: the records that it waits for are gone.
+            AccessError: the failure is one of TLS, and nothing else is known.
         """
         self._trouble = trouble
-        self.look(position)
+        try:
+            self.look(position)
+        except SourceUnavailableError as error:
+            if remedy := tls_remedy(trouble):
+                raise AccessError(f"{self._reading} fails: {trouble}.", remedy=remedy) from error
+            raise
 
     def failed(self, position: int, trouble: str) -> NoReturn:
         """Fail the read, because the client has given it up.
@@ -83,10 +91,9 @@ class ReadGuard:
             SourceLossError: the records that it wanted are gone.
             SourceUnavailableError: in all other cases.
         """
-        available = self.look(position)
         raise SourceUnavailableError(
-            f"Source {self._item.source!r}: reading {self._item} failed at offset {position}: "
-            f"{trouble}. The broker says that {available} are available.",
+            f"{self._reading} failed at offset {position}: {trouble}. "
+            f"The broker says that {self.look(position)} are available.",
             remedy="a corrupt or unsupported record fails each time: "
             "check the brokers' logs and the installed codecs.",
         )
@@ -101,7 +108,7 @@ class ReadGuard:
         """
         self.look(self._item.start)
         raise SourceUnavailableError(
-            f"Source {self._item.source!r}: reading {self._item} cannot begin: {trouble}.",
+            f"{self._reading} cannot begin: {trouble}.",
             remedy="check the kafka.* options of the source, and that the brokers can be reached "
             "from the executors.",
         )
@@ -146,6 +153,10 @@ class ReadGuard:
         elif epoch != entry.leader_epoch and entry.leader_epoch >= 0:
             for epoch_end in self._cluster.epoch_ends([entry]).values():
                 check_epoch(self._item.source, entry, epoch_end)
+
+    @property
+    def _reading(self) -> str:
+        return f"Source {self._item.source!r}: reading {self._item}"
 
     def _entry(self, offset: int) -> PartitionOffset:
         item = self._item

@@ -84,11 +84,15 @@ def _problem(host: str, port: int, options: KafkaOptions) -> tuple[str, str]:
         except OSError as error:  # of ssl too
             if remedy := tls_remedy(str(error)):
                 return f"TLS fails: {error}", remedy
+            if isinstance(error, TimeoutError):
+                return _silence(None), ""
             answer = _plain_answer(host, port)
             if _is_kafka(answer):
                 return "what answers there speaks Kafka without TLS", _WITHOUT_TLS
             if not answer:
                 return _silence(answer), ""
+            if _is_tls(answer) and "alert" not in str(error).lower():
+                return f"ends the TLS handshake: {error}", ""
             return f"TLS fails: {error}; {_named(answer)}", _ADDRESS
     return _of(answer)
 
