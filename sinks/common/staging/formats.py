@@ -25,6 +25,7 @@ from twophase.internals.arrow_values import scalar
 from twophase.sinks.common.partition_names import RefusedValueError
 from twophase.sinks.common.staging import hive_files
 from twophase.sinks.common.staging.disk import NewFile
+from twophase.sinks.common.staging.nested import without_hidden_values
 from twophase.sinks.common.staging.times import check_years, is_time, shown_time, times_inside
 
 _NANOSECOND_YEARS_US = (2**63 - 1) // 1000
@@ -111,6 +112,7 @@ def write(kind: Format, rows: pa.Table, file: NewFile, *, for_hive: bool = False
         case Format.PARQUET:
             pa.parquet.write_table(rows, file)
         case Format.ORC:
+            rows = without_hidden_values(rows)
             _check_for_orc(rows, for_hive=for_hive)
             if for_hive:
                 hive_files.write_orc(rows, file)
