@@ -26,7 +26,10 @@ SCHEMA = StructType([StructField("offset", LongType())])
 ENGINES = ("librdkafka", "kafka-python")
 KEY_PASSWORD = "canary-key-1"
 PATIENCE_S = 120
-LATE = r"did not answer: .*([Tt]imed out|Timeout during|Unable to bootstrap|I/O wait)"
+LATE = (
+    "did not answer: .*"
+    "([Tt]imed out|Timeout during|Unable to bootstrap|I/O wait|Handshake failed: it has taken)"
+)
 
 
 @pytest.fixture(scope="module")

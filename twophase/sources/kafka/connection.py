@@ -29,6 +29,7 @@ from twophase.sources.kafka.options import KafkaOptions, SaslMechanism
 
 CLIENT_ID = "twophase"
 _LEAST_ATTEMPT_S = 3.0
+_LAST_WORDS_S = 1.0
 
 
 def for_kafka_python(options: KafkaOptions) -> dict[str, Any]:
@@ -120,14 +121,21 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
 
     async def _build_transport(self, *arguments: Any, **more: Any) -> Any:
         transport = await super()._build_transport(*arguments, **more)
-        receive = transport._sock_recv
+        receive, send = transport._sock_recv, transport._sock_send
 
         def received() -> tuple[bytes, Exception | None]:
             # kafka-python drops what arrives together with the end: why a broker refuses a login
             data, error = receive()
             return data, None if data else error  # the end is there the next time too
 
-        transport._sock_recv = received
+        def sent() -> tuple[int, Exception | None]:
+            # nor does it read what a broker said before it closed: an alert of TLS
+            count, error = send()
+            if error is not None:
+                self._net.call_later(_LAST_WORDS_S, lambda: transport.abort(error))
+            return count, None
+
+        transport._sock_recv, transport._sock_send = received, sent
         return transport
 
 
@@ -158,10 +166,11 @@ class _TlsSocket(ssl.SSLSocket):
     """Ends a handshake that takes too long: kafka-python would wait for ever."""
 
     _limit: threading.Timer | None = None
+    _late = ""
 
     def limit_handshake(self, timeout_s: float) -> None:
         """Shut the socket down after some time, which the handshake finds, unless it is over."""
-        self._limit = threading.Timer(timeout_s, self._give_up)
+        self._limit = threading.Timer(timeout_s, self._give_up, [timeout_s])
         self._limit.daemon = True
         self._limit.start()
 
@@ -173,6 +182,8 @@ class _TlsSocket(ssl.SSLSocket):
             raise
         except OSError:  # kafka-python does not close the socket
             self._unlimit()
+            if self._late:
+                raise TimeoutError(self._late) from None
             raise
         self._unlimit()
 
@@ -185,7 +196,8 @@ class _TlsSocket(ssl.SSLSocket):
         if self._limit is not None:
             self._limit.cancel()
 
-    def _give_up(self) -> None:
+    def _give_up(self, after_s: float) -> None:
+        self._late = f"it has taken more than {after_s:g} s"
         with suppress(OSError):  # it is closed
             socket.socket.shutdown(self, socket.SHUT_RDWR)  # not TLS's, which is in use elsewhere
 

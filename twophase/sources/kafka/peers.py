@@ -6,7 +6,7 @@ import socket
 import ssl
 import struct
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 
 from twophase.sources.kafka.access import AccessError, tls_remedy
@@ -128,7 +128,8 @@ def _answer(
     got = b""
     try:
         connection.settimeout(_TIMEOUT_S)
-        connection.sendall(_API_VERSIONS)
+        with suppress(OSError):  # it has closed the connection, and may have said why
+            connection.sendall(_API_VERSIONS)
         while len(got) < _LENGTH and (more := connection.recv(_LENGTH)):
             got += more
     except raises:
