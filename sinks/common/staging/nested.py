@@ -11,7 +11,7 @@ import pyarrow as pa
 
 
 def without_hidden_values(rows: pa.Table) -> pa.Table:
-    """Return the same rows, with nested columns that hold no other values; copied only if needed."""
+    """Return the same rows, with nested columns that hold nothing else; copied only if needed."""
     for number, field in enumerate(rows.schema):
         chunks = rows.column(number).chunks
         if pa.types.is_nested(field.type) and not all(map(_is_bare, chunks)):
