@@ -15,6 +15,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from twophase.errors import ConfigError, PreflightError
+from twophase.sinks.delta.features import refusal_of_column
 from twophase.sinks.delta.jvm import Jvm, messages
 from twophase.sinks.delta.log import Log
 from twophase.sinks.delta.storage import refusal_to_write
@@ -86,6 +87,16 @@ def _check_columns(table: str, rows: StructType, partition_by: Sequence[str]) ->
             f"Cannot create table {table}: the partition columns {unknown} are not in the rows. "
             "Nothing was written.",
             remedy="correct partition_by, or the rows.",
+        )
+    refused = [
+        f"column {field.name!r}: {why}"
+        for field in rows.fields
+        if (why := refusal_of_column(field.dataType))
+    ]
+    if refused:
+        raise ConfigError(
+            f"Cannot create table {table}: {'; '.join(refused)}. Nothing was written.",
+            remedy="change the rows, for example with select and cast.",
         )
 
 

@@ -6,6 +6,8 @@ something of writers that phase 1 and phase 2, in two transactions, do not provi
 
 from __future__ import annotations
 
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
+
 from twophase.sinks.delta.layout import TableLayout
 
 SUPPORTED = frozenset(
@@ -53,3 +55,22 @@ def refusals(layout: TableLayout) -> list[str]:
         if _CHAR_VARCHAR in field["metadata"]
     ]
     return found
+
+
+def refusal_of_column(kind: DataType) -> str:
+    """Return why a column of this type is not added to any table; empty if it may be.
+
+    Its feature would come into the table with it, and the table would be refused from then on.
+    """
+    match kind:
+        case VariantType():
+            return "a VARIANT is not supported; convert it to a string, for example with to_json"
+        case StructType():
+            inside = [field.dataType for field in kind.fields]
+        case ArrayType():
+            inside = [kind.elementType]
+        case MapType():
+            inside = [kind.keyType, kind.valueType]
+        case _:
+            inside = []
+    return next((reason for one in inside if (reason := refusal_of_column(one))), "")

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from twophase.errors import ConfigError, PreflightError
 from twophase.sinks.common.java import active_session
 from twophase.sinks.delta.ddl import by_name, create_at_path, create_table, first_line, is_vacant
-from twophase.sinks.delta.features import refusals
+from twophase.sinks.delta.features import refusal_of_column, refusals
 from twophase.sinks.delta.jvm import SPARK_CONF, Jvm
 from twophase.sinks.delta.log import Log, Snapshot
 from twophase.sinks.delta.options import DeltaOptions
@@ -163,8 +163,11 @@ def _check_table(
 def _check_columns(log: Log, snapshot: Snapshot, options: DeltaOptions, rows: StructType) -> None:
     found = check_rows(rows, StructType.fromJson(json.loads(snapshot.schema)), snapshot.layout)
     problems = list(found.problems)
-    if not options.merge_schema:
-        problems += [f"column '{column}' is not in the table" for column in found.missing]
+    for column in found.missing:
+        if not options.merge_schema:
+            problems.append(f"column '{column}' is not in the table")
+        elif why := refusal_of_column(column.field.dataType):
+            problems.append(f"column '{column}': {why}")
     if problems:
         is_merged = options.merge_schema or not found.missing
         way_on = "" if is_merged else "; `merge_schema=true` adds columns that the table lacks"
