@@ -155,7 +155,7 @@ def test_librdkafka_refuses_the_same(
     }[wrong]
     if wrong == "password":
         monkeypatch.setenv("SOURCE_PASSWORD", "wrong")
-    consumer = Consumer(settings(KafkaOptions.parse(options | changed)))
+    consumer = Consumer(settings(KafkaOptions.parse(options | changed), []))
     try:
         with pytest.raises(KafkaException):
             consumer.list_topics(timeout=2)

@@ -44,19 +44,20 @@ def fetch(
     """
     # A new consumer for each read, so that its queue cannot hold anything from an earlier
     # assignment. It costs 10 ms.
-    secrets = fingerprint(options)
-    with closing(_consumer(options, guard)) as consumer, _rare_collections():
+    secrets, troubles = fingerprint(options), list[str]()
+    with closing(_consumer(options, guard, troubles)) as consumer, _rare_collections():
         consumer.assign([TopicPartition(item.topic, item.partition, item.start)])
         position, most = item.start, _BLOCK
         while position < item.end:
             messages: list[Any] = consumer.consume(min(most, item.end - position), _POLL_S)
             if any(map(Message.error, messages)):
-                position = _failures(messages, position, guard)
-                if any(_of_client(message) for message in messages) and secrets != fingerprint(
-                    options
-                ):
-                    raise RefusedError("the passwords or PEM files were replaced")
+                position = _failures(messages, position, guard, troubles)
                 messages = [message for message in messages if message.error() is None]
+            if troubles:
+                guard.troubled(position, troubles[-1])
+                troubles.clear()
+                if secrets != fingerprint(options):
+                    raise RefusedError("the passwords or PEM files were replaced")
             if not messages:
                 guard.waited(position)
                 continue
@@ -69,13 +70,13 @@ def fetch(
                 yield _block(messages, wanted)
 
 
-def _consumer(options: KafkaOptions, guard: ReadGuard) -> Any:
+def _consumer(options: KafkaOptions, guard: ReadGuard, troubles: list[str]) -> Any:
     try:
-        return Consumer(settings(options))
+        return Consumer(settings(options, troubles))
     except KafkaException:
         check_secrets(options)  # a file may have been replaced just now
     try:
-        return Consumer(settings(options))
+        return Consumer(settings(options, troubles))
     except KafkaException as error:
         guard.refused(str(error))
 
@@ -96,11 +97,23 @@ def _next_request(messages: Sequence[Any]) -> int:
     return max(1, min(_BLOCK, 2 * _BLOCK_BYTES // bytes_of_two))
 
 
-def settings(options: KafkaOptions) -> dict[str, Any]:
-    """Return the settings of the consumer, including the connection."""
+def settings(options: KafkaOptions, troubles: list[str]) -> dict[str, Any]:
+    """Return the settings of the consumer, including the connection.
+
+    Args:
+        options: of the source.
+        troubles: gets the failures of the client that do not arrive with the messages.
+    """
     own = connection.for_librdkafka(options)
     if "oauth_cb" in own:
-        own["error_cb"] = _refused
+
+        def failed(error: Any) -> None:
+            # what is raised here is raised by `consume`
+            if error.code() == KafkaError._AUTHENTICATION:
+                raise RefusedError(error.str())
+            troubles.append(error.str())
+
+        own["error_cb"] = failed
     return own | {
         # required by librdkafka; a consumer with `assign` never joins it
         "group.id": options.group_id or _GROUP,
@@ -122,18 +135,12 @@ def settings(options: KafkaOptions) -> dict[str, Any]:
     }
 
 
-def _refused(error: Any) -> None:
-    """Take an error of the whole client; what is raised here is raised by `consume`."""
-    if error.code() == KafkaError._AUTHENTICATION:
-        raise RefusedError(error.str())
-
-
-def _failures(messages: list[Any], position: int, guard: ReadGuard) -> int:
+def _failures(messages: list[Any], position: int, guard: ReadGuard, troubles: list[str]) -> int:
     """Handle the events among messages; return the position, which they may have advanced.
 
     After an error of the partition, such as a wrong checksum, librdkafka goes on after the records
     concerned, so any such error ends the read. It recovers by itself from errors of the whole
-    client, such as a lost connection.
+    client, such as a lost connection: they are added to `troubles`.
     """
     for message in messages:
         error = message.error()
@@ -144,17 +151,11 @@ def _failures(messages: list[Any], position: int, guard: ReadGuard) -> int:
             position = max(position, message.offset())
         elif error.code() in _RIGHTS:
             raise RefusedError(error.str())
-        elif _of_client(message):
-            guard.troubled(position, error.str())
+        elif message.topic() is None and not error.fatal():
+            troubles.append(error.str())
         else:
             guard.failed(position, error.str())
     return position
-
-
-def _of_client(message: Any) -> bool:
-    """Return whether a message is an error of the whole client, from which it recovers."""
-    error = message.error()
-    return error is not None and message.topic() is None and not error.fatal()
 
 
 def _block(messages: list[Any], wanted: Wanted) -> Block:
