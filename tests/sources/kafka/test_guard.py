@@ -68,12 +68,14 @@ def test_a_read_that_stands_still_for_tls_says_what_to_do_about_it() -> None:
     assert "kafka.ssl.ca.location" in caught.value.remedy
 
 
-def test_a_failure_of_tls_is_told_though_the_driver_s_client_knows_nothing() -> None:
+def test_a_failure_of_tls_is_told_though_the_driver_s_client_knows_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def silent(*_: object) -> None:
         raise SourceUnavailableError("Kafka did not answer.")
 
     read = Read(Log(0, 25))
-    read.cluster.confirm_topic = silent  # type: ignore[method-assign]
+    monkeypatch.setattr(read.cluster, "confirm_topic", silent)
     with pytest.raises(SourceUnavailableError, match="did not answer"):
         read.guard.troubled(12, "no leader")
     with pytest.raises(AccessError, match="certificate verify failed") as caught:
