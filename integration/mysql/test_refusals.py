@@ -107,6 +107,10 @@ def test_a_reply_to_a_writer(
 KEYED = pa.schema([("id", pa.int64()), ("v", pa.string()), ("p", pa.int64())])
 
 
+MARK = "twophase_checkpoint"
+MARKED = f"{MARK} VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin"
+
+
 def keyed(*rows: tuple[int, str | None, int | None]) -> list[dict[str, Any]]:
     return [dict(zip(("id", "v", "p"), row, strict=True)) for row in rows]
 
@@ -138,8 +142,8 @@ def test_one_key_in_two_tasks_ends_the_job_and_is_named(
     columns: list[str],
     load: str,
 ) -> None:
-    """Which of the two tasks is first is chance."""
-    harness = MySqlHarness(sql_server_in_proof, ddl, KEYED)
+    """Which of the two tasks is first is chance. The rows tell whose they are."""
+    harness = MySqlHarness(sql_server_in_proof, f"{ddl}, {MARKED}", KEYED, checkpoint_column=MARK)
     job = MySqlJob(harness, tmp_path / "job", [[one, other]], load=load)
     error = job.run()
     assert isinstance(error, RejectedRowsError)
@@ -152,12 +156,27 @@ def test_one_key_in_two_tasks_ends_the_job_and_is_named(
     assert MySqlJob(harness, tmp_path / "job", [[one, other[:-1]]], load=load).run() is None
 
 
+@pytest.mark.proof
+def test_a_key_in_two_tasks_that_may_be_a_strangers_ends_the_job_in_the_end(
+    harness: MySqlHarness, tmp_path: Path
+) -> None:
+    job = MySqlJob(harness, tmp_path / "job", [[[{"id": 1}], [{"id": 1}]]])
+    error = job.run()
+    assert isinstance(error, RepeatedFailureError)
+    assert "another task of the same attempt has written it, or somebody else" in str(error)
+    assert job.restarts == SAME_FAILURES - 1
+    assert job.leaves_nothing()
+    assert MySqlJob(harness, tmp_path / "job", [[[{"id": 1}]]]).run() is None
+
+
 @pytest.mark.parametrize("load", first_of(1, ["local", "insert"]))
 def test_rows_of_one_table_that_refer_to_each_other_belong_in_one_task(
     sql_server_in_proof: Server, tmp_path: Path, load: str
 ) -> None:
-    ddl = "id BIGINT PRIMARY KEY, v TEXT, p BIGINT, FOREIGN KEY (p) REFERENCES target (id)"
-    harness = MySqlHarness(sql_server_in_proof, ddl, KEYED)
+    ddl = (
+        f"id BIGINT PRIMARY KEY, v TEXT, p BIGINT, {MARKED}, FOREIGN KEY (p) REFERENCES target (id)"
+    )
+    harness = MySqlHarness(sql_server_in_proof, ddl, KEYED, checkpoint_column=MARK)
     parents, children = keyed((1, "a", None)), keyed((2, "b", 1))
     job = MySqlJob(harness, tmp_path / "job", [[parents, children]], load=load, io_timeout="3 s")
     error = job.run()

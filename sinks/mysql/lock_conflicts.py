@@ -1,17 +1,21 @@
-"""Finds out whether another task of the same attempt holds the lock that a task waits for.
+"""Finds the row whose lock a task waits for.
 
-A branch keeps its locks until the checkpoint is committed, which needs the branch that waits: they
-wait for each other whenever the attempt is repeated. The server does not tell an ordinary account
-who holds a lock. But READ UNCOMMITTED shows the rows of open branches, compared as the table
-compares them: a row with the same unique key, or the row that a foreign key refers to, that is
-there uncommitted. What cannot be seen like this, such as a key of generated columns or what a
-trigger writes, is named in what to do.
+A branch keeps its locks until the checkpoint is committed, which needs the branch that waits: two
+tasks of an attempt wait for each other whenever it is repeated. The server does not tell an
+ordinary account who holds a lock. But READ UNCOMMITTED shows the rows of open transactions,
+compared as the table compares them: a row with the same unique key, or the row that a foreign key
+refers to, that is there uncommitted. Whose it is, only a row that names its checkpoint tells; any
+other may be a stranger's, who will commit or roll back: both causes are named, and the attempt is
+repeated. What cannot be seen like this, such as a key of generated columns or what a trigger
+writes, is named in what to do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +24,7 @@ import pymysql
 from twophase.errors import DeclinedError, RejectedRowsError
 from twophase.ids import Subtask, TransactionId
 from twophase.internals.redaction import shown
+from twophase.sinks.mysql.checkpoint_column import value_of
 from twophase.sinks.mysql.client.codes import DENIED, LOCKS, code_of
 from twophase.sinks.mysql.client.identifiers import qualified, quote
 from twophase.sinks.mysql.client.session import Row, Session
@@ -34,20 +39,25 @@ from twophase.sinks.mysql.table import Table
 from twophase.sinks.mysql.xid import Owner
 
 _QUERY_BYTES = 200_000
+_WHOSE = (
+    "another task of the same attempt has written it, or somebody else, whose transaction is open"
+)
+_OF_OTHERS = (
+    "If not, find whose transaction is open (information_schema.INNODB_TRX, XA RECOVER) and end "
+    "it: the next attempt goes on."
+)
 # An expression has no column; 0 is a whole column.
 UNIQUE_KEYS = (
-    "SELECT INDEX_NAME, GROUP_CONCAT(COALESCE(COLUMN_NAME, '') ORDER BY SEQ_IN_INDEX"
-    " SEPARATOR '\\n'), GROUP_CONCAT(COALESCE(SUB_PART, 0) ORDER BY SEQ_IN_INDEX SEPARATOR '\\n')"
+    "SELECT INDEX_NAME, COALESCE(COLUMN_NAME, ''), COALESCE(SUB_PART, 0)"
     " FROM information_schema.STATISTICS"
-    " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0 GROUP BY INDEX_NAME"
+    " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0"
+    " ORDER BY INDEX_NAME, SEQ_IN_INDEX"
 )
 REFERRING_KEYS = (
-    "SELECT CONSTRAINT_NAME, GROUP_CONCAT(COLUMN_NAME ORDER BY ORDINAL_POSITION SEPARATOR '\\n'),"
-    " GROUP_CONCAT(REFERENCED_COLUMN_NAME ORDER BY ORDINAL_POSITION SEPARATOR '\\n'),"
-    " REFERENCED_TABLE_SCHEMA, REFERENCED_TABLE_NAME"
+    "SELECT CONSTRAINT_NAME, REFERENCED_TABLE_SCHEMA, REFERENCED_TABLE_NAME, COLUMN_NAME,"
+    " REFERENCED_COLUMN_NAME"
     " FROM information_schema.KEY_COLUMN_USAGE WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
-    " AND REFERENCED_TABLE_NAME IS NOT NULL"
-    " GROUP BY CONSTRAINT_NAME, REFERENCED_TABLE_SCHEMA, REFERENCED_TABLE_NAME"
+    " AND REFERENCED_TABLE_NAME IS NOT NULL ORDER BY CONSTRAINT_NAME, ORDINAL_POSITION"
 )
 
 
@@ -62,6 +72,7 @@ class Key:
         compared: what each is compared with there, in SQL.
         lengths: of a prefix, in characters or bytes; 0 for a whole column.
         defaulted: columns in which our rows get a constant, quoted.
+        marked: the column in which a row names its checkpoint, quoted; empty if there is none.
     """
 
     name: str
@@ -70,12 +81,13 @@ class Key:
     compared: tuple[str, ...]
     lengths: tuple[int, ...] = ()
     defaulted: tuple[str, ...] = ()
+    marked: str = ""
 
     def queries(self, batches: Sequence[pa.RecordBatch]) -> Iterator[str]:
-        """Yield queries for the rows that these rows meet. A prefix or a FLOAT takes the whole
-        table's time: no index serves it.
+        """Yield queries for the rows that these rows meet, the mark in front. A prefix or a FLOAT
+        takes the whole table's time: no index serves it.
         """
-        names = ", ".join((*self.compared, *self.defaulted))
+        names = ", ".join((self.marked or "NULL", *self.compared, *self.defaulted))
         constant = "".join(f" AND {name} = DEFAULT({name})" for name in self.defaulted)
         asked = f"SELECT DISTINCT {names} FROM {self.table} WHERE "
         if not self.plans:
@@ -97,6 +109,24 @@ class Key:
 
 
 @dataclass(frozen=True)
+class Met:
+    """A row that ours meet, and that is not committed.
+
+    Attributes:
+        key: by which they meet.
+        row: its values in the key.
+        is_ours: a task of the same attempt has written it; False if that is not known.
+    """
+
+    key: Key
+    row: Row
+    is_ours: bool
+
+    def __str__(self) -> str:
+        return f"{self.key.table}, key {quote(self.key.name)}: {shown(list(self.row))}."
+
+
+@dataclass(frozen=True)
 class LockConflicts:
     """Looks for the rows of other tasks.
 
@@ -105,12 +135,14 @@ class LockConflicts:
         plans: the columns that the rows fill.
         owner: the job and sink.
         metadata: the metadata tables.
+        checkpoint_column: the column that names each row's checkpoint, if there is one.
     """
 
     table: Table
     plans: tuple[ColumnPlan, ...]
     owner: Owner
     metadata: MetadataTables
+    checkpoint_column: str | None = None
 
     def find(
         self,
@@ -146,23 +178,24 @@ class LockConflicts:
             for name, key in () if left else self._unique_keys(session):
                 if key is None:
                     suspects.append(f"the unique key {quote(name)}, whose values the rows lack")
-                elif row := self._met(session, key, batches):
-                    return self._duplicate(transaction, key, row)
+                elif met := self._met(session, transaction, key, batches):
+                    return _duplicate(transaction, met)
             suspects += [f"the {trigger}" for trigger in self.table.triggers]
         for key in self._referring_keys(session):
             is_own = key.table == self.table.sql
             if is_own and not has_siblings:
                 continue
             try:
-                row = self._met(session, key, batches)
+                met = self._met(session, transaction, key, batches)
             except pymysql.Error as error:
                 if code_of(error) not in DENIED:
                     raise
                 suspects.append(f"the foreign key {quote(key.name)} to {key.table}")
                 continue
-            if row:
-                refers = self._refers_here if is_own else self._refers_elsewhere
-                return refers(session, transaction, key, row)
+            if met and is_own:
+                return _refers_here(transaction, met)
+            if met:
+                return self._refers_elsewhere(session, transaction, met)
         if not suspects:
             return declined
         return DeclinedError(
@@ -173,15 +206,25 @@ class LockConflicts:
             fingerprint=declined.fingerprint,
         )
 
-    def _met(self, session: Session, key: Key, batches: Sequence[pa.RecordBatch]) -> Row | None:
-        """Return the first row in the table that ours meet and that is not committed."""
+    def _met(
+        self,
+        session: Session,
+        transaction: TransactionId,
+        key: Key,
+        batches: Sequence[pa.RecordBatch],
+    ) -> Met | None:
+        """Return a row in the table that ours meet and that is not committed; one of the attempt
+        if it is known.
+        """
+        mark = value_of(transaction)
         for sql in key.queries(batches):
             found = session.rows(sql)
             session.run("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
             committed = {*session.rows(sql)} if found else set()
             session.run("SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")
             if rows := [row for row in found if row not in committed]:
-                return rows[0]
+                ours = [row for row in rows if row[0] == mark]
+                return Met(key, (ours or rows)[0][1:], bool(ours))
         return None
 
     def _written(self, session: Session, transaction: TransactionId) -> set[Subtask]:
@@ -217,11 +260,9 @@ class LockConflicts:
         """
         plans = {plan.column.lower(): plan for plan in self.plans}
         columns = {column.name.lower(): column for column in self.table.columns}
-        for name, given, lengths in session.rows(UNIQUE_KEYS, (self.table.schema, self.table.name)):
-            parts = [
-                (part.lower(), int(length))
-                for part, length in zip(given.split("\n"), str(lengths).split("\n"), strict=True)
-            ]
+        found = session.rows(UNIQUE_KEYS, (self.table.schema, self.table.name))
+        for name, given in groupby(found, key=itemgetter(0)):
+            parts = [(part.lower(), int(length)) for _, part, length in given]
             filled = [(plans[part], length) for part, length in parts if part in plans]
             others = [columns.get(part) for part, _ in parts if part not in plans]
             if any(one is not None and _is_never_the_same(one) for one in others):
@@ -238,6 +279,7 @@ class LockConflicts:
                     tuple(_compared(plan, length) for plan, length in filled),
                     tuple(length for _, length in filled),
                     tuple(quote(one.name) for one in others if one is not None),
+                    self._mark,
                 ),
             )
 
@@ -245,47 +287,71 @@ class LockConflicts:
         """Yield each foreign key whose columns the rows fill."""
         plans = {plan.column.lower(): plan for plan in self.plans}
         found = session.rows(REFERRING_KEYS, (self.table.schema, self.table.name))
-        for name, ours, theirs, schema, table in found:
-            columns = [plans.get(column.lower()) for column in str(ours).split("\n")]
-            known = tuple(plan for plan in columns if plan is not None)
+        for (name, schema, table), given in groupby(found, key=itemgetter(0, 1, 2)):
+            columns = [(plans.get(ours.lower()), theirs) for *_, ours, theirs in given]
+            known = tuple(plan for plan, _ in columns if plan is not None)
             if len(known) == len(columns):
-                compared = tuple(map(quote, str(theirs).split("\n")))
-                yield Key(str(name), qualified(schema, table), known, compared)
+                compared = tuple(quote(theirs) for _, theirs in columns)
+                referred = qualified(schema, table)
+                mark = self._mark if referred == self.table.sql else ""
+                yield Key(str(name), referred, known, compared, marked=mark)
 
-    def _duplicate(self, transaction: TransactionId, key: Key, row: Row) -> RejectedRowsError:
+    @property
+    def _mark(self) -> str:
+        return "" if self.checkpoint_column is None else quote(self.checkpoint_column)
+
+    def _refers_elsewhere(
+        self, session: Session, transaction: TransactionId, met: Met
+    ) -> DeclinedError:
+        """Return the error for a row of another table: perhaps of another sink of the job, perhaps
+        of somebody else, who will commit.
+        """
+        others = self.metadata.other_sinks(session, transaction)
+        what = f"{transaction}: a row refers to one that is not committed, and waits for it. {met}"
+        if others:
+            named = " or ".join(map(repr, others))
+            what += f" The sink {named} of this job, which has rows of the checkpoint, may have "
+            what += "written it."
+        return DeclinedError(
+            what,
+            remedy=f"if another sink of the job writes to {met.key.table}, its branch is committed "
+            "only with this one: write those rows with a job of their own, which is ahead of this "
+            f"one, or ALTER TABLE {self.table.sql} DROP FOREIGN KEY {quote(met.key.name)}. "
+            f"{_OF_OTHERS}",
+            fingerprint=LOCKS,
+        )
+
+
+def _duplicate(transaction: TransactionId, met: Met) -> DeclinedError:
+    if met.is_ours:
         return RejectedRowsError(
             f"{transaction}: two tasks of one attempt have rows with the same key, and the one "
-            f"waits for the other's lock. {_where(key, row)}.",
+            f"waits for the other's lock. {met}",
             remedy="drop duplicates before the sink, as the table compares them (with its "
             "collation): it would not take the second row.",
         )
+    return DeclinedError(
+        f"{transaction}: a row has the same key as one that is not committed, and waits for its "
+        f"lock: {_WHOSE}. {met}",
+        remedy="if two rows of the micro-batch have this key, drop duplicates before the sink, as "
+        f"the table compares them (with its collation). {_OF_OTHERS}",
+        fingerprint=LOCKS,
+    )
 
-    def _refers_here(
-        self, _: Session, transaction: TransactionId, key: Key, row: Row
-    ) -> RejectedRowsError:
+
+def _refers_here(transaction: TransactionId, met: Met) -> DeclinedError:
+    if met.is_ours:
         return RejectedRowsError(
             f"{transaction}: a row refers to one that another task of the same attempt writes, and "
-            f"waits for its lock. {_where(key, row)}.",
+            f"waits for its lock. {met}",
             remedy=REFERRING_ROWS,
         )
-
-    def _refers_elsewhere(
-        self, session: Session, transaction: TransactionId, key: Key, row: Row
-    ) -> DeclinedError:
-        """Return the error for a row of another table: of another sink of the job if one has
-        prepared a branch of this checkpoint, else perhaps of somebody else, who will commit.
-        """
-        others = self.metadata.other_sinks(session, transaction)
-        what = f"a row refers to one that is not committed, and waits for it. {_where(key, row)}."
-        remedy = (
-            f"if another sink of the job writes to {key.table}, its branch is committed only with "
-            "this one: write those rows with a job of their own, which is ahead of this one, or "
-            f"ALTER TABLE {self.table.sql} DROP FOREIGN KEY {quote(key.name)}."
-        )
-        if others:
-            what = f"{what} The sink {' or '.join(map(repr, others))} of this job has written it."
-            return RejectedRowsError(f"{transaction}: {what}", remedy=remedy)
-        return DeclinedError(f"{transaction}: {what}", remedy=remedy, fingerprint=LOCKS)
+    return DeclinedError(
+        f"{transaction}: a row refers to one that is not committed, and waits for its lock: "
+        f"{_WHOSE}. {met}",
+        remedy=f"{REFERRING_ROWS} {_OF_OTHERS}",
+        fingerprint=LOCKS,
+    )
 
 
 def _is_never_the_same(column: Column) -> bool:
@@ -303,7 +369,3 @@ def _compared(plan: ColumnPlan, length: int) -> str:
     if pa.types.is_float32(plan.type):
         return f"{name} + 0e0"
     return f"LEFT({name}, {length})" if length else name
-
-
-def _where(key: Key, row: Row) -> str:
-    return f"{key.table}, key {quote(key.name)}: {shown(list(row))}"

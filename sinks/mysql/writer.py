@@ -284,7 +284,9 @@ class MySqlWriter(SinkWriter):
             declined: the error that the rows have met.
         """
         shared, plan = self._shared, self._shared.plan
-        conflicts = LockConflicts(plan.table, plan.loader.plans, shared.owner, shared.metadata)
+        conflicts = LockConflicts(
+            plan.table, plan.loader.plans, shared.owner, shared.metadata, plan.checkpoint_column
+        )
         try:
             with closing(DriverLink(shared.endpoint)) as link, link.session() as session:
                 kill(session, {left})

@@ -31,7 +31,7 @@ class Server:
 
     def rows(self, sql: str, _: object = ()) -> list[tuple[Any, ...]]:
         if sql == REFERRING_KEYS:
-            return [("orders_fk", "parent", "id", "shop", "orders")]
+            return [("orders_fk", "shop", "orders", "parent", "id")]
         if "twophase_ledger" in sql:
             return [(1, 1, 0, 0)]
         if "IS_USED_LOCK" in sql:
@@ -41,7 +41,7 @@ class Server:
         there = [*range(1, 51), *([99] if self.is_uncommitted_shown else [])]
         asked = {int(number) for number in re.findall(r"\((\d+)\)", sql)}
         limit = re.search(r"LIMIT (\d+)", sql)
-        return [(one,) for one in there if one in asked][: int(limit[1]) if limit else None]
+        return [(None, one) for one in there if one in asked][: int(limit[1]) if limit else None]
 
 
 class Denies(Server):
@@ -49,7 +49,7 @@ class Denies(Server):
 
     def rows(self, sql: str, _: object = ()) -> list[tuple[Any, ...]]:
         if sql == REFERRING_KEYS:
-            return [("orders_fk", "parent", "id", "shop", "customers")]
+            return [("orders_fk", "shop", "customers", "parent", "id")]
         if "`customers`" in sql:
             raise pymysql.OperationalError(1142, "denied")
         return super().rows(sql)
