@@ -65,6 +65,8 @@ def second_of(
             "a", "b", "\"it's\""),
         ("id BIGINT, v VARCHAR(9), kind ENUM('x', 'y') DEFAULT 'y', UNIQUE KEY k (v(2), kind)",
             SCHEMA, "abc", "abd", "['ab', 'y']"),
+        ("id BIGINT, v VARCHAR(9), kind ENUM('x', 'y') NOT NULL, UNIQUE KEY k (v(2), kind)",
+            SCHEMA, "abc", "abd", "['ab', 'x']"),
         (LONGEST, SCHEMA, "a", "b", f"[{', '.join('7' * 16)}]"),
     ],
 )  # fmt: skip

@@ -11,12 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
+import pymysql
 import pytest
 
 from harness.selection import representatives
 from integration.mysql.sink_harness import MySqlHarness, Server, commit
 from twophase.contract.outcome import Committed
-from twophase.errors import DeclinedError, RejectedRowsError
+from twophase.errors import ConfigError, DeclinedError, RejectedRowsError
 from twophase.ids import Attempt, Subtask
 from twophase.testing.harness import transaction_id
 from twophase.testing.services import MySqlService
@@ -392,6 +393,32 @@ def test_columns_that_the_rows_lack_get_their_defaults(sql_server_in_proof):
     sink = harness.opened()
     assert commit(sink, harness.write(sink, [{"ID": 1}])) == [Committed()]
     assert harness.rows_visible() == [{"extra": 7, "id": 1, "made": 2, "k": 1}]
+
+
+@pytest.mark.parametrize("load", ["local", "insert"])
+def test_a_column_that_the_rows_lack_is_refused_as_the_server_refuses_it(
+    sql_server_in_proof: Server, load: str
+) -> None:
+    kinds = [
+        "ENUM('new', 'paid')", "ENUM('', 'x')", "ENUM('new', 'paid') DEFAULT 'paid'", "BIT(3)",
+        "SET('a', 'b')", "INT", "INT DEFAULT 7", "VARCHAR(9)", "TEXT", "DATE", "DATETIME", "JSON",
+        "TIMESTAMP", "YEAR", "DECIMAL(9, 2)", "BOOLEAN", "BINARY(3)", "BLOB", "DOUBLE",
+    ]  # fmt: skip
+    for kind in kinds:
+        schema = pa.schema([("id", pa.int64())])
+        ddl = f"id BIGINT PRIMARY KEY, c {kind} NOT NULL"
+        harness = MySqlHarness(sql_server_in_proof, ddl, schema, load=load)
+        try:
+            harness.sql("INSERT INTO target (id) VALUES (1)")
+        except pymysql.Error:
+            with pytest.raises(ConfigError, match="c: it is NOT NULL, has no default"):
+                harness.opened()
+            continue
+        sink = harness.opened()
+        assert commit(sink, harness.write(sink, [{"id": 2}])) == [Committed()]
+        by_hand, ours = harness.sql("SELECT c FROM target ORDER BY id")
+        assert ours == by_hand, kind
+        sink.close()
 
 
 def test_names_that_need_quoting(sql_server_in_proof):

@@ -39,6 +39,7 @@ class Column:
         fraction_digits: fractional digits of a second that it keeps.
         default: the value, or the expression, that a row without a value for it gets.
         default_is_expression: the server computes it for each row.
+        default_is_first_label: of an ENUM that declares none and takes no NULL.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Column:
     fraction_digits: int = 0
     default: str | None = field(default=None, compare=False)
     default_is_expression: bool = field(default=False, compare=False)
+    default_is_first_label: bool = field(default=False, compare=False)
 
     @property
     def unsigned(self) -> bool:
@@ -87,12 +89,16 @@ def _column(row: Row, *, is_mariadb: bool) -> Column:
     nullable = is_nullable == "YES"
     data_type = str(data_type).lower()
     value, is_expression = _default(default, data_type, extra, is_mariadb=is_mariadb)
+    # the one type that has a default in strict mode without declaring it
+    takes_first_label = data_type == "enum" and not nullable and default is None
+    if takes_first_label:
+        value = _texts(str(column_type))[0]
     return Column(
         name=str(name),
         data_type=data_type,
         column_type=str(column_type),
         nullable=nullable,
-        required=not (nullable or default is not None or generated or auto_increment),
+        required=not (nullable or value is not None or generated or auto_increment),
         generated=generated,
         auto_increment=auto_increment,
         collation=collation,
@@ -102,6 +108,7 @@ def _column(row: Row, *, is_mariadb: bool) -> Column:
         fraction_digits=fraction or 0,
         default=value,
         default_is_expression=is_expression,
+        default_is_first_label=takes_first_label,
     )
 
 

@@ -71,7 +71,7 @@ class Key:
         plans: the columns that our rows fill.
         compared: what each is compared with there, in SQL.
         lengths: of a prefix, in characters or bytes; 0 for a whole column.
-        defaulted: columns in which our rows get a constant, quoted.
+        defaulted: columns in which our rows get a constant, quoted, with the constant.
         marked: the column in which a row names its checkpoint, quoted; empty if there is none.
     """
 
@@ -80,15 +80,16 @@ class Key:
     plans: tuple[ColumnPlan, ...]
     compared: tuple[str, ...]
     lengths: tuple[int, ...] = ()
-    defaulted: tuple[str, ...] = ()
+    defaulted: tuple[tuple[str, str], ...] = ()
     marked: str = ""
 
     def queries(self, batches: Sequence[pa.RecordBatch]) -> Iterator[str]:
         """Yield queries for the rows that these rows meet, the mark in front. A prefix or a FLOAT
         takes the whole table's time: no index serves it.
         """
-        names = ", ".join((self.marked or "NULL", *self.compared, *self.defaulted))
-        constant = "".join(f" AND {name} = DEFAULT({name})" for name in self.defaulted)
+        defaulted = [name for name, _ in self.defaulted]
+        names = ", ".join((self.marked or "NULL", *self.compared, *defaulted))
+        constant = "".join(f" AND {name} = {value}" for name, value in self.defaulted)
         asked = f"SELECT DISTINCT {names} FROM {self.table} WHERE "
         if not self.plans:
             yield f"{asked}TRUE{constant}"
@@ -278,7 +279,7 @@ class LockConflicts:
                     tuple(_as_double(plan) for plan, _ in filled),
                     tuple(_compared(plan, length) for plan, length in filled),
                     tuple(length for _, length in filled),
-                    tuple(quote(one.name) for one in others if one is not None),
+                    tuple(_constant(one) for one in others if one is not None),
                     self._mark,
                 ),
             )
@@ -357,6 +358,14 @@ def _refers_here(transaction: TransactionId, met: Met) -> DeclinedError:
 def _is_never_the_same(column: Column) -> bool:
     """Return whether two rows without a value for a column differ in it: NULL is unlike NULL."""
     return column.auto_increment or (column.default is None and not column.generated)
+
+
+def _constant(column: Column) -> tuple[str, str]:
+    """Return a column and what it gets in rows without a value for it. DEFAULT knows only what is
+    declared; a label is as well its number.
+    """
+    name = quote(column.name)
+    return name, "1" if column.default_is_first_label else f"DEFAULT({name})"
 
 
 def _as_double(plan: ColumnPlan) -> ColumnPlan:

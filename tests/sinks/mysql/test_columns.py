@@ -19,9 +19,9 @@ class Answer:
     def rows(self, sql: str, arguments: object) -> list[tuple[Any, ...]]:
         del sql, arguments
         shown = self._shown
-        kind = shown["type"]
+        kind, full = shown["type"], shown.get("column_type", shown["type"])
         sizes = (None, None, None, None)
-        return [("c", kind, kind, shown["nullable"], shown["default"], shown["extra"], "x", *sizes)]
+        return [("c", kind, full, shown["nullable"], shown["default"], shown["extra"], "x", *sizes)]
 
 
 def column(is_mariadb: bool, **shown: Any) -> Column:
@@ -50,6 +50,13 @@ def column(is_mariadb: bool, **shown: Any) -> Column:
         (True, {"default": "concat('it\\'s',lcase('B'))"}, "concat('it\\'s',lcase('B'))", True),
         (True, {"default": "current_timestamp()"}, "current_timestamp()", True),
         (True, {"default": "'a' or 'b'"}, "'a' or 'b'", True),
+        *[(is_mariadb, {"type": "enum", "column_type": "enum('it''s','b')"}, "it's", False)
+            for is_mariadb in (True, False)],
+        (False, {"type": "enum", "column_type": "enum('a','b')", "default": "b"}, "b", False),
+        (False, {"type": "enum", "column_type": "enum('a','b')", "nullable": "YES"}, None, False),
+        (True, {"type": "enum", "column_type": "enum('a','b')", "default": "NULL",
+            "nullable": "YES"}, None, False),
+        (False, {"type": "set", "column_type": "set('a','b')"}, None, False),
     ],
 )  # fmt: skip
 def test_a_default_is_a_value_or_an_expression(
