@@ -6,8 +6,10 @@ import datetime
 import decimal
 import json
 import math
+import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
@@ -419,6 +421,35 @@ def test_a_column_that_the_rows_lack_is_refused_as_the_server_refuses_it(
         by_hand, ours = harness.sql("SELECT c FROM target ORDER BY id")
         assert ours == by_hand, kind
         sink.close()
+
+
+@pytest.mark.parametrize("load", ["local", "insert"])
+def test_a_row_that_innodb_has_no_room_for_is_refused_and_fits_after_the_statement(
+    sql_server_in_proof: Server, load: str
+) -> None:
+    """A table of long ago, whose format keeps the beginning of long values within the row."""
+    names = [f"v{number}" for number in range(60)]
+    schema = pa.schema([("id", pa.int64()), *((name, pa.string()) for name in names)])
+    columns = ", ".join(f"{name} TEXT" for name in names)
+    harness = MySqlHarness(sql_server_in_proof, "id BIGINT PRIMARY KEY", schema, load=load)
+    harness.sql("DROP TABLE target")
+    with closing(harness.server.connect(harness.database)) as old, old.cursor() as cursor:
+        cursor.execute("SET SESSION innodb_strict_mode = 0")
+        cursor.execute(
+            f"CREATE TABLE target (id BIGINT PRIMARY KEY, {columns}) ENGINE = InnoDB "
+            "ROW_FORMAT = COMPACT"
+        )
+    sink = harness.opened()
+    long = {"id": 1} | dict.fromkeys(names, "x" * 760)
+    with pytest.raises(RejectedRowsError, match="Row size too large") as caught:
+        harness.write(sink, [long])
+    [statement] = re.findall("ALTER TABLE .* ROW_FORMAT = DYNAMIC", caught.value.remedy)
+    sink.close()
+    harness.sql(statement)
+    sink = harness.opened()
+    piece = harness.write(sink, [long], subtask=Subtask(0, 1))
+    assert commit(sink, piece) == [Committed()]
+    assert harness.rows_visible() == [long]
 
 
 def test_names_that_need_quoting(sql_server_in_proof):

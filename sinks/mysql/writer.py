@@ -268,7 +268,7 @@ class MySqlWriter(SinkWriter):
             waited = self._waiting if code_of(error) in _MAY_HAVE_WAITED else []
             left = self._session
             self._drop()
-            declined = _decline(self._transaction, doing, error)
+            declined = _decline(self._transaction, doing, error, self._shared.plan.table)
             if left and waited:
                 declined = self._explain_wait(left.id, waited, declined)
             raise declined from None
@@ -308,11 +308,13 @@ class MySqlWriter(SinkWriter):
         end_quietly(session)
 
 
-def _decline(transaction: TransactionId, doing: str, error: pymysql.Error) -> DeclinedError:
+def _decline(
+    transaction: TransactionId, doing: str, error: pymysql.Error, table: Table
+) -> DeclinedError:
     code = code_of(error)
     what = f"{transaction}: {doing} failed: {shown(error.args[-1])} ({code})."
     if is_data_fault(error):
-        return RejectedRowsError(what, remedy=remedy_of({code}))
+        return RejectedRowsError(what, remedy=remedy_of({code}, table.sql))
     remedies = {
         LOCK_WAIT_TIMEOUT: "find who holds the rows or the table: a task of the same checkpoint "
         "with the same keys, a trigger that writes to one row for all tasks, another writer, or "

@@ -15,6 +15,8 @@ NO_SUCH_TABLE = 1146
 VALUE_TOO_LONG = 1301
 """Longer than `max_allowed_packet`, as MySQL stores a document."""
 NO_DEFAULT = 1364
+ROW_TOO_LONG = 1118
+"""InnoDB keeps no more of a row than half a page beside the values that it stores elsewhere."""
 DENIED = frozenset({1044, 1142, 1143, 1227, 1370})
 
 LOCAL_FORBIDDEN = frozenset({1148, 3948, 4166})
@@ -56,7 +58,7 @@ _DATA_STATES = "01", "22", "23", "45"
 """Classes of SQLSTATE: what strict mode refuses, data exceptions, constraints, a SIGNAL."""
 
 _DATA_CODES = frozenset(
-    {1118, 1300, 1301, 1364, 1366, 1411, 1425, 1426, 1518, 1525, 1526, 3156, 3819, 4038}
+    {ROW_TOO_LONG, 1300, 1301, 1364, 1366, 1411, 1425, 1426, 1518, 1525, 1526, 3156, 3819, 4038}
 )
 """The data is at fault, and the SQLSTATE is the general one, HY000."""
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from twophase.errors import RejectedRowsError
 from twophase.internals.redaction import shown
-from twophase.sinks.mysql.client.codes import DUPLICATE_ENTRY, VALUE_TOO_LONG
+from twophase.sinks.mysql.client.codes import DUPLICATE_ENTRY, ROW_TOO_LONG, VALUE_TOO_LONG
 from twophase.sinks.mysql.client.identifiers import quote
 from twophase.sinks.mysql.client.session import Done, Session
 from twophase.sinks.mysql.rows.column_types import Encoding
@@ -91,7 +91,7 @@ class Loader(ABC):
             f"{self.table} would have stored {done.affected} of {rows} rows, "
             f"with {done.warnings} warnings: "
             f"{texts or 'none shown'}.{first}",
-            remedy=remedy_of({int(code) for _, code, _ in warnings}),
+            remedy=remedy_of({int(code) for _, code, _ in warnings}, self.table),
         )
 
 
@@ -198,12 +198,22 @@ def _row_of_warning(text: str, batches: Sequence[pa.RecordBatch]) -> str:
     return ""
 
 
-def remedy_of(codes: set[int]) -> str:
-    """Return what to do about rows that the server has refused with these error numbers."""
+def remedy_of(codes: set[int], table: str) -> str:
+    """Return what to do about rows that the server has refused.
+
+    Args:
+        codes: its error numbers.
+        table: the target's quoted name.
+    """
     if _FOREIGN_KEY in codes:
         return REFERRING_ROWS
     if DUPLICATE_ENTRY in codes:
         return "remove the duplicates before the sink, or the rows that are in the table already."
     if VALUE_TOO_LONG in codes:
         return "raise max_allowed_packet, or shorten the value."
+    if ROW_TOO_LONG in codes:
+        return (
+            f"ALTER TABLE {table} ROW_FORMAT = DYNAMIC; this keeps long values outside of the row. "
+            "If that is its format already, shorten the row, or give the table fewer columns."
+        )
     return "correct the rows, drop them before the sink, or widen the column."
