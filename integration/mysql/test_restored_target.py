@@ -288,7 +288,7 @@ def test_a_metadata_table_that_was_dropped_is_made_again(
     new_driver().recover().run(0)
     target.sql("DROP TABLE twophase_target")
     new_driver().recover().run(1)
-    assert target.sql("SELECT table_name FROM twophase_target") == [("target",)]
+    assert target.sql("SELECT table_name FROM twophase_target WHERE job <> ''") == [("target",)]
     assert target.ids() == list(range(20))
 
 

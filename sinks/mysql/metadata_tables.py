@@ -7,7 +7,10 @@
                          kept for ever (H50)
     twophase_rewind      per job, sink and lineage: the lowest checkpoint that a rewind which has
                          not ended has removed rows of
-    twophase_target      per job and sink: the table that the rest describes (`identity`)
+    twophase_target      per job and sink: the table that the rest describes (`identity`). Of no job
+                         and sink: the schema of the set, which the copy of a set has from where it
+                         was copied
+    twophase_marked      where rows name their checkpoint: see `checkpoint_column`
 
 Job names, sink names and lineage ids are ASCII, so the keys stay short whatever the
 schema's character set.
@@ -92,6 +95,7 @@ class MetadataTables:
         Raises:
             PreflightError: privileges are missing; the message has the SQL that an
                 administrator has to run. Or some of the tables are missing, and none are created.
+                Or they are a copy: both sets would end each other's sessions and branches.
             TargetUnreachableError: somebody keeps the tables locked.
         """
         deadline_s = time.monotonic() + _LOCKED_TIMEOUT_S
@@ -136,7 +140,7 @@ class MetadataTables:
                     "ON DUPLICATE KEY UPDATE one = one",
                     (str(uuid.uuid4()),),
                 )
-            found_id = self.read_id(session)
+            found_id = self._read_checked_id(session)
             self._try_locking_reads(session)
         except pymysql.Error as error:
             if code_of(error) not in DENIED:
@@ -148,6 +152,27 @@ class MetadataTables:
         """Return the id of this set of tables; empty if it has none yet."""
         found = session.rows(f"SELECT id FROM {self._table('schema')}")
         return str(found[0][0]) if found else ""
+
+    def _read_checked_id(self, session: Session) -> str:
+        """Return the id of this set of tables, if it is not that of a set in another schema."""
+        target = self._table("target")
+        rows = session.rows(
+            f"SELECT id, (SELECT table_schema_name FROM {target} WHERE job = '' AND sink = '')"
+            f" FROM {self._table('schema')}"
+        )
+        found, schema = rows[0] if rows else ("", None)
+        if schema is not None and str(schema).lower() != self.schema.lower():
+            forget = f"DELETE FROM {target} WHERE job = '';"
+            raise PreflightError(
+                f"The metadata tables in {self.schema!r} were made in {schema!r}: they are a copy, "
+                "or were moved. Jobs of two sets with one id end each other's sessions and roll "
+                "back each other's branches.",
+                remedy=f"if the job still runs with those in {schema!r}, here or on another "
+                "server, give these an id of their own: "
+                f"UPDATE {self._table('schema')} SET id = UUID(); {forget} "
+                f"If they were moved, keep it: {forget}",
+            )
+        return str(found)
 
     def _refused(self, session: Session, error: pymysql.Error) -> PreflightError:
         return PreflightError(

@@ -1,6 +1,7 @@
 """The metadata table that records the identity of each sink's target.
 
-twophase_target     per job and sink: the table's name and creation time
+twophase_target     per job and sink: the table's name and creation time. Of no job and sink: the
+                    schema that this table was made in (`MetadataTables.find`)
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ class TargetTable:
         return [(str(job), str(sink)) for job, sink in found]
 
     def write(self, session: Session, job: str, sink: str, table: TableIdentity) -> None:
-        """Record the table that the proofs belong to from now on."""
+        """Record the table that the proofs belong to from now on, and where they are."""
         session.run(
             f"INSERT INTO {self._table} (job, sink, table_schema_name, table_name, created) "
-            "VALUES (%s, %s, %s, %s, %s)"
+            "VALUES ('', '', %s, '', ''), (%s, %s, %s, %s, %s)"
             " ON DUPLICATE KEY UPDATE table_schema_name = "
             "VALUES(table_schema_name), table_name = VALUES(table_name),"
             " created = VALUES(created)",
-            (job, sink, table.schema, table.name, table.created),
+            (self.schema, job, sink, table.schema, table.name, table.created),
         )
 
     @property

@@ -6,8 +6,9 @@
 It holds everything that makes a piece unique (I5), MySQL requires gtrid + bqual to be unique (H36),
 and all of it but the names can be read back. The hashes of job and sink are salted with the id of
 the metadata tables: two jobs of the same name on one server with metadata tables of their own never
-see each other's branches. The session's number is there because nobody else may touch a branch
-before the session that prepared it is gone (session_exit.py).
+see each other's branches. A copy of the tables has the same id, and is refused
+(`MetadataTables.find`). The session's number is there because nobody else may touch a branch before
+the session that prepared it is gone (session_exit.py).
 """
 
 from __future__ import annotations

@@ -81,11 +81,15 @@ _TARGET_READ = (
 )
 _TARGET_WRITE = (
     f"INSERT INTO {_TARGET} (job, sink, table_schema_name, table_name, created)"
-    " VALUES (%s, %s, %s, %s, %s) ON DUPLICATE KEY UPDATE"
+    " VALUES ('', '', %s, '', ''), (%s, %s, %s, %s, %s) ON DUPLICATE KEY UPDATE"
     " table_schema_name = VALUES(table_schema_name), table_name = VALUES(table_name),"
     " created = VALUES(created)"
 )
 _SCHEMA_WRITE = f"INSERT INTO {_SCHEMA} (one, id) VALUES (1, %s) ON DUPLICATE KEY UPDATE one = one"
+_SCHEMA_CHECKED = (
+    f"SELECT id, (SELECT table_schema_name FROM {_TARGET} WHERE job = '' AND sink = '')"
+    f" FROM {_SCHEMA}"
+)
 _SESSION_READ = (
     "SELECT CONNECTION_ID(), @@sql_mode, @@autocommit, @@innodb_lock_wait_timeout, @@time_zone"
 )
@@ -197,6 +201,9 @@ class Statements:
             f"SELECT id FROM {_SCHEMA}": lambda session, _: Reply(
                 list(self._engine.table("schema").values())
             ),
+            _SCHEMA_CHECKED: lambda session, _: Reply(
+                [(*row, "shop") for row in self._engine.table("schema").values()]
+            ),
             _SCHEMA_WRITE: lambda session, new: self._write(
                 session, "schema", 1, self._engine.table("schema").get(1, (new[0],))
             ),
@@ -218,7 +225,7 @@ class Statements:
             _LEDGER_OF_CHECKPOINT: self._ledger_of,
             _TARGET_READ: lambda session, asked: self._read("target", asked),
             _TARGET_WRITE: lambda session, new: self._write(
-                session, "target", tuple(new[:2]), tuple(new[2:])
+                session, "target", tuple(new[1:3]), tuple(new[3:])
             ),
             _COMMITTED: self._committed,
             _MARK_RAISE: self._raise_mark,
