@@ -4,6 +4,7 @@ running job or between two.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -198,6 +199,40 @@ def test_a_table_that_is_rebuilt_is_the_same(
     driver.run(1)
     new_driver().recover().run(2)
     assert target.ids() == list(range(30))
+
+
+EMPTY = {
+    "OPTIMIZE": "OPTIMIZE TABLE target",
+    "ENGINE": "ALTER TABLE target ENGINE = InnoDB",
+    "COMMENT": "ALTER TABLE target COMMENT = 'outbox'",
+    "INDEX": "CREATE INDEX i ON target (id)",
+    "DROP": "; ".join(DROPPED),
+}
+
+
+@pytest.mark.parametrize("rebuilds", representatives([*EMPTY], {"OPTIMIZE"}))
+@pytest.mark.parametrize("running", [True, False], ids=["under a running job", "between two"])
+def test_a_table_that_was_emptied_and_rebuilt_goes_on_after_the_statement_that_is_named(
+    target: Target, new_driver: Callable[[], Driver], rebuilds: str, running: bool
+) -> None:
+    """Its consumer takes the rows out; the statement is for one start."""
+    driver = new_driver().recover()
+    driver.run(0)
+    target.sql("DELETE FROM target")
+    undone = ("DROP INDEX i ON target",) if rebuilds == "INDEX" else ()
+    remade(target, *EMPTY[rebuilds].split("; "), *undone)
+    stopped = (lambda: driver.run(1)) if running else (lambda: new_driver().recover())
+    with pytest.raises(TargetChangedError, match="is empty") as caught:
+        stopped()
+    [accept] = re.findall(r"(UPDATE \S+ SET .* AND sink = '\w+')", caught.value.what)
+    target.sql(accept)
+    again = new_driver().recover()
+    again.run(2 if running else 1)
+    assert target.ids() == ([*range(10, 30)] if running else [*range(10, 20)])
+    target.sql("DELETE FROM target")
+    remade(target, *DROPPED)
+    with pytest.raises(TargetChangedError, match="is empty"):
+        new_driver().recover()
 
 
 def test_a_dump_that_is_loaded_again_is_the_same(

@@ -190,14 +190,16 @@ class Committer:
         now = read_identity(session, self.table.schema, self.table.name)
         if now is None or now == self.table:
             return  # no table: the reply to XA COMMIT tells what happens to the branch
-        if reason := why_another(session, self.table, now):
+        targets, job, sink = TargetTable(self._metadata.schema), self._owner.job, self._owner.sink
+        if reason := why_another(session, self.table, now, targets.accept_sql(job, sink)):
             raise TargetChangedError(
                 f"{request.committable.transaction} is decided but was not committed to "
                 f"{self._target}: {reason}.",
-                remedy="restore the table as it was, then start the job again.",
+                remedy="restore the table as it was, or, if it is the same, run that statement; "
+                "then start the job again.",
             )
         self.table = now
-        TargetTable(self._metadata.schema).write(session, self._owner.job, self._owner.sink, now)
+        targets.write(session, job, sink, now)
 
     def _decide(self, session: Session, committable: Committable, xid: Xid) -> CommitOutcome:
         """Return the outcome of a branch that XA COMMIT does not know."""

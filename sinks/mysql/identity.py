@@ -5,6 +5,9 @@ it is rebuilt: ALTER, OPTIMIZE, CREATE INDEX. TRUNCATE and EXCHANGE PARTITION ke
 RENAME on MySQL. So a table with the same name and a different time is another table if it is empty
 although rows were committed. A table with a different name is the same table if it has the same
 time and the old name is gone.
+
+A table that its consumer has emptied looks as new once it is rebuilt. Nothing tells them apart, so
+who knows it says so: `ACCEPTED` in place of the time (`TargetTable.accept_sql`).
 """
 
 from __future__ import annotations
@@ -17,6 +20,9 @@ from twophase.sinks.mysql.client.codes import DENIED, code_of
 from twophase.sinks.mysql.client.identifiers import qualified
 from twophase.sinks.mysql.client.session import Session
 
+ACCEPTED = "accepted"
+"""In place of the creation time: the table of that name is the right one, whatever its time."""
+
 
 @dataclass(frozen=True)
 class TableIdentity:
@@ -25,7 +31,7 @@ class TableIdentity:
     Attributes:
         schema: as the server spells it.
         name: as the server spells it.
-        created: when it was created or rebuilt, as the server reports it.
+        created: when it was created or rebuilt, as the server reports it; or `ACCEPTED`.
     """
 
     schema: str
@@ -46,8 +52,15 @@ def read_identity(session: Session, schema: str, name: str) -> TableIdentity | N
     return TableIdentity(str(found[0][0]), str(found[0][1]), str(found[0][2])) if found else None
 
 
-def why_another(session: Session, known: TableIdentity, now: TableIdentity) -> str:
-    """Return why a table is not the known one, which had rows committed to it; empty if it is."""
+def why_another(session: Session, known: TableIdentity, now: TableIdentity, accept_sql: str) -> str:
+    """Return why a table is not the known one, which had rows committed to it; empty if it is.
+
+    Args:
+        session: the driver's.
+        known: as recorded.
+        now: the table as it is.
+        accept_sql: says that an empty table is the known one.
+    """
     if known == now:
         return ""
     if (known.schema, known.name) != (now.schema, now.name):
@@ -56,11 +69,12 @@ def why_another(session: Session, known: TableIdentity, now: TableIdentity) -> s
             and read_identity(session, known.schema, known.name) is None
         )
         return "" if renamed else f"its rows were committed to {known}, and {now} is another table"
-    if _has_rows(session, now):
+    if known.created == ACCEPTED or _has_rows(session, now):
         return ""
     return (
         f"its rows were committed to {known} and {now} is empty: it was dropped and recreated, or "
-        "emptied while it was rebuilt"
+        "rebuilt (ALTER, OPTIMIZE) when it was empty. Only in the latter case it is the same, "
+        f"after this statement: {accept_sql}"
     )
 
 

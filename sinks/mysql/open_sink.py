@@ -80,7 +80,7 @@ class OpenMySqlSink(OpenArrowSink):
             if known and committed:
                 # The current table: a job that restarts its query opens its sinks only once.
                 now = read_identity(session, now.schema, now.name) or now
-                replaced = why_another(session, known, now)
+                replaced = why_another(session, known, now, self._targets.accept_sql(job, sink))
                 self._table = self._table if replaced else now
             if known and known.created != now.created:
                 self._left_behind |= left_behind(session, self._owner)

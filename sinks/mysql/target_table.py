@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from twophase.sinks.mysql.client.identifiers import qualified
 from twophase.sinks.mysql.client.session import Session
-from twophase.sinks.mysql.identity import TableIdentity
+from twophase.sinks.mysql.identity import ACCEPTED, TableIdentity
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,13 @@ class TargetTable:
             (table.schema, table.name, job, sink),
         )
         return [(str(job), str(sink)) for job, sink in found]
+
+    def accept_sql(self, job: str, sink: str) -> str:
+        """Return the SQL that says that the recorded table is the right one as it is now."""
+        return (
+            f"UPDATE {self._table} SET created = '{ACCEPTED}' "
+            f"WHERE job = '{job}' AND sink = '{sink}'"
+        )
 
     def write(self, session: Session, job: str, sink: str, table: TableIdentity) -> None:
         """Record the table that the proofs belong to from now on, and where they are."""
