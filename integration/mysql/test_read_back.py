@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from harness.selection import first_of
+from harness.selection import first_of, representatives
 from integration.mysql.sink_harness import MySqlHarness, Server, commit
 from twophase.contract.outcome import Committed
 from twophase.engine.engine import Engine
@@ -156,6 +156,41 @@ def test_a_trigger_that_changes_rows_of_a_table_without_a_key_is_refused_however
     assert harness.sql("SELECT v FROM target") == [("changed",)]
     with pytest.raises(PreflightError, match="BEFORE INSERT trigger"):
         harness.opened()
+
+
+GRANTS = {
+    "the table": "GRANT TRIGGER ON {0}.target TO {1}",
+    "the schema": "GRANT TRIGGER ON {0}.* TO {1}",
+    "schemas like it": "GRANT TRIGGER ON `t\\_%`.* TO {1}",
+    "all": "GRANT TRIGGER ON *.* TO {1}",
+}
+
+
+@pytest.mark.parametrize("granted", representatives([*GRANTS], {"the schema"}))
+@pytest.mark.parametrize("by", ["account", "role", "role of a role", "role that is not active"])
+def test_mysql_shows_triggers_by_a_right_on_whatever_holds_the_table(
+    own_mysql: MySqlService, granted: str, by: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    harness = blind(MySqlHarness(own_mysql, KEYED, SCHEMA))
+    name = harness.database
+    inner, outer = f"{name}_inner", f"{name}_outer"
+    harness.sql(f"CREATE ROLE {inner}, {outer}")
+    harness.sql(f"GRANT {inner} TO {outer}")
+    try:
+        if by != "account":
+            harness.sql(f"GRANT {outer if by == 'role of a role' else inner} TO {name}@'%'")
+        if by.startswith("role") and "not" not in by:
+            harness.sql(f"SET DEFAULT ROLE ALL TO {name}@'%'")
+        to = f"{name}@'%'" if by == "account" else inner
+        harness.sql(GRANTS[granted].format(name, to))
+        harness.opened().close()
+        assert ("cannot see whether" in caplog.text) == ("not" in by)
+        harness.sql("CREATE TRIGGER trg AFTER INSERT ON target FOR EACH ROW SET @a = 1")
+        caplog.clear()
+        harness.opened().close()
+        assert ("AFTER INSERT trigger" in caplog.text) == ("not" not in by)
+    finally:
+        harness.sql(f"DROP ROLE {inner}, {outer}")
 
 
 def test_mariadb_shows_triggers_to_an_account_without_the_right(

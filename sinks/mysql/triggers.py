@@ -6,24 +6,21 @@ What a trigger does to the row itself, the rows that are read back show (`rows/r
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from twophase.errors import PreflightError
-from twophase.sinks.mysql.client.identifiers import qualified
+from twophase.sinks.mysql.client.identifiers import qualified, quote
 from twophase.sinks.mysql.client.server import Server
 from twophase.sinks.mysql.client.session import Session
-from twophase.sinks.mysql.client.session_settings import read_account
 from twophase.sinks.mysql.rows.read_back import ReadBack
 from twophase.sinks.mysql.table import Table, Trigger
 
-_MAY_SEE_TRIGGERS = (
-    "SELECT 1 FROM information_schema.USER_PRIVILEGES"
-    " WHERE PRIVILEGE_TYPE = 'TRIGGER' AND GRANTEE = %s UNION ALL"
-    " SELECT 1 FROM information_schema.SCHEMA_PRIVILEGES"
-    " WHERE PRIVILEGE_TYPE = 'TRIGGER' AND GRANTEE = %s AND %s LIKE TABLE_SCHEMA UNION ALL"
-    " SELECT 1 FROM information_schema.TABLE_PRIVILEGES WHERE PRIVILEGE_TYPE = 'TRIGGER'"
-    " AND GRANTEE = %s AND TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+_QUOTED = "`(?:[^`]|``)*`"
+_GRANT = re.compile(
+    rf"(GRANT|REVOKE) (.+?) ON (\*|{_QUOTED})\.(\*|{_QUOTED}) (?:TO|FROM) ", re.DOTALL
 )
+_GRANTED_COLUMNS = re.compile(rf" \((?:{_QUOTED}|[^)`])*\)")
+_WILDCARD = re.compile(r"\\(.)|([%_])|(.)", re.DOTALL)
 _NOT_TRANSACTIONAL = (
     "SELECT TABLE_SCHEMA, TABLE_NAME, ENGINE FROM information_schema.TABLES"
     " WHERE TABLE_TYPE = 'BASE TABLE' AND ENGINE <> 'InnoDB' AND LOCATE(TABLE_NAME, %s) > 0"
@@ -43,9 +40,47 @@ def may_see_triggers(session: Session, server: Server, schema: str, name: str) -
     """Return whether the server shows this account the triggers of a table. MariaDB always does."""
     if server.is_mariadb:
         return True
-    user, host = read_account(session)
-    grantee = f"'{user}'@'{host}'"
-    return bool(session.rows(_MAY_SEE_TRIGGERS, (grantee, grantee, schema, grantee, schema, name)))
+    [(roles,)] = session.rows("SELECT CURRENT_ROLE()")
+    using = "" if roles == "NONE" else f" USING {roles}"
+    grants = session.rows(f"SHOW GRANTS FOR CURRENT_USER(){using}")
+    return has_trigger_right([str(text) for (text,) in grants], schema, name)
+
+
+def has_trigger_right(grants: Iterable[str], schema: str, name: str) -> bool:
+    """Return whether an account has the right TRIGGER on a table.
+
+    Args:
+        grants: as SHOW GRANTS has them. A REVOKE is partial: it takes a global right back for a
+            schema.
+        schema: of the table.
+        name: of the table.
+    """
+    granted, is_revoked = set(), False
+    for verb, rights, on_schema, on_table in (
+        found.groups() for found in map(_GRANT.match, grants) if found
+    ):
+        names = {*_GRANTED_COLUMNS.sub("", rights).split(", ")}
+        if names.isdisjoint(("TRIGGER", "ALL PRIVILEGES")):
+            continue
+        if on_table not in ("*", quote(name)):
+            continue
+        is_there = on_schema in ("*", quote(schema)) or (
+            on_table == "*" and _fits(on_schema, schema)
+        )
+        if is_there and verb == "GRANT":
+            granted.add(on_schema == "*")
+        is_revoked |= is_there and verb == "REVOKE"
+    return False in granted or (True in granted and not is_revoked)
+
+
+def _fits(pattern: str, schema: str) -> bool:
+    """Return whether the quoted schema of a grant, which may have wildcards, is this one."""
+    parts = _WILDCARD.finditer(pattern[1:-1].replace("``", "`"))
+    wildcards = {"%": ".*", "_": "."}
+    regex = "".join(
+        wildcards[part[2]] if part[2] else re.escape(part[1] or part[3]) for part in parts
+    )
+    return re.fullmatch(regex, schema, re.DOTALL) is not None
 
 
 def check_triggers(table: Table, read_back: ReadBack) -> None:

@@ -1,11 +1,11 @@
-"""Which triggers may change the rows."""
+"""Which triggers may change the rows, and who may see them."""
 
 from __future__ import annotations
 
 import pytest
 
 from twophase.sinks.mysql.table import Trigger
-from twophase.sinks.mysql.triggers import may_change
+from twophase.sinks.mysql.triggers import has_trigger_right, may_change
 
 FILLED = ["id", "V", "two words"]
 BODIES = {
@@ -61,3 +61,40 @@ def test_a_trigger_may_change_the_columns_that_it_assigns(body: str, *, expected
 
 def test_a_trigger_whose_statement_is_not_shown_may_change_any_column() -> None:
     assert may_change(Trigger("s", "t", "BEFORE", None), FILLED)
+
+
+EVERYWHERE = "GRANT SELECT, TRIGGER ON *.* TO `app`@`%`"
+
+
+# as MySQL shows the rights of an account, with those of its roles
+@pytest.mark.parametrize(
+    ("grants", "expected"),
+    [
+        (["GRANT USAGE ON *.* TO `app`@`%`", "GRANT `r`@`%` TO `app`@`%`"], False),
+        (["GRANT SELECT, TRIGGER ON `my_shop`.* TO `app`@`%`"], True),
+        (["GRANT ALL PRIVILEGES ON `my_shop`.* TO `app`@`%` WITH GRANT OPTION"], True),
+        (["GRANT SELECT, INSERT ON `my_shop`.* TO `app`@`%`"], False),
+        (["GRANT TRIGGER ON `my_shop`.`or``ders` TO `app`@`%`"], True),
+        (["GRANT SELECT (`TRIGGER`, `a)`), TRIGGER ON `my_shop`.`or``ders` TO `app`@`%`"], True),
+        (["GRANT SELECT (`a`, TRIGGER) ON `my_shop`.`or``ders` TO `app`@`%`"], False),
+        (["GRANT TRIGGER ON `my_shop`.`others` TO `app`@`%`"], False),
+        (["GRANT TRIGGER ON `my\\_shop`.* TO `app`@`%`"], True),
+        (["GRANT TRIGGER ON `my\\_%`.* TO `app`@`%`"], True),
+        (["GRANT TRIGGER ON `%`.* TO `app`@`%`"], True),
+        (["GRANT TRIGGER ON `my.shop`.* TO `app`@`%`"], False),
+        (["GRANT TRIGGER ON `my_sho`.* TO `app`@`%`"], False),
+        (["GRANT TRIGGER ON `%`.`or``ders` TO `app`@`%`"], False),
+        ([EVERYWHERE], True),
+        ([EVERYWHERE, "REVOKE TRIGGER ON `my_shop`.* FROM `app`@`%`"], False),
+        ([EVERYWHERE, "REVOKE TRIGGER ON `other`.* FROM `app`@`%`"], True),
+        ([EVERYWHERE, "REVOKE SELECT ON `my_shop`.* FROM `app`@`%`"], True),
+        ([EVERYWHERE, "REVOKE TRIGGER ON `my_shop`.* FROM `app`@`%`",
+            "GRANT TRIGGER ON `my_shop`.`or``ders` TO `app`@`%`"], True),
+        (["GRANT TRIGGER ON PROCEDURE `my_shop`.`or``ders` TO `app`@`%`"], False),
+        (["GRANT PROXY ON ''@'' TO 'root'@'localhost' WITH GRANT OPTION"], False),
+    ],
+)  # fmt: skip
+def test_the_right_to_see_triggers_is_found_wherever_it_comes_from(
+    grants: list[str], *, expected: bool
+) -> None:
+    assert has_trigger_right(grants, "my_shop", "or`ders") is expected
