@@ -25,8 +25,10 @@ _TRIGGERS = (
     " WHERE EVENT_OBJECT_SCHEMA = %s AND EVENT_OBJECT_TABLE = %s AND EVENT_MANIPULATION = 'DELETE'"
 )
 # KEY_COLUMN_USAGE lacks the tables on which the account has no privilege; these have all.
+# Tables and constraints may have slashes in their names: the first one ends the schema.
+_AFTER_SLASH = "SUBSTRING({0}, LOCATE('/', {0}) + 1)"
 _FOREIGN_KEYS = (
-    "SELECT {schema}, {table}, SUBSTRING_INDEX(ID, '/', -1), FOR_COL_NAME, REF_COL_NAME"
+    f"SELECT {{schema}}, {{table}}, {_AFTER_SLASH.format('ID')}, FOR_COL_NAME, REF_COL_NAME"
     " FROM information_schema.{foreign_keys} JOIN information_schema.{foreign_keys}_COLS USING (ID)"
     " WHERE REF_NAME = {mine} ORDER BY ID, POS"
 )
@@ -37,7 +39,7 @@ _DECODED = (
 _ENCODED = "CAST(CONVERT(%s USING filename) AS BINARY)"
 _MYSQL_FOREIGN_KEYS = _FOREIGN_KEYS.format(
     schema="SUBSTRING_INDEX(FOR_NAME, '/', 1)",
-    table="SUBSTRING_INDEX(FOR_NAME, '/', -1)",
+    table=_AFTER_SLASH.format("FOR_NAME"),
     foreign_keys="INNODB_FOREIGN",
     mine="CONCAT(%s, '/', %s)",
 )
