@@ -213,7 +213,13 @@ class TestRights:
             if statement.strip():
                 app.sql(statement)
 
-    def test_missing_rights_come_with_the_sql_to_run_and_then_all_works(self, app):
+    @pytest.mark.parametrize("marked", [True, False])
+    def test_missing_rights_come_with_the_sql_to_run_and_then_all_works(self, app, marked):
+        """All of it at once."""
+        if marked:
+            column = "c VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin, ADD INDEX (c)"
+            app.sql(f"ALTER TABLE target ADD COLUMN {column}")
+            app.options["checkpoint_column"] = "c"
         self.give_books(app)
         sink = app.opened()
         assert commit(sink, app.write(sink, app.rows(range(3)))) == [Committed()]
@@ -299,6 +305,20 @@ class TestRights:
             f"{app.sql('SHOW FULL PROCESSLIST')}"
         )
         assert PASSWORD not in shown
+
+
+@pytest.mark.parametrize(
+    "table", ["schema", "fence", "ledger", "high_water", "rewind", "target", "marked"]
+)
+def test_metadata_tables_of_another_engine_are_refused(sql_server_in_proof, table):
+    ddl = "id BIGINT, c VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin, INDEX (c)"
+    schema = pa.schema([("id", pa.int64())])
+    harness = MySqlHarness(sql_server_in_proof, ddl, schema, checkpoint_column="c")
+    harness.opened().close()
+    harness.sql(f"ALTER TABLE twophase_{table} ENGINE = MyISAM")
+    refuse(harness, PreflightError, "MyISAM")
+    harness.sql(f"ALTER TABLE twophase_{table} ENGINE = InnoDB")
+    harness.opened().close()
 
 
 def test_books_may_be_kept_in_another_schema(harness):

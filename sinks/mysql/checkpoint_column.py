@@ -17,23 +17,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import pymysql
-
-from twophase.errors import ConfigError, PreflightError
+from twophase.errors import ConfigError
 from twophase.ids import Attempt, TransactionId, short_hash
-from twophase.sinks.mysql.client.codes import DENIED, code_of
 from twophase.sinks.mysql.client.identifiers import qualified
 from twophase.sinks.mysql.client.session import Session
-from twophase.sinks.mysql.metadata_tables import LINEAGE, NAME, NUMBER, MetadataTables
+from twophase.sinks.mysql.metadata_tables import MetadataTables
 from twophase.sinks.mysql.table import Table
 
 _DIGITS = 12
 VALUE_LENGTH = 36 + 1 + _DIGITS + 1 + 8
 _LATEST = ""
 """The lineage under which the generation is stored."""
-_DDL = (
-    f"job {NAME}, sink {NAME}, lineage {LINEAGE}, number {NUMBER}, PRIMARY KEY (job, sink, lineage)"
-)
 
 
 def value_of(transaction: TransactionId) -> str:
@@ -99,27 +93,6 @@ class MarkedRows:
     """
 
     metadata: MetadataTables
-
-    def create(self, session: Session, user: str) -> None:
-        """Create the table if it is missing.
-
-        Raises:
-            PreflightError: privileges are missing; the message has the SQL that an
-                administrator has to run.
-        """
-        if self._exists(session):
-            return
-        ddl = f"CREATE TABLE IF NOT EXISTS {self._table} ({_DDL}) ENGINE = InnoDB"
-        try:
-            session.run(ddl)
-        except pymysql.Error as error:
-            if code_of(error) not in DENIED:
-                raise
-            raise PreflightError(
-                f"The account {user!r} may not create {self._table}, "
-                "which checkpoint_column needs.",
-                remedy=f"have an administrator run: {ddl};",
-            ) from error
 
     def take_over(self, session: Session, job: str, sink: str, attempt: Attempt) -> None:
         """Record that all rows of `attempt` and later ones name their checkpoint.

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pymysql
@@ -68,6 +68,12 @@ _TABLES = {
         " PRIMARY KEY (job, sink)"
     ),
 }
+_MARKED = {
+    "twophase_marked": (
+        f"job {NAME}, sink {NAME}, lineage {LINEAGE}, number {NUMBER}, "
+        "PRIMARY KEY (job, sink, lineage)"
+    )
+}
 
 
 @dataclass(frozen=True)
@@ -76,9 +82,11 @@ class MetadataTables:
 
     Attributes:
         schema: the schema they are in.
+        marked: whether rows name their checkpoint.
     """
 
     schema: str
+    marked: bool = False
 
     def find(self, session: Session, *, create: bool) -> str:
         """Return the id of this set of tables.
@@ -132,8 +140,10 @@ class MetadataTables:
                     remedy="restore them from a backup. If nothing was in them, start the job: it "
                     "makes what is missing.",
                 )
-            for name in missing:  # CREATE ... IF NOT EXISTS would need the privilege anyway
-                session.run(self._ddl(name))
+            # CREATE ... IF NOT EXISTS would need the privilege anyway
+            for name in self._tables if create else ():
+                if name not in present:
+                    session.run(self._ddl(name))
             if not has_id:
                 session.run(
                     f"INSERT INTO {self._table('schema')} (one, id) VALUES (1, %s) "
@@ -189,7 +199,7 @@ class MetadataTables:
         every locking read (1143).
         """
         grant = f"GRANT SELECT, INSERT, UPDATE, DELETE ON {quote(self.schema)}.* TO {account};"
-        return " ".join([*(f"{self._ddl(name)};" for name in _TABLES), grant])
+        return " ".join([*(f"{self._ddl(name)};" for name in self._tables), grant])
 
     def _try_locking_reads(self, session: Session) -> None:
         """Fail now rather than in the first writer: locking reads need more privileges."""
@@ -204,7 +214,7 @@ class MetadataTables:
         rows = session.rows(
             "SELECT DISTINCT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s "
             "AND TABLE_NAME IN %s",
-            (self.schema, tuple(_TABLES)),
+            (self.schema, tuple(self._tables)),
         )
         return [str(engine) for (engine,) in rows]
 
@@ -476,9 +486,13 @@ class MetadataTables:
 
     def _ddl(self, name: str) -> str:
         return (
-            f"CREATE TABLE IF NOT EXISTS {qualified(self.schema, name)} ({_TABLES[name]}) "
+            f"CREATE TABLE IF NOT EXISTS {qualified(self.schema, name)} ({self._tables[name]}) "
             "ENGINE = InnoDB"
         )
+
+    @property
+    def _tables(self) -> Mapping[str, str]:
+        return _TABLES | _MARKED if self.marked else _TABLES
 
     def _table(self, name: str) -> str:
         return qualified(self.schema, f"twophase_{name}")

@@ -11,7 +11,6 @@ from twophase.contract.sink import CommitRequest, OpenArrowSink, SinkHistory
 from twophase.errors import StopJobError, TargetChangedError, TargetUnreachableError
 from twophase.ids import Attempt
 from twophase.sinks.mysql.altered_table import left_behind, why_to_wait
-from twophase.sinks.mysql.checkpoint_column import MarkedRows
 from twophase.sinks.mysql.client.driver_session import DriverLink
 from twophase.sinks.mysql.client.server import read_server
 from twophase.sinks.mysql.client.session import Session
@@ -137,11 +136,9 @@ class OpenMySqlSink(OpenArrowSink):
         """Create the metadata tables, if the sink was opened without rows to come."""
         if self._has_tables:
             return
-        writers, user = self._writers, self._writers.endpoint.user
+        writers = self._writers
         with self._link.session() as session:
             namespace = self._metadata.find(session, create=True)
-            if writers.plan.checkpoint_column is not None:
-                MarkedRows(self._metadata).create(session, user)
         if not self._owner.namespace:
             self._owner = replace(self._owner, namespace=namespace)
             target = target_of(self._planner.server, self._owner, writers.plan.table)

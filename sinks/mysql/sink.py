@@ -12,7 +12,6 @@ from typing import Any
 from twophase.contract.sink import ArrowSink, SinkContext
 from twophase.errors import PreflightError
 from twophase.ids import check_name
-from twophase.sinks.mysql.checkpoint_column import MarkedRows
 from twophase.sinks.mysql.client.driver_session import DriverLink
 from twophase.sinks.mysql.client.server import read_server
 from twophase.sinks.mysql.client.session import Session
@@ -103,15 +102,14 @@ class MySqlSink(ArrowSink):
         need.
         """
         options, context, server = planner.options, planner.context, planner.server
-        metadata = MetadataTables(options.metadata_schema)
+        marked = plan.checkpoint_column is not None
+        metadata = MetadataTables(options.metadata_schema, marked=marked)
         creates = context.schema is not None
         namespace = metadata.find(session, create=creates)
         owner = Owner(namespace, context.job, context.sink)
         _check_engines(session, metadata)
         table, column = plan.table, plan.checkpoint_column
         if column is not None:
-            if creates:
-                MarkedRows(metadata).create(session, endpoint.user)
             for found in RewoundTable(table.schema, table.name, column).obstacles(session):
                 _log.warning(_WITHOUT_REWIND, context.sink, found.why, found.remedy)
         prepared(session, owner)  # fails if the account may not
