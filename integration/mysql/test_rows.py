@@ -452,6 +452,34 @@ def test_a_row_that_innodb_has_no_room_for_is_refused_and_fits_after_the_stateme
     assert harness.rows_visible() == [long]
 
 
+@pytest.mark.parametrize("load", ["local", "insert"])
+@pytest.mark.parametrize("kind", ["VARCHAR(9)", "TEXT", "CHAR(9)"])
+def test_a_character_that_the_servers_store_as_another_one_is_refused(
+    sql_server_in_proof: Server, kind: str, load: str
+) -> None:
+    """In a row that is not read back."""
+    schema = pa.schema([("id", pa.int64()), ("t", pa.string())])
+    ddl = f"id BIGINT, t {kind} CHARACTER SET cp932"
+    harness = MySqlHarness(sql_server_in_proof, ddl, schema, load=load)
+    sink = harness.opened()
+    with pytest.raises(RejectedRowsError, match="column 't' cannot store") as caught:
+        harness.write(sink, [{"id": 1, "t": "a"}, {"id": 2, "t": "a\u6661"}])
+    assert "utf8mb4" in str(caught.value)
+    rows: list[dict[str, Any]] = [
+        {"id": 1, "t": "\u6659"},
+        {"id": 2, "t": "\u6657"},
+        {"id": 3, "t": None},
+    ]
+    piece = harness.write(sink, rows, subtask=Subtask(0, 1))
+    assert commit(sink, piece) == [Committed()]
+    assert harness.rows_visible() == rows
+    sink.close()
+    harness.sql(f"ALTER TABLE target MODIFY t {kind} CHARACTER SET utf8mb4")
+    sink = harness.opened()
+    piece = harness.write(sink, [{"id": 4, "t": "a\u6661"}], checkpoint=1)
+    assert commit(sink, piece) == [Committed()]
+
+
 def test_names_that_need_quoting(sql_server_in_proof):
     odd = "a`b'c\"d %s {file}\\"
     schema = pa.schema([(odd, pa.int64()), ("select", pa.binary())])

@@ -65,6 +65,14 @@ def _text(values: pa.Array, plan: ColumnPlan, text_format: TextFormat) -> pa.Arr
             plan,
             "CHAR would strip the spaces at its end; make it VARCHAR",
         )
+    if plan.changed:
+        reject(
+            values,
+            pc.match_substring(values, plan.changed),
+            plan,
+            f"the server would store {plan.changed!r} as another character; "
+            "make its character set utf8mb4",
+        )
     return _quoted(text_format.text(values), text_format)
 
 

@@ -33,6 +33,10 @@ _YEARS = (1901, 2155)
 _MILLISECOND_DIGITS, _MICROSECOND_DIGITS = 3, 6
 _UP_TO_FFFF = ("ascii", "latin", "utf8mb3", "utf8_", "ucs2")
 """Character sets whose texts the servers show as they are."""
+_CHANGED = {"cp932": "\u6661"}
+"""Of a character set, the one character that both servers store as another one, without a warning:
+of all sets that both have and all characters up to U+FFFF.
+"""
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CHARACTER_SET = re.compile(r"\b_\w+(?=')")
 _TO_ESCAPE = re.compile(r"[\\'\x00-\x1f]")
@@ -70,6 +74,8 @@ class ColumnPlan:
         length: bytes of a BINARY column.
         bounds: the smallest and the largest number that the column keeps, if rows can exceed them.
         labels: the number of each label of an ENUM or a SET.
+        changed: a character of text that the server would store as another one; empty if there is
+            none.
         instead_of_null: what to do about rows without a value, if the column takes no NULL.
     """
 
@@ -83,6 +89,7 @@ class ColumnPlan:
     length: int | None = None
     bounds: Bounds | None = None
     labels: Mapping[str, int] = attribute(default_factory=dict)
+    changed: str = ""
     instead_of_null: str = ""
 
 
@@ -110,6 +117,7 @@ def plan_column(field: pa.Field, column: Column) -> ColumnPlan | str:
         length=column.length,
         bounds=_bounds(plain, column),
         labels=_labels(column),
+        changed=next((_CHANGED[name] for name in _CHANGED if _is_in(column, name)), ""),
         instead_of_null="" if column.nullable else _instead_of_null(field, plain, column),
     )
 
@@ -204,7 +212,12 @@ def _labels(column: Column) -> Mapping[str, int]:
 
 def _may_be_another(text: str, column: Column) -> bool:
     """Return whether a question mark may stand for a character beyond U+FFFF."""
-    return "?" in text and not str(column.collation).startswith(_UP_TO_FFFF)
+    return "?" in text and not _is_in(column, _UP_TO_FFFF)
+
+
+def _is_in(column: Column, character_sets: str | tuple[str, ...]) -> bool:
+    """Return whether a column's collation is one of these character sets."""
+    return str(column.collation).startswith(character_sets)
 
 
 def _bounds(kind: pa.DataType, column: Column) -> Bounds | None:
