@@ -26,6 +26,7 @@ _FIRST_XA_WITH_BINLOG = (8, 0, 30)
 _OLDEST_MYSQL = (8, 0, 0)
 _OLDEST_MARIADB = (10, 5, 0)
 _OWN_SESSIONS = 3
+_NEVER_FLUSHED = "nosync", "littlesync"
 
 
 def check_server(server: Server, options: MySqlOptions, context: SinkContext | None = None) -> None:
@@ -78,6 +79,8 @@ def _durability_problems(server: Server) -> list[str]:
             "innodb_flush_log_at_trx_commit is not 1: prepared branches are lost in a crash; "
             "set it to 1."
         )
+    if server.variables.get("innodb_flush_method", "").lower() in _NEVER_FLUSHED:
+        problems.append("innodb_flush_method never flushes; name another one.")
     if server.is_on("log_bin"):
         if server.number("sync_binlog") != 1:
             problems.append("sync_binlog is not 1 while the binary log is on; set it to 1.")

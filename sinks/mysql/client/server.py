@@ -11,6 +11,7 @@ from twophase.sinks.mysql.client.session import Session
 _VARIABLES = (
     "server_uuid",
     "innodb_flush_log_at_trx_commit",
+    "innodb_flush_method",
     "log_bin",
     "sync_binlog",
     "local_infile",

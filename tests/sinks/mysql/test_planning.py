@@ -24,6 +24,30 @@ SAFE = {"innodb_flush_log_at_trx_commit": "1", "max_connections": "151"}
 
 
 @pytest.mark.parametrize(
+    ("settings", "refused"),
+    [
+        ({}, ""),
+        ({"innodb_flush_log_at_trx_commit": "2"}, "innodb_flush_log_at_trx_commit"),
+        ({"innodb_flush_method": "nosync"}, "innodb_flush_method"),
+        ({"innodb_flush_method": "littlesync"}, "innodb_flush_method"),
+        ({"innodb_flush_method": "O_DIRECT_NO_FSYNC"}, ""),
+        ({"innodb_flush_method": "fsync"}, ""),
+        ({"log_bin": "ON", "sync_binlog": "0"}, "sync_binlog"),
+        ({"log_bin": "ON", "sync_binlog": "1"}, ""),
+    ],
+)
+def test_a_server_that_may_lose_what_it_has_acknowledged_is_refused_unless_it_is_accepted(
+    settings: dict[str, str], refused: str
+) -> None:
+    server = Server("8.0.35", SAFE | settings)
+    if refused:
+        with pytest.raises(PreflightError, match=refused):
+            check_server(server, OPTIONS)
+    accepting = OPTIONS.model_copy(update={"allow_unsafe_durability": bool(refused)})
+    check_server(server, accepting)
+
+
+@pytest.mark.parametrize(
     ("parallelism", "beside", "fits"),
     [(148, 0, True), (149, 0, False), (48, 100, True), (49, 100, False), (8, 200, False)],
 )
