@@ -104,6 +104,7 @@ def _rebuild(
     if isinstance(error, DeclinedError) and "reason" in details:
         error.reason = CheckpointFailureReason[details["reason"]]
         error.fingerprint = details.get("fingerprint", "")
+        error.limit = int(details.get("limit", "0"))
     return error
 
 
@@ -175,10 +176,12 @@ class DeclinedError(TwoPhaseError):
         fingerprint: the same for two failures of the same kind, whatever values, ids, hosts or
             times their messages have: an error number, a class; empty if nobody has answered, so
             that the failure says nothing about the next attempt.
+        limit: how many such failures of a checkpoint in a row end the job; 0: the usual number.
 
     Attributes:
         reason: as given.
         fingerprint: as given.
+        limit: as given.
     """
 
     restartable = True
@@ -192,14 +195,20 @@ class DeclinedError(TwoPhaseError):
         remedy: str = "",
         reason: CheckpointFailureReason | None = None,
         fingerprint: str = "",
+        limit: int = 0,
     ) -> None:
         self.reason = reason or self.usual_reason
         self.fingerprint = fingerprint
+        self.limit = limit
         super().__init__(what, remedy=remedy)
 
     def _details(self) -> dict[str, str]:
-        """Return the reason and the fingerprint."""
-        return {"reason": self.reason.name, "fingerprint": self.fingerprint}
+        """Return what says how often it may come."""
+        return {
+            "reason": self.reason.name,
+            "fingerprint": self.fingerprint,
+            "limit": str(self.limit),
+        }
 
 
 class RejectedRowsError(DeclinedError):

@@ -46,6 +46,10 @@ _OF_OTHERS = (
     "If not, find whose transaction is open (information_schema.INNODB_TRX, XA RECOVER) and end "
     "it: the next attempt goes on."
 )
+_MEETINGS = 3
+"""How often in a row a checkpoint may meet such a row while it has tasks that may have written it:
+a stranger has the lock waits of as many attempts, and the pauses between them, to end.
+"""
 # An expression has no column; 0 is a whole column.
 UNIQUE_KEYS = (
     "SELECT INDEX_NAME, COALESCE(COLUMN_NAME, ''), COALESCE(SUB_PART, 0)"
@@ -169,8 +173,8 @@ class LockConflicts:
         written = self._written(session, transaction)
         if self._was_tried_before(session, subtask, written, left):
             return DeclinedError(
-                f"{declined.what} An earlier attempt of the same task has written its rows: its "
-                "worker was lost, or another sink of its chain has failed.",
+                f"{declined.what} An earlier attempt of the same task, whose worker was lost, has "
+                "written its rows.",
                 remedy="the next attempt at the checkpoint aborts them before it writes.",
             )
         suspects: list[str] = []
@@ -337,6 +341,7 @@ def _duplicate(transaction: TransactionId, met: Met) -> DeclinedError:
         remedy="if two rows of the micro-batch have this key, drop duplicates before the sink, as "
         f"the table compares them (with its collation). {_OF_OTHERS}",
         fingerprint=LOCKS,
+        limit=_MEETINGS,
     )
 
 
@@ -352,6 +357,7 @@ def _refers_here(transaction: TransactionId, met: Met) -> DeclinedError:
         f"{_WHOSE}. {met}",
         remedy=f"{REFERRING_ROWS} {_OF_OTHERS}",
         fingerprint=LOCKS,
+        limit=_MEETINGS,
     )
 
 

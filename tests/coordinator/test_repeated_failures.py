@@ -4,6 +4,7 @@ answered is tried for ever.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 
 import pytest
@@ -48,6 +49,14 @@ def test_the_end_is_named_with_the_last_cause_and_keeps_its_reason(driver: Drive
     assert str(ending).startswith(f"no Checkpoint 0 has failed in this way {SAME_FAILURES} times")
     assert str(ending).endswith("nothing of this attempt is visible. Next: do this.")
     assert ending.__cause__ is error
+
+
+def test_a_failure_may_have_a_limit_of_its_own() -> None:
+    """So that a worker's error has it in the driver too."""
+    failures, error = FailureManager(0), DeclinedError("no", fingerprint="a", limit=3)
+    judged = [failures.judge(0, pickle.loads(pickle.dumps(error))) for _ in range(3)]
+    assert [one.restartable for one in judged] == [True, True, False]
+    assert "failed in this way 3 times" in str(judged[-1])
 
 
 def test_failures_that_nobody_has_answered_never_end_it(driver: Driver) -> None:

@@ -62,7 +62,8 @@ class FailureManager:
             return error
         self._same = self._same + 1 if failed == self._failed else 1
         self._failed = failed
-        if self._same < max(SAME_FAILURES, self._tolerable + 1) or not error.restartable:
+        limit = max(error.limit or SAME_FAILURES, self._tolerable + 1)
+        if self._same < limit or not error.restartable:
             return error
         ending = RepeatedFailureError(
             f"{error.what} Checkpoint {checkpoint} has failed in this way {self._same} times in a "
