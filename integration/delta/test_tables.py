@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from harness.spark_settings import changed
 from integration.delta.sink_harness import COLUMNS, DeltaHarness, append_twice, commit
@@ -22,6 +21,7 @@ from twophase.errors import ConfigError, PreflightError, TwoPhaseError
 from twophase.ids import Attempt
 from twophase.sinks.delta import jvm
 from twophase.sinks.delta.sink import DeltaSink, OpenDeltaSink
+from twophase.spark_versions import to_arrow_schema
 from twophase.testing.harness import JOB, SINK, Row, fresh_name, transaction_id
 
 pytestmark = [pytest.mark.part("delta"), pytest.mark.proof]
@@ -162,7 +162,7 @@ def test_fields_of_structs_go_where_deltas_own_writer_puts_them(
 ) -> None:
     frame = nested(delta_spark, pair, value)
     table = DeltaHarness(delta_spark, tmp_path / "orders", NESTED, more)
-    table.fields = to_arrow_schema(frame.schema)
+    table.fields = to_arrow_schema(frame.schema, timezone=None)
     if merged:
         with pytest.raises(ConfigError, match=r"'plain.z.*'deep.i.value.element.z") as caught:
             table.opened()
@@ -185,7 +185,7 @@ def test_fields_of_structs_are_widened(delta_spark: SparkSession, tmp_path: Path
         pair = f"STRUCT<x: {kind}, y: STRING>"
         frame = nested(delta_spark, pair, f"named_struct('x', {value}, 'y', 'a')")
         table = DeltaHarness(delta_spark, tmp_path / name, NESTED)
-        table.fields = to_arrow_schema(frame.schema)
+        table.fields = to_arrow_schema(frame.schema, timezone=None)
         sink = table.opened()
         [piece] = sink.pre_commit(frame, transaction_id())
         assert commit(sink, piece) == [Committed()]

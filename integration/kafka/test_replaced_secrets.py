@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StructField, StructType
 
 from integration.kafka.secure_broker import PASSWORD, USER, SecureKafka, secure_kafka
@@ -19,6 +18,7 @@ from integration.kafka.topics import Topics
 from twophase.errors import ConfigError, PreflightError, SourceUnavailableError, TwoPhaseError
 from twophase.sources.kafka import KafkaDataSource, engines
 from twophase.sources.kafka.data_source import KafkaStreamReader
+from twophase.spark_versions import ReadAllAvailable
 
 pytestmark = [pytest.mark.part("kafka"), pytest.mark.thin(2)]
 

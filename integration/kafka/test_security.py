@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StructField, StructType
 
 from harness.token_endpoint import CLIENT, TokenEndpoint, token_endpoint
@@ -20,6 +19,7 @@ from twophase.errors import PreflightError, SourceUnavailableError, TwoPhaseErro
 from twophase.sources.kafka import GroupOffsets, KafkaDataSource, oauth_tokens
 from twophase.sources.kafka.data_source import KafkaStreamReader
 from twophase.sources.kafka.options import KafkaOptions
+from twophase.spark_versions import ReadAllAvailable
 
 pytestmark = pytest.mark.part("kafka")
 

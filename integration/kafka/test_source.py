@@ -18,7 +18,6 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 import twophase
@@ -40,6 +39,7 @@ from twophase.internals.redaction import REDACTED
 from twophase.sources.kafka import GroupOffsets, KafkaDataSource, KafkaSource
 from twophase.sources.kafka.data_source import KafkaPartition, KafkaStreamReader
 from twophase.sources.kafka.offsets import Partition, SourceOffset
+from twophase.spark_versions import ReadAllAvailable
 from twophase.testing.services import KafkaService
 from twophase.testing.services.spark_start import spark_environment
 

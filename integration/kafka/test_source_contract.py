@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from benchmarks.jars import peer_jars
@@ -25,6 +24,7 @@ from twophase.sources.kafka.offsets import SourceOffset
 from twophase.sources.spark_files import SparkFileSource
 from twophase.sources.spark_kafka import SparkKafkaSource
 from twophase.spark.plan import logical_plan
+from twophase.spark_versions import ReadAllAvailable
 from twophase.testing.contract import (
     NotifyingSourceContract,
     ReadsInTasksContract,

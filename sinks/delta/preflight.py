@@ -20,6 +20,7 @@ from twophase.sinks.delta.jvm import SPARK_CONF, Jvm
 from twophase.sinks.delta.log import Log, Snapshot
 from twophase.sinks.delta.options import DeltaOptions
 from twophase.sinks.delta.rows import check_rows
+from twophase.spark_versions import DELTA
 
 _OF_THE_SESSION = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
 _STATISTICS = "spark.databricks.delta.stats.collect"
@@ -32,8 +33,9 @@ def find_session() -> Jvm:
     """Return the Spark session of the job, with Delta set up.
 
     Raises:
-        PreflightError: there is none, or Delta is not set up in it.
+        PreflightError: there is none, or Delta is not set up in it, or it is of another Spark.
     """
+    DELTA.require()
     session = active_session("Delta")
     jvm = Jvm(session)
     missing = [

@@ -23,6 +23,7 @@ from twophase.sinks.delta.rewind import Rewind
 from twophase.sinks.delta.staging import Staging
 from twophase.sinks.delta.table import DeltaTable
 from twophase.sinks.delta.transaction import Transactions, warm_up
+from twophase.spark_versions import DELTA
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,12 +44,18 @@ class DeltaSink(BatchSink):
 
     @classmethod
     def spark_conf(cls) -> Mapping[str, str]:
-        """See `Sink.spark_conf`. The settings are the same for every table."""
+        """See `Sink.spark_conf`. The settings are the same for every table.
+
+        Raises:
+            PreflightError: this Spark cannot have Delta.
+        """
+        DELTA.require()
         return SPARK_CONF
 
     @classmethod
     def rehearsal(cls, folder: Path) -> tuple[DeltaSink, Mapping[str, str]]:
         """See `Sink.rehearsal`."""
+        DELTA.require()
         return cls(path=str(folder / "table"), create=True), {}
 
     def open(self, context: SinkContext) -> OpenDeltaSink:

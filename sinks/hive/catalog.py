@@ -13,7 +13,7 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from twophase.errors import ConfigError, PreflightError, TargetUnreachableError
@@ -30,6 +30,7 @@ from twophase.sinks.hive.storage_descriptor import (
     storage_problem,
     table_format,
 )
+from twophase.spark_versions import to_arrow_schema
 
 _PATH = "org.apache.hadoop.fs.Path"
 _PARTITION = "org.apache.spark.sql.catalyst.catalog.CatalogTablePartition"

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
-from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 
 from twophase.errors import PreflightError
-from twophase.internals import pyspark_version
-from twophase.internals.pyspark_version import check_pyspark, required
+from twophase.internals.pyspark_version import NEWEST, OLDEST, RANGE, SPECIFIER, check_pyspark
+
+ROOT = Path(__file__).parents[2]
 
 API = ["-c", "import twophase; twophase.write_stream"]
 
@@ -35,7 +36,7 @@ def install(path: Path, version: str | None) -> Path:
     return path
 
 
-@pytest.mark.parametrize("version", ["3.5.1", "4.1.0", "4.2.1", None])
+@pytest.mark.parametrize("version", ["3.5.1", "4.0.5", "4.4.0", "5.0.0", None])
 @pytest.mark.parametrize("words", [["run"], ["check"], ["checkpoints"], ["--help"]])
 def test_the_command_refuses_another_pyspark(
     tmp_path: Path, version: str | None, words: list[str]
@@ -45,9 +46,9 @@ def test_the_command_refuses_another_pyspark(
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr == (
-        f"Error: twophase needs pyspark {required()}, and {sys.executable} has {found}. "
+        f"Error: twophase needs pyspark {RANGE}, and {sys.executable} has {found}. "
         "[PreflightError]\n"
-        f"Next: run: {sys.executable} -m pip install pyspark=={required()}; "
+        f"Next: run: {sys.executable} -m pip install '{SPECIFIER}'; "
         "and leave other versions out of PYTHONPATH.\n"
     )
 
@@ -55,29 +56,37 @@ def test_the_command_refuses_another_pyspark(
 def test_python_refuses_another_pyspark(tmp_path: Path) -> None:
     done = run(install(tmp_path, "3.5.1"), *API)
     assert done.returncode == 1
-    assert f"PreflightError: twophase needs pyspark {required()}, and " in done.stderr
+    assert f"PreflightError: twophase needs pyspark {RANGE}, and " in done.stderr
 
 
-def test_of_a_twophase_that_is_not_installed_nothing_is_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_package_asks_for_what_the_check_takes() -> None:
+    [asked] = re.findall(r"^    pyspark (.+)$", (ROOT / "setup.cfg").read_text(), re.MULTILINE)
+    assert f"pyspark{asked.replace(' ', '')}" == SPECIFIER
+
+
+def version(numbers: tuple[int, int]) -> str:
+    return ".".join(map(str, numbers))
+
+
+@pytest.mark.parametrize("patch", [".0", ".4", ".0.dev1", ".2-vendor-2", ".11"])
+@pytest.mark.parametrize("right", [OLDEST, NEWEST])
+def test_every_release_and_build_of_a_version_is_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, right: tuple[int, int], patch: str
 ) -> None:
-    def none(name: str) -> list[str]:
-        raise PackageNotFoundError(name)
-
-    install(tmp_path, "3.5.1")
+    install(tmp_path, f"{version(right)}{patch}")
     monkeypatch.delitem(sys.modules, "pyspark", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(PreflightError):
+    check_pyspark()
+
+
+@pytest.mark.parametrize(
+    "wrong", [(OLDEST[0], OLDEST[1] - 1), (NEWEST[0], NEWEST[1] + 1), (NEWEST[0] + 1, 0)]
+)
+def test_the_versions_around_them_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: tuple[int, int]
+) -> None:
+    install(tmp_path, f"{version(wrong)}.1")
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(PreflightError, match=f"has pyspark {version(wrong)}.1 in"):
         check_pyspark()
-    monkeypatch.setattr(pyspark_version, "requires", none)
-    check_pyspark()
-
-
-@pytest.mark.parametrize("suffix", ["", ".dev1", "-vendor-2"])
-def test_a_build_of_the_required_version_is_right(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
-) -> None:
-    install(tmp_path, f"{required()}{suffix}")
-    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
-    monkeypatch.syspath_prepend(tmp_path)
-    check_pyspark()

@@ -43,6 +43,7 @@ from twophase.operations.savepoint.savepoint_restore import verified
 from twophase.options.job_options import JobOptions
 from twophase.options.parsing import parse_duration_s
 from twophase.spark.startup.quick_start import is_switched_off
+from twophase.spark_versions import REPARTITIONED_STATE
 from twophase.state.files.storage import LocalStorage, ReadOnlyStorage
 
 
@@ -187,6 +188,7 @@ def rescale(path: str, partitions: int, output: str | None) -> None:
     A job that is restored from it runs with N shuffle partitions. PATH is only read. The state has
     to be RocksDB's (state.backend).
     """
+    REPARTITIONED_STATE.require()
     rescaler = Rescaler(path, partitions, output or f"{path.rstrip('/')}-{partitions}")
     start = Start("twophase savepoint rescale", None, {}, not is_switched_off(), (), is_verbose())
     with spark_session(start, SparkOutput(print_to_stderr)) as spark:

@@ -1,49 +1,46 @@
-"""Checks that this Python imports the pyspark that twophase needs, without importing it.
+"""Checks that this Python imports a pyspark that twophase runs on, without importing it.
 
 Another one fails somewhere inside, as an import error or worse; a supervisor would restart that for
 ever. What counts is what `import pyspark` would find: a Spark distribution may be on PYTHONPATH.
+What differs between those that are right is in `twophase/spark_versions.py`.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from importlib.metadata import PackageNotFoundError, requires
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 
 from twophase.errors import PreflightError
 
-_NEEDED = re.compile(r"pyspark\s*==\s*([\d.]+)")
-_VERSION = re.compile(r"__version__[^=\n]*=\s*['\"](\d+\.\d+\.\d+)([^'\"]*)")
+OLDEST: Final = (4, 1)
+NEWEST: Final = (4, 3)
+"""The versions, both included, of which every release is right; as in `setup.cfg`."""
+RANGE: Final = f"{OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
+SPECIFIER: Final = f"pyspark>={OLDEST[0]}.{OLDEST[1]},<{NEWEST[0]}.{NEWEST[1] + 1}"
+"""As pip takes it."""
+
+_VERSION = re.compile(r"__version__[^=\n]*=\s*['\"]((\d+)\.(\d+)\.\d+)")
 
 
 def check_pyspark() -> None:
-    """Refuse another pyspark than the required one.
+    """Refuse a pyspark that twophase does not run on.
 
     Raises:
-        PreflightError: there is another one, or none.
+        PreflightError: there is such a one, or none.
     """
-    needed, (found, place) = required(), _installed()
-    if needed and found != needed:
+    version, found = _installed()
+    if not OLDEST <= version <= NEWEST:
         raise PreflightError(
-            f"twophase needs pyspark {needed}, and {sys.executable} has "
-            f"{f'pyspark {found} in {place}' if found else 'none'}.",
-            remedy=f"run: {sys.executable} -m pip install pyspark=={needed}; "
+            f"twophase needs pyspark {RANGE}, and {sys.executable} has {found or 'none'}.",
+            remedy=f"run: {sys.executable} -m pip install '{SPECIFIER}'; "
             "and leave other versions out of PYTHONPATH.",
         )
 
 
-def required() -> str:
-    """Return the version that the installed twophase requires; "" if it is not installed."""
-    try:
-        listed = requires("twophase") or ()
-    except PackageNotFoundError:  # its files are on the path all the same
-        return ""
-    return next((match[1] for one in listed if (match := _NEEDED.match(one))), "")
-
-
-def _installed() -> tuple[str, Path]:
+def _installed() -> tuple[tuple[int, int], str]:
     """Return the version that would be imported, and where it is; "" if there is none."""
     spec = find_spec("pyspark")
     for place in (spec.submodule_search_locations or ()) if spec else ():
@@ -52,5 +49,5 @@ def _installed() -> tuple[str, Path]:
         except OSError:
             continue
         if match:
-            return match[1], Path(place)
-    return "", Path()
+            return (int(match[2]), int(match[3])), f"pyspark {match[1]} in {place}"
+    return (0, 0), ""

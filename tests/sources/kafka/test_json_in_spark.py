@@ -13,13 +13,13 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from twophase.sources.kafka.block import Block
 from twophase.sources.kafka.json_format import JsonDecoder
 from twophase.sources.kafka.offsets import OffsetRange
 from twophase.sources.kafka.options import OnBadRecord
+from twophase.spark_versions import to_arrow_schema
 
 pytestmark = pytest.mark.spark
 

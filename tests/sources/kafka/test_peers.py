@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StructField, StructType
 
 from tests.sources.kafka.fake_peers import Peer, listening, says, says_nothing
@@ -15,6 +14,7 @@ from twophase.errors import PreflightError, SourceUnavailableError
 from twophase.sources.kafka import KafkaDataSource, engines
 from twophase.sources.kafka.data_source import KafkaStreamReader
 from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
+from twophase.spark_versions import ReadAllAvailable
 
 SCHEMA = StructType([StructField("offset", LongType())])
 TIMEOUT_S = 1

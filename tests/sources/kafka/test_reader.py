@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from tests.sources.kafka.memory_cluster import Clock, Log, MemoryCluster
@@ -17,6 +16,7 @@ from twophase.sources.kafka.data_source import KafkaStreamReader
 from twophase.sources.kafka.offsets import Limits, OffsetRange, SourceOffset
 from twophase.sources.kafka.options import KafkaOptions
 from twophase.sources.kafka.planner import OffsetPlanner
+from twophase.spark_versions import ReadAllAvailable
 
 ROWS = StructType([StructField("value", StringType())])
 RAW = StructType([StructField("value", BinaryType())])

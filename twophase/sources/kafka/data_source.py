@@ -13,13 +13,6 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     InputPartition,
 )
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from twophase.errors import ConfigError
@@ -31,6 +24,14 @@ from twophase.sources.kafka.offsets import FORMAT, WHERE, Limits, OffsetRange, S
 from twophase.sources.kafka.options import KafkaOptions, ValueFormat
 from twophase.sources.kafka.other_names import with_capitals
 from twophase.sources.kafka.range_reader import KafkaRangeReader
+from twophase.spark_versions import (
+    LIMITED_READS,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+    to_arrow_schema,
+)
 
 if TYPE_CHECKING:
     from twophase.sources.kafka.planner import OffsetPlanner
@@ -176,6 +177,7 @@ class KafkaDataSource(DataSource):
         return KafkaStreamReader(self._parsed(), schema)
 
     def _parsed(self) -> KafkaOptions:
+        LIMITED_READS.require()
         return KafkaOptions.parse(with_capitals(self.options, KafkaOptions.keys()))
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 Spark's signature

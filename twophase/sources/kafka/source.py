@@ -34,6 +34,7 @@ from twophase.sources.kafka.options import KafkaOptions, ValueFormat
 from twophase.sources.kafka.other_names import with_our_names
 from twophase.sources.kafka.range_reader import KafkaRangeReader
 from twophase.sources.kafka.starting import LATEST_SENTINEL, Latest, Specific, parse_starting
+from twophase.spark_versions import LIMITED_READS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,7 +52,12 @@ class KafkaSource(ReadsInTasks[OffsetRange], ReleasesTopics):
         return KafkaDataSource
 
     def check_options(self, leg: SourceLeg) -> None:
-        """See `Source.check_options`."""
+        """See `Source.check_options`.
+
+        Raises:
+            PreflightError: this Spark cannot read through it.
+        """
+        LIMITED_READS.require()
         KafkaOptions.parse(leg.options)
 
     def check_secrets(self, leg: SourceLeg) -> None:

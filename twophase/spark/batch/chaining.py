@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from twophase.contract.sink import ArrowSink, OpenArrowSink, Sink
@@ -29,6 +28,7 @@ from twophase.spark.plan.logical_plan import (
     partitions,
     projection_of,
 )
+from twophase.spark_versions import to_arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

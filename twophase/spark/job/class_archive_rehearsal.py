@@ -26,11 +26,10 @@ import pyarrow as pa
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from twophase.contract.sink import Sink
-from twophase.errors import ConfigError
+from twophase.errors import ConfigError, PreflightError
 from twophase.internals.sink_entry_points import load_sink, sink_names
 from twophase.spark.job.stream_writer import write_stream
 from twophase.spark.plugin.registration import register
@@ -59,7 +58,8 @@ class _Reader(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, Any]:
         return {"next": 0}
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002
+    # an older Spark passes nothing
+    def latestOffset(self, *start_and_limit: Any) -> dict[str, Any]:  # noqa: ARG002
         return {"next": 1}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:  # noqa: ARG002
@@ -119,10 +119,13 @@ def _sinks(folder: Path, conf: Mapping[str, str]) -> tuple[dict[str, Sink], dict
     for name in sink_names():
         try:
             kind: type[Sink] = load_sink("rehearsal", name)
-        except ConfigError:  # its extra is not installed
+            (folder / name).mkdir()
+            found = kind.rehearsal(folder / name)
+        except (
+            ConfigError,
+            PreflightError,
+        ):  # its extra is not installed, or Spark lacks something
             continue
-        (folder / name).mkdir()
-        found = kind.rehearsal(folder / name)
         if found is None:
             continue
         sink, settings = found

@@ -8,7 +8,6 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark import InheritableThread
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from twophase.contract.listener import CheckpointedFunction, CheckpointListener
 from twophase.contract.sink import SinkContext
@@ -38,6 +37,7 @@ from twophase.spark.job.lineage_start import LineageStart
 from twophase.spark.plan import logical_plan, shuffles, state_plan
 from twophase.spark.plan.operator_states import OperatorStates
 from twophase.spark.startup.worker_interpreter import restore_worker_python
+from twophase.spark_versions import to_arrow_schema
 from twophase.state.checkpoints.checkpoint import FrozenOffsets, OperatorStateFields
 from twophase.state.files.storage import LocalStorage, local_path
 from twophase.state.journal.entries import Lineage

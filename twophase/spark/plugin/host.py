@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pyspark.sql.pandas.types import to_arrow_schema
-
 from twophase.contract.sink import ArrowSink, OpenArrowSink, SinkContext
 from twophase.coordinator.commit.commit_queue import Thread, plain_thread
 from twophase.coordinator.commit.context import JobContext
@@ -23,6 +21,7 @@ from twophase.spark.folder.adopted_offsets import begins_without_state
 from twophase.spark.folder.spark_folder import SparkFolder, query_id
 from twophase.spark.plugin.adopted_query import ADOPTION_REMEDY
 from twophase.spark.plugin.description import PluginDescription
+from twophase.spark_versions import to_arrow_schema
 from twophase.state.checkpoints import replay_guard
 from twophase.state.checkpoints.checkpoint import FrozenOffsets, OperatorStateFields
 from twophase.state.journal.entries import Decision, Lineage
