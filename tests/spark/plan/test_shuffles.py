@@ -141,6 +141,22 @@ def test_a_plan_that_does_not_shuffle_runs_whatever_the_setting(
     assert ids(tmp_path) == [1, 2]
 
 
+def test_a_query_runs_with_the_detection_on_whatever_spark_s_default(
+    spark: SparkSession, rows: DataFrame, tmp_path: Path
+) -> None:
+    before = spark.conf.get(shuffles.FULL_RETRY, None)
+    running = job(SHUFFLING["by chance"](rows), tmp_path).trigger(processingTime="1 hour").start()
+    try:
+        [query] = spark.streams.active
+        java: Any = query._jsq
+        assert java.streamingQuery().sparkSessionForStream().conf().get(shuffles.FULL_RETRY) == (
+            "true"
+        )
+        assert spark.conf.get(shuffles.FULL_RETRY, None) == before
+    finally:
+        running.stop()
+
+
 def test_a_plan_that_shuffles_runs_with_the_settings_as_they_are(
     rows: DataFrame, tmp_path: Path
 ) -> None:

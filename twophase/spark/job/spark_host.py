@@ -192,7 +192,8 @@ class SparkHost:
             writer = writer.trigger(**job.trigger)
         query: StreamingQuery | None = None
         try:
-            with state_backend.applied(self._spark, plan.settings):
+            settings = {**shuffles.settings(self._spark), **plan.settings}
+            with state_backend.applied(self._spark, settings):
                 query = self.query = writer.start()
         except BaseException:
             if query is not None:  # nobody else could stop it

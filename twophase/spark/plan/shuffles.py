@@ -10,11 +10,14 @@ Spark's scheduler detects this by an order-independent checksum of each map task
 the job if any result is based on the old rows. So the attempt is declined, and nothing of it
 becomes visible. All that remains to do here is to check that this is not switched off: a plan does
 not tell whether a Python function is random.
+
+Spark 4.1 has the same detection, switched off by default: queries then start with it on, as they do
+in 4.2, unless the user has set it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,7 +37,7 @@ class Fault:
 
     Attributes:
         key: its name.
-        right: the value it must have, which is Spark's default.
+        right: the value it must have, which is Spark's default from 4.2 on.
     """
 
     key: str
@@ -51,13 +54,25 @@ class Fault:
             f"Job {job!r}: {shuffles}, and {self.key} is not {self.right}: if an executor died, "
             "Spark could mix the rows of two computations, which would lose some rows and "
             "duplicate others. Nothing was written.",
-            remedy=f"set `{self.key}={self.right}`, Spark's default.",
+            remedy=f"set `{self.key}={self.right}`, or leave it out.",
         )
 
 
+def settings(spark: SparkSession) -> Mapping[str, str]:
+    """Return what a query has to start with, so that Spark notices that a shuffle gave other rows.
+
+    Empty if Spark does so by itself, or if the user has decided: then `find_fault` judges it.
+    """
+    if spark.conf.get(FULL_RETRY, None) is not None or spark.conf.get(FULL_RETRY) == "true":
+        return {}
+    return {FULL_RETRY: "true"}
+
+
 def find_fault(spark: SparkSession) -> Fault | None:
-    """Return the setting, if any, with which Spark would miss that a shuffle gave other rows."""
-    if spark.conf.get(FULL_RETRY) != "true":
+    """Return the setting, if any, with which Spark would miss that a shuffle gave other rows, in a
+    query that starts with `settings`.
+    """
+    if not settings(spark) and spark.conf.get(FULL_RETRY) != "true":
         return Fault(FULL_RETRY, "true")
     # Spark ignores the checksums of shuffles that it merges (push-based shuffle).
     if spark.sparkContext.getConf().get(PUSH, "false") == "true":

@@ -10,6 +10,7 @@ from twophase.internals.pyspark_version import check_pyspark
 from twophase.internals.redaction import SETTING, share_redaction
 from twophase.internals.sink_entry_points import sink_names
 from twophase.seal import share_key
+from twophase.spark.plan import shuffles
 from twophase.spark.plugin.checked_start import check_starts
 from twophase.spark.plugin.query_start import listen
 from twophase.spark.plugin.source import SinkDataSource, data_source
@@ -62,6 +63,8 @@ def register_formats(spark: SparkSession) -> list[type[SinkDataSource]]:
     for _, source in installed_sources():
         if (read := source.data_source()) is not None:
             spark.dataSource.register(read)
+    for key, value in shuffles.settings(spark).items():
+        spark.conf.set(key, value)  # a query of this form starts without us
     formats = [data_source(name, spark) for name in sink_names()]
     for kind in formats:
         spark.dataSource.register(kind)
