@@ -28,6 +28,7 @@ from twophase.errors import CheckpointMissingError, DeclinedError, OffsetMismatc
 from twophase.failure_reason import CheckpointFailureReason
 from twophase.ids import new_lineage_id
 from twophase.spark.folder import state_stores
+from twophase.spark.folder.folder_formats import OFFSET_LOG
 from twophase.state.checkpoints.checkpoint import FrozenOffsets
 from twophase.state.files.storage import (
     AlreadyExistsError,
@@ -361,8 +362,7 @@ class SparkFolder:
         if version != _VERSION or not lines:
             raise OffsetMismatchError(
                 f"Spark's offset log {path} has format {version[:20]!r}, not {_VERSION!r}.",
-                remedy="use the Spark version that twophase requires: pip install twophase "
-                "installs it.",
+                remedy=f"leave `{OFFSET_LOG}=1`, Spark's default, and {self._remedy}",
             )
         return tuple(None if line == _NO_OFFSET else line for line in lines)
 

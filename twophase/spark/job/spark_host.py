@@ -27,7 +27,7 @@ from twophase.spark.batch.chaining import Chaining
 from twophase.spark.batch.shared_folder import SharedFolder
 from twophase.spark.batch.spark_errors import failure
 from twophase.spark.batch.spark_jobs import is_lost, thread_like_this
-from twophase.spark.folder import state_backend
+from twophase.spark.folder import folder_formats, state_backend
 from twophase.spark.folder.noted_settings import noted_conf
 from twophase.spark.folder.planned_release import plan_release
 from twophase.spark.folder.query_folder import check_root
@@ -108,6 +108,7 @@ class SparkHost:
         """See `Host.plan`."""
         restore_worker_python(self._spark.sparkContext)
         job, frame = self._description, self._description.frame
+        folder_formats.check(f"Job {job.name!r}", self._spark)
         rows = (entry.rows(frame) for entry in job.sinks.values())
         shuffles.check(job.name, self._spark, rows)
         analyzed = logical_plan.analyzed(frame)
