@@ -87,7 +87,7 @@ def test_a_source_that_spark_cannot_read_through_is_refused_before_it_opens_anyt
         pytest.skip(f"PySpark {SPARK} can")
     with pytest.raises(PreflightError, match="Source twophase-kafka needs"):
         source.schema()
-    with pytest.raises(PreflightError, match="Spark.s own source"):
+    with pytest.raises(PreflightError, match=r"Spark.s own source"):
         source.streamReader(StructType())
 
 

@@ -51,6 +51,11 @@ class Feature:
         return self.since <= version and (self.until is None or version <= self.until)
 
     @property
+    def is_here(self) -> bool:
+        """Whether the version that runs has it."""
+        return self.is_in(SPARK)
+
+    @property
     def versions(self) -> str:
         """Which versions have it, such as "4.2 or newer"."""
         if self.until is None:
@@ -88,6 +93,13 @@ LIMITED_READS: Final = Feature(
     since=(4, 2),
     way_on="read Kafka with Spark's own source, `format=kafka`,",
 )
+SHUFFLES_ON_A_CLUSTER: Final = Feature(
+    "A plan that shuffles rows, or might, on a cluster",
+    "If an executor dies, a shuffle may give other rows. An older Spark can notice that, but it "
+    "was not tried there. The plugin form does not know whether its plan shuffles.",
+    since=(4, 2),
+    way_on="run it in local mode, where no executor can die alone,",
+)
 REPARTITIONED_STATE: Final = Feature(
     "Rescaling a savepoint",
     "An older Spark cannot give keyed state another number of partitions.",
@@ -100,7 +112,7 @@ DELTA: Final = Feature(
     since=(4, 2),
     until=(4, 2),
 )
-FEATURES: Final = (LIMITED_READS, REPARTITIONED_STATE, DELTA)
+FEATURES: Final = (LIMITED_READS, SHUFFLES_ON_A_CLUSTER, REPARTITIONED_STATE, DELTA)
 
 if SPARK >= (4, 2):
     from pyspark.sql.streaming.datasource import (

@@ -54,12 +54,14 @@ class Environment:
         speculation: whether Spark may run a task twice at the same time.
         timezone: the session's time zone.
         fault: a setting with which Spark would not detect that a shuffle has given other rows.
+        on_a_cluster: whether an executor can die while the driver lives.
     """
 
     parallelism: int
     speculation: bool
     timezone: str
     fault: Fault | None = None
+    on_a_cluster: bool = False
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from pyspark.sql.datasource import DataSource
 
 from twophase.errors import ConfigError
-from twophase.spark.plan.shuffles import find_fault
+from twophase.spark.plan.shuffles import find_fault, on_a_cluster
 from twophase.spark.plugin.description import Environment, PluginDescription, describe
 from twophase.spark.plugin.host import PluginHost, open_sink
 from twophase.spark.plugin.job import job_of
@@ -93,6 +93,7 @@ def data_source(sink_type: str, spark: SparkSession) -> type[SinkDataSource]:
         speculation=context.getConf().get("spark.speculation", "false") == "true",
         timezone=str(spark.conf.get("spark.sql.session.timeZone")),
         fault=find_fault(spark),
+        on_a_cluster=on_a_cluster(spark),
     )
     return type(
         f"{sink_type.title()}DataSource",
