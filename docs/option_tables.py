@@ -6,6 +6,7 @@ columns, from the table that plans them, or from what the checks say.
 <!-- options: refused -->                  keys that are refused, with what to do instead
 <!-- columns: MODULE.NAME -->              types of columns, the rows that they take
 <!-- types: SINK -->                       types that a sink takes (type_tables.py)
+<!-- versions: pyspark -->                 what not every version of PySpark has
 
 A marker is followed by its table and by `<!-- end -->`. What is around them is written by hand.
 """
@@ -23,7 +24,7 @@ from typing import Any, Union, get_args, get_origin
 from type_tables import type_rows
 
 _MARKER = re.compile(
-    r"(<!-- (options|columns|types): (\S+?)(?:: ([^\n]+?))? -->\n).*?(<!-- end -->)",
+    r"(<!-- (options|columns|types|versions): (\S+?)(?:: ([^\n]+?))? -->\n).*?(<!-- end -->)",
     flags=re.DOTALL,
 )
 _UNITS = ((3600, "h"), (60, "min"), (1, "s"), (0.001, "ms"))
@@ -48,6 +49,8 @@ def filled(text: str, page: str) -> str:
             made = column_table(name)
         elif kind == "types":
             made = _table(*type_rows(name))
+        elif kind == "versions":
+            made = _features()
         elif name == "refused":
             made = _refused()
         else:
@@ -188,6 +191,19 @@ def _refused() -> str:
     for name, text in import_module("twophase.options.other_keys").REFUSED.items():
         names.setdefault(text, []).append(f"`{name}`")
     return _table(["key", "instead"], [[", ".join(listed), text] for text, listed in names.items()])
+
+
+def _features() -> str:
+    """Return what not every supported version of PySpark has, and what to do instead."""
+    module = import_module("twophase.spark_versions")
+    range_ = import_module("twophase.internals.pyspark_version")
+    (major, oldest), (_, newest) = range_.OLDEST, range_.NEWEST
+    versions = [(major, minor) for minor in range(oldest, newest + 1)]
+    rows = [
+        [one.name, *("yes" if one.is_in(version) else "refused" for version in versions)]
+        for one in module.FEATURES
+    ]
+    return _table(["with PySpark", *(f"{major}.{minor}" for major, minor in versions)], rows)
 
 
 def _relinked(table: str, page: str) -> str:
