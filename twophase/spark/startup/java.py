@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 from twophase.errors import ServiceError
+from twophase.internals.pyspark_version import SPECIFIER
 
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """A JVM that lives for seconds is not worth optimised machine code or a parallel collector."""
@@ -54,6 +55,7 @@ def pyspark_jars() -> Path:
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise ServiceError(
-            "pyspark is not installed; its Ivy fetches the servers.", remedy="pip install pyspark"
+            "pyspark is not installed; its Ivy fetches the servers.",
+            remedy=f"pip install '{SPECIFIER}'",
         )
     return Path(spec.origin).parent / "jars"
