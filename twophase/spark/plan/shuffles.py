@@ -70,7 +70,7 @@ def settings(spark: SparkSession) -> Mapping[str, str]:
 
 def on_a_cluster(spark: SparkSession) -> bool:
     """Return whether tasks run in executors that can die while the driver lives."""
-    master = spark.sparkContext.master
+    master = str(spark.sparkContext.master)
     return master != "local" and not master.startswith("local[")
 
 
