@@ -20,6 +20,8 @@ PART   ?=
 SHARE  ?=
 REST   ?=
 KILLS  ?= 30
+# Of PySpark, for `versions`: none for all.
+RELEASE ?=
 
 # The longest files first, by harness/cost_ledger.json, and CPU seconds compared with it.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --ledger
@@ -30,7 +32,7 @@ UNIT   := -m "not spark and not server" tests verification
 CHOSEN := $(if $(PART),--part $(PART)) $(if $(SHARE),--share $(SHARE)) $(if $(REST),--rest) --kills $(KILLS)
 
 .PHONY: help demo test proof unit quick ledger integration soak simulate model lint types layers docs format services bench constraints clean check
-.PHONY: coverage package
+.PHONY: coverage package versions
 
 # `## text` after a target: what a change needs. `##+ text`: proof and release.
 help:
@@ -103,6 +105,9 @@ bench: services  ##+ All benchmarks in turn, which takes hours; `.venv/bin/pytho
 services: $(READY)  ##+ Fetch Kafka, MySQL, MariaDB and Delta into the cache
 	@$(BIN)/python -m twophase.testing.services fetch
 
+versions: $(READY)  ##+ Chosen tests with each supported release of PySpark, in environments of their own: make versions RELEASE=4.1.4
+	@$(BIN)/python -m harness.versions $(RELEASE)
+
 package: $(READY)  ##+ Build the wheel and the sdist into dist/, and check what is in them
 	@rm -rf build dist *.egg-info
 	@$(BIN)/python -m build --no-isolation
@@ -113,7 +118,7 @@ constraints: $(READY)  ##+ Record the versions in use
 	   $(BIN)/pip freeze --exclude-editable; } > constraints.txt
 
 clean:  ##+ Remove the environment and caches of this folder
-	rm -rf $(VENV) build dist .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf $(VENV) .versions build dist .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 
 $(READY): setup.cfg pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
