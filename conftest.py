@@ -12,7 +12,9 @@ from pyspark.sql import SparkSession
 
 from harness.delta_settings import delta_settings
 from harness.hive_settings import hive_settings
+from harness.spark_features import why_not
 from twophase.internals import redaction
+from twophase.spark_versions import DELTA
 from twophase.testing.services.spark_start import spark_environment
 
 pytest_plugins = [
@@ -37,7 +39,7 @@ def spark(
     A process has one Spark, and its jars are chosen when it starts; files of tests share processes.
     """
     wanted = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
-    settings = delta_settings() if "delta_spark" in wanted else {}
+    settings = delta_settings() if "delta_spark" in wanted and DELTA.is_here else {}
     settings |= hive_settings(tmp_path_factory.mktemp("hive")) if "hive_spark" in wanted else {}
     session = (
         SparkSession.builder.master("local[2]")
@@ -71,6 +73,8 @@ def hive_spark(spark: SparkSession) -> SparkSession:
 @pytest.fixture(scope="session")
 def delta_spark(spark: SparkSession) -> SparkSession:
     """The same Spark, with Delta in it."""
+    if not DELTA.is_here:
+        pytest.skip(why_not(DELTA))
     return spark
 
 

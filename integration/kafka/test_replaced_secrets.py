@@ -13,14 +13,15 @@ from typing import Any, TypeVar
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
+from harness.spark_features import needs
 from integration.kafka.secure_broker import PASSWORD, USER, SecureKafka, secure_kafka
 from integration.kafka.topics import Topics
 from twophase.errors import ConfigError, PreflightError, SourceUnavailableError, TwoPhaseError
 from twophase.sources.kafka import KafkaDataSource, engines
 from twophase.sources.kafka.data_source import KafkaStreamReader
-from twophase.spark_versions import ReadAllAvailable
+from twophase.spark_versions import LIMITED_READS, ReadAllAvailable
 
-pytestmark = [pytest.mark.part("kafka"), pytest.mark.thin(2)]
+pytestmark = [pytest.mark.part("kafka"), pytest.mark.thin(2), needs(LIMITED_READS)]
 
 SCHEMA = StructType([StructField("offset", LongType())])
 ENGINES = ("librdkafka", "kafka-python")

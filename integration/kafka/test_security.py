@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
+from harness.spark_features import needs
 from harness.token_endpoint import CLIENT, TokenEndpoint, token_endpoint
 from integration.kafka.secure_broker import PASSWORD, USER, SecureKafka, secure_kafka
 from integration.kafka.topics import Topics
@@ -19,9 +20,9 @@ from twophase.errors import PreflightError, SourceUnavailableError, TwoPhaseErro
 from twophase.sources.kafka import GroupOffsets, KafkaDataSource, oauth_tokens
 from twophase.sources.kafka.data_source import KafkaStreamReader
 from twophase.sources.kafka.options import KafkaOptions
-from twophase.spark_versions import ReadAllAvailable
+from twophase.spark_versions import LIMITED_READS, ReadAllAvailable
 
-pytestmark = pytest.mark.part("kafka")
+pytestmark = [pytest.mark.part("kafka"), needs(LIMITED_READS)]
 
 SCHEMA = StructType([StructField("offset", LongType())])
 

@@ -22,6 +22,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 import twophase
 from harness.selection import representatives
+from harness.spark_features import needs
 from integration.kafka.topics import Topics, numbers
 from twophase.errors import (
     BadRecordError,
@@ -39,11 +40,11 @@ from twophase.internals.redaction import REDACTED
 from twophase.sources.kafka import GroupOffsets, KafkaDataSource, KafkaSource
 from twophase.sources.kafka.data_source import KafkaPartition, KafkaStreamReader
 from twophase.sources.kafka.offsets import Partition, SourceOffset
-from twophase.spark_versions import ReadAllAvailable
+from twophase.spark_versions import LIMITED_READS, ReadAllAvailable
 from twophase.testing.services import KafkaService
 from twophase.testing.services.spark_start import spark_environment
 
-pytestmark = [pytest.mark.part("kafka"), pytest.mark.thin(2)]
+pytestmark = [pytest.mark.part("kafka"), pytest.mark.thin(2), needs(LIMITED_READS)]
 
 ENGINES = ["librdkafka", "kafka-python"]
 ENGINE = representatives(ENGINES, {"kafka-python"})

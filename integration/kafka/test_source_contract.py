@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from benchmarks.jars import peer_jars
+from harness.spark_features import needs
 from integration.kafka.topics import Topics, numbers
 from twophase.cli.checkpoint_list import offsets_of, read_checkpoints
 from twophase.contract.source import Source, SourceLeg
@@ -24,7 +25,7 @@ from twophase.sources.kafka.offsets import SourceOffset
 from twophase.sources.spark_files import SparkFileSource
 from twophase.sources.spark_kafka import SparkKafkaSource
 from twophase.spark.plan import logical_plan
-from twophase.spark_versions import ReadAllAvailable
+from twophase.spark_versions import LIMITED_READS, ReadAllAvailable
 from twophase.testing.contract import (
     NotifyingSourceContract,
     ReadsInTasksContract,
@@ -34,7 +35,7 @@ from twophase.testing.contract import (
 )
 from twophase.testing.services.spark_start import spark_environment
 
-pytestmark = pytest.mark.part("kafka")
+pytestmark = [pytest.mark.part("kafka"), needs(LIMITED_READS)]
 
 ROOT = Path(__file__).parents[2]
 _groups = itertools.count()

@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterator
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
+from harness.spark_features import needs
 from tests.sources.kafka.fake_peers import Peer, listening, says, says_nothing
 from twophase.errors import PreflightError, SourceUnavailableError
 from twophase.sources.kafka import KafkaDataSource, engines
 from twophase.sources.kafka.data_source import KafkaStreamReader
 from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
-from twophase.spark_versions import ReadAllAvailable
+from twophase.spark_versions import LIMITED_READS, ReadAllAvailable
+
+pytestmark = needs(LIMITED_READS)
 
 SCHEMA = StructType([StructField("offset", LongType())])
 TIMEOUT_S = 1

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
+from harness.spark_features import needs
 from tests.sources.kafka.memory_cluster import Clock, Log, MemoryCluster
 from twophase.errors import BadRecordError
 from twophase.sources.kafka.block import Block
@@ -16,7 +17,9 @@ from twophase.sources.kafka.data_source import KafkaStreamReader
 from twophase.sources.kafka.offsets import Limits, OffsetRange, SourceOffset
 from twophase.sources.kafka.options import KafkaOptions
 from twophase.sources.kafka.planner import OffsetPlanner
-from twophase.spark_versions import ReadAllAvailable
+from twophase.spark_versions import LIMITED_READS, ReadAllAvailable
+
+pytestmark = needs(LIMITED_READS)
 
 ROWS = StructType([StructField("value", StringType())])
 RAW = StructType([StructField("value", BinaryType())])
