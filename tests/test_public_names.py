@@ -93,6 +93,7 @@ SINKS = {
     "twophase.sinks.delta": ["DeltaSink", "JvmLockedError"],
     "twophase.sinks.file": ["FileSink"],
     "twophase.sinks.hive": ["HiveSink"],
+    "twophase.sinks.iceberg": ["IcebergSink"],
     "twophase.sinks.mysql": ["MySqlSink"],
 }
 CORE = (

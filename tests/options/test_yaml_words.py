@@ -18,6 +18,7 @@ from twophase.options.parsing import Options
 from twophase.sinks.delta.options import DeltaOptions
 from twophase.sinks.file.options import FileOptions
 from twophase.sinks.hive.options import HiveOptions
+from twophase.sinks.iceberg.options import IcebergOptions
 from twophase.sinks.mysql.options import MySqlOptions, Tls
 from twophase.sources.kafka.options import KafkaOptions
 
@@ -28,6 +29,7 @@ GROUPS: list[type[Options]] = [
     FileOptions,
     DeltaOptions,
     HiveOptions,
+    IcebergOptions,
     *(kind for kind in vars(job_file).values() if isinstance(kind, type) and Options in kind.mro()),
 ]
 WORDS = ("off", "no", "on", "yes", "true", "false", "Off", "NO")

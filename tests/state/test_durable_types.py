@@ -24,6 +24,8 @@ from twophase.operations.savepoint.manifest import Manifest as SavepointManifest
 from twophase.sinks.common.staging.manifest import Manifest as StagedManifest
 from twophase.sinks.delta import records as delta
 from twophase.sinks.hive.pending import _Waiting
+from twophase.sinks.iceberg import proofs as iceberg
+from twophase.sinks.iceberg.records import Manifest as IcebergManifest
 from twophase.sources.kafka.offsets import SourceOffset
 from twophase.sources.kafka.range_digest import RangeDigest
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
@@ -35,6 +37,7 @@ from twophase.state.journal.log import LogEntry
 TYPES = [
     *(LogEntry, CompletedCheckpoint, SavepointManifest, RangeDigest),
     *(Committable, StagedManifest, delta.Intent, delta.Manifest, _Waiting),
+    *(IcebergManifest, iceberg.LineageProof, iceberg.FenceRecord),
 ]
 TEXT = st.text(max_size=4)
 PLAIN: Mapping[Any, st.SearchStrategy[Any]] = {str: TEXT, int: st.integers(), bool: st.booleans()}

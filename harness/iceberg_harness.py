@@ -1,0 +1,137 @@
+"""An Iceberg table in a catalog of its own, under test. Read by pyiceberg without the product."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+
+from twophase.contract.committable import Committable
+from twophase.contract.sink import SinkContext
+from twophase.ids import Attempt, Subtask
+from twophase.sinks.iceberg.open_sink import OpenIcebergSink
+from twophase.sinks.iceberg.sink import IcebergSink
+from twophase.testing.harness import (
+    FIRST,
+    JOB,
+    SINK,
+    Row,
+    SinkHarness,
+    contents_of,
+    fresh_name,
+    transaction_id,
+)
+
+TABLE = "shop.orders"
+
+
+class IcebergHarness(SinkHarness):
+    """One table in an SQLite catalog.
+
+    Args:
+        folder: holds the catalog and the warehouse.
+        fields: the columns of the rows, if they differ from those of the contract tests.
+        options: the sink's options.
+    """
+
+    schema = pa.schema(
+        [
+            *SinkHarness.schema,
+            pa.field("at", pa.timestamp("us", "UTC")),
+            pa.field("local", pa.timestamp("us")),
+        ]
+    )
+
+    def __init__(self, folder: Path, fields: pa.Schema | None = None, **options: Any) -> None:
+        self.folder = folder
+        self.fields: pa.Schema = fields or self.schema
+        self.options = options
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def new_sink(self, **options: Any) -> IcebergSink:
+        """See `SinkHarness`."""
+        return IcebergSink(
+            **{
+                "catalog_uri": f"sqlite:///{self.folder}/catalog.db",
+                "table": TABLE,
+                "create": True,
+                "warehouse": str(self.folder / "warehouse"),
+                **self.options,
+                **options,
+            }
+        )
+
+    def unreachable(self) -> IcebergSink:
+        """See `SinkHarness`."""
+        return self.new_sink(catalog_uri=f"sqlite:///{self.folder}/nowhere/catalog.db")
+
+    def elsewhere(self) -> IcebergHarness:
+        """See `SinkHarness`."""
+        return IcebergHarness(self.folder.parent / fresh_name("lake"), self.fields, **self.options)
+
+    def contents(self) -> object:
+        """See `SinkHarness`."""
+        database = self.folder / "catalog.db"
+        if not database.exists():
+            return contents_of(self.folder)
+        with closing(sqlite3.connect(database)) as connection:
+            rows = [*connection.iterdump()]
+        return rows, contents_of(self.folder / "warehouse")
+
+    def rows_visible(self) -> list[Row]:
+        """See `SinkHarness`."""
+        if not (self.folder / "catalog.db").exists():
+            return []
+        found = self.table().scan().to_arrow()
+        return list(found.select(self.fields.names).cast(self.fields).to_pylist())
+
+    def catalog(self) -> SqlCatalog:
+        """Return the catalog, as another application opens it."""
+        return SqlCatalog(
+            "default",
+            uri=f"sqlite:///{self.folder}/catalog.db",
+            warehouse=str(self.folder / "warehouse"),
+        )
+
+    def table(self) -> Table:
+        """Return the table, as another application loads it."""
+        with closing(self.catalog()) as catalog:
+            return catalog.load_table(TABLE)
+
+    def opened(self, attempt: Attempt = FIRST, **options: Any) -> OpenIcebergSink:
+        """Return a sink that is open and fenced for an attempt."""
+        context = SinkContext(JOB, SINK, self.fields, parallelism=2)
+        sink = self.new_sink(**options).open(context)
+        sink.fence(attempt)
+        return sink
+
+    def write(
+        self,
+        sink: OpenIcebergSink,
+        rows: Sequence[Row],
+        checkpoint: int = 0,
+        attempt: Attempt = FIRST,
+        subtask: Subtask | None = None,
+    ) -> Committable:
+        """Pre-commit one piece."""
+        writer = sink.writers()(
+            transaction_id(checkpoint, attempt), subtask or Subtask(0, checkpoint)
+        )
+        writer.write(pa.RecordBatch.from_pylist(list(rows), schema=self.fields))
+        piece = writer.pre_commit()
+        assert piece is not None
+        return piece
+
+    def staged(self) -> list[Path]:
+        """What lies hidden and is not committed."""
+        return sorted(self.folder.rglob("_twophase~*/fence-*/staged/*"))
+
+    def data_files(self) -> list[str]:
+        """The data files in the table's folder, named by a snapshot or not."""
+        return sorted(path.name for path in self.folder.rglob("data/*.parquet"))

@@ -1,0 +1,78 @@
+"""The table of one job and sink, as the driver has it: its catalog and its staging area."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyiceberg.table import Table
+from pyiceberg.table.update import AssertTableUUID, TableRequirement
+
+from twophase.errors import TargetChangedError
+from twophase.sinks.common.staging.disk import sync
+from twophase.sinks.common.staging.names import Owner
+from twophase.sinks.common.staging.preflight import create_staging_area
+from twophase.sinks.common.staging.staging_area import StagingArea
+from twophase.sinks.iceberg.catalog import Catalog
+from twophase.sinks.iceberg.proofs import Proofs
+
+HIDDEN = "_twophase"
+"""The folder in a table's that holds the staging areas of its jobs and sinks, by the table's id."""
+
+
+class DriverTable:
+    """One table.
+
+    Args:
+        owner: job and sink.
+        catalog: finds the table.
+        loaded: the table as it was found.
+        location: its folder.
+    """
+
+    def __init__(self, owner: Owner, catalog: Catalog, loaded: Table, location: Path) -> None:
+        self.owner = owner
+        self.catalog = catalog
+        self.location = location
+        self.uuid = loaded.metadata.table_uuid
+        self.area = StagingArea(location / HIDDEN / str(self.uuid), owner)
+
+    @property
+    def target(self) -> str:
+        """The target's identity (I10): the table's id; a table created again has another."""
+        return f"iceberg:{self.uuid}"
+
+    @property
+    def data(self) -> Path:
+        """The folder of committed data files."""
+        return self.location / "data"
+
+    def load(self) -> Table:
+        """Return the table as it is now.
+
+        Raises:
+            TargetChangedError: it is gone, or another has its name.
+        """
+        found = self.catalog.load()
+        if found.metadata.table_uuid != self.uuid:
+            raise TargetChangedError(
+                f"The table {'.'.join(found.name())} is another one than when the job started: "
+                f"its id was {self.uuid} and is {found.metadata.table_uuid}. It was dropped and "
+                "created again.",
+                remedy="restore the table that the job had, then start the job again.",
+            )
+        return found
+
+    def proofs(self, loaded: Table) -> Proofs:
+        """Return the proofs of this job and sink."""
+        return Proofs(self.owner, loaded.metadata.properties)
+
+    def unchanged(self) -> TableRequirement:
+        """Return what every commit requires: it is this table."""
+        return AssertTableUUID(uuid=self.uuid)
+
+    def create_area(self) -> None:
+        """Create the staging area if it is missing."""
+        if not self.area.exists():
+            self.area.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            sync(self.location, self.area.root.parent)
+            create_staging_area(self.area.root, self.owner)

@@ -1,0 +1,94 @@
+"""The fence of a job and sink, in two places (I7).
+
+    folder      the name of a folder of the staging area: writers work below it, so that none of a
+                closed attempt finishes a piece
+    property    of the table: commits require that it is as they have read it, so that a commit in
+                flight fails once the fence is raised or written again
+
+The property is written first, and is what the next driver counts from.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table
+from pyiceberg.table.update import SetPropertiesUpdate
+
+from twophase.contract.fencing import driver_is_fenced
+from twophase.errors import TargetUnreachableError, TwoPhaseError
+from twophase.ids import Attempt
+from twophase.sinks.iceberg.catalog import AssertProperties, brief
+from twophase.sinks.iceberg.driver_table import DriverTable
+from twophase.sinks.iceberg.proofs import FenceRecord, encode_fence, fence_key
+
+_TRIES = 100
+_NOBODY = Attempt(0, 0)
+
+
+class Fence:
+    """The fence of one job and sink.
+
+    Args:
+        table: the table of the job's sink.
+    """
+
+    def __init__(self, table: DriverTable) -> None:
+        self._table = table
+        self._owner = table.owner
+
+    def read(self, loaded: Table) -> Attempt:
+        """Return the fence, as the higher of the two places has it."""
+        record = self._table.proofs(loaded).fence()
+        found = record.attempt if record else _NOBODY
+        return max(found, self._table.area.fence()) if self._table.area.exists() else found
+
+    def raise_to(self, attempt: Attempt) -> None:
+        """See `OpenSink.fence`."""
+
+        def raised(fence: Attempt) -> Attempt | None:
+            if fence.generation > attempt.generation:
+                raise driver_is_fenced(self._owner.job, self._owner.sink, fence, attempt)
+            return attempt if fence < attempt else None
+
+        self._write(raised, f"raised to {attempt}")
+        self._table.create_area()
+        self._table.area.raise_fence(attempt)
+
+    def write_again(self) -> None:
+        """Write the fence as it is: commits in flight fail, as they require it to be unchanged.
+
+        Those that the table does not show by now have to begin again, and look at the piece again.
+        """
+        self._write(lambda fence: fence, "written again")
+
+    def _write(self, wanted: Callable[[Attempt], Attempt | None], what: str) -> None:
+        key, nonce = fence_key(self._owner), uuid.uuid4().hex
+        failure: Exception | None = None
+        for _ in range(_TRIES):
+            loaded = self._table.load()
+            record = self._table.proofs(loaded).fence()
+            if record is not None and record.nonce == nonce:
+                return  # the reply was lost
+            attempt = wanted(record.attempt if record else _NOBODY)
+            if attempt is None:
+                return
+            written = FenceRecord(attempt.generation, attempt.counter, nonce)
+            before = AssertProperties(expected={key: loaded.metadata.properties.get(key)})
+            update = SetPropertiesUpdate(updates={key: encode_fence(written)})
+            try:
+                self._table.catalog.commit(loaded, [self._table.unchanged(), before], [update])
+            except TwoPhaseError:
+                raise
+            except CommitFailedException as error:
+                failure = error
+            except Exception as error:  # noqa: BLE001 the next look shows the outcome
+                failure = error
+        raise TargetUnreachableError(
+            f"The fence of sink {self._owner.sink!r} of job {self._owner.job!r} could not be "
+            f"{what} in {_TRIES} tries: {brief(failure) if failure else ''}.",
+            remedy="check that the catalog and the table's folder can be written, then start the "
+            "job again.",
+        )

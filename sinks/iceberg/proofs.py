@@ -1,0 +1,217 @@
+"""Proofs and fences: properties of the table, in the same metadata as the snapshots (I4, I7).
+
+    twophase/<job>/<sink>/<lineage>     what is committed of a lineage
+    twophase-fence/<job>/<sink>         the fence, with a nonce: each time that it is written, a
+                                        commit which has read it before fails
+
+Each value is a record with version, length and SHA-256 (I9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from twophase.errors import StopJobError
+from twophase.ids import Attempt
+from twophase.internals.json_values import decode, encode
+from twophase.internals.record import DamagedRecordError
+from twophase.sinks.common.staging.names import Owner, PieceName
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+
+_MAGIC = "twophase-iceberg/1"
+_PROOF, _FENCE = "proof", "fence"
+
+
+@dataclass(frozen=True)
+class LineageProof:
+    """What is committed of one lineage.
+
+    Attributes:
+        mark: the high-water mark; -1 if there is none.
+        pieces: by checkpoint, as text, the committed pieces that the mark does not stand for, as
+            `attempt/subtask`.
+        snapshot: the id of the snapshot that the newest commit has made; 0 before the first.
+        sequence: its sequence number, 0 in format version 1.
+    """
+
+    mark: int = -1
+    pieces: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    snapshot: int = 0
+    sequence: int = 0
+
+    @property
+    def highest(self) -> int:
+        """The highest committed checkpoint."""
+        return max([self.mark, *map(int, self.pieces)])
+
+    def has(self, checkpoint: int) -> bool:
+        """Return whether a checkpoint is committed."""
+        return checkpoint <= self.mark or str(checkpoint) in self.pieces
+
+    def names(self, name: PieceName) -> bool:
+        """Return whether a piece is named among the committed ones."""
+        return short(name) in self.pieces.get(str(name.checkpoint), ())
+
+    def with_pieces(self, names: Iterable[PieceName]) -> LineageProof:
+        """Return the proof with these pieces too."""
+        pieces = {checkpoint: [*known] for checkpoint, known in self.pieces.items()}
+        for name in names:
+            pieces.setdefault(str(name.checkpoint), []).append(short(name))
+        return replace(self, pieces=pieces)
+
+    def folded(self, checkpoint: int) -> LineageProof:
+        """Return the proof with a mark up to `checkpoint`, as far as it proves it."""
+        old = [number for number in map(int, self.pieces) if number <= checkpoint]
+        rest = {text: names for text, names in self.pieces.items() if int(text) > checkpoint}
+        return replace(self, mark=max([self.mark, *old]), pieces=rest)
+
+
+@dataclass(frozen=True)
+class FenceRecord:
+    """The fence as it was last written.
+
+    Attributes:
+        generation: of the attempt.
+        counter: of the attempt.
+        nonce: new each time.
+    """
+
+    generation: int
+    counter: int
+    nonce: str
+
+    @property
+    def attempt(self) -> Attempt:
+        """Attempts below it are closed."""
+        return Attempt(self.generation, self.counter)
+
+
+class Proofs:
+    """The properties of one job and sink in the metadata of a table.
+
+    Args:
+        owner: job and sink.
+        properties: of the table.
+    """
+
+    def __init__(self, owner: Owner, properties: Mapping[str, str]) -> None:
+        self._owner = owner
+        self._properties = properties
+
+    def fence(self) -> FenceRecord | None:
+        """Return the fence; None if nobody has raised one."""
+        text = self._properties.get(fence_key(self._owner))
+        return None if text is None else _decode(_FENCE, fence_key(self._owner), text, FenceRecord)
+
+    def lineage(self, lineage: str) -> LineageProof:
+        """Return what is committed of a lineage."""
+        key = proof_key(self._owner, lineage)
+        text = self._properties.get(key)
+        return LineageProof() if text is None else _decode(_PROOF, key, text, LineageProof)
+
+    def committed(self) -> dict[str, int]:
+        """Return, for each lineage, the highest committed checkpoint."""
+        found = {lineage: self.lineage(lineage).highest for lineage in self._lineages()}
+        return {lineage: highest for lineage, highest in found.items() if highest >= 0}
+
+    def made(self) -> dict[str, LineageProof]:
+        """Return the proof of each lineage that has committed in a snapshot."""
+        found = {lineage: self.lineage(lineage) for lineage in self._lineages()}
+        return {lineage: proof for lineage, proof in found.items() if proof.snapshot}
+
+    def others(self) -> Iterator[Owner]:
+        """Yield the other jobs and sinks that have committed to the table."""
+        found = dict.fromkeys(
+            Owner(*parts[1:3])
+            for key in self._properties
+            if len(parts := key.split("/")) == 4 and parts[0] == "twophase"
+        )
+        yield from (owner for owner in found if owner != self._owner)
+
+    def of(self, owner: Owner) -> Proofs:
+        """Return those of another job and sink in the same table."""
+        return Proofs(owner, self._properties)
+
+    def _lineages(self) -> list[str]:
+        start = proof_key(self._owner, "")
+        return [key.removeprefix(start) for key in self._properties if key.startswith(start)]
+
+
+def proof_key(owner: Owner, lineage: str) -> str:
+    """Return the name of the property that proves what is committed of a lineage."""
+    return f"twophase/{owner.job}/{owner.sink}/{lineage}"
+
+
+def fence_key(owner: Owner) -> str:
+    """Return the name of the property that is the fence."""
+    return f"twophase-fence/{owner.job}/{owner.sink}"
+
+
+def encode_proof(proof: LineageProof) -> str:
+    """Return a proof as the value of a property."""
+    return encode(_MAGIC, _PROOF, proof).decode()
+
+
+def encode_fence(fence: FenceRecord) -> str:
+    """Return a fence as the value of a property."""
+    return encode(_MAGIC, _FENCE, fence).decode()
+
+
+def short(name: PieceName) -> str:
+    """Return a piece within its checkpoint, as `attempt/subtask`."""
+    return f"{name.attempt}/{name.subtask}"
+
+
+T = TypeVar("T")
+
+
+def _decode(kind: str, key: str, text: str, form: type[T]) -> T:
+    try:
+        return decode(_MAGIC, kind, text.encode(), key, form)
+    except DamagedRecordError as error:
+        raise StopJobError(
+            f"The property {key!r} of the table is damaged ({error}): somebody has changed it.",
+            remedy="give it the value back that it had, from an older metadata file of the table.",
+        ) from error
+
+
+def rolled_back(metadata: TableMetadata, proofs: Proofs) -> str:
+    """Return why the table lacks what a sink has committed, as far as its snapshots tell.
+
+    A rollback of `main` leaves the properties, and with them the proofs. The newest commit of a
+    lineage is in the table if its snapshot is an ancestor of main's. Snapshots expire: if main's
+    ancestors end before one that is older than the commit, main leads past it.
+
+    Returns:
+        The reason; empty if main has the commits, or leads past them.
+    """
+    for lineage, proof in proofs.made().items():
+        if not _leads_to(metadata, proof):
+            return (
+                f"branch main no longer leads to snapshot {proof.snapshot}, in which checkpoint "
+                f"{proof.highest} of lineage {lineage} was committed: somebody has rolled it back"
+            )
+    return ""
+
+
+def _leads_to(metadata: TableMetadata, proof: LineageProof) -> bool:
+    found = metadata.current_snapshot()
+    if found is None:
+        return False
+    made = metadata.snapshot_by_id(proof.snapshot)
+    while found is not None:
+        if found.snapshot_id == proof.snapshot:
+            return True
+        if proof.sequence:
+            is_older = (found.sequence_number or 0) <= proof.sequence
+        else:  # format version 1
+            is_older = made is not None and found.timestamp_ms < made.timestamp_ms
+        if is_older:
+            return False
+        before = found.parent_snapshot_id
+        found = None if before is None else metadata.snapshot_by_id(before)
+    return True

@@ -1,0 +1,85 @@
+"""The Iceberg sink: appends rows exactly once, one snapshot a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.table import Table
+
+from twophase.contract.sink import ArrowSink, SinkContext
+from twophase.errors import ConfigError
+from twophase.sinks.common.staging.location import local_path
+from twophase.sinks.common.staging.names import Owner
+from twophase.sinks.common.staging.preflight import check_folder
+from twophase.sinks.iceberg.catalog import Catalog
+from twophase.sinks.iceberg.columns import check_rows, table_schema
+from twophase.sinks.iceberg.driver_table import DriverTable
+from twophase.sinks.iceberg.layout import check_table
+from twophase.sinks.iceberg.open_sink import OpenIcebergSink
+from twophase.sinks.iceberg.options import IcebergOptions
+
+
+class IcebergSink(ArrowSink):
+    """Appends to one table. Options: `twophase.sinks.iceberg.options.IcebergOptions`.
+
+    Args:
+        options: `catalog_uri`, `table`, and any other option by its name.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._options = IcebergOptions.parse(options, "IcebergSink")
+
+    def __repr__(self) -> str:
+        return f"IcebergSink({self._options.where!r})"
+
+    @classmethod
+    def rehearsal(cls, folder: Path) -> tuple[IcebergSink, dict[str, str]]:
+        """See `Sink.rehearsal`."""
+        uri = f"sqlite:///{folder / 'catalog.db'}"
+        return cls(catalog_uri=uri, table="a.b", create=True, warehouse=str(folder)), {}
+
+    def check_connection(self) -> None:
+        """See `Sink.check_connection`."""
+        options = self._options
+        may_be_missing = options.create and options.database is not None
+        if may_be_missing and options.database.parent.exists() and not options.database.exists():
+            return  # `open` creates it
+        catalog = Catalog(options, make=False)
+        try:
+            found = catalog.find()
+            if found is not None or not options.create:
+                self._check(found)
+        finally:
+            catalog.close()
+
+    def open(self, context: SinkContext) -> OpenIcebergSink:
+        """See `Sink.open`."""
+        options, rows, owner = self._options, context.schema, Owner.of(context)
+        catalog = Catalog(options, make=options.create and rows is not None)
+        try:
+            found = catalog.find()
+            if found is None and options.create and rows is not None:
+                found = catalog.create(table_schema(rows))
+            loaded, location = self._check(found)
+            if rows is not None:
+                check_rows(rows, loaded.schema())
+            table = DriverTable(owner, catalog, loaded, location)
+            if rows is not None:
+                table.create_area()
+        except BaseException:
+            catalog.close()
+            raise
+        return OpenIcebergSink(table, rows)
+
+    def _check(self, found: Table | None) -> tuple[Table, Path]:
+        """Check all that does not depend on job and rows; return the table and its folder."""
+        if found is None:
+            raise ConfigError(
+                f"There is no table {self._options.where}.",
+                remedy="create it, correct table, or let the sink create it: `create=true`.",
+            )
+        check_table(found, self._options.partition_by)
+        location = local_path(found.location(), f"the location of {self._options.table}")
+        check_folder(location)
+        return found, location

@@ -1,0 +1,96 @@
+"""Local files of a table, durable before a commit names them.
+
+pyiceberg's own file access leaves metadata in the page cache: after a power failure the catalog,
+which syncs, would name files that are empty. Catalogs create this class by its name (`py-io-impl`).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import TracebackType
+
+from pyiceberg.io import InputFile, OutputFile, OutputStream
+from pyiceberg.io.pyarrow import PyArrowFileIO
+
+from twophase.sinks.common.staging.disk import sync
+from twophase.sinks.common.staging.location import local_path
+
+NAME = f"{__name__}.SyncedFileIO"
+
+
+class SyncedFileIO(PyArrowFileIO):
+    """Reads as pyiceberg does, and syncs what it writes."""
+
+    def new_output(self, location: str) -> OutputFile:
+        """See `FileIO.new_output`."""
+        return SyncedFile(location, super().new_input(location))
+
+
+class SyncedFile(OutputFile):
+    """A file to be written.
+
+    Args:
+        location: its path or URI.
+        reader: reads it.
+    """
+
+    def __init__(self, location: str, reader: InputFile) -> None:
+        super().__init__(location)
+        self._reader = reader
+
+    def __len__(self) -> int:
+        return len(self._reader)
+
+    def exists(self) -> bool:
+        """See `OutputFile.exists`."""
+        return self._reader.exists()
+
+    def to_input_file(self) -> InputFile:
+        """See `OutputFile.to_input_file`."""
+        return self._reader
+
+    def create(self, overwrite: bool = False) -> OutputStream:
+        """See `OutputFile.create`."""
+        path = local_path(self.location, "location")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return _Stream(path, "wb" if overwrite else "xb")
+
+
+class _Stream:
+    """A file being written; closing it makes its bytes and its name durable."""
+
+    def __init__(self, path: Path, mode: str) -> None:
+        self._path = path
+        self._file = path.open(mode)
+
+    def write(self, data: bytes) -> int:
+        return self._file.write(data)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    @property
+    def closed(self) -> bool:
+        return self._file.closed
+
+    def close(self) -> None:
+        if not self._file.closed:
+            with self._file:
+                self._file.flush()
+                os.fsync(self._file.fileno())
+            sync(self._path.parent)
+
+    def __enter__(self) -> _Stream:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

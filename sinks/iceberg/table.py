@@ -1,0 +1,93 @@
+"""The table that rows go to, as its writers need it; the sink takes it to the executors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema, sanitize_column_names
+
+from twophase.sinks.common.staging.staging_area import StagingArea
+from twophase.sinks.iceberg.partitions import Partitions
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+
+
+@dataclass(frozen=True)
+class WrittenTable:
+    """One version of a table, for the writers of one job and sink.
+
+    Attributes:
+        area: the staging area of the job and sink, in the table's folder.
+        target: the target's identity (I10).
+        schema_json: the table's schema, as Iceberg's metadata has it.
+        spec_json: its partition spec, likewise.
+        properties: of the table: how files are written.
+        fields: the type of each column, by its id, as the manifest has it.
+    """
+
+    area: StagingArea
+    target: str
+    schema_json: str
+    spec_json: str
+    properties: Mapping[str, str]
+    fields: Mapping[str, str]
+
+    @classmethod
+    def of(cls, area: StagingArea, target: str, metadata: TableMetadata) -> WrittenTable:
+        """Return the current version of a table."""
+        properties = {
+            key: value for key, value in metadata.properties.items() if key.startswith("write.")
+        }
+        return cls(
+            area,
+            target,
+            metadata.schema().model_dump_json(),
+            metadata.spec().model_dump_json(),
+            properties,
+            fields_of(metadata),
+        )
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The table's schema."""
+        return Schema.model_validate_json(self.schema_json)
+
+    @cached_property
+    def spec(self) -> PartitionSpec:
+        """Its partition spec."""
+        return PartitionSpec.model_validate_json(self.spec_json)
+
+    @cached_property
+    def partitions(self) -> Partitions:
+        """Its partitions."""
+        return Partitions(self.spec, self.schema)
+
+    @cached_property
+    def file_schema(self) -> Schema:
+        """The schema of data files, whose columns have names that Avro allows."""
+        return sanitize_column_names(self.schema)
+
+    @cached_property
+    def arrow_schema(self) -> pa.Schema:
+        """The same as Arrow has it, with the ids of the columns."""
+        return schema_to_pyarrow(self.file_schema)
+
+    def __getstate__(self) -> dict[str, object]:
+        """What is computed stays here: the executors compute it."""
+        own = ("area", "target", "schema_json", "spec_json", "properties", "fields")
+        return {name: getattr(self, name) for name in own}
+
+
+def fields_of(metadata: TableMetadata) -> dict[str, str]:
+    """Return the type of each column, and whether it is required, by its id."""
+    return {
+        str(field.field_id): f"{field.field_type}{' required' if field.required else ''}"
+        for field in metadata.schema().fields
+    }

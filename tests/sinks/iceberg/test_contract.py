@@ -1,0 +1,47 @@
+"""The contract of every sink, on an Iceberg table in an SQLite catalog."""
+
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+
+import pytest
+
+from harness.iceberg_harness import IcebergHarness
+from harness.selection import representatives
+from twophase.testing.contract import (
+    ArrowSinkContract,
+    KnowsOtherNamesContract,
+    NamesPiecesContract,
+    SinkKillContract,
+    TellsUnfinishedContract,
+)
+
+pytestmark = pytest.mark.part("files")
+
+# Each driver would take seconds to import pyiceberg.
+multiprocessing.get_context("forkserver").set_forkserver_preload(
+    ["twophase.testing.contract.kill_driver", "twophase.sinks.iceberg.open_sink"]
+)
+
+
+class TestIcebergSink(
+    ArrowSinkContract, KnowsOtherNamesContract, NamesPiecesContract, TellsUnfinishedContract
+):
+    lines_at_most = 12
+
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> IcebergHarness:
+        return IcebergHarness(tmp_path / "lake")
+
+
+class TestIcebergSinkIsKilled(SinkKillContract):
+    points = representatives(
+        [*SinkKillContract.points, "D01=kill", "D02=kill"], {"C05=kill_driver", "D02=kill"}
+    )
+    methods = representatives(SinkKillContract.methods, {"commit"})
+    lines_at_most = 12
+
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> IcebergHarness:
+        return IcebergHarness(tmp_path / "lake")
