@@ -10,7 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
+from sqlalchemy.exc import SQLAlchemyError
 
 from twophase.contract.committable import Committable
 from twophase.contract.sink import SinkContext
@@ -54,11 +56,16 @@ class IcebergHarness(SinkHarness):
         self.options = options
         folder.mkdir(parents=True, exist_ok=True)
 
+    @property
+    def uri(self) -> str:
+        """The catalog's database."""
+        return f"sqlite:///{self.folder}/catalog.db"
+
     def new_sink(self, **options: Any) -> IcebergSink:
         """See `SinkHarness`."""
         return IcebergSink(
             **{
-                "catalog_uri": f"sqlite:///{self.folder}/catalog.db",
+                "catalog_uri": self.uri,
                 "table": TABLE,
                 "create": True,
                 "warehouse": str(self.folder / "warehouse"),
@@ -86,16 +93,18 @@ class IcebergHarness(SinkHarness):
 
     def rows_visible(self) -> list[Row]:
         """See `SinkHarness`."""
-        if not (self.folder / "catalog.db").exists():
+        try:
+            table = self.table()
+        except (NoSuchTableError, SQLAlchemyError):  # nobody has made it yet
             return []
-        found = self.table().scan().to_arrow()
+        found = table.scan().to_arrow()
         return list(found.select(self.fields.names).cast(self.fields).to_pylist())
 
     def catalog(self) -> SqlCatalog:
         """Return the catalog, as another application opens it."""
         return SqlCatalog(
             "default",
-            uri=f"sqlite:///{self.folder}/catalog.db",
+            uri=self.uri,
             warehouse=str(self.folder / "warehouse"),
         )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 from pydantic import Field
 from pyiceberg.catalog.sql import SqlCatalog
@@ -29,7 +29,7 @@ from pyiceberg.table.update import (
     ValidatableTableRequirement,
 )
 from pyiceberg.transforms import parse_transform
-from sqlalchemy import make_url
+from sqlalchemy import inspect, make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from twophase.errors import (
@@ -42,6 +42,7 @@ from twophase.sinks.iceberg.options import IcebergOptions, partition_field
 from twophase.sinks.iceberg.synced_io import NAME
 
 _FIRST_PARTITION_ID = 1000
+_TABLES = "iceberg_tables"
 _DRIVERS = {"mysql": "mysql+pymysql"}
 
 
@@ -80,9 +81,12 @@ class Catalog:
             self._catalog = SqlCatalog(
                 options.catalog, init_catalog_tables=str(make).lower(), **properties
             )
+            self._has_tables = make or inspect(self._catalog.engine).has_table(_TABLES)
 
     def find(self) -> Table | None:
-        """Return the table; None if there is none."""
+        """Return the table; None if there is none, or not even a catalog in the database."""
+        if not self._has_tables:
+            return None
         try:
             with self._reached():
                 return self._catalog.load_table(self._options.table)
@@ -122,7 +126,7 @@ class Catalog:
     def commit(
         self,
         table: Table,
-        requirements: Sequence[TableRequirement],
+        requirements: Sequence[ValidatableTableRequirement],
         updates: Sequence[TableUpdate],
     ) -> None:
         """Change the table in one step.
@@ -131,7 +135,9 @@ class Catalog:
             CommitFailedException: a requirement is not met; nothing was changed.
             Exception: whether it was changed is unknown.
         """
-        self._catalog.commit_table(table, tuple(requirements), tuple(updates))
+        # pyiceberg's type of a requirement has its own kinds only
+        required = cast(tuple[TableRequirement, ...], tuple(requirements))
+        self._catalog.commit_table(table, required, tuple(updates))
 
     def close(self) -> None:
         """Close the connections."""
@@ -145,8 +151,8 @@ class Catalog:
         except SQLAlchemyError as error:
             raise TargetUnreachableError(
                 f"The catalog {self._options.catalog_uri} cannot be read: {brief(error)}.",
-                remedy="check that the database answers, that it has the tables of a catalog, and "
-                "that the account may read and write them; with `create=true` the sink makes them.",
+                remedy="check that the database answers, and that the account may read and write "
+                "the tables of the catalog.",
             ) from error
 
 

@@ -27,7 +27,11 @@ from typing import Any
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
-from pyiceberg.table.update import AssertCurrentSchemaId, SetPropertiesUpdate, TableRequirement
+from pyiceberg.table.update import (
+    AssertCurrentSchemaId,
+    SetPropertiesUpdate,
+    ValidatableTableRequirement,
+)
 from sqlalchemy.exc import SQLAlchemyError
 
 from twophase.contract.committable import Committable
@@ -244,7 +248,9 @@ class Committer:
         failpoint("D02")
         self._made.update(piece.name for piece in pieces)
 
-    def _as_read(self, loaded: Table, properties: Mapping[str, str]) -> Sequence[TableRequirement]:
+    def _as_read(
+        self, loaded: Table, properties: Mapping[str, str]
+    ) -> Sequence[ValidatableTableRequirement]:
         now = loaded.metadata
         keys = [*properties, fence_key(self._table.owner)]
         return [

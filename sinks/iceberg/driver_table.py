@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pyiceberg.table import Table
-from pyiceberg.table.update import AssertTableUUID, TableRequirement
+from pyiceberg.table.update import AssertTableUUID, ValidatableTableRequirement
 
 from twophase.errors import TargetChangedError
 from twophase.sinks.common.staging.disk import sync
@@ -66,7 +66,7 @@ class DriverTable:
         """Return the proofs of this job and sink."""
         return Proofs(self.owner, loaded.metadata.properties)
 
-    def unchanged(self) -> TableRequirement:
+    def unchanged(self) -> ValidatableTableRequirement:
         """Return what every commit requires: it is this table."""
         return AssertTableUUID(uuid=self.uuid)
 

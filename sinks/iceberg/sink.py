@@ -42,8 +42,8 @@ class IcebergSink(ArrowSink):
     def check_connection(self) -> None:
         """See `Sink.check_connection`."""
         options = self._options
-        may_be_missing = options.create and options.database is not None
-        if may_be_missing and options.database.parent.exists() and not options.database.exists():
+        database = options.database
+        if options.create and database and database.parent.exists() and not database.exists():
             return  # `open` creates it
         catalog = Catalog(options, make=False)
         try:
