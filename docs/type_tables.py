@@ -3,6 +3,7 @@
 <!-- types: file -->    every format, by the checks and the writers of the file sink
 <!-- types: hive -->    parquet and ORC, as Hive's own reader gets them
 <!-- types: delta -->   columns of a Delta table, and the rows that fit them
+<!-- types: iceberg --> rows, the column of a new table, and others that hold them
 
 A cell of files is what the check says of a type, or what the writer says of values at its limits;
 `refused` alone stands for a type that does not read back unchanged. Types have Spark's names.
@@ -97,12 +98,19 @@ _DELTA: Sequence[DataType] = [
     *(MapType(StringType(), kind) for kind in (IntegerType(), LongType())),
     *(StructType([StructField("a", kind)]) for kind in (IntegerType(), LongType())),
 ]
+_ICEBERG: Kinds = [
+    *(pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()),
+    *(pa.decimal128(10, 2), pa.string(), pa.binary(), _DATE, _ZONED, _LOCAL),
+    *_around(pa.int64()),
+    *(pa.time64("us"), pa.duration("us")),
+]
 _NO_LAYOUT: Any = None  # it is asked about columns that the rows lack
 
 
 def type_rows(sink: str) -> tuple[list[str], list[list[str]]]:
     """Return the heads and the rows of a sink's table."""
-    return {"file": _of_files, "hive": _of_hive, "delta": _of_delta}[sink]()
+    tables = {"file": _of_files, "hive": _of_hive, "delta": _of_delta, "iceberg": _of_iceberg}
+    return tables[sink]()
 
 
 def _of_files() -> tuple[list[str], list[list[str]]]:
@@ -182,6 +190,41 @@ def _of_delta() -> tuple[list[str], list[list[str]]]:
         [_named(column), ", ".join(_named(rows) for rows in _DELTA if fits(rows, column))]
         for column in _DELTA
     ]
+
+
+def _of_iceberg() -> tuple[list[str], list[list[str]]]:
+    from twophase.errors import ConfigError
+    from twophase.sinks.iceberg import columns
+
+    def made(kind: pa.DataType) -> str:
+        try:
+            return str(columns.table_schema(pa.schema([("x", kind)])).fields[0].field_type)
+        except ConfigError as error:
+            return _refused(str(error).partition("'x': ")[2].partition(".")[0], kind)
+
+    def fits(kind: pa.DataType) -> list[str]:
+        own = made(kind)
+        return [
+            str(other)
+            for other in columns.PLAIN
+            if str(other) != own and not columns.refusal(kind, other)
+        ]
+
+    return ["rows", "column of a new table", "other columns that hold them"], [
+        [_spark(kind), _coded(made(kind)), ", ".join(fits(kind))] for kind in _ICEBERG
+    ]
+
+
+def _spark(kind: pa.DataType) -> str:
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    if pa.types.is_time(kind) or pa.types.is_duration(kind):
+        return "time" if pa.types.is_time(kind) else "interval"
+    return _coded(from_arrow_type(kind, prefer_timestamp_ntz=True).simpleString())
+
+
+def _coded(name: str) -> str:
+    return f"`{name}`" if "<" in name else name
 
 
 def _named(kind: DataType) -> str:

@@ -17,19 +17,24 @@ from twophase.options.parsing import Options
 from twophase.sinks.delta.options import DeltaOptions
 from twophase.sinks.file.options import FileOptions
 from twophase.sinks.hive.options import HiveOptions
+from twophase.sinks.iceberg.options import IcebergOptions
 from twophase.sinks.mysql.options import MySqlOptions
 from twophase.sources.kafka.options import KafkaOptions
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGE = "configuration.md"
-GROUPS = [JobOptions, KafkaOptions, MySqlOptions, DeltaOptions, FileOptions, HiveOptions]
+GROUPS = [
+    *(JobOptions, KafkaOptions, MySqlOptions),
+    *(DeltaOptions, IcebergOptions, FileOptions, HiveOptions),
+]
 TABLES = [(PAGE, group) for group in GROUPS] + [
     ("kafka.md", KafkaOptions),
     ("sinks/mysql.md", MySqlOptions),
     ("sinks/delta.md", DeltaOptions),
     ("sinks/file.md", FileOptions),
     ("sinks/hive.md", HiveOptions),
+    ("sinks/iceberg.md", IcebergOptions),
 ]
 # Those of option tables and of Flink's keys, on whichever page somebody puts one.
 WITH_TABLES = [
@@ -95,7 +100,7 @@ def test_every_option_has_a_meaning(group: type[Options]) -> None:
     assert not [name for name, field in group.model_fields.items() if not field.description]
 
 
-@pytest.mark.parametrize("sink", ["delta", "file", "hive", "mysql"])
+@pytest.mark.parametrize("sink", ["delta", "file", "hive", "iceberg", "mysql"])
 def test_the_page_of_each_sink_has_a_table_of_types(sink: str) -> None:
     text = (DOCS / "sinks" / f"{sink}.md").read_text()
     assert re.search(r"^<!-- (columns|types): \S+ -->\n\n\|", text, re.MULTILINE)
@@ -109,6 +114,7 @@ def test_the_page_of_each_sink_has_a_table_of_types(sink: str) -> None:
         ("file", "twophase.sinks.common.staging.rows.refusal", lambda *_: ""),
         ("hive", "twophase.sinks.common.staging.hive_files._in_hybrid_calendar", lambda rows: rows),
         ("delta", "twophase.sinks.delta.rows._widens", lambda *_: True),
+        ("iceberg", "twophase.sinks.iceberg.columns._fits", lambda *_: True),
     ],
 )
 def test_a_check_that_changes_changes_the_table_of_types(
