@@ -7,7 +7,7 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,11 @@ def written(count: int) -> checker.Records:
 def orders(table: Path) -> checker.Records:
     """Yield every row of a table that is partitioned by `kafka_partition`, for the checker."""
     return np.concatenate([np.empty(0, checker.RECORD), *map(_records, visible(table))])
+
+
+def records(rows: Iterable[Mapping[str, Any]]) -> checker.Records:
+    """Yield rows that were read elsewhere, for the checker."""
+    return _array(*((row["kafka_partition"], row["kafka_offset"], _payload(row)) for row in rows))
 
 
 def parquet_rows(table: Path) -> int:

@@ -33,12 +33,17 @@ from twophase.events import Event, Observers
 from twophase.internals import failpoints
 from twophase.options.job_options import JobOptions
 from twophase.sinks.file.sink import FileSink
+from twophase.sinks.iceberg.sink import IcebergSink
 from twophase.sinks.mysql.sink import MySqlSink
 from twophase.state.journal.entries import Lineage
 from twophase.testing.plain_host import PlainFolder, PlainHost, PlainQuery
 
 CONTROL = "CONTROL"
-_SINKS: dict[str, type[ArrowSink]] = {"mysql": MySqlSink, "file": FileSink}
+_SINKS: dict[str, type[ArrowSink]] = {
+    "mysql": MySqlSink,
+    "file": FileSink,
+    "iceberg": IcebergSink,
+}
 
 
 def run_job(settings: Mapping[str, Any], workers: Workers) -> tuple[int, str]:

@@ -110,20 +110,43 @@ FILES_IN_RECOVERY = IN_RECOVERY | {
 }
 FILES_IN_RECOVERY["F06"] = ("C06", Leaves(False, PREPARED, PREPARED))
 
+# Iceberg: pieces as of files; all of a checkpoint are visible at once, and only then their folders
+# are removed.
+_ICEBERG_IN_COMMIT = {
+    "C12": Leaves(True, PREPARED),
+    "C13": Leaves(True, PREPARED),
+    "D01": Leaves(True, PREPARED),
+    "D02": Leaves(True, (2, 2)),
+    "C14": Leaves(True, (2, 2)),
+    "C15": Leaves(True, VISIBLE),
+}
+ICEBERG_IN_CHECKPOINT = IN_CHECKPOINT | _ICEBERG_IN_COMMIT
+ICEBERG_IN_RECOVERY = IN_RECOVERY | {
+    point: ("C11", leaves) for point, leaves in _ICEBERG_IN_COMMIT.items()
+}
+ICEBERG_IN_RECOVERY["F06"] = ("C06", Leaves(False, PREPARED))
+
+STAGED_KINDS = ("files", "iceberg")
+"""The kinds of targets whose pieces are folders from the first row on."""
+
 # There is nothing to delete before the second checkpoint.
 NEEDS_OLDER = {"C17"}
 
 
+_IN_CHECKPOINT = {"files": FILES_IN_CHECKPOINT, "iceberg": ICEBERG_IN_CHECKPOINT}
+_IN_RECOVERY = {"files": FILES_IN_RECOVERY, "iceberg": ICEBERG_IN_RECOVERY}
+
+
 def in_workers(kinds: tuple[str, ...]) -> dict[str, Leaves]:
     """The table of a job with such targets."""
-    return FILES_IN_WORKERS if kinds[0] == "files" else IN_WORKERS
+    return FILES_IN_WORKERS if kinds[0] in STAGED_KINDS else IN_WORKERS
 
 
 def in_checkpoint(kinds: tuple[str, ...]) -> dict[str, Leaves]:
     """The table of a job with such targets."""
-    return FILES_IN_CHECKPOINT if kinds[0] == "files" else IN_CHECKPOINT
+    return _IN_CHECKPOINT.get(kinds[0], IN_CHECKPOINT)
 
 
 def in_recovery(kinds: tuple[str, ...]) -> dict[str, tuple[str, Leaves]]:
     """The table of a job with such targets."""
-    return FILES_IN_RECOVERY if kinds[0] == "files" else IN_RECOVERY
+    return _IN_RECOVERY.get(kinds[0], IN_RECOVERY)

@@ -13,7 +13,7 @@ from harness.nemesis import Ended
 from harness.query_folder import last_number
 from integration.without_spark import source
 from integration.without_spark.process import PlainDriver, Zygote
-from integration.without_spark.targets import FolderTarget, Pieces, SqlTarget, Target
+from integration.without_spark.targets import FolderTarget, IcebergTarget, Pieces, SqlTarget, Target
 from twophase.state.files.storage import ReadOnlyStorage
 from twophase.state.journal.history import History
 from twophase.state.journal.log import JobLog
@@ -26,6 +26,7 @@ TARGETS = {
     "mysql": ("mysql",),
     "mariadb": ("mariadb",),
     "files": ("files",),
+    "iceberg": ("iceberg",),
     "two_servers": ("mysql", "mariadb"),
 }
 
@@ -79,10 +80,7 @@ class Scenario:
         self._input = scratch / "produced"
         source.produce(self._input, 0)
         self.targets: dict[str, Target] = {
-            f"{kind}_orders": FolderTarget(scratch, self.job)
-            if kind == "files"
-            else SqlTarget(servers[kind], scratch)
-            for kind in kinds
+            f"{kind}_orders": self._target(kind, servers) for kind in kinds
         }
         self._options: dict[str, Any] = {
             "restart.delay": "10 ms",
@@ -97,6 +95,13 @@ class Scenario:
             "options": self._options,
             "sinks": {name: target.sink() for name, target in self.targets.items()},
         }
+
+    def _target(self, kind: str, servers: Mapping[str, SqlAccess]) -> Target:
+        if kind == "files":
+            return FolderTarget(self.scratch, self.job)
+        if kind == "iceberg":
+            return IcebergTarget(self.scratch)
+        return SqlTarget(servers[kind], self.scratch)
 
     def produce(self, batches: int) -> None:
         """Let there be the orders of so many more micro-batches."""

@@ -9,6 +9,7 @@ from typing import Any
 from harness.nemesis import Ended, held_at
 from integration.without_spark import source
 from integration.without_spark.points import (
+    STAGED_KINDS,
     Leaves,
     in_checkpoint,
     in_recovery,
@@ -28,7 +29,7 @@ def expected(scenario: Scenario, number: int, leaves: Leaves) -> State:
     """The state that a kill in checkpoint `number` leaves; all before it are committed."""
 
     def pieces(kind: str, prepared: int, visible: int) -> Pieces:
-        begun = leaves.begun if kind == "files" else 0
+        begun = leaves.begun if kind in STAGED_KINDS else 0
         return Pieces(prepared, begun, number * BATCH + visible * PIECE)
 
     first, *rest = scenario.kinds

@@ -1,15 +1,19 @@
-"""Where plain jobs write: a table on a server, or a folder of files. Looked at without
-the product's help.
+"""Where plain jobs write: a table on a server or in a catalog, or a folder of files. Looked at
+without the product's help.
 """
 
 from __future__ import annotations
 
 import uuid
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import pyarrow as pa
 import pymysql
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
 
 from harness import checker, order_files, workload
 from twophase.testing.services.access import SqlAccess
@@ -165,3 +169,55 @@ class FolderTarget:
 
     def close(self) -> None:
         """Nothing is held open."""
+
+
+class IcebergTarget:
+    """An Iceberg table in an SQLite catalog, partitioned by `kafka_partition`, beside a table of
+    another application.
+    """
+
+    def __init__(self, scratch: Path) -> None:
+        self.folder = scratch / "lake"
+        self.folder.mkdir()
+        rows = [{"id": number, "word": word} for number, word in _CANARY_ROWS]
+        with closing(self._catalog()) as catalog:
+            catalog.create_namespace("shop")
+            found = pa.Table.from_pylist(rows)
+            catalog.create_table(f"shop.{CANARY}", found.schema).append(found)
+
+    def sink(self) -> dict[str, Any]:
+        return {
+            "type": "iceberg",
+            "catalog_uri": f"sqlite:///{self.folder}/catalog.db",
+            "warehouse": str(self.folder / "warehouse"),
+            "table": "shop.orders",
+            "create": True,
+            "partition_by": ["kafka_partition"],
+        }
+
+    def pieces(self, lineage: str | None) -> Pieces:
+        areas = (self.folder / "warehouse").glob("**/_twophase/*")
+        staged = [Path(path) for area in areas for path in order_files.staged(area)]
+        prepared = [path for path in staged if (path / "manifest").exists()]
+        return Pieces(len(prepared), len(staged) - len(prepared), len(self.rows()))
+
+    def rows(self) -> checker.Records:
+        try:
+            return order_files.records(self._read("orders"))
+        except NoSuchTableError:
+            return order_files.records([])
+
+    def check_canary(self) -> None:
+        found = [(row["id"], row["word"]) for row in self._read(CANARY)]
+        assert sorted(found) == _CANARY_ROWS
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _read(self, table: str) -> list[dict[str, Any]]:
+        with closing(self._catalog()) as catalog:
+            return list(catalog.load_table(f"shop.{table}").scan().to_arrow().to_pylist())
+
+    def _catalog(self) -> SqlCatalog:
+        uri = f"sqlite:///{self.folder}/catalog.db"
+        return SqlCatalog("default", uri=uri, warehouse=str(self.folder / "warehouse"))
