@@ -1,0 +1,419 @@
+"""What other applications do to the table between the phases: exact, or refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table
+from pyiceberg.table.update import SetCurrentSchemaUpdate, SetSnapshotRefUpdate
+from pyiceberg.transforms import BucketTransform
+from pyiceberg.types import DoubleType, LongType, StringType
+from sqlalchemy.exc import OperationalError
+
+from harness.iceberg_harness import TABLE, IcebergHarness
+from twophase.contract.outcome import AlreadyCommitted, Committed, Lost, RetryLater
+from twophase.contract.sink import CommitRequest, Predecessor, SinkContext
+from twophase.errors import ConfigError, StopJobError, TargetChangedError
+from twophase.ids import Attempt, Subtask
+from twophase.sinks.iceberg.catalog import Catalog
+from twophase.sinks.iceberg.open_sink import OpenIcebergSink
+from twophase.testing.harness import JOB, LINEAGE, SINK
+
+FIELDS = pa.schema([("id", pa.int64()), ("name", pa.string()), ("amount", pa.float32())])
+Change = Callable[[Table], None]
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> IcebergHarness:
+    return IcebergHarness(tmp_path / "lake", FIELDS)
+
+
+@pytest.fixture
+def sink(harness: IcebergHarness) -> OpenIcebergSink:
+    return harness.opened()
+
+
+def rows(*ids: int) -> list[dict[str, object]]:
+    return [{"id": number, "name": f"row {number}", "amount": number / 2} for number in ids]
+
+
+def theirs(*ids: int) -> pa.Table:
+    return pa.Table.from_pylist(rows(*ids), schema=FIELDS)
+
+
+def ids_of(harness: IcebergHarness) -> list[int]:
+    return sorted(harness.table().scan().to_arrow().column("id").to_pylist())
+
+
+def change(harness: IcebergHarness, what: Change) -> None:
+    with closing(harness.catalog()) as catalog:
+        what(catalog.load_table(TABLE))
+
+
+def roll_back(table: Table, snapshot: int | None = None) -> None:
+    """Set main back to its first snapshot, or to one."""
+    first = min(table.metadata.snapshots, key=lambda one: one.timestamp_ms)
+    table.catalog.commit_table(
+        table,
+        (),
+        (
+            SetSnapshotRefUpdate(
+                ref_name="main", type="branch", snapshot_id=snapshot or first.snapshot_id
+            ),
+        ),
+    )
+
+
+def add_a_column(table: Table) -> None:
+    with table.update_schema() as update:
+        update.add_column("note", StringType())
+
+
+def rename_a_column(table: Table) -> None:
+    with table.update_schema() as update:
+        update.rename_column("name", "label")
+
+
+def widen_a_column(table: Table) -> None:
+    with table.update_schema() as update:
+        update.update_column("amount", DoubleType())
+
+
+def partition_it(table: Table) -> None:
+    with table.update_spec() as update:
+        update.add_field("id", BucketTransform(4), "id_bucket")
+
+
+def set_a_property(table: Table) -> None:
+    with table.transaction() as transaction:
+        transaction.set_properties({"owner": "somebody"})
+
+
+def append(table: Table) -> None:
+    table.append(theirs(100))
+
+
+def overwrite(table: Table) -> None:
+    table.overwrite(theirs(100))
+
+
+def delete(table: Table) -> None:
+    table.delete("id = 0")
+
+
+def expire(table: Table) -> None:
+    table.append(theirs(100))
+    table.maintenance.expire_snapshots().by_ids(
+        [
+            one.snapshot_id
+            for one in table.metadata.snapshots
+            if one.snapshot_id not in {ref.snapshot_id for ref in table.metadata.refs.values()}
+        ]
+    ).commit()
+
+
+@pytest.mark.parametrize(
+    ("what", "left"),
+    [
+        (append, [0, 1, 2, 100]),
+        (overwrite, [2, 100]),
+        (delete, [1, 2]),
+        (expire, [0, 1, 2, 100]),
+        (set_a_property, [0, 1, 2]),
+        (add_a_column, [0, 1, 2]),
+        (widen_a_column, [0, 1, 2]),
+        (partition_it, [0, 1, 2]),
+    ],
+)
+@pytest.mark.parametrize("in_flight", [False, True], ids=["before the commit", "during the commit"])
+def test_a_change_that_leaves_the_pieces_whole_is_committed_after(
+    harness: IcebergHarness,
+    sink: OpenIcebergSink,
+    what: Change,
+    left: list[int],
+    in_flight: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In flight: after the commit has looked at the table, and before it takes effect."""
+    assert sink.commit([CommitRequest(harness.write(sink, rows(0, 1), 0))]) == [Committed()]
+    piece = harness.write(sink, rows(2), 1)
+    if in_flight:
+        before_the_swap(monkeypatch, lambda: change(harness, what))
+    else:
+        change(harness, what)
+    assert sink.commit([CommitRequest(piece, predecessor=Predecessor(LINEAGE, 0))]) == [Committed()]
+    assert ids_of(harness) == left
+    assert sink.history().committed == {LINEAGE: 1}
+    assert sink.history().replaced == ""
+    assert harness.staged() == []
+
+
+def before_the_swap(monkeypatch: pytest.MonkeyPatch, what: Callable[[], None]) -> None:
+    """Do something once, between the manifests of a commit and the swap."""
+    commit, done = Catalog.commit, list[bool]()
+
+    def late(self: Catalog, *given: object) -> None:
+        if not done:
+            done.append(True)
+            what()
+        commit(self, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Catalog, "commit", late)
+
+
+def test_a_renamed_column_keeps_its_values(harness: IcebergHarness, sink: OpenIcebergSink) -> None:
+    piece = harness.write(sink, rows(3))
+    change(harness, rename_a_column)
+    assert sink.commit([CommitRequest(piece)]) == [Committed()]
+    assert harness.table().scan().to_arrow().column("label").to_pylist() == ["row 3"]
+
+
+def test_a_query_whose_column_was_renamed_is_refused_by_name(
+    harness: IcebergHarness, sink: OpenIcebergSink
+) -> None:
+    change(harness, rename_a_column)
+    with pytest.raises(ConfigError, match="column 'name' is not in the table"):
+        sink.writers()
+
+
+def test_rows_of_an_older_partition_spec_are_read_by_a_filter_of_the_new_one(
+    harness: IcebergHarness, sink: OpenIcebergSink
+) -> None:
+    old = harness.write(sink, rows(0, 1), 0)
+    change(harness, partition_it)
+    new = harness.write(sink, rows(2, 3), 1)
+    outcomes = sink.commit([CommitRequest(old), CommitRequest(new)])
+    assert outcomes == [Committed(), Committed()]
+    for number in range(4):
+        found = harness.table().scan(row_filter=f"id = {number}").to_arrow()
+        assert found.column("id").to_pylist() == [number]
+
+
+def drop_a_column(table: Table) -> None:
+    with table.update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column("amount")
+
+
+def require_a_column(table: Table) -> None:
+    with table.update_schema(allow_incompatible_changes=True) as update:
+        update.make_column_optional("id")
+        update._set_column_requirement("id", required=True)
+
+
+def replace_a_column(table: Table) -> None:
+    drop_a_column(table)
+    with table.update_schema() as update:
+        update.add_column("amount", LongType())
+
+
+@pytest.mark.parametrize(
+    ("what", "named"),
+    [
+        (drop_a_column, "the column of id 3 was dropped"),
+        (replace_a_column, "the column of id 3 was dropped"),
+        (require_a_column, "column 'id' was long and is long required"),
+    ],
+)
+def test_a_change_that_would_lose_values_stops_by_name_and_undone_it_commits(
+    harness: IcebergHarness, sink: OpenIcebergSink, what: Change, named: str
+) -> None:
+    sink.commit([CommitRequest(harness.write(sink, rows(0), 0))])
+    piece = harness.write(sink, rows(1), 1)
+    before = harness.table().metadata.current_schema_id
+    change(harness, what)
+    with pytest.raises(StopJobError, match=named) as caught:
+        sink.commit([CommitRequest(piece)])
+    assert "set the table's schema back" in caught.value.remedy
+    assert ids_of(harness) == [0]
+
+    def undo(table: Table) -> None:
+        table.catalog.commit_table(table, (), (SetCurrentSchemaUpdate(schema_id=before),))
+
+    change(harness, undo)
+    assert sink.commit([CommitRequest(piece)]) == [Committed()]
+    assert ids_of(harness) == [0, 1]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("expires", [False, True], ids=["", "and others go on"])
+def test_a_rollback_of_what_was_committed_is_refused_until_it_is_undone(
+    harness: IcebergHarness, version: int, expires: bool
+) -> None:
+    sink = harness.opened(format_version=version)
+    for number in range(3):
+        sink.commit([CommitRequest(harness.write(sink, rows(number), number))])
+    newest = harness.table().metadata.current_snapshot_id
+    piece = harness.write(sink, rows(3), 3)
+    change(harness, roll_back)
+    if expires:
+        change(harness, append)
+    assert "somebody has rolled it back" in sink.history().replaced
+    with pytest.raises(TargetChangedError, match="no longer leads to snapshot") as caught:
+        sink.commit([CommitRequest(piece, predecessor=Predecessor(LINEAGE, 2))])
+    assert "set_current_snapshot" in caught.value.remedy
+    assert ids_of(harness) == ([0, 100] if expires else [0])
+    change(harness, lambda table: roll_back(table, newest))
+    assert sink.history().replaced == ""
+    assert sink.commit([CommitRequest(piece)]) == [Committed()]
+    assert ids_of(harness) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_commit_whose_snapshot_has_expired_is_still_known(
+    harness: IcebergHarness, version: int
+) -> None:
+    sink = harness.opened(format_version=version)
+    piece = harness.write(sink, rows(0), 0)
+    sink.commit([CommitRequest(piece)])
+    change(harness, expire)
+    change(harness, expire)
+    assert sink.history().replaced == ""
+    [outcome] = sink.commit([CommitRequest(piece)])
+    assert isinstance(outcome, AlreadyCommitted)
+    assert ids_of(harness) == [0, 100, 100]
+
+
+def test_a_table_that_was_dropped_and_created_again_gets_nothing(
+    harness: IcebergHarness, sink: OpenIcebergSink
+) -> None:
+    piece = harness.write(sink, rows(0))
+    with closing(harness.catalog()) as catalog:
+        catalog.drop_table(TABLE)
+    with pytest.raises(TargetChangedError, match="is gone"):
+        sink.commit([CommitRequest(piece)])
+    again = harness.opened()
+    with pytest.raises(TargetChangedError, match="was dropped and created again"):
+        sink.commit([CommitRequest(piece)])
+    with pytest.raises(TargetChangedError):
+        again.commit([CommitRequest(piece)])
+    assert ids_of(harness) == []
+
+
+def test_a_catalog_restored_from_a_backup_gets_nothing_more(
+    harness: IcebergHarness, sink: OpenIcebergSink
+) -> None:
+    database = harness.folder / "catalog.db"
+    sink.commit([CommitRequest(harness.write(sink, rows(0), 0))])
+    backup = database.read_bytes()
+    sink.commit([CommitRequest(harness.write(sink, rows(1), 1))])
+    piece = harness.write(sink, rows(2), 2)
+    sink.close()
+    database.write_bytes(backup)
+    with pytest.raises(TargetChangedError, match="checkpoint 1 of lineage"):
+        sink.commit([CommitRequest(piece, predecessor=Predecessor(LINEAGE, 1))])
+    assert ids_of(harness) == [0]
+
+
+def test_the_first_commit_of_two_drivers_wins_and_the_other_finds_its_proof(
+    harness: IcebergHarness, sink: OpenIcebergSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    piece = harness.write(sink, rows(0, 1))
+    rival = rival_of(harness)
+    before_the_swap(monkeypatch, lambda: check(rival.commit([CommitRequest(piece)])))
+    [outcome] = sink.commit([CommitRequest(piece)])
+    assert isinstance(outcome, AlreadyCommitted)
+    assert ids_of(harness) == [0, 1]
+
+
+def rival_of(harness: IcebergHarness) -> OpenIcebergSink:
+    """A driver over a copy of the job's folder."""
+    return harness.new_sink().open(SinkContext(JOB, SINK, harness.fields, parallelism=2))
+
+
+def check(outcomes: object) -> None:
+    assert outcomes == [Committed()]
+
+
+def test_an_abort_beside_a_commit_in_flight_wins_or_is_refused(
+    harness: IcebergHarness, sink: OpenIcebergSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    piece = harness.write(sink, rows(0, 1))
+    rival = rival_of(harness)
+    before_the_swap(monkeypatch, lambda: rival.abort([piece]))
+    [outcome] = sink.commit([CommitRequest(piece)])
+    assert isinstance(outcome, Lost), outcome
+    assert ids_of(harness) == []
+    assert harness.data_files() == []
+    assert harness.staged() == []
+
+
+def test_a_fence_beside_a_commit_in_flight_makes_it_look_again(
+    harness: IcebergHarness, sink: OpenIcebergSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    piece = harness.write(sink, rows(0, 1))
+    rival = rival_of(harness)
+    before_the_swap(monkeypatch, lambda: rival.fence(Attempt(2, 0)))
+    assert sink.commit([CommitRequest(piece)]) == [Committed()]
+    assert ids_of(harness) == [0, 1]
+    assert sink.history().generation == 2
+
+
+@pytest.mark.parametrize("lands", [True, False])
+def test_a_commit_whose_reply_is_lost_is_neither_repeated_nor_forgotten(
+    harness: IcebergHarness, sink: OpenIcebergSink, monkeypatch: pytest.MonkeyPatch, lands: bool
+) -> None:
+    piece = harness.write(sink, rows(0, 1))
+    commit = SqlCatalog.commit_table
+
+    def lost(self: SqlCatalog, *given: object) -> None:
+        if lands:
+            commit(self, *given)  # type: ignore[arg-type]
+        monkeypatch.undo()
+        raise OperationalError("COMMIT", {}, ConnectionResetError("gone"))
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", lost)
+    [first] = sink.commit([CommitRequest(piece)])
+    assert isinstance(first, AlreadyCommitted if lands else RetryLater)
+    [second] = sink.commit([CommitRequest(piece)])
+    assert isinstance(second, AlreadyCommitted if lands else Committed)
+    assert ids_of(harness) == [0, 1]
+
+
+def test_a_table_that_others_change_without_end_is_retried_later(
+    harness: IcebergHarness, sink: OpenIcebergSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    piece = harness.write(sink, rows(0))
+
+    def refuse(*_: object) -> None:
+        raise CommitFailedException("Table has been updated by another process")
+
+    monkeypatch.setattr(Catalog, "commit", refuse)
+    [outcome] = sink.commit([CommitRequest(piece)])
+    assert isinstance(outcome, RetryLater)
+    assert "updated by another process" in outcome.reason
+    monkeypatch.undo()
+    metadata = {path.name for path in (harness.folder / "warehouse").rglob("*.avro")}
+    assert metadata == set(), "manifests of refused commits are deleted"
+    assert sink.commit([CommitRequest(piece)]) == [Committed()]
+
+
+def test_a_commit_of_several_tasks_is_one_snapshot(
+    harness: IcebergHarness, sink: OpenIcebergSink
+) -> None:
+    made = [
+        harness.write(sink, rows(number), 4, subtask=Subtask(number, number)) for number in range(3)
+    ]
+    assert sink.commit([CommitRequest(piece) for piece in made]) == [Committed()] * 3
+    [snapshot] = harness.table().metadata.snapshots
+    assert snapshot.summary is not None
+    assert snapshot.summary["added-records"] == "3"
+    assert snapshot.summary["twophase.checkpoint"] == "4"
+
+
+def test_a_rollback_whose_snapshots_have_expired_is_not_noticed(
+    harness: IcebergHarness, sink: OpenIcebergSink
+) -> None:
+    """Main leads to a snapshot that is younger than the commit, and its ancestors are gone."""
+    for number in range(2):
+        sink.commit([CommitRequest(harness.write(sink, rows(number), number))])
+    change(harness, roll_back)
+    change(harness, expire)
+    assert sink.history().replaced == ""
+    assert sink.history().committed == {LINEAGE: 1}
+    assert ids_of(harness) == [0, 100]
