@@ -47,7 +47,7 @@ from twophase.sinks.common.staging.names import PieceName, file_name
 from twophase.sinks.common.staging.staging_area import STAGED, remove
 from twophase.sinks.iceberg import private_api
 from twophase.sinks.iceberg.catalog import AssertProperties, brief
-from twophase.sinks.iceberg.driver_table import DriverTable
+from twophase.sinks.iceberg.driver_table import DATA, DriverTable
 from twophase.sinks.iceberg.layout import differences
 from twophase.sinks.iceberg.partitions import Partitions
 from twophase.sinks.iceberg.proofs import (
@@ -125,7 +125,7 @@ class Committer:
         """Do steps 1 to 3, or 4 and 5 if nothing is left to commit; None if it has to be called
         again.
         """
-        loaded = self._table.load()
+        loaded = self._table.load()  # first: an abort hides a piece, then writes the fence again
         proofs = self._table.proofs(loaded)
         found = [self._find(request.committable, proofs, stage) for request in requests]
         for request, piece in zip(requests, found, strict=True):
@@ -235,7 +235,7 @@ class Committer:
             )
             for lineage in lineages
         }
-        requirements = [*made.requirements, *self._as_read(loaded, properties)]
+        requirements = [*made.requirements, *self._as_read(loaded, properties, proofs)]
         updates = [*made.updates, SetPropertiesUpdate(updates=properties)]
         failpoint("D01")
         try:
@@ -249,10 +249,10 @@ class Committer:
         self._made.update(piece.name for piece in pieces)
 
     def _as_read(
-        self, loaded: Table, properties: Mapping[str, str]
+        self, loaded: Table, properties: Mapping[str, str], proofs: Proofs
     ) -> Sequence[ValidatableTableRequirement]:
         now = loaded.metadata
-        keys = [*properties, fence_key(self._table.owner)]
+        keys = {*properties, *proofs.keys(), fence_key(self._table.owner)}
         return [
             self._table.unchanged(),
             AssertCurrentSchemaId(current_schema_id=now.current_schema_id),
@@ -273,9 +273,6 @@ class Committer:
 
     def _move(self, pieces: Sequence[_Piece]) -> None:
         """Step 2."""
-        if not self._table.data.exists():
-            self._table.data.mkdir(exist_ok=True)
-            sync(self._table.location)
         for count, piece in enumerate(pieces):
             if count:
                 failpoint("C13")
@@ -302,7 +299,7 @@ class Committer:
     def _data_files(self, piece: _Piece, loaded: Table) -> Sequence[DataFile]:
         metadata = loaded.metadata
         partitions = Partitions(metadata.specs()[piece.manifest.spec], metadata.schema())
-        folder = f"{metadata.location.rstrip('/')}/{self._table.data.name}"
+        folder = f"{metadata.location.rstrip('/')}/{DATA}"
         return [
             DataFile.from_args(
                 content=DataFileContent.DATA,

@@ -7,7 +7,7 @@ from pathlib import Path
 from pyiceberg.table import Table
 from pyiceberg.table.update import AssertTableUUID, ValidatableTableRequirement
 
-from twophase.errors import TargetChangedError
+from twophase.errors import PreflightError, TargetChangedError
 from twophase.sinks.common.staging.disk import sync
 from twophase.sinks.common.staging.names import Owner
 from twophase.sinks.common.staging.preflight import create_staging_area
@@ -15,6 +15,8 @@ from twophase.sinks.common.staging.staging_area import StagingArea
 from twophase.sinks.iceberg.catalog import Catalog
 from twophase.sinks.iceberg.proofs import Proofs
 
+DATA = "data"
+"""The folder in a table's that holds its data files."""
 HIDDEN = "_twophase"
 """The folder in a table's that holds the staging areas of its jobs and sinks, by the table's id."""
 
@@ -33,18 +35,21 @@ class DriverTable:
         self.owner = owner
         self.catalog = catalog
         self.location = location
+        self._location = loaded.location()
         self.uuid = loaded.metadata.table_uuid
         self.area = StagingArea(location / HIDDEN / str(self.uuid), owner)
 
     @property
     def target(self) -> str:
-        """The target's identity (I10): the table's id; a table created again has another."""
-        return f"iceberg:{self.uuid}"
+        """The target's identity (I10): the table's id, which a table created again does not have,
+        and its folder, where pieces wait.
+        """
+        return f"iceberg:{self.uuid}:{self.location}"
 
     @property
     def data(self) -> Path:
         """The folder of committed data files."""
-        return self.location / "data"
+        return self.location / DATA
 
     def load(self) -> Table:
         """Return the table as it is now.
@@ -60,6 +65,12 @@ class DriverTable:
                 "created again.",
                 remedy="restore the table that the job had, then start the job again.",
             )
+        if found.location() != self._location:
+            raise TargetChangedError(
+                f"The table {'.'.join(found.name())} was at {self._location}, where pieces wait, "
+                f"and is at {found.location()}.",
+                remedy="set its location back, then start the job again.",
+            )
         return found
 
     def proofs(self, loaded: Table) -> Proofs:
@@ -71,7 +82,18 @@ class DriverTable:
         return AssertTableUUID(uuid=self.uuid)
 
     def create_area(self) -> None:
-        """Create the staging area if it is missing."""
+        """Create the staging area and the folder of data files if they are missing.
+
+        Raises:
+            PreflightError: a file cannot be moved from the one to the other.
+        """
+        self.data.mkdir(exist_ok=True)
+        if self.data.is_symlink() or self.data.stat().st_dev != self.location.stat().st_dev:
+            raise PreflightError(
+                f"{self.data} is a link, or on another file system than {self.location}: files "
+                "cannot be moved into it in one step.",
+                remedy="replace it with a plain folder.",
+            )
         if not self.area.exists():
             self.area.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             sync(self.location, self.area.root.parent)

@@ -19,6 +19,7 @@ _DECIMAL = re.compile(r"decimal\((\d+), (\d+)\)")
 _WIDER = {("int", "long"), ("float", "double")}
 _ELSEWHERE = (
     "write.data.path",
+    "write.metadata.path",
     "write.folder-storage.path",
     "write.object-storage.path",
     "write.py-location-provider.impl",

@@ -62,7 +62,11 @@ def append(
         producer = snapshot.merge_append() if merges else snapshot.fast_append()
         for file in files:
             producer.append_data_file(file)
-        updates, requirements = producer._commit()
+        try:
+            updates, requirements = producer._commit()
+        except BaseException:
+            producer._clean_all_uncommitted()
+            raise
     finally:
         table.metadata = before
     return Append(

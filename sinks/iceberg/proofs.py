@@ -118,6 +118,10 @@ class Proofs:
         found = {lineage: self.lineage(lineage).highest for lineage in self._lineages()}
         return {lineage: highest for lineage, highest in found.items() if highest >= 0}
 
+    def keys(self) -> list[str]:
+        """Return the names of the properties that are proofs."""
+        return [proof_key(self._owner, lineage) for lineage in self._lineages()]
+
     def made(self) -> dict[str, LineageProof]:
         """Return the proof of each lineage that has committed in a snapshot."""
         found = {lineage: self.lineage(lineage) for lineage in self._lineages()}

@@ -97,6 +97,7 @@ def made(harness: IcebergHarness, **options: Any) -> None:
         ({"properties": {"write.format.default": "orc"}}, "write.format.default is orc"),
         ({"properties": {"write.object-storage.enabled": "true"}}, "object-storage.enabled is"),
         ({"properties": {"write.data.path": "/elsewhere"}}, "write.data.path is set"),
+        ({"properties": {"write.metadata.path": "s3://m"}}, "write.metadata.path is set"),
         (
             {"sort_order": SortOrder(SortField(1, IdentityTransform()))},
             "it has a sort order, by which rows are not sorted yet",
@@ -151,3 +152,12 @@ def test_a_missing_catalog_is_named_and_not_made(harness: IcebergHarness) -> Non
     with pytest.raises(PreflightError, match="does not exist"):
         harness.new_sink().check_connection()
     assert [*harness.folder.iterdir()] == []
+
+
+def test_a_folder_of_data_that_is_a_link_is_refused(harness: IcebergHarness) -> None:
+    made(harness)
+    data = Path(harness.table().location().removeprefix("file://")) / "data"
+    (harness.folder / "elsewhere").mkdir()
+    data.symlink_to(harness.folder / "elsewhere")
+    with pytest.raises(PreflightError, match="is a link, or on another file system"):
+        harness.opened()

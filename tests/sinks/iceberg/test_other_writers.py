@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
-from pyiceberg.table.update import SetCurrentSchemaUpdate, SetSnapshotRefUpdate
+from pyiceberg.table.update import SetCurrentSchemaUpdate, SetLocationUpdate, SetSnapshotRefUpdate
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import DoubleType, LongType, StringType
 from sqlalchemy.exc import OperationalError
@@ -417,3 +417,39 @@ def test_a_rollback_whose_snapshots_have_expired_is_not_noticed(
     assert sink.history().replaced == ""
     assert sink.history().committed == {LINEAGE: 1}
     assert ids_of(harness) == [0, 100]
+
+
+def test_a_table_whose_location_was_set_elsewhere_gets_nothing_until_it_is_set_back(
+    harness: IcebergHarness, sink: OpenIcebergSink
+) -> None:
+    piece = harness.write(sink, rows(0))
+    location = harness.table().location()
+
+    def move(to: str) -> Change:
+        return lambda table: table.catalog.commit_table(
+            table, (), (SetLocationUpdate(location=to),)
+        )
+
+    change(harness, move(f"{location}-2"))
+    with pytest.raises(TargetChangedError, match="where pieces wait"):
+        sink.commit([CommitRequest(piece)])
+    change(harness, move(location))
+    assert sink.commit([CommitRequest(piece)]) == [Committed()]
+    assert ids_of(harness) == [0]
+
+
+def test_a_commit_that_dies_of_a_full_disk_leaves_no_manifest(
+    harness: IcebergHarness, sink: OpenIcebergSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    piece = harness.write(sink, rows(0))
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pyiceberg.table.update.snapshot.write_manifest_list", full)
+    [outcome] = sink.commit([CommitRequest(piece)])
+    assert isinstance(outcome, RetryLater)
+    assert "No space left" in outcome.reason
+    monkeypatch.undo()
+    assert [*(harness.folder / "warehouse").rglob("*.avro")] == []
+    assert sink.commit([CommitRequest(piece)]) == [Committed()]
