@@ -43,6 +43,8 @@ from twophase.sinks.iceberg.synced_io import NAME
 
 _FIRST_PARTITION_ID = 1000
 _TABLES = "iceberg_tables"
+_ENDINGS = {"truncate": "trunc"}
+"""Of the names that Spark gives to partition fields, where they are not the transform."""
 _DRIVERS = {"mysql": "mysql+pymysql"}
 
 
@@ -186,7 +188,8 @@ def new_spec(fields: Sequence[str], schema: Schema) -> PartitionSpec:
                 f"{found.field_type}.",
                 remedy="choose another transform in partition_by.",
             )
-        name = column if transform == "identity" else f"{column}_{transform.partition('[')[0]}"
+        kind = transform.partition("[")[0]
+        name = column if kind == "identity" else f"{column}_{_ENDINGS.get(kind, kind)}"
         made.append(
             PartitionField(
                 source_id=found.field_id,

@@ -202,8 +202,7 @@ def drop_a_column(table: Table) -> None:
 
 def require_a_column(table: Table) -> None:
     with table.update_schema(allow_incompatible_changes=True) as update:
-        update.make_column_optional("id")
-        update._set_column_requirement("id", required=True)
+        update.update_column("id", required=True)
 
 
 def replace_a_column(table: Table) -> None:

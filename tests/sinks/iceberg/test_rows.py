@@ -162,7 +162,7 @@ def test_a_null_in_a_required_column_is_refused_by_row(tmp_path: Path) -> None:
     harness = IcebergHarness(tmp_path / "lake", fields)
     harness.opened().close()
     with harness.table().update_schema(allow_incompatible_changes=True) as update:
-        update._set_column_requirement("id", required=True)
+        update.update_column("id", required=True)
     batch = pa.RecordBatch.from_pydict({"id": [1, None]}, schema=fields)
     refused(harness, batch, "id is null in row 2")
 
