@@ -76,7 +76,7 @@ class Fence:
             if attempt is None:
                 return
             written = FenceRecord(attempt.generation, attempt.counter, nonce)
-            before = AssertProperties(expected={key: loaded.metadata.properties.get(key)})
+            before = AssertProperties(expected={key: loaded.properties.get(key)})
             update = SetPropertiesUpdate(updates={key: encode_fence(written)})
             try:
                 self._table.catalog.commit(loaded, [self._table.unchanged(), before], [update])
