@@ -78,7 +78,10 @@ class Partitions:
     def _of(field: _Field, rows: pa.RecordBatch) -> pa.Array:
         if field.transform is None:
             return pa.nulls(rows.num_rows, pa.int32())
-        found = field.transform(rows.column(field.column))
+        column = rows.column(field.column)
+        if pa.types.is_large_binary(column.type):  # which pyiceberg-core does not truncate
+            column = column.cast(pa.binary())
+        found = field.transform(column)
         return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
 
 

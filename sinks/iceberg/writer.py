@@ -11,15 +11,16 @@ No reader sees the files: they lie in a hidden folder, and no snapshot names the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
 from pyiceberg.io import InputFile, OutputFile, OutputStream
 from pyiceberg.io.fileformat import FileFormatFactory
+from pyiceberg.io.pyarrow import StatsAggregator
 from pyiceberg.manifest import FileFormat
 
 from twophase.contract.committable import Committable
@@ -38,6 +39,8 @@ from twophase.sinks.iceberg.table import WrittenTable
 from twophase.sinks.iceberg.values import check_values
 
 _BUFFER_BYTES = 64 << 20
+
+V = TypeVar("V")
 
 
 class IcebergWriter(SinkWriter):
@@ -160,20 +163,16 @@ class IcebergWriter(SinkWriter):
         )
         with writer:
             writer.write(rows)
-        found = writer.result().to_serialized_dict()
+        found = writer.result()
+        bounds = found.column_aggregates.items()
         return FileStatistics(
-            **{
-                name: {str(key): value for key, value in (found.get(name) or {}).items()}
-                for name in (
-                    "column_sizes",
-                    "value_counts",
-                    "null_value_counts",
-                    "nan_value_counts",
-                    "lower_bounds",
-                    "upper_bounds",
-                )
-            },
-            split_offsets=tuple(found.get("split_offsets") or ()),
+            _by_id(found.column_sizes),
+            _by_id(found.value_counts),
+            _by_id(found.null_value_counts),
+            _by_id(found.nan_value_counts),
+            _by_id({column: one.min_as_bytes() for column, one in bounds}),
+            _by_id({column: _upper_bound(one) for column, one in bounds}),
+            tuple(found.split_offsets),
         )
 
     @contextmanager
@@ -195,6 +194,20 @@ class IcebergWriter(SinkWriter):
                 f"{error}.",
                 remedy="check that the table's file system has space and is writable.",
             ) from error
+
+
+def _by_id(values: Mapping[int, V | None]) -> dict[str, V]:
+    return {str(column): value for column, value in values.items() if value is not None}
+
+
+def _upper_bound(values: StatsAggregator) -> bytes | None:
+    """Return the upper bound of a column; None, which a reader takes for no bound, where pyiceberg
+    makes half of a surrogate pair of the last character of a text.
+    """
+    try:
+        return values.max_as_bytes()
+    except UnicodeEncodeError:
+        return None
 
 
 class _Output(OutputFile):

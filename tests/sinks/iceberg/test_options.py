@@ -93,11 +93,10 @@ def made(harness: IcebergHarness, **options: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"properties": {"format-version": "3"}}, "its format version is 3"),
         ({"properties": {"write.format.default": "orc"}}, "write.format.default is orc"),
         ({"properties": {"write.object-storage.enabled": "true"}}, "object-storage.enabled is"),
         ({"properties": {"write.data.path": "/elsewhere"}}, "write.data.path is set"),
-        ({"properties": {"write.metadata.path": "s3://m"}}, "write.metadata.path is set"),
+        ({"properties": {"write.metadata.path": "{}/metadata"}}, "write.metadata.path is set"),
         (
             {"sort_order": SortOrder(SortField(1, IdentityTransform()))},
             "it has a sort order, by which rows are not sorted yet",
@@ -108,6 +107,10 @@ def made(harness: IcebergHarness, **options: Any) -> None:
 def test_a_table_that_cannot_be_written_is_refused_by_name(
     harness: IcebergHarness, options: dict[str, Any], named: str
 ) -> None:
+    if "properties" in options:
+        folder = harness.folder / "warehouse"
+        given = options["properties"].items()
+        options = {"properties": {key: value.format(folder) for key, value in given}}
     made(harness, **options)
     before = harness.contents()
     with pytest.raises(ConfigError, match=named):
@@ -117,15 +120,24 @@ def test_a_table_that_cannot_be_written_is_refused_by_name(
     assert harness.contents() == before
 
 
-def test_a_table_elsewhere_than_on_a_mounted_disk_is_refused(harness: IcebergHarness) -> None:
+@pytest.mark.parametrize(
+    ("was", "now", "named"),
+    [
+        ('"location":"{}"', '"location":"s3://bucket/orders"', "Object stores and HDFS are"),
+        ('"format-version":2', '"format-version":3,"next-row-id":0', "its format version is 3"),
+    ],
+)
+def test_a_table_that_pyiceberg_cannot_create_here_is_refused(
+    harness: IcebergHarness, was: str, now: str, named: str
+) -> None:
     made(harness)
     harness.new_sink().check_connection()
-    metadata = next((harness.folder / "warehouse").rglob("*.metadata.json"))
-    location = harness.table().location()
-    metadata.write_text(
-        metadata.read_text().replace(f'"location":"{location}"', '"location":"s3://bucket/orders"')
-    )
-    with pytest.raises(ConfigError, match="Object stores and HDFS are refused"):
+    [metadata] = (harness.folder / "warehouse").rglob("*.metadata.json")
+    text = metadata.read_text()
+    was = was.format(harness.table().location())
+    assert was in text
+    metadata.write_text(text.replace(was, now))
+    with pytest.raises(ConfigError, match=named):
         harness.opened()
 
 

@@ -442,7 +442,7 @@ def test_a_commit_that_dies_of_a_full_disk_leaves_no_manifest(
 ) -> None:
     piece = harness.write(sink, rows(0))
 
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("pyiceberg.table.update.snapshot.write_manifest_list", full)

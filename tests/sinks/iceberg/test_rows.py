@@ -93,9 +93,10 @@ def test_nested_values_and_odd_names_read_back(
     }
     rows = [full, dict.fromkeys(NESTED.names), full | {"id": 2, "texts": [], "pairs": []}]
     commit(harness, pa.RecordBatch.from_pylist(rows, schema=NESTED))
-    assert harness.rows_visible() == rows
+    # pyiceberg reads a list of structs that is null as an empty one
+    assert harness.rows_visible() == [rows[0], rows[1] | {"rows": []}, rows[2]]
     query = f"SELECT * FROM iceberg_scan('{harness.table().metadata_location}')"
-    assert duck.execute(query).to_arrow_table().num_rows == 3
+    assert duck.execute(query).to_arrow_table().to_pylist() == rows
 
 
 @pytest.mark.parametrize(
