@@ -56,7 +56,9 @@ class AssertProperties(ValidatableTableRequirement):
     type: Literal["twophase-assert-properties"] = Field(default="twophase-assert-properties")
     expected: dict[str, str | None]
 
-    def validate(self, base_metadata: TableMetadata | None) -> None:
+    def validate(  # type: ignore[override]  # as in pyiceberg
+        self, base_metadata: TableMetadata | None
+    ) -> None:
         """See `ValidatableTableRequirement.validate`."""
         found: Mapping[str, str] = {} if base_metadata is None else base_metadata.properties
         for key, value in self.expected.items():

@@ -56,9 +56,9 @@ class IcebergOptions(Options):
     )
     partition_by: Names = Field(
         default=(),
-        description="partition fields of a new table: a column, or `year(c)`, `month(c)`, "
-        "`day(c)`, `hour(c)`, `bucket[N](c)`, `truncate[N](c)`; "
-        "an existing one must have exactly these",
+        description="partition fields of a new table: a column, or a transform of one, such as "
+        "`day(at)`, with `year`, `month`, `day`, `hour`, `bucket[N]` or `truncate[N]`; an existing "
+        "one must have exactly these",
     )
     format_version: int = Field(
         default=2,

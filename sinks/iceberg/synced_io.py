@@ -10,8 +10,9 @@ import os
 from pathlib import Path
 from types import TracebackType
 
-from pyiceberg.io import InputFile, OutputFile, OutputStream
+from pyiceberg.io import FileIO, InputFile, OutputFile, OutputStream
 from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from twophase.sinks.common.staging.disk import sync
 from twophase.sinks.common.staging.location import local_path
@@ -19,12 +20,28 @@ from twophase.sinks.common.staging.location import local_path
 NAME = f"{__name__}.SyncedFileIO"
 
 
-class SyncedFileIO(PyArrowFileIO):
-    """Reads as pyiceberg does, and syncs what it writes."""
+class SyncedFileIO(FileIO):
+    """Reads as pyiceberg does, and syncs what it writes.
+
+    Args:
+        properties: of the catalog and the table.
+    """
+
+    def __init__(self, properties: Properties = EMPTY_DICT) -> None:
+        super().__init__(properties)
+        self._files = PyArrowFileIO(properties)
+
+    def new_input(self, location: str) -> InputFile:
+        """See `FileIO.new_input`."""
+        return self._files.new_input(location)
 
     def new_output(self, location: str) -> OutputFile:
         """See `FileIO.new_output`."""
-        return SyncedFile(location, super().new_input(location))
+        return SyncedFile(location, self.new_input(location))
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        """See `FileIO.delete`."""
+        self._files.delete(location)
 
 
 class SyncedFile(OutputFile):

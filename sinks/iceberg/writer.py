@@ -33,10 +33,10 @@ from twophase.sinks.common.staging.disk import NewFile, sync, write_durably
 from twophase.sinks.common.staging.manifest import FILE
 from twophase.sinks.common.staging.names import PieceName
 from twophase.sinks.common.staging.staging_area import STAGED, remove
+from twophase.sinks.iceberg.columns import check_values
 from twophase.sinks.iceberg.partitions import Values
 from twophase.sinks.iceberg.records import FileStatistics, Manifest, StagedFile
 from twophase.sinks.iceberg.table import WrittenTable
-from twophase.sinks.iceberg.values import check_values
 
 _BUFFER_BYTES = 64 << 20
 

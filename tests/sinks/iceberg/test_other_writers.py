@@ -26,7 +26,7 @@ from twophase.sinks.iceberg.open_sink import OpenIcebergSink
 from twophase.testing.harness import JOB, LINEAGE, SINK
 
 FIELDS = pa.schema([("id", pa.int64()), ("name", pa.string()), ("amount", pa.float32())])
-Change = Callable[[Table], None]
+Change = Callable[[Table], object]
 
 
 @pytest.fixture
@@ -59,15 +59,10 @@ def change(harness: IcebergHarness, what: Change) -> None:
 def roll_back(table: Table, snapshot: int | None = None) -> None:
     """Set main back to its first snapshot, or to one."""
     first = min(table.metadata.snapshots, key=lambda one: one.timestamp_ms)
-    table.catalog.commit_table(
-        table,
-        (),
-        (
-            SetSnapshotRefUpdate(
-                ref_name="main", type="branch", snapshot_id=snapshot or first.snapshot_id
-            ),
-        ),
+    update = SetSnapshotRefUpdate(  # type: ignore[call-arg]  # its ages have defaults
+        ref_name="main", type="branch", snapshot_id=snapshot or first.snapshot_id
     )
+    table.catalog.commit_table(table, (), (update,))
 
 
 def add_a_column(table: Table) -> None:

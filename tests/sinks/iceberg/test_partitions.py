@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.transforms import parse_transform
 from pyiceberg.typedef import Record
-from pyiceberg.types import IcebergType, IntegerType, LongType, PrimitiveType
+from pyiceberg.types import IntegerType, LongType, PrimitiveType
 
 from harness.iceberg_harness import IcebergHarness
 from twophase.contract.outcome import Committed
@@ -95,7 +95,7 @@ def test_a_partition_has_the_value_that_iceberg_defines(
     assert by_id(found.to_arrow_table().cast(FIELDS).to_pylist()) == by_id(ROWS)
 
 
-def wrapped(value: Any, kind: IcebergType) -> Any:
+def wrapped(value: Any, kind: PrimitiveType) -> Any:
     """The lowest numbers truncated, as Java has them: Python's do not overflow."""
     bits = {IntegerType(): 32, LongType(): 64}.get(kind)
     if bits is None or value is None:
@@ -119,7 +119,7 @@ def test_several_fields_of_one_column_divide_rows_once_each(
 ) -> None:
     fields = ["day(at)", "bucket[4](name)", "bucket[2](id)", "truncate[2](name)"]
     harness = IcebergHarness(tmp_path / "lake", FIELDS, partition_by=fields, format_version=version)
-    rows = [
+    rows: list[dict[str, Any]] = [
         dict.fromkeys(FIELDS.names)
         | {
             "id": number,

@@ -48,7 +48,7 @@ def test_every_text_reads_back_as_it_was(
     fields = pa.schema([("id", pa.int64()), ("v", pa.string()), ("b", pa.binary())])
     harness = IcebergHarness(tmp_path / "lake", fields, partition_by=partition_by)
     values = [*VALUES, "\U0010ffff" * 20, "\ud7ff\U0010ffff" * 9, "a" * 100_000]
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"id": number, "v": value, "b": None if value is None else value.encode()}
         for number, value in enumerate(values)
     ]
