@@ -44,6 +44,7 @@ from twophase.sinks.mysql.rows.loading import LoadDataLoader
 from twophase.sinks.mysql.rows.read_back import ReadBack
 from twophase.sinks.mysql.rows.text_formats import LOAD_DATA
 from twophase.sinks.mysql.rows.types import ColumnPlan
+from twophase.sinks.mysql.table import Table
 from twophase.sources.kafka.json_types import UnfitError, convert
 from twophase.spark.batch.spark_errors import declined
 from twophase.testing.harness import transaction_id
@@ -70,7 +71,8 @@ def redacting(monkeypatch: pytest.MonkeyPatch) -> None:
 def mysql_error(value: str) -> str:
     """What pymysql raises for error 1062."""
     error = pymysql.IntegrityError(1062, f"Duplicate entry '{value}' for key 'target.PRIMARY'")
-    return str(writer._decline(transaction_id(), "writing rows", error))
+    table = Table("shop", "orders", "BASE TABLE", "InnoDB", ())
+    return str(writer._decline(transaction_id(), "writing rows", error, table))
 
 
 def mysql_warning(value: str) -> str:
