@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,12 +20,17 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from twophase.cli import savepoint
+from twophase.contract.source import SourceLeg
 from twophase.errors import PreflightError
 from twophase.internals.pyspark_version import NEWEST, OLDEST
+from twophase.sinks.delta import preflight as delta_preflight
+from twophase.sinks.delta import sink as delta_sink
+from twophase.sinks.delta.sink import DeltaSink
+from twophase.sources.kafka import data_source, source
 from twophase.sources.kafka.data_source import KafkaDataSource
 from twophase.spark_versions import (
     FEATURES,
-    LIMITED_READS,
     SPARK,
     Feature,
     in_zone,
@@ -81,14 +89,41 @@ def test_a_feature_that_is_here_is_not_refused(feature: Feature) -> None:
         feature.require()
 
 
-def test_a_source_that_spark_cannot_read_through_is_refused_before_it_opens_anything() -> None:
-    source = KafkaDataSource({})
-    if LIMITED_READS.is_in(SPARK):
-        pytest.skip(f"PySpark {SPARK} can")
-    with pytest.raises(PreflightError, match="Source twophase-kafka needs"):
-        source.schema()
-    with pytest.raises(PreflightError, match=r"Spark.s own source"):
-        source.streamReader(StructType())
+REFUSALS: dict[str, tuple[Any, str, Callable[[], object]]] = {
+    "a source of Kafka without a schema": (
+        data_source,
+        "LIMITED_READS",
+        lambda: KafkaDataSource({}).schema(),
+    ),
+    "a source of Kafka with a schema": (
+        data_source,
+        "LIMITED_READS",
+        lambda: KafkaDataSource({}).streamReader(StructType()),
+    ),
+    "a source of Kafka in a job": (
+        source,
+        "LIMITED_READS",
+        lambda: source.KafkaSource().check_options(SourceLeg("twophase-kafka", {})),
+    ),
+    "the settings for Delta": (delta_sink, "DELTA", DeltaSink.spark_conf),
+    "the archive of Delta's classes": (delta_sink, "DELTA", lambda: DeltaSink.rehearsal(Path("x"))),
+    "a session for Delta": (delta_preflight, "DELTA", delta_preflight.find_session),
+    "rescaling": (
+        savepoint,
+        "REPARTITIONED_STATE",
+        lambda: savepoint.rescale.callback("/nowhere", 3, None),  # type: ignore[misc]
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSALS)
+def test_what_needs_a_feature_is_refused_before_anything_else(
+    monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    module, name, use = REFUSALS[what]
+    monkeypatch.setattr(module, name, replace(getattr(module, name), since=(9, 0), until=None))
+    with pytest.raises(PreflightError, match=r"needs PySpark 9\.0 or newer, and this is"):
+        use()
 
 
 AT = TimestampType()
