@@ -8,21 +8,18 @@ from contextlib import suppress
 from pathlib import Path
 
 from twophase.contract.committable import Committable
-from twophase.errors import StopJobError, TargetUnreachableError
+from twophase.errors import StopJobError
 from twophase.internals.failpoints import failpoint
 from twophase.internals.record import DamagedRecordError
-from twophase.sinks.common.staging.aborted import AbortedPieces, folders_of
-from twophase.sinks.common.staging.disk import sync
-from twophase.sinks.common.staging.manifest import FILE
+from twophase.sinks.common.staging.aborted import AbortedPieces, abort_all, folders_of, has_manifest
 from twophase.sinks.common.staging.names import PieceName
-from twophase.sinks.common.staging.staging_area import STAGED, remove
+from twophase.sinks.common.staging.staging_area import remove
 from twophase.sinks.iceberg.committer import final_path, is_moved
 from twophase.sinks.iceberg.driver_table import DriverTable
 from twophase.sinks.iceberg.fence import Fence
 from twophase.sinks.iceberg.proofs import Proofs
 from twophase.sinks.iceberg.records import Manifest
 
-_TRIES = 100
 _log = logging.getLogger("twophase.sinks.iceberg")
 
 
@@ -50,7 +47,7 @@ def is_committed(table: DriverTable, name: PieceName, proofs: Proofs) -> bool:
 
 def unfinished(table: DriverTable, pieces: Sequence[Committable]) -> Sequence[Committable]:
     """See `TellsUnfinished`."""
-    return [piece for piece in pieces if not _has_manifest(table, piece)]
+    return [piece for piece in pieces if not has_manifest(table.area, _name(piece))]
 
 
 def forget_committed(table: DriverTable, lineage: str, checkpoint: int) -> None:
@@ -78,22 +75,8 @@ def abort(table: DriverTable, committables: Sequence[Committable]) -> None:
     nothing, or has taken it.
     """
     stage = table.area.stage()
-    names = [PieceName.of(piece.transaction, piece.subtask) for piece in committables]
-    try:
-        for _ in range(_TRIES):
-            if _abort(table, names, stage):
-                sync(stage / STAGED)
-                return
-    except FileNotFoundError as error:
-        raise TargetUnreachableError(
-            f"{stage} is gone: another driver has just raised the fence, or someone deleted it.",
-            remedy="start the job again: it looks again.",
-        ) from error
-    raise TargetUnreachableError(
-        f"Pieces in {stage} could not be aborted in {_TRIES} tries: "
-        "other drivers keep taking them.",
-        remedy="run only one driver.",
-    )
+    names = [_name(piece) for piece in committables]
+    abort_all(stage, lambda: _abort(table, names, stage))
 
 
 def _abort(table: DriverTable, names: Sequence[PieceName], stage: Path) -> bool:
@@ -163,15 +146,13 @@ def _committable(table: DriverTable, name: PieceName) -> Committable:
     return Committable(name.transaction(table.area.owner), name.subtask, table.target, 0)
 
 
+def _name(piece: Committable) -> PieceName:
+    return PieceName.of(piece.transaction, piece.subtask)
+
+
 def _manifest(table: DriverTable, name: PieceName) -> tuple[Manifest, Path] | None:
     """Return the manifest of a piece, staged or hidden, and its folder."""
     for folder in folders_of(table.area.stage(), name):
         with suppress(FileNotFoundError, DamagedRecordError):
             return Manifest.read(folder), folder
     return None
-
-
-def _has_manifest(table: DriverTable, piece: Committable) -> bool:
-    """Return whether a piece has a manifest, whole or damaged: it was durable in pre-commit."""
-    name = PieceName.of(piece.transaction, piece.subtask)
-    return any((folder / FILE).exists() for folder in folders_of(table.area.stage(), name))

@@ -11,15 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from typing import ClassVar
 
-from twophase.contract.committable import Committable
-from twophase.ids import Subtask, TransactionId
-from twophase.internals.json_values import decode, encode
-from twophase.internals.record import digest
-from twophase.sinks.common.staging.manifest import FILE
-
-_MAGIC = "twophase-iceberg/1"
+from twophase.sinks.common.staging.manifest import PieceManifest
 
 
 @dataclass(frozen=True)
@@ -67,59 +61,17 @@ class StagedFile:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class Manifest(PieceManifest):
     """The data files that one task attempt pre-committed.
 
     Attributes:
-        transaction: the transaction of the piece.
-        subtask: the task attempt that wrote it.
+        files: see `PieceManifest`.
         spec: the id of the partition spec that they were written for.
         fields: the type of each column, by its id, as text.
-        files: all data files, in the order they were written.
     """
 
-    transaction: TransactionId
-    subtask: Subtask
+    FORMAT: ClassVar[str] = "twophase-iceberg/1"
+
+    files: tuple[StagedFile, ...]
     spec: int
     fields: Mapping[str, str]
-    files: tuple[StagedFile, ...]
-
-    def committable(self, target: str) -> Committable:
-        """Return the piece's committable: the manifest's SHA-256, and details for operators."""
-        handle: dict[str, str | int] = {
-            "manifest_sha256": digest(self.encode()),
-            "files": len(self.files),
-            "bytes": sum(file.size for file in self.files),
-        }
-        return Committable(
-            self.transaction, self.subtask, target, sum(file.rows for file in self.files), handle
-        )
-
-    def encode(self) -> bytes:
-        """Return the manifest as durable bytes."""
-        return encode(_MAGIC, FILE, self)
-
-    @classmethod
-    def read(cls, folder: Path) -> Manifest:
-        """Return the manifest in the folder of a piece.
-
-        Raises:
-            FileNotFoundError: it has none.
-            NewerFormatError, DamagedRecordError: as `decode`.
-        """
-        path = folder / FILE
-        return cls.decode(path.read_bytes(), str(path))
-
-    @classmethod
-    def decode(cls, data: bytes, where: str) -> Manifest:
-        """Return the manifest in some bytes; the reverse of `encode`.
-
-        Args:
-            data: the bytes.
-            where: the file's name, for the error.
-
-        Raises:
-            NewerFormatError: another version of twophase has written them.
-            DamagedRecordError: the bytes are not those that were written.
-        """
-        return decode(_MAGIC, FILE, data, where, cls)

@@ -19,17 +19,19 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from twophase.errors import TargetUnreachableError
 from twophase.internals.failpoints import failpoint
-from twophase.sinks.common.staging.disk import rename_new
+from twophase.sinks.common.staging.disk import rename_new, sync
 from twophase.sinks.common.staging.manifest import FILE
 from twophase.sinks.common.staging.names import PieceName
-from twophase.sinks.common.staging.staging_area import ABORTED, STAGED, piece, remove
+from twophase.sinks.common.staging.staging_area import ABORTED, STAGED, StagingArea, piece, remove
 
 _CLAIMED = "~claimed"
+_TRIES = 100
 
 
 class AbortedPieces:
@@ -127,3 +129,35 @@ def _restage_folder(stage: Path, folder: Path) -> None:
                 with suppress(FileExistsError):
                     rename_new(own / entry, staged / entry)
             remove(own)
+
+
+def abort_all(stage: Path, abort_once: Callable[[], bool]) -> None:
+    """Abort pieces, again and again while others take them.
+
+    Args:
+        stage: the folder of the fence.
+        abort_once: aborts them; False if a commit or another abort took one meanwhile.
+
+    Raises:
+        TargetUnreachableError: the fence was raised, or others keep taking them.
+    """
+    try:
+        for _ in range(_TRIES):
+            if abort_once():
+                sync(stage / STAGED)
+                return
+    except FileNotFoundError as error:
+        raise TargetUnreachableError(
+            f"{stage} is gone: another driver has just raised the fence, or someone deleted it.",
+            remedy="start the job again: it looks again.",
+        ) from error
+    raise TargetUnreachableError(
+        f"Pieces in {stage} could not be aborted in {_TRIES} tries: "
+        "other drivers keep taking them.",
+        remedy="run only one driver.",
+    )
+
+
+def has_manifest(area: StagingArea, name: PieceName) -> bool:
+    """Return whether a piece has a manifest, whole or damaged: it was durable in pre-commit."""
+    return any((folder / FILE).exists() for folder in folders_of(area.stage(), name))

@@ -11,8 +11,9 @@ its SHA-256 instead.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, ClassVar, Self
 
 from twophase.contract.committable import Committable
 from twophase.ids import Subtask, TransactionId
@@ -45,21 +46,21 @@ class StagedFile:
 
 
 @dataclass(frozen=True)
-class Manifest:
-    """The files that one task attempt pre-committed.
+class PieceManifest:
+    """The files that one task attempt pre-committed, whatever a sink says of each.
 
     Attributes:
+        FORMAT: of its durable bytes.
         transaction: the transaction of the piece.
         subtask: the task attempt that wrote it.
-        files: all of its files, in the order they were written.
-        watermark_us: the highest event time of its rows, in microseconds since 1970; None
-            if it is not needed.
+        files: all of its files, in the order they were written, each with `rows` and `size`.
     """
+
+    FORMAT: ClassVar[str]
 
     transaction: TransactionId
     subtask: Subtask
-    files: tuple[StagedFile, ...]
-    watermark_us: int | None = None
+    files: tuple[Any, ...]
 
     def committable(self, target: str) -> Committable:
         """Return the piece's committable: the manifest's SHA-256, and details for operators."""
@@ -68,18 +69,16 @@ class Manifest:
             "files": len(self.files),
             "bytes": sum(file.size for file in self.files),
         }
-        if self.watermark_us is not None:
-            handle["watermark_us"] = self.watermark_us
         return Committable(
             self.transaction, self.subtask, target, sum(file.rows for file in self.files), handle
         )
 
     def encode(self) -> bytes:
         """Return the manifest as durable bytes."""
-        return encode(FORMAT, FILE, self)
+        return encode(self.FORMAT, FILE, self)
 
     @classmethod
-    def read(cls, folder: Path) -> Manifest:
+    def read(cls, folder: Path) -> Self:
         """Return the manifest in the folder of a piece.
 
         Raises:
@@ -90,7 +89,7 @@ class Manifest:
         return cls.decode(path.read_bytes(), str(path))
 
     @classmethod
-    def decode(cls, data: bytes, where: str) -> Manifest:
+    def decode(cls, data: bytes, where: str) -> Self:
         """Return the manifest in some bytes; the reverse of `encode`.
 
         Args:
@@ -101,4 +100,27 @@ class Manifest:
             NewerFormatError: another version of twophase has written them.
             DamagedRecordError: the bytes are not those that were written.
         """
-        return decode(FORMAT, FILE, data, where, cls)
+        return decode(cls.FORMAT, FILE, data, where, cls)
+
+
+@dataclass(frozen=True)
+class Manifest(PieceManifest):
+    """The files of rows that one task attempt pre-committed.
+
+    Attributes:
+        files: see `PieceManifest`.
+        watermark_us: the highest event time of its rows, in microseconds since 1970; None
+            if it is not needed.
+    """
+
+    FORMAT: ClassVar[str] = FORMAT
+
+    files: tuple[StagedFile, ...]
+    watermark_us: int | None = None
+
+    def committable(self, target: str) -> Committable:
+        """See `PieceManifest.committable`."""
+        piece = super().committable(target)
+        if self.watermark_us is None:
+            return piece
+        return replace(piece, handle={**piece.handle, "watermark_us": self.watermark_us})

@@ -7,20 +7,17 @@ from contextlib import suppress
 from pathlib import Path
 
 from twophase.contract.committable import Committable
-from twophase.errors import StopJobError, TargetUnreachableError
+from twophase.errors import StopJobError
 from twophase.internals.failpoints import failpoint
 from twophase.internals.record import DamagedRecordError
 from twophase.internals.redaction import shown
 from twophase.sinks.common.partition_names import folders
-from twophase.sinks.common.staging.aborted import AbortedPieces, folders_of
-from twophase.sinks.common.staging.disk import sync
-from twophase.sinks.common.staging.manifest import FILE, Manifest
+from twophase.sinks.common.staging.aborted import AbortedPieces, abort_all, folders_of, has_manifest
+from twophase.sinks.common.staging.manifest import Manifest
 from twophase.sinks.common.staging.names import PieceName, file_name
-from twophase.sinks.common.staging.staging_area import DONE, STAGED
+from twophase.sinks.common.staging.staging_area import DONE
 from twophase.sinks.common.staging.table import Table
 from twophase.sinks.common.staging.visible_files import has_files
-
-_TRIES = 100
 
 
 def in_doubt(table: Table) -> Sequence[Committable]:
@@ -39,14 +36,14 @@ def _committable(table: Table, name: PieceName) -> Committable:
 def unfinished(table: Table, pieces: Sequence[Committable]) -> Sequence[Committable]:
     """See `TellsUnfinished`. A file in the table shows that the commit of a piece had begun."""
     return [
-        piece for piece in pieces if not _has_manifest(table, piece) and not has_files(table, piece)
+        piece
+        for piece in pieces
+        if not has_manifest(table.area, _name(piece)) and not has_files(table, piece)
     ]
 
 
-def _has_manifest(table: Table, piece: Committable) -> bool:
-    """Return whether a piece has a manifest, whole or damaged: it was durable in pre-commit."""
-    name = PieceName.of(piece.transaction, piece.subtask)
-    return any((folder / FILE).exists() for folder in folders_of(table.area.stage(), name))
+def _name(piece: Committable) -> PieceName:
+    return PieceName.of(piece.transaction, piece.subtask)
 
 
 def abort(table: Table, committables: Sequence[Committable]) -> None:
@@ -56,22 +53,8 @@ def abort(table: Table, committables: Sequence[Committable]) -> None:
     piece is hidden before the table is searched for it, and claimed before it is deleted.
     """
     stage = table.area.stage()
-    names = [PieceName.of(piece.transaction, piece.subtask) for piece in committables]
-    try:
-        for _ in range(_TRIES):
-            if _abort(table, names, stage):
-                sync(stage / STAGED)
-                return
-    except FileNotFoundError as error:
-        raise TargetUnreachableError(
-            f"{stage} is gone: another driver has just raised the fence, or someone deleted it.",
-            remedy="start the job again: it looks again.",
-        ) from error
-    raise TargetUnreachableError(
-        f"Pieces in {stage} could not be aborted in {_TRIES} tries: "
-        "other drivers keep taking them.",
-        remedy="run only one driver.",
-    )
+    names = [_name(piece) for piece in committables]
+    abort_all(stage, lambda: _abort(table, names, stage))
 
 
 def _abort(table: Table, names: Sequence[PieceName], stage: Path) -> bool:

@@ -12,10 +12,12 @@ as small as a batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -27,10 +29,10 @@ from twophase.internals.failpoints import failpoint
 from twophase.sinks.common.partition_names import RefusedValueError, Values
 from twophase.sinks.common.staging import formats
 from twophase.sinks.common.staging.disk import NewFile, sync, write_durably
-from twophase.sinks.common.staging.manifest import FILE, Manifest, StagedFile
+from twophase.sinks.common.staging.manifest import FILE, Manifest, PieceManifest, StagedFile
 from twophase.sinks.common.staging.names import PieceName
 from twophase.sinks.common.staging.rows import divide
-from twophase.sinks.common.staging.staging_area import STAGED, remove
+from twophase.sinks.common.staging.staging_area import STAGED, StagingArea, remove
 from twophase.sinks.common.staging.table import Table
 
 AHEAD = "ahead_us"
@@ -39,7 +41,23 @@ AHEAD = "ahead_us"
 _BUFFER_BYTES = 64 << 20
 
 
-class StagedWriter(SinkWriter):
+class Target(Protocol):
+    """What a writer needs to know of the table that rows go to."""
+
+    @property
+    def area(self) -> StagingArea:
+        """The staging area of the job and sink."""
+
+    @property
+    def target(self) -> str:
+        """The target's identity (I10)."""
+
+
+TableT = TypeVar("TableT", bound=Target)
+FileT = TypeVar("FileT")
+
+
+class PieceWriter(SinkWriter, ABC, Generic[TableT, FileT]):
     """Writes one piece.
 
     Args:
@@ -48,25 +66,38 @@ class StagedWriter(SinkWriter):
         subtask: this task attempt.
     """
 
-    def __init__(self, table: Table, transaction: TransactionId, subtask: Subtask) -> None:
+    def __init__(self, table: TableT, transaction: TransactionId, subtask: Subtask) -> None:
         self._table = table
         self._transaction = transaction
         self._subtask = subtask
         self._name = PieceName.of(transaction, subtask)
         self._folder: Path | None = None
-        self._rows: dict[Values, list[pa.RecordBatch]] = {}
-        self._bytes: dict[Values, int] = {}
-        self._files: list[StagedFile] = []
-        self._watermark_us: int | None = None
-        self._ahead_us: int | None = None
+        self._rows: dict[tuple[Any, ...], list[pa.RecordBatch]] = {}
+        self._bytes: dict[tuple[Any, ...], int] = {}
+        self._files: list[FileT] = []
+
+    @abstractmethod
+    def _divide(self, batch: pa.RecordBatch) -> Iterable[tuple[tuple[Any, ...], pa.RecordBatch]]:
+        """Return the rows of each partition, by its values, in the table's layout."""
+
+    @abstractmethod
+    def _new_file(
+        self, path: Path, number: int, values: tuple[Any, ...], batches: list[pa.RecordBatch]
+    ) -> FileT:
+        """Write rows of one partition to a file, synced."""
+
+    @abstractmethod
+    def _manifest(self) -> PieceManifest:
+        """Return the manifest of all files."""
 
     def write(self, batch: pa.RecordBatch) -> None:
         """See `SinkWriter.write`."""
         with self._below_the_fence():
             if self._folder is None:
                 self._folder = self._begin()
-            for values, rows in divide(self._in_table_order(batch), self._table.dynamic):
-                self._buffer(values, rows)
+            for values, rows in self._divide(batch):
+                self._rows.setdefault(values, []).append(rows)
+                self._bytes[values] = self._bytes.get(values, 0) + rows.nbytes
             while sum(self._bytes.values()) > _BUFFER_BYTES:
                 self._write_file(max(self._bytes, key=self._bytes.__getitem__))
         failpoint("E01")
@@ -83,17 +114,12 @@ class StagedWriter(SinkWriter):
         with self._below_the_fence():
             self._write_files()
             failpoint("C04")
-            manifest = Manifest(
-                self._transaction, self._subtask, tuple(self._files), self._watermark_us
-            )
+            manifest = self._manifest()
             write_durably(self._folder / FILE, [manifest.encode()])
             failpoint("F02")
             sync(self._folder.parent)
         failpoint("C05")
-        piece = manifest.committable(self._table.target)
-        if self._ahead_us is None:
-            return piece
-        return replace(piece, handle={**piece.handle, AHEAD: self._ahead_us})
+        return manifest.committable(self._table.target)
 
     def abort(self) -> None:
         """See `SinkWriter.abort`. Recovery finds what cannot be removed now."""
@@ -108,41 +134,18 @@ class StagedWriter(SinkWriter):
         folder.mkdir(mode=0o700)
         return folder
 
-    def _in_table_order(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows in the table's layout, and note their highest event time on the way."""
-        if self._table.columns:
-            batch = batch.select([*self._table.columns]).rename_columns(
-                [*self._table.columns.values()]
-            )
-        if self._table.time is not None:
-            within, ahead = self._table.time.highest_us(batch)
-            self._watermark_us = _higher(self._watermark_us, within)
-            self._ahead_us = _higher(self._ahead_us, ahead)
-        return batch
-
-    def _buffer(self, values: Values, rows: pa.RecordBatch) -> None:
-        if values not in self._rows:
-            self._table.check(self._table.partition(values))
-            self._rows[values], self._bytes[values] = [], 0
-        self._rows[values].append(rows)
-        self._bytes[values] += rows.nbytes
-
     def _write_files(self) -> None:
         """Step 3."""
         for values in list(self._rows):
             self._write_file(values)
 
-    def _write_file(self, values: Values) -> None:
+    def _write_file(self, values: tuple[Any, ...]) -> None:
         """Steps 2 and 3."""
         assert self._folder is not None  # noqa: S101 there are no rows before step 1
         del self._bytes[values]
-        rows = pa.Table.from_batches(self._rows.pop(values))
         number = len(self._files)
-        with NewFile(self._folder / str(number)) as file:
-            formats.write(self._table.format, rows, file, for_hive=self._table.in_metastore)
-            file.sync()
-        partition = self._table.partition(values)
-        self._files.append(StagedFile(number, partition, rows.num_rows, file.size, file.sha256))
+        path = self._folder / str(number)
+        self._files.append(self._new_file(path, number, values, self._rows.pop(values)))
 
     @contextmanager
     def _below_the_fence(self) -> Iterator[None]:
@@ -163,6 +166,53 @@ class StagedWriter(SinkWriter):
                 f"{error}.",
                 remedy="check that the table's file system has space and is writable.",
             ) from error
+
+
+class StagedWriter(PieceWriter[Table, StagedFile]):
+    """Writes files of rows as they are, for a table that is a folder."""
+
+    def __init__(self, table: Table, transaction: TransactionId, subtask: Subtask) -> None:
+        super().__init__(table, transaction, subtask)
+        self._watermark_us: int | None = None
+        self._ahead_us: int | None = None
+
+    def pre_commit(self) -> Committable | None:
+        """See `SinkWriter.pre_commit`."""
+        piece = super().pre_commit()
+        if piece is None or self._ahead_us is None:
+            return piece
+        return replace(piece, handle={**piece.handle, AHEAD: self._ahead_us})
+
+    def _divide(self, batch: pa.RecordBatch) -> Iterator[tuple[Values, pa.RecordBatch]]:
+        for values, rows in divide(self._in_table_order(batch), self._table.dynamic):
+            if values not in self._rows:
+                self._table.check(self._table.partition(values))
+            yield values, rows
+
+    def _in_table_order(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows in the table's layout, and note their highest event time on the way."""
+        if self._table.columns:
+            batch = batch.select([*self._table.columns]).rename_columns(
+                [*self._table.columns.values()]
+            )
+        if self._table.time is not None:
+            within, ahead = self._table.time.highest_us(batch)
+            self._watermark_us = _higher(self._watermark_us, within)
+            self._ahead_us = _higher(self._ahead_us, ahead)
+        return batch
+
+    def _new_file(
+        self, path: Path, number: int, values: Values, batches: list[pa.RecordBatch]
+    ) -> StagedFile:
+        rows = pa.Table.from_batches(batches)
+        with NewFile(path) as file:
+            formats.write(self._table.format, rows, file, for_hive=self._table.in_metastore)
+            file.sync()
+        partition = self._table.partition(values)
+        return StagedFile(number, partition, rows.num_rows, file.size, file.sha256)
+
+    def _manifest(self) -> Manifest:
+        return Manifest(self._transaction, self._subtask, tuple(self._files), self._watermark_us)
 
 
 def _higher(one: int | None, other: int | None) -> int | None:
