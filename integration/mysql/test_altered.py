@@ -325,3 +325,24 @@ def test_only_branches_that_were_there_before_wait(table: MySqlHarness) -> None:
         second.fence(SECOND)
         piece = table.write(second, table.rows([2]), checkpoint=1, attempt=SECOND)
         assert commit(second, piece) == [Committed()]
+
+
+def test_a_branch_over_another_table_holds_nobody_up(table: MySqlHarness) -> None:
+    """It was there before the ALTER: another job's, or an application's that was forgotten."""
+    table.sql("CREATE TABLE other (id BIGINT PRIMARY KEY)")
+    with closing(table.server.connect(table.database)) as stranger, stranger.cursor() as cursor:
+        for statement in (
+            "XA START 'x'",
+            "INSERT INTO other VALUES (1)",
+            "XA END 'x'",
+            "XA PREPARE 'x'",
+        ):
+            cursor.execute(statement)
+    first = table.opened()
+    wait_for_the_next_second(table)
+    table.sql("ALTER TABLE target COMMENT 'of orders'")
+    wait_for_the_next_second(table)
+    piece = table.write(first, table.rows([1]))
+    first.close()
+    with closing(next_driver(table)) as sink:
+        assert commit(sink, piece) == [Committed()]

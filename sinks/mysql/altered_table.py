@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+import pymysql
+
+from twophase.sinks.mysql.client.codes import DENIED, code_of
 from twophase.sinks.mysql.client.server import Server
 from twophase.sinks.mysql.client.session import Session
 from twophase.sinks.mysql.client.session_exit import may_list_transactions
@@ -64,19 +67,37 @@ def _is_older(session: Session, table: TableIdentity) -> bool:
         " FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
         (int(str(uptime_s)), table.schema, table.name),
     )
-    return any(not restarted and _has_older(session, made) for made, restarted in found)
+    return any(not restarted and _has_older(session, table, made) for made, restarted in found)
 
 
-def _has_older(session: Session, made: object) -> bool:
-    """Return whether a transaction without a session began before a table was made; True if we may
-    not see them. InnoDB tells that in the server's zone, not in the session's.
+def _has_older(session: Session, table: TableIdentity, made: object) -> bool:
+    """Return whether a branch over a table may have begun before the table was made: also True if
+    we may not see that. InnoDB tells it in the server's zone, not in the session's.
     """
     if not may_list_transactions(session):
         return True
-    [(count,)] = session.rows(
-        "SELECT COUNT(*) FROM information_schema.INNODB_TRX"
+    began = session.rows(
+        "SELECT trx_id FROM information_schema.INNODB_TRX"
         " WHERE trx_mysql_thread_id = 0"
         " AND CONVERT_TZ(trx_started, 'SYSTEM', '+00:00') <= %s",
         (made,),
     )
-    return bool(count)
+    older = {int(str(number)) for (number,) in began}
+    return bool(older & (_locking(session, table) or older))
+
+
+def _locking(session: Session, table: TableIdentity) -> set[int]:
+    """Return the transactions that have a lock on a table, as each branch with a row has; none if
+    the account may not see them, or the performance schema is off.
+    """
+    try:
+        found = session.rows(
+            "SELECT ENGINE_TRANSACTION_ID FROM performance_schema.data_locks"
+            " WHERE OBJECT_SCHEMA = %s AND OBJECT_NAME = %s AND LOCK_TYPE = 'TABLE'",
+            (table.schema, table.name),
+        )
+    except pymysql.Error as error:
+        if code_of(error) in DENIED:
+            return set()
+        raise
+    return {int(str(number)) for (number,) in found}
