@@ -18,7 +18,7 @@ from twophase.testing.harness import LINEAGE
 pytestmark = [pytest.mark.spark, pytest.mark.part("delta")]
 
 
-@pytest.mark.parametrize("writer", representatives(WRITERS, {"optimize"}))
+@pytest.mark.parametrize("writer", representatives(WRITERS, ()))
 def test_restore_table_leads_to_a_rewind(
     delta_spark: SparkSession, tmp_path: Path, writer: str
 ) -> None:

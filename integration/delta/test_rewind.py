@@ -25,7 +25,7 @@ from twophase.sinks.delta import rewind
 from twophase.sinks.delta.sink import OpenDeltaSink
 from twophase.testing.harness import LINEAGE, OTHER_LINEAGE, transaction_id
 
-pytestmark = [pytest.mark.part("delta"), pytest.mark.thin(2)]
+pytestmark = [pytest.mark.part("delta"), pytest.mark.thin(4)]
 
 RESTORING = Attempt(2, 0)
 KEEP = {LINEAGE: 0}

@@ -36,7 +36,7 @@ from twophase.sinks.hive.pending import PendingPartitions
 from twophase.sinks.hive.policies import CommittedPartition
 from twophase.testing.harness import JOB, SINK, Row, fresh_name
 
-pytestmark = [pytest.mark.part("hive"), pytest.mark.thin(2)]
+pytestmark = [pytest.mark.part("hive"), pytest.mark.thin(3)]
 
 DT = pa.schema(
     [("id", pa.int64()), ("name", pa.string()), ("amount", pa.float64()), ("dt", pa.string())]

@@ -202,6 +202,7 @@ def _copied(change: Transform, rows: DataFrame) -> DataFrame:
     return rows if rows.isStreaming else change(rows).localCheckpoint()
 
 
+@pytest.mark.proof
 def test_a_copy_of_other_rows_that_a_transform_makes_is_what_is_written(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
@@ -428,6 +429,7 @@ def test_values_of_every_type_are_those_that_spark_would_give(
     assert rows.equals(expected)
 
 
+@pytest.mark.proof
 def test_records_as_they_are_are_those_that_spark_would_give(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:

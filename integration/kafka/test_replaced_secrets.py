@@ -21,7 +21,7 @@ from twophase.sources.kafka import KafkaDataSource, engines
 from twophase.sources.kafka.data_source import KafkaStreamReader
 from twophase.spark_versions import LIMITED_READS, ReadAllAvailable
 
-pytestmark = [pytest.mark.part("kafka"), pytest.mark.thin(2), needs(LIMITED_READS)]
+pytestmark = [pytest.mark.part("kafka"), pytest.mark.thin(4), needs(LIMITED_READS)]
 
 SCHEMA = StructType([StructField("offset", LongType())])
 ENGINES = ("librdkafka", "kafka-python")

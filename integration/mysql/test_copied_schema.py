@@ -12,7 +12,7 @@ from twophase.errors import PreflightError
 from twophase.ids import Subtask
 from twophase.testing.harness import FIRST
 
-pytestmark = pytest.mark.part("mysql")
+pytestmark = [pytest.mark.part("mysql"), pytest.mark.thin(2)]
 
 
 def copy_of(harness: MySqlHarness) -> MySqlHarness:

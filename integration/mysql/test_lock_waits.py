@@ -20,7 +20,7 @@ from twophase.sinks.mysql.client.codes import LOCKS
 from twophase.sinks.mysql.writer import MySqlWriter
 from twophase.testing.harness import FIRST, transaction_id
 
-pytestmark = [pytest.mark.part("mysql"), pytest.mark.thin(2)]
+pytestmark = [pytest.mark.part("mysql"), pytest.mark.thin(3)]
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 FLOATS = pa.schema([("id", pa.int64()), ("v", pa.float32())])

@@ -38,7 +38,7 @@ from twophase.testing.contract.sink import LookContract, RowContract
 from twophase.testing.harness import JOB, LINEAGE, SINK, transaction_id
 from twophase.testing.services import MariaDbService
 
-pytestmark = [pytest.mark.part("mysql"), pytest.mark.thin(2)]
+pytestmark = [pytest.mark.part("mysql"), pytest.mark.thin(4)]
 
 SECOND = Attempt(1, 2)
 

@@ -11,7 +11,7 @@ from integration.without_spark import steps
 from integration.without_spark.conftest import MakeScenario
 from integration.without_spark.scenario import Scenario
 
-pytestmark = pytest.mark.part("without_spark")
+pytestmark = [pytest.mark.part("without_spark"), pytest.mark.thin(2)]
 
 PAIRS = {
     "two_servers": ("mysql", "mariadb"),

@@ -10,7 +10,7 @@ from integration.without_spark import steps
 from integration.without_spark.conftest import MakeScenario
 from integration.without_spark.scenario import TARGETS
 
-pytestmark = pytest.mark.part("without_spark")
+pytestmark = [pytest.mark.part("without_spark"), pytest.mark.thin(2)]
 
 SAMPLED = [
     pytest.param(target, marks=[] if target == "files" else pytest.mark.proof) for target in TARGETS

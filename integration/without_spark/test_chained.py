@@ -17,7 +17,7 @@ from integration.without_spark.points import (
 )
 from integration.without_spark.scenario import Scenario
 
-pytestmark = pytest.mark.part("without_spark")
+pytestmark = [pytest.mark.part("without_spark"), pytest.mark.thin(2)]
 
 TARGETS = {"servers": ("mysql", "mariadb"), "with_files": ("mysql", "files")}
 IN_WORKERS = {"servers": IN_CHAIN, "with_files": IN_CHAIN_WITH_FILES}

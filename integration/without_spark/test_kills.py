@@ -21,7 +21,7 @@ from integration.without_spark.points import NEEDS_OLDER, in_checkpoint, in_reco
 from integration.without_spark.scenario import TARGETS
 from integration.without_spark.targets import SqlTarget
 
-pytestmark = pytest.mark.part("without_spark")
+pytestmark = [pytest.mark.part("without_spark"), pytest.mark.thin(2)]
 
 CHECKPOINTS = {"first": 0, "third": 2}
 OF_WORKERS = ("E01", "E02")

@@ -21,7 +21,7 @@ from twophase.errors import RestoreRefusedError, StopJobError
 from twophase.operations.savepoint.make import open_savepoint
 from twophase.sinks.file.sink import FileSink
 
-pytestmark = pytest.mark.part("without_spark")
+pytestmark = [pytest.mark.part("without_spark"), pytest.mark.thin(2)]
 
 FORK = "orders-fork"
 IN_REWIND = ["", "C22", "S11", "S12", "S12@2", "S13", "S07", "C06", "C11"]

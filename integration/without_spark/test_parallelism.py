@@ -11,7 +11,7 @@ from integration.without_spark.conftest import MakeScenario
 from integration.without_spark.scenario import BATCH, TARGETS, State
 from integration.without_spark.targets import Pieces
 
-pytestmark = pytest.mark.part("without_spark")
+pytestmark = [pytest.mark.part("without_spark"), pytest.mark.thin(2)]
 
 PAIRS = [f"{before} to {after}" for before, after in permutations((1, 2, 3, 7), 2)]
 

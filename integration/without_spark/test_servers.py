@@ -15,7 +15,7 @@ from integration.without_spark.conftest import MakeScenario
 from integration.without_spark.scenario import TARGETS
 from twophase.testing.services import SqlService
 
-pytestmark = pytest.mark.part("without_spark")
+pytestmark = [pytest.mark.part("without_spark"), pytest.mark.thin(2)]
 
 IN_PRE_COMMIT = ("C02", "E01", "C04", "C05", "C06")
 IN_COMMIT = ("C11", "C12", "C13", "C14", "C15")

@@ -15,7 +15,7 @@ from integration.without_spark.conftest import MakeScenario
 from integration.without_spark.points import in_checkpoint, in_recovery, in_workers
 from integration.without_spark.scenario import TARGETS
 
-pytestmark = pytest.mark.part("without_spark")
+pytestmark = [pytest.mark.part("without_spark"), pytest.mark.thin(2)]
 
 # On two servers that differ in what a prepared branch still locks, and on files and a table in a
 # catalog, which have no server at all.

@@ -186,6 +186,7 @@ WAITING = {
 }
 
 
+@pytest.mark.thin(3)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("fill", WAITING.values(), ids=WAITING.keys())
 def test_ctrl_c_ends_all_and_leaves_neither_a_half_entry_nor_a_process(

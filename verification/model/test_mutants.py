@@ -14,6 +14,7 @@ from verification.model.state import Decision
 from verification.model.world import Mistake
 
 
+@pytest.mark.thin(2)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.mistake.name.lower())
 def test_a_driver_is_found_out_that(mutant: Mutant) -> None:
     violation = mutant.explore().violation

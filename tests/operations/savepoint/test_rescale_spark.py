@@ -90,7 +90,7 @@ def test_a_job_goes_on_exactly_from_a_savepoint_rescaled_twice_and_moved(
     assert state_stores.have_version(state, last + 1)
 
 
-@pytest.mark.parametrize("point", first_of(1, ["S15", "S14", "S02", "S03"]))
+@pytest.mark.parametrize("point", first_of(0, ["S15", "S14", "S02", "S03"]))
 def test_a_kill_leaves_no_savepoint_and_the_old_one_as_it_was(moved: Moved, point: str) -> None:
     moved.build = counts
     moved.add()

@@ -146,9 +146,7 @@ EXPECTED: dict[str, list[int]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "plan", representatives(PLANS, {"windows", "transformWithState, changelog"})
-)
+@pytest.mark.parametrize("plan", representatives(PLANS, {"transformWithState, changelog"}))
 def test_a_job_goes_on_from_a_savepoint_that_was_moved_as_if_it_had_never_stopped(
     moved: Moved, plan: str
 ) -> None:

@@ -21,7 +21,7 @@ from twophase.sources.kafka.json_records import is_too_fine
 from twophase.sources.kafka.offsets import OffsetRange
 from twophase.sources.kafka.options import OnBadRecord
 
-pytestmark = pytest.mark.part("kafka")
+pytestmark = [pytest.mark.part("kafka"), pytest.mark.thin(3)]
 
 ITEM = OffsetRange("kafka", "orders", "id", 3, 0, 10**6)
 TYPES = [
