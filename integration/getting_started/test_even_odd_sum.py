@@ -25,7 +25,6 @@ def both_partitions(numbers: range) -> tuple[int, int]:
     return 2 * sum(n for n in numbers if n % 2 == 0), 2 * sum(n for n in numbers if n % 2 == 1)
 
 
-@pytest.mark.proof
 @pytest.mark.timeout(TIMEOUT_S + 60)
 def test_the_sums_are_exact_with_the_protocol_and_too_large_without_it() -> None:
     done = subprocess.run(

@@ -21,6 +21,8 @@ from twophase.testing.services.__main__ import _chains
 from twophase.testing.services.maven import SETTINGS_VARIABLE
 from twophase.testing.sessions import kill, session_of
 
+pytestmark = pytest.mark.part("services")
+
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 120
 PAIRS = (("Fetching a", "Fetching b"), ("Fetching b", "Fetching a"))

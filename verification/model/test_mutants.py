@@ -13,6 +13,8 @@ from verification.model.mutants import MUTANTS, Mutant, describe, described
 from verification.model.state import Decision
 from verification.model.world import Mistake
 
+pytestmark = pytest.mark.part("model")
+
 
 @pytest.mark.thin(2)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.mistake.name.lower())
