@@ -155,7 +155,7 @@ def _is(named: str, test: str) -> bool:
 def _has_proof(file: str) -> bool:
     return (
         re.search(
-            r"mark\.proof|mark\.thin|representatives\(|first_of\(|_in_proof\b",
+            r"mark\.(proof|thin)|representatives\(|first_of\(|_in_proof\b",
             (ROOT / file).read_text(),
         )
         is not None
