@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,6 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import (
     AssertCurrentSchemaId,
     SetPropertiesUpdate,
-    ValidatableTableRequirement,
 )
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -46,18 +45,17 @@ from twophase.sinks.common.staging.manifest import FILE
 from twophase.sinks.common.staging.names import PieceName, file_name
 from twophase.sinks.common.staging.staging_area import STAGED, remove
 from twophase.sinks.iceberg import private_api
-from twophase.sinks.iceberg.catalog import AssertProperties, brief
+from twophase.sinks.iceberg.catalog import brief
 from twophase.sinks.iceberg.driver_table import DATA, DriverTable
 from twophase.sinks.iceberg.layout import differences
 from twophase.sinks.iceberg.partitions import Partitions
 from twophase.sinks.iceberg.proofs import (
     Proofs,
     encode_proof,
-    fence_key,
     proof_key,
     rolled_back,
 )
-from twophase.sinks.iceberg.records import Manifest, StagedFile
+from twophase.sinks.iceberg.records import Manifest, StagedFile, summary_of_piece
 
 _TRIES = 10
 _SUFFIX = ".parquet"
@@ -76,6 +74,11 @@ class _Piece:
     name: PieceName
     folder: Path
     manifest: Manifest
+
+    @property
+    def snapshot(self) -> tuple[str, int, int]:
+        """What the pieces of one snapshot have in common: lineage, checkpoint, partition spec."""
+        return self.name.lineage, self.name.checkpoint, self.manifest.spec
 
 
 class Committer:
@@ -136,8 +139,8 @@ class Committer:
             for piece in found
         ]
         if whole := [piece for piece in outcomes if isinstance(piece, _Piece)]:
-            spec = whole[0].manifest.spec
-            self._append([piece for piece in whole if piece.manifest.spec == spec], loaded, proofs)
+            one = whole[0].snapshot
+            self._append([piece for piece in whole if piece.snapshot == one], loaded, proofs)
             return None
         failpoint("C14")
         for request, outcome in zip(requests, outcomes, strict=True):
@@ -220,22 +223,21 @@ class Committer:
             loaded,
             [file for piece in pieces for file in self._data_files(piece, loaded)],
             pieces[0].manifest.spec,
-            _summary(pieces[0].manifest),
+            summary_of_piece(pieces[0].manifest.transaction),
         )
-        lineages = {piece.name.lineage for piece in pieces}
-        properties = {
-            proof_key(self._table.owner, lineage): encode_proof(
-                replace(
-                    proofs.lineage(lineage)
-                    .folded(self._subsumed.get(lineage, -1))
-                    .with_pieces(piece.name for piece in pieces if piece.name.lineage == lineage),
-                    snapshot=made.snapshot,
-                    sequence=made.sequence,
-                )
-            )
-            for lineage in lineages
-        }
-        requirements = [*made.requirements, *self._as_read(loaded, properties, proofs)]
+        lineage = pieces[0].name.lineage
+        proof = (
+            proofs.lineage(lineage)
+            .folded(self._subsumed.get(lineage, -1))
+            .with_pieces(piece.name for piece in pieces)
+            .made_by(made.snapshot, made.sequence)
+        )
+        properties = {proof_key(self._table.owner, lineage): encode_proof(proof)}
+        requirements = [
+            *made.requirements,
+            *self._table.as_read(loaded, [lineage]),
+            AssertCurrentSchemaId(current_schema_id=loaded.metadata.current_schema_id),
+        ]
         updates = [*made.updates, SetPropertiesUpdate(updates=properties)]
         failpoint("D01")
         try:
@@ -247,17 +249,6 @@ class Committer:
             raise OSError(brief(error)) from error
         failpoint("D02")
         self._made.update(piece.name for piece in pieces)
-
-    def _as_read(
-        self, loaded: Table, properties: Mapping[str, str], proofs: Proofs
-    ) -> Sequence[ValidatableTableRequirement]:
-        now = loaded.metadata
-        keys = {*properties, *proofs.keys(), fence_key(self._table.owner)}
-        return [
-            self._table.unchanged(),
-            AssertCurrentSchemaId(current_schema_id=now.current_schema_id),
-            AssertProperties(expected={key: now.properties.get(key) for key in keys}),
-        ]
 
     def _check_layout(self, piece: _Piece, loaded: Table) -> None:
         changes = differences(piece.manifest, loaded.metadata)
@@ -355,17 +346,6 @@ def _size(path: Path) -> int | None:
         return path.stat(follow_symlinks=False).st_size
     except FileNotFoundError:
         return None
-
-
-def _summary(manifest: Manifest) -> dict[str, str]:
-    piece = manifest.transaction
-    return {
-        "twophase.job": piece.job,
-        "twophase.sink": piece.sink,
-        "twophase.lineage": piece.lineage,
-        "twophase.checkpoint": str(piece.checkpoint),
-        "twophase.attempt": str(piece.attempt),
-    }
 
 
 def _statistics(file: StagedFile) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from pyiceberg.table import Table
@@ -12,8 +13,8 @@ from twophase.sinks.common.staging.disk import sync
 from twophase.sinks.common.staging.names import Owner
 from twophase.sinks.common.staging.preflight import create_staging_area
 from twophase.sinks.common.staging.staging_area import StagingArea
-from twophase.sinks.iceberg.catalog import Catalog
-from twophase.sinks.iceberg.proofs import Proofs
+from twophase.sinks.iceberg.catalog import AssertProperties, Catalog
+from twophase.sinks.iceberg.proofs import Proofs, fence_key, proof_key
 
 DATA = "data"
 """The folder in a table's that holds its data files."""
@@ -78,8 +79,26 @@ class DriverTable:
         return Proofs(self.owner, loaded.metadata.properties)
 
     def unchanged(self) -> ValidatableTableRequirement:
-        """Return what every commit requires: it is this table."""
+        """Return what the first fence requires: it is this table."""
         return AssertTableUUID(uuid=self.uuid)
+
+    def as_read(
+        self, loaded: Table, lineages: Iterable[str] = ()
+    ) -> list[ValidatableTableRequirement]:
+        """Return what the commit of rows requires: fence and proofs as read. No other table has
+        this fence.
+
+        Args:
+            loaded: as it was read.
+            lineages: those that have no proof yet.
+        """
+        properties = loaded.metadata.properties
+        keys = {
+            fence_key(self.owner),
+            *self.proofs(loaded).keys(),
+            *(proof_key(self.owner, lineage) for lineage in lineages),
+        }
+        return [AssertProperties(expected={key: properties.get(key) for key in keys})]
 
     def create_area(self) -> None:
         """Create the staging area and the folder of data files if they are missing.

@@ -71,7 +71,7 @@ class Fence:
             loaded = self._table.load()
             record = self._table.proofs(loaded).fence()
             if record is not None and record.nonce == nonce:
-                return  # the reply was lost
+                return  # it is written, whatever the reply was
             attempt = wanted(record.attempt if record else _NOBODY)
             if attempt is None:
                 return

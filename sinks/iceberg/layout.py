@@ -15,7 +15,7 @@ from twophase.sinks.iceberg.partitions import refusals
 from twophase.sinks.iceberg.records import Manifest
 from twophase.sinks.iceberg.table import fields_of
 
-_VERSIONS = (1, 2)
+VERSIONS = (1, 2)
 _DECIMAL = re.compile(r"decimal\((\d+), (\d+)\)")
 _WIDER = {("int", "long"), ("float", "double")}
 _ELSEWHERE = (
@@ -51,7 +51,7 @@ def check_table(table: Table, partition_by: tuple[str, ...]) -> None:
 
 def _refusals(metadata: TableMetadata) -> Iterator[str]:
     properties = metadata.properties
-    if metadata.format_version not in _VERSIONS:
+    if metadata.format_version not in VERSIONS:
         yield f"its format version is {metadata.format_version}, and 1 and 2 are supported"
     if metadata.sort_order().fields:
         yield "it has a sort order, by which rows are not sorted yet"
@@ -95,7 +95,7 @@ def differences(manifest: Manifest, metadata: TableMetadata) -> list[str]:
     ]
     if manifest.spec not in metadata.specs():
         problems.append(f"partition spec {manifest.spec} was removed")
-    if metadata.format_version not in _VERSIONS:
+    if metadata.format_version not in VERSIONS:
         problems.append(f"its format version is {metadata.format_version} now")
     return problems
 

@@ -18,6 +18,7 @@ from twophase.sinks.iceberg.driver_table import DriverTable
 from twophase.sinks.iceberg.fence import Fence
 from twophase.sinks.iceberg.layout import check_table
 from twophase.sinks.iceberg.proofs import rolled_back
+from twophase.sinks.iceberg.rewind import Rewind
 from twophase.sinks.iceberg.table import WrittenTable
 from twophase.sinks.iceberg.writer import IcebergWriter
 
@@ -101,6 +102,14 @@ class OpenIcebergSink(OpenArrowSink):
         self._subsumed[lineage] = max(checkpoint, self._subsumed.get(lineage, -1))
         if self.table.area.exists():
             orphans.forget_committed(self.table, lineage, checkpoint)
+
+    def check_rewind(self, keep: Mapping[str, int]) -> None:
+        """See `CanRewind`."""
+        Rewind(self.table, keep).check(self.table.load())
+
+    def rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
+        """See `CanRewind`."""
+        Rewind(self.table, keep).carry_out(attempt)
 
     def close(self) -> None:
         """See `OpenSink.close`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,8 +18,6 @@ from twophase.sinks.iceberg.driver_table import DriverTable
 from twophase.sinks.iceberg.fence import Fence
 from twophase.sinks.iceberg.proofs import Proofs
 from twophase.sinks.iceberg.records import Manifest
-
-_log = logging.getLogger("twophase.sinks.iceberg")
 
 
 def in_doubt(table: DriverTable) -> Sequence[Committable]:
@@ -97,9 +94,8 @@ def _abort(table: DriverTable, names: Sequence[PieceName], stage: Path) -> bool:
     if not claimed:
         aborted.restage()
         return False
-    proofs = table.proofs(table.load())
     for name in names:
-        _delete_data(table, name, proofs)
+        _delete_data(table, name)
     aborted.delete()
     return not any(folder.exists() for name in names for folder in folders_of(stage, name))
 
@@ -121,18 +117,12 @@ def _check_uncommitted(table: DriverTable, names: Sequence[PieceName]) -> None:
             )
 
 
-def _delete_data(table: DriverTable, name: PieceName, proofs: Proofs) -> None:
-    """Delete the files of a piece that a commit has moved before it failed.
-
-    Files that the mark may stand for are left: no snapshot can be searched that has expired.
-    """
+def _delete_data(table: DriverTable, name: PieceName) -> None:
+    """Delete the files of a claimed piece that a commit has moved before it failed."""
     found = _manifest(table, name)
-    if found is None or not is_moved(*found):
+    if found is None:
         return
     manifest, folder = found
-    if proofs.lineage(name.lineage).mark >= name.checkpoint:
-        _log.warning("%s: its data files are left where they are", name)
-        return
     for file in manifest.files:
         if not (folder / str(file.number)).exists():
             final_path(table.data, manifest, file).unlink(missing_ok=True)

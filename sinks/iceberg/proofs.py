@@ -36,12 +36,14 @@ class LineageProof:
             `attempt/subtask`.
         snapshot: the id of the snapshot that the newest commit has made; 0 before the first.
         sequence: its sequence number, 0 in format version 1.
+        first: the id of the snapshot that the lineage's first commit has made; 0 before it.
     """
 
     mark: int = -1
     pieces: Mapping[str, Sequence[str]] = field(default_factory=dict)
     snapshot: int = 0
     sequence: int = 0
+    first: int = 0
 
     @property
     def highest(self) -> int:
@@ -62,6 +64,21 @@ class LineageProof:
         for name in names:
             pieces.setdefault(str(name.checkpoint), []).append(short(name))
         return replace(self, pieces=pieces)
+
+    def made_by(self, snapshot: int, sequence: int) -> LineageProof:
+        """Return the proof with the snapshot that a commit has made."""
+        return replace(self, snapshot=snapshot, sequence=sequence, first=self.first or snapshot)
+
+    def lowered(self, checkpoint: int, kept: int) -> LineageProof:
+        """Return the proof of what stays up to `checkpoint`.
+
+        Args:
+            checkpoint: the last one that stays; -1 if none does.
+            kept: the highest one up to it that is committed, for a mark above it; -1 if none is.
+        """
+        pieces = {text: names for text, names in self.pieces.items() if int(text) <= checkpoint}
+        found = replace(self, mark=self.mark if self.mark <= checkpoint else kept, pieces=pieces)
+        return found if found.highest >= 0 else replace(found, first=0)
 
     def folded(self, checkpoint: int) -> LineageProof:
         """Return the proof with a mark up to `checkpoint`, as far as it proves it."""
@@ -196,8 +213,8 @@ def rolled_back(metadata: TableMetadata, proofs: Proofs) -> str:
     for lineage, proof in proofs.made().items():
         if not _leads_to(metadata, proof):
             return (
-                f"branch main no longer leads to snapshot {proof.snapshot}, in which checkpoint "
-                f"{proof.highest} of lineage {lineage} was committed: somebody has rolled it back"
+                f"branch main no longer leads to snapshot {proof.snapshot}, the newest of lineage "
+                f"{lineage}: somebody has rolled it back"
             )
     return ""
 

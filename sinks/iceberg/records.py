@@ -5,6 +5,8 @@
 
 It holds what Iceberg's manifests say of each data file, and no paths: the committer works out where
 a file belongs. Values are as Iceberg serialises single values (its specification, appendix D).
+
+And the entries of a snapshot's summary, which tell whose it is.
 """
 
 from __future__ import annotations
@@ -13,7 +15,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from pyiceberg.table.snapshots import Snapshot
+
+from twophase.contract.piece import PieceOwner
+from twophase.ids import Attempt, TransactionId
 from twophase.sinks.common.staging.manifest import PieceManifest
+
+_JOB, _SINK, _ATTEMPT = "twophase.job", "twophase.sink", "twophase.attempt"
+_LINEAGE, _CHECKPOINT = "twophase.lineage", "twophase.checkpoint"
+_REWIND = "twophase.rewind"
 
 
 @dataclass(frozen=True)
@@ -75,3 +85,37 @@ class Manifest(PieceManifest):
     files: tuple[StagedFile, ...]
     spec: int
     fields: Mapping[str, str]
+
+
+def summary_of_piece(piece: TransactionId) -> dict[str, str]:
+    """Return what the summary of a snapshot says that appends pieces."""
+    return {
+        _JOB: piece.job,
+        _SINK: piece.sink,
+        _LINEAGE: piece.lineage,
+        _CHECKPOINT: str(piece.checkpoint),
+        _ATTEMPT: str(piece.attempt),
+    }
+
+
+def summary_of_rewind(owner: PieceOwner, attempt: Attempt) -> dict[str, str]:
+    """Return what the summary of a snapshot says that takes checkpoints back."""
+    return {_JOB: owner.job, _SINK: owner.sink, _REWIND: str(attempt)}
+
+
+def checkpoint_of(owner: PieceOwner, snapshot: Snapshot) -> tuple[str, int] | None:
+    """Return lineage and checkpoint of a snapshot of job and sink that appends pieces."""
+    found = _own(owner, snapshot)
+    checkpoint = found.get(_CHECKPOINT, "")
+    return (found.get(_LINEAGE, ""), int(checkpoint)) if checkpoint.isdecimal() else None
+
+
+def is_rewind(owner: PieceOwner, snapshot: Snapshot) -> bool:
+    """Return whether a snapshot of job and sink takes checkpoints back."""
+    return _REWIND in _own(owner, snapshot)
+
+
+def _own(owner: PieceOwner, snapshot: Snapshot) -> Mapping[str, str]:
+    summary = snapshot.summary.additional_properties if snapshot.summary else {}
+    is_own = (summary.get(_JOB), summary.get(_SINK)) == (owner.job, owner.sink)
+    return summary if is_own else {}

@@ -13,6 +13,8 @@ from twophase.testing.contract import (
     ArrowSinkContract,
     KnowsOtherNamesContract,
     NamesPiecesContract,
+    RewindContract,
+    RewindKillContract,
     SinkKillContract,
     TellsUnfinishedContract,
 )
@@ -26,7 +28,11 @@ multiprocessing.get_context("forkserver").set_forkserver_preload(
 
 
 class TestIcebergSink(
-    ArrowSinkContract, KnowsOtherNamesContract, NamesPiecesContract, TellsUnfinishedContract
+    ArrowSinkContract,
+    KnowsOtherNamesContract,
+    NamesPiecesContract,
+    RewindContract,
+    TellsUnfinishedContract,
 ):
     lines_at_most = 12
 
@@ -40,6 +46,14 @@ class TestIcebergSinkIsKilled(SinkKillContract):
         [*SinkKillContract.points, "D01=kill", "D02=kill"], {"C05=kill_driver", "D02=kill"}
     )
     methods = representatives(SinkKillContract.methods, {"commit"})
+    lines_at_most = 12
+
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> IcebergHarness:
+        return IcebergHarness(tmp_path / "lake")
+
+
+class TestARewindOfAnIcebergTableIsKilled(RewindKillContract):
     lines_at_most = 12
 
     @pytest.fixture

@@ -77,6 +77,9 @@ def test_a_partition_field_is_a_column_or_a_transform_of_one(
     assert partition_field(text) == field
 
 
+SORTED = SortOrder(SortField(1, IdentityTransform()))
+
+
 @pytest.fixture
 def harness(tmp_path: Path) -> IcebergHarness:
     return IcebergHarness(tmp_path / "lake", FIELDS, create=False)
@@ -98,7 +101,7 @@ def made(harness: IcebergHarness, **options: Any) -> None:
         ({"properties": {"write.data.path": "/elsewhere"}}, "write.data.path is set"),
         ({"properties": {"write.metadata.path": "{}/metadata"}}, "write.metadata.path is set"),
         (
-            {"sort_order": SortOrder(SortField(1, IdentityTransform()))},
+            {"sort_order": SORTED},
             "it has a sort order, by which rows are not sorted yet",
         ),
     ],

@@ -2,31 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
-from pyiceberg.table.update import SetCurrentSchemaUpdate, SetLocationUpdate, SetSnapshotRefUpdate
-from pyiceberg.transforms import BucketTransform
-from pyiceberg.types import DoubleType, LongType, StringType
+from pyiceberg.table.update import (
+    RemovePartitionSpecsUpdate,
+    SetCurrentSchemaUpdate,
+    SetLocationUpdate,
+)
 from sqlalchemy.exc import OperationalError
 
 from harness.iceberg_harness import TABLE, IcebergHarness
+from tests.sinks.iceberg.others import (
+    FIELDS,
+    Change,
+    add_a_column,
+    add_a_required_column,
+    append,
+    before_the_swap,
+    change,
+    delete,
+    drop_a_column,
+    expire,
+    ids_of,
+    overwrite,
+    partition_it,
+    rename_a_column,
+    replace_a_column,
+    require_a_column,
+    retype_a_column,
+    rival_of,
+    roll_back,
+    rows,
+    set_a_property,
+    upgrade,
+    widen_a_column,
+)
 from twophase.contract.outcome import AlreadyCommitted, Committed, Lost, RetryLater
-from twophase.contract.sink import CommitRequest, Predecessor, SinkContext
+from twophase.contract.sink import CommitRequest, Predecessor
 from twophase.errors import ConfigError, StopJobError, TargetChangedError
 from twophase.ids import Attempt, Subtask
 from twophase.sinks.iceberg.catalog import Catalog
+from twophase.sinks.iceberg.layout import _holds
 from twophase.sinks.iceberg.open_sink import OpenIcebergSink
-from twophase.testing.harness import JOB, LINEAGE, SINK
-
-FIELDS = pa.schema([("id", pa.int64()), ("name", pa.string()), ("amount", pa.float32())])
-Change = Callable[[Table], object]
+from twophase.testing.harness import LINEAGE
 
 
 @pytest.fixture
@@ -37,80 +60,6 @@ def harness(tmp_path: Path) -> IcebergHarness:
 @pytest.fixture
 def sink(harness: IcebergHarness) -> OpenIcebergSink:
     return harness.opened()
-
-
-def rows(*ids: int) -> list[dict[str, object]]:
-    return [{"id": number, "name": f"row {number}", "amount": number / 2} for number in ids]
-
-
-def theirs(*ids: int) -> pa.Table:
-    return pa.Table.from_pylist(rows(*ids), schema=FIELDS)
-
-
-def ids_of(harness: IcebergHarness) -> list[int]:
-    return sorted(harness.table().scan().to_arrow().column("id").to_pylist())
-
-
-def change(harness: IcebergHarness, what: Change) -> None:
-    with closing(harness.catalog()) as catalog:
-        what(catalog.load_table(TABLE))
-
-
-def roll_back(table: Table, snapshot: int | None = None) -> None:
-    """Set main back to its first snapshot, or to one."""
-    first = min(table.metadata.snapshots, key=lambda one: one.timestamp_ms)
-    update = SetSnapshotRefUpdate(  # type: ignore[call-arg]  # its ages have defaults
-        ref_name="main", type="branch", snapshot_id=snapshot or first.snapshot_id
-    )
-    table.catalog.commit_table(table, (), (update,))
-
-
-def add_a_column(table: Table) -> None:
-    with table.update_schema() as update:
-        update.add_column("note", StringType())
-
-
-def rename_a_column(table: Table) -> None:
-    with table.update_schema() as update:
-        update.rename_column("name", "label")
-
-
-def widen_a_column(table: Table) -> None:
-    with table.update_schema() as update:
-        update.update_column("amount", DoubleType())
-
-
-def partition_it(table: Table) -> None:
-    with table.update_spec() as update:
-        update.add_field("id", BucketTransform(4), "id_bucket")
-
-
-def set_a_property(table: Table) -> None:
-    with table.transaction() as transaction:
-        transaction.set_properties({"owner": "somebody"})
-
-
-def append(table: Table) -> None:
-    table.append(theirs(100))
-
-
-def overwrite(table: Table) -> None:
-    table.overwrite(theirs(100))
-
-
-def delete(table: Table) -> None:
-    table.delete("id = 0")
-
-
-def expire(table: Table) -> None:
-    table.append(theirs(100))
-    table.maintenance.expire_snapshots().by_ids(
-        [
-            one.snapshot_id
-            for one in table.metadata.snapshots
-            if one.snapshot_id not in {ref.snapshot_id for ref in table.metadata.refs.values()}
-        ]
-    ).commit()
 
 
 @pytest.mark.parametrize(
@@ -149,19 +98,6 @@ def test_a_change_that_leaves_the_pieces_whole_is_committed_after(
     assert harness.staged() == []
 
 
-def before_the_swap(monkeypatch: pytest.MonkeyPatch, what: Callable[[], None]) -> None:
-    """Do something once, between the manifests of a commit and the swap."""
-    commit, done = Catalog.commit, list[bool]()
-
-    def late(self: Catalog, *given: object) -> None:
-        if not done:
-            done.append(True)
-            what()
-        commit(self, *given)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Catalog, "commit", late)
-
-
 def test_a_renamed_column_keeps_its_values(harness: IcebergHarness, sink: OpenIcebergSink) -> None:
     piece = harness.write(sink, rows(3))
     change(harness, rename_a_column)
@@ -190,41 +126,36 @@ def test_rows_of_an_older_partition_spec_are_read_by_a_filter_of_the_new_one(
         assert found.column("id").to_pylist() == [number]
 
 
-def drop_a_column(table: Table) -> None:
-    with table.update_schema(allow_incompatible_changes=True) as update:
-        update.delete_column("amount")
-
-
-def require_a_column(table: Table) -> None:
-    with table.update_schema(allow_incompatible_changes=True) as update:
-        update.update_column("id", required=True)
-
-
-def replace_a_column(table: Table) -> None:
-    drop_a_column(table)
-    with table.update_schema() as update:
-        update.add_column("amount", LongType())
-
-
 @pytest.mark.parametrize(
     ("what", "named"),
     [
         (drop_a_column, "the column of id 3 was dropped"),
         (replace_a_column, "the column of id 3 was dropped"),
         (require_a_column, "column 'id' was long and is long required"),
+        (retype_a_column, "column 'amount' was float and is string"),
+        (add_a_required_column, "column 'note' was added and is required"),
     ],
 )
+@pytest.mark.parametrize("in_flight", [False, True], ids=["before the commit", "during the commit"])
 def test_a_change_that_would_lose_values_stops_by_name_and_undone_it_commits(
-    harness: IcebergHarness, sink: OpenIcebergSink, what: Change, named: str
+    harness: IcebergHarness,
+    sink: OpenIcebergSink,
+    what: Change,
+    named: str,
+    in_flight: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sink.commit([CommitRequest(harness.write(sink, rows(0), 0))])
     piece = harness.write(sink, rows(1), 1)
     before = harness.table().metadata.current_schema_id
-    change(harness, what)
+    if in_flight:
+        before_the_swap(monkeypatch, lambda: change(harness, what))
+    else:
+        change(harness, what)
     with pytest.raises(StopJobError, match=named) as caught:
         sink.commit([CommitRequest(piece)])
     assert "set the table's schema back" in caught.value.remedy
-    assert ids_of(harness) == [0]
+    assert harness.table().metadata.current_snapshot().summary["total-records"] == "1"  # type: ignore[union-attr,index]
 
     def undo(table: Table) -> None:
         table.catalog.commit_table(table, (), (SetCurrentSchemaUpdate(schema_id=before),))
@@ -232,6 +163,50 @@ def test_a_change_that_would_lose_values_stops_by_name_and_undone_it_commits(
     change(harness, undo)
     assert sink.commit([CommitRequest(piece)]) == [Committed()]
     assert ids_of(harness) == [0, 1]
+
+
+def remove_the_spec(table: Table) -> None:
+    """Of the files: engines do so once no file of the table has it."""
+    partition_it(table)
+    table.refresh()
+    table.catalog.commit_table(table, (), (RemovePartitionSpecsUpdate(spec_ids=[0]),))
+
+
+@pytest.mark.parametrize(
+    ("is_upgraded", "named"),
+    [(True, "its format version is 3 now"), (False, "partition spec 0 was removed")],
+)
+def test_a_table_that_no_longer_takes_the_files_stops_the_job_by_name(
+    harness: IcebergHarness,
+    sink: OpenIcebergSink,
+    is_upgraded: bool,
+    named: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    piece = harness.write(sink, rows(0))
+    if is_upgraded:
+        upgrade(monkeypatch)
+    else:
+        change(harness, remove_the_spec)
+    with pytest.raises(StopJobError, match=f"{named}. 1 rows wait in the staging area"):
+        sink.commit([CommitRequest(piece)])
+    assert len(harness.staged()) == 1
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "fits"),
+    [
+        ("decimal(9, 2)", "decimal(12, 2)", True),
+        ("decimal(12, 2)", "decimal(9, 2)", False),
+        ("decimal(9, 2)", "decimal(12, 3)", False),
+        ("int", "long", True),
+        ("long", "int", False),
+        ("float required", "double", True),
+        ("double", "double required", False),
+    ],
+)
+def test_files_fit_a_column_that_holds_all_their_values(was: str, now: str, fits: bool) -> None:
+    assert _holds(now, was) is fits
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -313,11 +288,6 @@ def test_the_first_commit_of_two_drivers_wins_and_the_other_finds_its_proof(
     [outcome] = sink.commit([CommitRequest(piece)])
     assert isinstance(outcome, AlreadyCommitted)
     assert ids_of(harness) == [0, 1]
-
-
-def rival_of(harness: IcebergHarness) -> OpenIcebergSink:
-    """A driver over a copy of the job's folder."""
-    return harness.new_sink().open(SinkContext(JOB, SINK, harness.fields, parallelism=2))
 
 
 def check(outcomes: object) -> None:

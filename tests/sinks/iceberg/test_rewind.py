@@ -1,0 +1,446 @@
+"""A rewind is one snapshot without exactly the files of the checkpoints, or nothing is removed and
+the message names what stands in the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table
+from sqlalchemy.exc import OperationalError
+
+from harness.iceberg_harness import IcebergHarness
+from harness.savepoint_world import killed
+from tests.sinks.iceberg.others import (
+    FIELDS,
+    Change,
+    add_a_column,
+    append,
+    before_the_swap,
+    change,
+    expire,
+    ids_of,
+    overwrite,
+    partition_it,
+    roll_back,
+    rows,
+    theirs,
+    upgrade,
+    write_delete_file,
+)
+from twophase.contract.outcome import Committed, Lost
+from twophase.contract.sink import CanRewind, CommitRequest, Predecessor
+from twophase.errors import (
+    FencedError,
+    RestoreRefusedError,
+    TargetChangedError,
+    TargetUnreachableError,
+)
+from twophase.ids import Attempt, Subtask
+from twophase.sinks.iceberg.catalog import Catalog
+from twophase.sinks.iceberg.open_sink import OpenIcebergSink
+from twophase.testing.harness import FIRST, LINEAGE, OTHER_LINEAGE, transaction_id
+
+RESTORING = Attempt(2, 0)
+KEEP = {LINEAGE: 0}
+
+
+@pytest.fixture(params=[1, 2], ids=["v1", "v2"])
+def harness(request: pytest.FixtureRequest, tmp_path: Path) -> IcebergHarness:
+    """Three checkpoints of two rows."""
+    return filled(IcebergHarness(tmp_path / "lake", FIELDS, format_version=request.param))
+
+
+def filled(harness: IcebergHarness) -> IcebergHarness:
+    sink = harness.opened()
+    for number in range(3):
+        commit(harness, sink, [2 * number, 2 * number + 1], number)
+    return harness
+
+
+def commit(harness: IcebergHarness, sink: OpenIcebergSink, ids: list[int], checkpoint: int) -> None:
+    piece = harness.write(sink, rows(*ids), checkpoint)
+    assert sink.commit([CommitRequest(piece)]) == [Committed()]
+
+
+def rewound(
+    harness: IcebergHarness, keep: dict[str, int] | None = None, attempt: Attempt = RESTORING
+) -> OpenIcebergSink:
+    sink = harness.opened(attempt)
+    assert isinstance(sink, CanRewind)
+    keep = KEEP if keep is None else keep
+    sink.check_rewind(keep)
+    sink.rewind(keep, attempt)
+    return sink
+
+
+def refused(harness: IcebergHarness, message: str, keep: dict[str, int] | None = None) -> str:
+    """Neither the check nor the rewind changes the table; return the remedy."""
+    sink, keep = harness.opened(RESTORING), KEEP if keep is None else keep
+    before, history = harness.contents(), sink.history()
+    for call in (lambda: sink.check_rewind(keep), lambda: sink.rewind(keep, RESTORING)):
+        with pytest.raises(RestoreRefusedError, match=message) as caught:
+            call()
+    assert harness.contents() == before
+    assert sink.history() == history
+    return caught.value.remedy
+
+
+def snapshots(harness: IcebergHarness) -> list[int]:
+    found = sorted(harness.table().metadata.snapshots, key=lambda one: one.timestamp_ms)
+    return [one.snapshot_id for one in found]
+
+
+@pytest.mark.parametrize("merges", [False, True], ids=["", "manifests are merged"])
+def test_one_snapshot_removes_the_files_and_lowers_the_mark(
+    harness: IcebergHarness, merges: bool
+) -> None:
+    if merges:
+        change(harness, merge_manifests)
+        commit(harness, harness.opened(), [6], 3)
+    change(harness, append)
+    before = snapshots(harness)
+    sink = rewound(harness)
+    assert ids_of(harness) == [0, 1, 100]
+    assert sink.history().committed == KEEP
+    table = harness.table()
+    [made] = {*snapshots(harness)} - {*before}
+    summary = table.metadata.snapshot_by_id(made).summary  # type: ignore[union-attr]
+    assert summary is not None
+    assert summary["twophase.rewind"] == str(RESTORING)
+    older = table.scan(snapshot_id=before[2]).to_arrow().column("id").to_pylist()
+    assert sorted(older) == [*range(6)], "snapshots of before have the rows until they expire"
+    rewound(harness, attempt=Attempt(3, 0))
+    assert len(snapshots(harness)) == len(before) + 1
+
+
+def merge_manifests(table: Table) -> None:
+    with table.transaction() as transaction:
+        transaction.set_properties(
+            {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
+        )
+
+
+def test_the_next_lineage_goes_on_and_is_taken_back_too(harness: IcebergHarness) -> None:
+    """Nothing of the first rewind is in the way of the second."""
+    rewound(harness, {LINEAGE: 1})
+    sink = harness.opened(Attempt(2, 1))
+    writer = sink.writers()(transaction_id(2, Attempt(2, 1), OTHER_LINEAGE), Subtask(0, 2))
+    writer.write(theirs(4, 5).to_batches()[0])
+    piece = writer.pre_commit()
+    assert piece is not None
+    request = CommitRequest(piece, predecessor=Predecessor(LINEAGE, 1))
+    assert sink.commit([request]) == [Committed()]
+    assert ids_of(harness) == [*range(6)]
+    sink = rewound(harness, attempt=Attempt(3, 0))
+    assert ids_of(harness) == [0, 1]
+    assert sink.history().committed == KEEP
+    assert sink.history().replaced == ""
+
+
+def test_all_of_a_lineage_that_is_not_kept_goes(harness: IcebergHarness) -> None:
+    sink = rewound(harness, {})
+    assert ids_of(harness) == []
+    assert sink.history().committed == {}
+    assert sink.other_names() == {}
+
+
+def test_a_lineage_that_is_not_kept_needs_no_snapshot_from_before_it(tmp_path: Path) -> None:
+    harness = IcebergHarness(tmp_path / "lake", FIELDS)
+    harness.opened()
+    change(harness, append)
+    change(harness, expire)
+    rewound(filled(harness), {})
+    assert ids_of(harness) == [100, 100]
+
+
+def test_a_mark_goes_down_to_a_checkpoint_that_has_rows(harness: IcebergHarness) -> None:
+    sink = harness.opened()
+    commit(harness, sink, [6], 7)
+    sink.subsume(LINEAGE, 7)
+    commit(harness, sink, [7], 9)
+    assert rewound(harness, {LINEAGE: 5}).history().committed == {LINEAGE: 2}
+    assert ids_of(harness) == [*range(6)]
+
+
+def test_a_checkpoint_of_two_partition_specs_goes_whole(harness: IcebergHarness) -> None:
+    sink = harness.opened()
+    old = harness.write(sink, rows(6), 3, subtask=Subtask(0, 6))
+    change(harness, partition_it)
+    new = harness.write(sink, rows(7, 8), 3, subtask=Subtask(1, 7))
+    assert sink.commit([CommitRequest(old), CommitRequest(new)]) == [Committed()] * 2
+    rewound(harness, {LINEAGE: 2})
+    assert ids_of(harness) == [*range(6)]
+
+
+def test_pieces_of_two_checkpoints_in_one_call_are_two_snapshots(harness: IcebergHarness) -> None:
+    sink = harness.opened()
+    made = [harness.write(sink, rows(number), number) for number in (6, 7)]
+    assert sink.commit([CommitRequest(piece) for piece in made]) == [Committed()] * 2
+    rewound(harness, {LINEAGE: 6})
+    assert ids_of(harness) == [*range(7)]
+
+
+def test_what_was_taken_back_is_lost_to_an_older_commit(harness: IcebergHarness) -> None:
+    sink = harness.opened()
+    piece = harness.write(sink, rows(6), 3)
+    assert sink.commit([CommitRequest(piece)]) == [Committed()]
+    [outcome] = rewound(harness).commit([CommitRequest(piece)])
+    assert isinstance(outcome, Lost)
+    assert ids_of(harness) == [0, 1]
+
+
+def test_what_a_dead_commit_has_left_is_no_orphan_of_older_snapshots(
+    harness: IcebergHarness,
+) -> None:
+    """An abort would delete the files of a piece that was committed and taken back."""
+
+    def dies() -> None:
+        sink = harness.opened()
+        sink.commit([CommitRequest(harness.write(sink, rows(6), 3))])
+
+    assert killed("D02", dies)
+    assert harness.staged() != []
+    files = harness.data_files()
+    sink = rewound(harness)
+    sink.abort(sink.in_doubt())
+    assert harness.staged() == []
+    assert harness.data_files() == files
+
+
+def test_snapshots_of_what_stays_may_have_expired(harness: IcebergHarness) -> None:
+    def forget_the_first(table: Table) -> None:
+        oldest = min(table.metadata.snapshots, key=lambda one: one.timestamp_ms)
+        table.maintenance.expire_snapshots().by_ids([oldest.snapshot_id]).commit()
+
+    change(harness, forget_the_first)
+    rewound(harness, {LINEAGE: 1})
+    assert ids_of(harness) == [0, 1, 2, 3]
+
+
+# -- refusals --------------------------------------------------------------------------------------
+
+
+def delete_rows(table: Table) -> None:
+    table.delete("id = 4")
+
+
+def delete_a_file(table: Table) -> None:
+    table.delete("id = 4 or id = 5")
+
+
+def rewrite(table: Table) -> None:
+    """As a compaction does."""
+    table.overwrite(table.scan().to_arrow())
+
+
+def expire_the_second(table: Table) -> None:
+    """The one after it has no parent then, as if the table began there."""
+    second = sorted(table.metadata.snapshots, key=lambda one: one.timestamp_ms)[1]
+    table.maintenance.expire_snapshots().by_ids([second.snapshot_id]).commit()
+
+
+def back_to_the_first(table: Table) -> None:
+    roll_back(table)
+
+
+REFUSALS: dict[str, tuple[Change, str, str]] = {
+    "rows deleted": (delete_rows, r"\((delete|overwrite)\) has removed .* checkpoint 2 of", ""),
+    "a file deleted": (delete_a_file, r"has removed .* checkpoint 2 of lineage", ""),
+    "overwritten": (overwrite, r"has removed .*, a file of checkpoint [12] of lineage", ""),
+    "rewritten": (rewrite, r"has removed .*, a file of checkpoint [12] of lineage", ""),
+    "expired": (expire, "snapshots have expired that may have added files of lineage", ""),
+    "one expired": (expire_the_second, "snapshots have expired that may have added", ""),
+    "rolled back": (back_to_the_first, "no longer leads to snapshot", "set_current_snapshot"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSALS)
+def test_what_others_have_done_to_the_files_is_named(harness: IcebergHarness, what: str) -> None:
+    does, message, undo = REFUSALS[what]
+    change(harness, does)
+    remedy = refused(harness, message)
+    assert undo in remedy
+    assert "start without restore.path" in remedy
+
+
+def test_a_rollback_that_is_undone_as_the_message_says_is_rewound(harness: IcebergHarness) -> None:
+    newest = snapshots(harness)[-1]
+    change(harness, roll_back)
+    refused(harness, "no longer leads to snapshot")
+    change(harness, lambda table: roll_back(table, newest))
+    rewound(harness)
+    assert ids_of(harness) == [0, 1]
+
+
+def test_rows_that_a_delete_file_may_have_deleted_are_refused(tmp_path: Path) -> None:
+    """Another engine's delete by merge on read: the data file is still there."""
+    harness = filled(IcebergHarness(tmp_path / "lake", FIELDS))
+    change(harness, write_delete_file)
+    refused(harness, r"snapshot \d+ has deleted rows, perhaps of its files")
+
+
+def test_a_delete_file_that_is_older_than_the_checkpoints_is_not_in_the_way(
+    tmp_path: Path,
+) -> None:
+    harness = filled(IcebergHarness(tmp_path / "lake", FIELDS))
+    change(harness, write_delete_file)
+    commit(harness, harness.opened(), [6], 3)
+    rewound(harness, {LINEAGE: 2})
+    assert 6 not in ids_of(harness)
+
+
+def test_a_table_of_a_newer_format_is_refused(
+    harness: IcebergHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = harness.opened(RESTORING)
+    upgrade(monkeypatch)
+    with pytest.raises(RestoreRefusedError, match="format version is 3"):
+        sink.check_rewind(KEEP)
+
+
+def test_a_snapshot_without_its_summary_is_refused(harness: IcebergHarness) -> None:
+    """A tool that writes metadata again may leave it out."""
+
+    def strip(table: Table) -> None:
+        newest = table.metadata.current_snapshot()
+        assert newest is not None
+        assert newest.summary is not None
+        newest.summary.additional_properties.pop("twophase.checkpoint")
+
+    sink = harness.opened(RESTORING)
+    load = Catalog.load
+
+    def stripped(self: Catalog) -> Table:
+        table = load(self)
+        strip(table)
+        return table
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Catalog, "load", stripped)
+        with pytest.raises(RestoreRefusedError, match="no snapshot of main names checkpoint 2"):
+            sink.check_rewind(KEEP)
+
+
+# -- at the same moment ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("what", "left"),
+    [(append, [0, 1, 100]), (add_a_column, [0, 1]), (partition_it, [0, 1]), (expire, None)],
+)
+def test_a_change_while_a_rewind_is_in_flight_is_exact_or_refused(
+    harness: IcebergHarness,
+    monkeypatch: pytest.MonkeyPatch,
+    what: Change,
+    left: list[int] | None,
+) -> None:
+    sink = harness.opened(RESTORING)
+    before_the_swap(monkeypatch, lambda: change(harness, what))
+    if left is None:
+        with pytest.raises(RestoreRefusedError, match="have expired"):
+            sink.rewind(KEEP, RESTORING)
+        assert ids_of(harness) == [*range(6), 100]
+        return
+    sink.rewind(KEEP, RESTORING)
+    assert ids_of(harness) == left
+    assert sink.history().committed == KEEP
+
+
+def test_a_refused_rewind_leaves_no_manifest(
+    harness: IcebergHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = harness.opened(RESTORING)
+
+    def refuse(*_: object) -> None:
+        raise CommitFailedException("Table has been updated by another process")
+
+    monkeypatch.setattr(Catalog, "commit", refuse)
+    before = {*harness.folder.rglob("*.avro")}
+    with pytest.raises(TargetUnreachableError, match="updated by another process"):
+        sink.rewind(KEEP, RESTORING)
+    assert {*harness.folder.rglob("*.avro")} == before
+
+
+def test_a_delete_while_a_rewind_is_in_flight_refuses_it(
+    harness: IcebergHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = harness.opened(RESTORING)
+    before_the_swap(monkeypatch, lambda: change(harness, delete_a_file))
+    with pytest.raises(RestoreRefusedError, match="has removed"):
+        sink.rewind(KEEP, RESTORING)
+    assert ids_of(harness) == [0, 1, 2, 3]
+    assert sink.history().committed == {LINEAGE: 2}
+
+
+def test_a_newer_driver_while_a_rewind_is_in_flight_stops_it(
+    harness: IcebergHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = harness.opened(RESTORING)
+    before_the_swap(monkeypatch, lambda: after(harness.opened(Attempt(3, 0))))
+    with pytest.raises(FencedError):
+        sink.rewind(KEEP, RESTORING)
+    assert ids_of(harness) == [*range(6)]
+    assert sink.history().committed == {LINEAGE: 2}
+
+
+def after(_: object) -> None:
+    """Nothing more is done."""
+
+
+def test_a_commit_while_a_rewind_is_in_flight_is_taken_back_too(
+    harness: IcebergHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = harness.opened(FIRST)
+    piece = harness.write(late, rows(6), 3)
+    sink = harness.opened(RESTORING)
+    before_the_swap(monkeypatch, lambda: after(late.commit([CommitRequest(piece)])))
+    sink.rewind(KEEP, RESTORING)
+    assert ids_of(harness) == [0, 1]
+    assert sink.history().committed == KEEP
+
+
+@pytest.mark.parametrize("lands", [True, False])
+def test_a_rewind_whose_reply_is_lost_is_looked_at_again(
+    harness: IcebergHarness, monkeypatch: pytest.MonkeyPatch, lands: bool
+) -> None:
+    sink = harness.opened(RESTORING)
+    before = len(snapshots(harness))
+    swap: Callable[..., None] = Catalog.commit
+
+    def lost(self: Catalog, *given: object) -> None:
+        if lands:
+            swap(self, *given)
+        monkeypatch.undo()
+        raise OperationalError("COMMIT", {}, ConnectionResetError("gone"))
+
+    monkeypatch.setattr(Catalog, "commit", lost)
+    sink.rewind(KEEP, RESTORING)
+    assert ids_of(harness) == [0, 1]
+    assert len(snapshots(harness)) == before + 1
+
+
+@pytest.mark.parametrize("point", ["D03", "D04"])
+def test_a_rewind_that_dies_is_undone_or_done(harness: IcebergHarness, point: str) -> None:
+    assert killed(point, lambda: rewound(harness))
+    is_done = point == "D04"
+    sink = harness.opened(Attempt(3, 0))
+    assert ids_of(harness) == ([0, 1] if is_done else [*range(6)])
+    assert sink.history().committed == (KEEP if is_done else {LINEAGE: 2})
+    assert not sink.history().half_rewound
+    rewound(harness, attempt=Attempt(4, 0))
+    assert ids_of(harness) == [0, 1]
+
+
+def test_a_rollback_of_a_rewind_is_noticed(harness: IcebergHarness) -> None:
+    newest = snapshots(harness)[-1]
+    sink = rewound(harness)
+    change(harness, lambda table: roll_back(table, newest))
+    assert ids_of(harness) == [*range(6)]
+    assert "somebody has rolled it back" in sink.history().replaced
+    piece = harness.write(sink, rows(6), 1, RESTORING)
+    with pytest.raises(TargetChangedError, match="no longer leads to snapshot"):
+        sink.commit([CommitRequest(piece)])
