@@ -38,6 +38,7 @@ from twophase.operations.savepoint.savepoint_restore import (
 )
 from twophase.options.job_options import JobOptions
 from twophase.sinks.common.staging.manifest import Manifest, StagedFile
+from twophase.sinks.common.staging.names import Owner as IcebergOwner
 from twophase.sinks.delta import records as delta
 from twophase.sinks.delta.high_water_marks import _MARK
 from twophase.sinks.delta.layout import TableLayout
@@ -46,6 +47,9 @@ from twophase.sinks.delta.names import PieceName as DeltaPieceName
 from twophase.sinks.delta.names import data_prefix, fence_attempt, fence_version
 from twophase.sinks.file.sink import FileSink
 from twophase.sinks.hive.pending import PendingPartitions
+from twophase.sinks.iceberg import records as iceberg
+from twophase.sinks.iceberg.proofs import FenceRecord as IcebergFence
+from twophase.sinks.iceberg.proofs import LineageProof, Proofs
 from twophase.sinks.mysql.xid import FORMAT_ID, Xid
 from twophase.sinks.mysql.xid import Owner as MySqlOwner
 from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
@@ -665,6 +669,46 @@ def test_the_records_of_a_delta_piece_are_what_they_were() -> None:
     assert (manifest.intent, manifest.layout) == (intent, layout)
     [file] = map(delta.data_file, manifest.actions)
     assert file == delta.DataFile("p=%C3%A4/twophase-x-part-00000.parquet", 9, 3)
+
+
+def test_the_records_of_an_iceberg_table_are_what_they_were() -> None:
+    statistics = iceberg.FileStatistics(
+        column_sizes={"1": 40, "2": 52},
+        value_counts={"1": 3, "2": 3},
+        null_value_counts={"1": 1, "2": 0},
+        nan_value_counts={"3": 2},
+        lower_bounds={"1": bytes(8), "2": "ä".encode()},
+        upper_bounds={"1": b"\x09" + bytes(7)},
+        split_offsets=(4, 970),
+    )
+    file = iceberg.StagedFile(0, (b"\x11\x4f\0\0", None), 3, 1_970, "cd" * 32, statistics)
+    fields = {"1": "long", "2": "string required", "3": "double"}
+    manifest = iceberg.Manifest(DELTA, Subtask(0, 102), (file,), 1, fields)
+    data = (GOLDEN / "iceberg/manifest").read_bytes()
+    assert iceberg.Manifest.decode(data, "manifest") == manifest
+    found = Proofs(
+        IcebergOwner("orders", "lake"),
+        {
+            f"twophase/orders/lake/{A}": (GOLDEN / "iceberg/proof").read_text(),
+            "twophase-fence/orders/lake": (GOLDEN / "iceberg/fence").read_text(),
+        },
+    )
+    assert found.lineage(A) == LineageProof(
+        mark=5,
+        pieces={"6": ("2.1/0.100",), "7": ("2.3/0.102", "2.3/1.103")},
+        snapshot=5_395_604_375_822_749_580,
+        sequence=12,
+        first=3_775_396_607_982_654_621,
+    )
+    assert found.fence() == IcebergFence(2, 3, "0f" * 16)
+
+
+def test_what_the_snapshots_of_an_iceberg_table_say_is_what_it_was() -> None:
+    owner = {"twophase.job": "orders", "twophase.sink": "lake"}
+    of = {"twophase.lineage": A, "twophase.checkpoint": "7", "twophase.attempt": "2.3"}
+    assert iceberg.summary_of_piece(DELTA) == owner | of
+    rewind = iceberg.summary_of_rewind(IcebergOwner("orders", "lake"), Attempt(3, 0))
+    assert rewind == owner | {"twophase.rewind": "3.0"}
 
 
 def test_the_names_in_a_delta_table_are_what_they_were() -> None:

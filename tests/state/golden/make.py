@@ -14,6 +14,7 @@ golden files of its own beside these, and these stay.
     hive/      a partition that waits for the metastore, and the watermark
     ranges/    the digest of a range
     delta/     the intent and the manifest of a Delta piece
+    iceberg/   the manifest of an Iceberg piece; proof and fence, the properties of a table
     states/    a job's folder: two checkpoints of a function `rules` with state of every form, in
                the body and in files; the first is subsumed
     savepoint/ of `job`, whose checkpoint 2 of lineage B waits for its commit, with the state of a
@@ -57,6 +58,9 @@ from twophase.sinks.delta.layout import TableLayout
 from twophase.sinks.delta.records import Intent, Manifest, encode_intent, encode_manifest
 from twophase.sinks.file.sink import FileSink
 from twophase.sinks.hive.pending import PendingPartitions
+from twophase.sinks.iceberg import records as iceberg
+from twophase.sinks.iceberg.proofs import FenceRecord as IcebergFence
+from twophase.sinks.iceberg.proofs import LineageProof, encode_fence, encode_proof
 from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
 from twophase.sources.kafka.range_digest import RangeDigest
 from twophase.spark.plan.operator_states import OperatorStates
@@ -399,6 +403,25 @@ def make_others(root: Path) -> None:
     (root / "delta" / "manifest").write_bytes(encode_manifest(Manifest(intent, layout, (action,))))
 
 
+def make_iceberg(root: Path) -> None:
+    """Write `iceberg`."""
+    (root / "iceberg").mkdir()
+    transaction = TransactionId(JOB, A, 7, Attempt(2, 3), "lake", "ab" * 32)
+    statistics = iceberg.FileStatistics(
+        *({"1": 40, "2": 52}, {"1": 3, "2": 3}, {"1": 1, "2": 0}, {"3": 2}),
+        *({"1": bytes(8), "2": "ä".encode()}, {"1": b"\x09" + bytes(7)}),
+        (4, 970),
+    )
+    file = iceberg.StagedFile(0, (b"\x11\x4f\0\0", None), 3, 1_970, "cd" * 32, statistics)
+    fields = {"1": "long", "2": "string required", "3": "double"}
+    manifest = iceberg.Manifest(transaction, Subtask(0, 102), (file,), 1, fields)
+    (root / "iceberg" / "manifest").write_bytes(manifest.encode())
+    pieces = {"6": ["2.1/0.100"], "7": ["2.3/0.102", "2.3/1.103"]}
+    proof = LineageProof(5, pieces, 5_395_604_375_822_749_580, 12, 3_775_396_607_982_654_621)
+    (root / "iceberg" / "proof").write_text(encode_proof(proof))
+    (root / "iceberg" / "fence").write_text(encode_fence(IcebergFence(2, 3, "0f" * 16)))
+
+
 def make_savepoint(root: Path) -> None:
     """Write `savepoint`."""
     spark = root / "job" / "spark" / B
@@ -451,6 +474,7 @@ def main(root: Path) -> None:
     make_rescaled(root)
     make_files(root)
     make_others(root)
+    make_iceberg(root)
     make_states(root)
     make_rewinding(root)
     make_abandoned(root)
