@@ -1,0 +1,762 @@
+"""Each rule of the sink has a test that finds it missing: the rule is taken out of the code of one
+function, and that test goes red for the reason it should.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from _pytest.outcomes import Failed
+
+from harness.iceberg_harness import IcebergHarness
+from tests.sinks.iceberg import others, test_options, test_other_writers, test_rewind, test_rows
+from tests.sinks.iceberg import test_protocol as protocol
+from twophase.sinks.iceberg import driver_table, layout, orphans, private_api, proofs, synced_io
+from twophase.sinks.iceberg.catalog import AssertProperties
+from twophase.sinks.iceberg.committer import Committer
+from twophase.sinks.iceberg.fence import Fence
+from twophase.sinks.iceberg.own_files import OwnFiles
+from twophase.sinks.iceberg.rewind import Rewind
+from twophase.sinks.iceberg.writer import IcebergWriter
+from twophase.testing.contract import ArrowSinkContract, RewindContract
+from twophase.testing.harness import FIRST
+
+pytestmark = pytest.mark.part("files")
+
+
+@dataclass
+class Given:
+    """What a test is given: a table of its own, and a patch that is undone after it."""
+
+    folder: Path
+    patch: pytest.MonkeyPatch
+
+    def harness(self, **options: Any) -> IcebergHarness:
+        return IcebergHarness(self.folder / "lake", others.FIELDS, **options)
+
+    def filled(self, version: int = 2) -> IcebergHarness:
+        return test_rewind.filled(self.harness(format_version=version))
+
+
+Test = Callable[[Given], object]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A rule that is broken.
+
+    Attributes:
+        rule: what no longer holds.
+        function: whose code has it.
+        old: its text there, once.
+        new: what it becomes.
+        test: finds it.
+        red: what the failure says.
+    """
+
+    rule: str
+    function: FunctionType | Callable[..., Any]
+    old: str
+    new: str
+    test: Test
+    red: str
+
+    def __str__(self) -> str:
+        return self.rule
+
+    def code(self) -> CodeType:
+        """The code of the function without the rule."""
+        found = inspect.getsource(self.function)
+        assert found.count(self.old) == 1, f"{self.rule}: the text is there {found.count(self.old)}"
+        text = textwrap.dedent(found.replace(self.old, self.new))
+        module = compile(f"from __future__ import annotations\n{text}", __file__, "exec")
+        name = self.function.__name__
+        [code] = [c for c in module.co_consts if isinstance(c, CodeType) and c.co_name == name]
+        return code
+
+
+def with_sink(test: Callable[..., object], *args: Any, patched: bool = False) -> Test:
+    """A test of a table and an open sink."""
+
+    def run(given: Given) -> object:
+        harness = given.harness()
+        more = (given.patch,) if patched else ()
+        return test(harness, harness.opened(), *args, *more)
+
+    return run
+
+
+def in_flight(test: Callable[..., object], *args: Any) -> Test:
+    """The same, of something that happens while a commit is in flight."""
+    return with_sink(test, *args, patched=True)
+
+
+def of_rewind(
+    test: Callable[..., object], *args: Any, patched: bool = False, version: int = 2
+) -> Test:
+    """A test of a table with three checkpoints."""
+    return lambda given: test(given.filled(version), *((given.patch,) if patched else ()), *args)
+
+
+def of_contract(suite: type[ArrowSinkContract | RewindContract], name: str, *args: Any) -> Test:
+    """A test of the contract."""
+
+    def run(given: Given) -> object:
+        made = suite()
+        made.use(given.harness())
+        made.harness_in_use = IcebergHarness(given.folder / "contract")
+        sink = made.opened()
+        sink.fence(FIRST)
+        return getattr(made, name)(sink, *args)
+
+    return run
+
+
+def sorted_table(**options: Any) -> Test:
+    def run(given: Given) -> object:
+        harness = IcebergHarness(given.folder / "lake", test_options.FIELDS, create=False)
+        return test_options.test_a_table_that_cannot_be_written_is_refused_by_name(
+            harness, options, "it has a sort order"
+        )
+
+    return run
+
+
+def left_over(test: Callable[..., object]) -> Test:
+    def run(given: Given) -> object:
+        harness = given.harness()
+        made = inspect.unwrap(protocol.left_over)
+        return test(harness, getattr(made, "__wrapped__", made)(harness))
+
+    return run
+
+
+W = test_other_writers
+no_longer = W.test_a_table_that_no_longer_takes_the_files_stops_the_job_by_name
+MISSING = "DID NOT RAISE"
+
+
+def losing(what: others.Change, named: str, is_late: bool = False) -> Test:
+    test = W.test_a_change_that_would_lose_values_stops_by_name_and_undone_it_commits
+    return in_flight(test, what, named, is_late)
+
+
+def not_seen(difference: str, old: str, new: str, test: Test, red: str = MISSING) -> Mutant:
+    return Mutant(difference, layout.differences, old, new, test, red)
+
+
+COMMIT = [
+    Mutant(
+        "a commit requires the fence",
+        driver_table.DriverTable.as_read,
+        "            fence_key(self.owner),\n",
+        "",
+        in_flight(W.test_an_abort_beside_a_commit_in_flight_wins_or_is_refused),
+        "Committed",
+    ),
+    Mutant(
+        "a commit requires the proofs of other lineages",
+        driver_table.DriverTable.as_read,
+        "            *self.proofs(loaded).keys(),\n",
+        "",
+        in_flight(protocol.test_the_proof_of_a_predecessor_that_vanishes_in_flight_is_missed),
+        MISSING,
+    ),
+    Mutant(
+        "a commit requires the proof of its lineage",
+        driver_table.DriverTable.as_read,
+        "        return [AssertProperties(expected={key: properties.get(key) for key in keys})]\n",
+        "        keys = {fence_key(self.owner)}\n"
+        "        return [AssertProperties(expected={key: properties.get(key) for key in keys})]\n",
+        lambda given: (
+            protocol.test_a_commit_of_another_driver_that_was_rolled_back_meanwhile_is_not_made_again(
+                (harness := given.harness(format_version=1)), harness.opened(), given.patch
+            )
+        ),
+        "Committed",
+    ),
+    Mutant(
+        "a requirement is looked at",
+        AssertProperties.validate,
+        "if found.get(key) != value:",
+        "if False:",
+        in_flight(W.test_an_abort_beside_a_commit_in_flight_wins_or_is_refused),
+        "Committed",
+    ),
+    Mutant(
+        "a commit requires the columns",
+        Committer._append,
+        "            AssertCurrentSchemaId(current_schema_id=loaded.metadata.current_schema_id),\n",
+        "",
+        losing(others.drop_a_column, "was dropped", is_late=True),
+        MISSING,
+    ),
+    Mutant(
+        "a piece of another table is not committed",
+        Committer._check_target,
+        "if committable.target != self._table.target:",
+        "if False:",
+        of_contract(ArrowSinkContract, "test_a_piece_of_another_target_is_never_committed"),
+        MISSING,
+    ),
+    Mutant(
+        "the predecessor is looked for",
+        Committer._check_target,
+        "if before is not None and not",
+        "if False and not",
+        with_sink(W.test_a_catalog_restored_from_a_backup_gets_nothing_more),
+        MISSING,
+    ),
+    Mutant(
+        "a rollback is looked for",
+        Committer._check_target,
+        "if reason := rolled_back(loaded.metadata, proofs):",
+        'if reason := "":',
+        lambda given: W.test_a_rollback_of_what_was_committed_is_refused_until_it_is_undone(
+            given.harness(), 2, False
+        ),
+        MISSING,
+    ),
+    Mutant(
+        "the columns of a piece are those of the table",
+        Committer._check_layout,
+        "if changes:",
+        "if False:",
+        losing(others.drop_a_column, "was dropped"),
+        MISSING,
+    ),
+    Mutant(
+        "the proof of a piece is looked for",
+        Committer._proven,
+        "if not proofs.lineage(name.lineage).names(name):",
+        "if True:",
+        in_flight(W.test_the_first_commit_of_two_drivers_wins_and_the_other_finds_its_proof),
+        "RetryLater",
+    ),
+    Mutant(
+        "a commit of unclear outcome is looked for",
+        Committer._later,
+        "self._proven(name, proofs) or RetryLater(reason)",
+        "RetryLater(reason)",
+        lambda given: W.test_a_commit_whose_reply_is_lost_is_neither_repeated_nor_forgotten(
+            (harness := given.harness()), harness.opened(), given.patch, True
+        ),
+        "RetryLater",
+    ),
+    Mutant(
+        "OK is not believed",
+        Committer._try,
+        "            return None\n        failpoint",
+        "            return [Committed() for _ in requests]\n        failpoint",
+        in_flight(protocol.test_an_answer_of_ok_is_not_believed),
+        r"\[\] == \[0\]",
+    ),
+    Mutant(
+        "a piece that is missing is looked for below the newest fence",
+        Committer.commit,
+        "isinstance(outcome, Lost) for outcome in outcomes) and not stage.exists()",
+        "isinstance(outcome, Lost) for outcome in outcomes) and False",
+        in_flight(protocol.test_a_fence_that_is_raised_between_two_looks_loses_no_piece),
+        "Lost",
+    ),
+    Mutant(
+        "the mark is proof of a piece that is gone",
+        Committer._find,
+        "            if mark >= name.checkpoint:\n",
+        "            if False:\n",
+        with_sink(protocol.test_a_folded_piece_is_committed_still),
+        "Lost",
+    ),
+    Mutant(
+        "the mark stands for a piece that was moved",
+        Committer._find,
+        "if mark >= name.checkpoint and is_moved(manifest, folder):",
+        "if False:",
+        left_over(protocol.test_what_only_the_mark_stands_for_is_committed),
+        "Committed",
+    ),
+    Mutant(
+        "the mark stands for no piece that was not moved",
+        Committer._find,
+        "if mark >= name.checkpoint and is_moved(manifest, folder):",
+        "if mark >= name.checkpoint:",
+        with_sink(protocol.test_a_late_piece_of_a_folded_checkpoint_is_not_called_committed),
+        "AlreadyCommitted",
+    ),
+    Mutant(
+        "a manifest has the digest that was decided",
+        Committer._find,
+        'if hashlib.sha256(data).hexdigest() != committable.handle["manifest_sha256"]:',
+        "if False:",
+        with_sink(
+            protocol.test_a_piece_that_somebody_has_damaged_is_lost_by_name_and_none_of_it_is_committed,
+            protocol.change_manifest,
+            "its SHA-256 differs",
+        ),
+        "its SHA-256 differs",
+    ),
+    Mutant(
+        "a file has the size that was pre-committed",
+        Committer._missing,
+        "if size != file.size:",
+        "if False:",
+        with_sink(
+            protocol.test_a_piece_that_somebody_has_damaged_is_lost_by_name_and_none_of_it_is_committed,
+            protocol.cut,
+            "has 10 bytes",
+        ),
+        "Committed",
+    ),
+    Mutant(
+        "a file that is gone is missed",
+        Committer._missing,
+        "if size is None:\n                return",
+        "if size is None:\n                continue\n                return",
+        with_sink(
+            protocol.test_a_piece_that_somebody_has_damaged_is_lost_by_name_and_none_of_it_is_committed,
+            protocol.drop_file,
+            "is gone",
+        ),
+        "RetryLater",
+    ),
+    Mutant(
+        "a file of another is not taken for ours",
+        Committer._move_file,
+        "if source.exists() or digest(final) != file.sha256:",
+        "if False:",
+        with_sink(
+            protocol.test_a_file_of_another_in_its_place_is_not_overwritten_and_moved_away_it_commits,
+            True,
+        ),
+        MISSING,
+    ),
+    Mutant(
+        "a lost piece is kept for the operator",
+        Committer._try,
+        "if not isinstance(outcome, Lost) and (stage / STAGED).exists():",
+        "if (stage / STAGED).exists():",
+        with_sink(
+            protocol.test_a_piece_that_somebody_has_damaged_is_lost_by_name_and_none_of_it_is_committed,
+            protocol.cut,
+            "has 10 bytes",
+        ),
+        "FileNotFoundError|No such file",
+    ),
+    Mutant(
+        "manifests of refused commits are deleted",
+        Committer._append,
+        "            made.discard()\n",
+        "",
+        in_flight(W.test_a_table_that_others_change_without_end_is_retried_later),
+        "manifests of refused commits are deleted",
+    ),
+    Mutant(
+        "manifests of failed commits are deleted",
+        private_api._written,
+        "        producer._clean_all_uncommitted()\n        raise",
+        "        raise",
+        in_flight(W.test_a_commit_that_dies_of_a_full_disk_leaves_no_manifest),
+        r"\.avro",
+    ),
+    Mutant(
+        "files keep their partition spec",
+        private_api.append,
+        'update={"default_spec_id": spec}',
+        "update={}",
+        with_sink(W.test_rows_of_an_older_partition_spec_are_read_by_a_filter_of_the_new_one),
+        "list index out of range",
+    ),
+    Mutant(
+        "a snapshot is of one checkpoint",
+        Committer._try,
+        "[piece for piece in whole if piece.snapshot == one]",
+        "[piece for piece in whole if piece.snapshot[2] == one[2]]",
+        of_rewind(test_rewind.test_pieces_of_two_checkpoints_in_one_call_are_two_snapshots),
+        "no snapshot of main names checkpoint 7",
+    ),
+]
+LAYOUT = [
+    not_seen(
+        "a dropped column",
+        "for number in manifest.fields if number not in now",
+        "for number in manifest.fields if False",
+        losing(others.replace_a_column, "was dropped"),
+    ),
+    not_seen(
+        "a column that does not hold the values",
+        "if number in now and not _holds(now[number], was)",
+        "if False",
+        losing(others.retype_a_column, "is string"),
+    ),
+    not_seen(
+        "a required column that was added",
+        'if now[number].endswith(" required")',
+        "if False",
+        losing(others.add_a_required_column, "is required"),
+    ),
+    not_seen(
+        "a newer format",
+        "if metadata.format_version not in VERSIONS:",
+        "if False:",
+        in_flight(no_longer, True, "format version is 3 now"),
+        "Cannot write manifest for table version: 3",
+    ),
+]
+FENCE = [
+    Mutant(
+        "a driver of a lower generation is told by the property",
+        Fence.raise_to,
+        "if fence.generation > attempt.generation:",
+        "if False:",
+        in_flight(protocol.test_a_fence_that_died_before_its_folder_closes_older_drivers),
+        MISSING,
+    ),
+    Mutant(
+        "the property is never lowered",
+        Fence.raise_to,
+        "return attempt if fence < attempt else None",
+        "return attempt",
+        with_sink(protocol.test_a_lower_fence_of_the_same_driver_leaves_the_property),
+        "Attempt",
+    ),
+    Mutant(
+        "the folder tells the fence too",
+        Fence.read,
+        "return max(found, self._table.area.fence()) if self._table.area.exists() else found",
+        "return found",
+        with_sink(protocol.test_a_catalog_restored_from_a_backup_does_not_lower_the_fence),
+        "== 5",
+    ),
+    Mutant(
+        "a first fence requires the table's id",
+        Fence._write,
+        "[self._table.unchanged(), before]",
+        "[before]",
+        lambda given: protocol.test_a_table_that_is_made_again_under_a_first_fence_is_not_fenced(
+            given.harness(), given.patch
+        ),
+        "twophase-fence",
+    ),
+    Mutant(
+        "an abort writes the fence again",
+        Fence.write_again,
+        "lambda fence: fence",
+        "lambda fence: None",
+        in_flight(W.test_an_abort_beside_a_commit_in_flight_wins_or_is_refused),
+        "Committed",
+    ),
+]
+ABORT = [
+    Mutant(
+        "an abort looks for a commit that landed meanwhile",
+        orphans._abort,
+        "            Fence(table).write_again()\n            _check_uncommitted(table, names)\n",
+        "            Fence(table).write_again()\n",
+        in_flight(
+            protocol.test_a_commit_that_lands_while_an_abort_has_hidden_its_piece_stops_the_abort
+        ),
+        MISSING,
+    ),
+    Mutant(
+        "an abort looks for a commit",
+        orphans._check_uncommitted,
+        "if is_committed(table, name, proofs):",
+        "if False:",
+        left_over(protocol.test_what_only_the_mark_stands_for_is_not_in_doubt_and_never_aborted),
+        MISSING,
+    ),
+    Mutant(
+        "the mark stands for what was moved",
+        orphans.is_committed,
+        "return proof.mark >= name.checkpoint and found is not None and is_moved(*found)",
+        "return False",
+        left_over(protocol.test_what_only_the_mark_stands_for_is_not_in_doubt_and_never_aborted),
+        "Committable",
+    ),
+    Mutant(
+        "the mark does not stand for a superseded attempt",
+        orphans.is_committed,
+        "and found is not None and is_moved(*found)",
+        "",
+        with_sink(protocol.test_a_superseded_piece_is_in_doubt_whatever_mark_its_checkpoint_has),
+        r"\[\] ==",
+    ),
+    Mutant(
+        "what a fold removes is committed",
+        orphans.forget_committed,
+        "if is_committed(table, name, proofs):",
+        "if True:",
+        with_sink(protocol.test_a_superseded_piece_is_in_doubt_whatever_mark_its_checkpoint_has),
+        r"\[\] ==",
+    ),
+    Mutant(
+        "an abort deletes what a commit has moved",
+        orphans._delete_data,
+        "final_path(table.data, manifest, file).unlink(missing_ok=True)",
+        "pass",
+        with_sink(protocol.test_an_abort_deletes_the_files_of_its_piece_alone),
+        "== 1",
+    ),
+    Mutant(
+        "an abort deletes nothing else",
+        orphans._delete_data,
+        "final_path(table.data, manifest, file).unlink(missing_ok=True)",
+        "[path.unlink() for path in table.data.iterdir()]",
+        with_sink(protocol.test_an_abort_deletes_the_files_of_its_piece_alone),
+        "== 1",
+    ),
+]
+TARGET = [
+    Mutant(
+        "another table of the name is another target",
+        driver_table.DriverTable.load,
+        "if found.metadata.table_uuid != self.uuid:",
+        "if False:",
+        with_sink(W.test_a_table_that_was_dropped_and_created_again_gets_nothing),
+        MISSING,
+    ),
+    Mutant(
+        "another location is another target",
+        driver_table.DriverTable.load,
+        "if found.location() != self._location:",
+        "if False:",
+        with_sink(
+            W.test_a_table_whose_location_was_set_elsewhere_gets_nothing_until_it_is_set_back
+        ),
+        MISSING,
+    ),
+    Mutant(
+        "an older ancestor ends the search for a rollback",
+        proofs._leads_to,
+        "        if is_older:\n",
+        "        if False:\n",
+        lambda given: W.test_a_rollback_of_what_was_committed_is_refused_until_it_is_undone(
+            given.harness(), 2, True
+        ),
+        "rolled it back",
+    ),
+    Mutant(
+        "an expired ancestor is no rollback",
+        proofs._leads_to,
+        "metadata.snapshot_by_id(before)\n    return True",
+        "metadata.snapshot_by_id(before)\n    return False",
+        lambda given: W.test_a_commit_whose_snapshot_has_expired_is_still_known(given.harness(), 2),
+        "rolled it back",
+    ),
+    Mutant(
+        "a folded mark has proof",
+        proofs.LineageProof.folded,
+        "mark=max([self.mark, *old])",
+        "mark=max(self.mark, checkpoint)",
+        with_sink(protocol.test_a_fold_in_a_later_commit_proves_no_more_than_was_committed),
+        "AlreadyCommitted",
+    ),
+    Mutant(
+        "files are synced",
+        synced_io._Stream.close,
+        "                os.fsync(self._file.fileno())\n",
+        "",
+        in_flight(protocol.test_all_that_a_commit_names_is_synced_before_the_catalog_names_it),
+        "assert",
+    ),
+    Mutant(
+        "folders are synced",
+        synced_io._Stream.close,
+        "            sync(self._path.parent)\n",
+        "",
+        in_flight(protocol.test_all_that_a_commit_names_is_synced_before_the_catalog_names_it),
+        "assert",
+    ),
+]
+ROWS = [
+    Mutant(
+        "a NULL in a required column is refused",
+        IcebergWriter._in_table_order,
+        "if field.required and column.null_count:",
+        "if False:",
+        lambda given: test_rows.test_a_null_in_a_required_column_is_refused_by_row(given.folder),
+        MISSING,
+    ),
+    Mutant(
+        "values are looked at",
+        IcebergWriter._in_table_order,
+        "            check_values(field.name, column)\n",
+        "",
+        lambda given: test_rows.test_bytes_that_are_no_text_are_refused(given.folder, pa.string()),
+        MISSING,
+    ),
+    Mutant(
+        "a sort order is refused",
+        layout._refusals,
+        "if metadata.sort_order().fields:",
+        "if False:",
+        sorted_table(sort_order=test_options.SORTED),
+        MISSING,
+    ),
+]
+REWIND = [
+    Mutant(
+        "a newer driver ends a rewind",
+        Rewind._check_fence,
+        "if attempt.is_closed_by(fence):",
+        "if False:",
+        of_contract(RewindContract, "test_a_driver_that_was_fenced_rewinds_nothing"),
+        MISSING,
+    ),
+    Mutant(
+        "a rewind in flight requires the fence",
+        Rewind._commit,
+        ", *self._table.as_read(loaded)]",
+        "]",
+        of_rewind(
+            test_rewind.test_a_newer_driver_while_a_rewind_is_in_flight_stops_it, patched=True
+        ),
+        r"\[0, 1\] == ",
+    ),
+    Mutant(
+        "main requires to be as it was read",
+        Rewind._commit,
+        "[*made.requirements, ",
+        "[",
+        of_rewind(
+            lambda harness, patch: (
+                test_rewind.test_a_change_while_a_rewind_is_in_flight_is_exact_or_refused(
+                    harness, patch, others.append, [0, 1, 100]
+                )
+            ),
+            patched=True,
+            version=1,
+        ),
+        r"== \[0, 1, 100\]",
+    ),
+    Mutant(
+        "a rollback refuses a rewind",
+        Rewind.check,
+        "if why := rolled_back(loaded.metadata, proofs):",
+        'if why := "":',
+        of_rewind(test_rewind.test_what_others_have_done_to_the_files_is_named, "rolled back"),
+        "no longer leads to snapshot",
+    ),
+    Mutant(
+        "a newer format refuses a rewind",
+        Rewind.check,
+        "not in VERSIONS",
+        "== 0",
+        of_rewind(test_rewind.test_a_table_of_a_newer_format_is_refused, patched=True),
+        MISSING,
+    ),
+    Mutant(
+        "what a dead commit has left is removed before a rewind",
+        Rewind._forget_pieces,
+        "if self._table.area.exists():",
+        "if False:",
+        of_rewind(test_rewind.test_what_a_dead_commit_has_left_is_no_orphan_of_older_snapshots),
+        "one more item",
+    ),
+    Mutant(
+        "refused manifests of a rewind are deleted",
+        Rewind._commit,
+        "            made.discard()\n",
+        "",
+        of_rewind(test_rewind.test_a_refused_rewind_leaves_no_manifest, patched=True),
+        r"\.avro",
+    ),
+    Mutant(
+        "expired snapshots refuse a rewind",
+        OwnFiles._read_back,
+        "        if missing:\n            raise",
+        "        if False:\n            raise",
+        of_rewind(test_rewind.test_what_others_have_done_to_the_files_is_named, "one expired"),
+        MISSING,
+    ),
+    Mutant(
+        "each checkpoint is found in a snapshot",
+        OwnFiles.find,
+        "if self._seen.get(lineage) != proof.highest:",
+        "if False:",
+        of_rewind(test_rewind.test_a_snapshot_without_its_summary_is_refused),
+        MISSING,
+    ),
+    Mutant(
+        "files that were taken back are not looked for again",
+        OwnFiles._note,
+        "if is_rewind(self.owner, snapshot):",
+        "if False:",
+        of_rewind(test_rewind.test_the_next_lineage_goes_on_and_is_taken_back_too),
+        "no snapshot of main names checkpoint 1",
+    ),
+    Mutant(
+        "a file has to be there",
+        OwnFiles._whole,
+        "            if path not in live:\n",
+        "            if False:\n",
+        of_rewind(test_rewind.test_what_others_have_done_to_the_files_is_named, "rewritten"),
+        "twophase-",
+    ),
+    Mutant(
+        "rows that a delete file may have deleted refuse a rewind",
+        OwnFiles._whole,
+        "elif (entry.sequence_number or 0) >= oldest:",
+        "elif False:",
+        lambda given: test_rewind.test_rows_that_a_delete_file_may_have_deleted_are_refused(
+            given.folder
+        ),
+        MISSING,
+    ),
+    Mutant(
+        "an older delete file does not",
+        OwnFiles._whole,
+        "elif (entry.sequence_number or 0) >= oldest:",
+        "else:",
+        lambda given: (
+            test_rewind.test_a_delete_file_that_is_older_than_the_checkpoints_is_not_in_the_way(
+                given.folder
+            )
+        ),
+        "has deleted rows",
+    ),
+    Mutant(
+        "the first snapshot of a lineage ends the search",
+        OwnFiles._read_back,
+        "ahead[lineage].first == snapshot.snapshot_id",
+        "False",
+        lambda given: test_rewind.test_a_lineage_that_is_not_kept_needs_no_snapshot_from_before_it(
+            given.folder
+        ),
+        "have expired",
+    ),
+    Mutant(
+        "what stays ends the search",
+        OwnFiles._is_before,
+        "and self.point.keeps(*of)",
+        "and False",
+        of_rewind(test_rewind.test_snapshots_of_what_stays_may_have_expired),
+        "have expired",
+    ),
+    Mutant(
+        "a mark goes down to what has rows",
+        proofs.LineageProof.lowered,
+        "self.mark if self.mark <= checkpoint else kept",
+        "min(self.mark, checkpoint)",
+        of_rewind(test_rewind.test_a_mark_goes_down_to_a_checkpoint_that_has_rows),
+        "5",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "mutant", [*COMMIT, *LAYOUT, *FENCE, *ABORT, *TARGET, *ROWS, *REWIND], ids=str
+)
+def test_a_rule_that_is_broken_is_found(mutant: Mutant, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as broken, pytest.MonkeyPatch.context() as patch:
+        broken.setattr(mutant.function, "__code__", mutant.code())
+        with pytest.raises((Exception, Failed), match=mutant.red):
+            mutant.test(Given(tmp_path, patch))
