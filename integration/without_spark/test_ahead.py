@@ -1,5 +1,6 @@
 """Sinks that commit ahead, without Spark: SIGKILL while one sink has a checkpoint and another does
-not, on two servers, and on a server and files; every record exactly once in each.
+not, on two servers, and on a server and files or an Iceberg table; every record exactly once in
+each.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ PAIRS = {
     "two_servers": ("mysql", "mariadb"),
     "mysql_and_files": ("mysql", "files"),
     "mariadb_and_files": ("mariadb", "files"),
+    "mysql_and_iceberg": ("mysql", "iceberg"),
 }
 # Where the first one to acknowledge commits, the kill is in its commit ahead of the other.
 POINTS = ("A01", "C12", "C15", "A02", "C06", "C07")

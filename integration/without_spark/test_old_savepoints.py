@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.iceberg_harness import IcebergHarness
 from harness.memory_driver import JOB, SCHEMA
 from harness.savepoint_world import World, killed, older, restoring
 from harness.selection import representatives
@@ -73,10 +74,29 @@ class FilesWorld(World):
         return FileHarness(self.root / f"{name}-files", SCHEMA)
 
 
-@pytest.fixture(params=["files", "mysql", "mariadb"])
+class IcebergWorld(World):
+    """Two Iceberg tables, each in a catalog of its own."""
+
+    def sink(self, name: str) -> ArrowSink:
+        return self._harness(name).new_sink()
+
+    def numbers(self, name: str) -> list[int]:
+        return [row["id"] for row in self._harness(name).rows_visible()]
+
+    def waiting(self, name: str) -> int:
+        return len(self._harness(name).staged())
+
+    def _harness(self, name: str) -> IcebergHarness:
+        return IcebergHarness(self.root / f"{name}-lake", SCHEMA)
+
+
+WITHOUT_SERVERS = {"files": FilesWorld, "iceberg": IcebergWorld}
+
+
+@pytest.fixture(params=["files", "iceberg", "mysql", "mariadb"])
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
-    if request.param == "files":
-        return FilesWorld(tmp_path)
+    if request.param in WITHOUT_SERVERS:
+        return WITHOUT_SERVERS[request.param](tmp_path)
     servers: dict[str, Server] = request.getfixturevalue("servers")
     return SqlWorld(tmp_path, servers[request.param])
 

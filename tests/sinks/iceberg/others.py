@@ -153,7 +153,7 @@ def upgrade(patch: pytest.MonkeyPatch) -> None:
 
 def set_schema(table: Table, fields: list[NestedField]) -> None:
     number = max(table.schemas()) + 1
-    added = AddSchemaUpdate(schema=Schema(*fields, schema_id=number))
+    added = AddSchemaUpdate(schema=Schema(*fields, schema_id=number))  # type: ignore[call-arg]
     current = SetCurrentSchemaUpdate(schema_id=number)
     table.catalog.commit_table(table, (), (added, current))
 
