@@ -139,7 +139,7 @@ def of_another_lineage(sink: OpenIcebergSink) -> Committable:
 def test_a_table_that_is_made_again_under_a_first_fence_is_not_fenced(
     harness: IcebergHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither has a property of ours: its id alone tells."""
+    """Neither has one of our properties: its id alone tells."""
     sink = rival_of(harness)
 
     def make_again() -> None:
