@@ -216,8 +216,8 @@ def test_a_client_that_another_thread_closes_is_opened_again(listen: Listen) -> 
             return self._admin
 
     cluster = Own(cluster_at(1)._options)
-    assert cluster._call("a question", closed_meanwhile) == "an answer"
+    assert cluster.call("a question", closed_meanwhile) == "an answer"
     assert len(opened) == 2
     with pytest.raises(RuntimeError, match="another"):
-        cluster._call("a question", lambda _: (_ for _ in ()).throw(RuntimeError("another")))
+        cluster.call("a question", lambda _: (_ for _ in ()).throw(RuntimeError("another")))
     cluster.close()

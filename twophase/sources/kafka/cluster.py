@@ -27,7 +27,7 @@ from twophase.sources.kafka.credentials import check_secrets
 from twophase.sources.kafka.loss import Topic, check_topic
 from twophase.sources.kafka.oauth_tokens import token_refused
 from twophase.sources.kafka.offsets import UNKNOWN_EPOCH, LogEnd, Partition, PartitionOffset
-from twophase.sources.kafka.options import KafkaOptions
+from twophase.sources.kafka.options import ConnectionOptions, IsolationLevel
 from twophase.sources.kafka.peers import look_at_peers
 
 ResultT = TypeVar("ResultT")
@@ -48,11 +48,15 @@ RIGHTS = kafka_errors.AuthorizationError, *_LOGIN
 class Cluster:
     """A lazily opened connection to the brokers, for several threads, but not across a fork."""
 
-    def __init__(self, options: KafkaOptions) -> None:
+    def __init__(
+        self,
+        options: ConnectionOptions,
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    ) -> None:
         self._options = options
         self._admin: Any = None
         self._lock = threading.Lock()
-        self._isolation = KafkaIsolation.build_from(options.isolation_level.value)
+        self._isolation = KafkaIsolation.build_from(isolation.value)
 
     def close(self) -> None:
         """Close the connection; the next request opens it again."""
@@ -64,13 +68,13 @@ class Cluster:
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """Describe topics by name; those that do not exist are left out."""
         listed = sorted(names)
-        return self._call(
+        return self.call(
             f"metadata of {', '.join(listed)}", lambda admin: _topics(admin.describe_topics(listed))
         )
 
     def matching(self, pattern: str) -> dict[str, Topic]:
         """Describe all topics, but Kafka's own, whose whole name matches a regular expression."""
-        found = self._call(
+        found = self.call(
             "metadata of all topics", lambda admin: _topics(admin.describe_topics(None), skip=True)
         )
         return {name: topic for name, topic in found.items() if re.fullmatch(pattern, name)}
@@ -78,7 +82,7 @@ class Cluster:
     def cleanup_policies(self, names: Collection[str]) -> dict[str, str]:
         """Return `cleanup.policy` by topic; those whose settings we may not read are left out."""
         wanted = [ConfigResource(ConfigResourceType.TOPIC, name, {_POLICY: None}) for name in names]
-        found = self._call(
+        found = self.call(
             "settings of topics", lambda admin: admin.describe_configs(wanted, config_filter="all")
         )
         settings = found.get("topic", {})
@@ -110,7 +114,7 @@ class Cluster:
     def committed(self, group: str, partitions: Collection[Partition]) -> dict[Partition, int]:
         """Return the committed offsets of a group; partitions without one are left out."""
         wanted = [TopicPartition(*key) for key in partitions]
-        found = self._call(
+        found = self.call(
             f"committed offsets of group {group!r}",
             lambda admin: admin.list_group_offsets({group: wanted})[group],
         )
@@ -132,11 +136,11 @@ class Cluster:
                 if error is not kafka_errors.NoError:
                     raise error(f"{Partition(*key)} of group {group!r}")
 
-        self._call(f"commit of group {group!r}", commit)
+        self.call(f"commit of group {group!r}", commit)
 
     def epoch_ends(self, entries: Collection[PartitionOffset]) -> dict[Partition, int]:
         """Return where the leaders say each entry's epoch ended (KIP-320); -1 if unknown."""
-        return self._call(
+        return self.call(
             "ends of leader epochs", lambda admin: admin._manager.run(_epoch_ends, admin, entries)
         )
 
@@ -166,16 +170,21 @@ class Cluster:
 
         def ask(admin: Any) -> dict[Partition, Any]:
             try:
-                found = admin.list_partition_offsets(
-                    specs, isolation_level=isolation or self._isolation
-                )
+                level = self._isolation if isolation is None else isolation  # one of them is 0
+                found = admin.list_partition_offsets(specs, isolation_level=level)
             except kafka_errors.UnknownTopicOrPartitionError:
                 return {}
             return {Partition(*key): item for key, item in found.items()}
 
-        return self._call(what, ask)
+        return self.call(what, ask)
 
-    def _call(self, what: str, call: Callable[[Any], ResultT]) -> ResultT:
+    def call(self, what: str, call: Callable[[Any], ResultT]) -> ResultT:
+        """Return what a function makes of the open client; it is called again while it may help.
+
+        Raises:
+            AccessError: the brokers refuse the client, or are none.
+            SourceUnavailableError: they do not answer.
+        """
         deadline, renewed = time.monotonic() + self._options.request_timeout_s, False
         clearest: kafka_errors.KafkaError | None = None
         admin: Any = None
@@ -336,12 +345,24 @@ class Admin(KafkaAdminClient):  # type: ignore[misc]
             super().__init__(**settings)
         except BaseException as error:
             if hasattr(self, "_net"):
-                self._net.stop()
+                self._client.close()
+                self._end()
             if failures.found and isinstance(error, kafka_errors.KafkaTimeoutError):
                 raise failures.worst() from None
             raise
         finally:
             logging.getLogger(_LOGGER).removeHandler(failures)
+
+    def close(self) -> None:
+        """Close the connections, and what waits for them."""
+        super().close()
+        self._end()
+
+    def _end(self) -> None:
+        self._net.stop()
+        self._net._selector.close()  # kafka-python leaves these to the garbage collector
+        for end in (self._net._wakeup_r, self._net._wakeup_w):
+            end.close()
 
 
 class _Failures(logging.Handler):

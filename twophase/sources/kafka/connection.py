@@ -25,14 +25,14 @@ from twophase.sources.kafka.credentials import (
     tls_context,
 )
 from twophase.sources.kafka.oauth_tokens import Tokens, granted_tokens
-from twophase.sources.kafka.options import KafkaOptions, SaslMechanism
+from twophase.sources.kafka.options import ConnectionOptions, SaslMechanism
 
 CLIENT_ID = "twophase"
 _LEAST_ATTEMPT_S = 3.0
 _LAST_WORDS_S = 1.0
 
 
-def for_kafka_python(options: KafkaOptions) -> dict[str, Any]:
+def for_kafka_python(options: ConnectionOptions) -> dict[str, Any]:
     """Return arguments for the clients of kafka-python, which read the secrets for each connection.
 
     Raises:
@@ -65,7 +65,7 @@ def for_kafka_python(options: KafkaOptions) -> dict[str, Any]:
     return settings
 
 
-def for_librdkafka(options: KafkaOptions) -> dict[str, Any]:
+def for_librdkafka(options: ConnectionOptions) -> dict[str, Any]:
     """Return settings for the clients of librdkafka, with the passwords as they are now.
 
     Raises:
@@ -147,7 +147,7 @@ def _attempt_s(request_timeout_s: float) -> float:
 class _Tls:
     """Stands for an `ssl.SSLContext`: kafka-python takes nothing of it but a new socket."""
 
-    def __init__(self, options: KafkaOptions) -> None:
+    def __init__(self, options: ConnectionOptions) -> None:
         self._options = options
 
     def wrap_socket(self, *arguments: Any, **more: Any) -> ssl.SSLSocket:
@@ -205,7 +205,7 @@ class _TlsSocket(ssl.SSLSocket):
 class _Password:
     """Stands for a password, which is read when a connection authenticates."""
 
-    def __init__(self, options: KafkaOptions) -> None:
+    def __init__(self, options: ConnectionOptions) -> None:
         self._options = options
 
     def read(self) -> str | None:

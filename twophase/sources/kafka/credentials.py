@@ -16,7 +16,7 @@ from typing import NoReturn
 from twophase.errors import ConfigError
 from twophase.internals.redaction import shown_variable
 from twophase.sources.kafka.offsets import WHERE
-from twophase.sources.kafka.options import KafkaOptions
+from twophase.sources.kafka.options import ConnectionOptions
 
 _MAX_BYTES = 64 * 1024
 _REPLACING_S, _AGAIN_S = 2.0, 0.1
@@ -33,7 +33,7 @@ class UnreadableFileError(SecretError):
     """It is in a file."""
 
 
-def sasl_password(options: KafkaOptions) -> str | None:
+def sasl_password(options: ConnectionOptions) -> str | None:
     """Return the password of SASL, or the secret of OAuth's client; None if the options name none.
 
     Raises:
@@ -42,7 +42,7 @@ def sasl_password(options: KafkaOptions) -> str | None:
     return _secret(_PASSWORD, options.sasl_password_env, options.sasl_password_file)
 
 
-def key_password(options: KafkaOptions) -> str | None:
+def key_password(options: ConnectionOptions) -> str | None:
     """Return the password of the client's TLS key; None if the options name none.
 
     Raises:
@@ -51,7 +51,7 @@ def key_password(options: KafkaOptions) -> str | None:
     return _secret(_KEY_PASSWORD, options.ssl_key_password_env, options.ssl_key_password_file)
 
 
-def tls_context(options: KafkaOptions) -> ssl.SSLContext:
+def tls_context(options: ConnectionOptions) -> ssl.SSLContext:
     """Return what a new connection needs for TLS, from the files as they are now.
 
     Raises:
@@ -63,7 +63,7 @@ def tls_context(options: KafkaOptions) -> ssl.SSLContext:
     return context
 
 
-def check_secrets(options: KafkaOptions) -> None:
+def check_secrets(options: ConnectionOptions) -> None:
     """Read all secrets that the options name, here and now.
 
     Files that are being replaced, perhaps one after the other, are read again for a moment.
@@ -81,14 +81,14 @@ def check_secrets(options: KafkaOptions) -> None:
         time.sleep(_AGAIN_S)
 
 
-def _check(options: KafkaOptions) -> None:
+def _check(options: ConnectionOptions) -> None:
     if options.sasl:
         sasl_password(options)
     if options.tls:
         _of_files(options)
 
 
-def _of_files(options: KafkaOptions) -> ssl.SSLContext:
+def _of_files(options: ConnectionOptions) -> ssl.SSLContext:
     """Return what the PEM files make: loading the system's authorities takes 50 ms."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -104,7 +104,7 @@ def _of_files(options: KafkaOptions) -> ssl.SSLContext:
     return context
 
 
-def fingerprint(options: KafkaOptions) -> str:
+def fingerprint(options: ConnectionOptions) -> str:
     """Return a text that changes with the secrets; a secret that cannot be read counts as none."""
     digest = hashlib.sha256()
     for read in (sasl_password, key_password):
@@ -120,7 +120,7 @@ def fingerprint(options: KafkaOptions) -> str:
     return digest.hexdigest()
 
 
-def _files(options: KafkaOptions) -> Iterator[tuple[str, str]]:
+def _files(options: ConnectionOptions) -> Iterator[tuple[str, str]]:
     """Yield option and path of each PEM file."""
     paths = (options.ssl_ca, options.ssl_certificate, options.ssl_key)
     for key, path in zip((_CA, _CERTIFICATE, _KEY), paths, strict=True):
@@ -128,7 +128,7 @@ def _files(options: KafkaOptions) -> Iterator[tuple[str, str]]:
             yield key, path
 
 
-def _load_certificate(context: ssl.SSLContext, options: KafkaOptions) -> None:
+def _load_certificate(context: ssl.SSLContext, options: ConnectionOptions) -> None:
     password = key_password(options)
 
     def given() -> str:

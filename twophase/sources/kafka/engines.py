@@ -43,7 +43,9 @@ def cluster_of(options: KafkaOptions) -> Cluster:
     """
     with _clusters_lock:
         if options not in _clusters:
-            _clusters[options] = _load("cluster", "kafka", "kafka-python", "kafka").Cluster(options)
+            _clusters[options] = _load("cluster", "kafka", "kafka-python", "kafka").Cluster(
+                options, options.isolation_level
+            )
         _clusters.move_to_end(options)
         if len(_clusters) > _MOST_CLUSTERS:
             _clusters.popitem(last=False)[1].close()

@@ -30,7 +30,7 @@ from twophase.errors import SourceUnavailableError, TwoPhaseError
 from twophase.sources.kafka.access import AccessError
 from twophase.sources.kafka.credentials import sasl_password
 from twophase.sources.kafka.offsets import WHERE
-from twophase.sources.kafka.options import KafkaOptions, SaslMechanism
+from twophase.sources.kafka.options import ConnectionOptions, SaslMechanism
 
 _FRESH = 0.75
 """The part of its life after which a token is replaced. librdkafka asks at 0.8 of it, kafka-python
@@ -42,7 +42,7 @@ _CODE = re.compile(r"[a-z_]{1,40}")
 _REFUSED = (400, 401, 403)
 
 _log = logging.getLogger(__name__)
-_tokens: dict[KafkaOptions, Tokens] = {}
+_tokens: dict[ConnectionOptions, Tokens] = {}
 _tokens_lock = threading.Lock()
 
 
@@ -63,7 +63,7 @@ class Tokens:
         clock: seconds since 1970.
     """
 
-    def __init__(self, options: KafkaOptions, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, options: ConnectionOptions, clock: Callable[[], float] = time.time) -> None:
         self._options = options
         self._clock = clock
         self._token: Token | None = None
@@ -152,7 +152,7 @@ class Tokens:
         return str(self._options.oauth_url)
 
 
-def granted_tokens(options: KafkaOptions) -> Tokens | None:
+def granted_tokens(options: ConnectionOptions) -> Tokens | None:
     """Return the tokens of this process, of which there is one; None if the options need none.
 
     Raises:
@@ -163,7 +163,7 @@ def granted_tokens(options: KafkaOptions) -> Tokens | None:
     return tokens
 
 
-def token_refused(options: KafkaOptions) -> bool:
+def token_refused(options: ConnectionOptions) -> bool:
     """Note that a broker has refused a client; return whether to try again with another token."""
     if (tokens := _tokens_of(options)) is None:
         return False
@@ -171,7 +171,7 @@ def token_refused(options: KafkaOptions) -> bool:
     return True
 
 
-def _tokens_of(options: KafkaOptions) -> Tokens | None:
+def _tokens_of(options: ConnectionOptions) -> Tokens | None:
     if options.sasl_mechanism is not SaslMechanism.OAUTHBEARER:
         return None
     with _tokens_lock:

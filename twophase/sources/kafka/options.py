@@ -144,14 +144,134 @@ def _check_endpoint(value: object) -> object:
     return value
 
 
-class KafkaOptions(Options):
-    """The options, as in docs/kafka.md. Keys are compared without regard to case, as Spark does;
-    those of Spark's own source: `twophase.sources.kafka.other_names`.
-    """
+Conflict = tuple[str, str]
+"""The problem, and its remedy."""
+
+
+class ConnectionOptions(Options):
+    """How to reach the brokers: what the source and the sink have in common."""
 
     bootstrap_servers: Annotated[str, BeforeValidator(_parse_servers)] = Field(
         alias="kafka.bootstrap.servers", description="`host:port`, several separated by commas"
     )
+    request_timeout_s: Duration = Field(
+        default=30.0,
+        alias="request.timeout",
+        ge=1,
+        le=300,
+        description="for each request to a broker, repetitions included",
+    )
+    security_protocol: SecurityProtocol = Field(
+        default=SecurityProtocol.PLAINTEXT,
+        alias="kafka.security.protocol",
+        description="Kafka's security protocol",
+    )
+    ssl_ca: str | None = Field(
+        default=None,
+        alias="kafka.ssl.ca.location",
+        min_length=1,
+        description="certificate authority, PEM. Certificate and host name are always verified",
+        json_schema_extra={"default": "the system's"},
+    )
+    ssl_certificate: str | None = Field(
+        default=None,
+        alias="kafka.ssl.certificate.location",
+        min_length=1,
+        description="client certificate, PEM",
+    )
+    ssl_key: str | None = Field(
+        default=None,
+        alias="kafka.ssl.key.location",
+        min_length=1,
+        description="the key of the client certificate, PEM",
+    )
+    ssl_key_password_env: str | None = Field(
+        default=None,
+        alias="kafka.ssl.key.password.env",
+        min_length=1,
+        description="environment variable with the key's password, "
+        "on the driver and on every executor; or",
+    )
+    ssl_key_password_file: str | None = Field(
+        default=None, alias="kafka.ssl.key.password.file", min_length=1, description="file with it"
+    )
+    sasl_mechanism: SaslMechanism | None = Field(
+        default=None, alias="kafka.sasl.mechanism", description="how the client authenticates"
+    )
+    sasl_username: str | None = Field(
+        default=None,
+        alias="kafka.sasl.username",
+        min_length=1,
+        description="the account; of `OAUTHBEARER` the client's id",
+    )
+    sasl_password_env: str | None = Field(
+        default=None,
+        alias="kafka.sasl.password.env",
+        min_length=1,
+        description="environment variable with the password, or the client's secret, "
+        "on the driver and on every executor; or",
+    )
+    sasl_password_file: str | None = Field(
+        default=None, alias="kafka.sasl.password.file", min_length=1, description="file with it"
+    )
+    oauth_url: Annotated[str | None, BeforeValidator(_check_endpoint)] = Field(
+        default=None,
+        alias="kafka.sasl.oauthbearer.token.endpoint.url",
+        description="of `OAUTHBEARER`: where the driver and every executor get their tokens, "
+        "by client credentials",
+    )
+    oauth_scope: str | None = Field(
+        default=None,
+        alias="kafka.sasl.oauthbearer.scope",
+        min_length=1,
+        description="of `OAUTHBEARER`: the scope to ask for",
+    )
+
+    @classmethod
+    def parse(cls, options: Mapping[str, Any], where: str = WHERE) -> Self:
+        """Check `options`; see `Options.parse`.
+
+        Raises:
+            ConfigError: a key is unknown or not supported, a value is not allowed, or two options
+                do not go together.
+        """
+        ours, written = with_our_names(options, cls.keys(), where), as_written(options, cls.keys())
+        parsed = cls.validated(ours, where, written)
+        for problem, remedy in (*parsed.conflicts(), *_security_conflicts(parsed)):
+            raise ConfigError(
+                f"{where}: {in_words_of_user(problem, written)}.",
+                remedy=in_words_of_user(remedy, written),
+            )
+        return parsed
+
+    @classmethod
+    def other_keys(cls) -> list[str]:
+        """See `Options.other_keys`."""
+        return [*ALIASES]
+
+    def conflicts(self) -> Iterator[Conflict]:
+        """Yield what does not go together, beside the options of this class."""
+        yield from ()
+
+    @property
+    def tls(self) -> bool:
+        """True if the connection to the brokers uses TLS."""
+        return self.security_protocol in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
+
+    @property
+    def sasl(self) -> bool:
+        """True if the client authenticates by SASL."""
+        return self.security_protocol in (
+            SecurityProtocol.SASL_PLAINTEXT,
+            SecurityProtocol.SASL_SSL,
+        )
+
+
+class KafkaOptions(ConnectionOptions):
+    """The options, as in docs/kafka.md. Keys are compared without regard to case, as Spark does;
+    those of Spark's own source: `twophase.sources.kafka.other_names`.
+    """
+
     subscribe: Annotated[tuple[str, ...], BeforeValidator(_parse_topics)] = Field(
         default=(),
         description="topics, separated by commas",
@@ -251,13 +371,6 @@ class KafkaOptions(Options):
         alias="fetch.engine",
         description="the client on the executors; `auto` is librdkafka if it is there",
     )
-    request_timeout_s: Duration = Field(
-        default=30.0,
-        alias="request.timeout",
-        ge=1,
-        le=300,
-        description="for each request to a broker, repetitions included",
-    )
     read_timeout_s: Duration = Field(
         default=120.0,
         alias="read.timeout",
@@ -270,111 +383,17 @@ class KafkaOptions(Options):
         ge=0.1,
         description="how often new partitions and topics are looked for while nothing else is new",
     )
-    security_protocol: SecurityProtocol = Field(
-        default=SecurityProtocol.PLAINTEXT,
-        alias="kafka.security.protocol",
-        description="Kafka's security protocol",
-    )
-    ssl_ca: str | None = Field(
-        default=None,
-        alias="kafka.ssl.ca.location",
-        min_length=1,
-        description="certificate authority, PEM. Certificate and host name are always verified",
-        json_schema_extra={"default": "the system's"},
-    )
-    ssl_certificate: str | None = Field(
-        default=None,
-        alias="kafka.ssl.certificate.location",
-        min_length=1,
-        description="client certificate, PEM",
-    )
-    ssl_key: str | None = Field(
-        default=None,
-        alias="kafka.ssl.key.location",
-        min_length=1,
-        description="the key of the client certificate, PEM",
-    )
-    ssl_key_password_env: str | None = Field(
-        default=None,
-        alias="kafka.ssl.key.password.env",
-        min_length=1,
-        description="environment variable with the key's password, "
-        "on the driver and on every executor; or",
-    )
-    ssl_key_password_file: str | None = Field(
-        default=None, alias="kafka.ssl.key.password.file", min_length=1, description="file with it"
-    )
-    sasl_mechanism: SaslMechanism | None = Field(
-        default=None, alias="kafka.sasl.mechanism", description="how the client authenticates"
-    )
-    sasl_username: str | None = Field(
-        default=None,
-        alias="kafka.sasl.username",
-        min_length=1,
-        description="the account; of `OAUTHBEARER` the client's id",
-    )
-    sasl_password_env: str | None = Field(
-        default=None,
-        alias="kafka.sasl.password.env",
-        min_length=1,
-        description="environment variable with the password, or the client's secret, "
-        "on the driver and on every executor; or",
-    )
-    sasl_password_file: str | None = Field(
-        default=None, alias="kafka.sasl.password.file", min_length=1, description="file with it"
-    )
-    oauth_url: Annotated[str | None, BeforeValidator(_check_endpoint)] = Field(
-        default=None,
-        alias="kafka.sasl.oauthbearer.token.endpoint.url",
-        description="of `OAUTHBEARER`: where the driver and every executor get their tokens, "
-        "by client credentials",
-    )
-    oauth_scope: str | None = Field(
-        default=None,
-        alias="kafka.sasl.oauthbearer.scope",
-        min_length=1,
-        description="of `OAUTHBEARER`: the scope to ask for",
-    )
 
     @classmethod
     def parse(cls, options: Mapping[str, Any], where: str = WHERE) -> Self:
-        """Check `options`; see `Options.parse`.
-
-        Raises:
-            ConfigError: a key is unknown or not supported, a value is not allowed, or two options
-                do not go together.
-        """
-        ours, written = with_our_names(options, cls.keys(), where), as_written(options, cls.keys())
-        parsed = cls.validated(ours, where, written)
+        """See `ConnectionOptions.parse`."""
+        parsed = super().parse(options, where)
         check_name("source uid", parsed.uid)
-        for problem, remedy in (*_source_conflicts(parsed), *_security_conflicts(parsed)):
-            raise ConfigError(
-                f"{where}: {in_words_of_user(problem, written)}.",
-                remedy=in_words_of_user(remedy, written),
-            )
         return parsed
 
-    @classmethod
-    def other_keys(cls) -> list[str]:
-        """See `Options.other_keys`."""
-        return [*ALIASES]
-
-    @property
-    def tls(self) -> bool:
-        """True if the connection to the brokers uses TLS."""
-        return self.security_protocol in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
-
-    @property
-    def sasl(self) -> bool:
-        """True if the client authenticates by SASL."""
-        return self.security_protocol in (
-            SecurityProtocol.SASL_PLAINTEXT,
-            SecurityProtocol.SASL_SSL,
-        )
-
-
-Conflict = tuple[str, str]
-"""The problem, and its remedy."""
+    def conflicts(self) -> Iterator[Conflict]:
+        """See `ConnectionOptions.conflicts`."""
+        yield from _source_conflicts(self)
 
 
 def _source_conflicts(options: KafkaOptions) -> Iterator[Conflict]:
@@ -399,7 +418,7 @@ def _source_conflicts(options: KafkaOptions) -> Iterator[Conflict]:
         )
 
 
-def _security_conflicts(options: KafkaOptions) -> Iterator[Conflict]:
+def _security_conflicts(options: ConnectionOptions) -> Iterator[Conflict]:
     protocol = f"kafka.security.protocol={options.security_protocol}"
     passwords = (options.sasl_password_env, options.sasl_password_file)
     keys = (options.ssl_key_password_env, options.ssl_key_password_file)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from twophase.sources.kafka.access import AccessError, tls_remedy
 from twophase.sources.kafka.credentials import tls_context
-from twophase.sources.kafka.options import KafkaOptions
+from twophase.sources.kafka.options import ConnectionOptions
 
 _TIMEOUT_S = 2.0
 _MOST_SERVERS = 3
@@ -45,7 +45,7 @@ class Peers:
     seen: str = ""
 
 
-def look_at_peers(options: KafkaOptions) -> Peers:
+def look_at_peers(options: ConnectionOptions) -> Peers:
     """Ask the first few bootstrap servers what they are; a silent one takes some seconds.
 
     Raises:
@@ -67,13 +67,13 @@ def look_at_peers(options: KafkaOptions) -> Peers:
     return found
 
 
-def _servers(options: KafkaOptions) -> Iterator[tuple[str, int]]:
+def _servers(options: ConnectionOptions) -> Iterator[tuple[str, int]]:
     for server in options.bootstrap_servers.split(",")[:_MOST_SERVERS]:
         host, _, port = server.rpartition(":")
         yield host.strip("[]"), int(port)
 
 
-def _problem(host: str, port: int, options: KafkaOptions) -> tuple[str, str]:
+def _problem(host: str, port: int, options: ConnectionOptions) -> tuple[str, str]:
     """Return what is wrong, and its remedy: empty if it may pass, both if a broker answers."""
     with closing(socket.create_connection((host, port), _TIMEOUT_S)) as connection:
         if not options.tls:
