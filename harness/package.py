@@ -34,7 +34,7 @@ REQUIRED = (
     "sinks/mysql/sink.py",
 )
 """Files that have to be in the package, in both distributions."""
-SINKS = ("delta", "file", "hive", "iceberg", "mysql")
+SINKS = ("delta", "file", "hive", "iceberg", "kafka", "mysql")
 _RELATIVE_LINK = re.compile(r"\]\((?![a-z]+:|#)([^)]*)\)")
 _LOAD = f"""
 from importlib.metadata import entry_points

@@ -94,6 +94,7 @@ SINKS = {
     "twophase.sinks.file": ["FileSink"],
     "twophase.sinks.hive": ["HiveSink"],
     "twophase.sinks.iceberg": ["IcebergSink"],
+    "twophase.sinks.kafka": ["KafkaSink"],
     "twophase.sinks.mysql": ["MySqlSink"],
 }
 CORE = (

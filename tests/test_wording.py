@@ -110,6 +110,7 @@ SINK_KEYS = keys_of(
     "twophase.sinks.file.options.FileOptions",
     "twophase.sinks.hive.options.HiveOptions",
     "twophase.sinks.iceberg.options.IcebergOptions",
+    "twophase.sinks.kafka.options.KafkaSinkOptions",
     "twophase.sinks.mysql.options.MySqlOptions",
 )
 JOB_KEYS = keys_of("twophase.options.job_options.JobOptions") | keys_of(

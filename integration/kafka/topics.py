@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from typing import Any, Self
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Message, Producer
+from confluent_kafka import KafkaError as KafkaClientError
 from confluent_kafka import TopicPartition as ConsumedPartition
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 from kafka.errors import CoordinatorNotAvailableError, KafkaError, NodeNotReadyError, NoError
+from kafka.protocol.consumer.fetch import FetchRequest
+from kafka.record import MemoryRecords
 from kafka.structs import OffsetAndMetadata
 
 _names = itertools.count()
@@ -142,6 +146,65 @@ class Topics:
         finally:
             consumer.close()
 
+    def records(self, topic: str, isolation: str = "read_committed") -> list[Message]:
+        """The records of a topic, of each partition to its end; none if there is no such topic."""
+        [described] = self.admin.describe_topics([topic])
+        if described["error_code"]:
+            return []
+        numbers = sorted(one["partition_index"] for one in described["partitions"])
+        settings = {
+            "bootstrap.servers": self.servers,
+            "group.id": "look",
+            "enable.partition.eof": True,
+            "isolation.level": isolation,
+            "fetch.wait.max.ms": 5,
+            "log_level": 2,
+        }
+        with closing(Consumer(settings)) as consumer:
+            consumer.assign([ConsumedPartition(topic, number, 0) for number in numbers])
+            return [*_to_the_end(consumer, len(numbers))]
+
+    def marked(self, topic: str) -> list[bytes]:
+        """The values that have been committed, by the markers in the log: readers of committed
+        records do not get those behind the first record of an open transaction yet.
+        """
+        [described] = self.admin.describe_topics([topic])
+        found: list[bytes] = []
+        for one in [] if described["error_code"] else described["partitions"]:
+            waiting: dict[int, list[bytes]] = {}
+            for batch in self._batches(topic, one["partition_index"], one["leader_id"]):
+                records = list(batch)
+                if batch.is_control_batch:
+                    ended = waiting.pop(batch.producer_id, [])
+                    found += ended if records[0].commit else []
+                else:
+                    values = [record.value for record in records]
+                    waiting.setdefault(batch.producer_id, []).extend(values)
+        return found
+
+    def _batches(self, topic: str, partition: int, leader: int) -> Iterator[Any]:
+        """The batches of a partition to its end, control batches too."""
+        wanted = FetchRequest.FetchTopic
+        offset, high = 0, 1
+        while offset < high:
+            part = wanted.FetchPartition(
+                partition=partition, fetch_offset=offset, partition_max_bytes=1 << 24
+            )
+            request = FetchRequest(
+                max_wait_ms=10,
+                min_bytes=0,
+                max_bytes=1 << 24,
+                topics=[wanted(topic=topic, partitions=[part])],
+                max_version=11,
+            )
+            response = self.admin._manager.run(self.admin._manager.send, request, leader)
+            [[answer]] = [one.partitions for one in response.responses]
+            high = answer.high_watermark
+            records = MemoryRecords(answer.records)
+            while (batch := records.next_batch()) is not None:
+                yield batch
+                offset = batch.next_offset
+
     def send(
         self, topic: str, values: Iterable[bytes | None], partition: int = 0, **more: Any
     ) -> None:
@@ -196,6 +259,20 @@ class Topics:
                 if not error.retriable or time.monotonic() >= deadline:
                     raise
             time.sleep(0.1)
+
+
+def _to_the_end(consumer: Any, partitions: int) -> Iterator[Message]:
+    """The records of so many partitions, up to the end of each."""
+    ended: set[int] = set()
+    deadline = time.monotonic() + 2 * _TIMEOUT_S
+    while len(ended) < partitions:
+        assert time.monotonic() < deadline, f"the ends of {ended} alone"
+        for message in consumer.consume(1_000, 0.02):
+            error = message.error()
+            if error is None:
+                yield message
+            elif error.code() == KafkaClientError._PARTITION_EOF:
+                ended.add(message.partition())
 
 
 def numbers(low: int, high: int) -> list[bytes]:

@@ -19,6 +19,7 @@ from twophase.sinks.delta.options import DeltaOptions
 from twophase.sinks.file.options import FileOptions
 from twophase.sinks.hive.options import HiveOptions
 from twophase.sinks.iceberg.options import IcebergOptions
+from twophase.sinks.kafka.options import KafkaSinkOptions
 from twophase.sinks.mysql.options import MySqlOptions, Tls
 from twophase.sources.kafka.options import KafkaOptions
 
@@ -30,6 +31,7 @@ GROUPS: list[type[Options]] = [
     DeltaOptions,
     HiveOptions,
     IcebergOptions,
+    KafkaSinkOptions,
     *(kind for kind in vars(job_file).values() if isinstance(kind, type) and Options in kind.mro()),
 ]
 WORDS = ("off", "no", "on", "yes", "true", "false", "Off", "NO")

@@ -1,0 +1,42 @@
+"""The contract of every sink, on a topic of a real broker."""
+
+from __future__ import annotations
+
+import multiprocessing
+
+import pytest
+
+from harness.selection import representatives
+from integration.kafka.topics import Topics
+from integration.kafka_sink.sink_harness import KafkaHarness
+from twophase.testing.contract import (
+    ArrowSinkContract,
+    KnowsOtherNamesContract,
+    NamesPiecesContract,
+    SinkKillContract,
+    TellsUnfinishedContract,
+)
+
+multiprocessing.get_context("forkserver").set_forkserver_preload(
+    ["twophase.testing.contract.kill_driver", "twophase.sinks.kafka.open_sink"]
+)
+
+
+class TestKafkaSink(
+    ArrowSinkContract, KnowsOtherNamesContract, NamesPiecesContract, TellsUnfinishedContract
+):
+    lines_at_most = 12
+
+    @pytest.fixture
+    def harness(self, topics: Topics) -> KafkaHarness:
+        return KafkaHarness(topics)
+
+
+class TestKafkaSinkIsKilled(SinkKillContract):
+    points = representatives(SinkKillContract.points, {"C05=kill_driver", "C14=kill"})
+    methods = representatives(SinkKillContract.methods, {"commit"})
+    lines_at_most = 12
+
+    @pytest.fixture
+    def harness(self, topics: Topics) -> KafkaHarness:
+        return KafkaHarness(topics)

@@ -1,0 +1,331 @@
+"""The ledger: a compacted topic with the proofs (I4) and the fences (I7) of all jobs of a cluster.
+
+    partition 0     pieces, each written as the last record of its own transaction: while that is
+                    open, it says that the piece is whole, and once committed, it is the proof;
+                    marks, and records without a value that delete what marks stand for
+    partition 1     fences
+
+Marks and fences are in no transaction, and are read whatever is open. A record of a piece counts if
+its transaction is committed. Up to the last stable offset Kafka tells that to readers of committed
+records; behind it, which an open transaction of anybody may hold back, the coordinator of each
+transaction is asked: its id is never used again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import Producer
+
+from twophase.contract.committable import Committable
+from twophase.errors import PreflightError, StopJobError, TargetUnreachableError
+from twophase.ids import Attempt
+from twophase.sinks.kafka.brokers import (
+    COMPLETE_COMMIT,
+    Brokers,
+    ConnectionOptions,
+    for_librdkafka,
+)
+from twophase.sinks.kafka.names import Owner
+from twophase.sinks.kafka.reading import COMMITTED, UNCOMMITTED, Entry, read
+from twophase.sinks.kafka.records import Fence, Mark, Record, decoded, encoded
+
+PROOFS, FENCES = 0, 1
+_PARTITIONS = 2
+_POLICY = "cleanup.policy"
+_SETTINGS = {_POLICY: "compact"}
+_UNSAFE = {"unclean.leader.election.enable": "true"}
+
+
+@dataclass
+class Proofs:
+    """What is proven of one owner.
+
+    Attributes:
+        pieces: committed pieces that no mark stands for, by transactional id.
+        marks: by key.
+    """
+
+    pieces: dict[str, Committable] = field(default_factory=dict)
+    marks: dict[str, Mark] = field(default_factory=dict)
+
+    def highest(self) -> dict[str, int]:
+        """Return, for each lineage, the highest committed checkpoint."""
+        return {lineage: checkpoint for lineage, (checkpoint, _) in self._newest().items()}
+
+    def targets(self) -> set[str]:
+        """Return where the newest rows of each lineage went."""
+        return {target for _, target in self._newest().values()}
+
+    def mark(self, lineage: str) -> int:
+        """Return the mark of a lineage; -1 if there is none."""
+        found = [one.checkpoint for one in self.marks.values() if one.lineage == lineage]
+        return max(found, default=-1)
+
+    def has(self, lineage: str, checkpoint: int) -> bool:
+        """Return whether a checkpoint is committed."""
+        return checkpoint <= self.mark(lineage) or any(
+            piece.transaction.lineage == lineage and piece.transaction.checkpoint == checkpoint
+            for piece in self.pieces.values()
+        )
+
+    def _newest(self) -> dict[str, tuple[int, str]]:
+        found: dict[str, tuple[int, str]] = {}
+        for mark in self.marks.values():
+            best = (mark.checkpoint, mark.target)
+            found[mark.lineage] = max(best, found.get(mark.lineage, best))
+        for piece in self.pieces.values():
+            best = (piece.transaction.checkpoint, piece.target)
+            lineage = piece.transaction.lineage
+            found[lineage] = max(best, found.get(lineage, best))
+        return found
+
+
+class Ledger:
+    """The ledger as a driver reads and writes it.
+
+    Args:
+        brokers: an open client.
+        topic: the ledger's.
+        id: the id of this creation of the topic.
+    """
+
+    def __init__(self, brokers: Brokers, topic: str, id: str) -> None:
+        self._brokers = brokers
+        self.topic = topic
+        self.id = id
+        self._stable: dict[bytes, Entry] = {}
+        self._stable_end = 0
+        self._high = 0
+        self._fences: dict[bytes, Entry] = {}
+        self._fences_end = 0
+
+    def proofs(self, topic: str) -> Mapping[Owner, Proofs]:
+        """Return what is proven of each owner that writes to a topic.
+
+        Raises:
+            StopJobError: a record is damaged, or the outcome of a transaction is forgotten.
+        """
+        found: dict[Owner, Proofs] = defaultdict(Proofs)
+        for name, record in self._committed(topic).items():
+            if isinstance(record, Mark):
+                found[Owner(record.job, record.sink, topic)].marks[name] = record
+            elif isinstance(record, Committable):
+                piece = record.transaction
+                found[Owner(piece.job, piece.sink, topic)].pieces[name] = record
+        return found
+
+    def proofs_of(self, owner: Owner) -> Proofs:
+        """Return what is proven of one owner."""
+        return self.proofs(owner.topic).get(owner, Proofs())
+
+    def written(self, names: Iterable[str]) -> dict[str, Committable]:
+        """Return the pieces whose records are there, committed or not, by transactional id."""
+        wanted = {name.encode() for name in names}
+        entries = {**self._read_stable(), **{one.key: one for one in self._read_behind()}}
+        found = {}
+        for key in wanted & entries.keys():
+            record = self._decoded(entries[key])
+            if isinstance(record, Committable):
+                found[key.decode()] = record
+        return found
+
+    def fence(self, owner: Owner) -> tuple[Attempt | None, int]:
+        """Return the fence of an owner, None if there is none, and the offset from which a reader
+        finds it.
+        """
+        self._read_fences()
+        return newest_fence(self._fences.values(), owner, self.topic)
+
+    def raise_fence(self, owner: Owner, attempt: Attempt) -> None:
+        """Write a fence, and delete the lower ones behind it. The highest one counts, whoever
+        writes last.
+        """
+        record = Fence(owner.topic, owner.job, owner.sink, attempt.generation, attempt.counter)
+        lower = {
+            entry.key.decode(): None
+            for entry in _fences_of(owner, self._fences.values())
+            if _fence(entry, self.topic).attempt < attempt
+        }
+        self.write({owner.fence(attempt): record}, lower, partition=FENCES)
+
+    def write(self, *steps: Mapping[str, Record | None], partition: int = PROOFS) -> None:
+        """Write records outside of any transaction. All replicas have those of a step before the
+        next one begins.
+
+        Args:
+            steps: records by key; None deletes what is there.
+            partition: of the ledger.
+
+        Raises:
+            TargetUnreachableError: not all of them are there, as far as is known.
+        """
+        failures: list[str] = []
+        patience_s = self._brokers.options.request_timeout_s
+        settings = for_librdkafka(self._brokers.options) | {
+            "enable.idempotence": True,
+            "linger.ms": 0,
+            "log_level": 2,
+            "message.timeout.ms": int(patience_s * 1000),
+            "delivery.report.only.error": True,
+            "on_delivery": lambda error, _: failures.append(error.str()),
+        }
+        producer: Any = Producer(settings)
+        for step in filter(None, steps):
+            for key, record in step.items():
+                value = None if record is None else encoded(record)
+                producer.produce(self.topic, value, key.encode(), partition)
+            left = producer.flush(2 * patience_s)
+            if left or failures:
+                raise TargetUnreachableError(
+                    f"Records of the ledger {self.topic!r} could not be written: "
+                    f"{failures[0] if failures else 'no answer'}.",
+                    remedy="check that its brokers run, that enough replicas are in sync, and that "
+                    "the account may write to it.",
+                )
+
+    def _committed(self, topic: str) -> dict[str, Record]:
+        """Return the committed records of a topic's owners, by key."""
+        found = {
+            key.decode(): self._decoded(entry)
+            for key, entry in self._read_stable().items()
+            if _is_of(key, topic)
+        }
+        # records that delete do not count yet: what they delete proves no more than the marks
+        behind = {
+            entry.key.decode(): self._decoded(entry)
+            for entry in self._read_behind()
+            if entry.value is not None and _is_of(entry.key, topic)
+        }
+        pieces = {name: one for name, one in behind.items() if isinstance(one, Committable)}
+        marks = {name: one for name, one in behind.items() if isinstance(one, Mark)}
+        return found | marks | {name: pieces[name] for name in self._ended_well(pieces)}
+
+    def _ended_well(self, pieces: Mapping[str, Committable]) -> list[str]:
+        known = self._brokers.describe(pieces)
+        if missing := sorted(pieces.keys() - known.keys()):
+            raise StopJobError(
+                f"The ledger {self.topic!r} has not been stable for so long that the brokers have "
+                f"forgotten the outcome of {len(missing)} transactions, such as {missing[0]}: a "
+                "transaction hangs in it.",
+                remedy="find it and end it with kafka-transactions.sh (find-hanging, abort), then "
+                "start the job again.",
+            )
+        return [name for name, one in known.items() if one.state == COMPLETE_COMMIT]
+
+    def _read_stable(self) -> dict[bytes, Entry]:
+        """Read on to the last stable offset; return the newest committed record of each key."""
+        stable, self._high = self._brokers.ends(self.topic, PROOFS)
+        if stable < self._stable_end:
+            self._stable, self._stable_end = {}, 0
+        start = self._stable_end or self._brokers.begin(self.topic, PROOFS)
+        if start < stable:
+            _fold(self._stable, self._read(PROOFS, start, stable, COMMITTED))
+            self._stable_end = stable
+        return self._stable
+
+    def _read_behind(self) -> Sequence[Entry]:
+        """Read what lies behind the last stable offset, committed or not."""
+        start = self._stable_end or self._brokers.begin(self.topic, PROOFS)
+        return self._read(PROOFS, start, self._high, UNCOMMITTED) if start < self._high else []
+
+    def _read_fences(self) -> None:
+        _, end = self._brokers.ends(self.topic, FENCES)
+        if end < self._fences_end:
+            self._fences, self._fences_end = {}, 0
+        start = self._fences_end or self._brokers.begin(self.topic, FENCES)
+        if start < end:
+            _fold(self._fences, self._read(FENCES, start, end, UNCOMMITTED))
+            self._fences_end = end
+
+    def _read(self, partition: int, start: int, end: int, isolation: str) -> list[Entry]:
+        return read(self._brokers.options, self.topic, partition, start, end, isolation)
+
+    def _decoded(self, entry: Entry) -> Record:
+        return decoded(entry.value or b"", f"{self.topic}-{PROOFS}, offset {entry.offset}")
+
+
+def read_fence(options: ConnectionOptions, ledger: str, owner: Owner, start: int) -> Attempt | None:
+    """Return the fence of an owner as it is now; None if there is none. For writers.
+
+    Args:
+        options: of the connection.
+        ledger: the ledger's topic.
+        owner: the job's sink.
+        start: an offset at or before the newest fence.
+    """
+    entries: dict[bytes, Entry] = {}
+    _fold(entries, read(options, ledger, FENCES, start, None, UNCOMMITTED))
+    return newest_fence(entries.values(), owner, ledger)[0]
+
+
+def newest_fence(entries: Iterable[Entry], owner: Owner, ledger: str) -> tuple[Attempt | None, int]:
+    """Return the highest fence of an owner, and its offset; None and 0 if there is none."""
+    found = [(_fence(entry, ledger).attempt, entry.offset) for entry in _fences_of(owner, entries)]
+    return max(found, default=(None, 0))
+
+
+def open_ledger(brokers: Brokers, topic: str, *, create: bool) -> Ledger | None:
+    """Return the ledger; None if it does not exist and is not to be created.
+
+    Raises:
+        PreflightError: it is no topic that keeps proofs.
+    """
+    found = brokers.topic(topic)
+    if found is None and create:
+        brokers.create(topic, _PARTITIONS, _SETTINGS)
+        found = brokers.topic(topic)
+    if found is None:
+        return None
+    settings = brokers.settings(topic)
+    problems = []
+    if len(found.epochs) != _PARTITIONS:
+        problems.append(f"it has {len(found.epochs)} partitions and not {_PARTITIONS}")
+    if settings.get(_POLICY, "compact") != "compact":
+        problems.append(
+            f"its {_POLICY} is {settings[_POLICY]} and not compact: proofs would be deleted"
+        )
+    problems += [
+        f"its {name} is {value}: proofs could be lost"
+        for name, value in _UNSAFE.items()
+        if settings.get(name) == value
+    ]
+    if problems:
+        raise PreflightError(
+            f"Topic {topic!r} cannot be the ledger: {'; '.join(problems)}.",
+            remedy="alter it (kafka-configs.sh), or name another topic in the option ledger if no "
+            "job has used this one.",
+        )
+    return Ledger(brokers, topic, found.topic_id)
+
+
+def _fences_of(owner: Owner, entries: Iterable[Entry]) -> list[Entry]:
+    prefix = owner.fence(Attempt(0, 0)).rpartition("/")[0].encode() + b"/"
+    return [entry for entry in entries if entry.key.startswith(prefix)]
+
+
+def _is_of(key: bytes, topic: str) -> bool:
+    parts = key.split(b"/", 2)
+    return len(parts) == 3 and parts[1] == topic.encode()
+
+
+def _fold(newest: dict[bytes, Entry], entries: Iterable[Entry]) -> None:
+    for entry in entries:
+        if entry.value is None:
+            newest.pop(entry.key, None)
+        else:
+            newest[entry.key] = entry
+
+
+def _fence(entry: Entry, ledger: str) -> Fence:
+    found = decoded(entry.value or b"", f"{ledger}-{FENCES}, offset {entry.offset}")
+    if not isinstance(found, Fence):
+        raise StopJobError(
+            f"The record at {ledger}-{FENCES}, offset {entry.offset} is no fence: somebody else "
+            "has written to the ledger.",
+            remedy="find out who, and let nobody else write to it.",
+        )
+    return found

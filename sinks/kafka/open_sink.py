@@ -1,0 +1,177 @@
+"""The open sink: one topic of one job and sink."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from twophase.contract.committable import Committable
+from twophase.contract.fencing import driver_is_fenced
+from twophase.contract.outcome import CommitOutcome
+from twophase.contract.sink import CommitRequest, OpenArrowSink, SinkHistory, WriterFactory
+from twophase.errors import TargetUnreachableError
+from twophase.ids import Attempt
+from twophase.sinks.kafka.brokers import Brokers
+from twophase.sinks.kafka.committer import Committer
+from twophase.sinks.kafka.ledger import Ledger, Proofs, open_ledger
+from twophase.sinks.kafka.names import Owner, unfinished_piece
+from twophase.sinks.kafka.options import KafkaSinkOptions
+from twophase.sinks.kafka.records import Mark
+from twophase.sinks.kafka.writer import KafkaWriter
+
+
+class OpenKafkaSink(OpenArrowSink):
+    """Writes to one topic.
+
+    Args:
+        options: of the sink.
+        owner: the job's sink.
+        brokers: an open client.
+        cluster: the cluster's id.
+        topic: the id of this creation of the topic.
+        ledger: the ledger; None if it does not exist.
+    """
+
+    def __init__(
+        self,
+        options: KafkaSinkOptions,
+        owner: Owner,
+        brokers: Brokers,
+        cluster: str,
+        topic: str,
+        ledger: Ledger | None,
+    ) -> None:
+        self._options = options
+        self._owner = owner
+        self._brokers = brokers
+        self._cluster = cluster
+        self._topic = topic
+        self._ledger = ledger
+
+    def target(self) -> str:
+        """See `OpenSink.target`. The proofs belong to it: rows are committed with them."""
+        return self._named(self._topic, self._ledger.id if self._ledger else "none")
+
+    def history(self) -> SinkHistory:
+        """See `OpenSink.history`."""
+        if self._ledger is None:
+            return SinkHistory()
+        proofs = self._ledger.proofs_of(self._owner)
+        fence, _ = self._ledger.fence(self._owner)
+        others = sorted(proofs.targets() - {self.target()})
+        replaced = f"it is {self.target()}, and rows went to {others[0]}" if others else ""
+        return SinkHistory(fence.generation if fence else 0, proofs.highest(), replaced)
+
+    def other_names(self) -> Mapping[tuple[str, str], Mapping[str, int]]:
+        """See `KnowsOtherNames`."""
+        if self._ledger is None:
+            return {}
+        return {
+            (owner.job, owner.sink): proofs.highest()
+            for owner, proofs in self._ledger.proofs(self._owner.topic).items()
+            if owner != self._owner and self.target() in proofs.targets()
+        }
+
+    def committed_pieces(self, lineage: str, checkpoint: int) -> Sequence[str]:
+        """See `NamesPieces`."""
+        proofs = self._ledger.proofs_of(self._owner) if self._ledger else Proofs()
+        return [
+            f"{piece.transaction.attempt}/{piece.subtask}"
+            for piece in proofs.pieces.values()
+            if (piece.transaction.lineage, piece.transaction.checkpoint) == (lineage, checkpoint)
+        ]
+
+    def fence(self, attempt: Attempt) -> None:
+        """See `OpenSink.fence`. The highest fence counts: of two drivers that raise it at once,
+        each looks at it behind its own record, and so the lower one finds the higher.
+        """
+        ledger = self._made_ledger()
+        for is_raised in (False, True):
+            found, _ = ledger.fence(self._owner)
+            if found is not None and found.generation > attempt.generation:
+                raise driver_is_fenced(self._owner.job, self._owner.sink, found, attempt)
+            if found is not None and found >= attempt:
+                return
+            if not is_raised:
+                ledger.raise_fence(self._owner, attempt)
+        raise TargetUnreachableError(
+            f"The fence of sink {self._owner.sink!r} of job {self._owner.job!r} was written to the "
+            f"ledger {ledger.topic!r}, and is not there.",
+            remedy="find out who deletes records of the ledger; then start the job again.",
+        )
+
+    def writers(self) -> WriterFactory:
+        """See `OpenArrowSink.writers`."""
+        _, fence_at = self._made_ledger().fence(self._owner)
+        return partial(KafkaWriter, self._options, self.target(), fence_at)
+
+    def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+        """See `OpenSink.commit`."""
+        return self._committer().commit(requests)
+
+    def abort(self, committables: Sequence[Committable]) -> None:
+        """See `OpenSink.abort`."""
+        self._committer().abort(committables)
+
+    def in_doubt(self) -> Sequence[Committable]:
+        """See `OpenSink.in_doubt`: open transactions; with a handle, if the last record is there.
+
+        Those without belong to writers that are alive, or died before they were done.
+        """
+        names = self._brokers.open_transactions(self._owner.prefix)
+        written = self._ledger.written(names) if self._ledger and names else {}
+        found = [written.get(name) or unfinished_piece(name, self.target()) for name in names]
+        return [piece for piece in found if piece is not None]
+
+    def unfinished(self, pieces: Sequence[Committable]) -> Sequence[Committable]:
+        """See `TellsUnfinished`: a piece without a record in the ledger."""
+        return [piece for piece in pieces if not piece.handle]
+
+    def subsume(self, lineage: str, checkpoint: int) -> None:
+        """See `OpenSink.subsume`. The mark is there before what it stands for is deleted."""
+        if self._ledger is None:
+            return
+        proofs = self._ledger.proofs_of(self._owner)
+        folded = {
+            name: piece
+            for name, piece in proofs.pieces.items()
+            if piece.transaction.lineage == lineage and piece.transaction.checkpoint <= checkpoint
+        }
+        if not folded:
+            return
+        newest = max(folded.values(), key=lambda piece: piece.transaction.checkpoint)
+        highest, before = newest.transaction.checkpoint, proofs.mark(lineage)
+        raised = {}
+        if highest > before:
+            owner = self._owner
+            mark = Mark(owner.topic, owner.job, owner.sink, lineage, highest, newest.target)
+            raised = {owner.mark(lineage, highest): mark}
+        lower = [
+            key
+            for key, mark in proofs.marks.items()
+            if mark.lineage == lineage and mark.checkpoint < max(highest, before)
+        ]
+        self._ledger.write(raised, dict.fromkeys([*folded, *lower]))
+
+    def close(self) -> None:
+        """See `OpenSink.close`."""
+        self._brokers.close()
+
+    def _made_ledger(self) -> Ledger:
+        if self._ledger is None:
+            self._ledger = open_ledger(self._brokers, self._options.ledger, create=True)
+        if self._ledger is None:
+            raise TargetUnreachableError(
+                f"The ledger {self._options.ledger!r} could not be created.",
+                remedy="create it as a compacted topic of two partitions.",
+            )
+        return self._ledger
+
+    def _committer(self) -> Committer:
+        return Committer(self._brokers, self._ledger, self._owner, self._target_now)
+
+    def _target_now(self) -> str:
+        return self._named(*self._brokers.ids(self._options.topic, self._options.ledger))
+
+    def _named(self, topic: str, ledger: str) -> str:
+        return f"kafka:{self._cluster}/{self._options.topic}:{topic}+{ledger}"

@@ -1,0 +1,311 @@
+"""Rows as Kafka's records: as JSON objects, or as the parts that their columns are.
+
+JSON is written as Spark's `to_json` does, with three differences: a null is written, times are in
+UTC with all of their microseconds, and numbers that are not finite are refused.
+
+    boolean, integers, float, double    true, 1, 0.5: as many digits as it takes to read it back
+    decimal                             a number with all of its digits
+    text; binary                        text; text in base64
+    date; timestamp                     "2026-01-31"; "2026-01-31T12:00:00.000001Z"
+    timestamp without a zone            "2026-01-31T12:00:00.000001"
+    array; struct; map                  an array; an object; an object, its keys being text
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from twophase.errors import ConfigError, RejectedRowsError
+from twophase.sinks.common.partition_names import RefusedValueError
+from twophase.sinks.common.staging.formats import check_utf8
+from twophase.sinks.common.staging.times import check_years, times_inside
+from twophase.sinks.kafka.options import KafkaSinkOptions, RecordFormat
+
+_REMEDY = "correct or filter these rows before the sink."
+_INTEGERS = (pa.types.is_integer,)
+_PLAIN = (
+    pa.types.is_boolean,
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_decimal,
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_date32,
+    pa.types.is_timestamp,
+    pa.types.is_null,
+)
+_TEXT = (pa.types.is_string, pa.types.is_large_string)
+_BYTES = (pa.types.is_binary, pa.types.is_large_binary)
+RAW_COLUMNS = ("key", "value", "headers", "partition", "timestamp")
+"""The columns of rows that are records already."""
+_HEADERS = "an array of structs of key (text) and value (bytes)"
+
+
+@dataclass(frozen=True)
+class KafkaRecord:
+    """A record to write.
+
+    Attributes:
+        value: its value; None of a tombstone.
+        key: its key; None if it has none.
+        headers: names and values.
+        partition: None for one that the key decides.
+        timestamp_ms: since 1970; None for now.
+    """
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+def check_columns(schema: pa.Schema, options: KafkaSinkOptions) -> None:
+    """Check that rows can be written so that they read back unchanged.
+
+    Raises:
+        ConfigError: a column cannot, or one is missing.
+    """
+    check = _raw_problems if options.format is RecordFormat.RAW else _json_problems
+    if problems := [*check(schema, options)]:
+        raise ConfigError(
+            f"The rows do not fit {options.where}: {'; '.join(problems)}.",
+            remedy="change the rows in the query or the sink's transform.",
+        )
+
+
+def _json_problems(schema: pa.Schema, options: KafkaSinkOptions) -> Iterator[str]:
+    for name in {name for name in schema.names if schema.names.count(name) > 1}:
+        yield f"column {name!r} is there twice"
+    for field in schema:
+        if reason := refusal(field.type):
+            yield f"column {field.name!r}: {reason}"
+    if options.key is None:
+        return
+    at = schema.get_field_index(options.key)
+    if at < 0:
+        yield f"there is no column {options.key!r}, which the option key names"
+    elif not _is(schema.field(at).type, (*_TEXT, *_BYTES, *_INTEGERS)):
+        yield f"column {options.key!r} is {schema.field(at).type}, and no key: text, bytes, integer"
+
+
+def _raw_problems(schema: pa.Schema, options: KafkaSinkOptions) -> Iterator[str]:  # noqa: ARG001
+    kinds = {field.name: field.type for field in schema}
+    for name in schema.names:
+        if name not in RAW_COLUMNS:
+            yield f"column {name!r} is no part of a record ({', '.join(RAW_COLUMNS)})"
+    if "value" not in kinds:
+        yield "there is no column 'value'"
+    for name in ("key", "value"):
+        if name in kinds and not _is(kinds[name], (*_TEXT, *_BYTES)):
+            yield f"column {name!r} is {kinds[name]}, and neither text nor bytes"
+    if "partition" in kinds and kinds["partition"] != pa.int32():
+        yield f"column 'partition' is {kinds['partition']}, and no INT"
+    if "timestamp" in kinds and not pa.types.is_timestamp(kinds["timestamp"]):
+        yield f"column 'timestamp' is {kinds['timestamp']}, and no TIMESTAMP"
+    if "headers" in kinds and not _is_headers(kinds["headers"]):
+        yield f"column 'headers' is {kinds['headers']}, and not {_HEADERS}"
+
+
+def _is_headers(kind: pa.DataType) -> bool:
+    if not pa.types.is_list(kind) or not pa.types.is_struct(kind.value_type):
+        return False
+    fields = {one.name: one.type for one in kind.value_type}
+    return (
+        fields.keys() == {"key", "value"}
+        and _is(fields["key"], _TEXT)
+        and _is(fields["value"], (*_TEXT, *_BYTES))
+    )
+
+
+def refusal(kind: pa.DataType) -> str:
+    """Return why a type has no JSON; empty if it has."""
+    if _is(kind, _PLAIN):
+        return ""
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return refusal(kind.value_type)
+    if pa.types.is_map(kind):
+        if not _is(kind.key_type, _TEXT):
+            return "the keys of a map have to be text"
+        return refusal(kind.item_type)
+    if pa.types.is_struct(kind):
+        names = [one.name for one in kind]
+        if len(set(names)) < len(names):
+            return "a struct has a field twice"
+        return next((reason for one in kind if (reason := refusal(one.type))), "")
+    return f"type {kind} has no JSON here"
+
+
+def _is(kind: pa.DataType, checks: Sequence[Callable[[pa.DataType], bool]]) -> bool:
+    return any(check(kind) for check in checks)
+
+
+class JsonRecords:
+    """Makes a JSON object of each row.
+
+    Args:
+        key: the column of the keys, if there is one.
+    """
+
+    def __init__(self, key: str | None) -> None:
+        self._key = key
+        self._encode = msgspec.json.Encoder(decimal_format="number").encode
+
+    def records(self, batch: pa.RecordBatch) -> Iterator[KafkaRecord]:
+        """Yield a record for each row.
+
+        Raises:
+            RejectedRowsError: a value has no JSON.
+        """
+        _check_batch(batch)
+        names = batch.schema.names
+        columns = [_values(_in_utc(column)) for column in batch.columns]
+        at = None if self._key is None else names.index(self._key)
+        encode = self._encode
+        for row in zip(*columns, strict=True):
+            value = encode(dict(zip(names, row, strict=True)))
+            yield KafkaRecord(value, None if at is None else _key(row[at]))
+
+
+class RawRecords:
+    """Makes records of rows that have their parts."""
+
+    def records(self, batch: pa.RecordBatch) -> Iterator[KafkaRecord]:
+        """Yield a record for each row.
+
+        Raises:
+            RejectedRowsError: a value cannot be written.
+        """
+        parts: dict[str, Sequence[Any]] = {name: [None] * batch.num_rows for name in RAW_COLUMNS}
+        _check_batch(batch)
+        for field, column in zip(batch.schema, batch.columns, strict=True):
+            is_time = pa.types.is_timestamp(field.type)
+            parts[field.name] = (
+                column.cast(pa.timestamp("ms", field.type.tz), safe=False)
+                .cast(pa.int64())
+                .to_pylist()
+                if is_time
+                else column.to_pylist()
+            )
+        for row in zip(*(parts[name] for name in RAW_COLUMNS), strict=True):
+            key, value, headers, partition, timestamp = row
+            yield KafkaRecord(
+                _bytes(value),
+                _bytes(key),
+                [(one["key"], _bytes(one["value"])) for one in headers or ()],
+                partition,
+                timestamp,
+            )
+
+
+def _bytes(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _key(value: Any) -> bytes | None:
+    return _bytes(str(value) if isinstance(value, int) else value)
+
+
+def _check_batch(batch: pa.RecordBatch) -> None:
+    try:
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            _check_values(name, column)
+    except RefusedValueError as error:
+        raise RejectedRowsError(f"{error}.", remedy=error.remedy) from None
+
+
+def _check_values(name: str, column: pa.Array) -> None:
+    """Refuse values that would be changed: text that is no UTF-8, years without four digits, and
+    numbers that JSON does not have.
+    """
+    for times in times_inside(column):
+        check_years(name, times, "JSON", rows=times is column)
+    if _is(column.type, (*_TEXT, pa.types.is_nested)):
+        check_utf8(name, column)
+    for numbers in _floats_inside(column):
+        bad = pc.invert(pc.is_finite(numbers)).fill_null(False)
+        if pc.any(bad).as_py():
+            row = pc.index(bad, pa.scalar(True)).as_py()
+            where = f" in row {row + 1} of a batch" if numbers is column else ""
+            raise RefusedValueError(
+                f"{name} is {numbers[row].as_py()}{where}, which JSON cannot store", _REMEDY
+            )
+
+
+def _floats_inside(array: pa.Array) -> Iterator[pa.Array]:
+    kind = array.type
+    if pa.types.is_floating(kind):
+        yield array
+    elif pa.types.is_map(kind):
+        yield from _floats_inside(array.items)
+    elif pa.types.is_struct(kind):
+        for child in array.flatten():
+            yield from _floats_inside(child)
+    elif pa.types.is_nested(kind):
+        yield from _floats_inside(array.flatten())
+
+
+def _in_utc(column: pa.Array) -> pa.Array:
+    kind = column.type
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return column.cast(pa.timestamp("us", "UTC"))
+    return column.cast(pa.timestamp("us")) if pa.types.is_timestamp(kind) else column
+
+
+def _values(column: pa.Array) -> Sequence[Any]:
+    """Return the values of a column as what JSON is made of."""
+    values = column.to_pylist()
+    change = _changed(column.type)
+    return values if change is None else [None if one is None else change(one) for one in values]
+
+
+def _changed(kind: pa.DataType) -> Callable[[Any], Any] | None:
+    """Return what makes JSON of a value that pyarrow gives; None where nothing has to be done."""
+    if pa.types.is_map(kind):
+        item = _changed(kind.item_type) or _same
+        return lambda pairs: {key: _or_none(item, value) for key, value in pairs}
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        element = _changed(kind.value_type)
+        return element and (lambda values: [_or_none(element, one) for one in values])
+    if pa.types.is_struct(kind):
+        found = {one.name: change for one in kind if (change := _changed(one.type))}
+        return (
+            (
+                lambda value: (
+                    value | {name: _or_none(change, value[name]) for name, change in found.items()}
+                )
+            )
+            if found
+            else None
+        )
+    if pa.types.is_timestamp(kind) and kind.tz not in (None, "UTC"):
+        return _to_utc
+    return None
+
+
+def _to_utc(value: Any) -> Any:
+    return value.astimezone(UTC)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _or_none(change: Callable[[Any], Any], value: Any) -> Any:
+    return None if value is None else change(value)
+
+
+def records_of(options: KafkaSinkOptions) -> JsonRecords | RawRecords:
+    """Return what makes records of rows."""
+    if options.format is RecordFormat.RAW:
+        return RawRecords()
+    return JsonRecords(options.key)
