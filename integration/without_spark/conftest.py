@@ -32,14 +32,19 @@ def servers(own_mysql: MySqlService, own_mariadb: MariaDbService) -> dict[str, S
 
 @pytest.fixture
 def make_scenario(
-    zygote: Zygote, servers: dict[str, SqlService], tmp_path: Path
+    request: pytest.FixtureRequest,
+    zygote: Zygote,
+    servers: dict[str, SqlService],
+    tmp_path: Path,
 ) -> Iterator[MakeScenario]:
     made: list[Scenario] = []
 
     def make(kinds: tuple[str, ...], **options: Any) -> Scenario:
         folder = tmp_path / f"scenario-{len(made)}"
         folder.mkdir()
-        scenario = Scenario(zygote, servers, kinds, folder, options)
+        has_topic = "kafka" in kinds  # a broker takes seconds to start
+        brokers = request.getfixturevalue("kafka").bootstrap_servers if has_topic else ""
+        scenario = Scenario(zygote, servers, kinds, folder, options, brokers)
         made.append(scenario)
         return scenario
 

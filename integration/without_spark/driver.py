@@ -34,6 +34,7 @@ from twophase.internals import failpoints
 from twophase.options.job_options import JobOptions
 from twophase.sinks.file.sink import FileSink
 from twophase.sinks.iceberg.sink import IcebergSink
+from twophase.sinks.kafka.sink import KafkaSink
 from twophase.sinks.mysql.sink import MySqlSink
 from twophase.state.journal.entries import Lineage
 from twophase.testing.plain_host import PlainFolder, PlainHost, PlainQuery
@@ -43,6 +44,7 @@ _SINKS: dict[str, type[ArrowSink]] = {
     "mysql": MySqlSink,
     "file": FileSink,
     "iceberg": IcebergSink,
+    "kafka": KafkaSink,
 }
 
 

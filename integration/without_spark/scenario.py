@@ -13,7 +13,14 @@ from harness.nemesis import Ended
 from harness.query_folder import last_number
 from integration.without_spark import source
 from integration.without_spark.process import PlainDriver, Zygote
-from integration.without_spark.targets import FolderTarget, IcebergTarget, Pieces, SqlTarget, Target
+from integration.without_spark.targets import (
+    FolderTarget,
+    IcebergTarget,
+    KafkaTarget,
+    Pieces,
+    SqlTarget,
+    Target,
+)
 from twophase.state.files.storage import ReadOnlyStorage
 from twophase.state.journal.history import History
 from twophase.state.journal.log import JobLog
@@ -27,6 +34,7 @@ TARGETS = {
     "mariadb": ("mariadb",),
     "files": ("files",),
     "iceberg": ("iceberg",),
+    "kafka": ("kafka",),
     "two_servers": ("mysql", "mariadb"),
 }
 
@@ -59,6 +67,7 @@ class Scenario:
         kinds: of its targets, one for each sink.
         scratch: a folder for everything.
         options: of the job.
+        brokers: of Kafka, if a target is a topic.
     """
 
     def __init__(
@@ -68,6 +77,7 @@ class Scenario:
         kinds: tuple[str, ...],
         scratch: Path,
         options: Mapping[str, Any] | None = None,
+        brokers: str = "",
     ) -> None:
         self.job = f"plain-{uuid.uuid4().hex[:12]}"
         self.scratch = scratch
@@ -80,7 +90,7 @@ class Scenario:
         self._input = scratch / "produced"
         source.produce(self._input, 0)
         self.targets: dict[str, Target] = {
-            f"{kind}_orders": self._target(kind, servers) for kind in kinds
+            f"{kind}_orders": self._target(kind, servers, brokers) for kind in kinds
         }
         self._options: dict[str, Any] = {
             "restart.delay": "10 ms",
@@ -96,11 +106,13 @@ class Scenario:
             "sinks": {name: target.sink() for name, target in self.targets.items()},
         }
 
-    def _target(self, kind: str, servers: Mapping[str, SqlAccess]) -> Target:
+    def _target(self, kind: str, servers: Mapping[str, SqlAccess], brokers: str) -> Target:
         if kind == "files":
             return FolderTarget(self.scratch, self.job)
         if kind == "iceberg":
             return IcebergTarget(self.scratch)
+        if kind == "kafka":
+            return KafkaTarget(brokers, self.job)
         return SqlTarget(servers[kind], self.scratch)
 
     def produce(self, batches: int) -> None:

@@ -4,6 +4,7 @@ without the product's help.
 
 from __future__ import annotations
 
+import json
 import uuid
 from contextlib import closing
 from dataclasses import dataclass
@@ -16,9 +17,11 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 
 from harness import checker, order_files, workload
+from integration.kafka.topics import Topics
 from twophase.testing.services.access import SqlAccess
 
 CANARY = "another_application"
+_KAFKA_TIMEOUT_S = 30
 _CANARY_ROWS = [(1, "untouched"), (2, "as it was")]
 
 
@@ -221,3 +224,59 @@ class IcebergTarget:
     def _catalog(self) -> SqlCatalog:
         uri = f"sqlite:///{self.folder}/catalog.db"
         return SqlCatalog("default", uri=uri, warehouse=str(self.folder / "warehouse"))
+
+
+class KafkaTarget:
+    """A topic, and a ledger in which another application has a transaction open all the time: it
+    holds back what readers of committed records see of the ledger.
+
+    Args:
+        brokers: `host:port`.
+        job: the job's name.
+    """
+
+    def __init__(self, brokers: str, job: str) -> None:
+        self._topics = Topics(brokers)
+        name = uuid.uuid4().hex[:12]
+        self.topic = self._topics.create(3, f"orders-{name}")
+        self.ledger = self._topics.create(2, f"ledger-{name}", {"cleanup.policy": "compact"})
+        self._prefix = f"twophase/{self.topic}/{job}/"
+        self._canary = f"{CANARY}-{name}"
+        settings = {"transactional.id": self._canary, "transaction.timeout.ms": 900_000}
+        self._other: Any = self._topics.producer(**settings)
+        self._other.init_transactions(_KAFKA_TIMEOUT_S)
+        self._other.begin_transaction()
+        self._other.produce(self.ledger, b"untouched", b"theirs", 0)
+        assert self._other.flush(_KAFKA_TIMEOUT_S) == 0
+
+    def sink(self) -> dict[str, Any]:
+        return {
+            "type": "kafka",
+            "kafka.bootstrap.servers": self._topics.servers,
+            "topic": self.topic,
+            "ledger": self.ledger,
+            "key": "customer",
+        }
+
+    def pieces(self, lineage: str | None) -> Pieces:
+        del lineage
+        admin = self._topics.admin
+        listed = admin.list_transactions(state_filters=["Ongoing", "PrepareCommit"])
+        ids = [one.transactional_id for found in listed.values() for one in found]
+        mine = admin.describe_transactions([one for one in ids if one.startswith(self._prefix)])
+        whole = [one for one in mine.values() if (self.ledger, 0) in one.topic_partitions]
+        return Pieces(len(whole), 0, len(self._topics.marked(self.topic)))
+
+    def rows(self) -> checker.Records:
+        """As a reader of committed records gets them."""
+        found = [message.value() for message in self._topics.records(self.topic)]
+        return order_files.records([json.loads(value) for value in found if value is not None])
+
+    def check_canary(self) -> None:
+        [found] = self._topics.admin.describe_transactions([self._canary]).values()
+        assert found.state == "Ongoing"
+
+    def close(self) -> None:
+        self._other.abort_transaction(_KAFKA_TIMEOUT_S)
+        del self._other
+        self._topics.admin.close()

@@ -17,11 +17,11 @@ from integration.without_spark.scenario import TARGETS
 
 pytestmark = [pytest.mark.part("without_spark"), pytest.mark.thin(2)]
 
-# On two servers that differ in what a prepared branch still locks, and on files and a table in a
-# catalog, which have no server at all.
+# On two servers that differ in what a prepared branch still locks, on a topic, and on files and a
+# table in a catalog, which have no server at all.
 CASES = [
     (target, point)
-    for target in ("two_servers", "files", "iceberg")
+    for target in ("two_servers", "files", "iceberg", "kafka")
     for point in dict.fromkeys(
         [
             *in_workers(TARGETS[target]),

@@ -141,7 +141,7 @@ class OpenKafkaSink(OpenArrowSink):
             return
         newest = max(folded.values(), key=lambda piece: piece.transaction.checkpoint)
         highest, before = newest.transaction.checkpoint, proofs.mark(lineage)
-        raised = {}
+        raised: dict[str, Mark] = {}
         if highest > before:
             owner = self._owner
             mark = Mark(owner.topic, owner.job, owner.sink, lineage, highest, newest.target)

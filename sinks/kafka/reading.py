@@ -67,7 +67,8 @@ def read(
     }
     where = f"{topic}-{partition}"
     try:
-        with closing(Consumer(settings)) as consumer:
+        client: Any = Consumer(settings)
+        with closing(client) as consumer:
             at = TopicPartition(topic, partition, start)
             if end is None:
                 _, end = consumer.get_watermark_offsets(at, timeout=options.request_timeout_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from twophase.contract.committable import Committable
 from twophase.errors import StopJobError
@@ -77,12 +78,13 @@ def decoded(data: bytes, where: str) -> Record:
         where: topic, partition and offset, for errors.
 
     Raises:
-        StopJobError: it is damaged, or none of ours.
+        StopJobError: it is damaged, or not one of twophase.
         NewerFormatError: a newer version of twophase has written it.
     """
     kind = kind_of(data)
+    form: Any = _KINDS.get(kind, Mark)
     try:
-        return decode(_MAGIC, kind, data, where, _KINDS.get(kind, Mark))
+        found: Record = decode(_MAGIC, kind, data, where, form)
     except DamagedRecordError as error:
         raise StopJobError(
             f"The record at {where} of the ledger is damaged ({error}): somebody else has written "
@@ -90,3 +92,4 @@ def decoded(data: bytes, where: str) -> Record:
             remedy="find out who; write a record with the same key and without a value behind it "
             "if it is not of twophase, and let nobody else write to the ledger.",
         ) from error
+    return found

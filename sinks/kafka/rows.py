@@ -85,7 +85,7 @@ def check_columns(schema: pa.Schema, options: KafkaSinkOptions) -> None:
 
 def _json_problems(schema: pa.Schema, options: KafkaSinkOptions) -> Iterator[str]:
     for name in {name for name in schema.names if schema.names.count(name) > 1}:
-        yield f"column {name!r} is there twice"
+        yield f"column {name!r} exists twice"
     for field in schema:
         if reason := refusal(field.type):
             yield f"column {field.name!r}: {reason}"
@@ -142,7 +142,7 @@ def refusal(kind: pa.DataType) -> str:
         if len(set(names)) < len(names):
             return "a struct has a field twice"
         return next((reason for one in kind if (reason := refusal(one.type))), "")
-    return f"type {kind} has no JSON here"
+    return f"{kind} has no JSON here"
 
 
 def _is(kind: pa.DataType, checks: Sequence[Callable[[pa.DataType], bool]]) -> bool:

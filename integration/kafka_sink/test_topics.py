@@ -1,0 +1,147 @@
+"""Topics that are not what they were, and rows that are records already."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from integration.kafka.topics import Topics
+from integration.kafka_sink.sink_harness import KafkaHarness
+from twophase.contract.committable import Committable
+from twophase.contract.outcome import Committed
+from twophase.contract.sink import CommitRequest, Predecessor, SinkContext
+from twophase.errors import ConfigError, RejectedRowsError, TargetChangedError, TwoPhaseError
+from twophase.ids import Subtask
+from twophase.sinks.kafka.open_sink import OpenKafkaSink
+from twophase.testing.harness import FIRST, JOB, LINEAGE, SINK, transaction_id
+
+RAW = pa.schema(
+    [
+        ("key", pa.string()),
+        ("value", pa.binary()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        ("partition", pa.int32()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+    ]
+)
+
+
+@pytest.fixture
+def harness(topics: Topics) -> KafkaHarness:
+    return KafkaHarness(topics)
+
+
+def written(
+    sink: OpenKafkaSink, rows: list[dict[str, Any]], schema: pa.Schema, checkpoint: int = 0
+) -> Committable:
+    """A piece, pre-committed."""
+    writer = sink.writers()(transaction_id(checkpoint), Subtask(0, checkpoint))
+    try:
+        writer.write(pa.RecordBatch.from_pylist(rows, schema=schema))
+        piece = writer.pre_commit()
+    except TwoPhaseError:
+        writer.abort()
+        raise
+    assert piece is not None
+    return piece
+
+
+def committed(sink: OpenKafkaSink, piece: Committable, before: Predecessor | None = None) -> Any:
+    return sink.commit([CommitRequest(piece, 0, before)])[0]
+
+
+def test_a_topic_that_is_created_again_gets_nothing(harness: KafkaHarness) -> None:
+    sink = harness.opened()
+    assert committed(sink, written(sink, harness.rows([0]), harness.schema)) == Committed()
+    waiting = written(sink, harness.rows([1]), harness.schema, 1)
+    harness.topics.recreate(harness.topic, 3)
+    with pytest.raises(TargetChangedError):
+        committed(sink, waiting, Predecessor(LINEAGE, 0))
+    again = harness.opened()
+    history = again.history()
+    assert history.committed == {LINEAGE: 0}
+    assert harness.topic in history.replaced
+    with pytest.raises(TargetChangedError):
+        committed(again, waiting, Predecessor(LINEAGE, 0))
+    again.abort([waiting])
+    assert harness.rows_visible() == []
+    for one in (sink, again):
+        one.close()
+
+
+def test_a_ledger_that_is_created_again_proves_nothing(harness: KafkaHarness) -> None:
+    sink = harness.opened()
+    assert committed(sink, written(sink, harness.rows([0]), harness.schema)) == Committed()
+    waiting = written(sink, harness.rows([1]), harness.schema, 1)
+    harness.topics.delete(harness.ledger)
+    again = harness.new_sink().open(SinkContext(JOB, SINK, harness.schema, parallelism=2))
+    assert again.history().committed == {}
+    for one in (sink, again):
+        with pytest.raises(TargetChangedError):
+            committed(one, waiting)
+    again.abort([waiting])
+    assert [row["id"] for row in harness.rows_visible()] == [0]
+    for one in (sink, again):
+        one.close()
+
+
+def test_rows_are_records_with_all_of_their_parts(harness: KafkaHarness) -> None:
+    sink = harness.new_sink(format="raw").open(SinkContext(JOB, SINK, RAW, parallelism=2))
+    sink.fence(FIRST)
+    rows = [
+        {
+            "key": "k",
+            "value": b"\x00v",
+            "headers": [{"key": "h", "value": b"1"}, {"key": "h", "value": None}],
+            "partition": 2,
+            "timestamp": 1_700_000_000_123_000,
+        },
+        {"key": None, "value": None, "headers": None, "partition": 1, "timestamp": None},
+    ]
+    assert committed(sink, written(sink, rows, RAW)) == Committed()
+    found = {message.partition(): message for message in harness.topics.records(harness.topic)}
+    assert {*found} == {1, 2}
+    assert (found[2].key(), found[2].value()) == (b"k", b"\x00v")
+    assert found[2].headers() == [("h", b"1"), ("h", None)]
+    assert found[2].timestamp()[1] == 1_700_000_000_123
+    assert (found[1].key(), found[1].value(), found[1].headers()) == (None, None, None)
+    sink.close()
+
+
+def test_a_partition_that_is_not_there_rejects_the_row(harness: KafkaHarness) -> None:
+    sink = harness.new_sink(format="raw").open(SinkContext(JOB, SINK, RAW, parallelism=2))
+    sink.fence(FIRST)
+    row = {"key": "k", "value": b"v", "headers": None, "partition": 7, "timestamp": None}
+    with pytest.raises(RejectedRowsError, match="partition"):
+        written(sink, [row], RAW)
+    assert sink.in_doubt() == []
+    sink.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "schema", "reason"),
+    [
+        ({"format": "raw"}, pa.schema([("v", pa.string())]), "no part of a record"),
+        ({"format": "raw"}, pa.schema([("key", pa.string())]), "no column 'value'"),
+        ({"format": "raw"}, pa.schema([("value", pa.int64())]), "neither text nor bytes"),
+        ({"key": "nobody"}, pa.schema([("v", pa.string())]), "no column 'nobody'"),
+        ({"key": "v"}, pa.schema([("v", pa.float64())]), "no key"),
+        ({}, pa.schema([("v", pa.duration("us"))]), "no JSON"),
+        ({}, pa.schema([("v", pa.map_(pa.int64(), pa.int64()))]), "have to be text"),
+    ],
+)
+def test_columns_that_do_not_fit_are_refused_by_name(
+    harness: KafkaHarness, options: dict[str, str], schema: pa.Schema, reason: str
+) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        harness.new_sink(**options).open(SinkContext(JOB, SINK, schema, parallelism=2))
+
+
+def test_the_key_of_a_record_is_the_value_of_its_column(harness: KafkaHarness) -> None:
+    sink = harness.opened(key="name")
+    assert committed(sink, written(sink, harness.rows([7]), harness.schema)) == Committed()
+    [message] = harness.topics.records(harness.topic)
+    assert message.key() == b"row 7"
+    sink.close()

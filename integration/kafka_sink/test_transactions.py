@@ -1,0 +1,200 @@
+"""What may become of a transaction that waits: timeouts, zombies, rivals, others' transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from integration.kafka.topics import Topics
+from integration.kafka_sink.sink_harness import KafkaHarness
+from twophase.contract.committable import Committable
+from twophase.contract.outcome import AlreadyCommitted, Committed, Lost
+from twophase.contract.sink import CommitRequest, Predecessor
+from twophase.errors import FencedError, PreflightError, StopJobError, TwoPhaseError
+from twophase.ids import Attempt, Subtask
+from twophase.sinks.kafka.brokers import EMPTY, Brokers
+from twophase.sinks.kafka.names import Owner
+from twophase.sinks.kafka.open_sink import OpenKafkaSink
+from twophase.sinks.kafka.options import KafkaSinkOptions
+from twophase.sinks.kafka.writer import KafkaWriter
+from twophase.testing.contract.base import ContractBase
+from twophase.testing.harness import JOB, LINEAGE, SINK, fresh_name, transaction_id
+
+
+@pytest.fixture
+def brokers(harness: KafkaHarness) -> Any:
+    found = Brokers(
+        KafkaSinkOptions.parse(
+            {"kafka.bootstrap.servers": harness.topics.servers, "topic": harness.topic}, "test"
+        )
+    )
+    yield found
+    found.close()
+
+
+class Base(ContractBase):
+    """Calls as the coordinator makes them."""
+
+    @pytest.fixture
+    def harness(self, topics: Topics) -> KafkaHarness:
+        return KafkaHarness(topics)
+
+    def piece(self, sink: OpenKafkaSink, number: int = 0) -> Committable:
+        """A piece of one checkpoint, pre-committed."""
+        [made] = self.prepare(sink, [number], transaction_id(number), Subtask(0, number))
+        return made
+
+    def name(self, harness: KafkaHarness, piece: Committable) -> str:
+        """Its transactional id."""
+        owner = Owner(JOB, SINK, harness.topic)
+        return owner.piece(piece.transaction, piece.subtask)
+
+
+def outcome(sink: OpenKafkaSink, pieces: Sequence[Committable], before: Any = None) -> Any:
+    """Of the first of some pieces."""
+    return sink.commit([CommitRequest(one, 0, before) for one in pieces])[0]
+
+
+class TestTransactions(Base):
+    def test_what_kafka_has_aborted_is_lost_and_says_why(
+        self, harness: KafkaHarness, brokers: Brokers
+    ) -> None:
+        """As after `transaction_timeout`: the coordinator aborts, and raises the epoch."""
+        sink = harness.opened()
+        piece = self.piece(sink)
+        name = self.name(harness, piece)
+        brokers.end(name, brokers.describe([name])[name], commit=False)
+        while brokers.describe([name])[name].state == "PrepareAbort":
+            brokers.wait()
+        found = outcome(sink, [piece])
+        assert isinstance(found, Lost)
+        assert "CompleteAbort" in found.evidence
+        assert "900 s (transaction_timeout)" in found.evidence
+        assert self.ids_visible() == []
+        sink.close()
+
+    def test_a_zombie_that_is_aborted_cannot_begin_again(
+        self, harness: KafkaHarness, brokers: Brokers
+    ) -> None:
+        sink = harness.opened()
+        writer = sink.writers()(transaction_id(), Subtask(0, 0))
+        assert isinstance(writer, KafkaWriter)
+        writer.write(self.batch(range(3)))
+        writer.flush()
+        found = sink.in_doubt()
+        assert [*sink.unfinished(found)] == [*found]
+        sink.abort(found)
+        assert [one.state for one in brokers.describe([self.name(harness, found[0])]).values()] == [
+            EMPTY
+        ]
+        with pytest.raises(TwoPhaseError):
+            writer.pre_commit()
+        writer.abort()
+        assert sink.in_doubt() == []
+        assert self.ids_visible() == []
+        sink.close()
+
+    def test_a_commit_is_refused_after_an_abort_and_an_abort_after_a_commit(
+        self, harness: KafkaHarness
+    ) -> None:
+        mine, copy = harness.opened(), harness.opened()
+        first, second = self.piece(mine, 0), self.piece(mine, 1)
+        assert outcome(copy, [first]) == Committed()
+        with pytest.raises(StopJobError, match="decided in another folder"):
+            mine.abort([first])
+        copy.abort([second])
+        assert isinstance(outcome(mine, [second]), Lost)
+        assert self.ids_visible() == [0]
+        mine.close()
+        copy.close()
+
+    def test_a_commit_that_died_in_the_middle_is_found_committed(
+        self, harness: KafkaHarness, brokers: Brokers
+    ) -> None:
+        """The coordinator has its answer, the driver has not."""
+        sink = harness.opened()
+        piece = self.piece(sink)
+        name = self.name(harness, piece)
+        assert brokers.end(name, brokers.describe([name])[name], commit=True) is None
+        found = self.commit(sink, [piece])[0]
+        assert isinstance(found, AlreadyCommitted | Committed)
+        assert self.ids_visible() == [0]
+        sink.close()
+
+    def test_proofs_behind_another_open_transaction_are_proofs(self, harness: KafkaHarness) -> None:
+        """Readers of committed records see none of the ledger, neither pieces nor marks."""
+        sink = harness.opened()
+        other = harness.topics.transaction(harness.ledger, [b"theirs"], "leave")
+        first, second = self.piece(sink, 0), self.piece(sink, 1)
+        assert outcome(sink, [first]) == Committed()
+        again = harness.opened()
+        assert again.history().committed == {LINEAGE: 0}
+        assert again.committed_pieces(LINEAGE, 0) == ["1.1/0.0"]
+        again.subsume(LINEAGE, 0)
+        assert again.history().committed == {LINEAGE: 0}
+        assert outcome(again, [second], Predecessor(LINEAGE, 0)) == Committed()
+        assert again.history().committed == {LINEAGE: 1}
+        other.abort_transaction(30)
+        assert self.ids_visible() == [0, 1]
+        assert harness.opened().history().committed == {LINEAGE: 1}
+        for one in (sink, again):
+            one.close()
+
+    def test_of_two_drivers_that_fence_at_once_the_lower_one_stops(
+        self, harness: KafkaHarness, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The higher one's record comes between the lower one's look and its record."""
+        lower, higher = harness.opened(), harness.opened()
+        ledger: Any = lower._ledger
+        write = ledger.raise_fence
+
+        def late(owner: Owner, attempt: Attempt) -> None:
+            higher.fence(Attempt(3, 1))
+            write(owner, attempt)
+
+        monkeypatch.setattr(ledger, "raise_fence", late)
+        with pytest.raises(FencedError):
+            lower.fence(Attempt(2, 1))
+        assert higher.history().generation == 3
+        with pytest.raises(FencedError):
+            self.prepare(lower, [0], transaction_id(0, Attempt(2, 1)))
+        for one in (lower, higher):
+            one.close()
+
+    def test_a_reader_of_the_high_watermark_sees_what_is_open(
+        self, harness: KafkaHarness, brokers: Brokers
+    ) -> None:
+        other = harness.topics.transaction(harness.topic, [b"theirs"], "leave")
+        assert brokers.ends(harness.topic, 0) == (0, 1)
+        other.abort_transaction(30)
+
+
+class TestOptions(Base):
+    def test_a_timeout_that_brokers_do_not_take_is_refused_and_the_remedy_helps(
+        self, harness: KafkaHarness
+    ) -> None:
+        with pytest.raises(PreflightError, match="at most 900 s") as caught:
+            harness.opened(transaction_timeout="16 min")
+        assert "`transaction_timeout=900 s`" in caught.value.remedy
+        harness.opened(transaction_timeout="900 s").close()
+
+    def test_a_ledger_that_forgets_is_refused(self, harness: KafkaHarness) -> None:
+        wrong = harness.topics.create(2, fresh_name("wrong"), {"cleanup.policy": "delete"})
+        with pytest.raises(PreflightError, match=r"cleanup.policy is delete"):
+            harness.opened(ledger=wrong)
+        small = harness.topics.create(1, fresh_name("small"), {"cleanup.policy": "compact"})
+        with pytest.raises(PreflightError, match="1 partitions and not 2"):
+            harness.opened(ledger=small)
+
+    def test_a_record_that_is_too_large_is_a_rejected_row(self, harness: KafkaHarness) -> None:
+        sink = harness.opened()
+        rows = [harness.rows([0])[0] | {"name": "x" * 2_000_000}]
+        writer = sink.writers()(transaction_id(), Subtask(0, 0))
+        with pytest.raises(TwoPhaseError, match="too large") as caught:
+            writer.write(pa.RecordBatch.from_pylist(rows, schema=harness.schema))
+        assert "RejectedRows" in type(caught.value).__name__
+        writer.abort()
+        sink.close()
