@@ -28,7 +28,7 @@ _KINDS: Mapping[type, Any] = {
 }
 _SHOWN = {"text": _TEXT, "names": ["array", "string"]}
 _KAFKA = "twophase-kafka"
-_SINKS = ("delta", "file", "hive", "iceberg", "mysql")
+_SINKS = ("delta", "file", "hive", "iceberg", "kafka", "mysql")
 _SECTIONS = {
     "name": "the job's name, which identifies it in the sinks: keep it",
     "sql": "a query over the sources by name; `source` if there is one",
@@ -76,7 +76,8 @@ def _sink() -> dict[str, Any]:
 
 
 def _class(sink: str) -> str:
-    return {"mysql": "MySqlOptions"}.get(sink, f"{sink.title()}Options")
+    own = {"kafka": "KafkaSinkOptions", "mysql": "MySqlOptions"}
+    return own.get(sink, f"{sink.title()}Options")
 
 
 def _if(key: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@
 <!-- types: hive -->    parquet and ORC, as Hive's own reader gets them
 <!-- types: delta -->   columns of a Delta table, and the rows that fit them
 <!-- types: iceberg --> rows, the column of a new table, and others that hold them
+<!-- types: kafka -->   rows, and the JSON of a value
 
 A cell of files is what the check says of a type, or what the writer says of values at its limits;
 `refused` alone stands for a type that does not read back unchanged. Types have Spark's names.
@@ -15,6 +16,7 @@ import io
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -104,12 +106,29 @@ _ICEBERG: Kinds = [
     *_around(pa.int64()),
     *(pa.time64("us"), pa.duration("us")),
 ]
+_MOMENT = datetime(2026, 1, 31, 12, 0, 0, 1, tzinfo=UTC)
+_KAFKA: Sequence[tuple[pa.DataType, Any]] = [
+    *((pa.bool_(), True), (pa.int8(), 1), (pa.int16(), 1), (pa.int32(), 1)),
+    *((pa.int64(), 2**63 - 1), (pa.float32(), 0.5), (pa.float64(), 0.1)),
+    *((pa.decimal128(10, 2), Decimal("1.50")), (pa.string(), "Zoë"), (pa.binary(), b"Zo")),
+    *((_DATE, date(2026, 1, 31)), (_ZONED, _MOMENT), (_LOCAL, _MOMENT.replace(tzinfo=None))),
+    (pa.list_(pa.int64()), [1, None]),
+    (pa.struct([("a", pa.int64())]), {"a": 1}),
+    *((pa.map_(pa.string(), pa.int64()), [("a", 1)]), (pa.map_(pa.int64(), pa.int64()), [])),
+    *((pa.time64("us"), None), (pa.duration("us"), None)),
+]
 _NO_LAYOUT: Any = None  # it is asked about columns that the rows lack
 
 
 def type_rows(sink: str) -> tuple[list[str], list[list[str]]]:
     """Return the heads and the rows of a sink's table."""
-    tables = {"file": _of_files, "hive": _of_hive, "delta": _of_delta, "iceberg": _of_iceberg}
+    tables = {
+        "file": _of_files,
+        "hive": _of_hive,
+        "delta": _of_delta,
+        "iceberg": _of_iceberg,
+        "kafka": _of_kafka,
+    }
     return tables[sink]()
 
 
@@ -213,6 +232,19 @@ def _of_iceberg() -> tuple[list[str], list[list[str]]]:
     return ["rows", "column of a new table", "other columns that hold them"], [
         [_spark(kind), _coded(made(kind)), ", ".join(fits(kind))] for kind in _ICEBERG
     ]
+
+
+def _of_kafka() -> tuple[list[str], list[list[str]]]:
+    from twophase.sinks.kafka import rows
+
+    def written(kind: pa.DataType, value: Any) -> str:
+        if reason := rows.refusal(kind):
+            return _refused(reason, kind)
+        batch = pa.RecordBatch.from_arrays([pa.array([value], kind)], ["x"])
+        [record] = rows.JsonRecords(None).records(batch)
+        return f"`{(record.value or b'').decode()}`"
+
+    return ["rows", "JSON"], [[_spark(kind), written(kind, value)] for kind, value in _KAFKA]
 
 
 def _spark(kind: pa.DataType) -> str:

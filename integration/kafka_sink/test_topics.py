@@ -90,7 +90,7 @@ def test_a_ledger_that_is_created_again_proves_nothing(harness: KafkaHarness) ->
 def test_rows_are_records_with_all_of_their_parts(harness: KafkaHarness) -> None:
     sink = harness.new_sink(format="raw").open(SinkContext(JOB, SINK, RAW, parallelism=2))
     sink.fence(FIRST)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "key": "k",
             "value": b"\x00v",

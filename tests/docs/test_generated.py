@@ -18,6 +18,7 @@ from twophase.sinks.delta.options import DeltaOptions
 from twophase.sinks.file.options import FileOptions
 from twophase.sinks.hive.options import HiveOptions
 from twophase.sinks.iceberg.options import IcebergOptions
+from twophase.sinks.kafka.options import KafkaSinkOptions
 from twophase.sinks.mysql.options import MySqlOptions
 from twophase.sources.kafka.options import KafkaOptions
 
@@ -26,7 +27,7 @@ DOCS = ROOT / "docs"
 PAGE = "configuration.md"
 GROUPS = [
     *(JobOptions, KafkaOptions, MySqlOptions),
-    *(DeltaOptions, IcebergOptions, FileOptions, HiveOptions),
+    *(DeltaOptions, IcebergOptions, FileOptions, HiveOptions, KafkaSinkOptions),
 ]
 TABLES = [(PAGE, group) for group in GROUPS] + [
     ("kafka.md", KafkaOptions),
@@ -35,6 +36,7 @@ TABLES = [(PAGE, group) for group in GROUPS] + [
     ("sinks/file.md", FileOptions),
     ("sinks/hive.md", HiveOptions),
     ("sinks/iceberg.md", IcebergOptions),
+    ("sinks/kafka.md", KafkaSinkOptions),
 ]
 # Those of option tables and of Flink's keys, on whichever page somebody puts one.
 WITH_TABLES = [
@@ -100,7 +102,7 @@ def test_every_option_has_a_meaning(group: type[Options]) -> None:
     assert not [name for name, field in group.model_fields.items() if not field.description]
 
 
-@pytest.mark.parametrize("sink", ["delta", "file", "hive", "iceberg", "mysql"])
+@pytest.mark.parametrize("sink", ["delta", "file", "hive", "iceberg", "kafka", "mysql"])
 def test_the_page_of_each_sink_has_a_table_of_types(sink: str) -> None:
     text = (DOCS / "sinks" / f"{sink}.md").read_text()
     assert re.search(r"^<!-- (columns|types): \S+ -->\n\n\|", text, re.MULTILINE)
@@ -115,6 +117,7 @@ def test_the_page_of_each_sink_has_a_table_of_types(sink: str) -> None:
         ("hive", "twophase.sinks.common.staging.hive_files._in_hybrid_calendar", lambda rows: rows),
         ("delta", "twophase.sinks.delta.rows._widens", lambda *_: True),
         ("iceberg", "twophase.sinks.iceberg.columns._fits", lambda *_: True),
+        ("kafka", "twophase.sinks.kafka.rows.refusal", lambda *_: ""),
     ],
 )
 def test_a_check_that_changes_changes_the_table_of_types(
