@@ -124,10 +124,17 @@ class TestTransactions(Base):
         assert self.ids_visible() == [0]
         sink.close()
 
-    def test_proofs_behind_another_open_transaction_are_proofs(self, harness: KafkaHarness) -> None:
+    def test_proofs_behind_another_open_transaction_are_proofs(
+        self, harness: KafkaHarness, brokers: Brokers
+    ) -> None:
         """Readers of committed records see none of the ledger, neither pieces nor marks."""
         sink = harness.opened()
-        other = harness.topics.transaction(harness.ledger, [b"theirs"], "leave")
+        other: Any = harness.topics.producer(**{"transactional.id": fresh_name("theirs")})
+        other.init_transactions(30)
+        other.begin_transaction()
+        other.produce(harness.ledger, b"untouched", b"theirs", 0)  # without a key it is refused
+        other.flush(30)
+        assert brokers.ends(harness.ledger, 0) == (0, 1)
         first, second = self.piece(sink, 0), self.piece(sink, 1)
         assert outcome(sink, [first]) == Committed()
         again = harness.opened()
