@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from benchmarks.jars import peer_jars
 from harness.spark_features import needs
 from integration.kafka.topics import Topics, numbers
-from twophase.cli.checkpoint_list import offsets_of, read_checkpoints
 from twophase.contract.source import Source, SourceLeg
 from twophase.sources.kafka import KafkaDataSource, KafkaSource
 from twophase.sources.kafka.offsets import SourceOffset
@@ -33,7 +28,6 @@ from twophase.testing.contract import (
     SourceContract,
     SourceHarness,
 )
-from twophase.testing.services.spark_start import spark_environment
 
 pytestmark = [pytest.mark.part("kafka"), needs(LIMITED_READS)]
 
@@ -156,38 +150,3 @@ class TestSparkFileSource(SourceContract):
     @pytest.fixture
     def harness(self, spark: SparkSession, tmp_path: Path) -> FileHarness:
         return FileHarness(spark, tmp_path)
-
-
-@pytest.mark.proof
-def test_a_job_over_spark_s_kafka_source_commits_its_group_and_says_what_is_lost(
-    topics: Topics, tmp_path: Path
-) -> None:
-    topic, group = topics.create(2), f"contract-{next(_groups)}"
-    command = ["-m", "integration.kafka.spark_kafka_driver"]
-    command += [topics.servers, topic, group, str(tmp_path)]
-    environment = spark_environment({"spark.jars": peer_jars()}) | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, *command],
-        cwd=ROOT,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout.splitlines()[-1])
-    assert "kafka does not number its tasks by what they read" in said["refused"]
-    partitions = [f"{topic}-{number}:20 to 40 (source kafka)" for number in range(2)]
-    assert said["ranges"] == partitions
-    assert topics.committed(group) == {0: 60, 1: 60}, "the newest one is not committed"
-    newest = read_checkpoints(str(tmp_path / "job")).entries[-1].body
-    assert newest is not None
-    assert offsets_of(newest) == [("kafka", [{topic: {"0": 80, "1": 80}}])]
-    for name, kept in (("assign", [0]), ("left", [0, 100, 7])):
-        found = said[name]
-        assert "have been deleted" in found["said"]
-        assert "failOnDataLoss=false" in found["said"]
-        read = [one for first in kept for one in range(first, first + (1 if first == 7 else 60))]
-        gone = [*range(100, 120)] if name == "assign" else []
-        assert found["ids"] == sorted([*read, *gone])

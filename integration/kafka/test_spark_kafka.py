@@ -1,0 +1,63 @@
+"""A job over Spark's own Kafka source, to be taken where `twophase-kafka` is refused."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.jars import CONNECTORS, peer_jars
+from integration.kafka.topics import Topics
+from twophase.cli.checkpoint_list import offsets_of, read_checkpoints
+from twophase.spark_versions import SPARK
+from twophase.testing.services.spark_start import spark_environment
+
+pytestmark = [
+    pytest.mark.part("kafka"),
+    pytest.mark.proof,
+    pytest.mark.skipif(
+        SPARK not in CONNECTORS, reason="no connector is known for this version of PySpark"
+    ),
+]
+
+ROOT = Path(__file__).parents[2]
+_groups = itertools.count()
+
+
+def test_a_job_over_spark_s_kafka_source_commits_its_group_and_says_what_is_lost(
+    topics: Topics, tmp_path: Path
+) -> None:
+    topic, group = topics.create(2), f"contract-{next(_groups)}"
+    command = ["-m", "integration.kafka.spark_kafka_driver"]
+    command += [topics.servers, topic, group, str(tmp_path)]
+    environment = spark_environment({"spark.jars": peer_jars()}) | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert "kafka does not number its tasks by what they read" in said["refused"]
+    partitions = [f"{topic}-{number}:20 to 40 (source kafka)" for number in range(2)]
+    assert said["ranges"] == partitions
+    assert topics.committed(group) == {0: 60, 1: 60}, "the newest one is not committed"
+    newest = read_checkpoints(str(tmp_path / "job")).entries[-1].body
+    assert newest is not None
+    assert offsets_of(newest) == [("kafka", [{topic: {"0": 80, "1": 80}}])]
+    for name, kept in (("assign", [0]), ("left", [0, 100, 7])):
+        found = said[name]
+        assert "have been deleted" in found["said"]
+        assert "failOnDataLoss=false" in found["said"]
+        read = [one for first in kept for one in range(first, first + (1 if first == 7 else 60))]
+        gone = [*range(100, 120)] if name == "assign" else []
+        assert found["ids"] == sorted([*read, *gone])
