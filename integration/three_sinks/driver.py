@@ -36,11 +36,12 @@ from pyspark.sql import DataFrame, SparkSession
 import twophase
 from harness.held_jobs import armed, run_jobs, wait_until
 from harness.order_files import BATCH
-from harness.three_targets import DELTA, HIVE, MYSQL, PARTITION, Targets
+from harness.three_targets import DELTA, HIVE, MYSQL, PARTITION, SINKS, Targets
 from harness.without_protocol import write_in_halves
 from integration.delta import driver as delta_driver
 from integration.files import driver as files_driver
 from integration.mysql import driver as mysql_driver
+from twophase.contract.sink import Sink
 from twophase.events import Event, RecoveryFinished
 from twophase.internals.failpoints import be_the_driver, failpoint
 from twophase.sinks.delta.sink import DeltaSink
@@ -92,27 +93,20 @@ def run(spark: SparkSession, name: str, settings: dict[str, Any]) -> None:
         {"processingTime": "0 seconds"} if settings["forever"] else {"availableNow": True}
     )
     rows = read(spark, name, settings)
-    gates = Path(settings["gates"])
+    writer = twophase.write_stream(
+        rows.mapInArrow(draw, rows.schema) if settings["drawn"] else rows, name=name
+    )
+    sinks: dict[str, Sink] = {
+        MYSQL: MySqlSink(**settings["mysql"], table=name),
+        DELTA: DeltaSink(path=str(tables.delta), create=True),
+        HIVE: HiveSink(table=name, create=True, partition_by=[PARTITION]),
+    }
+    for sink in SINKS:
+        change = feed if sink == DELTA else pass_gate
+        gate = Path(settings["gates"], sink)
+        writer.sink(sink, sinks[sink], transform=partial(change, gate))
     (
-        twophase.write_stream(
-            rows.mapInArrow(draw, rows.schema) if settings["drawn"] else rows, name=name
-        )
-        .sink(
-            MYSQL,
-            MySqlSink(**settings["mysql"], table=name),
-            transform=partial(pass_gate, gates / MYSQL),
-        )
-        .sink(
-            DELTA,
-            DeltaSink(path=str(tables.delta), create=True),
-            transform=partial(feed, gates / DELTA),
-        )
-        .sink(
-            HIVE,
-            HiveSink(table=name, create=True, partition_by=[PARTITION]),
-            transform=partial(pass_gate, gates / HIVE),
-        )
-        .option("checkpointLocation", f"{settings['location']}/{name}")
+        writer.option("checkpointLocation", f"{settings['location']}/{name}")
         .options(**settings["options"])
         .observer(Journal(f"{settings['journals']}/{name}.events"))
         .observer(note)

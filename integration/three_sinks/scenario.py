@@ -13,7 +13,7 @@ from harness.delta_settings import delta_settings
 from harness.hive_settings import hive_settings
 from harness.nemesis import DriverProcess, Ended, held_at
 from harness.order_files import BATCH
-from harness.three_targets import SINKS, Targets
+from harness.three_targets import DELTA, SINKS, Targets
 from twophase.testing.journal import Entry, JournalReader
 from twophase.testing.services import KafkaService, MySqlService
 
@@ -61,7 +61,7 @@ class ThreeSinksScenario:
         self._database = f"shop_{uuid.uuid4().hex[:8]}"
         self._runs = 0
         self.conf = {
-            **delta_settings(),
+            **(delta_settings() if DELTA in SINKS else {}),
             **hive_settings(scratch, str(scratch / "metastore")),
             **_PATIENT,
         }
