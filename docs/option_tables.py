@@ -7,6 +7,7 @@ columns, from the table that plans them, or from what the checks say.
 <!-- columns: MODULE.NAME -->              types of columns, the rows that they take
 <!-- types: SINK -->                       types that a sink takes (type_tables.py)
 <!-- versions: pyspark -->                 what not every version of PySpark has
+<!-- versions: tried -->                   what was tried with which release (harness/versions.py)
 
 A marker is followed by its table and by `<!-- end -->`. What is around them is written by hand.
 """
@@ -50,7 +51,7 @@ def filled(text: str, page: str) -> str:
         elif kind == "types":
             made = _table(*type_rows(name))
         elif kind == "versions":
-            made = _features()
+            made = _features() if name == "pyspark" else _tried()
         elif name == "refused":
             made = _refused()
         else:
@@ -200,10 +201,26 @@ def _features() -> str:
     (major, oldest), (_, newest) = range_.OLDEST, range_.NEWEST
     versions = [(major, minor) for minor in range(oldest, newest + 1)]
     rows = [
-        [one.name, *("yes" if one.is_in(version) else "refused" for version in versions)]
+        [
+            one.name,
+            *("yes" if one.is_in(version) else "refused" for version in versions),
+            f"{one.way_on.rstrip(',') or 'nothing'}",
+        ]
         for one in module.FEATURES
     ]
-    return _table(["with PySpark", *(f"{major}.{minor}" for major, minor in versions)], rows)
+    named = [f"{major}.{minor}" for major, minor in versions]
+    return _table(["with PySpark", *named, "instead"], rows)
+
+
+def _tried() -> str:
+    """Return how each subject of `make versions` ended with each release that was run."""
+    versions = import_module("harness.versions")
+    ended = versions.recorded()
+    rows = [
+        [trial.subject, *(ends.get(trial.subject, "not tried") for ends in ended.values())]
+        for trial in versions.TRIALS
+    ]
+    return _table(["with PySpark", *ended], rows)
 
 
 def _relinked(table: str, page: str) -> str:

@@ -53,9 +53,11 @@ class DriverProcess:
 
     Attributes:
         module: the program of the driver.
+        python: the interpreter that runs it.
     """
 
     module: str
+    python = sys.executable
 
     def __init__(
         self,
@@ -72,17 +74,21 @@ class DriverProcess:
         armed = {failpoints.LOG_VARIABLE: str(self._points), failpoints.VARIABLE: arm}
         # On a cluster the executors do not inherit the driver's environment.
         executors = {f"spark.executorEnv.{name}": value for name, value in armed.items()}
-        own = spark_environment(executors | dict(conf or {})) | {"PYTHONPATH": str(ROOT)}
+        own = self.environment(executors | dict(conf or {}))
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", self.module, json.dumps(settings)],
+                [self.python, "-m", self.module, json.dumps(settings)],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=os.environ | armed | own,
+                env=own | armed | {"PYTHONPATH": str(ROOT)},
                 cwd=ROOT,
                 start_new_session=True,
             )
+
+    def environment(self, conf: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment of the driver, whose Spark has this configuration."""
+        return os.environ | spark_environment(conf)
 
     @property
     def pid(self) -> int:

@@ -1,43 +1,95 @@
-"""Runs chosen tests with each release of PySpark that is tried, in an environment of its own.
+"""Tries chosen tests with each release of PySpark, in an environment of its own.
 
     python -m harness.versions                 every release
     python -m harness.versions 4.1.4 4.3.0     these
 
 An environment is made on its first use, in `.versions/<release>`: everything of `constraints.txt`,
 and the release in the place of its PySpark. Tests of what a release lacks are skipped there
-(`harness/spark_features.py`).
+(`harness/spark_features.py`). How each subject ended is kept in `harness/versions.json`, of which
+docs/limits.md has a table.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import tempfile
 import venv
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / ".versions"
+RECORD = Path(__file__).with_suffix(".json")
+VARIABLE = "TWOPHASE_RELEASE"
+"""Names the release that is tried, for tests that need several installations."""
 _READY = ".ready"
 
 RELEASES: Final = ("4.1.4", "4.2.0", "4.2.1", "4.3.0")
 """The newest release of each supported version, and the one of constraints.txt."""
 
-CHOSEN: Final = (
-    "tests/test_spark_versions.py",
-    "tests/spark/folder",
-    "tests/spark/plan/test_shuffle_settings.py",
-    "tests/spark/plan/test_shuffles.py",
-    "tests/spark/job/test_job.py",
-    "tests/spark/plugin/test_plugin_spark.py",
-    "tests/functions/test_keyed_state_spark.py",
+UPGRADES: Final = (("4.1.4", "4.2.1"), ("4.2.1", "4.3.0"), ("4.1.4", "4.3.0"))
+"""Pairs of releases: a job of the first goes on under the second, and back again."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Tests of one subject.
+
+    Attributes:
+        subject: what the page calls it.
+        tests: files of them.
+        is_proof: whether they are long proofs, which the run takes whole.
+    """
+
+    subject: str
+    tests: tuple[str, ...]
+    is_proof: bool = False
+
+
+TRIALS: Final = (
+    Trial("a job: restarts, retries, stops", ("tests/spark/job/test_job.py",)),
+    Trial("the plugin form", ("tests/spark/plugin/test_plugin_spark.py",)),
+    Trial("keyed state of functions", ("tests/functions/test_keyed_state_spark.py",)),
+    Trial("savepoints", ("tests/operations/savepoint/test_savepoint_spark.py",)),
+    Trial("rescaling a savepoint", ("tests/operations/savepoint/test_rescale_spark.py",)),
+    Trial("formats of Spark's folder", ("tests/spark/folder/test_folder_formats_spark.py",)),
+    Trial(
+        "shuffles in local mode",
+        ("tests/spark/plan/test_shuffle_settings.py", "tests/spark/plan/test_shuffles.py"),
+    ),
+    Trial("what is missing is refused", ("tests/test_spark_versions.py",)),
+    Trial(
+        "MySQL, Hive and, where it is, Delta in one checkpoint, killed",
+        ("integration/three_sinks/test_short.py",),
+    ),
+    Trial("Iceberg, killed", ("integration/iceberg/test_spark.py",)),
+    Trial("source twophase-kafka", ("integration/kafka/test_source.py",)),
+    Trial("Spark's Kafka source", ("integration/kafka/test_spark_kafka.py",), is_proof=True),
+    Trial(
+        "a job of an older version goes on, and back again",
+        ("integration/versions/test_upgrades.py",),
+    ),
 )
+
+Ends = Mapping[str, str]
+"""How each subject ended: `passed`, `failed` or `skipped`, by its name."""
 
 
 class VersionsError(Exception):
     """A release is not known, or its environment cannot be made."""
+
+
+def installed() -> dict[str, Path]:
+    """Return the Python of each environment that has been made, by its release."""
+    return {
+        release: _python(release) for release in RELEASES if (FOLDER / release / _READY).exists()
+    }
 
 
 def python_of(release: str) -> Path:
@@ -46,16 +98,19 @@ def python_of(release: str) -> Path:
     Raises:
         VersionsError: it cannot be made; the next call begins again.
     """
-    folder = FOLDER / release
-    python = folder / "bin" / "python"
-    if not (folder / _READY).exists():
-        venv.create(folder, with_pip=True, clear=True)
+    python = _python(release)
+    if release not in installed():
+        venv.create(FOLDER / release, with_pip=True, clear=True)
         pip = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
         _run([*pip, "-c", "constraints.txt", "-e", ".[dev]"])
         # Delta's package asks for another one; the Delta sink is refused there by name.
         _run([*pip, "--no-deps", f"pyspark=={release}"])
-        (folder / _READY).touch()
+        (FOLDER / release / _READY).touch()
     return python
+
+
+def _python(release: str) -> Path:
+    return FOLDER / release / "bin" / "python"
 
 
 def _run(command: Sequence[str]) -> None:
@@ -63,11 +118,66 @@ def _run(command: Sequence[str]) -> None:
         raise VersionsError(f"failed: {' '.join(command)}")
 
 
-def passes(release: str) -> bool:
-    """Run the chosen tests with a release, and return whether they pass."""
-    command = [str(python_of(release)), "-m", "pytest", "-q", *CHOSEN]
+def tried(release: str) -> Ends:
+    """Run the chosen tests with a release, and return how each subject ended."""
+    python = str(python_of(release))
     environment = {key: value for key, value in os.environ.items() if key != "SPARK_HOME"}
-    return not subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+    environment[VARIABLE] = release
+    ends: dict[str, str] = {}
+    for is_proof in (False, True):
+        chosen = [trial for trial in TRIALS if trial.is_proof == is_proof]
+        with tempfile.NamedTemporaryFile(suffix=".xml") as report:
+            command = [python, "-m", "pytest", "-q", f"--junitxml={report.name}"]
+            command += ["--proof"] if is_proof else []
+            command += [file for trial in chosen for file in trial.tests]
+            code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+            ends |= ends_of(chosen, Path(report.name).read_text() if code <= 1 else "")
+    return ends
+
+
+def ends_of(trials: Iterable[Trial], report: str) -> dict[str, str]:
+    """Return how subjects ended.
+
+    Args:
+        trials: all that were run.
+        report: of pytest, as JUnit's XML; empty if the run broke off, which fails them all.
+    """
+    found: dict[str, set[str]] = {}
+    for case in ElementTree.fromstring(report).iter("testcase") if report else ():
+        told = {child.tag for child in case}
+        end = "failed" if told & {"failure", "error"} else "passed"
+        found.setdefault(_module(case), set()).add("skipped" if "skipped" in told else end)
+    return {
+        trial.subject: _end([found.get(file, set()) for file in trial.tests]) for trial in trials
+    }
+
+
+def _module(case: ElementTree.Element) -> str:
+    """Return the file of a test: classes in it are named behind the module."""
+    words = case.get("classname", "").split(".")
+    while words and not words[-1].startswith("test_"):
+        words.pop()
+    return "/".join(words) + ".py"
+
+
+def _end(files: Sequence[set[str]]) -> str:
+    """Return the end of a subject, which has failed too if one of its files has no test."""
+    ends = set().union(*files)
+    if "failed" in ends or not all(files):
+        return "failed"
+    return "passed" if "passed" in ends else "skipped"
+
+
+def recorded() -> dict[str, Ends]:
+    """Return how the subjects ended in the last run of each release."""
+    return dict(json.loads(RECORD.read_text())) if RECORD.exists() else {}
+
+
+def record(release: str, ends: Ends) -> None:
+    """Keep how the subjects ended with a release."""
+    known = {**recorded(), release: ends}
+    kept = {one: known[one] for one in RELEASES if one in known}
+    RECORD.write_text(json.dumps(kept, indent=1) + "\n")
 
 
 def main(chosen: Sequence[str]) -> int:
@@ -82,8 +192,9 @@ def main(chosen: Sequence[str]) -> int:
     for release in chosen or RELEASES:
         sys.stdout.write(f"== PySpark {release} ==\n")
         sys.stdout.flush()
-        if not passes(release):
-            failed.append(release)
+        ends = tried(release)
+        record(release, ends)
+        failed += [f"{release} ({subject})" for subject, end in ends.items() if end == "failed"]
     sys.stdout.write(f"failed with PySpark: {', '.join(failed) or 'none'}\n")
     return 1 if failed else 0
 

@@ -9,7 +9,17 @@ import pytest
 
 from harness import versions
 from harness.spark_features import needs
-from harness.versions import CHOSEN, RELEASES, VersionsError, main
+from harness.versions import (
+    RELEASES,
+    TRIALS,
+    UPGRADES,
+    Trial,
+    VersionsError,
+    ends_of,
+    main,
+    record,
+    recorded,
+)
 from twophase.internals.pyspark_version import NEWEST, OLDEST
 from twophase.spark_versions import SPARK, Feature, version_in
 
@@ -27,9 +37,77 @@ def test_the_release_of_the_constraints_is_tried() -> None:
     assert used in RELEASES
 
 
-@pytest.mark.parametrize("path", CHOSEN)
-def test_what_is_chosen_exists(path: str) -> None:
-    assert (ROOT / path).exists()
+@pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: trial.subject)
+def test_what_is_chosen_is_a_file(trial: Trial) -> None:
+    assert trial.tests
+    assert all((ROOT / path).is_file() for path in trial.tests)
+
+
+def test_each_subject_and_each_file_is_chosen_once() -> None:
+    files = [path for trial in TRIALS for path in trial.tests]
+    assert len({*files}) == len(files)
+    assert len({trial.subject for trial in TRIALS}) == len(TRIALS)
+
+
+def test_a_job_is_taken_from_each_version_to_each_newer_one() -> None:
+    tried = [(version_in(older), version_in(newer)) for older, newer in UPGRADES]
+    versions = sorted({version_in(release) for release in RELEASES})
+    pairs = [(older, newer) for newer in versions for older in versions if older < newer]
+    assert sorted(tried) == sorted(pairs)
+
+
+CASES = {
+    "passed": ("<testcase classname='tests.test_one'/>", "passed"),
+    "in a class": ("<testcase classname='tests.test_one.TestIt'/>", "passed"),
+    "some skipped": (
+        (
+            "<testcase classname='tests.test_one'/>"
+            "<testcase classname='tests.test_one'><skipped/></testcase>"
+        ),
+        "passed",
+    ),
+    "all skipped": ("<testcase classname='tests.test_one'><skipped/></testcase>", "skipped"),
+    "one failed": (
+        (
+            "<testcase classname='tests.test_one'/>"
+            "<testcase classname='tests.test_one'><failure/></testcase>"
+        ),
+        "failed",
+    ),
+    "a fixture failed": ("<testcase classname='tests.test_one'><error/></testcase>", "failed"),
+    "no test of the file": ("<testcase classname='tests.test_other'/>", "failed"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_subject_ends_as_its_tests_do(case: str) -> None:
+    cases, end = CASES[case]
+    trial = Trial("it", ("tests/test_one.py",))
+    assert ends_of([trial], f"<testsuites>{cases}</testsuites>") == {"it": end}
+
+
+def test_a_run_that_broke_off_has_failed() -> None:
+    assert ends_of([Trial("it", ("tests/test_one.py",))], "") == {"it": "failed"}
+
+
+def test_how_a_release_ended_is_kept_and_the_others_stay(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(versions, "RECORD", tmp_path / "record.json")
+    record("4.3.0", {"it": "passed"})
+    record("4.1.4", {"it": "failed"})
+    record("4.1.4", {"it": "skipped"})
+    assert recorded() == {"4.1.4": {"it": "skipped"}, "4.3.0": {"it": "passed"}}
+    assert [*recorded()] == ["4.1.4", "4.3.0"]
+
+
+def test_what_the_page_calls_tried_has_not_failed() -> None:
+    """A subject that was not run yet with a release has no entry there."""
+    subjects = {trial.subject for trial in TRIALS}
+    for release, ends in recorded().items():
+        assert release in RELEASES
+        assert {*ends} <= subjects
+        assert "failed" not in ends.values(), release
 
 
 def test_the_page_names_no_release_that_is_not_tried() -> None:
@@ -45,17 +123,21 @@ def test_another_release_is_refused_before_any_environment_is_made() -> None:
         main(["9.9.9"])
 
 
-@pytest.mark.parametrize(("right", "code"), [({"4.1.4": True}, 0), ({"4.1.4": False}, 1)])
+@pytest.mark.parametrize(("end", "code"), [("passed", 0), ("skipped", 0), ("failed", 1)])
 def test_a_failure_with_one_release_is_the_exit_code(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    right: dict[str, bool],
+    tmp_path: Path,
+    end: str,
     code: int,
 ) -> None:
-    monkeypatch.setattr(versions, "passes", lambda release: right.get(release, True))
+    monkeypatch.setattr(versions, "RECORD", tmp_path / "record.json")
+    monkeypatch.setattr(
+        versions, "tried", lambda release: {"it": end if release == "4.1.4" else "passed"}
+    )
     assert main([]) == code
     shown = capsys.readouterr().out
-    assert f"failed with PySpark: {'4.1.4' if code else 'none'}\n" in shown
+    assert f"failed with PySpark: {'4.1.4 (it)' if code else 'none'}\n" in shown
     assert all(f"== PySpark {release} ==" in shown for release in RELEASES)
 
 
