@@ -329,15 +329,9 @@ class Catalog:
     def _partition(self, table: HiveTable, values: Values, path: str, storage: Any) -> Any:
         spec = self._spec(table.partition_columns, values)
         location = self._class(_PATH)(f"{table.location}/{path}").toUri()
-        kept = storage.copy(
-            self._option(location),
-            storage.inputFormat(),
-            storage.outputFormat(),
-            storage.serde(),
-            storage.compressed(),
-            storage.properties(),
-            storage.serdeName(),
-        )
+        # Of its other fields some versions of Spark have one more.
+        rest = [storage.productElement(number) for number in range(1, storage.productArity())]
+        kept = storage.copy(self._option(location), *rest)
         nothing = self._class(PYTHON_UTILS).toScalaMap({})
         return self._class(_PARTITION)(spec, kept, nothing, 0, -1, self._option())
 
