@@ -2,6 +2,7 @@
 
     python -m harness.versions                 every release
     python -m harness.versions 4.1.4 4.3.0     these
+    python -m harness.versions 4.1.4 --subject savepoints      of the tests only these
 
 An environment is made on its first use, in `.versions/<release>`: everything of `constraints.txt`,
 and the release in the place of its PySpark. Tests of what a release lacks are skipped there
@@ -11,6 +12,7 @@ docs/limits.md has a table.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -118,14 +120,16 @@ def _run(command: Sequence[str]) -> None:
         raise VersionsError(f"failed: {' '.join(command)}")
 
 
-def tried(release: str) -> Ends:
-    """Run the chosen tests with a release, and return how each subject ended."""
+def tried(release: str, trials: Sequence[Trial]) -> Ends:
+    """Run tests with a release, and return how each subject ended."""
     python = str(python_of(release))
     environment = {key: value for key, value in os.environ.items() if key != "SPARK_HOME"}
     environment[VARIABLE] = release
     ends: dict[str, str] = {}
     for is_proof in (False, True):
-        chosen = [trial for trial in TRIALS if trial.is_proof == is_proof]
+        chosen = [trial for trial in trials if trial.is_proof == is_proof]
+        if not chosen:
+            continue
         with tempfile.NamedTemporaryFile(suffix=".xml") as report:
             command = [python, "-m", "pytest", "-q", f"--junitxml={report.name}"]
             command += ["--proof"] if is_proof else []
@@ -174,29 +178,48 @@ def recorded() -> dict[str, Ends]:
 
 
 def record(release: str, ends: Ends) -> None:
-    """Keep how the subjects ended with a release."""
-    known = {**recorded(), release: ends}
-    kept = {one: known[one] for one in RELEASES if one in known}
+    """Keep how subjects ended with a release, beside what is known of others."""
+    known = recorded()
+    known[release] = {**known.get(release, {}), **ends}
+    kept = {
+        one: {
+            trial.subject: known[one][trial.subject]
+            for trial in TRIALS
+            if trial.subject in known[one]
+        }
+        for one in RELEASES
+        if one in known
+    }
     RECORD.write_text(json.dumps(kept, indent=1) + "\n")
 
 
-def main(chosen: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Run the chosen releases one after the other; return the exit code.
 
     Raises:
-        VersionsError: one is not known.
+        VersionsError: a release or a subject is not known.
     """
-    if unknown := sorted({*chosen} - {*RELEASES}):
-        raise VersionsError(f"{', '.join(unknown)}: not one of {', '.join(RELEASES)}")
+    parser = argparse.ArgumentParser(prog="python -m harness.versions")
+    parser.add_argument("releases", nargs="*", metavar="RELEASE")
+    parser.add_argument("--subject", action="append", default=[])
+    chosen = parser.parse_args(arguments)
+    _check(chosen.releases, RELEASES)
+    _check(chosen.subject, [trial.subject for trial in TRIALS])
+    trials = [trial for trial in TRIALS if trial.subject in (chosen.subject or [trial.subject])]
     failed = []
-    for release in chosen or RELEASES:
+    for release in chosen.releases or RELEASES:
         sys.stdout.write(f"== PySpark {release} ==\n")
         sys.stdout.flush()
-        ends = tried(release)
+        ends = tried(release, trials)
         record(release, ends)
         failed += [f"{release} ({subject})" for subject, end in ends.items() if end == "failed"]
     sys.stdout.write(f"failed with PySpark: {', '.join(failed) or 'none'}\n")
     return 1 if failed else 0
+
+
+def _check(given: Sequence[str], known: Sequence[str]) -> None:
+    if unknown := sorted({*given} - {*known}):
+        raise VersionsError(f"{', '.join(unknown)}: not one of {', '.join(known)}")
 
 
 if __name__ == "__main__":

@@ -90,15 +90,32 @@ def test_a_run_that_broke_off_has_failed() -> None:
     assert ends_of([Trial("it", ("tests/test_one.py",))], "") == {"it": "failed"}
 
 
-def test_how_a_release_ended_is_kept_and_the_others_stay(
+def test_how_subjects_ended_is_kept_and_the_others_stay(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(versions, "RECORD", tmp_path / "record.json")
-    record("4.3.0", {"it": "passed"})
-    record("4.1.4", {"it": "failed"})
-    record("4.1.4", {"it": "skipped"})
-    assert recorded() == {"4.1.4": {"it": "skipped"}, "4.3.0": {"it": "passed"}}
-    assert [*recorded()] == ["4.1.4", "4.3.0"]
+    first, second, *_ = (trial.subject for trial in TRIALS)
+    record("4.3.0", {first: "passed"})
+    record("4.1.4", {second: "failed"})
+    record("4.1.4", {first: "skipped", "it was once tried": "passed"})
+    assert recorded() == {"4.1.4": {first: "skipped", second: "failed"}, "4.3.0": {first: "passed"}}
+    assert [[*ends] for ends in recorded().values()] == [[first, second], [first]]
+
+
+def test_of_all_subjects_only_the_chosen_ones_are_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(versions, "RECORD", tmp_path / "record.json")
+    ran: list[tuple[str, list[str]]] = []
+
+    def tried(release: str, trials: list[Trial]) -> dict[str, str]:
+        ran.append((release, [trial.subject for trial in trials]))
+        return {}
+
+    monkeypatch.setattr(versions, "tried", tried)
+    assert main(["4.1.4", "--subject", "savepoints"]) == 0
+    assert main(["4.3.0"]) == 0
+    assert ran == [("4.1.4", ["savepoints"]), ("4.3.0", [trial.subject for trial in TRIALS])]
 
 
 def test_what_the_page_calls_tried_has_not_failed() -> None:
@@ -118,9 +135,10 @@ def test_the_page_names_no_release_that_is_not_tried() -> None:
     assert {*named} <= {*RELEASES}
 
 
-def test_another_release_is_refused_before_any_environment_is_made() -> None:
-    with pytest.raises(VersionsError, match=r"9\.9\.9: not one of 4\.1"):
-        main(["9.9.9"])
+@pytest.mark.parametrize("arguments", [["9.9.9"], ["4.1.4", "--subject", "9.9.9"]])
+def test_what_is_not_known_is_refused_before_any_environment_is_made(arguments: list[str]) -> None:
+    with pytest.raises(VersionsError, match=r"9\.9\.9: not one of "):
+        main(arguments)
 
 
 @pytest.mark.parametrize(("end", "code"), [("passed", 0), ("skipped", 0), ("failed", 1)])
@@ -133,7 +151,7 @@ def test_a_failure_with_one_release_is_the_exit_code(
 ) -> None:
     monkeypatch.setattr(versions, "RECORD", tmp_path / "record.json")
     monkeypatch.setattr(
-        versions, "tried", lambda release: {"it": end if release == "4.1.4" else "passed"}
+        versions, "tried", lambda release, _: {"it": end if release == "4.1.4" else "passed"}
     )
     assert main([]) == code
     shown = capsys.readouterr().out
