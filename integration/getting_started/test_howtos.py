@@ -18,7 +18,9 @@ import yaml
 
 from harness import delta_lake
 from harness.job_command import CONF, TIMEOUT_S
+from harness.spark_features import needs
 from harness.workload import create_topic
+from twophase.spark_versions import REPARTITIONED_STATE
 from twophase.testing.harness import fresh_name
 from twophase.testing.services import KafkaService, MySqlService
 from twophase.testing.services.delta import delta_jars
@@ -125,6 +127,7 @@ def test_a_job_is_stopped_with_a_savepoint_from_another_shell(orders: HowTo) -> 
 
 
 @pytest.mark.proof
+@needs(REPARTITIONED_STATE)
 @pytest.mark.parametrize("orders", ["rescale.md"], indirect=True)
 def test_a_job_with_state_is_rescaled_from_its_job_file(orders: HowTo) -> None:
     def event(hour: int, customer: str) -> dict[str, object]:

@@ -16,11 +16,18 @@ import pytest
 from examples.even_odd_sum.numbers import PARTITIONS, TOPIC, expected, produce
 from examples.even_odd_sum.target import Target
 from harness.nemesis import ROOT, DriverProcess
+from harness.spark_features import needs
 from twophase.operations.savepoint.make import open_savepoint
+from twophase.spark_versions import REPARTITIONED_STATE
 from twophase.testing.services import KafkaService, MySqlService
 from twophase.testing.services.spark_start import spark_environment
 
-pytestmark = [pytest.mark.part("stateful"), pytest.mark.proof, pytest.mark.timeout(1800)]
+pytestmark = [
+    pytest.mark.part("stateful"),
+    pytest.mark.proof,
+    pytest.mark.timeout(1800),
+    needs(REPARTITIONED_STATE),
+]
 
 NUMBERS = 600
 """Of each Kafka partition."""

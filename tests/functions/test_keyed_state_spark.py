@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from harness.selection import first_of
+from harness.spark_features import needs
 from harness.spark_settings import changed
 from tests.functions.test_keyed_state import Mean
 from tests.operations.savepoint.test_rescale_spark import noted, rescaled
@@ -26,6 +27,7 @@ from twophase.functions.keyed_state import (
     reducing_state,
     value_state,
 )
+from twophase.spark_versions import REPARTITIONED_STATE
 
 pytestmark = [pytest.mark.spark, pytest.mark.part("runtime")]
 
@@ -199,6 +201,7 @@ KEYS = 5
 
 
 @pytest.mark.proof
+@needs(REPARTITIONED_STATE)
 def test_every_kind_of_state_with_a_ttl_goes_on_exactly_through_rescales(moved: Moved) -> None:
     moved.spark.conf.set(_NO_DATA, "false")
     moved.build = lambda frame: (

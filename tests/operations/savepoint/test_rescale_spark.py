@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from harness.selection import first_of
+from harness.spark_features import needs
 from tests.operations.savepoint.test_savepoint_spark import (
     _COUNTS,
     _WINDOWS,
@@ -27,12 +28,13 @@ from twophase.internals.clock import SystemClock
 from twophase.operations.savepoint.make import open_savepoint
 from twophase.operations.savepoint.rescale import Rescaler, repartition_with
 from twophase.spark.folder import state_stores
+from twophase.spark_versions import REPARTITIONED_STATE
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.log import JobLog
 from twophase.testing.services.spark_start import spark_environment
 from twophase.testing.sessions import kill, session_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.part("runtime")]
+pytestmark = [pytest.mark.spark, pytest.mark.part("runtime"), needs(REPARTITIONED_STATE)]
 
 ROCKSDB = {"state.backend": "rocksdb"}
 WHOLE = {**ROCKSDB, "state.backend.incremental": "false"}
