@@ -156,8 +156,9 @@ class OwnFiles:
         for snapshot in read:
             removed = self._entries(snapshot, ManifestEntryStatus.DELETED)
             if any(entry.data_file.file_path == path for entry in removed):
-                how = snapshot.summary.operation.value if snapshot.summary else "unknown"
-                who = f"snapshot {snapshot.snapshot_id} ({how})"
+                summary = snapshot.summary
+                how = f" ({summary.operation.value})" if summary else ""
+                who = f"snapshot {snapshot.snapshot_id}{how}"
                 break
         else:
             who = "a snapshot after it"
