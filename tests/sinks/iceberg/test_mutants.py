@@ -29,7 +29,7 @@ from twophase.sinks.iceberg.writer import IcebergWriter
 from twophase.testing.contract import ArrowSinkContract, RewindContract
 from twophase.testing.harness import FIRST
 
-pytestmark = pytest.mark.part("files")
+pytestmark = [pytest.mark.part("files"), pytest.mark.thin(4)]
 
 
 @dataclass
