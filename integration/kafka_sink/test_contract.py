@@ -17,6 +17,8 @@ from twophase.testing.contract import (
     TellsUnfinishedContract,
 )
 
+pytestmark = pytest.mark.part("kafka")
+
 multiprocessing.get_context("forkserver").set_forkserver_preload(
     ["twophase.testing.contract.kill_driver", "twophase.sinks.kafka.open_sink"]
 )

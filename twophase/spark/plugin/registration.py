@@ -13,7 +13,7 @@ from twophase.seal import share_key
 from twophase.spark.plan import shuffles
 from twophase.spark.plugin.checked_start import check_starts
 from twophase.spark.plugin.query_start import listen
-from twophase.spark.plugin.source import SinkDataSource, data_source
+from twophase.spark.plugin.source import PREFIX, SinkDataSource, data_source
 from twophase.spark.startup.worker_interpreter import use_this_python
 
 
@@ -29,7 +29,7 @@ def register(spark: SparkSession) -> None:
 
     `twophase-kafka`, and what other installed sources name, is read with `readStream`;
     `twophase-<sink>`, for each installed sink, is written with `writeStream`, whose `start()`
-    raises what is wrong with the options or the target.
+    raises what is wrong with the options or the target. `twophase-kafka` is both.
 
     Raises:
         ConfigError: the session is a Spark Connect session.
@@ -60,13 +60,15 @@ def register_formats(spark: SparkSession) -> list[type[SinkDataSource]]:
     use_this_python(spark.sparkContext)
     share_key(spark.sparkContext.environment)
     share_redaction(spark.conf.get(SETTING, "false") or "false", spark.sparkContext.environment)
-    for _, source in installed_sources():
-        if (read := source.data_source()) is not None:
-            spark.dataSource.register(read)
+    read = {
+        kind.name(): kind
+        for _, source in installed_sources()
+        if (kind := source.data_source()) is not None
+    }
     for key, value in shuffles.settings(spark).items():
         spark.conf.set(key, value)  # a query of this form starts without us
-    formats = [data_source(name, spark) for name in sink_names()]
-    for kind in formats:
+    formats = [data_source(name, spark, read.get(f"{PREFIX}{name}")) for name in sink_names()]
+    for kind in {**read, **{kind.name(): kind for kind in formats}}.values():
         spark.dataSource.register(kind)
     if SparkSession.getActiveSession() is None:
         SparkSession._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)

@@ -85,8 +85,16 @@ class SinkDataSource(DataSource):
         )
 
 
-def data_source(sink_type: str, spark: SparkSession) -> type[SinkDataSource]:
-    """Return the class of one format for one session; Spark's workers get it by value."""
+def data_source(
+    sink_type: str, spark: SparkSession, read: type[DataSource] | None = None
+) -> type[SinkDataSource]:
+    """Return the class of one format for one session; Spark's workers get it by value.
+
+    Args:
+        sink_type: the sink's.
+        spark: the session.
+        read: what reads by the same name, as `twophase-kafka` does: Spark knows one class for both.
+    """
     context = spark.sparkContext
     environment = Environment(
         parallelism=context.defaultParallelism,
@@ -97,6 +105,6 @@ def data_source(sink_type: str, spark: SparkSession) -> type[SinkDataSource]:
     )
     return type(
         f"{sink_type.title()}DataSource",
-        (SinkDataSource,),
+        (SinkDataSource, *([] if read is None else [read])),
         {"sink_type": sink_type, "environment": environment},
     )

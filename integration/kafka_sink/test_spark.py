@@ -1,0 +1,75 @@
+"""A job of Spark from a topic to a topic, killed in a commit: a reader of committed records has
+every order once.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness import workload
+from harness.nemesis import DriverProcess, Ended
+from integration.kafka.topics import Topics
+from integration.kafka_sink.sink_harness import KafkaHarness
+from twophase.testing.harness import fresh_name
+
+_CHECKPOINTS, _BATCH, _PARTITIONS = 3, 200, 2
+
+
+class Driver(DriverProcess):
+    module = "integration.kafka_sink.driver"
+
+
+class Given:
+    """A topic with orders, and another one to write them to."""
+
+    def __init__(self, topics: Topics, folder: Path, **more: object) -> None:
+        source = topics.create(_PARTITIONS, fresh_name("orders"))
+        self.orders = [*workload.orders(0, _CHECKPOINTS * _BATCH)]
+        for partition in range(_PARTITIONS):
+            values = [json.dumps(one).encode() for one in self.orders[partition::_PARTITIONS]]
+            topics.send(source, values, partition)
+        self.topics, self.harness, self.runs = topics, KafkaHarness(topics), folder / "runs"
+        servers = {"kafka.bootstrap.servers": topics.servers}
+        limits = {"value.format": "json", "maxRecordsPerTrigger": str(_BATCH)}
+        target = {"topic": self.harness.topic, "ledger": self.harness.ledger, "key": "customer"}
+        self.settings = {
+            "source": servers | {"subscribe": source} | limits,
+            "location": str(folder / "job"),
+            "sink": servers | target,
+            **more,
+        }
+
+    def run(self, *failpoints: str) -> Ended:
+        return Driver(self.settings, self.runs, *failpoints).wait(600)
+
+    def verify(self) -> None:
+        """A reader of committed records gets each order once, and no transaction is open."""
+        values = [one.value() or b"" for one in self.topics.records(self.harness.topic)]
+        found = sorted((row["id"], row["amount"]) for row in map(json.loads, values))
+        assert found == [(one["id"], one["amount"]) for one in self.orders]
+        listed = self.topics.admin.list_transactions(state_filters=["Ongoing"]).values()
+        ids = [one.transactional_id for broker in listed for one in broker]
+        assert not [one for one in ids if f"/{self.harness.topic}/" in one]
+
+
+@pytest.mark.spark
+def test_a_job_that_is_killed_in_its_second_commit_has_every_order_once(
+    tmp_path: Path, topics: Topics
+) -> None:
+    given = Given(topics, tmp_path, plugin=False)
+    killed = given.run("C14=kill@3")
+    assert killed.killed, killed.output
+    ended = given.run()
+    assert ended.code == 0, ended.output
+    given.verify()
+
+
+@pytest.mark.spark
+def test_a_query_reads_and_writes_by_the_same_format(tmp_path: Path, topics: Topics) -> None:
+    given = Given(topics, tmp_path, plugin=True)
+    ended = given.run()
+    assert ended.code == 0, ended.output
+    given.verify()
