@@ -42,8 +42,8 @@ class Given:
             **more,
         }
 
-    def run(self, *failpoints: str) -> Ended:
-        return Driver(self.settings, self.runs, *failpoints).wait(600)
+    def run(self, failpoints: str = "") -> Ended:
+        return Driver(self.settings, self.runs, failpoints).wait(600)
 
     def verify(self) -> None:
         """A reader of committed records gets each order once, and no transaction is open."""
