@@ -292,7 +292,7 @@ async def _sent(admin: Any, name: str, request: Callable[[], Any]) -> type[Excep
 
 
 async def _coordinators(admin: Any, ids: Sequence[str]) -> Mapping[str, int]:
-    known = admin._manager.cluster._coordinators
+    known = _known_coordinators(admin)
     if len(known) > _MOST_KNOWN:  # ids are new for each piece, and kafka-python keeps all
         known.clear()
     found: Mapping[str, int] = await admin._find_coordinator_ids(
@@ -301,9 +301,15 @@ async def _coordinators(admin: Any, ids: Sequence[str]) -> Mapping[str, int]:
     return found
 
 
+def _known_coordinators(admin: Any) -> dict[Any, int]:
+    cluster = admin._manager.cluster
+    found: dict[Any, int] = cluster._coordinators
+    return found
+
+
 def _check(admin: Any, name: str, error: Any) -> None:
     """Raise an error of a coordinator; ask again who it is if it is another one by now."""
     if error in _MOVED:
-        admin._manager.cluster._coordinators.pop((CoordinatorType.TRANSACTION, name), None)
+        _known_coordinators(admin).pop((CoordinatorType.TRANSACTION, name), None)
     if error is not kafka_errors.NoError:
         raise error(name)

@@ -99,7 +99,7 @@ class Kafka:
 @pytest.fixture
 def kafka(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kafka]:
     made = MemoryCluster({"orders": ("id-1", [Log(end=READ)])})
-    monkeypatch.setattr(cluster, "Cluster", lambda _: made)
+    monkeypatch.setattr(cluster, "Cluster", lambda *_: made)
     yield Kafka(made)
     close_clusters()
 

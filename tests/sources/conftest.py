@@ -15,7 +15,7 @@ from twophase.sources.kafka.engines import close_clusters
 def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryCluster]:
     """What every connection of this process leads to."""
     made = MemoryCluster({"orders": ("id-1", [Log(), Log()])})
-    monkeypatch.setattr(cluster, "Cluster", lambda _: made)
+    monkeypatch.setattr(cluster, "Cluster", lambda *_: made)
     monkeypatch.setattr(engines, "_engine", lambda _: fetch)
     yield made
     close_clusters()

@@ -260,7 +260,7 @@ MISTAKES: Mapping[type[KafkaSource], Callable[..., None]] = {
 @pytest.fixture
 def harness(monkeypatch: pytest.MonkeyPatch) -> Iterator[KafkaHarness]:
     memory = MemoryCluster({"orders": ("id-1", [Log(), Log()])})
-    monkeypatch.setattr(cluster, "Cluster", lambda _: memory)
+    monkeypatch.setattr(cluster, "Cluster", lambda *_: memory)
     monkeypatch.setattr(engines, "_engine", lambda _: fetch)
     found = KafkaHarness(memory)
     HARNESS[:] = [found]

@@ -55,7 +55,7 @@ class World:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     memory = MemoryCluster({"orders": ("id-1", [Log(), Log()])})
-    monkeypatch.setattr(cluster, "Cluster", lambda _: memory)
+    monkeypatch.setattr(cluster, "Cluster", lambda *_: memory)
     yield World(memory)
     close_clusters()
 
