@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
-
 import pytest
 
+from harness.kill_drivers import import_sinks_early
 from harness.selection import representatives
 from integration.kafka.topics import Topics
 from integration.kafka_sink.sink_harness import KafkaHarness
@@ -17,11 +16,9 @@ from twophase.testing.contract import (
     TellsUnfinishedContract,
 )
 
-pytestmark = pytest.mark.part("kafka")
+pytestmark = [pytest.mark.part("kafka"), pytest.mark.thin(3)]
 
-multiprocessing.get_context("forkserver").set_forkserver_preload(
-    ["twophase.testing.contract.kill_driver", "twophase.sinks.kafka.open_sink"]
-)
+import_sinks_early()
 
 
 class TestKafkaSink(

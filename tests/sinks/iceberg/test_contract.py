@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from pathlib import Path
 
 import pytest
 
 from harness.iceberg_harness import IcebergHarness
+from harness.kill_drivers import import_sinks_early
 from harness.selection import representatives
 from twophase.testing.contract import (
     ArrowSinkContract,
@@ -19,12 +19,9 @@ from twophase.testing.contract import (
     TellsUnfinishedContract,
 )
 
-pytestmark = pytest.mark.part("files")
+pytestmark = [pytest.mark.part("files"), pytest.mark.thin(3)]
 
-# Each driver would take seconds to import pyiceberg.
-multiprocessing.get_context("forkserver").set_forkserver_preload(
-    ["twophase.testing.contract.kill_driver", "twophase.sinks.iceberg.open_sink"]
-)
+import_sinks_early()
 
 
 class TestIcebergSink(
