@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
@@ -18,7 +17,6 @@ from sqlalchemy.exc import OperationalError
 
 from harness.iceberg_harness import TABLE, IcebergHarness
 from tests.sinks.iceberg.others import (
-    FIELDS,
     Change,
     add_a_column,
     add_a_required_column,
@@ -50,16 +48,6 @@ from twophase.sinks.iceberg.catalog import Catalog
 from twophase.sinks.iceberg.layout import _holds
 from twophase.sinks.iceberg.open_sink import OpenIcebergSink
 from twophase.testing.harness import LINEAGE
-
-
-@pytest.fixture
-def harness(tmp_path: Path) -> IcebergHarness:
-    return IcebergHarness(tmp_path / "lake", FIELDS)
-
-
-@pytest.fixture
-def sink(harness: IcebergHarness) -> OpenIcebergSink:
-    return harness.opened()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ import pytest
 from harness.iceberg_harness import TABLE, IcebergHarness
 from harness.savepoint_world import killed
 from tests.sinks.iceberg.others import (
-    FIELDS,
     before_the_swap,
     change,
     ids_of,
@@ -39,16 +38,6 @@ from twophase.sinks.iceberg.driver_table import DriverTable
 from twophase.sinks.iceberg.open_sink import OpenIcebergSink
 from twophase.sinks.iceberg.proofs import proof_key
 from twophase.testing.harness import LINEAGE, OTHER_LINEAGE, transaction_id
-
-
-@pytest.fixture
-def harness(tmp_path: Path) -> IcebergHarness:
-    return IcebergHarness(tmp_path / "lake", FIELDS)
-
-
-@pytest.fixture
-def sink(harness: IcebergHarness) -> OpenIcebergSink:
-    return harness.opened()
 
 
 def committed(sink: OpenIcebergSink, *pieces: Committable) -> list[CommitOutcome]:
