@@ -20,6 +20,8 @@ PART   ?=
 SHARE  ?=
 REST   ?=
 KILLS  ?= 30
+# Of the dearest files of `test`: one of five sets, by default the commit's own; `all` for all of them.
+TURN   ?= $(shell commit=$$(git rev-parse HEAD 2>/dev/null || echo 0); echo $$((0x$${commit:0:8} % 5 + 1)))/5
 # Of PySpark, for `versions`: none for all.
 RELEASE ?=
 
@@ -29,6 +31,8 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reor
 MARKDOWN := *.md .github docs sinks
 # The tests that start neither Spark nor a server.
 UNIT   := -m "not spark and not server" tests verification
+# Files that are asked for by name wait for no turn.
+IN_TURN := $(if $(filter file,$(origin TESTS)),$(if $(filter-out all,$(TURN)),--turn $(TURN)))
 CHOSEN := $(if $(PART),--part $(PART)) $(if $(SHARE),--share $(SHARE)) $(if $(REST),--rest) --kills $(KILLS)
 
 .PHONY: help demo test proof unit quick ledger integration soak simulate model lint types layers docs format services bench constraints clean check
@@ -43,8 +47,8 @@ demo: $(READY)  ## A million orders from Kafka to MySQL, Delta and Hive while dr
 	@$(BIN)/python -m twophase.testing.services fetch --no-record kafka mysql delta
 	@$(BIN)/python -m demo
 
-test: services  ## Every test that a change has to pass; starts its own Kafka, MySQL and MariaDB, without Docker
-	@$(PYTEST) --ignore integration/containers $(TESTS)
+test: services  ## What a change has to pass; starts its own Kafka, MySQL and MariaDB, without Docker. All dear files: TURN=all
+	@$(PYTEST) --ignore integration/containers $(IN_TURN) $(TESTS)
 
 proof: services  ##+ Every kill, an hour or two: make proof PART=delta, make proof SHARE=3/10, make proof PART=servers KILLS=100
 	@$(PYTEST) --ignore integration/containers --proof $(CHOSEN) $(TESTS)

@@ -1,5 +1,5 @@
-"""Selects the tests of a run: `make test` all but the long proofs, `make proof` the files
-that have some, whole.
+"""Selects the tests of a run: `make test` all but the long proofs, the dearest files in turns;
+`make proof` the files that have proofs, whole.
 
     @pytest.mark.part("delta")      the subject of a file's tests: `make proof PART=delta`
     @pytest.mark.proof              a test that only `make proof` runs; the rest of its file stands
@@ -11,6 +11,9 @@ A proof takes whole files, because the tests of some go on from one to the next.
 what `make test` takes, but for files with a relay. `--share K/N` takes one of N sets of files that
 cost about the same by the ledger; together the sets are the whole proof. With `--rest` the sets are
 other ones than without.
+
+`--turn K/N` takes every file that costs little by the ledger, and of the others one of N sets. The
+commit chooses which one in `make test`, so that each comes as often; `make test TURN=all` takes all.
 """
 
 from __future__ import annotations
@@ -30,6 +33,8 @@ UNKNOWN_S = 200.0
 """The assumed cost of a proof that is not in the ledger yet."""
 QUICK_S = 2.0
 """The maximum cost of a file, in CPU seconds by the ledger, with which `--quick` takes it."""
+EVERY_TURN_S = 10.0
+"""The maximum cost of a file, in CPU seconds by the ledger, with which each turn takes it."""
 
 
 def representatives(cases: Iterable[str], chosen: Collection[str]) -> list[ParameterSet]:
@@ -74,6 +79,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--kills", type=int, default=30, help="How often each server is killed under load."
     )
     group.addoption(
+        "--turn",
+        type=_share,
+        metavar="K/N",
+        help=f"Of the files that cost over {EVERY_TURN_S:g} CPU seconds by the ledger, one of N sets.",
+    )
+    group.addoption(
         "--quick",
         action="store_true",
         help=f"Files that cost up to {QUICK_S:g} CPU seconds by the ledger.",
@@ -91,6 +102,19 @@ def pytest_configure(config: pytest.Config) -> None:
         config.getoption(name) for name in ("--part", "--share", "--rest")
     ):
         raise pytest.UsageError("--part, --share and --rest choose among the proofs: add --proof")
+    if config.getoption("--proof") and config.getoption("--turn"):
+        raise pytest.UsageError("--turn chooses among the files of make test: leave out --proof")
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Say which files a run leaves to other turns."""
+    if not (turn := config.getoption("--turn")):
+        return None
+    number, sets = turn
+    return (
+        f"turn {number}/{sets} of the files over {EVERY_TURN_S:g} CPU s; "
+        "all of them: make test TURN=all"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -132,7 +156,16 @@ def _tests(config: pytest.Config, items: Iterable[pytest.Item]) -> set[str]:
             for item in found
             if entries.get(file_of(item), 0.0) <= QUICK_S and not _starts_something(item)
         ]
+    if turn := config.getoption("--turn"):
+        others = of_other_turns(*turn, Ledger.read("test").entries)
+        found = [item for item in found if file_of(item) not in others]
     return {item.nodeid for item in found}
+
+
+def of_other_turns(number: int, sets: int, entries: dict[str, float]) -> set[str]:
+    """Return the files that one turn of several leaves to the others."""
+    dear = {file for file, cost in entries.items() if cost > EVERY_TURN_S}
+    return dear - shares(dear, sets, entries)[number - 1]
 
 
 def _starts_something(item: pytest.Item) -> bool:

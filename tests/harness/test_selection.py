@@ -11,7 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.selection import first_of, representatives, shares
+from harness.selection import (
+    EVERY_TURN_S,
+    UNKNOWN_S,
+    first_of,
+    of_other_turns,
+    representatives,
+    shares,
+)
 
 ROOT = Path(__file__).parents[2]
 FILES = {
@@ -136,6 +143,55 @@ def test_each_share_has_as_many_commits() -> None:
     assert {*taken} == {f"{number}/40" for number in range(1, 41)}
     assert sum(taken.values()) == len(commits)
     assert min(taken.values()) > 0.7 * len(commits) / len(taken)
+
+
+def test_each_dear_file_has_one_turn_and_all_others_every_turn() -> None:
+    entries = {f"file {number}": number / 2 for number in range(1, 61)}
+    dear = {file for file, cost in entries.items() if cost > EVERY_TURN_S}
+    left = [of_other_turns(number, 5, entries) for number in range(1, 6)]
+    assert set().union(*left) == dear
+    assert Counter(file for files in left for file in dear - files) == Counter(dear)
+    taken_s = [sum(entries[file] for file in dear - files) for files in left]
+    assert max(taken_s) - min(taken_s) <= max(entries.values())
+
+
+def test_a_file_that_is_not_in_the_ledger_waits_for_no_turn(tmp_path: Path) -> None:
+    assert UNKNOWN_S > EVERY_TURN_S
+    assert collected(tmp_path, "--turn", "1/5") == {"one", "three"}
+
+
+def test_proofs_have_no_turns(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="--turn chooses among the files of make test"):
+        collected(tmp_path, "--proof", "--turn", "1/5")
+
+
+@pytest.mark.parametrize(
+    ("commit", "given", "turn"),
+    [
+        *((f"{number:08x}" + 32 * "7", [], f"{number + 1}/5") for number in range(5)),
+        ("fffffffe" + 32 * "0", [], "5/5"),
+        ("", [], "1/5"),
+        ("00000001" + 32 * "7", ["TURN=4/5"], "4/5"),
+        ("00000001" + 32 * "7", ["TURN=all"], None),
+        ("00000001" + 32 * "7", ["TESTS=tests/cli/test_run.py"], None),
+    ],
+)
+def test_make_test_takes_the_turn_of_its_commit(
+    tmp_path: Path, commit: str, given: list[str], turn: str | None
+) -> None:
+    git = tmp_path / "git"
+    git.write_text(f"#!/bin/sh\necho {commit}\n" if commit else "#!/bin/sh\nexit 128\n")
+    git.chmod(0o755)
+    done = subprocess.run(
+        ["make", "--dry-run", "test", *given],
+        cwd=ROOT,
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    [ran] = [line for line in done.stdout.splitlines() if " pytest " in line]
+    assert re.findall(r"--turn (\S+)", ran) == ([turn] if turn else [])
 
 
 def test_shares_cost_about_the_same() -> None:
