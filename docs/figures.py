@@ -4,7 +4,8 @@
                          drawings are docs/figures/NAME-light.svg and NAME-dark.svg
 
 Ratios are bars beside the line of 1, where both would be equal, with a mark where a goal is; growth
-is a curve. The same record always gives the same drawing.
+is a curve. The same record always gives the same drawing. `overview` draws the speed of all records
+against what others ship, for README.md.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 FIGURES = Path(__file__).resolve().parent / "figures"
-_MARKER = re.compile(r"(<!-- figures: (\S+) -->\n).*?(<!-- end -->)", flags=re.DOTALL)
+MARKER = re.compile(r"(<!-- figures: (\S+) -->\n).*?(<!-- end -->)", flags=re.DOTALL)
 _MARKUP = re.compile(r"\[/?bold\]")
 _INK = {"light": "#24292f", "dark": "#e6edf3"}
 _BAR = {"light": "#0969da", "dark": "#58a6ff"}
@@ -38,19 +39,31 @@ def records() -> dict[str, Record]:
 
 def drawings() -> dict[str, str]:
     """Return the drawings of all records, by their names in docs/."""
+    found = records()
     return {
         f"figures/{name}-{theme}.svg": draw(record, theme)
-        for name, record in records().items()
+        for name, record in (found | {"overview": overview(found)}).items()
         if record["ratios"] or record["curves"]
         for theme in _INK
     }
+
+
+def overview(found: Mapping[str, Record]) -> Record:
+    """Return the ratios of rows a second to what others ship, under the titles of their records."""
+    ratios = [
+        {**ratio, "of": record["tables"][0]["title"].partition(":")[0], "goal": None}
+        for record in found.values()
+        for ratio in record["ratios"]
+        if ratio["what"] == "rows/s" and not ratio["to"].startswith("twophase")
+    ]
+    return {"ratios": ratios, "curves": []}
 
 
 def filled(text: str, page: str) -> str:
     """Return the text of a page, with what was recorded at its markers."""
     up = "../" * page.count("/")
     known = records()
-    return _MARKER.sub(
+    return MARKER.sub(
         lambda found: f"{found[1]}\n{_section(found[2], known[found[2]], up)}\n{found[3]}", text
     )
 

@@ -9,8 +9,8 @@ types of columns       on any page (docs/option_tables.py, docs/type_tables.py)
 figures of benchmarks  between `<!-- figures: ... -->` and `<!-- end -->`, and their drawings in
                        docs/figures, from the records there (docs/figures.py)
 
-A page that is made as a whole is formatted as `make format` would. `--check` writes nothing, and
-exits 1 if a page differs from what it would write.
+A page that is made as a whole, or has figures, is formatted as `make format` would. `--check`
+writes nothing, and exits 1 if a page differs from what it would write.
 """
 
 from __future__ import annotations
@@ -63,11 +63,16 @@ def pages() -> dict[str, str]:
         path.relative_to(DOCS).as_posix(): path.read_text() for path in sorted(DOCS.rglob("*.md"))
     }
     parts = {
-        name: figures.filled(filled(text, name), name)
+        name: with_figures(filled(text, name), name)
         for name, text in written.items()
         if name not in whole
     }
     return parts | whole | figures.drawings()
+
+
+def with_figures(text: str, page: str) -> str:
+    """A page with what benchmarks have recorded, formatted if there is any."""
+    return formatted(figures.filled(text, page)) if figures.MARKER.search(text) else text
 
 
 def formatted(text: str) -> str:

@@ -13,7 +13,7 @@ cost about the same by the ledger; together the sets are the whole proof. With `
 other ones than without.
 
 `--turn K/N` takes every file that costs little by the ledger, and of the others one of N sets. The
-commit chooses which one in `make test`, so that each comes as often; `make test TURN=all` takes all.
+commit chooses which one in `make test`, so that each comes as often; `TURN=all` takes all.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--turn",
         type=_share,
         metavar="K/N",
-        help=f"Of the files that cost over {EVERY_TURN_S:g} CPU seconds by the ledger, one of N sets.",
+        help=f"Of the files over {EVERY_TURN_S:g} CPU seconds by the ledger, one of N sets.",
     )
     group.addoption(
         "--quick",
@@ -157,7 +157,8 @@ def _tests(config: pytest.Config, items: Iterable[pytest.Item]) -> set[str]:
             if entries.get(file_of(item), 0.0) <= QUICK_S and not _starts_something(item)
         ]
     if turn := config.getoption("--turn"):
-        others = of_other_turns(*turn, Ledger.read("test").entries)
+        number, sets = turn
+        others = of_other_turns(number, sets, Ledger.read("test").entries)
         found = [item for item in found if file_of(item) not in others]
     return {item.nodeid for item in found}
 

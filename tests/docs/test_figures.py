@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -66,14 +67,24 @@ def test_a_section_has_what_was_measured_how_and_where(figures: ModuleType) -> N
 def test_a_drawing_shows_each_ratio_and_each_curve_for_both_themes(figures: ModuleType) -> None:
     measured().show()
     made = figures.drawings()
-    assert [*made] == [f"figures/{NAME}-light.svg", f"figures/{NAME}-dark.svg"]
+    assert [*made] == [
+        f"figures/{name}-{theme}.svg" for name in (NAME, "overview") for theme in ("light", "dark")
+    ]
     assert figures.drawings() == made
-    light, dark = made.values()
+    light, dark = (made[f"figures/{NAME}-{theme}.svg"] for theme in ("light", "dark"))
     assert light != dark
-    for text in made.values():
+    for text in (light, dark):
         shown = " ".join(ET.fromstring(text).itertext())
         for word in ("1.72", "0.60", "twophase", "/ Spark", "records in a batch", "MB"):
             assert word in shown
+
+
+def test_the_overview_has_the_speed_of_each_record_against_others_only(figures: ModuleType) -> None:
+    measured().show()
+    ours = Ratio("chained", "twophase, not chained", 1.2, "rows/s")
+    dataclasses.replace(measured(), name="several_sinks", ratios=[ours]).show()
+    [ratio] = figures.overview(figures.records())["ratios"]
+    assert (ratio["of"], ratio["to"], ratio["goal"]) == ("Kafka to MySQL", "Spark", None)
 
 
 def test_what_is_recorded_does_not_name_the_folder_of_the_record(
@@ -100,5 +111,5 @@ def test_nothing_is_recorded_unless_it_is_asked_for(
 def test_every_picture_of_a_page_is_recorded() -> None:
     made = script("figures")
     for path in made.FIGURES.parent.rglob("*.md"):
-        for name in made._MARKER.findall(path.read_text()):
+        for name in made.MARKER.findall(path.read_text()):
             assert name[1] in made.records(), path
