@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -161,7 +162,8 @@ def test_a_trigger_that_changes_rows_of_a_table_without_a_key_is_refused_however
 GRANTS = {
     "the table": "GRANT TRIGGER ON {0}.target TO {1}",
     "the schema": "GRANT TRIGGER ON {0}.* TO {1}",
-    "schemas like it": "GRANT TRIGGER ON `t\\_%`.* TO {1}",
+    # with the others: of an account's schemas the server takes the most specific name alone
+    "schemas like it": "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, TRIGGER ON `t\\_%`.* TO {1}",
     "all": "GRANT TRIGGER ON *.* TO {1}",
 }
 
@@ -191,6 +193,19 @@ def test_mysql_shows_triggers_by_a_right_on_whatever_holds_the_table(
         assert ("AFTER INSERT trigger" in caplog.text) == ("not" not in by)
     finally:
         harness.sql(f"DROP ROLE {inner}, {outer}")
+
+
+def test_an_account_that_sees_no_column_is_told_which_rights_count(own_mysql: MySqlService) -> None:
+    harness = blind(MySqlHarness(own_mysql, KEYED, SCHEMA))
+    name = harness.database
+    harness.sql(f"GRANT TRIGGER ON `t\\_%`.* TO {name}@'%'")
+    with pytest.raises(PreflightError, match="none of its columns") as caught:
+        harness.opened()
+    remedy = re.match("GRANT SELECT, INSERT ON (`.+`) TO the user of the sink", caught.value.remedy)
+    assert remedy
+    harness.sql(f"GRANT SELECT, INSERT ON {remedy[1]} TO {name}@'%'")
+    harness.sql(f"GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON `t\\_%`.* TO {name}@'%'")
+    harness.opened().close()
 
 
 def test_mariadb_shows_triggers_to_an_account_without_the_right(

@@ -117,13 +117,21 @@ def find_table(session: Session, options: MySqlOptions) -> Table:
 
     Raises:
         ConfigError: it is not there.
-        PreflightError: it cannot take part in XA transactions.
+        PreflightError: the account does not see its columns, or it cannot take part in XA
+            transactions.
     """
     table = read_table(session, options.schema_name, options.table)
     if table is None:
         raise ConfigError(
             f"There is no table {options.schema_name}.{options.table} that this account can see.",
             remedy="create it, correct the option 'table', or GRANT SELECT, INSERT on it.",
+        )
+    if not table.columns:
+        raise PreflightError(
+            f"The account sees {table.sql}, and none of its columns.",
+            remedy=f"GRANT SELECT, INSERT ON {table.sql} TO the user of the sink. Of its rights on "
+            "schemas only those of the most specific name count that matches: SHOW GRANTS tells "
+            "them.",
         )
     check_engine(table)
     return table
