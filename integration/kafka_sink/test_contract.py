@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from harness.kill_drivers import import_sinks_early
 from harness.selection import representatives
 from integration.kafka.topics import Topics
 from integration.kafka_sink.sink_harness import KafkaHarness
@@ -17,8 +16,6 @@ from twophase.testing.contract import (
 )
 
 pytestmark = [pytest.mark.part("kafka"), pytest.mark.thin(3)]
-
-import_sinks_early()
 
 
 class TestKafkaSink(
@@ -35,6 +32,7 @@ class TestKafkaSinkIsKilled(SinkKillContract):
     points = representatives(SinkKillContract.points, {"C05=kill_driver", "C14=kill"})
     methods = representatives(SinkKillContract.methods, {"commit"})
     lines_at_most = 12
+    preload = ("twophase.sinks.kafka.open_sink",)
 
     @pytest.fixture
     def harness(self, topics: Topics) -> KafkaHarness:

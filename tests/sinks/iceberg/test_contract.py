@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from harness.iceberg_harness import IcebergHarness
-from harness.kill_drivers import import_sinks_early
 from harness.selection import representatives
 from twophase.testing.contract import (
     ArrowSinkContract,
@@ -20,8 +19,6 @@ from twophase.testing.contract import (
 )
 
 pytestmark = [pytest.mark.part("files"), pytest.mark.thin(3)]
-
-import_sinks_early()
 
 
 class TestIcebergSink(
@@ -44,6 +41,7 @@ class TestIcebergSinkIsKilled(SinkKillContract):
     )
     methods = representatives(SinkKillContract.methods, {"commit"})
     lines_at_most = 12
+    preload = ("twophase.sinks.iceberg.open_sink",)
 
     @pytest.fixture
     def harness(self, tmp_path: Path) -> IcebergHarness:

@@ -38,7 +38,20 @@ _STARTS = 4
 _DRIVER_TIMEOUT_S = 120
 
 _processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["twophase.testing.contract.kill_driver"])
+_imported_early = {"twophase.testing.contract.kill_driver": None}
+
+
+def _import_early(modules: Sequence[str]) -> None:
+    """Let the server of processes import modules before it forks a driver.
+
+    It is one for all suites of a process, has one list, and reads it when it starts, with the first
+    driver: so every suite adds to the list as soon as it is defined.
+    """
+    _imported_early.update(dict.fromkeys(modules))
+    _processes.set_forkserver_preload([*_imported_early])
+
+
+_import_early(())
 
 
 def run_driver(run: Callable[..., None], *given: Any) -> tuple[int | None, Any]:
@@ -70,6 +83,8 @@ class SinkKillContract(ContractBase):
         methods: the methods that the driver calls; it is killed before each of their lines.
         lines_at_most: the number of lines to test in each method; longer methods are
             sampled in even steps.
+        preload: modules that drivers have imported before they are forked, by name: those of the
+            sink that take long. A module that cannot be imported is left out.
     """
 
     points: ClassVar[Sequence[Any]] = (
@@ -83,6 +98,11 @@ class SinkKillContract(ContractBase):
     )
     methods: ClassVar[Sequence[Any]] = ("commit", "subsume", "abort", "fence")
     lines_at_most: ClassVar[int] = LINES_AT_MOST
+    preload: ClassVar[Sequence[str]] = ()
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        _import_early(cls.preload)
 
     @classmethod
     def pytest_generate_tests(cls, metafunc: pytest.Metafunc) -> None:
