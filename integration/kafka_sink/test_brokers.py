@@ -14,7 +14,7 @@ from twophase.contract.sink import CommitRequest
 from twophase.errors import DeclinedError, TargetUnreachableError
 from twophase.ids import Attempt, Subtask
 from twophase.testing.contract.base import ContractBase
-from twophase.testing.harness import transaction_id
+from twophase.testing.harness import LINEAGE, transaction_id
 from twophase.testing.services import KafkaService
 
 pytestmark = [pytest.mark.part("kafka"), pytest.mark.server]
@@ -65,6 +65,22 @@ class TestABrokerThatIsKilled(ContractBase):
         assert self.commit(sink, [piece]) == [Committed()]
         assert isinstance(self.commit(sink, [piece])[0], AlreadyCommitted)
         assert self.ids_visible() == [1, 2]
+
+    def test_between_two_checkpoints_is_reached_again_by_the_clients_that_are_open(
+        self, broker: KafkaService, harness: KafkaHarness
+    ) -> None:
+        sink = harness.opened()
+        for number in range(2):
+            transaction = transaction_id(number)
+            [piece] = self.prepare(sink, [number], transaction, Subtask(0, number))
+            if number:
+                broker.kill()
+                come_back(broker, harness)
+            assert self.commit(sink, [piece]) == [Committed()]
+            sink.subsume(LINEAGE, number)
+        assert sink.history().committed == {LINEAGE: 1}
+        assert self.ids_visible() == [0, 1]
+        sink.close()
 
     def test_while_rows_are_written_declines_the_attempt_and_the_next_one_writes_them(
         self, broker: KafkaService, harness: KafkaHarness

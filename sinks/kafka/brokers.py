@@ -24,11 +24,19 @@ from twophase.errors import PreflightError, SourceUnavailableError, TargetUnreac
 from twophase.sources.kafka.access import AccessError, tls_remedy
 from twophase.sources.kafka.cluster import Cluster
 from twophase.sources.kafka.connection import for_librdkafka
+from twophase.sources.kafka.credentials import fingerprint
 from twophase.sources.kafka.loss import Topic
 from twophase.sources.kafka.offsets import Partition
 from twophase.sources.kafka.options import Conflict, ConnectionOptions
 
-__all__ = ["Brokers", "Conflict", "ConnectionOptions", "Transaction", "for_librdkafka"]
+__all__ = [
+    "Brokers",
+    "Conflict",
+    "ConnectionOptions",
+    "Transaction",
+    "fingerprint",
+    "for_librdkafka",
+]
 
 T = TypeVar("T")
 EMPTY, ONGOING = "Empty", "Ongoing"

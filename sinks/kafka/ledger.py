@@ -15,10 +15,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any
-
-from confluent_kafka import Producer
 
 from twophase.contract.committable import Committable
 from twophase.errors import PreflightError, StopJobError, TargetUnreachableError
@@ -27,11 +25,11 @@ from twophase.sinks.kafka.brokers import (
     COMPLETE_COMMIT,
     Brokers,
     ConnectionOptions,
-    for_librdkafka,
 )
 from twophase.sinks.kafka.names import Owner
-from twophase.sinks.kafka.reading import COMMITTED, UNCOMMITTED, Entry, read
+from twophase.sinks.kafka.reading import COMMITTED, UNCOMMITTED, Entry, RangeReader
 from twophase.sinks.kafka.records import Fence, Mark, Record, decoded, encoded
+from twophase.sinks.kafka.writing import RecordWriter
 
 PROOFS, FENCES = 0, 1
 _PARTITIONS = 2
@@ -85,7 +83,7 @@ class Proofs:
 
 
 class Ledger:
-    """The ledger as a driver reads and writes it.
+    """The ledger as a driver reads and writes it, with clients that it keeps open.
 
     Args:
         brokers: an open client.
@@ -102,6 +100,11 @@ class Ledger:
         self._high = 0
         self._fences: dict[bytes, Entry] = {}
         self._fences_end = 0
+        self._writer = RecordWriter(brokers.options, topic)
+        self._readers = {
+            isolation: RangeReader(brokers.options, isolation)
+            for isolation in (COMMITTED, UNCOMMITTED)
+        }
 
     def proofs(self, topic: str) -> Mapping[Owner, Proofs]:
         """Return what is proven of each owner that writes to a topic.
@@ -163,29 +166,17 @@ class Ledger:
         Raises:
             TargetUnreachableError: not all of them are there, as far as is known.
         """
-        failures: list[str] = []
-        patience_s = self._brokers.options.request_timeout_s
-        settings = for_librdkafka(self._brokers.options) | {
-            "enable.idempotence": True,
-            "linger.ms": 0,
-            "log_level": 2,
-            "message.timeout.ms": int(patience_s * 1000),
-            "delivery.report.only.error": True,
-            "on_delivery": lambda error, _: failures.append(error.str()),
-        }
-        producer: Any = Producer(settings)
         for step in filter(None, steps):
-            for key, record in step.items():
-                value = None if record is None else encoded(record)
-                producer.produce(self.topic, value, key.encode(), partition)
-            left = producer.flush(2 * patience_s)
-            if left or failures:
-                raise TargetUnreachableError(
-                    f"Records of the ledger {self.topic!r} could not be written: "
-                    f"{failures[0] if failures else 'no answer'}.",
-                    remedy="check that its brokers run, that enough replicas are in sync, and that "
-                    "the account may write to it.",
-                )
+            values = {
+                key: None if record is None else encoded(record) for key, record in step.items()
+            }
+            self._writer.write(values, partition)
+
+    def close(self) -> None:
+        """Close the clients."""
+        self._writer.close()
+        for reader in self._readers.values():
+            reader.close()
 
     def _committed(self, topic: str) -> dict[str, Record]:
         """Return the committed records of a topic's owners, by key."""
@@ -242,7 +233,7 @@ class Ledger:
             self._fences_end = end
 
     def _read(self, partition: int, start: int, end: int, isolation: str) -> list[Entry]:
-        return read(self._brokers.options, self.topic, partition, start, end, isolation)
+        return self._readers[isolation].read(self.topic, partition, start, end)
 
     def _decoded(self, entry: Entry) -> Record:
         return decoded(entry.value or b"", f"{self.topic}-{PROOFS}, offset {entry.offset}")
@@ -258,7 +249,8 @@ def read_fence(options: ConnectionOptions, ledger: str, owner: Owner, start: int
         start: an offset at or before the newest fence.
     """
     entries: dict[bytes, Entry] = {}
-    _fold(entries, read(options, ledger, FENCES, start, None, UNCOMMITTED))
+    with closing(RangeReader(options, UNCOMMITTED)) as reader:
+        _fold(entries, reader.read(ledger, FENCES, start, None))
     return newest_fence(entries.values(), owner, ledger)[0]
 
 

@@ -155,6 +155,8 @@ class OpenKafkaSink(OpenArrowSink):
 
     def close(self) -> None:
         """See `OpenSink.close`."""
+        if self._ledger is not None:
+            self._ledger.close()
         self._brokers.close()
 
     def _made_ledger(self) -> Ledger:
