@@ -22,12 +22,11 @@ from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdReq
 
 from twophase.errors import PreflightError, SourceUnavailableError, TargetUnreachableError
 from twophase.sources.kafka.access import AccessError, tls_remedy
-from twophase.sources.kafka.cluster import Cluster
+from twophase.sources.kafka.client import BrokerClient
 from twophase.sources.kafka.connection import for_librdkafka
+from twophase.sources.kafka.connection_options import Conflict, ConnectionOptions
 from twophase.sources.kafka.credentials import fingerprint
-from twophase.sources.kafka.loss import Topic
-from twophase.sources.kafka.offsets import Partition
-from twophase.sources.kafka.options import Conflict, ConnectionOptions
+from twophase.sources.kafka.partitions import Partition, Topic
 
 __all__ = [
     "Brokers",
@@ -91,7 +90,7 @@ class Brokers:
 
     def __init__(self, options: ConnectionOptions) -> None:
         self.options = options
-        self._cluster = Cluster(options)
+        self._cluster = BrokerClient(options)
 
     def close(self) -> None:
         """Close the connection."""

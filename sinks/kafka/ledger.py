@@ -19,7 +19,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from twophase.contract.committable import Committable
-from twophase.errors import PreflightError, StopJobError, TargetUnreachableError
+from twophase.errors import PreflightError, StopJobError
 from twophase.ids import Attempt
 from twophase.sinks.kafka.brokers import (
     COMPLETE_COMMIT,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from enum import StrEnum
+from typing import ClassVar
 
 from pydantic import Field, field_validator
 
@@ -33,6 +34,8 @@ class Compression(StrEnum):
 
 class KafkaSinkOptions(ConnectionOptions):
     """The options of `KafkaSink`; those of the connection are the Kafka source's."""
+
+    whose: ClassVar[str] = "KafkaSink"
 
     topic: str = Field(description="the topic, which exists")
     format: RecordFormat = Field(

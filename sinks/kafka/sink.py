@@ -22,7 +22,7 @@ class KafkaSink(ArrowSink):
     """
 
     def __init__(self, **options: Any) -> None:
-        self._options = KafkaSinkOptions.parse(options, "KafkaSink")
+        self._options = KafkaSinkOptions.parse(options)
 
     def __repr__(self) -> str:
         return f"KafkaSink({self._options.where!r})"

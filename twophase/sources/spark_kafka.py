@@ -24,9 +24,10 @@ from twophase.sources.kafka.engines import (
     planner_of,
 )
 from twophase.sources.kafka.group import GroupOffsets
-from twophase.sources.kafka.offsets import OffsetRange, Partition, PartitionOffset, SourceOffset
+from twophase.sources.kafka.offsets import OffsetRange, PartitionOffset, SourceOffset
 from twophase.sources.kafka.options import KafkaOptions
 from twophase.sources.kafka.other_names import ALIASES
+from twophase.sources.kafka.partitions import Partition
 from twophase.sources.kafka.starting import LATEST_SENTINEL
 
 FORMAT = "kafka"

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 from twophase.sources.kafka.block import Block, Wanted
 from twophase.sources.kafka.guard import ReadGuard
-from twophase.sources.kafka.loss import Topic, check_topic
-from twophase.sources.kafka.offsets import LogEnd, OffsetRange, Partition, PartitionOffset
+from twophase.sources.kafka.loss import check_topic
+from twophase.sources.kafka.offsets import OffsetRange, PartitionOffset
+from twophase.sources.kafka.partitions import LogEnd, Partition, Topic
 
 
 @dataclass

@@ -23,14 +23,13 @@ from twophase.errors import (
 from twophase.internals.json_values import to_json
 from twophase.sources.kafka.offsets import (
     Limits,
-    LogEnd,
-    Partition,
     PartitionOffset,
     SourceOffset,
     advance,
     ranges,
     share,
 )
+from twophase.sources.kafka.partitions import LogEnd, Partition
 from twophase.sources.kafka.source import KafkaSource
 
 SOURCE = KafkaSource()

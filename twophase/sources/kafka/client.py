@@ -1,4 +1,4 @@
-"""The source's requests to the brokers, for metadata and offsets, by one open admin client.
+"""Requests to the brokers, for metadata and ends of partitions, by one open admin client.
 
 Requests are retried on transient failures until `request.timeout` is over. No group is ever joined.
 """
@@ -15,37 +15,33 @@ from typing import Any, TypeVar
 
 from kafka import KafkaAdminClient, TopicPartition
 from kafka import errors as kafka_errors
-from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.protocol.consumer import IsolationLevel as KafkaIsolation
-from kafka.protocol.consumer import OffsetForLeaderEpochRequest, OffsetSpec
-from kafka.structs import OffsetAndMetadata
+from kafka.protocol.consumer import OffsetSpec
 
 from twophase.errors import PreflightError, SourceUnavailableError, TwoPhaseError
 from twophase.sources.kafka import connection
 from twophase.sources.kafka.access import AccessError, remedy_of, tls_remedy
+from twophase.sources.kafka.connection_options import ConnectionOptions
 from twophase.sources.kafka.credentials import check_secrets
-from twophase.sources.kafka.loss import Topic, check_topic
 from twophase.sources.kafka.oauth_tokens import token_refused
-from twophase.sources.kafka.offsets import UNKNOWN_EPOCH, LogEnd, Partition, PartitionOffset
-from twophase.sources.kafka.options import ConnectionOptions, IsolationLevel
+from twophase.sources.kafka.options import IsolationLevel
+from twophase.sources.kafka.partitions import UNKNOWN_EPOCH, LogEnd, Partition, Topic
 from twophase.sources.kafka.peers import look_at_peers
 
 ResultT = TypeVar("ResultT")
 
 _LOGGER = "kafka.net"
-_POLICY = "cleanup.policy"
-_BACKOFF_S = 0.1
+BACKOFF_S = 0.1
 _SASL_HINT = ", and user and password: a broker may close the connection without a word"
 _DISCONNECTED = "socket disconnected"
 """What kafka-python makes of a refusal, if the connection ends before it has read it."""
-_CONFIRM_S = 2.0
 _UNKNOWN_TOPIC = kafka_errors.UnknownTopicOrPartitionError.errno
 _LOGIN = kafka_errors.SaslAuthenticationFailedError, kafka_errors.UnsupportedSaslMechanismError
 RIGHTS = kafka_errors.AuthorizationError, *_LOGIN
 """What kafka-python raises if a broker refuses the client."""
 
 
-class Cluster:
+class BrokerClient:
     """A lazily opened connection to the brokers, for several threads, but not across a fork."""
 
     def __init__(
@@ -79,87 +75,25 @@ class Cluster:
         )
         return {name: topic for name, topic in found.items() if re.fullmatch(pattern, name)}
 
-    def cleanup_policies(self, names: Collection[str]) -> dict[str, str]:
-        """Return `cleanup.policy` by topic; those whose settings we may not read are left out."""
-        wanted = [ConfigResource(ConfigResourceType.TOPIC, name, {_POLICY: None}) for name in names]
-        found = self.call(
-            "settings of topics", lambda admin: admin.describe_configs(wanted, config_filter="all")
-        )
-        settings = found.get("topic", {})
-        return {name: str(one[_POLICY]["value"]) for name, one in settings.items() if one}
-
     def ends(self, partitions: Collection[Partition]) -> dict[Partition, LogEnd]:
         """Return each partition's end under the isolation level; empty if one does not exist."""
         found = self._offsets("end offsets", dict.fromkeys(partitions, OffsetSpec.LATEST))
-        return {key: LogEnd(item.offset, _epoch(item.leader_epoch)) for key, item in found.items()}
+        return {
+            key: LogEnd(item.offset, known_epoch(item.leader_epoch)) for key, item in found.items()
+        }
 
     def high_watermarks(self, partitions: Collection[Partition]) -> dict[Partition, LogEnd]:
         """Return each partition's end with open transactions; empty if one does not exist."""
         wanted = dict.fromkeys(partitions, OffsetSpec.LATEST)
         found = self._offsets("high watermarks", wanted, KafkaIsolation.READ_UNCOMMITTED)
-        return {key: LogEnd(item.offset, _epoch(item.leader_epoch)) for key, item in found.items()}
+        return {
+            key: LogEnd(item.offset, known_epoch(item.leader_epoch)) for key, item in found.items()
+        }
 
     def begins(self, partitions: Collection[Partition]) -> dict[Partition, int]:
         """Return the first offset of each partition; empty if any partition does not exist."""
         found = self._offsets("first offsets", dict.fromkeys(partitions, OffsetSpec.EARLIEST))
         return {key: item.offset for key, item in found.items()}
-
-    def at_timestamp(
-        self, partitions: Collection[Partition], milliseconds: int
-    ) -> dict[Partition, int | None]:
-        """Return the first offset at or after a time, by partition; None if there is none."""
-        found = self._offsets("offsets by time", dict.fromkeys(partitions, milliseconds))
-        return {key: item.offset if item.offset >= 0 else None for key, item in found.items()}
-
-    def committed(self, group: str, partitions: Collection[Partition]) -> dict[Partition, int]:
-        """Return the committed offsets of a group; partitions without one are left out."""
-        wanted = [TopicPartition(*key) for key in partitions]
-        found = self.call(
-            f"committed offsets of group {group!r}",
-            lambda admin: admin.list_group_offsets({group: wanted})[group],
-        )
-        return {Partition(*key): item.offset for key, item in found.items() if item.offset >= 0}
-
-    def commit(self, group: str, entries: Iterable[PartitionOffset]) -> None:
-        """Commit offsets for a group without joining it.
-
-        Raises:
-            SourceUnavailableError: a partition was not committed.
-        """
-        wanted = {
-            TopicPartition(*entry.key): OffsetAndMetadata(entry.offset, "", entry.leader_epoch)
-            for entry in entries
-        }
-
-        def commit(admin: Any) -> None:
-            for key, error in admin.alter_group_offsets(group, wanted).items():
-                if error is not kafka_errors.NoError:
-                    raise error(f"{Partition(*key)} of group {group!r}")
-
-        self.call(f"commit of group {group!r}", commit)
-
-    def epoch_ends(self, entries: Collection[PartitionOffset]) -> dict[Partition, int]:
-        """Return where the leaders say each entry's epoch ended (KIP-320); -1 if unknown."""
-        return self.call(
-            "ends of leader epochs", lambda admin: admin._manager.run(_epoch_ends, admin, entries)
-        )
-
-    def confirm_topic(self, source: str, entry: PartitionOffset) -> None:
-        """Check one entry against its topic's metadata; retry before calling anything gone.
-
-        Raises:
-            SourceLossError: the topic or partition is gone, or was recreated.
-        """
-        deadline = time.monotonic() + _CONFIRM_S
-        while True:
-            topic = self.topics([entry.topic]).get(entry.topic)
-            missing = topic is None or (
-                topic.topic_id == entry.topic_id and entry.partition not in topic.epochs
-            )
-            if not missing or time.monotonic() >= deadline:
-                check_topic(source, entry, topic)
-                return
-            time.sleep(_BACKOFF_S)
 
     def _offsets(
         self, what: str, wanted: Mapping[Partition, int], isolation: KafkaIsolation | None = None
@@ -211,7 +145,7 @@ class Cluster:
             except RuntimeError:  # of kafka-python: another thread has closed it
                 if admin is self._admin:
                     raise
-            time.sleep(_BACKOFF_S)
+            time.sleep(BACKOFF_S)
 
     def _given_up(self, what: str, error: kafka_errors.KafkaError) -> TwoPhaseError:
         """Return why nothing is asked any more.
@@ -291,43 +225,16 @@ def _topics(described: Iterable[Mapping[str, Any]], *, skip: bool = False) -> di
                 "which does not notice a recreated topic (docs/kafka.md).",
             )
         epochs = {
-            item["partition_index"]: _epoch(item.get("leader_epoch"))
+            item["partition_index"]: known_epoch(item.get("leader_epoch"))
             for item in topic["partitions"]
         }
         found[topic["name"]] = Topic(str(topic["topic_id"]), epochs)
     return found
 
 
-def _epoch(value: int | None) -> int:
+def known_epoch(value: int | None) -> int:
+    """Return the epoch of a leader as Kafka's requests have it: -1 if it is unknown."""
     return UNKNOWN_EPOCH if value is None else value
-
-
-async def _epoch_ends(admin: Any, entries: Collection[PartitionOffset]) -> dict[Partition, int]:
-    # The admin client has no public call for OffsetForLeaderEpoch; this uses its internals.
-    leaders = await admin._async_get_leader_for_partitions(
-        {TopicPartition(*entry.key) for entry in entries}
-    )
-    asked = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
-    found: dict[Partition, int] = {}
-    for leader, keys in leaders.items():
-        topics: dict[str, list[Any]] = {}
-        for entry in entries:
-            if TopicPartition(*entry.key) in keys:
-                item = asked.OffsetForLeaderPartition(
-                    partition=entry.partition, leader_epoch=entry.leader_epoch
-                )
-                topics.setdefault(entry.topic, []).append(item)
-        listed = [asked(topic=name, partitions=items) for name, items in topics.items()]
-        response = await admin._manager.send(
-            OffsetForLeaderEpochRequest(topics=listed), node_id=leader
-        )
-        for topic in response.topics:
-            for item in topic.partitions:
-                error = kafka_errors.for_code(item.error_code)
-                if error is not kafka_errors.NoError:
-                    raise error(f"{topic.topic}-{item.partition}")
-                found[Partition(topic.topic, item.partition)] = item.end_offset
-    return found
 
 
 class Admin(KafkaAdminClient):  # type: ignore[misc]

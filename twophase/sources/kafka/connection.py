@@ -17,6 +17,7 @@ from kafka.net.sasl.plain import SaslMechanismPlain
 from kafka.net.sasl.scram import SaslMechanismScram
 from kafka.net.selector import NetworkSelector
 
+from twophase.sources.kafka.connection_options import ConnectionOptions, SaslMechanism
 from twophase.sources.kafka.credentials import (
     SecretError,
     check_secrets,
@@ -25,7 +26,6 @@ from twophase.sources.kafka.credentials import (
     tls_context,
 )
 from twophase.sources.kafka.oauth_tokens import Tokens, granted_tokens
-from twophase.sources.kafka.options import ConnectionOptions, SaslMechanism
 
 CLIENT_ID = "twophase"
 _LEAST_ATTEMPT_S = 3.0

@@ -15,8 +15,7 @@ from typing import NoReturn
 
 from twophase.errors import ConfigError
 from twophase.internals.redaction import shown_variable
-from twophase.sources.kafka.offsets import WHERE
-from twophase.sources.kafka.options import ConnectionOptions
+from twophase.sources.kafka.connection_options import ConnectionOptions
 
 _MAX_BYTES = 64 * 1024
 _REPLACING_S, _AGAIN_S = 2.0, 0.1
@@ -39,7 +38,7 @@ def sasl_password(options: ConnectionOptions) -> str | None:
     Raises:
         SecretError: it cannot be read.
     """
-    return _secret(_PASSWORD, options.sasl_password_env, options.sasl_password_file)
+    return _secret(options, _PASSWORD, options.sasl_password_env, options.sasl_password_file)
 
 
 def key_password(options: ConnectionOptions) -> str | None:
@@ -48,7 +47,9 @@ def key_password(options: ConnectionOptions) -> str | None:
     Raises:
         SecretError: it cannot be read.
     """
-    return _secret(_KEY_PASSWORD, options.ssl_key_password_env, options.ssl_key_password_file)
+    return _secret(
+        options, _KEY_PASSWORD, options.ssl_key_password_env, options.ssl_key_password_file
+    )
 
 
 def tls_context(options: ConnectionOptions) -> ssl.SSLContext:
@@ -93,12 +94,12 @@ def _of_files(options: ConnectionOptions) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     for key, path in _files(options):
-        _read(key, path)
+        _read(options, key, path)
     if options.ssl_ca is not None:
         try:
             context.load_verify_locations(options.ssl_ca)
         except (OSError, ValueError):  # of ssl too
-            _unfit(_CA, options.ssl_ca, "has no certificate in PEM")
+            _unfit(options, _CA, options.ssl_ca, "has no certificate in PEM")
     if options.ssl_certificate is not None:
         _load_certificate(context, options)
     return context
@@ -114,7 +115,7 @@ def fingerprint(options: ConnectionOptions) -> str:
             digest.update(b"-")
     for key, path in _files(options):
         try:
-            digest.update(hashlib.sha256(_read(key, path)).digest())
+            digest.update(hashlib.sha256(_read(options, key, path)).digest())
         except SecretError:
             digest.update(b"-")
     return digest.hexdigest()
@@ -141,10 +142,17 @@ def _load_certificate(context: ssl.SSLContext, options: ConnectionOptions) -> No
     try:
         context.load_cert_chain(certificate, key, given)
     except (OSError, ValueError):  # of ssl too
-        encrypted = b"ENCRYPTED" in _read(_KEY, key)
+        encrypted = b"ENCRYPTED" in _read(options, _KEY, key)
         if encrypted and password is None:
-            _unfit(_KEY, key, "is encrypted", f"name its password: {_KEY_PASSWORD}.env or .file.")
+            _unfit(
+                options,
+                _KEY,
+                key,
+                "is encrypted",
+                f"name its password: {_KEY_PASSWORD}.env or .file.",
+            )
         _unfit(
+            options,
             _CERTIFICATE,
             certificate,
             f"does not go with {_KEY}, {key!r}{' and its password' * encrypted}",
@@ -152,33 +160,41 @@ def _load_certificate(context: ssl.SSLContext, options: ConnectionOptions) -> No
         )
 
 
-def _secret(key: str, variable: str | None, path: str | None) -> str | None:
+def _secret(
+    options: ConnectionOptions, key: str, variable: str | None, path: str | None
+) -> str | None:
     if variable is not None:
         if value := os.environ.get(variable):
             return value
         raise SecretError(
-            f"{WHERE}: option {key + '.env'!r} names the environment variable "
+            f"{options.whose}: option {key + '.env'!r} names the environment variable "
             f"{shown_variable(variable)}, which is {'not set' if value is None else 'empty'}.",
             remedy="set it for the driver and, with spark.executorEnv, for the executors.",
         )
     if path is not None:
         try:
-            value = _read(key + ".file", path).decode().rstrip("\r\n")
+            value = _read(options, key + ".file", path).decode().rstrip("\r\n")
         except ValueError:
-            _unfit(key + ".file", path, "is not text in UTF-8")
-        return value or _unfit(key + ".file", path, "is empty")
+            _unfit(options, key + ".file", path, "is not text in UTF-8")
+        return value or _unfit(options, key + ".file", path, "is empty")
     return None
 
 
-def _read(key: str, path: str) -> bytes:
+def _read(options: ConnectionOptions, key: str, path: str) -> bytes:
     try:
         with Path(path).open("rb") as file:
             return file.read(_MAX_BYTES if key.endswith(".file") else -1)
     except (OSError, ValueError) as error:
-        _unfit(key, path, f"cannot be read: {type(error).__name__}", _PUT)
+        _unfit(options, key, path, f"cannot be read: {type(error).__name__}", _PUT)
 
 
-def _unfit(key: str, path: str, why: str, remedy: str = "put the right file there.") -> NoReturn:
+def _unfit(
+    options: ConnectionOptions,
+    key: str,
+    path: str,
+    why: str,
+    remedy: str = "put the right file there.",
+) -> NoReturn:
     raise UnreadableFileError(
-        f"{WHERE}: option {key!r} names {path!r}, which {why}.", remedy=remedy
+        f"{options.whose}: option {key!r} names {path!r}, which {why}.", remedy=remedy
     ) from None

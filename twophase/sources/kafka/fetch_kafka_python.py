@@ -12,7 +12,7 @@ from kafka import errors as kafka_errors
 from twophase.sources.kafka import connection
 from twophase.sources.kafka.access import RefusedError
 from twophase.sources.kafka.block import Block, Wanted
-from twophase.sources.kafka.cluster import RIGHTS
+from twophase.sources.kafka.client import RIGHTS
 from twophase.sources.kafka.credentials import check_secrets
 from twophase.sources.kafka.guard import ReadGuard
 from twophase.sources.kafka.offsets import OffsetRange

@@ -6,9 +6,6 @@ those of a job that has not read the records; `needed_again` has those of one th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
 from twophase.errors import (
     ConfigError,
     OffsetOutOfRangeError,
@@ -17,24 +14,12 @@ from twophase.errors import (
     TwoPhaseError,
 )
 from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
+from twophase.sources.kafka.partitions import Topic
 
 _AFRESH = (
     "to go on without them, begin another job, with another name and checkpointLocation, the same "
     "targets, and startingOffsets that name where to go on"
 )
-
-
-@dataclass(frozen=True)
-class Topic:
-    """A topic as the broker describes it.
-
-    Attributes:
-        topic_id: the id of this creation of the topic.
-        epochs: the leader epoch of each partition, by index; -1 if unknown.
-    """
-
-    topic_id: str
-    epochs: Mapping[int, int]
 
 
 def check_topic(source: str, entry: PartitionOffset, topic: Topic | None) -> None:

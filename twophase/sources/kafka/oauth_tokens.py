@@ -28,9 +28,8 @@ from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_ope
 
 from twophase.errors import SourceUnavailableError, TwoPhaseError
 from twophase.sources.kafka.access import AccessError
+from twophase.sources.kafka.connection_options import ConnectionOptions, SaslMechanism
 from twophase.sources.kafka.credentials import sasl_password
-from twophase.sources.kafka.offsets import WHERE
-from twophase.sources.kafka.options import ConnectionOptions, SaslMechanism
 
 _FRESH = 0.75
 """The part of its life after which a token is replaced. librdkafka asks at 0.8 of it, kafka-python
@@ -105,7 +104,8 @@ class Tokens:
             text, life_s = str(answer["access_token"]), float(answer["expires_in"])
         except (KeyError, TypeError, ValueError):
             raise AccessError(
-                f"{WHERE}: the answer of {self._url} has no access_token, or no expires_in.",
+                f"{self._options.whose}: the answer of {self._url} has no access_token, or no "
+                "expires_in.",
                 remedy="check kafka.sasl.oauthbearer.token.endpoint.url: it has to be the token "
                 "endpoint of an OAuth server that grants client_credentials.",
             ) from None
@@ -130,7 +130,7 @@ class Tokens:
         except HTTPError as error:
             if error.code in _REFUSED or error.code // 100 == 3:
                 raise AccessError(
-                    f"{WHERE}: {self._url} refuses a token for client "
+                    f"{self._options.whose}: {self._url} refuses a token for client "
                     f"{self._options.sasl_username!r}: {error.code}{_reason(error)}.",
                     remedy="check the client's id (kafka.sasl.username), its secret, the scope and "
                     "the URL, which must not redirect.",
@@ -141,7 +141,7 @@ class Tokens:
 
     def _unavailable(self, why: str) -> SourceUnavailableError:
         return SourceUnavailableError(
-            f"{WHERE}: {self._url} gave no token: {why}.",
+            f"{self._options.whose}: {self._url} gave no token: {why}.",
             remedy="check that the OAuth server runs and can be reached from the driver and every "
             "executor. Python trusts the system's certificate authorities, or those in "
             "SSL_CERT_FILE.",

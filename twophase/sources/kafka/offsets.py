@@ -23,7 +23,7 @@ import itertools
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
 from twophase.errors import (
     CorruptRecordError,
@@ -32,24 +32,14 @@ from twophase.errors import (
 )
 from twophase.internals.json_values import read, to_json
 from twophase.internals.record import newer_format
+from twophase.sources.kafka.partitions import UNKNOWN_EPOCH, LogEnd, Partition
 
 VERSION = 1
 FORMAT = "twophase-kafka"
 WHERE = f"source {FORMAT}"
 """How errors of options begin."""
-UNKNOWN_EPOCH = -1
 KEEP_UIDS = "keep the uids and the order of the sources as they were when the offsets were written."
 """The remedy if offsets belong to another source."""
-
-
-class Partition(NamedTuple):
-    """A partition of a topic, by name."""
-
-    topic: str
-    number: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.number}"
 
 
 @dataclass(frozen=True)
@@ -195,19 +185,6 @@ class SourceOffset:
     def by_partition(self) -> dict[Partition, PartitionOffset]:
         """Return the entries by partition."""
         return {entry.key: entry for entry in self.partitions or ()}
-
-
-@dataclass(frozen=True)
-class LogEnd:
-    """The end of a partition for this source: the last stable offset under read_committed.
-
-    Attributes:
-        offset: the offset after the last record that may be read.
-        leader_epoch: the newest leader epoch; -1 if unknown.
-    """
-
-    offset: int
-    leader_epoch: int = UNKNOWN_EPOCH
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,6 @@ from twophase.errors import (
 )
 from twophase.sources.kafka.cluster import Cluster
 from twophase.sources.kafka.loss import (
-    Topic,
     check_begin,
     check_end,
     check_epoch,
@@ -43,13 +42,12 @@ from twophase.sources.kafka.offsets import (
     KEEP_UIDS,
     WHERE,
     Limits,
-    LogEnd,
-    Partition,
     PartitionOffset,
     SourceOffset,
     advance,
 )
 from twophase.sources.kafka.options import IsolationLevel, KafkaOptions
+from twophase.sources.kafka.partitions import LogEnd, Partition, Topic
 from twophase.sources.kafka.start import StartResolver
 
 PATIENCE_S = 60.0

@@ -25,13 +25,13 @@ from twophase.sources.kafka.offsets import (
     VERSION,
     WHERE,
     OffsetRange,
-    Partition,
     PartitionOffset,
     SourceOffset,
     ranges,
 )
 from twophase.sources.kafka.options import KafkaOptions, ValueFormat
 from twophase.sources.kafka.other_names import with_our_names
+from twophase.sources.kafka.partitions import Partition
 from twophase.sources.kafka.range_reader import KafkaRangeReader
 from twophase.sources.kafka.starting import LATEST_SENTINEL, Latest, Specific, parse_starting
 from twophase.spark_versions import LIMITED_READS

@@ -10,9 +10,10 @@ from typing import assert_never
 
 from twophase.errors import ConfigError, PreflightError
 from twophase.sources.kafka.cluster import Cluster
-from twophase.sources.kafka.loss import Topic, check_begin, check_end
-from twophase.sources.kafka.offsets import WHERE, LogEnd, Partition, PartitionOffset, SourceOffset
+from twophase.sources.kafka.loss import check_begin, check_end
+from twophase.sources.kafka.offsets import WHERE, PartitionOffset, SourceOffset
 from twophase.sources.kafka.options import KafkaOptions
+from twophase.sources.kafka.partitions import LogEnd, Partition, Topic
 from twophase.sources.kafka.starting import (
     EARLIEST_SENTINEL,
     LATEST_SENTINEL,
