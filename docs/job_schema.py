@@ -61,7 +61,7 @@ def schema() -> str:
 
 
 def _source() -> dict[str, Any]:
-    names = import_module("twophase.sources.kafka.other_names").ALIASES
+    names = import_module("twophase.kafka_client.other_names").ALIASES
     ours = _options("twophase.sources.kafka.options.KafkaOptions", names)
     return {
         **_section("SourceSection", options=_values(), watermark=_section("WatermarkSection")),

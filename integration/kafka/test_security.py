@@ -17,7 +17,8 @@ from harness.token_endpoint import CLIENT, TokenEndpoint, token_endpoint
 from integration.kafka.secure_broker import PASSWORD, USER, SecureKafka, secure_kafka
 from integration.kafka.topics import Topics
 from twophase.errors import PreflightError, SourceUnavailableError, TwoPhaseError
-from twophase.sources.kafka import GroupOffsets, KafkaDataSource, oauth_tokens
+from twophase.kafka_client import oauth_tokens
+from twophase.sources.kafka import GroupOffsets, KafkaDataSource
 from twophase.sources.kafka.data_source import KafkaStreamReader
 from twophase.sources.kafka.options import KafkaOptions
 from twophase.spark_versions import LIMITED_READS, ReadAllAvailable

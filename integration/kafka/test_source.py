@@ -37,10 +37,10 @@ from twophase.errors import (
 )
 from twophase.internals.json_values import to_json
 from twophase.internals.redaction import REDACTED
+from twophase.kafka_client.partitions import Partition
 from twophase.sources.kafka import GroupOffsets, KafkaDataSource, KafkaSource
 from twophase.sources.kafka.data_source import KafkaPartition, KafkaStreamReader
 from twophase.sources.kafka.offsets import SourceOffset
-from twophase.sources.kafka.partitions import Partition
 from twophase.spark_versions import LIMITED_READS, ReadAllAvailable
 from twophase.testing.services import KafkaService
 from twophase.testing.services.spark_start import spark_environment

@@ -1,5 +1,4 @@
-"""Requests to the brokers. The only module that knows the Kafka source: it has the clients, their
-security and their errors in common with the sink.
+"""Requests to the brokers: of transactions, and of the ledger.
 
 Transactions are ended, described and listed here by their ids, whoever has begun them. All requests
 have the form that librdkafka's have (EndTxn up to version 4): brokers tell the protocols of
@@ -21,21 +20,10 @@ from kafka.protocol.metadata import CoordinatorType
 from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
 
 from twophase.errors import PreflightError, SourceUnavailableError, TargetUnreachableError
-from twophase.sources.kafka.access import AccessError, tls_remedy
-from twophase.sources.kafka.client import BrokerClient
-from twophase.sources.kafka.connection import for_librdkafka
-from twophase.sources.kafka.connection_options import Conflict, ConnectionOptions
-from twophase.sources.kafka.credentials import fingerprint
-from twophase.sources.kafka.partitions import Partition, Topic
-
-__all__ = [
-    "Brokers",
-    "Conflict",
-    "ConnectionOptions",
-    "Transaction",
-    "fingerprint",
-    "for_librdkafka",
-]
+from twophase.kafka_client.access import AccessError, tls_remedy
+from twophase.kafka_client.client import BrokerClient
+from twophase.kafka_client.options import ConnectionOptions
+from twophase.kafka_client.partitions import Partition, Topic
 
 T = TypeVar("T")
 EMPTY, ONGOING = "Empty", "Ongoing"

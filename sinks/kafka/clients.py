@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
-from twophase.sinks.kafka.brokers import ConnectionOptions, fingerprint
+from twophase.kafka_client.credentials import fingerprint
+from twophase.kafka_client.options import ConnectionOptions
 
 ClientT = TypeVar("ClientT")
 

@@ -21,11 +21,8 @@ from dataclasses import dataclass, field
 from twophase.contract.committable import Committable
 from twophase.errors import PreflightError, StopJobError
 from twophase.ids import Attempt
-from twophase.sinks.kafka.brokers import (
-    COMPLETE_COMMIT,
-    Brokers,
-    ConnectionOptions,
-)
+from twophase.kafka_client.options import ConnectionOptions
+from twophase.sinks.kafka.brokers import COMPLETE_COMMIT, Brokers
 from twophase.sinks.kafka.names import Owner
 from twophase.sinks.kafka.reading import COMMITTED, UNCOMMITTED, Entry, RangeReader
 from twophase.sinks.kafka.records import Fence, Mark, Record, decoded, encoded

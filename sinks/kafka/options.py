@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from pydantic import Field, field_validator
 
+from twophase.kafka_client.options import Conflict, ConnectionOptions
 from twophase.options.parsing import Duration
-from twophase.sinks.kafka.brokers import Conflict, ConnectionOptions
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 

@@ -10,7 +10,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from twophase.errors import TargetUnreachableError
-from twophase.sinks.kafka.brokers import ConnectionOptions, for_librdkafka
+from twophase.kafka_client.connection import for_librdkafka
+from twophase.kafka_client.options import ConnectionOptions
 from twophase.sinks.kafka.clients import KeptClient
 
 _AT_ONCE, _POLL_S = 1_000, 0.1

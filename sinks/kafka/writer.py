@@ -27,7 +27,7 @@ from twophase.errors import DeclinedError, RejectedRowsError
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.internals.failpoints import failpoint
 from twophase.internals.redaction import shown
-from twophase.sinks.kafka.brokers import for_librdkafka
+from twophase.kafka_client.connection import for_librdkafka
 from twophase.sinks.kafka.ledger import PROOFS, read_fence
 from twophase.sinks.kafka.names import Owner
 from twophase.sinks.kafka.options import KafkaSinkOptions

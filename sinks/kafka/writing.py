@@ -8,7 +8,8 @@ from typing import Any
 from confluent_kafka import KafkaException, Producer
 
 from twophase.errors import TargetUnreachableError
-from twophase.sinks.kafka.brokers import ConnectionOptions, for_librdkafka
+from twophase.kafka_client.connection import for_librdkafka
+from twophase.kafka_client.options import ConnectionOptions
 from twophase.sinks.kafka.clients import KeptClient
 
 

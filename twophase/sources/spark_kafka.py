@@ -17,6 +17,8 @@ from pathlib import Path
 
 from twophase.contract.source import RereadsRanges, SourceLeg, option
 from twophase.errors import ConfigError, CorruptRecordError, StopJobError
+from twophase.kafka_client.other_names import ALIASES
+from twophase.kafka_client.partitions import Partition
 from twophase.sources.kafka.engines import (
     check_range,
     close_cluster,
@@ -26,8 +28,6 @@ from twophase.sources.kafka.engines import (
 from twophase.sources.kafka.group import GroupOffsets
 from twophase.sources.kafka.offsets import OffsetRange, PartitionOffset, SourceOffset
 from twophase.sources.kafka.options import KafkaOptions
-from twophase.sources.kafka.other_names import ALIASES
-from twophase.sources.kafka.partitions import Partition
 from twophase.sources.kafka.starting import LATEST_SENTINEL
 
 FORMAT = "kafka"

@@ -6,11 +6,11 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
+from twophase.kafka_client.partitions import LogEnd, Partition, Topic
 from twophase.sources.kafka.block import Block, Wanted
 from twophase.sources.kafka.guard import ReadGuard
 from twophase.sources.kafka.loss import check_topic
 from twophase.sources.kafka.offsets import OffsetRange, PartitionOffset
-from twophase.sources.kafka.partitions import LogEnd, Partition, Topic
 
 
 @dataclass

@@ -13,7 +13,7 @@ from twophase.errors import (
     SourceUnavailableError,
     TopicRecreatedError,
 )
-from twophase.sources.kafka.access import AccessError
+from twophase.kafka_client.access import AccessError
 from twophase.sources.kafka.guard import ReadGuard
 from twophase.sources.kafka.offsets import OffsetRange
 from twophase.sources.kafka.options import KafkaOptions

@@ -21,6 +21,7 @@ from twophase.errors import (
     TopicRecreatedError,
 )
 from twophase.internals.json_values import to_json
+from twophase.kafka_client.partitions import LogEnd, Partition
 from twophase.sources.kafka.offsets import (
     Limits,
     PartitionOffset,
@@ -29,7 +30,6 @@ from twophase.sources.kafka.offsets import (
     ranges,
     share,
 )
-from twophase.sources.kafka.partitions import LogEnd, Partition
 from twophase.sources.kafka.source import KafkaSource
 
 SOURCE = KafkaSource()

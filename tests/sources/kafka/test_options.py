@@ -14,13 +14,13 @@ from pyspark.sql.types import StructType
 
 from twophase.contract.source import SourceLeg
 from twophase.errors import ConfigError
-from twophase.sources.kafka import connection, other_names
-from twophase.sources.kafka.credentials import check_secrets, tls_context
+from twophase.kafka_client import connection, other_names
+from twophase.kafka_client.credentials import check_secrets, tls_context
+from twophase.kafka_client.other_names import ALIASES, REFUSED
+from twophase.kafka_client.partitions import Partition
 from twophase.sources.kafka.data_source import KafkaDataSource
 from twophase.sources.kafka.group import GroupOffsets
 from twophase.sources.kafka.options import KafkaOptions
-from twophase.sources.kafka.other_names import ALIASES, REFUSED
-from twophase.sources.kafka.partitions import Partition
 from twophase.sources.kafka.source import KafkaSource
 from twophase.sources.kafka.starting import AtTimestamp, Committed, Earliest, Latest, Specific
 from twophase.sources.spark_kafka import SparkKafkaSource

@@ -18,9 +18,9 @@ from twophase.errors import (
     TopicRecreatedError,
     from_text,
 )
+from twophase.kafka_client.partitions import LogEnd, Partition
 from twophase.sources.kafka.offsets import Limits, SourceOffset, ranges
 from twophase.sources.kafka.options import KafkaOptions
-from twophase.sources.kafka.partitions import LogEnd, Partition
 from twophase.sources.kafka.planner import PATIENCE_S, OffsetPlanner, StallAlarm
 
 pytestmark = pytest.mark.usefixtures("worker")

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from harness.token_endpoint import CLIENT, token_endpoint
+from tests.kafka_client.fake_peers import listening
 from tests.sinks.mysql.client.fake_server import Authority
-from tests.sources.kafka.fake_peers import listening
 from tests.sources.kafka.memory_cluster import Log, MemoryCluster
-from twophase.sources.kafka.access import RefusedError
+from twophase.kafka_client.access import RefusedError
 from twophase.sources.kafka.block import Wanted
 from twophase.sources.kafka.fetch_librdkafka import fetch
 from twophase.sources.kafka.guard import ReadGuard

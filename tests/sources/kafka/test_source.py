@@ -18,12 +18,12 @@ from twophase.errors import (
     SourceUnavailableError,
     TopicRecreatedError,
 )
+from twophase.kafka_client.credentials import SecretError
+from twophase.kafka_client.partitions import Partition
 from twophase.sources.kafka import KafkaSource
-from twophase.sources.kafka.credentials import SecretError
 from twophase.sources.kafka.engines import planner_of
 from twophase.sources.kafka.offsets import Limits, SourceOffset
 from twophase.sources.kafka.options import KafkaOptions
-from twophase.sources.kafka.partitions import Partition
 from twophase.testing.contract import (
     NotifyingSourceContract,
     ReadsInTasksContract,

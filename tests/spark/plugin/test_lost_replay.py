@@ -27,9 +27,9 @@ from twophase.errors import (
     TopicRecreatedError,
     TwoPhaseError,
 )
+from twophase.kafka_client.partitions import Topic
 from twophase.sources.kafka.loss import check_topic
 from twophase.sources.kafka.offsets import PartitionOffset
-from twophase.sources.kafka.partitions import Topic
 from twophase.spark.batch import spark_jobs
 from twophase.spark.batch.batch import SparkBatch
 from twophase.spark.folder.spark_folder import SparkFolder

@@ -15,10 +15,10 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest
 from kafka.structs import OffsetAndMetadata
 
-from twophase.sources.kafka.client import BACKOFF_S, BrokerClient
+from twophase.kafka_client.client import BACKOFF_S, BrokerClient
+from twophase.kafka_client.partitions import Partition
 from twophase.sources.kafka.loss import check_topic
 from twophase.sources.kafka.offsets import PartitionOffset
-from twophase.sources.kafka.partitions import Partition
 
 _POLICY = "cleanup.policy"
 _CONFIRM_S = 2.0

@@ -16,13 +16,13 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from twophase.errors import ConfigError
+from twophase.kafka_client.access import AccessError, retried_once_begun
+from twophase.kafka_client.credentials import SecretError
+from twophase.kafka_client.other_names import with_capitals
 from twophase.sources.kafka import raw_format
-from twophase.sources.kafka.access import AccessError, retried_once_begun
-from twophase.sources.kafka.credentials import SecretError
 from twophase.sources.kafka.engines import cluster_of, planner_of
 from twophase.sources.kafka.offsets import FORMAT, WHERE, Limits, OffsetRange, SourceOffset, ranges
 from twophase.sources.kafka.options import KafkaOptions, ValueFormat
-from twophase.sources.kafka.other_names import with_capitals
 from twophase.sources.kafka.range_reader import KafkaRangeReader
 from twophase.spark_versions import (
     LIMITED_READS,

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from twophase.errors import PreflightError
 from twophase.internals.workers import freeze_gc
-from twophase.sources.kafka.access import AccessError, RefusedError, remedy_of
+from twophase.kafka_client.access import AccessError, RefusedError, remedy_of
+from twophase.kafka_client.oauth_tokens import token_refused
 from twophase.sources.kafka.block import Block, Wanted
-from twophase.sources.kafka.oauth_tokens import token_refused
 from twophase.sources.kafka.offsets import OffsetRange
 from twophase.sources.kafka.options import FetchEngine, KafkaOptions
 

@@ -9,11 +9,11 @@ from typing import Any
 from kafka import KafkaConsumer, TopicPartition
 from kafka import errors as kafka_errors
 
-from twophase.sources.kafka import connection
-from twophase.sources.kafka.access import RefusedError
+from twophase.kafka_client import connection
+from twophase.kafka_client.access import RefusedError
+from twophase.kafka_client.client import RIGHTS
+from twophase.kafka_client.credentials import check_secrets
 from twophase.sources.kafka.block import Block, Wanted
-from twophase.sources.kafka.client import RIGHTS
-from twophase.sources.kafka.credentials import check_secrets
 from twophase.sources.kafka.guard import ReadGuard
 from twophase.sources.kafka.offsets import OffsetRange
 from twophase.sources.kafka.options import KafkaOptions

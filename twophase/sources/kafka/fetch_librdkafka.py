@@ -9,10 +9,10 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from twophase.sources.kafka import connection
-from twophase.sources.kafka.access import RefusedError
+from twophase.kafka_client import connection
+from twophase.kafka_client.access import RefusedError
+from twophase.kafka_client.credentials import check_secrets, fingerprint
 from twophase.sources.kafka.block import Block, Wanted
-from twophase.sources.kafka.credentials import check_secrets, fingerprint
 from twophase.sources.kafka.guard import ReadGuard
 from twophase.sources.kafka.offsets import OffsetRange
 from twophase.sources.kafka.options import KafkaOptions

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from twophase.errors import ConfigError
+from twophase.kafka_client.partitions import Partition
 from twophase.sources.kafka.engines import close_cluster, cluster_of, planner_of
 from twophase.sources.kafka.offsets import WHERE, SourceOffset
 from twophase.sources.kafka.options import KafkaOptions
-from twophase.sources.kafka.partitions import Partition
 
 
 class GroupOffsets:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from twophase.errors import SourceUnavailableError
-from twophase.sources.kafka.access import AccessError, tls_remedy
+from twophase.kafka_client.access import AccessError, tls_remedy
 from twophase.sources.kafka.cluster import Cluster
 from twophase.sources.kafka.loss import check_begin, check_end, check_epoch
 from twophase.sources.kafka.offsets import OffsetRange, PartitionOffset

@@ -13,8 +13,8 @@ from twophase.errors import (
     TopicRecreatedError,
     TwoPhaseError,
 )
+from twophase.kafka_client.partitions import Topic
 from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
-from twophase.sources.kafka.partitions import Topic
 
 _AFRESH = (
     "to go on without them, begin another job, with another name and checkpointLocation, the same "

@@ -32,7 +32,7 @@ from twophase.errors import (
 )
 from twophase.internals.json_values import read, to_json
 from twophase.internals.record import newer_format
-from twophase.sources.kafka.partitions import UNKNOWN_EPOCH, LogEnd, Partition
+from twophase.kafka_client.partitions import UNKNOWN_EPOCH, LogEnd, Partition
 
 VERSION = 1
 FORMAT = "twophase-kafka"

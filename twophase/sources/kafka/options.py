@@ -10,8 +10,8 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import BeforeValidator, Field
 
 from twophase.ids import check_name
+from twophase.kafka_client.options import Conflict, ConnectionOptions, IsolationLevel
 from twophase.options.parsing import Duration
-from twophase.sources.kafka.connection_options import Conflict, ConnectionOptions
 from twophase.sources.kafka.offsets import WHERE
 from twophase.sources.kafka.starting import (
     Committed,
@@ -37,13 +37,6 @@ class OnBadRecord(StrEnum):
 
     FAIL = "fail"
     DROP = "drop"
-
-
-class IsolationLevel(StrEnum):
-    """Kafka's isolation level: excludes or includes records of open and aborted transactions."""
-
-    READ_COMMITTED = "read_committed"
-    READ_UNCOMMITTED = "read_uncommitted"
 
 
 class FetchEngine(StrEnum):
@@ -94,7 +87,7 @@ def _columns(value: object) -> object:
 
 class KafkaOptions(ConnectionOptions):
     """The options, as in docs/kafka.md. Keys are compared without regard to case, as Spark does;
-    those of Spark's own source: `twophase.sources.kafka.other_names`.
+    those of Spark's own source: `twophase.kafka_client.other_names`.
     """
 
     whose: ClassVar[str] = WHERE

@@ -28,6 +28,8 @@ from twophase.errors import (
     RestoreRefusedError,
     SourceLossError,
 )
+from twophase.kafka_client.options import IsolationLevel
+from twophase.kafka_client.partitions import LogEnd, Partition, Topic
 from twophase.sources.kafka.cluster import Cluster
 from twophase.sources.kafka.loss import (
     check_begin,
@@ -46,8 +48,7 @@ from twophase.sources.kafka.offsets import (
     SourceOffset,
     advance,
 )
-from twophase.sources.kafka.options import IsolationLevel, KafkaOptions
-from twophase.sources.kafka.partitions import LogEnd, Partition, Topic
+from twophase.sources.kafka.options import KafkaOptions
 from twophase.sources.kafka.start import StartResolver
 
 PATIENCE_S = 60.0

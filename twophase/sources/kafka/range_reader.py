@@ -11,7 +11,7 @@ from pyspark import TaskContext
 from twophase.contract.source import RangeReader
 from twophase.errors import SourceLossError
 from twophase.internals.workers import freeze_gc
-from twophase.sources.kafka.access import retried_once_begun
+from twophase.kafka_client.access import retried_once_begun
 from twophase.sources.kafka.engines import read_range
 from twophase.sources.kafka.json_format import JsonDecoder
 from twophase.sources.kafka.offsets import OffsetRange

@@ -17,7 +17,9 @@ from twophase.errors import (
 )
 from twophase.functions.operator_state import Redistribution
 from twophase.internals.json_values import to_json
-from twophase.sources.kafka.credentials import SecretError, check_secrets
+from twophase.kafka_client.credentials import SecretError, check_secrets
+from twophase.kafka_client.other_names import with_our_names
+from twophase.kafka_client.partitions import Partition
 from twophase.sources.kafka.data_source import KafkaDataSource
 from twophase.sources.kafka.engines import check_range, close_cluster, planner_of
 from twophase.sources.kafka.group import GroupOffsets
@@ -30,8 +32,6 @@ from twophase.sources.kafka.offsets import (
     ranges,
 )
 from twophase.sources.kafka.options import KafkaOptions, ValueFormat
-from twophase.sources.kafka.other_names import with_our_names
-from twophase.sources.kafka.partitions import Partition
 from twophase.sources.kafka.range_reader import KafkaRangeReader
 from twophase.sources.kafka.starting import LATEST_SENTINEL, Latest, Specific, parse_starting
 from twophase.spark_versions import LIMITED_READS

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 from typing import assert_never
 
 from twophase.errors import ConfigError, PreflightError
+from twophase.kafka_client.partitions import LogEnd, Partition, Topic
 from twophase.sources.kafka.cluster import Cluster
 from twophase.sources.kafka.loss import check_begin, check_end
 from twophase.sources.kafka.offsets import WHERE, PartitionOffset, SourceOffset
 from twophase.sources.kafka.options import KafkaOptions
-from twophase.sources.kafka.partitions import LogEnd, Partition, Topic
 from twophase.sources.kafka.starting import (
     EARLIEST_SENTINEL,
     LATEST_SENTINEL,

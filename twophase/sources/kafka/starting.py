@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from twophase.sources.kafka.partitions import Partition
+from twophase.kafka_client.partitions import Partition
 
 EARLIEST_SENTINEL = -2
 LATEST_SENTINEL = -1

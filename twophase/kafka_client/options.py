@@ -17,12 +17,19 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field
 
 from twophase.errors import ConfigError
+from twophase.kafka_client.other_names import ALIASES, WAY_ON, as_written, with_our_names
 from twophase.options.parsing import Duration, Options, in_words_of_user
-from twophase.sources.kafka.other_names import ALIASES, WAY_ON, as_written, with_our_names
 
 _SERVER = r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):\d{1,5}"
 _SERVERS = re.compile(f"{_SERVER}(,{_SERVER})*")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+class IsolationLevel(StrEnum):
+    """Kafka's isolation level: excludes or includes records of open and aborted transactions."""
+
+    READ_COMMITTED = "read_committed"
+    READ_UNCOMMITTED = "read_uncommitted"
 
 
 class SecurityProtocol(StrEnum):

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from harness.spark_features import needs
-from tests.sources.kafka.fake_peers import Peer, listening, says, says_nothing
+from tests.kafka_client.fake_peers import Peer, listening, says, says_nothing
 from twophase.errors import PreflightError, SourceUnavailableError
 from twophase.sources.kafka import KafkaDataSource, engines
 from twophase.sources.kafka.data_source import KafkaStreamReader

@@ -8,7 +8,7 @@ import pytest
 
 from twophase.contract.source import SourceLeg
 from twophase.errors import PreflightError
-from twophase.sources.kafka.client import _topics
+from twophase.kafka_client.client import _topics
 from twophase.sources.spark_kafka import SparkKafkaSource
 
 TOPIC: dict[str, Any] = {

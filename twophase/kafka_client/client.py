@@ -19,14 +19,13 @@ from kafka.protocol.consumer import IsolationLevel as KafkaIsolation
 from kafka.protocol.consumer import OffsetSpec
 
 from twophase.errors import PreflightError, SourceUnavailableError, TwoPhaseError
-from twophase.sources.kafka import connection
-from twophase.sources.kafka.access import AccessError, remedy_of, tls_remedy
-from twophase.sources.kafka.connection_options import ConnectionOptions
-from twophase.sources.kafka.credentials import check_secrets
-from twophase.sources.kafka.oauth_tokens import token_refused
-from twophase.sources.kafka.options import IsolationLevel
-from twophase.sources.kafka.partitions import UNKNOWN_EPOCH, LogEnd, Partition, Topic
-from twophase.sources.kafka.peers import look_at_peers
+from twophase.kafka_client import connection
+from twophase.kafka_client.access import AccessError, remedy_of, tls_remedy
+from twophase.kafka_client.credentials import check_secrets
+from twophase.kafka_client.oauth_tokens import token_refused
+from twophase.kafka_client.options import ConnectionOptions, IsolationLevel
+from twophase.kafka_client.partitions import UNKNOWN_EPOCH, LogEnd, Partition, Topic
+from twophase.kafka_client.peers import look_at_peers
 
 ResultT = TypeVar("ResultT")
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from twophase.errors import PreflightError, SourceUnavailableError
-from twophase.sources.kafka.credentials import SecretError
+from twophase.kafka_client.credentials import SecretError
 
 _ALERT = "alert[ _]"
 _CLIENT_CERTIFICATE = re.compile(

@@ -17,15 +17,15 @@ from kafka.net.sasl.plain import SaslMechanismPlain
 from kafka.net.sasl.scram import SaslMechanismScram
 from kafka.net.selector import NetworkSelector
 
-from twophase.sources.kafka.connection_options import ConnectionOptions, SaslMechanism
-from twophase.sources.kafka.credentials import (
+from twophase.kafka_client.credentials import (
     SecretError,
     check_secrets,
     key_password,
     sasl_password,
     tls_context,
 )
-from twophase.sources.kafka.oauth_tokens import Tokens, granted_tokens
+from twophase.kafka_client.oauth_tokens import Tokens, granted_tokens
+from twophase.kafka_client.options import ConnectionOptions, SaslMechanism
 
 CLIENT_ID = "twophase"
 _LEAST_ATTEMPT_S = 3.0

@@ -9,8 +9,8 @@ import pytest
 from harness.token_endpoint import CLIENT, TokenEndpoint, token_endpoint
 from tests.sources.kafka.memory_cluster import Clock
 from twophase.errors import ConfigError, PreflightError, SourceUnavailableError
-from twophase.sources.kafka import connection
-from twophase.sources.kafka.oauth_tokens import Tokens, token_refused
+from twophase.kafka_client import connection
+from twophase.kafka_client.oauth_tokens import Tokens, token_refused
 from twophase.sources.kafka.options import KafkaOptions
 
 CANARY = "canary-5f3759"

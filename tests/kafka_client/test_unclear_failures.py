@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from kafka.net.selector import NetworkSelector
 
+from tests.kafka_client.fake_peers import Peer, listening, refuses_logins, says_nothing
 from tests.sinks.mysql.client.fake_server import Authority
-from tests.sources.kafka.fake_peers import Peer, listening, refuses_logins, says_nothing
 from twophase.errors import SourceUnavailableError
-from twophase.sources.kafka import connection
-from twophase.sources.kafka.access import AccessError
+from twophase.kafka_client import connection
+from twophase.kafka_client.access import AccessError
 from twophase.sources.kafka.cluster import Cluster
 from twophase.sources.kafka.options import KafkaOptions
 

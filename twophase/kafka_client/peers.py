@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 
-from twophase.sources.kafka.access import AccessError, tls_remedy
-from twophase.sources.kafka.connection_options import ConnectionOptions
-from twophase.sources.kafka.credentials import tls_context
+from twophase.kafka_client.access import AccessError, tls_remedy
+from twophase.kafka_client.credentials import tls_context
+from twophase.kafka_client.options import ConnectionOptions
 
 _TIMEOUT_S = 2.0
 _MOST_SERVERS = 3

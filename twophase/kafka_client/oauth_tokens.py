@@ -27,9 +27,9 @@ from urllib.parse import urlencode
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
 from twophase.errors import SourceUnavailableError, TwoPhaseError
-from twophase.sources.kafka.access import AccessError
-from twophase.sources.kafka.connection_options import ConnectionOptions, SaslMechanism
-from twophase.sources.kafka.credentials import sasl_password
+from twophase.kafka_client.access import AccessError
+from twophase.kafka_client.credentials import sasl_password
+from twophase.kafka_client.options import ConnectionOptions, SaslMechanism
 
 _FRESH = 0.75
 """The part of its life after which a token is replaced. librdkafka asks at 0.8 of it, kafka-python

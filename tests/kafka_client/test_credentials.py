@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.sinks.mysql.client.fake_server import Authority
-from twophase.sources.kafka import connection, credentials
-from twophase.sources.kafka.credentials import SecretError, check_secrets
+from twophase.kafka_client import connection, credentials
+from twophase.kafka_client.credentials import SecretError, check_secrets
 from twophase.sources.kafka.options import KafkaOptions
 
 BASE = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "orders"}

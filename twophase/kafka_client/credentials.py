@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from twophase.errors import ConfigError
 from twophase.internals.redaction import shown_variable
-from twophase.sources.kafka.connection_options import ConnectionOptions
+from twophase.kafka_client.options import ConnectionOptions
 
 _MAX_BYTES = 64 * 1024
 _REPLACING_S, _AGAIN_S = 2.0, 0.1
