@@ -2,7 +2,8 @@
 does not match it.
 
 A checkpoint has two pieces in each sink. `first` is what the sink that commits first holds of it,
-(prepared pieces, pieces whose rows are visible), `rest` what each other one holds.
+(prepared pieces, pieces whose rows are visible), `rest` what each other one holds, and `last` what
+the last of three holds, if that is something else.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ class Leaves:
         rest: the same for every other sink.
         committed: whether the log says that it is.
         begun: pieces of files that are there and not prepared.
+        last: the same for the last sink; None for that of `rest`.
     """
 
     decided: bool
@@ -29,6 +31,7 @@ class Leaves:
     rest: tuple[int, int] = NONE
     committed: bool = False
     begun: int = 0
+    last: tuple[int, int] | None = None
 
 
 # Where a worker is: all workers are held there, then the driver and all of them are killed at once.
@@ -125,6 +128,29 @@ ICEBERG_IN_RECOVERY = IN_RECOVERY | {
     point: ("C11", leaves) for point, leaves in _ICEBERG_IN_COMMIT.items()
 }
 ICEBERG_IN_RECOVERY["F06"] = ("C06", Leaves(False, PREPARED))
+
+# Three sinks: a topic, a table of MySQL, and one of Iceberg, whose pieces are visible at once. The
+# hit of a point says which of them commits.
+IN_THREE = {
+    ("C06", 1): Leaves(False, PREPARED, PREPARED),
+    ("C11", 1): Leaves(True, PREPARED, PREPARED),
+    ("C13", 1): Leaves(True, (1, 1), PREPARED),
+    ("C15", 1): Leaves(True, VISIBLE, PREPARED),
+    ("C12", 2): Leaves(True, VISIBLE, PREPARED),
+    ("C13", 2): Leaves(True, VISIBLE, (1, 1), last=PREPARED),
+    ("C15", 2): Leaves(True, VISIBLE, VISIBLE, last=PREPARED),
+    ("D01", 1): Leaves(True, VISIBLE, VISIBLE, last=PREPARED),
+    ("D02", 1): Leaves(True, VISIBLE, VISIBLE, last=(2, 2)),
+    ("C15", 3): Leaves(True, VISIBLE, VISIBLE),
+    ("C16", 1): Leaves(True, VISIBLE, VISIBLE, committed=True),
+}
+THREE_IN_RECOVERY = {
+    ("C20", 1): ("C06", Leaves(False, (1, 0), PREPARED)),
+    ("C20", 3): ("C06", Leaves(False, NONE, (1, 0), last=PREPARED)),
+    **{
+        at: ("C11", leaves) for at, leaves in IN_THREE.items() if at[0] not in ("C06", "C11", "C16")
+    },
+}
 
 STAGED_KINDS = ("files", "iceberg")
 """The kinds of targets whose pieces are folders from the first row on."""

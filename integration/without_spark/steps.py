@@ -34,6 +34,8 @@ def expected(scenario: Scenario, number: int, leaves: Leaves) -> State:
 
     first, *rest = scenario.kinds
     targets = [pieces(first, *leaves.first), *(pieces(kind, *leaves.rest) for kind in rest)]
+    if leaves.last is not None:
+        targets[-1] = pieces(scenario.kinds[-1], *leaves.last)
     return State(
         number + leaves.decided, number + leaves.committed, number + 1, number, tuple(targets)
     )
@@ -84,28 +86,34 @@ def die_in_chain(scenario: Scenario, point: str, hit: int, number: int, leaves: 
 
 
 def die_in_checkpoint(
-    scenario: Scenario, point: str, number: int, leaves: Leaves | None = None
+    scenario: Scenario, point: str, number: int, leaves: Leaves | None = None, hit: int = 1
 ) -> None:
-    """The driver kills itself at a point of checkpoint `number`."""
+    """The driver kills itself at the hit of a point of checkpoint `number`."""
     scenario.produce(number + 1)
-    die_in_checkpoint_of(scenario, point, number, leaves)
+    die_in_checkpoint_of(scenario, point, number, leaves, hit)
 
 
 def die_in_checkpoint_of(
-    scenario: Scenario, point: str, number: int, leaves: Leaves | None = None
+    scenario: Scenario, point: str, number: int, leaves: Leaves | None = None, hit: int = 1
 ) -> None:
     """The same, of what is produced already."""
-    killed(scenario.run(f"{point}=kill", arm_from=number), point)
+    killed(scenario.run(f"{point}=kill@{hit}", arm_from=number), point)
     scenario.check_state(expected(scenario, number, leaves or in_checkpoint(scenario.kinds)[point]))
 
 
-def die_in_recovery(scenario: Scenario, point: str, number: int) -> None:
-    """A driver leaves checkpoint `number` unfinished, the next one kills itself at a
+def die_in_recovery(
+    scenario: Scenario,
+    point: str,
+    number: int,
+    found: tuple[str, Leaves] | None = None,
+    hit: int = 1,
+) -> None:
+    """A driver leaves checkpoint `number` unfinished, the next one kills itself at the hit of a
     point of its recovery.
     """
-    left_by, leaves = in_recovery(scenario.kinds)[point]
+    left_by, leaves = found or in_recovery(scenario.kinds)[point]
     die_in_checkpoint(scenario, left_by, number)
-    killed(scenario.run(f"{point}=kill"), point)
+    killed(scenario.run(f"{point}=kill@{hit}"), point)
     scenario.check_state(expected(scenario, number, leaves))
 
 
