@@ -78,6 +78,7 @@ NAMES = [
     "TopicRecreatedError",
     "TransactionId",
     "TwoPhaseError",
+    "Waits",
     "WriterFactory",
     "another_target",
     "attempt_is_closed",

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from twophase.contract.sink import SinkContext as SinkContext
     from twophase.contract.sink import SinkHistory as SinkHistory
     from twophase.contract.sink import TellsUnfinished as TellsUnfinished
+    from twophase.contract.sink import Waits as Waits
     from twophase.contract.sink import WriterFactory as WriterFactory
     from twophase.contract.sink import another_target as another_target
     from twophase.contract.sink import commit_each as commit_each
@@ -120,6 +121,7 @@ export(
             "SinkContext",
             "SinkHistory",
             "TellsUnfinished",
+            "Waits",
             "WriterFactory",
             "another_target",
             "commit_each",

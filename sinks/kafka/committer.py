@@ -38,6 +38,7 @@ from twophase.sinks.kafka.brokers import (
     Brokers,
     Transaction,
 )
+from twophase.sinks.kafka.downtime import time_left
 from twophase.sinks.kafka.ledger import PROOFS, Ledger, Proofs
 from twophase.sinks.kafka.names import Owner, name_of
 
@@ -67,7 +68,20 @@ class Committer:
         self._target_now = target_now
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
-        """See `OpenSink.commit`."""
+        """See `OpenSink.commit`. What is to be tried again says how much time is left."""
+        pieces = [request.committable for request in requests]
+        try:
+            outcomes = self._commit_all(requests)
+        except TargetUnreachableError as error:
+            left = time_left(pieces, time.time())
+            what = f"{error.what} The oldest transaction: {left}." if left else error.what
+            raise TargetUnreachableError(what, remedy=error.remedy) from error
+        return [
+            _with_time_left(outcome, piece) if isinstance(outcome, RetryLater) else outcome
+            for outcome, piece in zip(outcomes, pieces, strict=True)
+        ]
+
+    def _commit_all(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
         names = [name_of(self._owner.topic, request.committable) for request in requests]
         states = self._brokers.describe(names)
         proofs = self._ledger.proofs_of(self._owner) if self._ledger else Proofs()
@@ -194,3 +208,8 @@ class Committer:
             "was removed.",
             remedy="start the job with the folder (checkpointLocation) that decided it.",
         )
+
+
+def _with_time_left(outcome: RetryLater, piece: Committable) -> RetryLater:
+    left = time_left([piece], time.time())
+    return RetryLater(f"{outcome.reason}; {left}") if left else outcome

@@ -7,6 +7,7 @@ from typing import Any
 from twophase.contract.sink import ArrowSink, SinkContext
 from twophase.errors import ConfigError, PreflightError
 from twophase.sinks.kafka.brokers import Brokers
+from twophase.sinks.kafka.downtime import check_waits
 from twophase.sinks.kafka.ledger import open_ledger
 from twophase.sinks.kafka.names import Owner
 from twophase.sinks.kafka.open_sink import OpenKafkaSink
@@ -41,6 +42,8 @@ class KafkaSink(ArrowSink):
         options = self._options
         if context.schema is not None:
             check_columns(context.schema, options)
+        if context.waits is not None:
+            check_waits(context.waits, options, context.sink)
         brokers = Brokers(options)
         try:
             topic, cluster = self._check(brokers), brokers.cluster_id()

@@ -28,6 +28,7 @@ from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.internals.failpoints import failpoint
 from twophase.internals.redaction import shown
 from twophase.kafka_client.connection import for_librdkafka
+from twophase.sinks.kafka.downtime import UNTIL
 from twophase.sinks.kafka.ledger import PROOFS, read_fence
 from twophase.sinks.kafka.names import Owner
 from twophase.sinks.kafka.options import KafkaSinkOptions
@@ -71,6 +72,7 @@ class KafkaWriter(SinkWriter):
         self._target = target
         self._name = self._owner.piece(transaction, subtask)
         self._rows = 0
+        self._until_s = 0
         self._failures: list[KafkaError] = []
         self._producer: Any = None
 
@@ -96,9 +98,8 @@ class KafkaWriter(SinkWriter):
         failpoint("C04")
         self._flush()
         self._check_fence()
-        piece = Committable(
-            self._transaction, self._subtask, self._target, self._rows, {"id": self._name}
-        )
+        handle = {"id": self._name, UNTIL: self._until_s}
+        piece = Committable(self._transaction, self._subtask, self._target, self._rows, handle)
         self._send(self._options.ledger, encoded(piece), self._name.encode(), PROOFS)
         self._flush()
         failpoint("C05")
@@ -120,6 +121,7 @@ class KafkaWriter(SinkWriter):
             producer = Producer(self._settings())
             producer.init_transactions(patience_s)
             producer.begin_transaction()
+            self._until_s = int(time.time() + self._options.transaction_timeout_s)
         except KafkaException as error:
             raise self._failed(error.args[0]) from error
         self._producer = producer

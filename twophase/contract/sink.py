@@ -59,6 +59,23 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Waits:
+    """How long the settings of a job let a written piece wait for its commit, in seconds.
+
+    For a sink whose target keeps a piece for a limited time. A failure, or a target that does not
+    answer, may make it wait for longer.
+
+    Attributes:
+        decision_s: the longest time from its first row to the decision (`checkpoint.timeout`).
+        pauses_s: the longest pauses before a decided piece is committed again, by the option that
+            sets each.
+    """
+
+    decision_s: float
+    pauses_s: Mapping[str, float] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
 class SinkContext:
     """The context in which a sink is opened.
 
@@ -75,6 +92,8 @@ class SinkContext:
         max_concurrent: how many checkpoints may be in progress. Above 1 a checkpoint is
             pre-committed while earlier ones wait for their commit; a sink that would deadlock with
             itself rejects that in `open` (hazard H51).
+        waits: how long pieces may have to wait; None where the job does not set it, as in a repair
+            or in the plugin form.
     """
 
     job: str
@@ -84,6 +103,7 @@ class SinkContext:
     speculation: bool = False
     max_concurrent: int = 1
     beside: int = 0
+    waits: Waits | None = None
 
 
 @dataclass(frozen=True)

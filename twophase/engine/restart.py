@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import assert_never
 
+from twophase.contract.sink import Waits
 from twophase.options.job_options import JobOptions, RestartStrategy
 
 RestartPolicy = Callable[[float], float | None]
@@ -33,6 +34,26 @@ def restart_policy(options: JobOptions) -> RestartPolicy:
             return Fixed(0.0, 0)
         case other:
             assert_never(other)
+
+
+def waits_of(options: JobOptions) -> Waits:
+    """Return how long a job lets pieces wait: for a decision, for a retry, for a restart."""
+    return Waits(
+        options.timeout_s,
+        {"commit.backoff_max": options.commit_backoff_max_s, **_restarts(options)},
+    )
+
+
+def _restarts(options: JobOptions) -> dict[str, float]:
+    """Return the longest delay before a restart by its option; empty if there are none."""
+    first_s, longest_s = options.restart_delay_s, options.restart_delay_max_s
+    match options.restart_strategy:
+        case RestartStrategy.EXPONENTIAL if longest_s >= first_s:
+            return {"restart.delay_max": longest_s}
+        case RestartStrategy.NONE:
+            return {}
+        case _:
+            return {"restart.delay": first_s}
 
 
 class Exponential:

@@ -42,6 +42,7 @@ from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.recovery.plan import Restore
 from twophase.engine.host import Beginning, Handle, Plan
+from twophase.engine.restart import waits_of
 from twophase.errors import (
     CheckpointExpiredError,
     ConfigError,
@@ -492,6 +493,7 @@ class PlainHost:
             self.rows.schema,
             self.rows.parallelism,
             max_concurrent=self._options.max_concurrent,
+            waits=waits_of(self._options),
         )
 
     def plan(self) -> Plan:

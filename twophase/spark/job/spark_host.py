@@ -16,6 +16,7 @@ from twophase.contract.source_entry_points import source_of
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.engine.host import Handle, Plan
+from twophase.engine.restart import waits_of
 from twophase.errors import ConfigError, SparkLostError, StopJobError, carried
 from twophase.events import GroupOffsetsDelayed, Observer, Observers, SinksChained
 from twophase.internals.clock import SystemClock
@@ -144,6 +145,7 @@ class SparkHost:
             context.getConf().get("spark.speculation", "false") == "true",
             job.options.max_concurrent,
             beside=chaining.beside(sink) * context.defaultParallelism if chaining else 0,
+            waits=waits_of(job.options),
         )
 
     def beginning(self, context: JobContext, plan: Plan) -> LineageStart:
