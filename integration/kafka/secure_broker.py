@@ -1,5 +1,5 @@
 """A broker that also listens with TLS and passwords, with a certificate authority of its own, and
-for tokens of OAuth without signature.
+for tokens of OAuth without signature. Everyone may do everything to what has no ACL.
 """
 
 from __future__ import annotations
@@ -114,6 +114,9 @@ class _SecureProgram(KafkaProgram):
                 "TOKENS:SASL_PLAINTEXT,MUTUAL:SSL"
             ),
             "inter.broker.listener.name": "PLAINTEXT",
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "allow.everyone.if.no.acl.found": "true",
+            "super.users": "User:ANONYMOUS",
         }
         return super().launch(data)
 

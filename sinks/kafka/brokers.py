@@ -19,9 +19,15 @@ from kafka.protocol.admin.transactions import DescribeTransactionsRequest
 from kafka.protocol.metadata import CoordinatorType
 from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
 
-from twophase.errors import PreflightError, SourceUnavailableError, TargetUnreachableError
+from twophase.errors import (
+    PreflightError,
+    SourceUnavailableError,
+    TargetUnreachableError,
+    TwoPhaseError,
+)
 from twophase.kafka_client.access import AccessError, tls_remedy
 from twophase.kafka_client.client import BrokerClient
+from twophase.kafka_client.credentials import SecretError
 from twophase.kafka_client.options import ConnectionOptions
 from twophase.kafka_client.partitions import Partition, Topic
 
@@ -74,10 +80,15 @@ class Brokers:
 
     Args:
         options: of the connection.
+
+    Attributes:
+        options: as given.
+        begun: whether the sink is open: what worked once may work again (docs/decisions/0067).
     """
 
     def __init__(self, options: ConnectionOptions) -> None:
         self.options = options
+        self.begun = False
         self._cluster = BrokerClient(options)
 
     def close(self) -> None:
@@ -141,6 +152,33 @@ class Brokers:
         )
         settings = found.get("topic", {}).get(topic, {})
         return {name: str(one["value"]) for name, one in settings.items()}
+
+    def check_rights(self, topics: Mapping[str, Collection[str]], name: str) -> None:
+        """Check what the account may do, as far as the brokers tell. Writes nothing.
+
+        Args:
+            topics: what it will do to each topic, in Kafka's words.
+            name: a transactional id that nobody uses.
+
+        Raises:
+            PreflightError: it may not.
+        """
+        described = self._call(
+            "rights on topics", lambda admin: admin.describe_topics(sorted(topics))
+        )
+        for one in described:
+            allowed = one.get("authorized_operations")
+            missing = [right for right in topics[one["name"]] if right not in (allowed or [right])]
+            if missing:
+                raise PreflightError(
+                    f"Kafka at {self.options.bootstrap_servers} gives the account no right to "
+                    f"{' and '.join(missing)} topic {one['name']!r}.",
+                    remedy=RIGHTS,
+                )
+        # nobody has begun it, so that this ends nothing: the answer to an account without the
+        # right is another one
+        nothing = Transaction(ONGOING, 0, 0, frozenset(), 0.0, 0.0)
+        self.end(name, nothing, commit=False)
 
     def longest_timeout_s(self) -> float | None:
         """Return the longest transaction timeout that the brokers take; None if it is unknown."""
@@ -242,14 +280,22 @@ class Brokers:
         return self._asked(lambda: self._cluster.call(what, call))
 
     def _asked(self, ask: Callable[[], T]) -> T:
-        failure: PreflightError | TargetUnreachableError
+        failure: TwoPhaseError
         try:
             return ask()
         except AccessError as error:
-            failure = PreflightError(error.what, remedy=tls_remedy(error.what) or RIGHTS)
+            failure = self._refused(error.what, tls_remedy(error.what) or RIGHTS)
+        except SecretError as error:
+            failure = self._refused(error.what, error.remedy) if self.begun else error
         except SourceUnavailableError as error:
             failure = TargetUnreachableError(error.what, remedy=error.remedy)
         raise failure  # without its cause, whose frames keep kafka-python's sockets open
+
+    def _refused(self, what: str, remedy: str) -> TwoPhaseError:
+        if not self.begun:
+            return PreflightError(what, remedy=remedy)
+        again = "The job tries again, and reads passwords and PEM files again."
+        return TargetUnreachableError(what, remedy=f"{remedy} {again}")
 
 
 async def _described(admin: Any, ids: Sequence[str]) -> dict[str, Transaction]:

@@ -35,6 +35,11 @@ class Owner(PieceOwner):
         """The beginning of the transactional ids of its pieces, and of nobody else's."""
         return f"{_PIECE}/{self._path}/"
 
+    @property
+    def nobody(self) -> str:
+        """A transactional id that begins so, and that no piece has."""
+        return self.prefix + "nobody"
+
     def piece(self, transaction: TransactionId, subtask: Subtask) -> str:
         """Return the transactional id of a piece."""
         return self.prefix + str(TaskPieceName.of(transaction, subtask))

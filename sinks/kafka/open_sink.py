@@ -47,6 +47,7 @@ class OpenKafkaSink(OpenArrowSink):
         self._cluster = cluster
         self._topic = topic
         self._ledger = ledger
+        brokers.begun = True
 
     def target(self) -> str:
         """See `OpenSink.target`. The proofs belong to it: rows are committed with them."""

@@ -44,14 +44,17 @@ class KafkaSink(ArrowSink):
             check_columns(context.schema, options)
         if context.waits is not None:
             check_waits(context.waits, options, context.sink)
+        owner = Owner(context.job, context.sink, options.topic)
         brokers = Brokers(options)
         try:
             topic, cluster = self._check(brokers), brokers.cluster_id()
             ledger = open_ledger(brokers, options.ledger, create=context.schema is not None)
+            if context.schema is not None:
+                rights = {options.topic: ["WRITE"], options.ledger: ["READ", "WRITE"]}
+                brokers.check_rights(rights, owner.nobody)
         except BaseException:
             brokers.close()
             raise
-        owner = Owner(context.job, context.sink, options.topic)
         return OpenKafkaSink(options, owner, brokers, cluster, topic, ledger)
 
     def _check(self, brokers: Brokers) -> str:

@@ -1,0 +1,164 @@
+"""The Kafka sink over TLS with a password: right is written and committed, anything else is refused
+by name before the first row, and no secret is anywhere.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka.admin import (
+    ACL,
+    ACLOperation,
+    ACLPermissionType,
+    ACLResourcePatternType,
+    ResourcePattern,
+    ResourceType,
+)
+
+from integration.kafka.secure_broker import PASSWORD, USER, SecureKafka, secure_kafka
+from integration.kafka.topics import Topics
+from integration.kafka_sink.sink_harness import KafkaHarness
+from twophase.contract.outcome import Committed
+from twophase.contract.sink import CommitRequest
+from twophase.errors import PreflightError, TargetUnreachableError, TwoPhaseError
+from twophase.ids import Subtask
+from twophase.sinks.kafka.brokers import RIGHTS
+from twophase.testing.contract.base import ContractBase
+from twophase.testing.harness import JOB, SINK, transaction_id
+
+pytestmark = [pytest.mark.part("kafka"), pytest.mark.server]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureKafka]:
+    with secure_kafka(tmp_path_factory.mktemp("secure")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def plain(broker: SecureKafka) -> Iterator[Topics]:
+    with Topics(broker.plain) as topics:
+        yield topics
+
+
+class TestASinkWithAPassword(ContractBase):
+    @pytest.fixture
+    def password(self, tmp_path: Path) -> Path:
+        path = tmp_path / "password"
+        path.write_text(PASSWORD)
+        return path
+
+    @pytest.fixture
+    def harness(self, broker: SecureKafka, plain: Topics, password: Path) -> KafkaHarness:
+        options = {
+            "kafka.bootstrap.servers": broker.sasl,
+            "request.timeout": "5 s",
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.ssl.ca.location": str(broker.ca),
+            "kafka.sasl.mechanism": "PLAIN",
+            "kafka.sasl.username": USER,
+            "kafka.sasl.password.file": str(password),
+        }
+        return KafkaHarness(plain, **options)
+
+    def refused(self, harness: KafkaHarness, **options: Any) -> TwoPhaseError:
+        """The error of a start, without the password in it."""
+        with pytest.raises(PreflightError) as caught:
+            harness.opened(**options)
+        assert PASSWORD not in str(caught.value)
+        return caught.value
+
+    def test_writes_and_commits(self, harness: KafkaHarness) -> None:
+        sink = harness.opened()
+        pieces = self.prepare(sink, [1, 2], transaction_id(), Subtask(0, 0))
+        assert self.commit(sink, pieces) == [Committed()]
+        assert self.ids_visible() == [1, 2]
+        assert PASSWORD not in repr((pieces, sink.target(), harness.contents()))
+        sink.close()
+
+    def test_a_wrong_password_is_refused_at_the_start_and_the_remedy_helps(
+        self, harness: KafkaHarness, password: Path
+    ) -> None:
+        password.write_text("wrong")
+        found = self.refused(harness, **{"request.timeout": "30 s"})
+        assert "check user, password and ACLs" in found.remedy
+        password.write_text(PASSWORD)
+        harness.opened().close()
+
+    def test_a_wrong_password_of_an_open_sink_is_waited_for(
+        self, harness: KafkaHarness, password: Path
+    ) -> None:
+        """It was replaced on the broker first: new connections of driver and ledger fail."""
+        sink = harness.opened()
+        [piece] = self.prepare(sink, [1, 2], transaction_id(), Subtask(0, 0))
+        password.write_text("wrong")
+        sink._brokers.close()
+        with pytest.raises(TargetUnreachableError) as caught:
+            sink.commit([CommitRequest(piece)])
+        assert "reads passwords and PEM files again" in caught.value.remedy
+        assert "Kafka aborts it in" in caught.value.what
+        password.unlink()
+        with pytest.raises(TargetUnreachableError, match="cannot be read"):
+            sink.commit([CommitRequest(piece)])
+        password.write_text(PASSWORD)
+        assert self.commit(sink, [piece]) == [Committed()]
+        assert self.ids_visible() == [1, 2]
+        sink.close()
+
+    def test_another_authority_is_refused(self, harness: KafkaHarness, broker: SecureKafka) -> None:
+        found = self.refused(harness, **{"kafka.ssl.ca.location": str(broker.other_ca)})
+        assert "certificate verify failed" in found.what
+        assert "kafka.ssl.ca.location" in found.remedy
+
+    @pytest.mark.parametrize(
+        ("of", "right"),
+        [("topic", "WRITE"), ("ledger", "READ"), ("ledger", "WRITE"), ("transactions", "WRITE")],
+    )
+    def test_a_missing_right_is_named_before_the_first_row_and_given_it_works(
+        self, harness: KafkaHarness, plain: Topics, of: str, right: str
+    ) -> None:
+        harness.opened().close()
+        rules = all_but(harness, of, right)
+        plain.admin.create_acls(rules)
+        wait_for(plain, rules, there=True)
+        found = self.refused(harness)
+        name = {
+            "topic": f"no right to {right} topic {harness.topic!r}",
+            "ledger": f"no right to {right} topic {harness.ledger!r}",
+            "transactions": f"transaction twophase/{harness.topic}/{JOB}/{SINK}/",
+        }[of]
+        assert name in found.what
+        assert found.remedy == RIGHTS
+        assert self.ids_visible() == []
+        plain.admin.delete_acls(rules)
+        wait_for(plain, rules, there=False)
+        harness.opened().close()
+
+
+def all_but(harness: KafkaHarness, of: str, right: str) -> list[ACL]:
+    """Rules that give the account all rights on something, but one."""
+    resource = {
+        "topic": ResourcePattern(ResourceType.TOPIC, harness.topic),
+        "ledger": ResourcePattern(ResourceType.TOPIC, harness.ledger),
+        "transactions": ResourcePattern(
+            ResourceType.TRANSACTIONAL_ID,
+            f"twophase/{harness.topic}/",
+            ACLResourcePatternType.PREFIXED,
+        ),
+    }[of]
+    return [
+        ACL(f"User:{USER}", "*", ACLOperation.ALL, ACLPermissionType.ALLOW, resource),
+        ACL(f"User:{USER}", "*", ACLOperation[right], ACLPermissionType.DENY, resource),
+    ]
+
+
+def wait_for(topics: Topics, rules: list[ACL], *, there: bool) -> None:
+    """Wait until the broker goes by rules, or does not any more."""
+    deadline = time.monotonic() + 30
+    while any(bool(topics.admin.describe_acls(rule)[0]) is not there for rule in rules):
+        assert time.monotonic() < deadline, f"the broker goes by its old rules: {rules}"
+        time.sleep(0.02)
