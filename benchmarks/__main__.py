@@ -12,6 +12,7 @@ from benchmarks import (
     commit_ahead,
     commit_behind,
     file_commit,
+    kafka_commit,
     kafka_read,
     kafka_to_delta,
     kafka_to_hive,
@@ -43,6 +44,7 @@ _COMMANDS = (
     visibility.command,
     protocol_cost.command,
     file_commit.command,
+    kafka_commit.command,
     recovery.command,
     worker_memory.command,
 )
