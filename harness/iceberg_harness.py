@@ -94,10 +94,9 @@ class IcebergHarness(SinkHarness):
     def rows_visible(self) -> list[Row]:
         """See `SinkHarness`."""
         try:
-            table = self.table()
+            found = self.rows_of(self.branch)
         except (NoSuchTableError, SQLAlchemyError):  # nobody has made it yet
             return []
-        found = table.scan().to_arrow()
         return list(found.select(self.fields.names).cast(self.fields).to_pylist())
 
     def catalog(self) -> SqlCatalog:
@@ -112,6 +111,25 @@ class IcebergHarness(SinkHarness):
         """Return the table, as another application loads it."""
         with closing(self.catalog()) as catalog:
             return catalog.load_table(TABLE)
+
+    @property
+    def branch(self) -> str:
+        """The branch that rows go to."""
+        return str(self.options.get("branch", "main"))
+
+    def rows_of(self, branch: str) -> pa.Table:
+        """Return the rows of a branch, with the table's columns; none if there is no such branch.
+
+        pyiceberg reads a branch with the columns of its newest snapshot.
+        """
+        table = self.table()
+        fields = table.schema().as_arrow()
+        head = table.metadata.snapshot_by_name(branch)
+        if head is None:
+            return fields.empty_table()
+        if branch == "main":
+            return table.scan().to_arrow()
+        return table.scan(snapshot_id=head.snapshot_id).to_arrow()
 
     def opened(self, attempt: Attempt = FIRST, **options: Any) -> OpenIcebergSink:
         """Return a sink that is open and fenced for an attempt."""

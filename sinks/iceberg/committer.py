@@ -27,6 +27,7 @@ from typing import Any
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import (
     AssertCurrentSchemaId,
     SetPropertiesUpdate,
@@ -291,6 +292,7 @@ class Committer:
         metadata = loaded.metadata
         partitions = Partitions(metadata.specs()[piece.manifest.spec], metadata.schema())
         folder = f"{metadata.location.rstrip('/')}/{DATA}"
+        order = _sort_order_id(piece.manifest, metadata)
         return [
             DataFile.from_args(
                 content=DataFileContent.DATA,
@@ -299,7 +301,7 @@ class Committer:
                 partition=partitions.record(file.partition),
                 record_count=file.rows,
                 file_size_in_bytes=file.size,
-                sort_order_id=None,
+                sort_order_id=order,
                 spec_id=piece.manifest.spec,
                 equality_ids=None,
                 key_metadata=None,
@@ -319,6 +321,14 @@ def final_path(data: Path, manifest: Manifest, file: StagedFile) -> Path:
         file: the file.
     """
     return data / file_name(manifest.transaction, manifest.subtask, file.number, _SUFFIX)
+
+
+def _sort_order_id(manifest: Manifest, metadata: TableMetadata) -> int | None:
+    """Return the id of the sort order that files were written by; None if they were by none, or
+    the table has it no more.
+    """
+    known = (order for order in metadata.sort_orders if order.model_dump_json() == manifest.order)
+    return next((order.order_id for order in known), None)
 
 
 def is_moved(manifest: Manifest, folder: Path) -> bool:

@@ -10,8 +10,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from twophase.errors import ConfigError
+from twophase.sinks.iceberg import partitions, sorting
 from twophase.sinks.iceberg.catalog import new_spec
-from twophase.sinks.iceberg.partitions import refusals
 from twophase.sinks.iceberg.records import Manifest
 from twophase.sinks.iceberg.table import fields_of
 
@@ -53,14 +53,13 @@ def _refusals(metadata: TableMetadata) -> Iterator[str]:
     properties = metadata.properties
     if metadata.format_version not in VERSIONS:
         yield f"its format version is {metadata.format_version}, and 1 and 2 are supported"
-    if metadata.sort_order().fields:
-        yield "it has a sort order, by which rows are not sorted yet"
     if properties.get("write.format.default", "parquet") != "parquet":
         yield f"write.format.default is {properties['write.format.default']}, not parquet"
     if properties.get("write.object-storage.enabled", "false").lower() == "true":
         yield "write.object-storage.enabled is true"
     yield from (f"{key} is set" for key in _ELSEWHERE if key in properties)
-    yield from refusals(metadata.spec(), metadata.schema())
+    yield from partitions.refusals(metadata.spec(), metadata.schema())
+    yield from sorting.refusals(metadata.sort_order(), metadata.schema())
 
 
 def _made_of(spec: PartitionSpec) -> list[tuple[int, str]]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,27 +11,14 @@ import pyarrow.compute as pc
 from pyiceberg.conversions import from_bytes, to_bytes
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import IdentityTransform, UnknownTransform, VoidTransform
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, FloatType, IcebergType, PrimitiveType
 
+from twophase.sinks.iceberg.transforms import Transformed, reason_against
+
 Values = tuple[bytes | None, ...]
 """The value of each partition field, as Iceberg serialises single values; None is null."""
-
-
-@dataclass(frozen=True)
-class _Field:
-    """One partition field.
-
-    Attributes:
-        column: the column that it is made of.
-        kind: the type of its values.
-        transform: makes them; None if all are null.
-    """
-
-    column: str
-    kind: IcebergType
-    transform: Callable[[pa.Array], pa.Array] | None
 
 
 class Partitions:
@@ -44,7 +30,7 @@ class Partitions:
     """
 
     def __init__(self, spec: PartitionSpec, schema: Schema) -> None:
-        self._fields = [_field(field, schema) for field in spec.fields]
+        self._fields = [Transformed.of(field, schema) for field in spec.fields]
 
     def divide(self, rows: pa.RecordBatch) -> Iterator[tuple[Values, pa.RecordBatch]]:
         """Split rows by partition; the rows of each part are copied.
@@ -55,7 +41,7 @@ class Partitions:
         if not self._fields:
             yield (), rows
             return
-        columns = [_numbers(self._of(field, rows)) for field in self._fields]
+        columns = [_numbers(field.values(rows)) for field in self._fields]
         for part in _groups(columns, rows.num_rows):
             first = int(part[0])
             values = tuple(
@@ -74,45 +60,21 @@ class Partitions:
             )
         )
 
-    @staticmethod
-    def _of(field: _Field, rows: pa.RecordBatch) -> pa.Array:
-        if field.transform is None:
-            return pa.nulls(rows.num_rows, pa.int32())
-        column = rows.column(field.column)
-        if pa.types.is_large_binary(column.type):  # which pyiceberg-core does not truncate
-            column = column.cast(pa.binary())
-        found = field.transform(column)
-        return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
-
 
 def refusals(spec: PartitionSpec, schema: Schema) -> list[str]:
     """Return why rows cannot be written by a partition spec; empty if they can."""
     problems = []
     for field in spec.fields:
-        names = {one.field_id: one for one in schema.fields}
-        source = names.get(field.source_id)
-        if isinstance(field.transform, VoidTransform):
-            continue
-        if source is None:
-            problems.append(f"partition field {field.name!r} is made of a value inside a column")
-        elif isinstance(field.transform, UnknownTransform):
-            problems.append(f"the transform {field.transform} is unknown")
+        if reason := reason_against(field, schema):
+            problems.append(f"partition field {field.name!r} {reason}")
         elif isinstance(field.transform, IdentityTransform) and isinstance(
-            source.field_type, FloatType | DoubleType
+            schema.find_type(field.source_id), FloatType | DoubleType
         ):
             problems.append(
                 f"partition field {field.name!r} is a floating-point number, whose NaN and -0.0 "
                 "readers tell apart differently"
             )
     return problems
-
-
-def _field(field: Any, schema: Schema) -> _Field:
-    source = schema.find_field(field.source_id)
-    kind = field.transform.result_type(source.field_type)
-    if isinstance(field.transform, VoidTransform):
-        return _Field(source.name, kind, None)
-    return _Field(source.name, kind, field.transform.pyarrow_transform(source.field_type))
 
 
 def _primitive(kind: IcebergType) -> PrimitiveType:

@@ -1,4 +1,5 @@
 """The manifest of a piece: durable bytes with version, kind, length and SHA-256 (invariant I9).
+Version 2 is that of a table with a sort order.
 
     twophase-iceberg/1 manifest 812 9f86d081884c7d65...\n
     {"fields":{"1":"long", ...},"files":[{"number":0,"partition":["AAAAAAAAAAE="], ...}], ...}
@@ -19,7 +20,9 @@ from pyiceberg.table.snapshots import Snapshot
 
 from twophase.contract.piece import PieceOwner
 from twophase.ids import Attempt, TransactionId
-from twophase.sinks.common.staging.manifest import PieceManifest
+from twophase.internals.json_values import decode
+from twophase.internals.record import check_version
+from twophase.sinks.common.staging.manifest import FILE, PieceManifest
 
 _JOB, _SINK, _ATTEMPT = "twophase.job", "twophase.sink", "twophase.attempt"
 _LINEAGE, _CHECKPOINT = "twophase.lineage", "twophase.checkpoint"
@@ -85,6 +88,37 @@ class Manifest(PieceManifest):
     files: tuple[StagedFile, ...]
     spec: int
     fields: Mapping[str, str]
+
+    @property
+    def order(self) -> str:
+        """The sort order of the files, as Iceberg's metadata has it; empty if there is none."""
+        return ""
+
+    @classmethod
+    def decode(cls, data: bytes, where: str) -> Manifest:
+        """See `PieceManifest.decode`: a manifest of either kind."""
+        is_sorted = data.startswith(f"{SortedManifest.FORMAT} ".encode())
+        form = SortedManifest if is_sorted else Manifest
+        check_version(SortedManifest.FORMAT, data, where)
+        return decode(form.FORMAT, FILE, data, where, form)
+
+
+@dataclass(frozen=True)
+class SortedManifest(Manifest):
+    """The data files that one task attempt pre-committed for a table with a sort order.
+
+    Attributes:
+        sorted_by: the sort order of their rows, as Iceberg's metadata has it.
+    """
+
+    FORMAT: ClassVar[str] = "twophase-iceberg/2"
+
+    sorted_by: str
+
+    @property
+    def order(self) -> str:
+        """See `Manifest`."""
+        return self.sorted_by
 
 
 def summary_of_piece(piece: TransactionId) -> dict[str, str]:

@@ -11,9 +11,11 @@ import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, sanitize_column_names
+from pyiceberg.table.sorting import SortOrder
 
 from twophase.sinks.common.staging.staging_area import StagingArea
 from twophase.sinks.iceberg.partitions import Partitions
+from twophase.sinks.iceberg.sorting import Sorting
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -28,6 +30,7 @@ class WrittenTable:
         target: the target's identity (I10).
         schema_json: the table's schema, as Iceberg's metadata has it.
         spec_json: its partition spec, likewise.
+        order_json: its sort order, likewise; empty if rows are not sorted.
         properties: of the table: how files are written.
         fields: the type of each column, by its id, as the manifest has it.
     """
@@ -36,12 +39,14 @@ class WrittenTable:
     target: str
     schema_json: str
     spec_json: str
+    order_json: str
     properties: Mapping[str, str]
     fields: Mapping[str, str]
 
     @classmethod
     def of(cls, area: StagingArea, target: str, metadata: TableMetadata) -> WrittenTable:
         """Return the current version of a table."""
+        order = metadata.sort_order()
         properties = {
             key: value for key, value in metadata.properties.items() if key.startswith("write.")
         }
@@ -50,6 +55,7 @@ class WrittenTable:
             target,
             metadata.schema().model_dump_json(),
             metadata.spec().model_dump_json(),
+            order.model_dump_json() if order.fields else "",
             properties,
             fields_of(metadata),
         )
@@ -70,6 +76,13 @@ class WrittenTable:
         return Partitions(self.spec, self.schema)
 
     @cached_property
+    def sorting(self) -> Sorting | None:
+        """Its sort order; None if rows are not sorted."""
+        if not self.order_json:
+            return None
+        return Sorting(SortOrder.model_validate_json(self.order_json), self.schema)
+
+    @cached_property
     def file_schema(self) -> Schema:
         """The schema of data files, whose columns have names that Avro allows."""
         return sanitize_column_names(self.schema)
@@ -81,7 +94,7 @@ class WrittenTable:
 
     def __getstate__(self) -> dict[str, object]:
         """What is computed stays here: the executors compute it."""
-        own = ("area", "target", "schema_json", "spec_json", "properties", "fields")
+        own = ("area", "target", "schema_json", "spec_json", "order_json", "properties", "fields")
         return {name: getattr(self, name) for name in own}
 
 

@@ -22,7 +22,7 @@ from twophase.sinks.common.staging.disk import NewFile
 from twophase.sinks.common.staging.writer import PieceWriter
 from twophase.sinks.iceberg.columns import check_values
 from twophase.sinks.iceberg.partitions import Values
-from twophase.sinks.iceberg.records import FileStatistics, Manifest, StagedFile
+from twophase.sinks.iceberg.records import FileStatistics, Manifest, SortedManifest, StagedFile
 from twophase.sinks.iceberg.table import WrittenTable
 
 V = TypeVar("V")
@@ -68,18 +68,20 @@ class IcebergWriter(PieceWriter[WrittenTable, StagedFile]):
         rows = pa.Table.from_batches(
             [pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in batches]
         )
+        if self._table.sorting:
+            rows = self._table.sorting.sort(rows)
         with NewFile(path) as file:
             statistics = self._write_parquet(rows, file)
             file.sync()
         return StagedFile(number, values, rows.num_rows, file.size, file.sha256, statistics)
 
     def _manifest(self) -> Manifest:
-        return Manifest(
-            self._transaction,
-            self._subtask,
-            tuple(self._files),
-            self._table.spec.spec_id,
-            self._table.fields,
+        table, files = self._table, tuple(self._files)
+        spec = table.spec.spec_id
+        if not table.order_json:
+            return Manifest(self._transaction, self._subtask, files, spec, table.fields)
+        return SortedManifest(
+            self._transaction, self._subtask, files, spec, table.fields, table.order_json
         )
 
     def _write_parquet(self, rows: pa.Table, file: NewFile) -> FileStatistics:

@@ -26,6 +26,7 @@ from twophase.sinks.delta import records as delta
 from twophase.sinks.hive.pending import _Waiting
 from twophase.sinks.iceberg import proofs as iceberg
 from twophase.sinks.iceberg.records import Manifest as IcebergManifest
+from twophase.sinks.iceberg.records import SortedManifest as SortedIcebergManifest
 from twophase.sinks.kafka import records as kafka
 from twophase.sources.kafka.offsets import SourceOffset
 from twophase.sources.kafka.range_digest import RangeDigest
@@ -38,7 +39,7 @@ from twophase.state.journal.log import LogEntry
 TYPES = [
     *(LogEntry, CompletedCheckpoint, SavepointManifest, RangeDigest),
     *(Committable, StagedManifest, delta.Intent, delta.Manifest, _Waiting),
-    *(IcebergManifest, iceberg.LineageProof, iceberg.FenceRecord),
+    *(IcebergManifest, SortedIcebergManifest, iceberg.LineageProof, iceberg.FenceRecord),
     *(kafka.Mark, kafka.Fence),
 ]
 TEXT = st.text(max_size=4)

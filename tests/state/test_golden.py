@@ -686,6 +686,11 @@ def test_the_records_of_an_iceberg_table_are_what_they_were() -> None:
     manifest = iceberg.Manifest(DELTA, Subtask(0, 102), (file,), 1, fields)
     data = (GOLDEN / "iceberg/manifest").read_bytes()
     assert iceberg.Manifest.decode(data, "manifest") == manifest
+    order = '{"order-id":1,"fields":[{"source-id":1}]}'
+    of_version_2 = iceberg.SortedManifest(DELTA, Subtask(0, 102), (file,), 1, fields, order)
+    data = (GOLDEN / "iceberg/manifest-2").read_bytes()
+    assert iceberg.Manifest.decode(data, "manifest") == of_version_2
+    assert of_version_2.encode() == data
     found = Proofs(
         IcebergOwner("orders", "lake"),
         {

@@ -45,7 +45,7 @@ def theirs(*ids: int) -> pa.Table:
 
 
 def ids_of(harness: IcebergHarness) -> list[int]:
-    return sorted(harness.table().scan().to_arrow().column("id").to_pylist())
+    return sorted(harness.rows_of(harness.branch).column("id").to_pylist())
 
 
 def change(harness: IcebergHarness, what: Change) -> None:

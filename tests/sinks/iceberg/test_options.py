@@ -9,8 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.table.sorting import SortField, SortOrder
-from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField
 
 from harness.iceberg_harness import TABLE, IcebergHarness
@@ -77,9 +75,6 @@ def test_a_partition_field_is_a_column_or_a_transform_of_one(
     assert partition_field(text) == field
 
 
-SORTED = SortOrder(SortField(1, IdentityTransform()))
-
-
 @pytest.fixture
 def harness(tmp_path: Path) -> IcebergHarness:
     return IcebergHarness(tmp_path / "lake", FIELDS, create=False)
@@ -100,10 +95,6 @@ def made(harness: IcebergHarness, **options: Any) -> None:
         ({"properties": {"write.object-storage.enabled": "true"}}, "object-storage.enabled is"),
         ({"properties": {"write.data.path": "/elsewhere"}}, "write.data.path is set"),
         ({"properties": {"write.metadata.path": "{}/metadata"}}, "write.metadata.path is set"),
-        (
-            {"sort_order": SORTED},
-            "it has a sort order, by which rows are not sorted yet",
-        ),
     ],
     ids=lambda given: given if isinstance(given, str) else "",
 )

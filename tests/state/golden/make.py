@@ -14,7 +14,8 @@ golden files of its own beside these, and these stay.
     hive/      a partition that waits for the metastore, and the watermark
     ranges/    the digest of a range
     delta/     the intent and the manifest of a Delta piece
-    iceberg/   the manifest of an Iceberg piece; proof and fence, the properties of a table
+    iceberg/   the manifest of an Iceberg piece, and version 2 of it, with a sort order; proof and
+               fence, the properties of a table
     states/    a job's folder: two checkpoints of a function `rules` with state of every form, in
                the body and in files; the first is subsumed
     savepoint/ of `job`, whose checkpoint 2 of lineage B waits for its commit, with the state of a
@@ -416,6 +417,9 @@ def make_iceberg(root: Path) -> None:
     fields = {"1": "long", "2": "string required", "3": "double"}
     manifest = iceberg.Manifest(transaction, Subtask(0, 102), (file,), 1, fields)
     (root / "iceberg" / "manifest").write_bytes(manifest.encode())
+    order = '{"order-id":1,"fields":[{"source-id":1}]}'
+    of_version_2 = iceberg.SortedManifest(transaction, Subtask(0, 102), (file,), 1, fields, order)
+    (root / "iceberg" / "manifest-2").write_bytes(of_version_2.encode())
     pieces = {"6": ["2.1/0.100"], "7": ["2.3/0.102", "2.3/1.103"]}
     proof = LineageProof(5, pieces, 5_395_604_375_822_749_580, 12, 3_775_396_607_982_654_621)
     (root / "iceberg" / "proof").write_text(encode_proof(proof))
