@@ -20,6 +20,8 @@ from pyiceberg.table.snapshots import Snapshot
 
 from twophase.sinks.common.rewind_point import RewindPoint
 from twophase.sinks.common.staging.names import Owner
+from twophase.sinks.iceberg import private_api
+from twophase.sinks.iceberg.delete_files import DeleteFile
 from twophase.sinks.iceberg.proofs import LineageProof
 from twophase.sinks.iceberg.records import checkpoint_of, is_rewind
 
@@ -134,25 +136,27 @@ class OwnFiles:
         Raises:
             UnprovenError: it has not all of them, or rows of some may have been deleted.
         """
-        live = dict[str, DataFile]()
-        oldest = min((entry.sequence_number or 0 for entry, _ in self._added.values()), default=0)
+        live, deletes = dict[str, DataFile](), list[DeleteFile]()
         for manifest in read[0].manifests(self.table.io):
+            if manifest.content == ManifestContent.DELETES:
+                deletes += private_api.delete_files(manifest, self.table.io)
+                continue
             for entry in manifest.fetch_manifest_entry(self.table.io):
-                if manifest.content != ManifestContent.DELETES:
-                    live[entry.data_file.file_path] = entry.data_file
-                elif (entry.sequence_number or 0) >= oldest:
-                    raise UnprovenError(
-                        f"snapshot {entry.snapshot_id} has deleted rows, perhaps of its files"
-                    )
-        for path, (_, snapshot) in self._added.items():
+                live[entry.data_file.file_path] = entry.data_file
+        specs = self.table.metadata.specs()
+        for path, (added, snapshot) in self._added.items():
             if path not in live:
                 raise UnprovenError(self._gone(path, snapshot, read))
+            for delete in deletes:
+                if delete.may_touch(added, specs):
+                    raise UnprovenError(
+                        f"snapshot {delete.entry.snapshot_id} has deleted rows, perhaps of "
+                        f"{self._named(path, snapshot)}"
+                    )
         return [live[path] for path in self._added]
 
     def _gone(self, path: str, added: Snapshot, read: list[Snapshot]) -> str:
         """Return who has removed a file."""
-        of = checkpoint_of(self.owner, added)
-        assert of is not None  # noqa: S101 it is the snapshot of a checkpoint
         for snapshot in read:
             removed = self._entries(snapshot, ManifestEntryStatus.DELETED)
             if any(entry.data_file.file_path == path for entry in removed):
@@ -162,4 +166,9 @@ class OwnFiles:
                 break
         else:
             who = "a snapshot after it"
-        return f"{who} has removed {path}, a file of checkpoint {of[1]} of lineage {of[0]}"
+        return f"{who} has removed {self._named(path, added)}"
+
+    def _named(self, path: str, added: Snapshot) -> str:
+        of = checkpoint_of(self.owner, added)
+        assert of is not None  # noqa: S101 it is the snapshot of a checkpoint
+        return f"{path}, a file of checkpoint {of[1]} of lineage {of[0]}"

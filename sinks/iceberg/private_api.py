@@ -4,21 +4,39 @@
 reply of the first commit was lost (apache/iceberg-python #3320). So the parts of a commit are made
 here, and `Catalog.commit_table` is called by the sink, which looks for its proof before each try.
 Private are `_SnapshotProducer` with `_commit`, which makes the parts of a snapshot, and
-`_clean_all_uncommitted`.
+`_clean_all_uncommitted`; and
+`_inherit_from_manifest`, for a reader that does not leave out which file a delete file is of.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+from pyiceberg.avro.file import AvroFile
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.manifest import DataFile
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import (
+    DATA_FILE_TYPE,
+    MANIFEST_ENTRY_SCHEMAS,
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    _inherit_from_manifest,
+)
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.table.update.snapshot import _SnapshotProducer
 from pyiceberg.utils.properties import property_as_bool
+
+from twophase.sinks.iceberg.delete_files import DeleteFile
+
+_WITH_REFERENCES: Literal[3] = 3
+"""The version of manifests with all fields; writers of version 2 leave out some, or none."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +102,29 @@ def remove(table: Table, files: Sequence[DataFile], summary: Mapping[str, str]) 
     for file in files:
         producer.delete_data_file(file)
     return _written(table, producer)
+
+
+def delete_files(manifest: ManifestFile, files: FileIO) -> list[DeleteFile]:
+    """Return the live entries of a manifest of delete files.
+
+    Args:
+        manifest: the manifest.
+        files: reads it.
+    """
+    names = [field.name for field in DATA_FILE_TYPE[_WITH_REFERENCES].fields]
+    referenced = names.index("referenced_data_file")
+    with AvroFile[ManifestEntry](
+        files.new_input(manifest.manifest_path),
+        MANIFEST_ENTRY_SCHEMAS[_WITH_REFERENCES],
+        read_types={-1: ManifestEntry, 2: DataFile},
+        read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
+    ) as reader:
+        entries = [_inherit_from_manifest(entry, manifest) for entry in reader]
+    return [
+        DeleteFile(entry, entry.data_file[referenced])
+        for entry in entries
+        if entry.status != ManifestEntryStatus.DELETED
+    ]
 
 
 def _written(table: Table, producer: _SnapshotProducer[Any]) -> NewSnapshot:

@@ -9,11 +9,13 @@ from contextlib import closing
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.avro.file import AvroOutputFile
 from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
     FileFormat,
     ManifestContent,
+    ManifestEntry,
     ManifestWriter,
 )
 from pyiceberg.partitioning import PartitionSpec
@@ -23,7 +25,6 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate, SetSnapshotRefUpdate
 from pyiceberg.table.update.snapshot import _FastAppendFiles
 from pyiceberg.transforms import BucketTransform
-from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 
 from harness.iceberg_harness import TABLE, IcebergHarness
@@ -176,38 +177,81 @@ def rival_of(harness: IcebergHarness) -> OpenIcebergSink:
     return harness.new_sink().open(SinkContext(JOB, SINK, harness.fields, parallelism=2))
 
 
-def write_delete_file(table: Table) -> None:
-    """Append a file of positional deletes, as other engines delete rows by merge on read."""
-    producer = _DeleteFile(Operation.DELETE, table.transaction(), table.io)
-    found = next(iter(table.scan().plan_files())).file
-    position = pa.table({"file_path": [found.file_path], "pos": pa.array([0], pa.int64())})
+def write_delete_file(
+    table: Table,
+    of: DataFile | None = None,
+    names_it: str = "",
+    content: DataFileContent = DataFileContent.POSITION_DELETES,
+    spec: int | None = None,
+) -> None:
+    """Append a delete file, as other engines delete rows by merge on read.
+
+    Args:
+        table: the table.
+        of: the data file whose first row is deleted; any one if None.
+        names_it: how the delete file tells which data file it is of: "by bounds" or "by reference".
+        content: of positions, or of values that are deleted wherever they are.
+        spec: the id of the partition spec of the file; the table's if None.
+    """
+    file = of or next(iter(table.scan().plan_files())).file
     path = f"{table.location()}/data/deletes-{uuid.uuid4()}.parquet"
-    names = {"file_path": b"2147483546", "pos": b"2147483545"}
-    fields = [
-        pa.field(name, position.schema.field(name).type, False, {b"PARQUET:field_id": number})
-        for name, number in names.items()
-    ]
-    with table.io.new_output(path).create() as file:
-        pq.write_table(position.cast(pa.schema(fields)), file)
-    producer.append_data_file(
-        DataFile.from_args(
-            content=DataFileContent.POSITION_DELETES,
-            file_path=path,
-            file_format=FileFormat.PARQUET,
-            partition=Record(),
-            record_count=1,
-            file_size_in_bytes=len(table.io.new_input(path)),
-            spec_id=table.spec().spec_id,
-        )
+    is_positional = content == DataFileContent.POSITION_DELETES
+    rows = (
+        pa.table({"file_path": [file.file_path], "pos": pa.array([0], pa.int64())})
+        if is_positional
+        else pa.table({"id": pa.array([-1], pa.int64())})
     )
+    ids = {"file_path": _PATH, "pos": _PATH - 1, "id": 1}
+    fields = [
+        pa.field(one.name, one.type, False, {b"PARQUET:field_id": str(ids[one.name]).encode()})
+        for one in rows.schema
+    ]
+    with table.io.new_output(path).create() as output:
+        pq.write_table(rows.cast(pa.schema(fields)), output)
+    bounds = {_PATH: file.file_path.encode()} if names_it == "by bounds" else None
+    made = DataFile.from_args(
+        _table_format_version=3,
+        content=content,
+        file_path=path,
+        file_format=FileFormat.PARQUET,
+        partition=file.partition,
+        record_count=1,
+        file_size_in_bytes=len(table.io.new_input(path)),
+        lower_bounds=bounds,
+        upper_bounds=bounds,
+        equality_ids=None if is_positional else [1],
+        referenced_data_file=file.file_path if names_it == "by reference" else None,
+    )
+    made.spec_id = table.spec().spec_id if spec is None else spec
+    table.metadata = table.metadata.model_copy(update={"default_spec_id": made.spec_id})
+    producer = _DeleteFile(Operation.DELETE, table.transaction(), table.io)
+    producer.append_data_file(made)
     updates, requirements = producer._commit()
     table.catalog.commit_table(table, requirements, updates)
 
 
+_PATH = 2147483546
+"""The id of the column of paths in positional deletes."""
+
+
 class _DeleteFile(_FastAppendFiles):
-    """A snapshot whose new manifest is one of delete files."""
+    """A snapshot whose new manifest is one of delete files, with the field that pyiceberg leaves
+    out: the data file that a delete file is of.
+    """
 
     def new_manifest_writer(self, spec: PartitionSpec) -> ManifestWriter:
         made = super().new_manifest_writer(spec)
+        fields = made._with_partition(3)
+
+        def whole() -> AvroOutputFile[ManifestEntry]:
+            return AvroOutputFile[ManifestEntry](
+                output_file=made._output_file,
+                file_schema=fields,
+                record_schema=fields,
+                schema_name="manifest_entry",
+                metadata=made._meta,
+            )
+
         made.content = lambda: ManifestContent.DELETES  # type: ignore[method-assign]
+        made.new_writer = whole  # type: ignore[method-assign]
         return made

@@ -7,8 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.table import Table
 from sqlalchemy.exc import OperationalError
 
@@ -280,7 +282,84 @@ def test_rows_that_a_delete_file_may_have_deleted_are_refused(tmp_path: Path) ->
     """Another engine's delete by merge on read: the data file is still there."""
     harness = filled(IcebergHarness(tmp_path / "lake", FIELDS))
     change(harness, write_delete_file)
-    refused(harness, r"snapshot \d+ has deleted rows, perhaps of its files")
+    refused(harness, r"snapshot \d+ has deleted rows, perhaps of .*, a file of checkpoint")
+
+
+POSITIONS, VALUES = DataFileContent.POSITION_DELETES, DataFileContent.EQUALITY_DELETES
+
+
+def file_with(table: Table, number: int) -> DataFile:
+    """The data file that has a row."""
+    [found] = [
+        task.file
+        for task in table.scan().plan_files()
+        if number in pq.read_table(task.file.file_path.removeprefix("file://"))["id"].to_pylist()
+    ]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("number", "names_it", "content", "partition_by", "is_refused"),
+    [
+        (0, "by bounds", POSITIONS, [], False),
+        (0, "by reference", POSITIONS, [], False),
+        (0, "", POSITIONS, [], True),
+        (4, "by bounds", POSITIONS, [], True),
+        (4, "by reference", POSITIONS, [], True),
+        (0, "", POSITIONS, ["id"], False),
+        (4, "", POSITIONS, ["id"], True),
+        (0, "by bounds", POSITIONS, ["bucket[1](id)"], False),
+        (0, "", VALUES, [], True),
+        (0, "", VALUES, ["id"], False),
+        (4, "", VALUES, ["id"], True),
+        (0, "", VALUES, ["void(id)"], True),
+    ],
+)
+def test_a_delete_file_refuses_a_rewind_if_it_can_touch_its_rows(
+    tmp_path: Path,
+    number: int,
+    names_it: str,
+    content: DataFileContent,
+    partition_by: list[str],
+    is_refused: bool,
+) -> None:
+    harness = filled(IcebergHarness(tmp_path / "lake", FIELDS, partition_by=partition_by))
+    change(
+        harness,
+        lambda table: write_delete_file(table, file_with(table, number), names_it, content),
+    )
+    if is_refused:
+        refused(harness, r"snapshot \d+ has deleted rows, perhaps of .*, a file of checkpoint")
+        return
+    assert rewound(harness).history().committed == KEEP
+    if content == POSITIONS:  # pyiceberg reads no others
+        assert ids_of(harness) == [1]
+
+
+def test_values_deleted_before_the_table_was_partitioned_are_everywhere(tmp_path: Path) -> None:
+    """A delete file without partition is one of all files, whatever theirs."""
+    harness = IcebergHarness(tmp_path / "lake", FIELDS)
+    commit(harness, harness.opened(), [50], 0)
+    old = harness.table()
+    change(harness, partition_it)
+    commit(harness, harness.opened(), [60], 1)
+    change(
+        harness,
+        lambda table: write_delete_file(
+            table, file_with(table, 50), "", VALUES, old.spec().spec_id
+        ),
+    )
+    refused(harness, r"snapshot \d+ has deleted rows, perhaps of .*, a file of checkpoint 1")
+
+
+def test_deletes_of_rows_that_a_replay_has_written_since_are_not_in_the_way(
+    tmp_path: Path,
+) -> None:
+    """By value and of the same snapshot: they are of older files only."""
+    harness = filled(IcebergHarness(tmp_path / "lake", FIELDS))
+    change(harness, lambda table: write_delete_file(table, None, "", VALUES))
+    commit(harness, harness.opened(), [6], 3)
+    assert rewound(harness, {LINEAGE: 2}).history().committed == {LINEAGE: 2}
 
 
 def test_a_delete_file_that_is_older_than_the_checkpoints_is_not_in_the_way(
