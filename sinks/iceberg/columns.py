@@ -58,7 +58,7 @@ def table_schema(rows: pa.Schema) -> Schema:
     fields = [_new_field(field, ids, problems, field.name) for field in rows]
     problems += _duplicates(rows.names)
     if problems:
-        raise _refused(problems)
+        raise refused(problems)
     return Schema(*fields)
 
 
@@ -70,22 +70,26 @@ def check_rows(rows: pa.Schema, schema: Schema) -> None:
     """
     problems = _duplicates(rows.names)
     known = {field.name: field for field in schema.fields}
+    lacking = [field.name for field in rows if field.name not in known]
+    problems += [f"column {name!r} is not in the table" for name in lacking]
     for field in rows:
-        if field.name not in known:
-            problems.append(f"column {field.name!r} is not in the table")
-        elif reason := refusal(field.type, known[field.name].field_type):
+        if field.name in lacking:
+            continue
+        if reason := refusal(field.type, known[field.name].field_type):
             problems.append(f"column {field.name!r}: {reason}")
     for name in known.keys() - {*rows.names}:
         if known[name].required:
             problems.append(f"column {name!r} is required, and the rows lack it")
     if problems:
-        raise _refused(problems)
+        way_on = ", or let a start add columns: `schema_change=add_columns`" if lacking else ""
+        raise refused(problems, way_on)
 
 
-def _refused(problems: list[str]) -> ConfigError:
+def refused(problems: list[str], way_on: str = "") -> ConfigError:
+    """Return the error of rows that cannot be written to a table."""
     return ConfigError(
         f"The rows do not fit the Iceberg table: {'; '.join(sorted(problems))}.",
-        remedy="change the rows in the query or the sink's transform, or alter the table.",
+        remedy=f"change the rows in the query or the sink's transform, or alter the table{way_on}.",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -22,6 +23,13 @@ _TRANSFORM = re.compile(
     r"\((?P<of>.+)\)",
     re.DOTALL,
 )
+
+
+class SchemaChange(StrEnum):
+    """What a start does about columns of the rows that the table lacks."""
+
+    REFUSE = "refuse"
+    ADD_COLUMNS = "add_columns"
 
 
 class IcebergOptions(Options):
@@ -59,6 +67,11 @@ class IcebergOptions(Options):
         description="partition fields of a new table: a column, or a transform of one, such as "
         "`day(at)`, with `year`, `month`, `day`, `hour`, `bucket[N]` or `truncate[N]`; an existing "
         "one must have exactly these",
+    )
+    schema_change: SchemaChange = Field(
+        default=SchemaChange.REFUSE,
+        description="what a start does about columns of the rows that the table lacks: refuse them "
+        "by name, or add them as optional columns",
     )
     format_version: int = Field(
         default=2,

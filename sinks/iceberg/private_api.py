@@ -4,7 +4,7 @@
 reply of the first commit was lost (apache/iceberg-python #3320). So the parts of a commit are made
 here, and `Catalog.commit_table` is called by the sink, which looks for its proof before each try.
 Private are `_SnapshotProducer` with `_commit`, which makes the parts of a snapshot, and
-`_clean_all_uncommitted`; and
+`_clean_all_uncommitted`; `UpdateSchema._commit`, for the parts of a new schema; and
 `_inherit_from_manifest`, for a reader that does not leave out which file a delete file is of.
 """
 
@@ -31,6 +31,7 @@ from pyiceberg.manifest import (
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.table.update.snapshot import _SnapshotProducer
+from pyiceberg.types import NestedField
 from pyiceberg.utils.properties import property_as_bool
 
 from twophase.sinks.iceberg.delete_files import DeleteFile
@@ -125,6 +126,21 @@ def delete_files(manifest: ManifestFile, files: FileIO) -> list[DeleteFile]:
         for entry in entries
         if entry.status != ManifestEntryStatus.DELETED
     ]
+
+
+def new_columns(
+    table: Table, columns: Sequence[NestedField]
+) -> tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]:
+    """Return what adds optional columns to a table, with ids of its own, and to its name mapping.
+
+    Args:
+        table: as it was loaded.
+        columns: their names and types.
+    """
+    update = table.transaction().update_schema()
+    for column in columns:
+        update.add_column((column.name,), column.field_type)
+    return update._commit()
 
 
 def _written(table: Table, producer: _SnapshotProducer[Any]) -> NewSnapshot:

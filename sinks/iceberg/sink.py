@@ -16,8 +16,9 @@ from twophase.sinks.iceberg.catalog import Catalog
 from twophase.sinks.iceberg.columns import check_rows, table_schema
 from twophase.sinks.iceberg.driver_table import DriverTable
 from twophase.sinks.iceberg.layout import check_table
+from twophase.sinks.iceberg.new_columns import add_columns
 from twophase.sinks.iceberg.open_sink import OpenIcebergSink
-from twophase.sinks.iceberg.options import IcebergOptions
+from twophase.sinks.iceberg.options import IcebergOptions, SchemaChange
 
 
 class IcebergSink(ArrowSink):
@@ -62,6 +63,8 @@ class IcebergSink(ArrowSink):
             if found is None and options.create and rows is not None:
                 found = catalog.create(table_schema(rows))
             loaded, location = self._check(found)
+            if rows is not None and options.schema_change == SchemaChange.ADD_COLUMNS:
+                loaded = add_columns(catalog, loaded, rows)
             if rows is not None:
                 check_rows(rows, loaded.schema())
             table = DriverTable(owner, catalog, loaded, location)
