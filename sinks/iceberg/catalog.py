@@ -23,6 +23,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.update import (
     TableRequirement,
     TableUpdate,
@@ -64,6 +65,43 @@ class AssertProperties(ValidatableTableRequirement):
         for key, value in self.expected.items():
             if found.get(key) != value:
                 raise CommitFailedException(f"The property {key} has changed")
+
+
+class AssertRef(ValidatableTableRequirement):
+    """A name is that of a branch, or of none and of no tag. pyiceberg's own requirement takes a tag
+    for a branch, and refuses all names but main while the table has no snapshot. Only a catalog
+    whose commits are checked in this process knows this one.
+    """
+
+    type: Literal["twophase-assert-ref"] = Field(default="twophase-assert-ref")
+    ref: str
+    is_branch: bool
+
+    def validate(  # type: ignore[override]  # as in pyiceberg
+        self, base_metadata: TableMetadata | None
+    ) -> None:
+        """See `ValidatableTableRequirement.validate`."""
+        found = None if base_metadata is None else base_metadata.refs.get(self.ref)
+        kind = None if found is None else found.snapshot_ref_type
+        if kind != (SnapshotRefType.BRANCH if self.is_branch else None):
+            raise CommitFailedException(f"{self.ref} was created, dropped or made a tag")
+
+
+class AssertSequence(ValidatableTableRequirement):
+    """The number of the next snapshot is what it was read as: nobody has written to another branch,
+    which pyiceberg would answer with an error of its own. Only a catalog whose commits are checked
+    in this process knows it.
+    """
+
+    type: Literal["twophase-assert-sequence"] = Field(default="twophase-assert-sequence")
+    following: int
+
+    def validate(  # type: ignore[override]  # as in pyiceberg
+        self, base_metadata: TableMetadata | None
+    ) -> None:
+        """See `ValidatableTableRequirement.validate`."""
+        if base_metadata is None or base_metadata.next_sequence_number() != self.following:
+            raise CommitFailedException("Another branch has changed")
 
 
 class Catalog:
@@ -137,11 +175,14 @@ class Catalog:
 
         Raises:
             CommitFailedException: a requirement is not met; nothing was changed.
-            Exception: whether it was changed is unknown.
+            OSError: whether it was changed is unknown.
         """
         # pyiceberg's type of a requirement has its own kinds only
         required = cast(tuple[TableRequirement, ...], tuple(requirements))
-        self._catalog.commit_table(table, required, tuple(updates))
+        try:
+            self._catalog.commit_table(table, required, tuple(updates))
+        except SQLAlchemyError as error:
+            raise OSError(brief(error)) from error
 
     def close(self) -> None:
         """Close the connections."""

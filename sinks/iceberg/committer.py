@@ -1,13 +1,13 @@
 """Phase 2: all pieces of a checkpoint become visible in one snapshot, with their proof (I4).
 
     1. for each piece       named by the proof: committed; or its manifest, or nothing: lost
-       the others           it is this table, with the proof of the predecessor, and main leads to
-                            what was committed before; without that nothing is moved
+       the others           it is this table, with the proof of the predecessor, and the branch
+                            leads to what was committed before; without that nothing is moved
        the table's columns  hold what the files hold; otherwise stop, and say what to undo
     2. move the files       from the staging area into the table's folder, where nothing names them
     3. one commit           a snapshot that names them, and the property that proves them; it
-                            requires that the proof, the fence, main and the columns are as they
-                            were read
+                            requires that the proof, the fence, the branch and the columns are as
+                            they were read
     4. read it back         OK is not believed
     5. remove the pieces    from the staging area
 
@@ -32,7 +32,6 @@ from pyiceberg.table.update import (
     AssertCurrentSchemaId,
     SetPropertiesUpdate,
 )
-from sqlalchemy.exc import SQLAlchemyError
 
 from twophase.contract.committable import Committable
 from twophase.contract.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
@@ -46,6 +45,7 @@ from twophase.sinks.common.staging.manifest import FILE
 from twophase.sinks.common.staging.names import PieceName, file_name
 from twophase.sinks.common.staging.staging_area import STAGED, remove
 from twophase.sinks.iceberg import private_api
+from twophase.sinks.iceberg.ancestry import is_missing, rolled_back, set_back
 from twophase.sinks.iceberg.catalog import brief
 from twophase.sinks.iceberg.driver_table import DATA, DriverTable
 from twophase.sinks.iceberg.layout import differences
@@ -54,7 +54,6 @@ from twophase.sinks.iceberg.proofs import (
     Proofs,
     encode_proof,
     proof_key,
-    rolled_back,
 )
 from twophase.sinks.iceberg.records import Manifest, StagedFile, summary_of_piece
 
@@ -192,12 +191,15 @@ class Committer:
             raise another_target(committable, self._table.target)
         if before is not None and not proofs.lineage(before.lineage).has(before.checkpoint):
             raise predecessor_missing(request, self._table.target)
-        if reason := rolled_back(loaded.metadata, proofs):
+        branch = self._table.branch
+        reason = rolled_back(loaded.metadata, proofs, branch)
+        if not reason and is_missing(loaded.metadata, branch):
+            reason = f"branch {branch} is gone: somebody has dropped it"
+        if reason:
             raise TargetChangedError(
                 f"{committable.transaction} is decided and cannot be committed to "
                 f"{self._table.target}: {reason}.",
-                remedy="set branch main back to a snapshot that has it "
-                "(CALL system.set_current_snapshot), then start the job again.",
+                remedy=f"{set_back(branch)}, then start the job again.",
             )
 
     def _missing(self, piece: _Piece) -> Lost | None:
@@ -225,6 +227,7 @@ class Committer:
             [file for piece in pieces for file in self._data_files(piece, loaded)],
             pieces[0].manifest.spec,
             summary_of_piece(pieces[0].manifest.transaction),
+            self._table.branch,
         )
         lineage = pieces[0].name.lineage
         proof = (
@@ -246,8 +249,6 @@ class Committer:
         except CommitFailedException:
             made.discard()
             raise
-        except SQLAlchemyError as error:  # unknown: the next look shows the outcome
-            raise OSError(brief(error)) from error
         failpoint("D02")
         self._made.update(piece.name for piece in pieces)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import AssertTableUUID, ValidatableTableRequirement
 
 from twophase.errors import PreflightError, TargetChangedError
@@ -13,7 +14,7 @@ from twophase.sinks.common.staging.disk import sync
 from twophase.sinks.common.staging.names import Owner
 from twophase.sinks.common.staging.preflight import create_staging_area
 from twophase.sinks.common.staging.staging_area import StagingArea
-from twophase.sinks.iceberg.catalog import AssertProperties, Catalog
+from twophase.sinks.iceberg.catalog import AssertProperties, AssertRef, AssertSequence, Catalog
 from twophase.sinks.iceberg.proofs import Proofs, fence_key, proof_key
 
 DATA = "data"
@@ -30,11 +31,15 @@ class DriverTable:
         catalog: finds the table.
         loaded: the table as it was found.
         location: its folder.
+        branch: the branch that rows go to.
     """
 
-    def __init__(self, owner: Owner, catalog: Catalog, loaded: Table, location: Path) -> None:
+    def __init__(
+        self, owner: Owner, catalog: Catalog, loaded: Table, location: Path, branch: str
+    ) -> None:
         self.owner = owner
         self.catalog = catalog
+        self.branch = branch
         self.location = location
         self._location = loaded.location()
         self.uuid = loaded.metadata.table_uuid
@@ -43,9 +48,10 @@ class DriverTable:
     @property
     def target(self) -> str:
         """The target's identity (I10): the table's id, which a table created again does not have,
-        and its folder, where pieces wait.
+        its folder, where pieces wait, and the branch, unless it is main.
         """
-        return f"iceberg:{self.uuid}:{self.location}"
+        branch = "" if self.branch == MAIN_BRANCH else f"@{self.branch}"
+        return f"iceberg:{self.uuid}:{self.location}{branch}"
 
     @property
     def data(self) -> Path:
@@ -85,8 +91,8 @@ class DriverTable:
     def as_read(
         self, loaded: Table, lineages: Iterable[str] = ()
     ) -> list[ValidatableTableRequirement]:
-        """Return what the commit of rows requires: fence and proofs as read. No other table has
-        this fence.
+        """Return what the commit of rows requires: fence and proofs as read, no snapshot since, of
+        whatever branch, and the branch no tag. No other table has this fence.
 
         Args:
             loaded: as it was read.
@@ -98,7 +104,11 @@ class DriverTable:
             *self.proofs(loaded).keys(),
             *(proof_key(self.owner, lineage) for lineage in lineages),
         }
-        return [AssertProperties(expected={key: properties.get(key) for key in keys})]
+        return [
+            AssertProperties(expected={key: properties.get(key) for key in keys}),
+            AssertSequence(following=loaded.metadata.next_sequence_number()),
+            AssertRef(ref=self.branch, is_branch=self.branch in loaded.metadata.refs),
+        ]
 
     def create_area(self) -> None:
         """Create the staging area and the folder of data files if they are missing.

@@ -12,12 +12,12 @@ from twophase.contract.outcome import CommitOutcome
 from twophase.contract.sink import CommitRequest, OpenArrowSink, SinkHistory, WriterFactory
 from twophase.ids import Attempt
 from twophase.sinks.iceberg import orphans
+from twophase.sinks.iceberg.ancestry import rolled_back
 from twophase.sinks.iceberg.columns import check_rows
 from twophase.sinks.iceberg.committer import Committer
 from twophase.sinks.iceberg.driver_table import DriverTable
 from twophase.sinks.iceberg.fence import Fence
 from twophase.sinks.iceberg.layout import check_table
-from twophase.sinks.iceberg.proofs import rolled_back
 from twophase.sinks.iceberg.rewind import Rewind
 from twophase.sinks.iceberg.table import WrittenTable
 from twophase.sinks.iceberg.writer import IcebergWriter
@@ -47,7 +47,7 @@ class OpenIcebergSink(OpenArrowSink):
         return SinkHistory(
             Fence(self.table).read(loaded).generation,
             proofs.committed(),
-            rolled_back(loaded.metadata, proofs),
+            rolled_back(loaded.metadata, proofs, self.table.branch),
         )
 
     def other_names(self) -> Mapping[tuple[str, str], Mapping[str, int]]:

@@ -73,6 +73,11 @@ class IcebergOptions(Options):
         description="what a start does about columns of the rows that the table lacks: refuse them "
         "by name, or add them as optional columns",
     )
+    branch: str = Field(
+        default="main",
+        min_length=1,
+        description="branch of the table that rows go to; created with `create` if it is missing",
+    )
     format_version: int = Field(
         default=2,
         ge=1,

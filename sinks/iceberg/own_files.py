@@ -1,4 +1,4 @@
-"""Searches the snapshots of branch main for the files that checkpoints have added (H28).
+"""Searches the snapshots of a branch for the files that checkpoints have added (H28).
 
 Snapshots are read backwards from the newest one, to one of each lineage that is not taken back, or
 to its first. So all snapshots that may have added one of the files are read.
@@ -21,6 +21,7 @@ from pyiceberg.table.snapshots import Snapshot
 from twophase.sinks.common.rewind_point import RewindPoint
 from twophase.sinks.common.staging.names import Owner
 from twophase.sinks.iceberg import private_api
+from twophase.sinks.iceberg.ancestry import head_of
 from twophase.sinks.iceberg.delete_files import DeleteFile
 from twophase.sinks.iceberg.proofs import LineageProof
 from twophase.sinks.iceberg.records import checkpoint_of, is_rewind
@@ -36,7 +37,7 @@ class Found:
 
     Attributes:
         ahead: the proof of each lineage that goes beyond the point.
-        files: the data files, as the manifests of main's newest snapshot have them.
+        files: the data files, as the manifests of the branch's newest snapshot have them.
         kept: by lineage, the newest checkpoint that stays, of those that snapshots name.
     """
 
@@ -52,11 +53,13 @@ class OwnFiles:
     Attributes:
         owner: job and sink.
         table: as it was loaded.
+        branch: the branch that they are in.
         point: the point to rewind to.
     """
 
     owner: Owner
     table: Table
+    branch: str
     point: RewindPoint
     _added: dict[str, tuple[ManifestEntry, Snapshot]] = field(default_factory=dict)
     _taken: set[str] = field(default_factory=set)
@@ -77,14 +80,15 @@ class OwnFiles:
         for lineage, proof in ahead.items():
             if self._seen.get(lineage) != proof.highest:
                 raise UnprovenError(
-                    f"no snapshot of main names checkpoint {proof.highest} of lineage {lineage}"
+                    f"no snapshot of {self.branch} names checkpoint {proof.highest} of lineage "
+                    f"{lineage}"
                 )
         return Found(ahead, self._whole(read), self._kept)
 
     def _read_back(self, ahead: Mapping[str, LineageProof]) -> Iterator[Snapshot]:
         """Read snapshots until the beginning of each lineage's checkpoints is found."""
         metadata = self.table.metadata
-        snapshot = metadata.current_snapshot()
+        snapshot = head_of(metadata, self.branch)
         missing = {*ahead}
         while missing and snapshot is not None:
             missing -= {lineage for lineage in missing if self._is_before(snapshot, lineage)}
@@ -131,7 +135,7 @@ class OwnFiles:
                         yield entry
 
     def _whole(self, read: list[Snapshot]) -> list[DataFile]:
-        """Return the files as main's newest snapshot has them.
+        """Return the files as the branch's newest snapshot has them.
 
         Raises:
             UnprovenError: it has not all of them, or rows of some may have been deleted.

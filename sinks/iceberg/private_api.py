@@ -29,7 +29,7 @@ from pyiceberg.manifest import (
     _inherit_from_manifest,
 )
 from pyiceberg.table import Table, TableProperties
-from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.table.update import SetSnapshotRefUpdate, TableRequirement, TableUpdate
 from pyiceberg.table.update.snapshot import _SnapshotProducer
 from pyiceberg.types import NestedField
 from pyiceberg.utils.properties import property_as_bool
@@ -47,8 +47,8 @@ class NewSnapshot:
     Attributes:
         snapshot: its id.
         sequence: its sequence number.
-        updates: make it the newest of branch main.
-        requirements: main is what it was.
+        updates: make it the newest of a branch, which is kept as long as before.
+        requirements: the branch is what it was.
         discard: deletes what was written for it.
     """
 
@@ -60,7 +60,7 @@ class NewSnapshot:
 
 
 def append(
-    table: Table, files: Sequence[DataFile], spec: int, summary: Mapping[str, str]
+    table: Table, files: Sequence[DataFile], spec: int, summary: Mapping[str, str], branch: str
 ) -> NewSnapshot:
     """Write the manifests of a snapshot that appends files.
 
@@ -69,13 +69,14 @@ def append(
         files: the data files.
         spec: the id of their partition spec, which need not be the table's default any more.
         summary: entries of the snapshot's summary.
+        branch: that the snapshot is for.
     """
     before, table.metadata = (
         table.metadata,
         table.metadata.model_copy(update={"default_spec_id": spec}),
     )
     try:
-        snapshot = table.transaction().update_snapshot(snapshot_properties=dict(summary))
+        snapshot = table.transaction().update_snapshot(dict(summary), branch)
         merges = property_as_bool(
             table.metadata.properties,
             TableProperties.MANIFEST_MERGE_ENABLED,
@@ -89,15 +90,18 @@ def append(
         table.metadata = before
 
 
-def remove(table: Table, files: Sequence[DataFile], summary: Mapping[str, str]) -> NewSnapshot:
+def remove(
+    table: Table, files: Sequence[DataFile], summary: Mapping[str, str], branch: str
+) -> NewSnapshot:
     """Write the manifests of a snapshot without some of the files.
 
     Args:
         table: as it was loaded.
-        files: data files of its newest snapshot, as the manifests have them.
+        files: data files of the branch's newest snapshot, as the manifests have them.
         summary: entries of the snapshot's summary.
+        branch: that the snapshot is for.
     """
-    snapshot = table.transaction().update_snapshot(snapshot_properties=dict(summary))
+    snapshot = table.transaction().update_snapshot(dict(summary), branch)
     producer = snapshot.overwrite()
     producer.delete_by_predicate(AlwaysTrue())  # it looks into all manifests, and trusts no bounds
     for file in files:
@@ -150,6 +154,18 @@ def _written(table: Table, producer: _SnapshotProducer[Any]) -> NewSnapshot:
     except BaseException:
         producer._clean_all_uncommitted()
         raise
+    kept = tuple(_as_long_as_before(update, table) for update in updates)
     return NewSnapshot(
-        producer.snapshot_id, sequence, updates, requirements, producer._clean_all_uncommitted
+        producer.snapshot_id, sequence, kept, requirements, producer._clean_all_uncommitted
     )
+
+
+def _as_long_as_before(update: TableUpdate, table: Table) -> TableUpdate:
+    """Return an update that leaves a branch its retention, which pyiceberg would remove."""
+    if not isinstance(update, SetSnapshotRefUpdate):
+        return update
+    ref = table.metadata.refs.get(update.ref_name)
+    if ref is None:
+        return update
+    names = ("max_ref_age_ms", "max_snapshot_age_ms", "min_snapshots_to_keep")
+    return update.model_copy(update={name: getattr(ref, name) for name in names})

@@ -11,16 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from twophase.errors import StopJobError
 from twophase.ids import Attempt
 from twophase.internals.json_values import decode, encode
 from twophase.internals.record import DamagedRecordError
 from twophase.sinks.common.staging.names import Owner, PieceName
-
-if TYPE_CHECKING:
-    from pyiceberg.table.metadata import TableMetadata
 
 _MAGIC = "twophase-iceberg/1"
 _PROOF, _FENCE = "proof", "fence"
@@ -198,41 +195,3 @@ def _decode(kind: str, key: str, text: str, form: type[T]) -> T:
             f"The property {key!r} of the table is damaged ({error}): somebody has changed it.",
             remedy="give it the value back that it had, from an older metadata file of the table.",
         ) from error
-
-
-def rolled_back(metadata: TableMetadata, proofs: Proofs) -> str:
-    """Return why the table lacks what a sink has committed, as far as its snapshots tell.
-
-    A rollback of `main` leaves the properties, and with them the proofs. The newest commit of a
-    lineage is in the table if its snapshot is an ancestor of main's. Snapshots expire: if main's
-    ancestors end before one that is older than the commit, main leads past it.
-
-    Returns:
-        The reason; empty if main has the commits, or leads past them.
-    """
-    for lineage, proof in proofs.made().items():
-        if not _leads_to(metadata, proof):
-            return (
-                f"branch main no longer leads to snapshot {proof.snapshot}, the newest of lineage "
-                f"{lineage}: somebody has rolled it back"
-            )
-    return ""
-
-
-def _leads_to(metadata: TableMetadata, proof: LineageProof) -> bool:
-    found = metadata.current_snapshot()
-    if found is None:
-        return False
-    made = metadata.snapshot_by_id(proof.snapshot)
-    while found is not None:
-        if found.snapshot_id == proof.snapshot:
-            return True
-        if proof.sequence:
-            is_older = (found.sequence_number or 0) <= proof.sequence
-        else:  # format version 1
-            is_older = made is not None and found.timestamp_ms < made.timestamp_ms
-        if is_older:
-            return False
-        before = found.parent_snapshot_id
-        found = None if before is None else metadata.snapshot_by_id(before)
-    return True

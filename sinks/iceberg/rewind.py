@@ -5,8 +5,8 @@
     2. commit                   a snapshot without exactly these files, and the proof of each
                                 lineage, lowered to what stays of it; behind the fence
 
-The commit requires that main, the fence and the proofs are as they were read; otherwise all of it
-is repeated from 1. Rows that others have appended stay.
+The commit requires that the branch, the fence and the proofs are as they were read; otherwise all
+of it is repeated from 1. Rows that others have appended stay.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from twophase.ids import Attempt
 from twophase.internals.failpoints import failpoint
 from twophase.sinks.common.rewind_point import RewindPoint
 from twophase.sinks.iceberg import orphans, private_api
+from twophase.sinks.iceberg.ancestry import rolled_back, set_back
 from twophase.sinks.iceberg.catalog import brief
 from twophase.sinks.iceberg.driver_table import DriverTable
 from twophase.sinks.iceberg.fence import Fence
 from twophase.sinks.iceberg.layout import VERSIONS
 from twophase.sinks.iceberg.own_files import Found, OwnFiles, UnprovenError
-from twophase.sinks.iceberg.proofs import encode_proof, proof_key, rolled_back
+from twophase.sinks.iceberg.proofs import encode_proof, proof_key
 from twophase.sinks.iceberg.records import summary_of_rewind
 
 _TRIES = 10
@@ -53,12 +54,13 @@ class Rewind:
         if not ahead:
             return None
         undo = ""
-        if why := rolled_back(loaded.metadata, proofs):
-            undo = "set branch main to a snapshot that has it (CALL system.set_current_snapshot)"
+        branch = self._table.branch
+        if why := rolled_back(loaded.metadata, proofs, branch):
+            undo = set_back(branch)
         elif (version := loaded.metadata.format_version) not in VERSIONS:
             why = f"the table's format version is {version}, and 1 and 2 are supported"
         else:
-            search = OwnFiles(self._table.owner, loaded, self._point)
+            search = OwnFiles(self._table.owner, loaded, branch, self._point)
             try:
                 return search.find({lineage: proofs.lineage(lineage) for lineage in ahead})
             except (UnprovenError, FileNotFoundError) as error:
@@ -109,7 +111,9 @@ class Rewind:
     def _commit(self, loaded: Table, found: Found, attempt: Attempt) -> None:
         """Step 2."""
         owner = self._table.owner
-        made = private_api.remove(loaded, found.files, summary_of_rewind(owner, attempt))
+        made = private_api.remove(
+            loaded, found.files, summary_of_rewind(owner, attempt), self._table.branch
+        )
         properties = {
             proof_key(owner, lineage): encode_proof(
                 proof.made_by(made.snapshot, made.sequence).lowered(

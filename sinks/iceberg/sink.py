@@ -12,6 +12,7 @@ from twophase.errors import ConfigError
 from twophase.sinks.common.staging.location import local_path
 from twophase.sinks.common.staging.names import Owner
 from twophase.sinks.common.staging.preflight import check_folder
+from twophase.sinks.iceberg.branch import check_branch, create_branch
 from twophase.sinks.iceberg.catalog import Catalog
 from twophase.sinks.iceberg.columns import check_rows, table_schema
 from twophase.sinks.iceberg.driver_table import DriverTable
@@ -50,7 +51,7 @@ class IcebergSink(ArrowSink):
         try:
             found = catalog.find()
             if found is not None or not options.create:
-                self._check(found)
+                self._check(found, must_exist=not options.create)
         finally:
             catalog.close()
 
@@ -62,27 +63,36 @@ class IcebergSink(ArrowSink):
             found = catalog.find()
             if found is None and options.create and rows is not None:
                 found = catalog.create(table_schema(rows))
-            loaded, location = self._check(found)
+            must_exist = not options.create and rows is not None
+            loaded, location = self._check(found, must_exist=must_exist)
             if rows is not None and options.schema_change == SchemaChange.ADD_COLUMNS:
                 loaded = add_columns(catalog, loaded, rows)
             if rows is not None:
                 check_rows(rows, loaded.schema())
-            table = DriverTable(owner, catalog, loaded, location)
+            table = DriverTable(owner, catalog, loaded, location, options.branch)
             if rows is not None:
+                if options.create:
+                    create_branch(table)
                 table.create_area()
         except BaseException:
             catalog.close()
             raise
         return OpenIcebergSink(table, rows)
 
-    def _check(self, found: Table | None) -> tuple[Table, Path]:
-        """Check all that does not depend on job and rows; return the table and its folder."""
+    def _check(self, found: Table | None, *, must_exist: bool) -> tuple[Table, Path]:
+        """Check all that does not depend on job and rows; return the table and its folder.
+
+        Args:
+            found: the table.
+            must_exist: whether the branch must exist.
+        """
         if found is None:
             raise ConfigError(
                 f"There is no table {self._options.where}.",
                 remedy="create it, correct table, or let the sink create it: `create=true`.",
             )
         check_table(found, self._options.partition_by)
+        check_branch(found, self._options.branch, must_exist=must_exist)
         location = local_path(found.location(), f"the location of {self._options.table}")
         check_folder(location)
         return found, location

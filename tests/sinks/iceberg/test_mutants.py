@@ -17,11 +17,32 @@ import pytest
 from _pytest.outcomes import Failed
 
 from harness.iceberg_harness import IcebergHarness
-from tests.sinks.iceberg import others, test_options, test_other_writers, test_rewind, test_rows
+from tests.sinks.iceberg import (
+    others,
+    test_branches,
+    test_new_columns,
+    test_other_writers,
+    test_rewind,
+    test_rows,
+    test_sort_order,
+)
 from tests.sinks.iceberg import test_protocol as protocol
-from twophase.sinks.iceberg import driver_table, layout, orphans, private_api, proofs, synced_io
-from twophase.sinks.iceberg.catalog import AssertProperties
+from twophase.sinks.iceberg import (
+    ancestry,
+    branch,
+    committer,
+    driver_table,
+    layout,
+    new_columns,
+    orphans,
+    private_api,
+    proofs,
+    sorting,
+    synced_io,
+)
+from twophase.sinks.iceberg.catalog import AssertProperties, AssertRef, AssertSequence
 from twophase.sinks.iceberg.committer import Committer
+from twophase.sinks.iceberg.delete_files import DeleteFile
 from twophase.sinks.iceberg.fence import Fence
 from twophase.sinks.iceberg.own_files import OwnFiles
 from twophase.sinks.iceberg.rewind import Rewind
@@ -120,14 +141,39 @@ def of_contract(suite: type[ArrowSinkContract | RewindContract], name: str, *arg
     return run
 
 
-def sorted_table(**options: Any) -> Test:
+def of_branch(test: Callable[..., object], *args: Any, patched: bool = False) -> Test:
+    """A test of a table whose branch is audited."""
+
     def run(given: Given) -> object:
-        harness = IcebergHarness(given.folder / "lake", test_options.FIELDS, create=False)
-        return test_options.test_a_table_that_cannot_be_written_is_refused_by_name(
-            harness, options, "it has a sort order"
-        )
+        harness = test_branches.audited(given.folder / "lake")
+        return test(harness, *args, *((given.patch,) if patched else ()))
 
     return run
+
+
+def dropped(in_flight: bool, has_committed: bool, what: others.Change = test_branches.drop) -> Test:
+    test = (
+        test_branches.test_a_branch_that_is_gone_or_replaced_stops_by_name_and_set_back_it_commits
+    )
+    named = "branch audit is gone"
+    return lambda given: test(given.folder, 2, has_committed, what, named, in_flight, given.patch)
+
+
+def of_new_columns(test: Callable[..., object], *args: Any, patched: bool = False) -> Test:
+    """A test of a table that lacks columns."""
+
+    def run(given: Given) -> object:
+        harness = given.harness(schema_change="add_columns")
+        test_new_columns.commit(harness, harness.opened(), others.rows(0), 0)
+        harness.fields = test_new_columns.MORE
+        return test(harness, *args, *((given.patch,) if patched else ()))
+
+    return run
+
+
+def of_deletes(*args: Any) -> Test:
+    test = test_rewind.test_a_delete_file_refuses_a_rewind_if_it_can_touch_its_rows
+    return lambda given: test(given.folder, *args)
 
 
 def left_over(test: Callable[..., object]) -> Test:
@@ -173,9 +219,9 @@ COMMIT = [
     Mutant(
         "a commit requires the proof of its lineage",
         driver_table.DriverTable.as_read,
-        "        return [AssertProperties(expected={key: properties.get(key) for key in keys})]\n",
-        "        keys = {fence_key(self.owner)}\n"
-        "        return [AssertProperties(expected={key: properties.get(key) for key in keys})]\n",
+        "            AssertProperties(expected={key: properties.get(key) for key in keys}),\n",
+        "            AssertProperties(expected={key: properties.get(key) for key in [fence_key("
+        "self.owner)]}),\n",
         lambda given: (
             protocol.test_a_commit_of_another_driver_that_was_rolled_back_meanwhile_is_not_made_again(
                 (harness := given.harness(format_version=1)), harness.opened(), given.patch
@@ -218,8 +264,8 @@ COMMIT = [
     Mutant(
         "a rollback is looked for",
         Committer._check_target,
-        "if reason := rolled_back(loaded.metadata, proofs):",
-        'if reason := "":',
+        "reason = rolled_back(loaded.metadata, proofs, branch)",
+        'reason = ""',
         lambda given: W.test_a_rollback_of_what_was_committed_is_refused_until_it_is_undone(
             given.harness(), 2, False
         ),
@@ -535,7 +581,7 @@ TARGET = [
     ),
     Mutant(
         "an older ancestor ends the search for a rollback",
-        proofs._leads_to,
+        ancestry._leads_to,
         "        if is_older:\n",
         "        if False:\n",
         lambda given: W.test_a_rollback_of_what_was_committed_is_refused_until_it_is_undone(
@@ -545,7 +591,7 @@ TARGET = [
     ),
     Mutant(
         "an expired ancestor is no rollback",
-        proofs._leads_to,
+        ancestry._leads_to,
         "metadata.snapshot_by_id(before)\n    return True",
         "metadata.snapshot_by_id(before)\n    return False",
         lambda given: W.test_a_commit_whose_snapshot_has_expired_is_still_known(given.harness(), 2),
@@ -594,12 +640,191 @@ ROWS = [
         MISSING,
     ),
     Mutant(
-        "a sort order is refused",
-        layout._refusals,
-        "if metadata.sort_order().fields:",
-        "if False:",
-        sorted_table(sort_order=test_options.SORTED),
+        "a sort order that cannot be kept is refused",
+        sorting.refusals,
+        "        if reason\n",
+        "        if False\n",
+        lambda given: test_sort_order.test_a_sort_order_that_cannot_be_kept_is_refused_by_name(
+            given.folder
+        ),
         MISSING,
+    ),
+    Mutant(
+        "a file is sorted",
+        IcebergWriter._new_file,
+        "if self._table.sorting:",
+        "if False:",
+        lambda given: test_sort_order.test_each_file_of_a_partition_is_sorted(given.folder),
+        "assert",
+    ),
+    Mutant(
+        "numbers have Iceberg's order",
+        sorting._sortable,
+        "if not pa.types.is_floating(values.type):",
+        "if True:",
+        lambda given: test_sort_order.test_values_lie_in_the_order_that_iceberg_defines(
+            given.folder,
+            pa.float64(),
+            [-1.0, -0.0, 0.0, 1.0, float("nan")],
+            test_sort_order.DESC,
+            test_sort_order.LAST,
+        ),
+        "nan",
+    ),
+    Mutant(
+        "a file names its own sort order",
+        committer._sort_order_id,
+        "if order.model_dump_json() == manifest.order",
+        "if order.order_id == metadata.default_sort_order_id",
+        lambda given: (
+            test_sort_order.test_a_sort_order_that_changes_is_that_of_files_written_from_then_on(
+                given.folder, test_sort_order.REVERSED, (2, [4, 3]), False, given.patch
+            )
+        ),
+        r"\(2, \[1, 2\]\)",
+    ),
+    Mutant(
+        "a file names no sort order that the table lacks",
+        committer._sort_order_id,
+        "if order.model_dump_json() == manifest.order",
+        "if f'\"order-id\":{order.order_id},' in manifest.order",
+        lambda given: test_sort_order.test_a_file_names_no_sort_order_that_the_table_has_no_more(
+            given.folder
+        ),
+        r"\(1, \[1, 2\]\)",
+    ),
+]
+BRANCHES = [
+    Mutant(
+        "a tag is no branch, in a commit in flight too",
+        AssertRef.validate,
+        "if kind != (SnapshotRefType.BRANCH if self.is_branch else None):",
+        "if False:",
+        dropped(True, True, test_branches.make_it_a_tag),
+        MISSING,
+    ),
+    Mutant(
+        "a snapshot of another branch makes a commit begin again",
+        AssertSequence.validate,
+        "base_metadata.next_sequence_number() != self.following",
+        "False",
+        lambda given: test_branches.test_what_leaves_the_branch_whole_is_committed_after(
+            given.folder, 2, others.append, [0, 1, 50], [50, 100], True, given.patch
+        ),
+        "older than last sequence number",
+    ),
+    Mutant(
+        "a missing branch is refused",
+        branch.check_branch,
+        "if must_exist and is_missing(metadata, branch):",
+        "if False:",
+        of_branch(
+            test_branches.test_without_create_a_missing_branch_is_refused_and_created_by_hand_it_is_written
+        ),
+        MISSING,
+    ),
+    Mutant(
+        "a tag is refused",
+        branch.check_branch,
+        "if ref is not None and ref.snapshot_ref_type == SnapshotRefType.TAG:",
+        "if False:",
+        of_branch(test_branches.test_a_tag_is_refused_by_name),
+        "could not be created",
+    ),
+    Mutant(
+        "a branch begins with what main has",
+        branch._create,
+        "is_branch=False), before]",
+        "is_branch=False)]",
+        lambda given: (
+            test_branches.test_a_branch_that_is_created_while_others_write_has_all_of_main(
+                given.folder, True, test_branches.first_rows, [100], given.patch
+            )
+        ),
+        r"== \[100\]",
+    ),
+    Mutant(
+        "a branch that others create meanwhile is left as it is",
+        branch._create,
+        "AssertRef(ref=table.branch, is_branch=False), ",
+        "",
+        lambda given: (
+            test_branches.test_a_branch_that_is_created_while_others_write_is_left_as_it_is(
+                test_branches.audited(given.folder / "lake"), given.patch
+            )
+        ),
+        r"== \[50, 100\]",
+    ),
+    Mutant(
+        "a branch is created again from what was published",
+        branch.create_branch,
+        "if lacks := missing_commit(loaded.metadata, table.proofs(loaded), MAIN_BRANCH):",
+        'if lacks := "":',
+        of_branch(
+            test_branches.test_a_dropped_branch_is_created_again_where_main_has_what_was_committed,
+            False,
+        ),
+        MISSING,
+    ),
+    Mutant(
+        "a branch that is gone before its first commit is missed",
+        Committer._check_target,
+        "if not reason and is_missing(loaded.metadata, branch):",
+        "if False:",
+        dropped(in_flight=False, has_committed=False),
+        MISSING,
+    ),
+    Mutant(
+        "a commit keeps a branch's retention",
+        private_api._as_long_as_before,
+        "if ref is None:",
+        "if True:",
+        lambda given: test_branches.test_a_commit_keeps_how_long_a_branch_is_kept(
+            given.folder, "audit"
+        ),
+        "None",
+    ),
+    Mutant(
+        "a branch is another target than main",
+        driver_table.DriverTable.target.fget,  # type: ignore[attr-defined]
+        'branch = "" if self.branch == MAIN_BRANCH else f"@{self.branch}"',
+        'branch = ""',
+        of_branch(test_branches.test_two_branches_of_a_table_are_two_targets),
+        "assert",
+    ),
+]
+COLUMNS = [
+    Mutant(
+        "a name that differs in case only is refused",
+        new_columns._lacking,
+        "    if alike:\n",
+        "    if False:\n",
+        of_new_columns(
+            test_new_columns.test_a_column_that_cannot_be_added_is_refused_and_none_is_added,
+            [pa.field("ID", pa.int64())],
+            "differs from 'id' in case only",
+        ),
+        MISSING + "|twice",
+    ),
+    Mutant(
+        "the other columns fit before any is added",
+        new_columns._lacking,
+        "    check_rows(pa.schema([field for field in rows if field.name in names]), schema)\n",
+        "",
+        of_new_columns(
+            test_new_columns.test_rows_that_do_not_fit_otherwise_are_refused_and_nothing_is_added,
+            [("id", pa.string()), ("note", pa.string())],
+            "column 'id': string does not fit long",
+        ),
+        "assert",
+    ),
+    Mutant(
+        "the name mapping has the new columns",
+        private_api.new_columns,
+        "table.transaction().update_schema()",
+        "type(table.transaction().update_schema())(table.transaction())",
+        of_new_columns(test_new_columns.test_the_name_mapping_of_a_table_has_the_new_columns),
+        "assert",
     ),
 ]
 REWIND = [
@@ -640,7 +865,7 @@ REWIND = [
     Mutant(
         "a rollback refuses a rewind",
         Rewind.check,
-        "if why := rolled_back(loaded.metadata, proofs):",
+        "if why := rolled_back(loaded.metadata, proofs, branch):",
         'if why := "":',
         of_rewind(test_rewind.test_what_others_have_done_to_the_files_is_named, "rolled back"),
         "no longer leads to snapshot",
@@ -704,18 +929,54 @@ REWIND = [
     Mutant(
         "rows that a delete file may have deleted refuse a rewind",
         OwnFiles._whole,
-        "elif (entry.sequence_number or 0) >= oldest:",
-        "elif False:",
+        "if delete.may_touch(added, specs):",
+        "if False:",
         lambda given: test_rewind.test_rows_that_a_delete_file_may_have_deleted_are_refused(
             given.folder
         ),
         MISSING,
     ),
     Mutant(
+        "a delete file of another partition does not",
+        DeleteFile.may_touch,
+        "is_near = _partition(file) == _partition(data.data_file)",
+        "is_near = True",
+        of_deletes(0, "", test_rewind.POSITIONS, ["id"], False),
+        "has deleted rows",
+    ),
+    Mutant(
+        "values are deleted in all partitions if the delete file has none",
+        DeleteFile.may_touch,
+        "is_near or _is_global(specs[file.spec_id])",
+        "is_near",
+        lambda given: (
+            test_rewind.test_values_deleted_before_the_table_was_partitioned_are_everywhere(
+                given.folder
+            )
+        ),
+        MISSING,
+    ),
+    Mutant(
+        "a delete file of another data file does not",
+        DeleteFile._may_name,
+        "if self.only is not None:",
+        "if False:",
+        of_deletes(0, "by reference", test_rewind.POSITIONS, [], False),
+        "has deleted rows",
+    ),
+    Mutant(
+        "nor one whose bounds do not have our path",
+        DeleteFile._may_name,
+        "return (lower is None or lower <= text) and (upper is None or text <= upper)",
+        "return True",
+        of_deletes(0, "by bounds", test_rewind.POSITIONS, [], False),
+        "has deleted rows",
+    ),
+    Mutant(
         "an older delete file does not",
-        OwnFiles._whole,
-        "elif (entry.sequence_number or 0) >= oldest:",
-        "else:",
+        DeleteFile.may_touch,
+        "return written <= deleted and is_near",
+        "return is_near",
         lambda given: (
             test_rewind.test_a_delete_file_that_is_older_than_the_checkpoints_is_not_in_the_way(
                 given.folder
@@ -753,7 +1014,9 @@ REWIND = [
 
 
 @pytest.mark.parametrize(
-    "mutant", [*COMMIT, *LAYOUT, *FENCE, *ABORT, *TARGET, *ROWS, *REWIND], ids=str
+    "mutant",
+    [*COMMIT, *LAYOUT, *FENCE, *ABORT, *TARGET, *ROWS, *BRANCHES, *COLUMNS, *REWIND],
+    ids=str,
 )
 def test_a_rule_that_is_broken_is_found(mutant: Mutant, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as broken, pytest.MonkeyPatch.context() as patch:
