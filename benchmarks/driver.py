@@ -46,10 +46,12 @@ from benchmarks.orders import SCHEMA, TABLE
 from twophase.contract.sink import Sink
 from twophase.events import CheckpointCommitted, CheckpointDecided, Event, SinkAcknowledged
 from twophase.sinks.delta.sink import DeltaSink
+from twophase.sinks.file.sink import FileSink
 from twophase.sinks.hive.sink import HiveSink
+from twophase.sinks.iceberg.sink import IcebergSink
 from twophase.sinks.mysql.sink import MySqlSink
 
-MYSQL, DELTA, HIVE = "facts", "lake", "hive"
+MYSQL, DELTA, HIVE, ICEBERG, FILES = "facts", "lake", "hive", "iceberg", "files"
 """Return the names of a pipeline's sinks."""
 
 TURN_OVER = "It is somebody else's turn."
@@ -247,10 +249,22 @@ def _mysql_options(settings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _iceberg(settings: dict[str, Any]) -> Sink:
+    folder = settings["path"]
+    return IcebergSink(
+        catalog_uri=f"sqlite:///{folder}/catalog.db",
+        warehouse=f"{folder}/warehouse",
+        table=f"shop.{TABLE}",
+        create=True,
+    )
+
+
 _SINKS: dict[str, Callable[[dict[str, Any]], Sink]] = {
     MYSQL: lambda settings: MySqlSink(**_mysql_options(settings)),
     DELTA: lambda settings: DeltaSink(path=settings["path"], create=True),
     HIVE: lambda _: HiveSink(table=TABLE, create=True),
+    FILES: lambda settings: FileSink(path=settings["path"]),
+    ICEBERG: _iceberg,
 }
 
 

@@ -1,0 +1,122 @@
+"""The cost of a commit to an Iceberg table that has some number of snapshots, without care and with
+what the page of the sink advises: merged manifests, snapshots that expire, old metadata deleted.
+
+Each commit is of one checkpoint with one piece of one file. The median is that of the last tenth of
+the commits before each number of snapshots, at least five. Expiry runs after every 50 commits and
+keeps the last 10 snapshots; its own time does not count, and is told.
+
+    python -m benchmarks iceberg_commit --snapshots 10,100,1000
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import click
+import pyarrow as pa
+from pyiceberg.catalog.sql import SqlCatalog
+
+from benchmarks.iceberg_tables import new_piece, opened
+from benchmarks.report import Curve, Ratio, Result, table
+from twophase.contract.outcome import Committed
+from twophase.contract.sink import CommitRequest
+
+_ROWS = pa.table({"id": pa.array(range(1_000), pa.int64())})
+_EVERY, _KEPT = 50, 10
+_CARE = {
+    "commit.manifest-merge.enabled": "true",
+    "commit.manifest.min-count-to-merge": "20",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "10",
+}
+_LEFT, _CARED = "as it is", "merged and expired"
+
+
+def _numbers(_: click.Context, __: click.Parameter, value: str) -> tuple[int, ...]:
+    found = tuple(sorted(int(one) for one in value.split(",")))
+    if found[0] < 1:
+        raise click.BadParameter("give numbers of snapshots, such as 10,100,1000")
+    return found
+
+
+@click.command("iceberg_commit")
+@click.option(
+    "--snapshots",
+    default="10,100,1000",
+    show_default=True,
+    callback=_numbers,
+    help="Commits after which the cost is told.",
+)
+def command(snapshots: tuple[int, ...]) -> None:
+    """A commit to an Iceberg table with 10, 100 and 1,000 snapshots, with and without care."""
+    shown = table(
+        "Commit of one file", "commits before", *(f"ms, {one}" for one in (_LEFT, _CARED))
+    )
+    with tempfile.TemporaryDirectory(prefix="twophase-bench-") as folder:
+        left, _ = _commits(Path(folder) / "left", snapshots[-1], cares=False)
+        cared, expiry_s = _commits(Path(folder) / "cared", snapshots[-1], cares=True)
+    medians = {number: (_median(left, number), _median(cared, number)) for number in snapshots}
+    for number, (one, other) in medians.items():
+        shown.add_row(f"{number:,}", f"{1000 * one:.1f}", f"{1000 * other:.1f}")
+    first, last = medians[snapshots[0]], medians[snapshots[-1]]
+    said = [f"Expiry took {statistics.median(expiry_s):.2f} s (p50)."] if expiry_s else []
+    Result(
+        "iceberg_commit",
+        [shown],
+        [
+            Ratio(
+                f"{snapshots[-1]:,} commits", f"{snapshots[0]:,}, {name}", last[at] / first[at], "s"
+            )
+            for at, name in enumerate((_LEFT, _CARED))
+        ],
+        [
+            Curve(
+                f"ms, {name}",
+                "commits",
+                [(number, 1000 * found[at]) for number, found in medians.items()],
+            )
+            for at, name in enumerate((_LEFT, _CARED))
+        ],
+        said,
+    ).show()
+
+
+def _commits(folder: Path, count: int, *, cares: bool) -> tuple[Sequence[float], Sequence[float]]:
+    """Return the seconds of each commit to a new table, and of each expiry."""
+    folder.mkdir()
+    commits_s, expiry_s = list[float](), list[float]()
+    with closing(opened(folder, _ROWS.schema)) as sink:
+        if cares:
+            with sink.table.load().transaction() as transaction:
+                transaction.set_properties(_CARE)
+        for number in range(count):
+            piece = new_piece(sink, _ROWS, number)
+            began_s = time.perf_counter()
+            outcomes = sink.commit([CommitRequest(piece)])
+            commits_s.append(time.perf_counter() - began_s)
+            if outcomes != [Committed()]:
+                raise click.ClickException(f"the commit failed: {outcomes}")
+            sink.subsume(piece.transaction.lineage, number)
+            if cares and number % _EVERY == _EVERY - 1:
+                expiry_s.append(_expire(folder))
+    return commits_s, expiry_s
+
+
+def _expire(folder: Path) -> float:
+    began_s = time.perf_counter()
+    with closing(SqlCatalog("default", uri=f"sqlite:///{folder}/catalog.db")) as catalog:
+        found = catalog.load_table("shop.orders")
+        by_age = sorted(found.metadata.snapshots, key=lambda one: one.sequence_number or 0)
+        old = [one.snapshot_id for one in by_age[:-_KEPT]]
+        if old:
+            found.maintenance.expire_snapshots().by_ids(old).commit()
+    return time.perf_counter() - began_s
+
+
+def _median(commits_s: Sequence[float], number: int) -> float:
+    return statistics.median(commits_s[max(0, number - max(5, number // 10)) : number])

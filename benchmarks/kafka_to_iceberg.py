@@ -1,0 +1,135 @@
+"""Kafka to an Iceberg table, against the same rows to plain files and to Delta, each by the sink of
+twophase; and what the sink's own files cost against pyarrow alone, which is the limit.
+
+The same records, batch size, number of tasks and settings. Each pipeline runs in a separate
+process, every time into a new table on the local disk, Iceberg's with a catalog in SQLite. The
+ratios are those of the median batch's rows a second.
+
+The limit has no Kafka and no Spark: the rows of one batch are written to one file by
+`pyarrow.parquet`, synced, and by the sink's writer, with its digest, the statistics that Iceberg
+keeps and the commit.
+
+    python -m benchmarks kafka_to_iceberg --records 4000000 --batch-records 500000 --rounds 2
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import click
+import pyarrow as pa
+import pyarrow.json as pj
+import pyarrow.parquet as pq
+from pyiceberg.catalog.sql import SqlCatalog
+
+from benchmarks.contest import Pipeline, alternate, check_batches, compared, contest_options
+from benchmarks.driver import DELTA, FILES, ICEBERG
+from benchmarks.iceberg_tables import new_piece, opened
+from benchmarks.kafka_to_delta import spark_settings
+from benchmarks.launch import Run, new_kafka, run_pipeline
+from benchmarks.orders import order, produce
+from benchmarks.report import Ratio, Result, table
+from harness import delta_lake
+from harness.order_files import parquet_rows
+from twophase.contract.outcome import Committed
+from twophase.contract.sink import CommitRequest
+from twophase.testing.services import KafkaService
+
+_TITLES = {ICEBERG: "Iceberg", FILES: "files", DELTA: "Delta"}
+_NAME = "kafka_to_iceberg"
+
+
+@click.command(_NAME)
+@contest_options(records=4_000_000, batch_records=500_000, warm_up=3)
+def command(records: int, batch_records: int, partitions: int, rounds: int, warm_up: int) -> None:
+    """Kafka to Iceberg against files, Delta and pyarrow alone."""
+    check_batches(records, batch_records, warm_up)
+    pipelines = [Pipeline(name, f"twophase, {_TITLES[name]}", "exactly once") for name in _TITLES]
+    with new_kafka() as kafka:
+        topic = produce(kafka, records, partitions)
+        alternate(pipelines, rounds, lambda name: _run(kafka, name, topic, records, batch_records))
+    measured = f"{records:,} records, batches of {batch_records:,}, {partitions} tasks"
+    title = f"Kafka to Iceberg: {measured}"
+    compared(_NAME, title, pipelines, warm_up, batch_records).show()
+    _limit(batch_records, max(rounds, 3)).show()
+
+
+def _run(kafka: KafkaService, name: str, topic: str, records: int, batch_records: int) -> Run:
+    with tempfile.TemporaryDirectory(prefix="twophase-bench-") as folder:
+        done = run_pipeline(
+            kafka,
+            "several",
+            topic,
+            batch_records,
+            path=folder if name == ICEBERG else f"{folder}/orders",
+            sinks=[name],
+            spark=spark_settings(),
+        )
+        stored = _COUNTS[name](Path(folder))
+    if stored != records:
+        raise RuntimeError(f"{name} wrote {stored} of {records} records")
+    return done
+
+
+def _iceberg_rows(folder: Path) -> int:
+    with closing(SqlCatalog("default", uri=f"sqlite:///{folder}/catalog.db")) as catalog:
+        return catalog.load_table("shop.orders").scan().count()
+
+
+_COUNTS: dict[str, Callable[[Path], int]] = {
+    ICEBERG: _iceberg_rows,
+    FILES: lambda folder: parquet_rows(folder / "orders"),
+    DELTA: lambda folder: delta_lake.count(folder / "orders"),
+}
+
+
+def _limit(rows: int, rounds: int) -> Result:
+    """Write the rows of a batch by pyarrow alone and by the sink, in turn."""
+    lines = b"\n".join(order(number) for number in range(rows))
+    read = pj.read_json(pa.BufferReader(lines)).combine_chunks()
+    rates: dict[str, list[float]] = {"pyarrow alone": [], "the sink's writer": [], "and commit": []}
+    for _ in range(rounds + 1):  # the first is the warm-up
+        with tempfile.TemporaryDirectory(prefix="twophase-bench-") as folder:
+            with _timed(rates["pyarrow alone"], rows):
+                _write_alone(read, Path(folder) / "orders.parquet")
+            _write_by_sink(read, Path(folder), rates)
+    shown = table(f"{rows:,} rows to one file", "by", "rows/s, median", "slowest", "fastest")
+    for name, found in rates.items():
+        figures = statistics.median(found[1:]), min(found[1:]), max(found[1:])
+        shown.add_row(name, *(f"{figure:,.0f}" for figure in figures))
+    limit = statistics.median(rates["pyarrow alone"][1:])
+    ratios = [
+        Ratio(name, "pyarrow alone", statistics.median(found[1:]) / limit, "rows/s")
+        for name, found in [*rates.items()][1:]
+    ]
+    return Result(f"{_NAME}-limit", [shown], ratios)
+
+
+def _write_alone(rows: pa.Table, path: Path) -> None:
+    with path.open("wb") as file:
+        pq.write_table(rows, file, compression="zstd")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _write_by_sink(rows: pa.Table, folder: Path, rates: dict[str, list[float]]) -> None:
+    with closing(opened(folder, rows.schema)) as sink:
+        began_s = time.perf_counter()
+        with _timed(rates["the sink's writer"], rows.num_rows):
+            piece = new_piece(sink, rows, 0)
+        if sink.commit([CommitRequest(piece)]) != [Committed()]:
+            raise click.ClickException("the commit failed")
+        rates["and commit"].append(rows.num_rows / (time.perf_counter() - began_s))
+
+
+@contextmanager
+def _timed(rates: list[float], rows: int) -> Iterator[None]:
+    began_s = time.perf_counter()
+    yield
+    rates.append(rows / (time.perf_counter() - began_s))
