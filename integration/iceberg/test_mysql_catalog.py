@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +99,23 @@ def test_a_wrong_password_is_named_and_not_shown(
     with pytest.raises(TargetUnreachableError, match="Access denied") as caught:
         harness.opened(password_file=str(wrong))
     assert "sesame" not in str(caught.value)
+
+
+def test_the_password_is_in_no_log_no_text_and_no_file(
+    harness: MySqlCatalogHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    sink = harness.opened()
+    piece = harness.write(sink, harness.rows(range(3)))
+    assert sink.commit([CommitRequest(piece)]) == [Committed()]
+    declared = harness.new_sink()
+    shown = [caplog.text, repr(declared), repr(sink), repr(sink.table.load()), sink.target()]
+    secret = harness.server.password
+    assert secret
+    assert not [text for text in shown if secret in text]
+    sent = [pickle.dumps(declared), pickle.dumps(sink.writers())]
+    stored = [path.read_bytes() for path in harness.folder.rglob("*") if path.is_file()]
+    assert not [data for data in (*sent, *stored) if secret.encode() in data]
 
 
 def test_another_application_sees_the_rows_by_the_same_catalog(

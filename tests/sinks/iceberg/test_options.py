@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import traceback
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from harness.iceberg_harness import TABLE, IcebergHarness
-from twophase.errors import ConfigError, PreflightError
+from twophase.errors import ConfigError, PreflightError, TargetUnreachableError
 from twophase.sinks.iceberg.options import partition_field
 from twophase.sinks.iceberg.sink import IcebergSink
 
@@ -31,6 +33,8 @@ BASE = {"catalog_uri": "sqlite:////lake/catalog.db", "table": "shop.orders"}
         ({"table": ".orders"}, "give namespace and name"),
         ({"create": True}, "create requires warehouse"),
         ({"format_version": 3}, "format_version"),
+        ({"branch": ""}, "branch"),
+        ({"schema_change": "merge"}, "schema_change"),
         ({"partition_by": ["id", "id"]}, "name each partition field once"),
         ({"password_env": "A", "password_file": "/b"}, "not both"),
         ({"warehose": "/lake"}, "did you mean 'warehouse'"),
@@ -45,6 +49,18 @@ def test_a_password_in_the_uri_is_refused_and_not_shown() -> None:
     with pytest.raises(ConfigError, match="contains a password") as caught:
         IcebergSink(**{**BASE, "catalog_uri": "mysql://lake:sesame@db/catalog"})
     assert "sesame" not in str(caught.value)
+
+
+def test_a_catalog_that_cannot_be_reached_is_named_without_its_password(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("LAKE_PASSWORD", "sesame/@:")
+    uri = {"catalog_uri": "mysql://lake@127.0.0.1:1/catalog", "password_env": "LAKE_PASSWORD"}
+    with pytest.raises(TargetUnreachableError, match=r"lake@127\.0\.0\.1:1/catalog") as caught:
+        IcebergSink(**{**BASE, **uri}).check_connection()
+    shown = "".join(traceback.format_exception(caught.value)) + caplog.text
+    assert "sesame" not in shown
 
 
 def test_a_password_that_cannot_be_read_is_named(
