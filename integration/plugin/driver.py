@@ -99,6 +99,11 @@ def main(settings: dict[str, Any]) -> int:
     die_with_parent()
     spark = session(settings.get("master", "local[2]"))
     spark.dataSource.register(ControlDataSource)
+    return run(spark, settings)
+
+
+def run(spark: SparkSession, settings: dict[str, Any]) -> int:
+    """The same in a session, which ends with them."""
     queries = [start(spark, settings, name) for name in settings["jobs"]]
     while active := [query for query in queries if query.isActive]:
         with suppress(StreamingQueryException):

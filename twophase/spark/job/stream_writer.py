@@ -48,9 +48,9 @@ def write_stream(frame: DataFrame, *, name: str) -> StreamWriter:
         raise ConfigError(
             f"Job {name!r}: the DataFrame belongs to a Spark Connect session, but write_stream "
             "has to run in the process of Spark's driver.",
-            remedy="create the session with spark.master instead of spark.remote; or register the "
-            "formats on the server and use the plugin form, "
-            "df.writeStream.format('twophase-mysql') (docs/plugin.md).",
+            remedy="use the plugin form: twophase.register(spark), then "
+            "df.writeStream.format('twophase-mysql') (docs/connect.md); or create the session with "
+            "spark.master instead of spark.remote.",
         )
     if not frame.isStreaming:
         raise ConfigError(

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from twophase.errors import PreflightError
 from twophase.spark.plan import logical_plan
@@ -37,7 +37,7 @@ class Fault:
 
     Attributes:
         key: its name.
-        right: the value it must have, which is Spark's default from 4.2 on.
+        right: the value it must have, which is Spark's default from 4.2 on, not in 4.1.
     """
 
     key: str
@@ -54,7 +54,7 @@ class Fault:
             f"Job {job!r}: {shuffles}, and {self.key} is not {self.right}: if an executor died, "
             "Spark could mix the rows of two computations, which would lose some rows and "
             "duplicate others. Nothing was written.",
-            remedy=f"set `{self.key}={self.right}`, or leave it out.",
+            remedy=f"set `{self.key}={self.right}`.",
         )
 
 
@@ -70,7 +70,11 @@ def settings(spark: SparkSession) -> Mapping[str, str]:
 
 def on_a_cluster(spark: SparkSession) -> bool:
     """Return whether tasks run in executors that can die while the driver lives."""
-    master = str(spark.sparkContext.master)
+    return is_cluster(str(spark.sparkContext.master))
+
+
+def is_cluster(master: str) -> bool:
+    """Return whether a master has executors that can die while the driver lives."""
     return master != "local" and not master.startswith("local[")
 
 
@@ -84,6 +88,17 @@ def find_fault(spark: SparkSession) -> Fault | None:
     if spark.sparkContext.getConf().get(PUSH, "false") == "true":
         return Fault(PUSH, "false")
     return None
+
+
+def find_fault_in(conf: Any) -> Fault | None:
+    """Return the same for a query that starts with the settings as they are.
+
+    Args:
+        conf: `SparkSession.conf`, which Spark Connect has too, with those of the application in it.
+    """
+    if conf.get(FULL_RETRY) != "true":
+        return Fault(FULL_RETRY, "true")
+    return Fault(PUSH, "false") if conf.get(PUSH, "false") == "true" else None
 
 
 def check(job: str, spark: SparkSession, frames: Iterable[DataFrame]) -> None:

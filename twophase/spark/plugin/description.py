@@ -12,6 +12,7 @@ Spark passes option names in lower case.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,11 +51,12 @@ class Environment:
     """Settings known only in the session where the format was registered.
 
     Attributes:
-        parallelism: how many writers may run at once.
+        parallelism: how many writers may run at once; 0 if that is not known.
         speculation: whether Spark may run a task twice at the same time.
         timezone: the session's time zone.
         fault: a setting with which Spark would not detect that a shuffle has given other rows.
         on_a_cluster: whether an executor can die while the driver lives.
+        variables: environment variables that Spark has not given to its Python processes.
     """
 
     parallelism: int
@@ -62,6 +64,11 @@ class Environment:
     timezone: str
     fault: Fault | None = None
     on_a_cluster: bool = False
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def enter(self) -> None:
+        """Set the variables in this process, which Spark may have used for another query before."""
+        os.environ.update(self.variables)
 
 
 @dataclass(frozen=True)

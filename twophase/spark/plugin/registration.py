@@ -1,8 +1,20 @@
-"""Registers the data sources of twophase in a Spark session."""
+"""Registers the data sources of twophase in a Spark session.
+
+Over Spark Connect the process that calls has no driver in it. Spark plans, writes and commits on
+the server, as for any query of the plugin form. What `register` does besides in the driver's own
+process cannot be done from there: `start()` is not checked, and no listener finishes a committed
+micro-batch before Spark reads its folder. So what is wrong ends the query in its first micro-batch,
+and a micro-batch whose commit Spark has not noted runs again, which writes nothing. Such a session
+is asked for its settings only, and none is changed: the file of a declarative pipeline may not.
+"""
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
 
 from twophase.contract.source_entry_points import installed_sources
 from twophase.errors import ConfigError
@@ -12,9 +24,14 @@ from twophase.internals.sink_entry_points import sink_names
 from twophase.seal import share_key
 from twophase.spark.plan import shuffles
 from twophase.spark.plugin.checked_start import check_starts
+from twophase.spark.plugin.description import Environment
 from twophase.spark.plugin.query_start import listen
-from twophase.spark.plugin.source import PREFIX, SinkDataSource, data_source
+from twophase.spark.plugin.source import PREFIX, SinkDataSource
 from twophase.spark.startup.worker_interpreter import use_this_python
+
+_SESSION = "pyspark.sql.connect.session"
+_SLOTS = re.compile(r"local\[(\d+)[],]")
+_variables: dict[str, str] = {}
 
 
 def register(spark: SparkSession) -> None:
@@ -31,21 +48,28 @@ def register(spark: SparkSession) -> None:
     `twophase-<sink>`, for each installed sink, is written with `writeStream`, whose `start()`
     raises what is wrong with the options or the target. `twophase-kafka` is both.
 
+    Over Spark Connect the server must have the same twophase. What is wrong then ends the query, in
+    its first micro-batch.
+
+    Args:
+        spark: the session; one of Spark Connect too.
+
     Raises:
-        ConfigError: the session is a Spark Connect session.
+        ConfigError: this is no session.
         PreflightError: `PYSPARK_PYTHON` names a Python that has no twophase; or this is another
             pyspark than the required one.
     """
     check_pyspark()
-    if not isinstance(spark, SparkSession):
+    if is_of_connect(spark):
+        _register_over_connect(spark)
+    elif isinstance(spark, SparkSession):
+        check_starts(spark, register_formats(spark))
+        listen(spark)
+    else:
         raise ConfigError(
-            "The session is of Spark Connect: the formats are registered in the process "
-            "that Spark's driver is in.",
-            remedy="call twophase.register there, in a session of spark.master, "
-            "without spark.remote.",
+            f"twophase.register was given a {type(spark).__name__}, not a Spark session.",
+            remedy="call twophase.register(spark) with the session that reads and writes.",
         )
-    check_starts(spark, register_formats(spark))
-    listen(spark)
 
 
 def register_formats(spark: SparkSession) -> list[type[SinkDataSource]]:
@@ -60,16 +84,92 @@ def register_formats(spark: SparkSession) -> list[type[SinkDataSource]]:
     use_this_python(spark.sparkContext)
     share_key(spark.sparkContext.environment)
     share_redaction(spark.conf.get(SETTING, "false") or "false", spark.sparkContext.environment)
+    for key, value in shuffles.settings(spark).items():
+        spark.conf.set(key, value)  # a query of this form starts without us
+    kinds = _formats(_environment(spark)).values()
+    for kind in kinds:
+        spark.dataSource.register(kind)
+    if SparkSession.getActiveSession() is None:
+        SparkSession._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
+    return [kind for kind in kinds if issubclass(kind, SinkDataSource)]
+
+
+def _environment(spark: SparkSession) -> Environment:
+    context = spark.sparkContext
+    return Environment(
+        parallelism=context.defaultParallelism,
+        speculation=context.getConf().get("spark.speculation", "false") == "true",
+        timezone=str(spark.conf.get("spark.sql.session.timeZone")),
+        fault=shuffles.find_fault(spark),
+        on_a_cluster=shuffles.on_a_cluster(spark),
+    )
+
+
+def is_of_connect(spark: object) -> bool:
+    """Return whether a session is one of Spark Connect, whose packages need not be installed."""
+    return any(kind.__module__ == _SESSION for kind in type(spark).__mro__)
+
+
+def _register_over_connect(spark: Any) -> None:
+    for kind in _formats(environment_of(spark.conf)).values():
+        spark.dataSource.register(kind)
+
+
+def environment_of(conf: Any) -> Environment:
+    """Return what can be known of a session from its settings.
+
+    A session has those of its application too. One that does not show its master is on a cluster.
+
+    Args:
+        conf: `SparkSession.conf`.
+
+    Raises:
+        ConfigError: a setting of twophase is not right.
+    """
+    share_key(_variables)
+    share_redaction(conf.get(SETTING, "false"), _variables)
+    master = conf.get("spark.master", "")
+    return Environment(
+        parallelism=_parallelism(master, conf.get("spark.default.parallelism", "")),
+        speculation=conf.get("spark.speculation", "false") != "false",
+        timezone=conf.get("spark.sql.session.timeZone"),
+        fault=shuffles.find_fault_in(conf),
+        on_a_cluster=shuffles.is_cluster(master),
+        variables=dict(_variables),
+    )
+
+
+def _parallelism(master: str, default: str) -> int:
+    """Return how many writers may run at once; 0 if the settings do not say so."""
+    slots = _SLOTS.match(master)
+    return int(slots[1]) if slots else int(default) if default.isdecimal() else 0
+
+
+def _formats(environment: Environment) -> dict[str, type[DataSource]]:
+    """Return the classes of all formats by their names, which Spark's workers get by value.
+
+    Spark knows one class for each name: that of `twophase-kafka` reads and writes.
+
+    Args:
+        environment: of the session.
+    """
     read = {
         kind.name(): kind
         for _, source in installed_sources()
         if (kind := source.data_source()) is not None
     }
-    for key, value in shuffles.settings(spark).items():
-        spark.conf.set(key, value)  # a query of this form starts without us
-    formats = [data_source(name, spark, read.get(f"{PREFIX}{name}")) for name in sink_names()]
-    for kind in {**read, **{kind.name(): kind for kind in formats}}.values():
-        spark.dataSource.register(kind)
-    if SparkSession.getActiveSession() is None:
-        SparkSession._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
-    return formats
+    written = {
+        f"{PREFIX}{name}": _data_source(name, environment, read.get(f"{PREFIX}{name}"))
+        for name in sink_names()
+    }
+    return {**read, **written}
+
+
+def _data_source(
+    sink_type: str, environment: Environment, read: type[DataSource] | None
+) -> type[SinkDataSource]:
+    return type(
+        f"{sink_type.title()}DataSource",
+        (SinkDataSource, *([] if read is None else [read])),
+        {"sink_type": sink_type, "environment": environment},
+    )

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from pyspark.sql.datasource import DataSource
 
 from twophase.errors import ConfigError
-from twophase.spark.plan.shuffles import find_fault, on_a_cluster
 from twophase.spark.plugin.description import Environment, PluginDescription, describe
 from twophase.spark.plugin.host import PluginHost, open_sink
 from twophase.spark.plugin.job import job_of
 from twophase.spark.plugin.writer import PluginWriter
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
 PREFIX = "twophase-"
@@ -22,7 +20,7 @@ _APPEND = "append"
 
 
 class SinkDataSource(DataSource):
-    """A sink as a format of `writeStream`. `data_source` creates the class that is registered.
+    """A sink as a format of `writeStream`. `registration.py` makes the class that is registered.
 
     Spark creates one object to plan each micro-batch, and one more, which it
     pickles, to commit them.
@@ -50,6 +48,7 @@ class SinkDataSource(DataSource):
             TwoPhaseError: the job must not go on; the query fails with the error in its
                 exception (`errors.carried`).
         """
+        self.environment.enter()
         description = self._described(schema, "complete" if overwrite else _APPEND)
         return PluginWriter(description, job_of(description).plan() if self._planning else None)
 
@@ -83,28 +82,3 @@ class SinkDataSource(DataSource):
             f"Format {self.name()!r} supports streaming writes only.",
             remedy="use df.writeStream, or another format for a batch write.",
         )
-
-
-def data_source(
-    sink_type: str, spark: SparkSession, read: type[DataSource] | None = None
-) -> type[SinkDataSource]:
-    """Return the class of one format for one session; Spark's workers get it by value.
-
-    Args:
-        sink_type: the sink's.
-        spark: the session.
-        read: what reads by the same name, as `twophase-kafka` does: Spark knows one class for both.
-    """
-    context = spark.sparkContext
-    environment = Environment(
-        parallelism=context.defaultParallelism,
-        speculation=context.getConf().get("spark.speculation", "false") == "true",
-        timezone=str(spark.conf.get("spark.sql.session.timeZone")),
-        fault=find_fault(spark),
-        on_a_cluster=on_a_cluster(spark),
-    )
-    return type(
-        f"{sink_type.title()}DataSource",
-        (SinkDataSource, *([] if read is None else [read])),
-        {"sink_type": sink_type, "environment": environment},
-    )

@@ -60,6 +60,7 @@ class PluginWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Phase 1, in a task: pre-commit all rows, or read and discard those of a decided batch."""
+        self._description.environment.enter()
         plan = self._plan
         if plan is None:
             raise StopJobError(

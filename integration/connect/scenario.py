@@ -1,0 +1,96 @@
+"""Queries of the plugin form over Spark Connect: a server and a client, each a process of its own,
+and each killed by the tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from harness.nemesis import DriverProcess, Ended, held_at
+from integration.plugin.scenario import PluginScenario
+from twophase.testing.services.ports import LOOPBACK, accepts_connections, free_ports
+
+TIMEOUT_S = 540
+
+
+class ConnectServer(DriverProcess):
+    """A server of Spark Connect.
+
+    Args:
+        scratch: a folder for its log.
+        arm: failpoints of its Python processes.
+        master: Spark's.
+
+    Attributes:
+        remote: how clients name it.
+    """
+
+    module = "integration.connect.server"
+
+    def __init__(self, scratch: Path, arm: str, master: str) -> None:
+        [port] = free_ports(1)
+        super().__init__({"port": port, "master": master}, scratch, arm)
+        self.remote = f"sc://{LOOPBACK}:{port}"
+        self._port = port
+
+    def wait_until_it_listens(self) -> None:
+        """Wait until clients can connect."""
+        self.wait_for(lambda: accepts_connections(self._port), "clients to be accepted")
+
+
+class ConnectClient(DriverProcess):
+    """A process of `integration.connect.client`."""
+
+    module = "integration.connect.client"
+
+
+@contextmanager
+def serving(scratch: Path, arm: str = "", master: str = "local[2]") -> Iterator[ConnectServer]:
+    """A server that clients can connect to, killed in the end."""
+    server = ConnectServer(scratch, arm, master)
+    try:
+        server.wait_until_it_listens()
+        yield server
+    finally:
+        server.kill()
+
+
+class ConnectScenario(PluginScenario):
+    """Its queries, started by a client."""
+
+    def client(self, server: ConnectServer, **settings: Any) -> DriverProcess:
+        """Start a client of a server."""
+        return ConnectClient(self.settings | {"remote": server.remote} | settings, self.scratch)
+
+    def finish(self, arm: str = "", **settings: Any) -> Ended:
+        """A client ends cleanly on a new server, every query having written everything."""
+        with serving(self.scratch, arm, settings.pop("master", "local[2]")) as server:
+            ended = self.client(server, **settings).wait(TIMEOUT_S)
+        assert ended.code == 0, ended.output
+        return ended
+
+    def kill_at(self, points: Sequence[str], **settings: Any) -> None:
+        """Wait until a query is held at each of the points, then kill the client and the server
+        with everything it has started.
+        """
+        self.kill_when_held(held_at(points), points, **settings)
+
+    def kill_when_held(self, arm: str, points: Sequence[str], **settings: Any) -> None:
+        """The same with these failpoints."""
+        with serving(self.scratch, arm, settings.pop("master", "local[2]")) as server:
+            client = self.client(server, **settings)
+            try:
+                server.wait_for(
+                    lambda: {*server.points()} >= {*points} or not client.running,
+                    f"a query at each of {', '.join(points)}",
+                    TIMEOUT_S,
+                )
+                assert client.running, client.kill().output
+            finally:
+                client.kill()
+                ended = server.kill()
+        assert {*ended.points} == {*points}
+        self.hit.update(points)

@@ -1,0 +1,36 @@
+"""A server of Spark Connect, as `start-connect-server.sh` starts it: this process becomes its JVM.
+
+python -m integration.connect.server '{"port": 15002, "master": "local[2]"}'
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, NoReturn
+
+from harness.spark_programs import become
+from twophase.spark.startup.daemon import MODULE
+from twophase.spark.startup.quick_start import DAEMON_KEY
+from twophase.testing.services.ports import LOOPBACK
+
+_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
+
+
+def main(settings: dict[str, Any]) -> NoReturn:
+    """Serve until somebody ends the process."""
+    conf = {
+        "spark.connect.grpc.binding.address": LOOPBACK,
+        "spark.connect.grpc.binding.port": settings["port"],
+        "spark.log.level": "WARN",
+        "spark.ui.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        DAEMON_KEY: MODULE,
+    }
+    arguments = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
+    become("spark-submit", ["--class", _CLASS, "--master", settings["master"], *arguments])
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

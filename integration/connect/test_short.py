@@ -1,0 +1,112 @@
+"""The plugin form over Spark Connect with SIGKILL: of the client and the server, and of the client
+alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.nemesis import held_at
+from harness.spark_features import needs
+from integration.connect.scenario import TIMEOUT_S, ConnectScenario, ConnectServer, serving
+from twophase.errors import ConfigError, RejectedRowsError
+from twophase.spark_versions import LIMITED_READS
+from twophase.testing.services import KafkaService, MySqlService
+
+pytestmark = [pytest.mark.part("plugin"), needs(LIMITED_READS)]
+
+BATCH = 400
+UNDECIDED = ("C05",)
+DECIDED = ("C11",)
+
+
+@pytest.fixture
+def scenario(kafka: KafkaService, mysql: MySqlService, tmp_path: Path) -> ConnectScenario:
+    return ConnectScenario(kafka, mysql, tmp_path, records_per_batch=BATCH)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+    with serving(tmp_path_factory.mktemp("server")) as server:
+        yield server
+
+
+def test_client_and_server_are_killed_and_every_query_has_every_record_once(
+    kafka: KafkaService, mysql: MySqlService, tmp_path: Path
+) -> None:
+    points = (*UNDECIDED, *DECIDED)
+    scenario = ConnectScenario(kafka, mysql, tmp_path, len(points), BATCH)
+    scenario.produce(2 * BATCH)
+    # A writer is held in checkpoint 0, a driver in checkpoint 1.
+    arm = f"{held_at(UNDECIDED)},{held_at(DECIDED, 2)}"
+    scenario.kill_when_held(arm, points, master="local[4]")
+    scenario.no_row_is_duplicated()
+    decided = [
+        max((one.checkpoint for one in scenario.history(job).decisions), default=-1)
+        for job in scenario.jobs
+    ]
+    assert sorted(decided) == [-1] * len(UNDECIDED) + [1] * len(DECIDED)
+    scenario.finish()
+    scenario.verify()
+
+
+def test_a_query_goes_on_without_its_client_and_another_client_takes_it_over(
+    scenario: ConnectScenario, server: ConnectServer
+) -> None:
+    [job] = scenario.jobs
+
+    def is_written() -> bool:
+        return bool(scenario.sql(f"SELECT COUNT(*) FROM {job}")[0][0] == scenario.produced)
+
+    scenario.produce(BATCH)
+    first = scenario.client(server, forever=True)
+    try:
+        first.wait_for(is_written, "the first records", TIMEOUT_S)
+    finally:
+        first.kill()
+    scenario.produce(BATCH)
+    server.wait_for(is_written, "what came after the client had died", TIMEOUT_S)
+    scenario.produce(BATCH)
+    ended = scenario.client(server).wait(TIMEOUT_S)
+    assert ended.code == 0, ended.output
+    scenario.verify()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"surprise": "1"}, ConfigError, "surprise"),
+        ({"table": "tight"}, RejectedRowsError, "customer"),
+    ],
+    ids=["an option", "the rows"],
+)
+def test_what_the_server_refuses_is_a_named_error_in_the_client(
+    scenario: ConnectScenario,
+    server: ConnectServer,
+    options: dict[str, str],
+    error: type[ConfigError] | type[RejectedRowsError],
+    said: str,
+) -> None:
+    [job] = scenario.jobs
+    scenario.sql(
+        "CREATE TABLE tight (id BIGINT, customer VARCHAR(3), amount DOUBLE, kafka_partition INT, "
+        "kafka_offset BIGINT) ENGINE=InnoDB"
+    )
+    scenario.produce(BATCH)
+    scenario.settings["jobs"][job] |= options
+    ended = scenario.client(server).wait(TIMEOUT_S)
+    assert ended.code == error.exit_code, ended.output
+    assert f"{error.__name__}: " in ended.output
+    assert said in ended.output
+
+
+def test_write_stream_is_refused_and_names_the_form_that_the_other_tests_use(
+    scenario: ConnectScenario, server: ConnectServer
+) -> None:
+    ended = scenario.client(server, written_by="write_stream").wait(TIMEOUT_S)
+    assert ended.code == ConfigError.exit_code, ended.output
+    assert "belongs to a Spark Connect session" in ended.output
+    assert "twophase.register(spark), then df.writeStream.format('twophase-mysql')" in ended.output

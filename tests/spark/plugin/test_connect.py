@@ -1,0 +1,132 @@
+"""What a session of Spark Connect tells of itself, by its settings alone. `integration/connect` has
+servers.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.spark.plugin.plugin_world import SCHEMA, World
+from tests.spark.plugin.test_plugin_refusals import source
+from twophase import errors, seal
+from twophase.errors import ConfigError, PreflightError
+from twophase.internals import redaction
+from twophase.spark.plan import shuffles
+from twophase.spark.plugin import registration
+from twophase.spark.plugin.description import Environment
+from twophase.spark.plugin.registration import environment_of, is_of_connect, register
+
+_DEFAULTS = {
+    "spark.master": "local[3]",
+    "spark.sql.session.timeZone": "UTC",
+    shuffles.FULL_RETRY: "true",
+}
+_RETRY = shuffles.Fault(shuffles.FULL_RETRY, "true")
+_PUSH = shuffles.Fault(shuffles.PUSH, "false")
+
+
+class Settings(dict[str, str]):
+    """`SparkSession.conf` of such a session."""
+
+    def get(self, key: str, *default: Any) -> Any:
+        return super().get(key, *default) if default else self[key]
+
+
+@pytest.fixture(autouse=True)
+def _variables_of_this_process_stay(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(registration, "_variables", {})
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+    redaction._redacting.clear()
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, Environment(3, False, "UTC")),
+        ({"spark.master": "local[4,2]"}, Environment(4, False, "UTC")),
+        ({"spark.master": "local"}, Environment(0, False, "UTC")),
+        ({"spark.master": "local[*]"}, Environment(0, False, "UTC")),
+        ({"spark.master": "yarn"}, Environment(0, False, "UTC", on_a_cluster=True)),
+        ({"spark.master": ""}, Environment(0, False, "UTC", on_a_cluster=True)),
+        (
+            {"spark.master": "k8s://api", "spark.default.parallelism": "40"},
+            Environment(40, False, "UTC", on_a_cluster=True),
+        ),
+        ({"spark.speculation": "true"}, Environment(3, True, "UTC")),
+        ({"spark.speculation": "TRUE"}, Environment(3, True, "UTC")),
+        ({"spark.speculation": "false"}, Environment(3, False, "UTC")),
+        ({"spark.sql.session.timeZone": "Asia/Tokyo"}, Environment(3, False, "Asia/Tokyo")),
+        ({shuffles.FULL_RETRY: "false"}, Environment(3, False, "UTC", _RETRY)),
+        ({shuffles.PUSH: "true"}, Environment(3, False, "UTC", _PUSH)),
+    ],
+)
+def test_what_the_settings_tell(settings: dict[str, str], expected: Environment) -> None:
+    found = environment_of(Settings(_DEFAULTS | settings))
+    assert {**vars(found), "variables": {}} == vars(expected)
+
+
+@pytest.mark.spark
+def test_a_session_has_the_settings_of_its_application_too(spark: SparkSession) -> None:
+    found = environment_of(spark.conf)
+    assert (found.parallelism, found.on_a_cluster, found.timezone) == (2, False, "UTC")
+
+
+def test_a_worker_seals_its_errors_with_the_key_of_the_client(world: World) -> None:
+    environment = environment_of(Settings(_DEFAULTS))
+    os.environ[seal.VARIABLE] = "of another client, whose query this worker has served"
+    with pytest.raises(ConfigError) as raised:
+        source({}, environment=environment).streamWriter(SCHEMA, overwrite=False)
+    del os.environ[seal.VARIABLE]  # the client has only what it has sent
+    [sealed] = raised.value.__notes__
+    assert str(errors.from_text(sealed)) == str(raised.value)
+
+
+def test_a_worker_redacts_if_the_session_says_so(world: World) -> None:
+    environment = environment_of(Settings(_DEFAULTS | {redaction.SETTING: "true"}))
+    redaction._redacting.clear()
+    assert redaction.shown("secret") == "'secret'"
+    environment.enter()
+    assert redaction.shown("secret") == redaction.REDACTED
+
+
+def test_a_shuffle_that_spark_would_not_detect_is_refused_on_the_server(
+    world: World, tmp_path: Path
+) -> None:
+    options = {
+        "name": "orders",
+        "checkpointLocation": str(world.folder),
+        "path": str(world.target.root),
+    }
+    off = environment_of(Settings(_DEFAULTS | {shuffles.FULL_RETRY: "false"}))
+    with pytest.raises(PreflightError) as raised:
+        source(options, environment=off).check(SCHEMA, "append")
+    assert raised.value.remedy == f"set `{shuffles.FULL_RETRY}=true`."
+    source(options, environment=environment_of(Settings(_DEFAULTS))).check(SCHEMA, "append")
+
+
+def test_only_a_class_of_spark_connect_is_one() -> None:
+    session = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})
+    assert is_of_connect(session())
+    assert is_of_connect(type("Derived", (session,), {})())
+    assert not is_of_connect(SimpleNamespace())
+
+
+def test_what_is_no_session_is_refused() -> None:
+    spark: Any = SimpleNamespace()
+    with pytest.raises(ConfigError, match="SimpleNamespace, not a Spark session"):
+        register(spark)
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(tmp_path, monkeypatch)
