@@ -45,7 +45,7 @@ from twophase.sinks.common.staging.manifest import FILE
 from twophase.sinks.common.staging.names import PieceName, file_name
 from twophase.sinks.common.staging.staging_area import STAGED, remove
 from twophase.sinks.iceberg import private_api
-from twophase.sinks.iceberg.ancestry import is_missing, rolled_back, set_back
+from twophase.sinks.iceberg.branch import is_missing, rolled_back, set_back
 from twophase.sinks.iceberg.catalog import brief
 from twophase.sinks.iceberg.driver_table import DATA, DriverTable
 from twophase.sinks.iceberg.layout import differences

@@ -12,7 +12,7 @@ from twophase.contract.outcome import CommitOutcome
 from twophase.contract.sink import CommitRequest, OpenArrowSink, SinkHistory, WriterFactory
 from twophase.ids import Attempt
 from twophase.sinks.iceberg import orphans
-from twophase.sinks.iceberg.ancestry import rolled_back
+from twophase.sinks.iceberg.branch import rolled_back
 from twophase.sinks.iceberg.columns import check_rows
 from twophase.sinks.iceberg.committer import Committer
 from twophase.sinks.iceberg.driver_table import DriverTable

@@ -21,7 +21,7 @@ from pyiceberg.table.snapshots import Snapshot
 from twophase.sinks.common.rewind_point import RewindPoint
 from twophase.sinks.common.staging.names import Owner
 from twophase.sinks.iceberg import private_api
-from twophase.sinks.iceberg.ancestry import head_of
+from twophase.sinks.iceberg.branch import head_of
 from twophase.sinks.iceberg.delete_files import DeleteFile
 from twophase.sinks.iceberg.proofs import LineageProof
 from twophase.sinks.iceberg.records import checkpoint_of, is_rewind

@@ -164,7 +164,8 @@ def _as_long_as_before(update: TableUpdate, table: Table) -> TableUpdate:
     """Return an update that leaves a branch its retention, which pyiceberg would remove."""
     if not isinstance(update, SetSnapshotRefUpdate):
         return update
-    ref = table.metadata.refs.get(update.ref_name)
+    refs = table.metadata.refs
+    ref = refs.get(update.ref_name)
     if ref is None:
         return update
     names = ("max_ref_age_ms", "max_snapshot_age_ms", "min_snapshots_to_keep")

@@ -23,7 +23,7 @@ from twophase.ids import Attempt
 from twophase.internals.failpoints import failpoint
 from twophase.sinks.common.rewind_point import RewindPoint
 from twophase.sinks.iceberg import orphans, private_api
-from twophase.sinks.iceberg.ancestry import rolled_back, set_back
+from twophase.sinks.iceberg.branch import rolled_back, set_back
 from twophase.sinks.iceberg.catalog import brief
 from twophase.sinks.iceberg.driver_table import DriverTable
 from twophase.sinks.iceberg.fence import Fence

@@ -1,15 +1,26 @@
-"""Clients of librdkafka that the driver keeps open: opening one takes longer than using it."""
+"""Clients of librdkafka that the driver keeps open, since opening one takes longer than using it:
+one reads ranges of the ledger, one writes records outside of any transaction.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from twophase.errors import TargetUnreachableError
+from twophase.kafka_client.connection import for_librdkafka
 from twophase.kafka_client.credentials import fingerprint
 from twophase.kafka_client.options import ConnectionOptions
+
+_AT_ONCE, _POLL_S = 1_000, 0.1
+COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
 
 ClientT = TypeVar("ClientT")
 
@@ -81,3 +92,185 @@ class KeptClient(Generic[ClientT]):
             _inherited.append(self._client)
             self._client, self._lock = None, threading.Lock()
             self._process = os.getpid()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One record.
+
+    Attributes:
+        offset: its offset.
+        key: its key.
+        value: its value; None of a tombstone.
+    """
+
+    offset: int
+    key: bytes
+    value: bytes | None
+
+
+class RangeReader:
+    """Reads with one consumer, which is kept open.
+
+    Args:
+        options: of the connection.
+        isolation: `COMMITTED` or `UNCOMMITTED`.
+    """
+
+    def __init__(self, options: ConnectionOptions, isolation: str) -> None:
+        self._options = options
+        self._isolation = isolation
+        self._kept: KeptClient[Any] = KeptClient(options, self._consumer, _closed)
+
+    def read(self, topic: str, partition: int, start: int, end: int | None) -> list[Entry]:
+        """Return the records of a range, in order.
+
+        Args:
+            topic: the topic.
+            partition: its partition.
+            start: the first offset.
+            end: the offset behind the last one; None for the end of the partition as it is now.
+
+        Raises:
+            TargetUnreachableError: the brokers do not answer, or do not have the range.
+        """
+        where, patience_s = f"{topic}-{partition}", self._options.request_timeout_s
+        at = TopicPartition(topic, partition, start)
+        try:
+            with self._kept.use() as consumer:
+                if end is None:
+                    _, end = consumer.get_watermark_offsets(at, timeout=patience_s)
+                if start >= end:
+                    return []
+                consumer.assign([at])
+                found = [*_entries(consumer, where, start, end, patience_s)]
+                consumer.unassign()  # or it would go on fetching
+                return found
+        except KafkaException as error:
+            raise _unreachable(where, error.args[0].str()) from error
+
+    def close(self) -> None:
+        """Close the consumer."""
+        self._kept.close()
+
+    def _consumer(self) -> Any:
+        settings = for_librdkafka(self._options) | {
+            "group.id": "twophase-ledger",  # required by librdkafka, and never joined
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",
+            "allow.auto.create.topics": False,
+            "isolation.level": self._isolation,
+            "enable.partition.eof": True,
+            "check.crcs": True,
+            "fetch.wait.max.ms": 5,
+            "max.poll.interval.ms": 24 * 3600 * 1000,  # nobody has to look more often
+            "log_level": 2,
+        }
+        return Consumer(settings)
+
+
+def _closed(consumer: Any) -> None:
+    consumer.close()
+
+
+def _entries(
+    consumer: Any, where: str, position: int, end: int, patience_s: float
+) -> Iterator[Entry]:
+    deadline = time.monotonic() + patience_s
+    trouble = "no answer"
+    while position < end:
+        messages = _next(consumer)
+        for message in messages:
+            error = message.error()
+            if error is None:
+                if position <= message.offset() < end:
+                    yield Entry(message.offset(), message.key() or b"", message.value())
+                position = max(position, message.offset() + 1)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                position = max(position, message.offset())
+            elif error.fatal() or message.topic() is not None:
+                raise _unreachable(where, error.str())
+            else:
+                trouble = error.str()
+        if messages and messages[-1].error() is None:
+            deadline = time.monotonic() + patience_s
+        elif time.monotonic() >= deadline:
+            raise _unreachable(where, f"{trouble} for {patience_s:g} s at offset {position}")
+
+
+def _next(consumer: Any) -> list[Any]:
+    """Return what is there; wait for the first message, and for no other one."""
+    first = consumer.poll(_POLL_S)
+    return [] if first is None else [first, *consumer.consume(_AT_ONCE, 0)]
+
+
+def _unreachable(where: str, why: str) -> TargetUnreachableError:
+    return TargetUnreachableError(
+        f"Partition {where} cannot be read: {why}.",
+        remedy="check that its brokers run, and that the account may read it.",
+    )
+
+
+class RecordWriter:
+    """Writes to the ledger with one producer, which is kept open.
+
+    Args:
+        options: of the connection.
+        topic: the ledger's.
+    """
+
+    def __init__(self, options: ConnectionOptions, topic: str) -> None:
+        self._options = options
+        self._topic = topic
+        self._failures: list[str] = []
+        self._kept: KeptClient[Any] = KeptClient(options, self._producer, _let_go)
+
+    def write(self, records: Mapping[str, bytes | None], partition: int) -> None:
+        """Write records, and return when all replicas have them.
+
+        Args:
+            records: values by key; None deletes what is there.
+            partition: of the ledger.
+
+        Raises:
+            TargetUnreachableError: not all of them are there, as far as is known.
+        """
+        try:
+            with self._kept.use() as producer:
+                self._failures.clear()
+                for key, value in records.items():
+                    producer.produce(self._topic, value, key.encode(), partition)
+                left = producer.flush(2 * self._options.request_timeout_s)
+                if left or self._failures:
+                    raise self._not_written(self._failures[0] if self._failures else "no answer")
+        except KafkaException as error:
+            raise self._not_written(error.args[0].str()) from error
+
+    def close(self) -> None:
+        """Close the producer."""
+        self._kept.close()
+
+    def _producer(self) -> Any:
+        settings = for_librdkafka(self._options) | {
+            "enable.idempotence": True,
+            "linger.ms": 0,
+            "log_level": 2,
+            "message.timeout.ms": int(self._options.request_timeout_s * 1000),
+            "delivery.report.only.error": True,
+            "on_delivery": lambda error, _: self._failures.append(error.str()),
+        }
+        return Producer(settings)
+
+    def _not_written(self, why: str) -> TargetUnreachableError:
+        return TargetUnreachableError(
+            f"Records of the ledger {self._topic!r} could not be written: {why}.",
+            remedy="check that its brokers run, that enough replicas are in sync, and that the "
+            "account may write to it.",
+        )
+
+
+def _let_go(producer: Any) -> None:
+    """Drop what was not sent: it must not arrive later. Without a reference a producer ends."""
+    producer.purge()
+    producer.flush(0)

@@ -23,10 +23,15 @@ from twophase.errors import PreflightError, StopJobError
 from twophase.ids import Attempt
 from twophase.kafka_client.options import ConnectionOptions
 from twophase.sinks.kafka.brokers import COMPLETE_COMMIT, Brokers
+from twophase.sinks.kafka.clients import (
+    COMMITTED,
+    UNCOMMITTED,
+    Entry,
+    RangeReader,
+    RecordWriter,
+)
 from twophase.sinks.kafka.names import Owner
-from twophase.sinks.kafka.reading import COMMITTED, UNCOMMITTED, Entry, RangeReader
 from twophase.sinks.kafka.records import Fence, Mark, Record, decoded, encoded
-from twophase.sinks.kafka.writing import RecordWriter
 
 PROOFS, FENCES = 0, 1
 _PARTITIONS = 2

@@ -28,7 +28,6 @@ from tests.sinks.iceberg import (
 )
 from tests.sinks.iceberg import test_protocol as protocol
 from twophase.sinks.iceberg import (
-    ancestry,
     branch,
     committer,
     driver_table,
@@ -581,7 +580,7 @@ TARGET = [
     ),
     Mutant(
         "an older ancestor ends the search for a rollback",
-        ancestry._leads_to,
+        branch._leads_to,
         "        if is_older:\n",
         "        if False:\n",
         lambda given: W.test_a_rollback_of_what_was_committed_is_refused_until_it_is_undone(
@@ -591,7 +590,7 @@ TARGET = [
     ),
     Mutant(
         "an expired ancestor is no rollback",
-        ancestry._leads_to,
+        branch._leads_to,
         "metadata.snapshot_by_id(before)\n    return True",
         "metadata.snapshot_by_id(before)\n    return False",
         lambda given: W.test_a_commit_whose_snapshot_has_expired_is_still_known(given.harness(), 2),
