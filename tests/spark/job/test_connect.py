@@ -1,4 +1,6 @@
-"""Spark Connect is refused by name, before anything is asked of it."""
+"""`write_stream` refuses Spark Connect by name, before anything is asked of it; the plugin form
+takes it (tests/spark/plugin/test_connect.py).
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,10 @@ import pytest
 
 from twophase.errors import ConfigError
 from twophase.spark.job.stream_writer import write_stream
-from twophase.spark.plugin.registration import register
 
 
 class Remote:
-    """A session or DataFrame of Spark Connect, which is a class of its own and has
-    nothing of the JVM.
-    """
+    """A DataFrame of Spark Connect, which is a class of its own and has nothing of the JVM."""
 
     isStreaming = True
 
@@ -28,8 +27,3 @@ def test_write_stream_points_to_the_plugin_form() -> None:
     with pytest.raises(ConfigError, match="belongs to a Spark Connect session") as refused:
         write_stream(Remote(), name="orders")  # type: ignore[arg-type]
     assert "use the plugin form" in refused.value.remedy
-
-
-def test_the_formats_are_registered_where_the_driver_is() -> None:
-    with pytest.raises(ConfigError, match="The session is of Spark Connect"):
-        register(Remote())  # type: ignore[arg-type]
