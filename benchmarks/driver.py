@@ -33,6 +33,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from pyspark import SparkContext
@@ -41,6 +42,7 @@ from pyspark.sql.functions import col, from_json
 from pyspark.sql.streaming.listener import JStreamingQueryListener, StreamingQueryListener
 
 import twophase
+from benchmarks.iceberg_tables import new_table
 from benchmarks.load_data import load_all
 from benchmarks.orders import SCHEMA, TABLE
 from twophase.contract.sink import Sink
@@ -48,7 +50,6 @@ from twophase.events import CheckpointCommitted, CheckpointDecided, Event, SinkA
 from twophase.sinks.delta.sink import DeltaSink
 from twophase.sinks.file.sink import FileSink
 from twophase.sinks.hive.sink import HiveSink
-from twophase.sinks.iceberg.sink import IcebergSink
 from twophase.sinks.mysql.sink import MySqlSink
 
 MYSQL, DELTA, HIVE, ICEBERG, FILES = "facts", "lake", "hive", "iceberg", "files"
@@ -249,22 +250,12 @@ def _mysql_options(settings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _iceberg(settings: dict[str, Any]) -> Sink:
-    folder = settings["path"]
-    return IcebergSink(
-        catalog_uri=f"sqlite:///{folder}/catalog.db",
-        warehouse=f"{folder}/warehouse",
-        table=f"shop.{TABLE}",
-        create=True,
-    )
-
-
 _SINKS: dict[str, Callable[[dict[str, Any]], Sink]] = {
     MYSQL: lambda settings: MySqlSink(**_mysql_options(settings)),
     DELTA: lambda settings: DeltaSink(path=settings["path"], create=True),
     HIVE: lambda _: HiveSink(table=TABLE, create=True),
     FILES: lambda settings: FileSink(path=settings["path"]),
-    ICEBERG: _iceberg,
+    ICEBERG: lambda settings: new_table(Path(settings["path"])),
 }
 
 

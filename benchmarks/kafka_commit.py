@@ -22,6 +22,7 @@ from kafka.admin import NewTopic
 
 from benchmarks.launch import new_kafka
 from benchmarks.report import Ratio, Result, table
+from harness.figures import percentile
 from twophase.contract.committable import Committable
 from twophase.contract.outcome import Committed
 from twophase.contract.sink import CommitRequest, OpenArrowSink, Predecessor, SinkContext
@@ -51,9 +52,9 @@ def command(checkpoints: int, pieces: int) -> None:
     title = f"{checkpoints} commits of {pieces} pieces"
     shown = table(title, "step", "p50 ms", "p90 ms", "max ms")
     for step in _STEPS:
-        took = sorted(one[step] for one in found)
-        p90 = took[int(0.9 * (len(took) - 1))]
-        shown.add_row(step, *(f"{ms:.1f}" for ms in (statistics.median(took), p90, took[-1])))
+        took = [one[step] for one in found]
+        told = (statistics.median(took), percentile(took, 0.9), max(took))
+        shown.add_row(step, *(f"{ms:.1f}" for ms in told))
     half = len(found) // 2
     early, late = (
         statistics.median(one["tick"] for one in part) for part in (found[:half], found[half:])

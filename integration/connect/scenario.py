@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.nemesis import DriverProcess, Ended, held_at
-from integration.plugin.scenario import PluginScenario
+from integration.plugin.scenario import TIMEOUT_S, PluginScenario
 from twophase.testing.services.ports import LOOPBACK, accepts_connections, free_ports
-
-TIMEOUT_S = 540
 
 
 class ConnectServer(DriverProcess):

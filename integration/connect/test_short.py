@@ -11,7 +11,8 @@ import pytest
 
 from harness.nemesis import held_at
 from harness.spark_features import needs
-from integration.connect.scenario import TIMEOUT_S, ConnectScenario, ConnectServer, serving
+from integration.connect.scenario import ConnectScenario, ConnectServer, serving
+from integration.plugin.scenario import TIMEOUT_S
 from twophase.errors import ConfigError, RejectedRowsError
 from twophase.spark_versions import LIMITED_READS
 from twophase.testing.services import KafkaService, MySqlService
@@ -44,11 +45,7 @@ def test_client_and_server_are_killed_and_every_query_has_every_record_once(
     arm = f"{held_at(UNDECIDED)},{held_at(DECIDED, 2)}"
     scenario.kill_when_held(arm, points, master="local[4]")
     scenario.no_row_is_duplicated()
-    decided = [
-        max((one.checkpoint for one in scenario.history(job).decisions), default=-1)
-        for job in scenario.jobs
-    ]
-    assert sorted(decided) == [-1] * len(UNDECIDED) + [1] * len(DECIDED)
+    assert scenario.newest_decided() == [-1] * len(UNDECIDED) + [1] * len(DECIDED)
     scenario.finish()
     scenario.verify()
 

@@ -19,7 +19,7 @@ from twophase.state.journal.history import History
 from twophase.state.journal.log import JobLog
 from twophase.testing.services.access import SqlAccess
 
-_TIMEOUT_S = 540
+TIMEOUT_S = 540
 
 
 class PluginDriver(DriverProcess):
@@ -126,7 +126,7 @@ class PluginScenario:
 
     def finish(self, arm: str = "", **settings: Any) -> Ended:
         """A driver ends cleanly, every query having written everything."""
-        ended = self.driver(arm, **settings).wait(_TIMEOUT_S)
+        ended = self.driver(arm, **settings).wait(TIMEOUT_S)
         assert ended.code == 0, ended.output
         return ended
 
@@ -134,7 +134,7 @@ class PluginScenario:
         """Wait until a query is held at each of the points, then kill the driver and
         everything it has started.
         """
-        ended = self.driver(held_at(points), **settings).kill_when_at(points, _TIMEOUT_S)
+        ended = self.driver(held_at(points), **settings).kill_when_at(points, TIMEOUT_S)
         assert ended.killed, ended.output
         assert {*ended.points} == {*points}
         self.hit.update(points)
@@ -150,6 +150,13 @@ class PluginScenario:
     def history(self, job: str) -> History:
         """What the log of a job says."""
         return JobLog(LocalStorage(self.scratch / "jobs" / job / "twophase"), job).read()
+
+    def newest_decided(self) -> list[int]:
+        """The newest decided checkpoint of each job, in order; -1 if it has none."""
+        return sorted(
+            max((one.checkpoint for one in self.history(job).decisions), default=-1)
+            for job in self.jobs
+        )
 
     def verdict(self, job: str) -> checker.Verdict:
         """What the independent checker says of one table."""

@@ -97,10 +97,8 @@ class Committer:
         if waiting:
             self._check_target(waiting, proofs)
 
-        in_order = iter(names)  # as `commit_each` goes
-
-        def commit_one(_: CommitRequest) -> CommitOutcome:
-            name = next(in_order)
+        def commit_one(request: CommitRequest) -> CommitOutcome:
+            name = name_of(self._owner.topic, request.committable)
             return known[name] or self._commit(name, states[name])
 
         return commit_each(requests, commit_one)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from contextlib import closing
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,7 +29,8 @@ from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 
 from harness.iceberg_harness import TABLE, IcebergHarness
-from twophase.contract.sink import SinkContext
+from twophase.contract.outcome import Committed
+from twophase.contract.sink import CommitRequest, Predecessor, SinkContext
 from twophase.sinks.iceberg.catalog import Catalog
 from twophase.sinks.iceberg.open_sink import OpenIcebergSink
 from twophase.testing.harness import JOB, SINK
@@ -47,6 +49,18 @@ def theirs(*ids: int) -> pa.Table:
 
 def ids_of(harness: IcebergHarness) -> list[int]:
     return sorted(harness.rows_of(harness.branch).column("id").to_pylist())
+
+
+def commit(
+    harness: IcebergHarness,
+    sink: OpenIcebergSink,
+    made: list[dict[str, Any]],
+    checkpoint: int = 0,
+    before: Predecessor | None = None,
+) -> None:
+    """Commit rows as the only piece of a checkpoint."""
+    request = CommitRequest(harness.write(sink, made, checkpoint), predecessor=before)
+    assert sink.commit([request]) == [Committed()]
 
 
 def change(harness: IcebergHarness, what: Change) -> None:

@@ -12,6 +12,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import RemoveSnapshotRefUpdate, SetSnapshotRefUpdate
 
 from harness.iceberg_harness import IcebergHarness
+from tests.sinks.iceberg import others
 from tests.sinks.iceberg.others import (
     FIELDS,
     Change,
@@ -58,8 +59,7 @@ def audited(folder: Path, **options: object) -> IcebergHarness:
 
 def commit(harness: IcebergHarness, sink: OpenIcebergSink, number: int) -> None:
     before = Predecessor(LINEAGE, number - 1) if number else None
-    piece = harness.write(sink, rows(number), number)
-    assert sink.commit([CommitRequest(piece, predecessor=before)]) == [Committed()]
+    others.commit(harness, sink, rows(number), number, before)
 
 
 def ids_in(harness: IcebergHarness, branch: str) -> list[int]:

@@ -163,7 +163,7 @@ def of_new_columns(test: Callable[..., object], *args: Any, patched: bool = Fals
 
     def run(given: Given) -> object:
         harness = given.harness(schema_change="add_columns")
-        test_new_columns.commit(harness, harness.opened(), others.rows(0), 0)
+        others.commit(harness, harness.opened(), others.rows(0), 0)
         harness.fields = test_new_columns.MORE
         return test(harness, *args, *((given.patch,) if patched else ()))
 

@@ -26,6 +26,7 @@ from tests.sinks.iceberg.others import (
     append,
     before_the_swap,
     change,
+    commit,
     drop_a_column,
     rename_a_column,
     rival_of,
@@ -36,7 +37,6 @@ from twophase.contract.outcome import Committed
 from twophase.contract.sink import CommitRequest, SinkContext
 from twophase.errors import ConfigError, StopJobError, TargetUnreachableError
 from twophase.sinks.iceberg.catalog import Catalog
-from twophase.sinks.iceberg.open_sink import OpenIcebergSink
 from twophase.testing.harness import JOB, SINK
 
 MORE = pa.schema(
@@ -62,12 +62,6 @@ def harness(tmp_path: Path) -> IcebergHarness:
     commit(harness, harness.opened(), rows(0), 0)
     harness.fields = MORE
     return harness
-
-
-def commit(
-    harness: IcebergHarness, sink: OpenIcebergSink, made: list[dict[str, Any]], number: int
-) -> None:
-    assert sink.commit([CommitRequest(harness.write(sink, made, number))]) == [Committed()]
 
 
 def columns(harness: IcebergHarness) -> dict[str, str]:

@@ -23,6 +23,7 @@ from tests.sinks.iceberg.others import (
     append,
     before_the_swap,
     change,
+    commit,
     expire,
     ids_of,
     overwrite,
@@ -59,13 +60,8 @@ def harness(request: pytest.FixtureRequest, tmp_path: Path) -> IcebergHarness:
 def filled(harness: IcebergHarness) -> IcebergHarness:
     sink = harness.opened()
     for number in range(3):
-        commit(harness, sink, [2 * number, 2 * number + 1], number)
+        commit(harness, sink, rows(2 * number, 2 * number + 1), number)
     return harness
-
-
-def commit(harness: IcebergHarness, sink: OpenIcebergSink, ids: list[int], checkpoint: int) -> None:
-    piece = harness.write(sink, rows(*ids), checkpoint)
-    assert sink.commit([CommitRequest(piece)]) == [Committed()]
 
 
 def rewound(
@@ -102,7 +98,7 @@ def test_one_snapshot_removes_the_files_and_lowers_the_mark(
 ) -> None:
     if merges:
         change(harness, merge_manifests)
-        commit(harness, harness.opened(), [6], 3)
+        commit(harness, harness.opened(), rows(6), 3)
     change(harness, append)
     before = snapshots(harness)
     sink = rewound(harness)
@@ -161,9 +157,9 @@ def test_a_lineage_that_is_not_kept_needs_no_snapshot_from_before_it(tmp_path: P
 
 def test_a_mark_goes_down_to_a_checkpoint_that_has_rows(harness: IcebergHarness) -> None:
     sink = harness.opened()
-    commit(harness, sink, [6], 7)
+    commit(harness, sink, rows(6), 7)
     sink.subsume(LINEAGE, 7)
-    commit(harness, sink, [7], 9)
+    commit(harness, sink, rows(7), 9)
     assert rewound(harness, {LINEAGE: 5}).history().committed == {LINEAGE: 2}
     assert ids_of(harness) == [*range(6)]
 
@@ -339,10 +335,10 @@ def test_a_delete_file_refuses_a_rewind_if_it_can_touch_its_rows(
 def test_values_deleted_before_the_table_was_partitioned_are_everywhere(tmp_path: Path) -> None:
     """A delete file without partition is one of all files, whatever theirs."""
     harness = IcebergHarness(tmp_path / "lake", FIELDS)
-    commit(harness, harness.opened(), [50], 0)
+    commit(harness, harness.opened(), rows(50), 0)
     old = harness.table()
     change(harness, partition_it)
-    commit(harness, harness.opened(), [60], 1)
+    commit(harness, harness.opened(), rows(60), 1)
     change(
         harness,
         lambda table: write_delete_file(
@@ -358,7 +354,7 @@ def test_deletes_of_rows_that_a_replay_has_written_since_are_not_in_the_way(
     """By value and of the same snapshot: they are of older files only."""
     harness = filled(IcebergHarness(tmp_path / "lake", FIELDS))
     change(harness, lambda table: write_delete_file(table, None, "", VALUES))
-    commit(harness, harness.opened(), [6], 3)
+    commit(harness, harness.opened(), rows(6), 3)
     assert rewound(harness, {LINEAGE: 2}).history().committed == {LINEAGE: 2}
 
 
@@ -367,7 +363,7 @@ def test_a_delete_file_that_is_older_than_the_checkpoints_is_not_in_the_way(
 ) -> None:
     harness = filled(IcebergHarness(tmp_path / "lake", FIELDS))
     change(harness, write_delete_file)
-    commit(harness, harness.opened(), [6], 3)
+    commit(harness, harness.opened(), rows(6), 3)
     rewound(harness, {LINEAGE: 2})
     assert 6 not in ids_of(harness)
 

@@ -36,13 +36,13 @@ from tests.sinks.iceberg.others import (
     Change,
     before_the_swap,
     change,
+    commit,
     rival_of,
     widen_a_column,
 )
 from twophase.contract.outcome import Committed
 from twophase.contract.sink import CommitRequest
 from twophase.errors import ConfigError
-from twophase.sinks.iceberg.open_sink import OpenIcebergSink
 from twophase.sinks.iceberg.records import Manifest, SortedManifest
 from twophase.sinks.iceberg.sorting import refusals
 
@@ -102,18 +102,13 @@ def files(harness: IcebergHarness) -> list[tuple[int | None, list[Any]]]:
     return found
 
 
-def commit(harness: IcebergHarness, sink: OpenIcebergSink, batch: pa.RecordBatch) -> None:
-    rows = batch.to_pylist()
-    assert sink.commit([CommitRequest(harness.write(sink, rows))]) == [Committed()]
-
-
 def stored(folder: Path, kind: pa.DataType, values: Sequence[Any], *fields: SortField) -> list[Any]:
     harness = table_of(folder, kind, *fields)
     numbers = range(len(values))
     columns = [pa.array(values, kind), pa.array(numbers, pa.int64())]
     batch = pa.RecordBatch.from_arrays(columns, schema=harness.fields)
     sink = harness.opened()
-    commit(harness, sink, batch)
+    commit(harness, sink, batch.to_pylist())
     [(order, found)] = files(harness)
     assert order == 1
     return found
@@ -175,14 +170,14 @@ def test_a_column_that_the_rows_lack_is_null_and_orders_nothing(tmp_path: Path) 
     harness = table_of(tmp_path, pa.int64(), by(2), by(1, DESC))
     harness.fields = pa.schema([("v", pa.int64())])
     sink = harness.opened()
-    commit(harness, sink, pa.record_batch({"v": [1, 3, 2]}))
+    commit(harness, sink, pa.record_batch({"v": [1, 3, 2]}).to_pylist())
     assert files(harness) == [(1, [3, 2, 1])]
 
 
 def test_each_file_of_a_partition_is_sorted(tmp_path: Path) -> None:
     harness = table_of(tmp_path, pa.int64(), by(1), partition_by=["bucket[3](v)"])
     sink = harness.opened()
-    commit(harness, sink, pa.record_batch({"v": [*range(50, 0, -1)], "n": [0] * 50}))
+    commit(harness, sink, pa.record_batch({"v": [*range(50, 0, -1)], "n": [0] * 50}).to_pylist())
     found = files(harness)
     assert len(found) == 3
     assert all(order == 1 and values == sorted(values) for order, values in found)
@@ -284,7 +279,7 @@ def test_a_sort_order_that_cannot_be_kept_is_refused_by_name(tmp_path: Path) -> 
         with pytest.raises(ConfigError, match=named):
             start()
     change(harness, unsorted)
-    commit(harness, harness.opened(), pa.record_batch({"id": [1]}))
+    commit(harness, harness.opened(), pa.record_batch({"id": [1]}).to_pylist())
 
 
 def test_an_unknown_transform_is_refused() -> None:
