@@ -28,7 +28,7 @@ from twophase.spark.batch.chaining import Chaining
 from twophase.spark.batch.shared_folder import SharedFolder
 from twophase.spark.batch.spark_errors import failure
 from twophase.spark.batch.spark_jobs import is_lost, thread_like_this
-from twophase.spark.folder import folder_formats, state_backend
+from twophase.spark.folder import checkpoint_files, folder_formats, state_backend
 from twophase.spark.folder.noted_settings import noted_conf
 from twophase.spark.folder.planned_release import plan_release
 from twophase.spark.folder.query_folder import check_root
@@ -205,7 +205,11 @@ class SparkHost:
             writer = writer.trigger(**job.trigger)
         query: StreamingQuery | None = None
         try:
-            settings = {**shuffles.settings(self._spark), **plan.settings}
+            settings = {
+                **shuffles.settings(self._spark),
+                **checkpoint_files.settings(self._spark, stateful=plan.stateful),
+                **plan.settings,
+            }
             with state_backend.applied(self._spark, settings):
                 query = self.query = writer.start()
         except BaseException:

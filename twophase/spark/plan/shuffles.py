@@ -82,12 +82,9 @@ def find_fault(spark: SparkSession) -> Fault | None:
     """Return the setting, if any, with which Spark would miss that a shuffle gave other rows, in a
     query that starts with `settings`.
     """
-    if not settings(spark) and spark.conf.get(FULL_RETRY) != "true":
-        return Fault(FULL_RETRY, "true")
-    # Spark ignores the checksums of shuffles that it merges (push-based shuffle).
-    if spark.sparkContext.getConf().get(PUSH, "false") == "true":
-        return Fault(PUSH, "false")
-    return None
+    of_application = spark.sparkContext.getConf().get(PUSH, "false")
+    set_now = {FULL_RETRY: spark.conf.get(FULL_RETRY), PUSH: of_application}
+    return find_fault_in({**set_now, **settings(spark)})
 
 
 def find_fault_in(conf: Any) -> Fault | None:
@@ -98,6 +95,7 @@ def find_fault_in(conf: Any) -> Fault | None:
     """
     if conf.get(FULL_RETRY) != "true":
         return Fault(FULL_RETRY, "true")
+    # Spark ignores the checksums of shuffles that it merges (push-based shuffle).
     return Fault(PUSH, "false") if conf.get(PUSH, "false") == "true" else None
 
 
