@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -57,6 +58,18 @@ def test_python_refuses_another_pyspark(tmp_path: Path) -> None:
     done = run(install(tmp_path, "3.5.1"), *API)
     assert done.returncode == 1
     assert f"PreflightError: twophase needs pyspark {RANGE}, and " in done.stderr
+
+
+@pytest.mark.parametrize(("version", "found"), [("3.5.1", " has pyspark 3.5.1 in "), ("4.2.0", "")])
+def test_the_version_of_an_archive_counts_as_that_of_a_folder(
+    tmp_path: Path, version: str, found: str
+) -> None:
+    """`spark-submit` puts `python/lib/pyspark.zip` before everything else."""
+    archive = shutil.make_archive(str(tmp_path / "lib"), "zip", install(tmp_path, version))
+    check = "from twophase.internals.pyspark_version import check_pyspark as check; check()"
+    done = run(Path(archive), "-c", check)
+    assert (done.returncode, done.stderr == "") == ((1, False) if found else (0, True)), done.stderr
+    assert found in done.stderr
 
 
 def test_the_package_asks_for_what_the_check_takes() -> None:

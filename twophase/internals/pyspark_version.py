@@ -43,9 +43,11 @@ def check_pyspark() -> None:
 def _installed() -> tuple[tuple[int, int], str]:
     """Return the version that would be imported, and where it is; "" if there is none."""
     spec = find_spec("pyspark")
-    for place in (spec.submodule_search_locations or ()) if spec else ():
+    # `spark-submit` puts pyspark on the path as an archive, whose files only its loader reads.
+    read = getattr(spec.loader, "get_data", None) if spec else None
+    for place in (spec.submodule_search_locations or ()) if spec and read else ():
         try:
-            match = _VERSION.search((Path(place) / "version.py").read_text())
+            match = _VERSION.search(read(str(Path(place, "version.py"))).decode())
         except OSError:
             continue
         if match:
