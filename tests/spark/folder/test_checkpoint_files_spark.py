@@ -1,4 +1,4 @@
-"""How Spark writes its checkpoint folder, on Spark: the class that a query gets, and what it does."""
+"""How Spark writes its checkpoint folder, on Spark: which class a query gets, and what it does."""
 
 from __future__ import annotations
 
