@@ -11,15 +11,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 import twophase
+from harness.counts import counts
 from harness.folder_sink import FolderSink
 from integration.mysql.driver import session
 from twophase.errors import TwoPhaseError
@@ -27,35 +26,12 @@ from twophase.internals.failpoints import be_the_driver
 from twophase.testing.parent_death import die_with_parent
 from twophase.testing.services.spark_start import spark_environment
 
-NUMBERS, KEYS = 25, 3
-
-
-class Counts(StatefulProcessor):
-    """Gives out how many records a key has had."""
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        """Declare the state."""
-        self._count = handle.getValueState("count", "n long")
-
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
-        """Count."""
-        count = (self._count.get() or (0,))[0] + sum(1 for _ in rows)
-        self._count.update((count,))
-        yield Row(id=key[0] * 1000 + count)
-
-    def close(self) -> None:
-        """Nothing is open."""
+NUMBERS = 25
 
 
 def unique(frame: DataFrame) -> DataFrame:
     """Each remainder once."""
     return frame.select((F.col("id") % NUMBERS).alias("id")).dropDuplicates(["id"])
-
-
-def counts(frame: DataFrame) -> DataFrame:
-    """How many numbers have had a remainder, after each micro-batch."""
-    keyed = frame.withColumn("key", F.col("id") % KEYS).groupBy("key")
-    return keyed.transformWithState(Counts(), "id long", "Append", "None")
 
 
 PLANS: dict[str, Callable[[DataFrame], DataFrame]] = {"unique": unique, "counts": counts}

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from harness.counts import KEYS
 from harness.folder_sink import FolderTarget
 from harness.nemesis import DriverProcess
 from harness.versions import UPGRADES, VARIABLE, installed
-from integration.versions.driver import KEYS, NUMBERS, PLANS
+from integration.versions.driver import NUMBERS, PLANS
 from twophase.testing.services.spark_start import spark_environment
 
 pytestmark = [

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from harness.counts import counts
 from harness.selection import first_of
 from harness.spark_features import needs
 from tests.operations.savepoint.test_savepoint_spark import (
     _COUNTS,
     _WINDOWS,
     Moved,
-    counts,
     windows,
 )
 from twophase.errors import ConfigError

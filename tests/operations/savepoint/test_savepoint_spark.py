@@ -11,10 +11,10 @@ from threading import Event, Thread
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from harness.counts import KEYS, counts
 from harness.folder_sink import FolderSink, OpenFolderSink
 from harness.selection import representatives
 from tests.spark.job.test_job import Pipeline
@@ -33,21 +33,6 @@ _CLASS = "org.apache.spark.sql.execution.streaming.state"
 HASHMAP, ROCKSDB = (f"{_CLASS}.{name}StateStoreProvider" for name in ("HDFSBacked", "RocksDB"))
 
 
-class Counts(StatefulProcessor):
-    """Gives out how many records a key has had."""
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self._count = handle.getValueState("count", "n long")
-
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
-        count = (self._count.get() or (0,))[0] + sum(1 for _ in rows)
-        self._count.update((count,))
-        yield Row(id=key[0] * 1000 + count)
-
-    def close(self) -> None:
-        pass
-
-
 def plain(frame: DataFrame) -> DataFrame:
     return frame
 
@@ -61,11 +46,6 @@ def windows(frame: DataFrame) -> DataFrame:
 
 def unique(frame: DataFrame) -> DataFrame:
     return frame.select((F.col("id") % 15).alias("id")).dropDuplicates(["id"])
-
-
-def counts(frame: DataFrame) -> DataFrame:
-    keyed = frame.withColumn("key", F.col("id") % 3).groupBy("key")
-    return keyed.transformWithState(Counts(), "id long", "Append", "None")
 
 
 def joined(frame: DataFrame) -> DataFrame:
@@ -131,9 +111,9 @@ PLANS = {
 # 50 records, in micro-batches of ten; the savepoint is made after three of them
 _WINDOWS = [start * 100 + 10 for start in (0, 10, 20, 30)]
 _COUNTS = sorted(
-    key * 1000 + sum(1 for number in range(last) if number % 3 == key)
+    key * 1000 + sum(1 for number in range(last) if number % KEYS == key)
     for last in (10, 20, 30, 40, 50)
-    for key in range(3)
+    for key in range(KEYS)
 )
 EXPECTED: dict[str, list[int]] = {
     "stateless": [*range(50)],

@@ -13,10 +13,9 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 
+from harness.counts import Counts, counts
 from tests.operations.savepoint.test_savepoint_spark import (
-    Counts,
     Moved,
-    counts,
     plain,
     unique,
     windows,

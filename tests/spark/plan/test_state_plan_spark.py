@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType
 
-from tests.operations.savepoint.test_savepoint_spark import counts, joined, unique, windows
+from harness.counts import counts
+from tests.operations.savepoint.test_savepoint_spark import joined, unique, windows
 from twophase.ids import Attempt
 from twophase.spark.plan.state_plan import describe, sealed
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint, FrozenOffsets
