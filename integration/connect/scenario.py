@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +40,6 @@ class ConnectServer(DriverProcess):
         self.wait_for(lambda: accepts_connections(self._port), "clients to be accepted")
 
 
-class ConnectClient(DriverProcess):
-    """A process of `integration.connect.client`."""
-
-    module = "integration.connect.client"
-
-
 @contextmanager
 def serving(scratch: Path, arm: str = "", master: str = "local[2]") -> Iterator[ConnectServer]:
     """A server that clients can connect to, killed in the end."""
@@ -61,14 +56,17 @@ class ConnectScenario(PluginScenario):
 
     def client(self, server: ConnectServer, **settings: Any) -> DriverProcess:
         """Start a client of a server."""
-        return ConnectClient(self.settings | {"remote": server.remote} | settings, self.scratch)
+        return self.driver(remote=server.remote, **settings)
 
     def finish(self, arm: str = "", **settings: Any) -> Ended:
-        """A client ends cleanly on a new server, every query having written everything."""
+        """A client ends cleanly on a new server, every query having written everything; the points
+        are the server's.
+        """
         with serving(self.scratch, arm, settings.pop("master", "local[2]")) as server:
             ended = self.client(server, **settings).wait(TIMEOUT_S)
+            points = server.points()
         assert ended.code == 0, ended.output
-        return ended
+        return replace(ended, points=points)
 
     def kill_at(self, points: Sequence[str], **settings: Any) -> None:
         """Wait until a query is held at each of the points, then kill the client and the server

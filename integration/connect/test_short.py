@@ -12,7 +12,8 @@ import pytest
 from harness.nemesis import held_at
 from harness.spark_features import needs
 from integration.connect.scenario import ConnectScenario, ConnectServer, serving
-from integration.plugin.scenario import TIMEOUT_S
+from integration.plugin.driver import WRITE_STREAM
+from integration.plugin.scenario import TIMEOUT_S, in_mysql
 from twophase.errors import ConfigError, RejectedRowsError
 from twophase.spark_versions import LIMITED_READS
 from twophase.testing.services import KafkaService, MySqlService
@@ -26,7 +27,7 @@ DECIDED = ("C11",)
 
 @pytest.fixture
 def scenario(kafka: KafkaService, mysql: MySqlService, tmp_path: Path) -> ConnectScenario:
-    return ConnectScenario(kafka, mysql, tmp_path, records_per_batch=BATCH)
+    return ConnectScenario(kafka, in_mysql(mysql), tmp_path, records_per_batch=BATCH)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,7 @@ def test_client_and_server_are_killed_and_every_query_has_every_record_once(
     kafka: KafkaService, mysql: MySqlService, tmp_path: Path
 ) -> None:
     points = (*UNDECIDED, *DECIDED)
-    scenario = ConnectScenario(kafka, mysql, tmp_path, len(points), BATCH)
+    scenario = ConnectScenario(kafka, in_mysql(mysql), tmp_path, len(points), BATCH)
     scenario.produce(2 * BATCH)
     # A writer is held in checkpoint 0, a driver in checkpoint 1.
     arm = f"{held_at(UNDECIDED)},{held_at(DECIDED, 2)}"
@@ -56,7 +57,7 @@ def test_a_query_goes_on_without_its_client_and_another_client_takes_it_over(
     [job] = scenario.jobs
 
     def is_written() -> bool:
-        return bool(scenario.sql(f"SELECT COUNT(*) FROM {job}")[0][0] == scenario.produced)
+        return len(scenario.targets[job].rows()) == scenario.produced
 
     scenario.produce(BATCH)
     first = scenario.client(server, forever=True)
@@ -88,12 +89,12 @@ def test_what_the_server_refuses_is_a_named_error_in_the_client(
     said: str,
 ) -> None:
     [job] = scenario.jobs
-    scenario.sql(
+    scenario.table(job).sql(
         "CREATE TABLE tight (id BIGINT, customer VARCHAR(3), amount DOUBLE, kafka_partition INT, "
         "kafka_offset BIGINT) ENGINE=InnoDB"
     )
     scenario.produce(BATCH)
-    scenario.settings["jobs"][job] |= options
+    scenario.settings["jobs"][job]["options"] |= options
     ended = scenario.client(server).wait(TIMEOUT_S)
     assert ended.code == error.exit_code, ended.output
     assert f"{error.__name__}: " in ended.output
@@ -103,7 +104,9 @@ def test_what_the_server_refuses_is_a_named_error_in_the_client(
 def test_write_stream_is_refused_and_names_the_form_that_the_other_tests_use(
     scenario: ConnectScenario, server: ConnectServer
 ) -> None:
-    ended = scenario.client(server, written_by="write_stream").wait(TIMEOUT_S)
+    [job] = scenario.jobs
+    scenario.settings["jobs"][job] = {"format": WRITE_STREAM}
+    ended = scenario.client(server).wait(TIMEOUT_S)
     assert ended.code == ConfigError.exit_code, ended.output
     assert "belongs to a Spark Connect session" in ended.output
     assert "twophase.register(spark), then df.writeStream.format('twophase-mysql')" in ended.output

@@ -26,12 +26,11 @@ import twophase
 from harness import checker
 from harness.folder_sink import FolderSink, FolderTarget
 from harness.nemesis import held_at
-from harness.order_files import orders
 from harness.selection import first_of
 from harness.spark_settings import changed
 from integration.kafka.topics import Topics
 from integration.mysql.scenario import Scenario
-from integration.plugin.scenario import PluginScenario
+from integration.plugin.scenario import PluginScenario, in_files
 from twophase import errors
 from twophase.errors import (
     DeclinedError,
@@ -470,7 +469,7 @@ def test_a_query_of_the_plugin_form_killed_before_spark_s_note_goes_on_without_t
     expired = expire(topics, scenario.topic)
     scenario.produce(RECORDS)
     scenario.finish()
-    check(topics, scenario.topic, expired, orders(tmp_path / scenario.jobs[0]))
+    check(topics, scenario.topic, expired, scenario.targets[scenario.jobs[0]].rows())
 
 
 @pytest.mark.proof
@@ -479,17 +478,17 @@ def test_a_query_of_the_plugin_form_killed_before_its_commit_commits_first_and_n
     kafka: KafkaService, topics: Topics, tmp_path: Path, deduplicated: bool
 ) -> None:
     scenario = killed_query(kafka, tmp_path, "C11", deduplicated=deduplicated)
-    assert len(orders(tmp_path / scenario.jobs[0])) == 0
+    assert len(scenario.targets[scenario.jobs[0]].rows()) == 0
     expired = expire(topics, scenario.topic)
     failed = scenario.driver().wait(_KILL_TIMEOUT_S)
     assert (failed.code, "OffsetOutOfRangeError" in failed.output) == (
         OffsetOutOfRangeError.exit_code,
         True,
     )
-    assert checker.compare(expired, orders(tmp_path / scenario.jobs[0])).exact
+    assert checker.compare(expired, scenario.targets[scenario.jobs[0]].rows()).exact
     scenario.produce(RECORDS)
     scenario.finish()
-    check(topics, scenario.topic, expired, orders(tmp_path / scenario.jobs[0]))
+    check(topics, scenario.topic, expired, scenario.targets[scenario.jobs[0]].rows())
 
 
 def killed_query(
@@ -498,7 +497,7 @@ def killed_query(
     """A query of the plugin form whose driver was killed at a crash point of its
     first micro-batch.
     """
-    scenario = PluginScenario(kafka, None, folder)
+    scenario = PluginScenario(kafka, in_files, folder)
     scenario.settings["deduplicated"] = deduplicated
     scenario.produce(RECORDS)
     scenario.driver(held_at([point])).kill_when_at([point], _KILL_TIMEOUT_S)

@@ -4,7 +4,10 @@ own by `writeStream.format`.
     python -m integration.plugin.driver '{"servers": ..., "topic": ..., "location": ...,
         "jobs": {"one": {...}}}'
 
-Each job's settings are the options of its query, and its `format`. The format `control` is a sink
+With `remote` the queries run on that server of Spark Connect, and this process is its client. The
+format `write_stream` asks for the other form, which is refused there.
+
+Each job's settings are the `format` and the `options` of its query. The format `control` is a sink
 without the protocol, here in the harness only: its tasks write visibly, and its
 commit does nothing.
 
@@ -31,12 +34,15 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, Writ
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
+import twophase
 from integration.mysql.driver import read, session
 from twophase import errors
+from twophase.errors import TwoPhaseError
 from twophase.internals.failpoints import be_the_driver, failpoint
 from twophase.testing.parent_death import die_with_parent
 
 CONTROL = "control"
+WRITE_STREAM = "write_stream"
 _POLL_S = 1
 _STARTING_POLL_S = 0.1
 _STARTS = 3
@@ -97,13 +103,25 @@ def main(settings: dict[str, Any]) -> int:
     """Run every query until its input is used up, or for ever; the first that fails ends all."""
     be_the_driver()
     die_with_parent()
-    spark = session(settings.get("master", "local[2]"))
-    spark.dataSource.register(ControlDataSource)
-    return run(spark, settings)
+    if "remote" in settings:
+        spark = SparkSession.builder.remote(settings["remote"]).getOrCreate()
+        twophase.register(spark)
+    else:
+        spark = session(settings.get("master", "local[2]"))
+        spark.dataSource.register(ControlDataSource)
+    try:
+        return run(spark, settings)
+    except TwoPhaseError as error:
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        return error.exit_code
 
 
 def run(spark: SparkSession, settings: dict[str, Any]) -> int:
-    """The same in a session, which ends with them."""
+    """Run every query in a session, which ends with them.
+
+    Raises:
+        TwoPhaseError: a query was refused before it started.
+    """
     queries = [start(spark, settings, name) for name in settings["jobs"]]
     while active := [query for query in queries if query.isActive]:
         with suppress(StreamingQueryException):
@@ -135,14 +153,16 @@ def start(spark: SparkSession, settings: dict[str, Any], name: str) -> Streaming
 
 def begin(spark: SparkSession, settings: dict[str, Any], name: str) -> StreamingQuery:
     """Start one query, as a user would write it."""
-    options = dict(settings["jobs"][name])
+    job = settings["jobs"][name]
+    if job["format"] == WRITE_STREAM:
+        twophase.write_stream(read(spark, settings), name=name)
     trigger = {"processingTime": "0 seconds"} if settings.get("forever") else {"availableNow": True}
     return (
         read(spark, settings)
-        .writeStream.format(options.pop("format"))
+        .writeStream.format(job["format"])
         .option("name", name)
         .option("checkpointLocation", f"{settings['location']}/{name}")
-        .options(**options)
+        .options(**job["options"])
         .trigger(**trigger)
         .start()
     )

@@ -1,25 +1,39 @@
 """Queries of the plugin form under test: one topic, and queries that each write all of it into a
-table of their own.
+target of their own.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from harness import checker, workload
 from harness.nemesis import DriverProcess, Ended, held_at
-from harness.order_files import orders, staged
 from integration.mysql.scenario import Broker
+from integration.without_spark.targets import FolderTarget, SqlTarget, Target
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.history import History
 from twophase.state.journal.log import JobLog
 from twophase.testing.services.access import SqlAccess
 
 TIMEOUT_S = 540
+
+TargetT = TypeVar("TargetT", bound=Target)
+Made = Callable[[str, Path], TargetT]
+"""Makes the target of a job, which gets a folder of its own."""
+
+
+def in_mysql(server: SqlAccess) -> Made[SqlTarget]:
+    """Return what makes tables on a server."""
+    return lambda _, folder: SqlTarget(server, folder)
+
+
+def in_files(job: str, folder: Path) -> FolderTarget:
+    """Return a folder of files in the format that is the default."""
+    return FolderTarget(folder, job, "parquet")
 
 
 class PluginDriver(DriverProcess):
@@ -29,98 +43,74 @@ class PluginDriver(DriverProcess):
 
 
 class PluginScenario:
-    """A topic of orders, and queries that each write it into a table in MySQL or into a folder.
+    """A topic of orders, and queries that each write it into a target.
 
     Args:
         kafka: where the orders come from.
-        mysql: the server of the tables; None: the queries write files.
-        scratch: a folder for the jobs' folders, the tables and the logs.
+        made: makes the targets.
+        scratch: a folder for the jobs' folders, the targets and the logs.
         jobs: how many queries.
         records_per_batch: orders in a micro-batch.
 
     Attributes:
         hit: the crash points at which a driver was killed.
         settings: of the drivers to come.
+        targets: of the jobs, by name.
     """
 
     def __init__(
         self,
         kafka: Broker,
-        mysql: SqlAccess | None,
+        made: Made[Target],
         scratch: Path,
         jobs: int = 1,
         records_per_batch: int = 400,
     ) -> None:
-        name = uuid.uuid4().hex[:8]
-        self.topic = f"plugin-{name}"
+        self.topic = f"plugin-{uuid.uuid4().hex[:8]}"
         self.jobs = [f"orders_{number:02d}" for number in range(jobs)]
         self.hit: set[str] = set()
         self.produced = 0
         self.scratch = scratch
-        self.mysql = mysql
         self._kafka = kafka
-        self._database = f"plugin_{name}"
         workload.create_topic(kafka.bootstrap_servers, self.topic)
-        if mysql is not None:
-            mysql.create_database(self._database)
-            for job in self.jobs:
-                self.sql(f"CREATE TABLE {job} ({workload.COLUMNS}) ENGINE=InnoDB")
+        self.targets: dict[str, Target] = {}
+        for job in self.jobs:
+            folder = scratch / "targets" / job
+            folder.mkdir(parents=True)
+            self.targets[job] = made(job, folder)
         self.settings: dict[str, Any] = {
             "servers": kafka.bootstrap_servers,
             "topic": self.topic,
             "location": str(scratch / "jobs"),
             "records_per_batch": records_per_batch,
             "master": "local[2]",
-            "jobs": {
-                job: self._mysql_job(mysql, job) if mysql else self._file_job(job)
-                for job in self.jobs
-            },
+            "jobs": {job: _described(target.sink()) for job, target in self.targets.items()},
         }
 
-    def _mysql_job(self, server: SqlAccess, job: str) -> dict[str, Any]:
-        password = self.scratch / "password"
-        password.touch(mode=0o600)
-        password.write_text(server.password)
-        url = server.url(self._database)
-        return {
-            "format": "twophase-mysql",
-            "url": url,
-            "table": job,
-            "password_file": str(password),
-        }
-
-    def _file_job(self, job: str) -> dict[str, Any]:
-        return {
-            "format": "twophase-file",
-            "path": str(self.scratch / job),
-            "partition_by": "kafka_partition",
-        }
+    def close(self) -> None:
+        """The targets are not looked at any more."""
+        for target in self.targets.values():
+            target.close()
 
     def control(self) -> None:
         """Write with the sink that has no protocol instead."""
-        assert self.mysql is not None
-        connection = self.mysql.connect(self._database)
-        assert isinstance(connection.user, bytes)
-        with connection:
-            account = {
-                "host": connection.host,
-                "port": connection.port,
-                "user": connection.user.decode(),
-            }
-        account |= {"password": self.mysql.password, "database": self._database}
         for job in self.jobs:
-            self.settings["jobs"][job] = {
-                "format": "control",
-                "table": job,
-                "connection": json.dumps(account),
-            }
+            connection = json.dumps(self.table(job).connection())
+            options = {"table": "orders", "connection": connection}
+            self.settings["jobs"][job] = {"format": "control", "options": options}
+
+    def table(self, job: str) -> SqlTarget:
+        """Return the target of a job that writes to a table on a server."""
+        target = self.targets[job]
+        assert isinstance(target, SqlTarget)
+        return target
 
     def produce(self, count: int) -> None:
         """Write the next `count` orders."""
         workload.produce(self._kafka.bootstrap_servers, self.topic, self.produced, count)
         self.produced += count
 
-    def driver(self, arm: str = "", **settings: Any) -> PluginDriver:
+    def driver(self, arm: str = "", **settings: Any) -> DriverProcess:
         """Start a driver."""
         return PluginDriver(self.settings | settings, self.scratch, arm)
 
@@ -139,17 +129,13 @@ class PluginScenario:
         assert {*ended.points} == {*points}
         self.hit.update(points)
 
-    def sql(self, statement: str) -> list[Any]:
-        """Run a statement in the database."""
-        assert self.mysql is not None
-        connection = self.mysql.connect(self._database)
-        with connection, connection.cursor() as cursor:
-            cursor.execute(statement)
-            return list(cursor.fetchall())
-
     def history(self, job: str) -> History:
         """What the log of a job says."""
-        return JobLog(LocalStorage(self.scratch / "jobs" / job / "twophase"), job).read()
+        return JobLog(LocalStorage(self.folder(job) / "twophase"), job).read()
+
+    def folder(self, job: str) -> Path:
+        """Return Spark's folder of a query."""
+        return self.scratch / "jobs" / job
 
     def newest_decided(self) -> list[int]:
         """The newest decided checkpoint of each job, in order; -1 if it has none."""
@@ -159,31 +145,34 @@ class PluginScenario:
         )
 
     def verdict(self, job: str) -> checker.Verdict:
-        """What the independent checker says of one table."""
-        servers = self._kafka.bootstrap_servers
-        if self.mysql is None:
-            return checker.compare(
-                checker.read_topic(servers, self.topic), orders(self.scratch / job)
-            )
-        with self.mysql.connect(self._database) as connection:
-            return checker.check(servers, self.topic, connection, job)
-
-    def left(self, job: str) -> list[str]:
-        """What is pre-committed and neither committed nor aborted."""
-        if self.mysql is None:
-            return staged(self.scratch / job)
-        return [str(row[3]) for row in self.sql("XA RECOVER")]
+        """What the independent checker says of one target."""
+        produced = checker.read_topic(self._kafka.bootstrap_servers, self.topic)
+        return checker.compare(produced, self.targets[job].rows())
 
     def verify(self) -> None:
-        """Every record once in every table, nothing pre-committed left."""
+        """Every record once in every target, nothing pre-committed left."""
         for job in self.jobs:
             verdict = self.verdict(job)
             assert verdict.exact, f"{job}: {verdict}"
             assert verdict.produced == self.produced
-            assert self.left(job) == []
+            lineage = self.history(job).lineage
+            pieces = self.targets[job].pieces(lineage.id if lineage else None)
+            assert (pieces.prepared, pieces.begun) == (0, 0), f"{job}: {pieces}"
+            self.targets[job].check_canary()
 
     def no_row_is_duplicated(self) -> None:
-        """No record twice in any table, and nothing that is no record."""
+        """No record twice in any target, and nothing that is no record."""
         for job in self.jobs:
             verdict = self.verdict(job)
             assert (verdict.duplicated, verdict.foreign) == (0, 0), f"{job}: {verdict}"
+
+
+def _described(sink: dict[str, Any]) -> dict[str, Any]:
+    """Return the format and the options of a query that writes to a sink."""
+    options = {key: _text(value) for key, value in sink.items() if key != "type"}
+    return {"format": f"twophase-{sink['type']}", "options": options}
+
+
+def _text(value: Any) -> str:
+    """Return the value of an option as Spark's users write it."""
+    return ",".join(value) if isinstance(value, list) else str(value)

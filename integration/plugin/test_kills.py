@@ -1,10 +1,11 @@
 """The plugin form with SIGKILL at every crash point, on real Kafka, Spark and MySQL: nothing lost,
-nothing duplicated.
+nothing duplicated. In the driver's own process, over Spark Connect, and in a declarative pipeline.
 
 Each round starts one driver with several queries, holds each at another crash point, and kills all
-at once: the driver, its JVM, and the Python process that Spark has started for the query. The next
-driver recovers what that left and goes on. After a kill no row may be there twice; at the end every
-record must be in every table once, and nothing is pre-committed any more.
+at once: the driver (over Spark Connect the client), its JVM (the server), and the Python process
+that Spark has started for the query. The next driver recovers what that left and goes on. After a
+kill no row may be there twice; at the end every record must be in every table once, and nothing is
+pre-committed any more.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from integration.plugin.scenario import PluginScenario
+from integration.connect.scenario import ConnectScenario
+from integration.pipelines.scenario import PipelineScenario
+from integration.plugin.scenario import Made, PluginScenario, in_files, in_mysql
+from integration.without_spark.targets import Target
 from twophase.testing.services import KafkaService, MySqlService
 
 pytestmark = [pytest.mark.part("plugin"), pytest.mark.proof]
@@ -22,7 +26,7 @@ BATCH = 400
 # The first leaves two queries with two pieces each without a decision (C03, C05), and decided ones.
 # So C20, between two aborts, and C19, after a commit, are met in the recoveries of the second,
 # where no earlier point (C18, C22) holds those queries.
-ROUNDS = {
+_ROUNDS = {
     "mysql": (
         ("C03", "C04", "C05", "C06", "C11", "C12", "C14"),
         ("C19", "C20", "C01", "C02", "C15", "C16", "C17"),
@@ -35,6 +39,13 @@ ROUNDS = {
         ("C10", "C14", "C15", "F03"),
     ),
 }
+WAYS: dict[str, type[PluginScenario]] = {
+    "mysql": PluginScenario,
+    "file": PluginScenario,
+    "mysql, connect": ConnectScenario,
+    "mysql, pipeline": PipelineScenario,
+}
+ROUNDS = {way: _ROUNDS[way.partition(",")[0]] for way in WAYS}
 QUERIES = 7
 # The worker itself dies, and Spark runs its task again; after E02 the first attempt has left a
 # piece behind (E03).
@@ -43,7 +54,7 @@ OF_WORKER = ("E01", "E02")
 HELD_AND_FREE_SLOTS = "local[8]"
 
 
-@pytest.fixture(scope="module", params=["mysql", "file"])
+@pytest.fixture(scope="module", params=WAYS)
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -52,8 +63,8 @@ def kind(request: pytest.FixtureRequest) -> str:
 def scenario(
     kind: str, kafka: KafkaService, mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory
 ) -> PluginScenario:
-    server = mysql if kind == "mysql" else None
-    scenario = PluginScenario(kafka, server, tmp_path_factory.mktemp(kind), QUERIES, BATCH)
+    made: Made[Target] = in_files if kind == "file" else in_mysql(mysql)
+    scenario = WAYS[kind](kafka, made, tmp_path_factory.mktemp("jobs"), QUERIES, BATCH)
     scenario.produce(BATCH)
     scenario.finish()  # a kill in the first micro-batch of a job is what `test_plugin_short` has
     return scenario
@@ -88,7 +99,7 @@ def test_without_the_protocol_the_same_kill_shows_duplicates(
     """The negative control: the same kill and the same checker, a sink whose
     tasks write visibly.
     """
-    scenario = PluginScenario(kafka, mysql, tmp_path, records_per_batch=BATCH)
+    scenario = PluginScenario(kafka, in_mysql(mysql), tmp_path, records_per_batch=BATCH)
     scenario.control()
     scenario.produce(BATCH)
     scenario.kill_at(["CONTROL"])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.nemesis import held_at
-from integration.plugin.scenario import TIMEOUT_S, PluginScenario
+from integration.plugin.scenario import TIMEOUT_S, PluginScenario, in_mysql
 from twophase.testing.services import KafkaService, MySqlService
 
 pytestmark = pytest.mark.part("plugin")
@@ -24,7 +24,7 @@ DECIDED = ("C11",)
 def test_every_query_is_killed_at_another_point_and_has_every_record_once(
     kafka: KafkaService, mysql: MySqlService, tmp_path: Path
 ) -> None:
-    scenario = PluginScenario(kafka, mysql, tmp_path, len(UNDECIDED + DECIDED), BATCH)
+    scenario = PluginScenario(kafka, in_mysql(mysql), tmp_path, len(UNDECIDED + DECIDED), BATCH)
     scenario.produce(2 * BATCH)
     points = (*UNDECIDED, *DECIDED)
     # A writer is held in checkpoint 0, a driver in checkpoint 1.

@@ -137,13 +137,18 @@ class SqlTarget:
 
 
 class FolderTarget:
-    """A folder of JSON lines, partitioned by `kafka_partition`, where another job
-    has something staged.
+    """A folder of files, partitioned by `kafka_partition`, where another job has something staged.
+
+    Args:
+        scratch: where it is made.
+        job: the job's name.
+        file_format: of the files.
     """
 
-    def __init__(self, scratch: Path, job: str) -> None:
+    def __init__(self, scratch: Path, job: str, file_format: str = "json") -> None:
         self.path = scratch / "table"
         self._job = job
+        self._format = file_format
         piece = f"{uuid.uuid4()}-0-1.1-0.1"
         self._canary = (
             self.path / f"_twophase~{CANARY}~lake" / "fence-1.0" / "staged" / piece / "manifest"
@@ -155,7 +160,7 @@ class FolderTarget:
         return {
             "type": "file",
             "path": str(self.path),
-            "format": "json",
+            "format": self._format,
             "partition_by": ["kafka_partition"],
         }
 

@@ -11,7 +11,7 @@ import re
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from twophase.errors import PreflightError
 
@@ -44,10 +44,12 @@ def _installed() -> tuple[tuple[int, int], str]:
     """Return the version that would be imported, and where it is; "" if there is none."""
     spec = find_spec("pyspark")
     # `spark-submit` puts pyspark on the path as an archive, whose files only its loader reads.
-    read = getattr(spec.loader, "get_data", None) if spec else None
-    for place in (spec.submodule_search_locations or ()) if spec and read else ():
+    loader: Any = spec.loader if spec else None
+    if spec is None or not hasattr(loader, "get_data"):
+        return (0, 0), ""
+    for place in spec.submodule_search_locations or ():
         try:
-            match = _VERSION.search(read(str(Path(place, "version.py"))).decode())
+            match = _VERSION.search(loader.get_data(str(Path(place, "version.py"))).decode())
         except OSError:
             continue
         if match:

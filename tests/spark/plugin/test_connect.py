@@ -21,7 +21,12 @@ from twophase.internals import redaction
 from twophase.spark.plan import shuffles
 from twophase.spark.plugin import registration
 from twophase.spark.plugin.description import Environment
-from twophase.spark.plugin.registration import environment_of, is_of_connect, register
+from twophase.spark.plugin.registration import (
+    environment_of,
+    expect_profiles,
+    is_of_connect,
+    register,
+)
 
 _DEFAULTS = {
     "spark.master": "local[3]",
@@ -130,3 +135,28 @@ def test_what_is_no_session_is_refused() -> None:
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     return World(tmp_path, monkeypatch)
+
+
+class Client:
+    """Answers a command as `SparkConnectClient` does, a profiler having found something."""
+
+    def _execute_and_fetch_as_iterator(self, command: str) -> Iterator[Any]:
+        yield {"command": command}
+        yield SimpleNamespace(name="__python_accumulator__")
+        yield SimpleNamespace(name="counted by the user")
+
+
+def test_the_report_of_a_profiler_reaches_nobody_who_reads_responses() -> None:
+    client = Client()
+    expect_profiles(client)
+    once = client._execute_and_fetch_as_iterator
+    expect_profiles(client)
+    assert client._execute_and_fetch_as_iterator is once
+    responses = [*once("run")]
+    assert responses == [{"command": "run"}, SimpleNamespace(name="counted by the user")]
+
+
+def test_a_client_without_that_method_is_left_alone() -> None:
+    client = SimpleNamespace()
+    expect_profiles(client)
+    assert vars(client) == {}

@@ -11,7 +11,9 @@ is asked for its settings only, and none is changed: the file of a declarative p
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
+from weakref import WeakSet
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
@@ -31,7 +33,10 @@ from twophase.spark.startup.worker_interpreter import use_this_python
 
 _SESSION = "pyspark.sql.connect.session"
 _SLOTS = re.compile(r"local\[(\d+)[],]")
+_RESPONSES = "_execute_and_fetch_as_iterator"
+_PROFILES = "__python_accumulator__"
 _variables: dict[str, str] = {}
+_expecting: WeakSet[Any] = WeakSet()
 
 
 def register(spark: SparkSession) -> None:
@@ -111,8 +116,33 @@ def is_of_connect(spark: object) -> bool:
 
 
 def _register_over_connect(spark: Any) -> None:
+    expect_profiles(spark.client)
     for kind in _formats(environment_of(spark.conf)).values():
         spark.dataSource.register(kind)
+
+
+def expect_profiles(client: Any) -> None:
+    """Keep the reports of profilers from those who read the responses to a command.
+
+    A Python process that plans or commits for a data source reports what its profilers have found,
+    also if none is on. For a data source that a session has registered, the server passes that on
+    at the end of a command. PySpark's client reads it, and hands it on as if it was a response;
+    `spark-pipelines run` then ends with `UNKNOWN_RESPONSE`, although its run is complete.
+
+    Args:
+        client: `SparkSession.client`.
+    """
+    fetch = getattr(client, _RESPONSES, None)
+    if fetch is None or client in _expecting:
+        return
+
+    def without_profiles(*args: Any, **options: Any) -> Iterator[Any]:
+        for response in fetch(*args, **options):
+            if getattr(response, "name", None) != _PROFILES:
+                yield response
+
+    setattr(client, _RESPONSES, without_profiles)
+    _expecting.add(client)
 
 
 def environment_of(conf: Any) -> Environment:

@@ -1,0 +1,83 @@
+"""Queries of the plugin form in a declarative pipeline, each a sink and the flow that writes to it,
+run by `spark-pipelines` and killed with everything that it has started.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from harness.nemesis import DriverProcess
+from integration.pipelines import driver as program
+from integration.plugin.scenario import PluginScenario
+from twophase.spark.plan import shuffles
+
+_OF_THE_APPLICATION = ("--conf", "spark.ui.enabled=false", "--conf", "spark.log.level=ERROR")
+"""Settings that no session may change, as a specification does."""
+
+
+class PipelineRun(DriverProcess):
+    """A process of `spark-pipelines`."""
+
+    module = program.__name__
+
+
+class PipelineScenario(PluginScenario):
+    """Its queries, as flows of one pipeline."""
+
+    def driver(self, arm: str = "", **settings: Any) -> DriverProcess:
+        """Start a run of the pipeline.
+
+        Args:
+            arm: failpoints.
+            settings: changes of the scenario's; also `arguments` of `spark-pipelines run`, and
+                `conf`, Spark's settings in the specification.
+        """
+        arguments = settings.pop("arguments", [])
+        conf = settings.pop("conf", {})
+        given = self.settings | settings
+        spec = self.specify(given, conf)
+        words = [*_OF_THE_APPLICATION, "--remote", given["master"]]
+        words += ["run", "--spec", str(spec), *arguments]
+        return PipelineRun({"arguments": words}, self.scratch, arm)
+
+    def specify(self, settings: dict[str, Any], conf: dict[str, str]) -> Path:
+        """Write the pipeline's specification, beside a copy of its definitions."""
+        root = self.scratch / "pipeline"
+        (root / "flows").mkdir(parents=True, exist_ok=True)
+        shutil.copy(Path(__file__).with_name("definitions.py"), root / "flows" / "orders.py")
+        settings_of_spark = {
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.shuffle.partitions": "2",
+            shuffles.FULL_RETRY: "true",  # Spark's own from 4.2 on
+            "spark.sql.pipelines.maxFlowRetryAttempts": "0",
+            program.SETTINGS: json.dumps(settings),
+            **conf,
+        }
+        spec = {
+            "name": "orders",
+            "storage": self.storage.as_uri(),
+            "configuration": settings_of_spark,
+            "libraries": [{"glob": {"include": "flows/**"}}],
+        }
+        path = root / "spark-pipeline.yaml"
+        path.write_text(yaml.safe_dump(spec))
+        return path
+
+    @property
+    def storage(self) -> Path:
+        """Where the pipeline keeps the folders of its queries."""
+        return self.scratch / "storage"
+
+    def folders(self, job: str) -> list[Path]:
+        """Return Spark's folders of a query, one for each full refresh, in order."""
+        of_flow = self.storage / "_checkpoints" / job / job
+        return sorted(of_flow.iterdir(), key=lambda folder: int(folder.name))
+
+    def folder(self, job: str) -> Path:
+        """Return the newest of them."""
+        return self.folders(job)[-1]
