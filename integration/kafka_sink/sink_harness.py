@@ -13,6 +13,7 @@ from confluent_kafka import Message
 from integration.kafka.topics import Topics
 from twophase.contract.sink import SinkContext
 from twophase.ids import Attempt
+from twophase.sinks.kafka.names import Owner
 from twophase.sinks.kafka.open_sink import OpenKafkaSink
 from twophase.sinks.kafka.sink import KafkaSink
 from twophase.testing.harness import FIRST, JOB, SINK, Row, SinkHarness, fresh_name
@@ -72,11 +73,16 @@ class KafkaHarness(SinkHarness):
         """See `SinkHarness`."""
         found = self.topics.admin.list_transactions()
         listed = [one for listing in found.values() for one in listing]
+        written = (self.topic, self.ledger, self.staging)
         return (
-            [*map(_shown, self.topics.records(self.topic, "read_uncommitted"))],
-            [*map(_shown, self.topics.records(self.ledger, "read_uncommitted"))],
+            [[*map(_shown, self.topics.records(name, "read_uncommitted"))] for name in written],
             sorted(one for one in listed if f"/{self.topic}/" in one.transactional_id),
         )
+
+    @property
+    def staging(self) -> str:
+        """The topic in which rows wait, if the sink is `protocol=staged`."""
+        return Owner(JOB, SINK, self.topic).staging(self.ledger)
 
     def rows_visible(self) -> list[Row]:
         """See `SinkHarness`."""

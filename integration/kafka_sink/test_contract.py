@@ -1,4 +1,4 @@
-"""The contract of every sink, on a topic of a real broker."""
+"""The contract of every sink, on a topic of a real broker, in both protocols."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from twophase.testing.contract import (
 )
 
 pytestmark = [pytest.mark.part("kafka"), pytest.mark.thin(3)]
+
+STAGED = {"protocol": "staged"}
 
 
 class TestKafkaSink(
@@ -37,3 +39,25 @@ class TestKafkaSinkIsKilled(SinkKillContract):
     @pytest.fixture
     def harness(self, topics: Topics) -> KafkaHarness:
         return KafkaHarness(topics)
+
+
+class TestStagedKafkaSink(ArrowSinkContract, KnowsOtherNamesContract, NamesPiecesContract):
+    lines_at_most = 12
+
+    @pytest.fixture
+    def harness(self, topics: Topics) -> KafkaHarness:
+        return KafkaHarness(topics, **STAGED)
+
+
+class TestStagedKafkaSinkIsKilled(SinkKillContract):
+    points = representatives(
+        [*SinkKillContract.points, "K01=kill", "K02=kill"],
+        {"C05=kill_driver", "K02=kill"},
+    )
+    methods = representatives(SinkKillContract.methods, {"commit"})
+    lines_at_most = 12
+    preload = ("twophase.sinks.kafka.open_sink",)
+
+    @pytest.fixture
+    def harness(self, topics: Topics) -> KafkaHarness:
+        return KafkaHarness(topics, **STAGED)

@@ -17,7 +17,7 @@ from twophase.errors import FencedError, PreflightError, StopJobError, TwoPhaseE
 from twophase.ids import Attempt, Subtask
 from twophase.sinks.kafka.brokers import EMPTY, Brokers
 from twophase.sinks.kafka.names import Owner
-from twophase.sinks.kafka.open_sink import OpenKafkaSink
+from twophase.sinks.kafka.open_sink import OpenKafkaSink, OpenTransactionSink
 from twophase.sinks.kafka.options import KafkaSinkOptions
 from twophase.sinks.kafka.writer import KafkaWriter
 from twophase.testing.contract.base import ContractBase
@@ -85,6 +85,7 @@ class TestTransactions(Base):
         writer.write(self.batch(range(3)))
         writer.flush()
         found = sink.in_doubt()
+        assert isinstance(sink, OpenTransactionSink)
         assert [*sink.unfinished(found)] == [*found]
         sink.abort(found)
         assert [one.state for one in brokers.describe([self.name(harness, found[0])]).values()] == [

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from integration.without_spark.process import Zygote
-from integration.without_spark.scenario import Scenario
+from integration.without_spark.scenario import TOPICS, Scenario
 from twophase.testing.services import MariaDbService, MySqlService, SqlService
 
 MakeScenario = Callable[..., Scenario]
@@ -42,7 +42,7 @@ def make_scenario(
     def make(kinds: tuple[str, ...], **options: Any) -> Scenario:
         folder = tmp_path / f"scenario-{len(made)}"
         folder.mkdir()
-        has_topic = "kafka" in kinds  # a broker takes seconds to start
+        has_topic = not TOPICS.keys().isdisjoint(kinds)  # a broker takes seconds to start
         brokers = request.getfixturevalue("kafka").bootstrap_servers if has_topic else ""
         scenario = Scenario(zygote, servers, kinds, folder, options, brokers)
         made.append(scenario)

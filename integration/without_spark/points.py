@@ -129,6 +129,11 @@ ICEBERG_IN_RECOVERY = IN_RECOVERY | {
 }
 ICEBERG_IN_RECOVERY["F06"] = ("C06", Leaves(False, PREPARED))
 
+# Rows in a staging topic: each piece is copied in a transaction of its own.
+_COPY = {"K01": Leaves(True, PREPARED), "K02": Leaves(True, PREPARED)}
+STAGED_KAFKA_IN_CHECKPOINT = IN_CHECKPOINT | _COPY
+STAGED_KAFKA_IN_RECOVERY = IN_RECOVERY | {point: ("C11", leaves) for point, leaves in _COPY.items()}
+
 # Three sinks: a topic, a table of MySQL, and one of Iceberg, whose pieces are visible at once. The
 # hit of a point says which of them commits.
 IN_THREE = {
@@ -159,8 +164,16 @@ STAGED_KINDS = ("files", "iceberg")
 NEEDS_OLDER = {"C17"}
 
 
-_IN_CHECKPOINT = {"files": FILES_IN_CHECKPOINT, "iceberg": ICEBERG_IN_CHECKPOINT}
-_IN_RECOVERY = {"files": FILES_IN_RECOVERY, "iceberg": ICEBERG_IN_RECOVERY}
+_IN_CHECKPOINT = {
+    "files": FILES_IN_CHECKPOINT,
+    "iceberg": ICEBERG_IN_CHECKPOINT,
+    "staged_kafka": STAGED_KAFKA_IN_CHECKPOINT,
+}
+_IN_RECOVERY = {
+    "files": FILES_IN_RECOVERY,
+    "iceberg": ICEBERG_IN_RECOVERY,
+    "staged_kafka": STAGED_KAFKA_IN_RECOVERY,
+}
 
 
 def in_workers(kinds: tuple[str, ...]) -> dict[str, Leaves]:

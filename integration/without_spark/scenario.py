@@ -19,6 +19,7 @@ from integration.without_spark.targets import (
     KafkaTarget,
     Pieces,
     SqlTarget,
+    StagedKafkaTarget,
     Target,
 )
 from twophase.state.files.storage import ReadOnlyStorage
@@ -35,8 +36,11 @@ TARGETS = {
     "files": ("files",),
     "iceberg": ("iceberg",),
     "kafka": ("kafka",),
+    "staged_kafka": ("staged_kafka",),
     "two_servers": ("mysql", "mariadb"),
 }
+TOPICS = {"kafka": KafkaTarget, "staged_kafka": StagedKafkaTarget}
+"""The kinds of targets that are topics."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +115,8 @@ class Scenario:
             return FolderTarget(self.scratch, self.job)
         if kind == "iceberg":
             return IcebergTarget(self.scratch)
-        if kind == "kafka":
-            return KafkaTarget(brokers, self.job)
+        if kind in TOPICS:
+            return TOPICS[kind](brokers, self.job)
         return SqlTarget(servers[kind], self.scratch)
 
     def produce(self, batches: int) -> None:

@@ -245,7 +245,7 @@ class KafkaTarget:
         name = uuid.uuid4().hex[:12]
         self.topic = self._topics.create(3, f"orders-{name}")
         self.ledger = self._topics.create(2, f"ledger-{name}", {"cleanup.policy": "compact"})
-        self._prefix = f"twophase/{self.topic}/{job}/"
+        self._mine = f"/{self.topic}/{job}/"
         self._canary = f"{CANARY}-{name}"
         settings = {"transactional.id": self._canary, "transaction.timeout.ms": 900_000}
         self._other: Any = self._topics.producer(**settings)
@@ -266,9 +266,7 @@ class KafkaTarget:
     def pieces(self, lineage: str | None) -> Pieces:
         del lineage
         admin = self._topics.admin
-        listed = admin.list_transactions(state_filters=["Ongoing", "PrepareCommit"])
-        ids = [one.transactional_id for found in listed.values() for one in found]
-        mine = admin.describe_transactions([one for one in ids if one.startswith(self._prefix)])
+        mine = admin.describe_transactions(self._open(["Ongoing", "PrepareCommit"]))
         whole = [one for one in mine.values() if (self.ledger, 0) in one.topic_partitions]
         return Pieces(len(whole), 0, len(self._topics.marked(self.topic)))
 
@@ -285,3 +283,26 @@ class KafkaTarget:
         self._other.abort_transaction(_KAFKA_TIMEOUT_S)
         del self._other
         self._topics.admin.close()
+
+    def _open(self, states: list[str]) -> list[str]:
+        listed = self._topics.admin.list_transactions(state_filters=states)
+        ids = [one.transactional_id for found in listed.values() for one in found]
+        return [one for one in ids if one.startswith(f"twophase{self._mine}")]
+
+
+class StagedKafkaTarget(KafkaTarget):
+    """The same with a sink whose rows wait in a staging topic."""
+
+    def sink(self) -> dict[str, Any]:
+        return super().sink() | {"protocol": "staged"}
+
+    def pieces(self, lineage: str | None) -> Pieces:
+        del lineage
+        announced: dict[str, bytes | None] = {}
+        for message in self._topics.records(self.ledger, "read_uncommitted"):
+            key = (message.key() or b"").decode()
+            if message.partition() == 1 and key.startswith(f"staged{self._mine}"):
+                announced[key] = message.value()
+        waiting = {value for value in announced.values() if value is not None}
+        copied = {*self._topics.marked(self.ledger)}
+        return Pieces(len(waiting - copied), 0, len(self._topics.marked(self.topic)))

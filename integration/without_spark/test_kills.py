@@ -106,6 +106,7 @@ def test_the_plan_has_every_crash_point_of_the_protocol() -> None:
         own = {
             "files": {"F01", "F02", "F03", "F04", "F06"},
             "iceberg": {"F01", "F02", "F06", "D01", "D02"},
+            "staged_kafka": {"K01", "K02"},
         }
         assert planned == protocol | own.get(target, set())
 

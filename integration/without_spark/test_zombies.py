@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.part("without_spark"), pytest.mark.thin(2)]
 # table in a catalog, which have no server at all.
 CASES = [
     (target, point)
-    for target in ("two_servers", "files", "iceberg", "kafka")
+    for target in ("two_servers", "files", "iceberg", "kafka", "staged_kafka")
     for point in dict.fromkeys(
         [
             *in_workers(TARGETS[target]),

@@ -8,16 +8,19 @@ transactions apart by it, and the two do not mix.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from kafka import TopicPartition
 from kafka import errors as kafka_errors
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.protocol.admin.transactions import DescribeTransactionsRequest
+from kafka.protocol.consumer.fetch import FetchRequest
 from kafka.protocol.metadata import CoordinatorType
 from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
+from kafka.record import MemoryRecords
 
 from twophase.errors import (
     PreflightError,
@@ -37,6 +40,8 @@ PREPARE_COMMIT, COMPLETE_COMMIT = "PrepareCommit", "CompleteCommit"
 PREPARE_ABORT, COMPLETE_ABORT = "PrepareAbort", "CompleteAbort"
 _END_VERSION, _INIT_VERSION = 4, 4
 _NO_PRODUCER = -1
+DEFAULT_REPLICAS = -1
+_FETCH_VERSION, _FETCH_BYTES, _FETCH_WAIT_MS = 11, 1 << 20, 10
 _MOST_TIMEOUT = "transaction.max.timeout.ms"
 _MOVED = (
     kafka_errors.NotCoordinatorError,
@@ -50,7 +55,9 @@ _MOST_KNOWN = 1_000
 RIGHTS = (
     "check user, password and ACLs: WRITE and DESCRIBE on the topic; READ, WRITE and DESCRIBE on "
     "the ledger, and CREATE unless it exists; WRITE and DESCRIBE on transactional ids that begin "
-    "with `twophase/`; DESCRIBE on the cluster."
+    "with `twophase/`; DESCRIBE on the cluster. With `protocol=staged` also "
+    "DESCRIBE_CONFIGS on the topic, and on topics that begin with `twophase-staging-` READ, WRITE, "
+    "DESCRIBE, DELETE, DESCRIBE_CONFIGS, and CREATE unless they exist."
 )
 
 
@@ -130,11 +137,77 @@ class Brokers:
         key = Partition(topic, partition)
         return self._asked(lambda: self._cluster.begins([key])).get(key, 0)
 
-    def create(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
-        """Create a topic with the brokers' default replication, unless it exists, and wait for
-        it.
+    def ranges(self, topic: str, partitions: int) -> Mapping[int, tuple[int, int]]:
+        """Return the first offset of each partition and its high watermark; empty if one of them
+        does not exist.
         """
-        wanted = {"num_partitions": partitions, "configs": dict(settings)}
+        keys = [Partition(topic, number) for number in range(partitions)]
+        begins = self._asked(lambda: self._cluster.begins(keys))
+        highs = self._asked(lambda: self._cluster.high_watermarks(keys))
+        both = begins.keys() & highs.keys()
+        return {key.number: (begins[key], highs[key].offset) for key in both}
+
+    def batches(self, topic: str, partition: int, start: int, end: int) -> Iterator[Any]:
+        """Yield the batches of a range of a partition, as they lie in the log: those of open and
+        aborted transactions too, and their markers.
+
+        Raises:
+            TargetUnreachableError: the range is not there.
+        """
+        deadline = self.deadline_s()
+        while start < end:
+            got = start
+            for batch in self._fetched(topic, partition, start):
+                if batch.base_offset >= end:
+                    return
+                yield batch
+                got = batch.next_offset
+            if got == start and time.monotonic() >= deadline:
+                raise TargetUnreachableError(
+                    f"Partition {topic}-{partition} cannot be read: nothing at offset {start}.",
+                    remedy="check that its brokers run, and that the account may read it.",
+                )
+            start = got
+
+    def _fetched(self, topic: str, partition: int, start: int) -> list[Any]:
+        data = self._call(
+            f"records of {topic}-{partition}",
+            lambda admin: admin._manager.run(_raw, admin, TopicPartition(topic, partition), start),
+        )
+        records, found = MemoryRecords(data), []
+        while (batch := records.next_batch()) is not None:
+            found.append(batch)
+        return found
+
+    def delete_records(self, topic: str, before: Mapping[int, int]) -> None:
+        """Delete the records of partitions before an offset of each."""
+        wanted = {TopicPartition(topic, number): offset for number, offset in before.items()}
+        if wanted:
+            self._call(
+                f"deletion of records of {topic}", lambda admin: admin.delete_records(wanted)
+            )
+
+    def replicas(self, topic: str) -> int:
+        """Return how many replicas a topic has that exists, at least."""
+        [found] = self._call("replicas", lambda admin: admin.describe_topics([topic]))
+        return min(len(one["replica_nodes"]) for one in found["partitions"])
+
+    def create(
+        self, topic: str, partitions: int, settings: Mapping[str, str], replicas: int
+    ) -> None:
+        """Create a topic, unless it exists, and wait for it.
+
+        Args:
+            topic: its name.
+            partitions: how many it gets.
+            settings: that it gets.
+            replicas: how many it gets, or `DEFAULT_REPLICAS`.
+        """
+        wanted = {
+            "num_partitions": partitions,
+            "replication_factor": replicas,
+            "configs": dict(settings),
+        }
 
         def create(admin: Any) -> None:
             with suppress(kafka_errors.TopicAlreadyExistsError):
@@ -321,6 +394,28 @@ async def _described(admin: Any, ids: Sequence[str]) -> dict[str, Transaction]:
                 one.transaction_start_time_ms / 1000,
             )
     return found
+
+
+async def _raw(admin: Any, at: TopicPartition, offset: int) -> bytes:
+    """Return the bytes of the log of a partition from an offset on, some at a time."""
+    [leader] = await admin._async_get_leader_for_partitions([at])
+    wanted = FetchRequest.FetchTopic
+    part = wanted.FetchPartition(
+        partition=at.partition, fetch_offset=offset, partition_max_bytes=_FETCH_BYTES
+    )
+    request = FetchRequest(
+        max_wait_ms=_FETCH_WAIT_MS,
+        min_bytes=0,
+        max_bytes=_FETCH_BYTES,
+        topics=[wanted(topic=at.topic, partitions=[part])],
+        max_version=_FETCH_VERSION,
+    )
+    response = await admin._manager.send(request, node_id=leader)
+    [[answer]] = [one.partitions for one in response.responses]
+    error = kafka_errors.for_code(answer.error_code)
+    if error is not kafka_errors.NoError:
+        raise error(f"{at.topic}-{at.partition}, offset {offset}")
+    return bytes(answer.records or b"")
 
 
 async def _sent(admin: Any, name: str, request: Callable[[], Any]) -> type[Exception]:

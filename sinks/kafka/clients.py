@@ -20,6 +20,7 @@ from twophase.kafka_client.credentials import fingerprint
 from twophase.kafka_client.options import ConnectionOptions
 
 _AT_ONCE, _POLL_S = 1_000, 0.1
+_MOST_BYTES = 8 << 20
 COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
 
 ClientT = TypeVar("ClientT")
@@ -122,32 +123,40 @@ class RangeReader:
         self._isolation = isolation
         self._kept: KeptClient[Any] = KeptClient(options, self._consumer, _closed)
 
-    def read(self, topic: str, partition: int, start: int, end: int | None) -> list[Entry]:
-        """Return the records of a range, in order.
+    def read(self, topic: str, partition: int, start: int, end: int) -> list[Entry]:
+        """Return the records of a range, in order; see `stream`."""
+        return [*self.stream(topic, partition, start, end)]
+
+    def stream(self, topic: str, partition: int, start: int, end: int) -> Iterator[Entry]:
+        """Yield the records of a range, in order, with some megabytes of them in memory at a time.
 
         Args:
             topic: the topic.
             partition: its partition.
             start: the first offset.
-            end: the offset behind the last one; None for the end of the partition as it is now.
+            end: the offset behind the last one.
 
         Raises:
             TargetUnreachableError: the brokers do not answer, or do not have the range.
         """
-        where, patience_s = f"{topic}-{partition}", self._options.request_timeout_s
-        at = TopicPartition(topic, partition, start)
-        try:
-            with self._kept.use() as consumer:
-                if end is None:
-                    _, end = consumer.get_watermark_offsets(at, timeout=patience_s)
-                if start >= end:
-                    return []
-                consumer.assign([at])
-                found = [*_entries(consumer, where, start, end, patience_s)]
-                consumer.unassign()  # or it would go on fetching
-                return found
-        except KafkaException as error:
-            raise _unreachable(where, error.args[0].str()) from error
+        if start >= end:
+            return
+        where = f"{topic}-{partition}"
+        with _reached(where), self._kept.use() as consumer:
+            consumer.assign([TopicPartition(topic, partition, start)])
+            yield from _entries(consumer, where, start, end, self._options.request_timeout_s)
+            consumer.unassign()  # or it would go on fetching
+
+    def end(self, topic: str, partition: int) -> int:
+        """Return the end of a partition as it is now.
+
+        Raises:
+            TargetUnreachableError: the brokers do not answer.
+        """
+        at, patience_s = TopicPartition(topic, partition), self._options.request_timeout_s
+        with _reached(f"{topic}-{partition}"), self._kept.use() as consumer:
+            _, end = consumer.get_watermark_offsets(at, timeout=patience_s)
+            return int(end)
 
     def close(self) -> None:
         """Close the consumer."""
@@ -164,10 +173,20 @@ class RangeReader:
             "enable.partition.eof": True,
             "check.crcs": True,
             "fetch.wait.max.ms": 5,
+            "fetch.max.bytes": _MOST_BYTES,
+            "queued.max.messages.kbytes": _MOST_BYTES // 1024,
             "max.poll.interval.ms": 24 * 3600 * 1000,  # nobody has to look more often
             "log_level": 2,
         }
         return Consumer(settings)
+
+
+@contextmanager
+def _reached(where: str) -> Iterator[None]:
+    try:
+        yield
+    except KafkaException as error:
+        raise _unreachable(where, error.args[0].str()) from error
 
 
 def _closed(consumer: Any) -> None:

@@ -17,6 +17,7 @@ from twophase.sinks.kafka.options import KafkaSinkOptions
 _log = logging.getLogger("twophase.sinks.kafka")
 _DECISION = "checkpoint.timeout"
 _WAYS = "which is at most transaction.max.timeout.ms of the brokers"
+_STAGED = "set `protocol=staged`: rows wait in a topic of their own, for any length of time"
 UNTIL = "until"
 """The key in the handle of a piece: when Kafka aborts it, in seconds since 1970."""
 
@@ -43,7 +44,7 @@ def check_waits(waits: Waits, options: KafkaSinkOptions, sink: str) -> None:
         _log.warning(
             "sink %s: a checkpoint may be decided %g s after its first row (%s), and wait %g s "
             "more (%s): by then Kafka has aborted its transactions (transaction_timeout: %g s), "
-            "and its rows are lost. Set %s below %g s, or raise transaction_timeout, %s.",
+            "and its rows are lost. Set %s below %g s, or raise transaction_timeout, %s; or %s.",
             sink,
             waits.decision_s,
             _DECISION,
@@ -53,6 +54,7 @@ def check_waits(waits: Waits, options: KafkaSinkOptions, sink: str) -> None:
             _DECISION,
             most_s - pause_s,
             _WAYS,
+            _STAGED,
         )
 
 
@@ -77,5 +79,5 @@ def _too_long(option: str, given_s: float, most_s: float, what: str) -> ConfigEr
         f"{option} is {given_s:g} s, and Kafka aborts a transaction that is open for {most_s:g} s "
         f"(transaction_timeout): {what} its rows are gone.",
         remedy=f"set {option} below {most_s:g} s, or transaction_timeout above {given_s:g} s, "
-        f"{_WAYS}.",
+        f"{_WAYS}; or {_STAGED}.",
     )

@@ -3,18 +3,18 @@
     partition 0     pieces, each written as the last record of its own transaction: while that is
                     open, it says that the piece is whole, and once committed, it is the proof;
                     marks, and records without a value that delete what marks stand for
-    partition 1     fences
+    partition 1     fences, and the pieces whose rows are in a staging topic
 
-Marks and fences are in no transaction, and are read whatever is open. A record of a piece counts if
-its transaction is committed. Up to the last stable offset Kafka tells that to readers of committed
-records; behind it, which an open transaction of anybody may hold back, the coordinator of each
-transaction is asked: its id is never used again.
+Marks and partition 1 are in no transaction, and are read whatever is open. A record of a piece in
+partition 0 counts if its transaction is committed. Up to the last stable offset Kafka tells that to
+readers of committed records; behind it, which an open transaction of anybody may hold back, the
+markers tell it that a transaction writes to the log when it ends.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -22,7 +22,7 @@ from twophase.contract.committable import Committable
 from twophase.errors import PreflightError, StopJobError
 from twophase.ids import Attempt
 from twophase.kafka_client.options import ConnectionOptions
-from twophase.sinks.kafka.brokers import COMPLETE_COMMIT, Brokers
+from twophase.sinks.kafka.brokers import Brokers
 from twophase.sinks.kafka.clients import (
     COMMITTED,
     UNCOMMITTED,
@@ -30,8 +30,10 @@ from twophase.sinks.kafka.clients import (
     RangeReader,
     RecordWriter,
 )
+from twophase.sinks.kafka.markers import Settled, settled
 from twophase.sinks.kafka.names import Owner
 from twophase.sinks.kafka.records import Fence, Mark, Record, decoded, encoded
+from twophase.sinks.kafka.topics import find_topic
 
 PROOFS, FENCES = 0, 1
 _PARTITIONS = 2
@@ -84,6 +86,19 @@ class Proofs:
         return found
 
 
+@dataclass(frozen=True)
+class KnownFence:
+    """The fence of an owner as somebody has seen it.
+
+    Attributes:
+        attempt: the highest one; None if there is none.
+        end: how far the partition of the fences was read.
+    """
+
+    attempt: Attempt | None
+    end: int
+
+
 class Ledger:
     """The ledger as a driver reads and writes it, with clients that it keeps open.
 
@@ -112,7 +127,7 @@ class Ledger:
         """Return what is proven of each owner that writes to a topic.
 
         Raises:
-            StopJobError: a record is damaged, or the outcome of a transaction is forgotten.
+            StopJobError: a record is damaged.
         """
         found: dict[Owner, Proofs] = defaultdict(Proofs)
         for name, record in self._committed(topic).items():
@@ -130,7 +145,8 @@ class Ledger:
     def written(self, names: Iterable[str]) -> dict[str, Committable]:
         """Return the pieces whose records are there, committed or not, by transactional id."""
         wanted = {name.encode() for name in names}
-        entries = {**self._read_stable(), **{one.key: one for one in self._read_behind()}}
+        stable, behind = self._read_stable(), self._read_behind()
+        entries = {**stable, **{one.key: one for one in (*behind.committed, *behind.open)}}
         found = {}
         for key in wanted & entries.keys():
             record = self._decoded(entries[key])
@@ -138,12 +154,21 @@ class Ledger:
                 found[key.decode()] = record
         return found
 
-    def fence(self, owner: Owner) -> tuple[Attempt | None, int]:
-        """Return the fence of an owner, None if there is none, and the offset from which a reader
-        finds it.
-        """
+    def fence(self, owner: Owner) -> KnownFence:
+        """Return the fence of an owner."""
         self._read_fences()
-        return newest_fence(self._fences.values(), owner, self.topic)
+        return KnownFence(_newest_fence(self._fences.values(), owner, self.topic), self._fences_end)
+
+    def staged(self, owner: Owner) -> dict[str, Committable]:
+        """Return the pieces whose rows wait in a staging topic, or were just copied, by name."""
+        self._read_fences()
+        prefix = owner.staged_prefix.encode()
+        found: dict[str, Committable] = {}
+        for entry in self._fences.values():
+            record = self._decoded(entry, FENCES) if entry.key.startswith(prefix) else None
+            if isinstance(record, Committable):
+                found[owner.piece(record.transaction, record.subtask)] = record
+        return found
 
     def raise_fence(self, owner: Owner, attempt: Attempt) -> None:
         """Write a fence, and delete the lower ones behind it. The highest one counts, whoever
@@ -190,24 +215,10 @@ class Ledger:
         # records that delete do not count yet: what they delete proves no more than the marks
         behind = {
             entry.key.decode(): self._decoded(entry)
-            for entry in self._read_behind()
+            for entry in self._read_behind().committed
             if entry.value is not None and _is_of(entry.key, topic)
         }
-        pieces = {name: one for name, one in behind.items() if isinstance(one, Committable)}
-        marks = {name: one for name, one in behind.items() if isinstance(one, Mark)}
-        return found | marks | {name: pieces[name] for name in self._ended_well(pieces)}
-
-    def _ended_well(self, pieces: Mapping[str, Committable]) -> list[str]:
-        known = self._brokers.describe(pieces)
-        if missing := sorted(pieces.keys() - known.keys()):
-            raise StopJobError(
-                f"The ledger {self.topic!r} has not been stable for so long that the brokers have "
-                f"forgotten the outcome of {len(missing)} transactions, such as {missing[0]}: a "
-                "transaction hangs in it.",
-                remedy="find it and end it with kafka-transactions.sh (find-hanging, abort), then "
-                "start the job again.",
-            )
-        return [name for name, one in known.items() if one.state == COMPLETE_COMMIT]
+        return found | behind
 
     def _read_stable(self) -> dict[bytes, Entry]:
         """Read on to the last stable offset; return the newest committed record of each key."""
@@ -220,10 +231,10 @@ class Ledger:
             self._stable_end = stable
         return self._stable
 
-    def _read_behind(self) -> Sequence[Entry]:
-        """Read what lies behind the last stable offset, committed or not."""
+    def _read_behind(self) -> Settled:
+        """Read what lies behind the last stable offset."""
         start = self._stable_end or self._brokers.begin(self.topic, PROOFS)
-        return self._read(PROOFS, start, self._high, UNCOMMITTED) if start < self._high else []
+        return settled(self._brokers, self.topic, PROOFS, start, self._high)
 
     def _read_fences(self) -> None:
         _, end = self._brokers.ends(self.topic, FENCES)
@@ -237,29 +248,38 @@ class Ledger:
     def _read(self, partition: int, start: int, end: int, isolation: str) -> list[Entry]:
         return self._readers[isolation].read(self.topic, partition, start, end)
 
-    def _decoded(self, entry: Entry) -> Record:
-        return decoded(entry.value or b"", f"{self.topic}-{PROOFS}, offset {entry.offset}")
+    def _decoded(self, entry: Entry, partition: int = PROOFS) -> Record:
+        return decoded(entry.value or b"", f"{self.topic}-{partition}, offset {entry.offset}")
 
 
-def read_fence(options: ConnectionOptions, ledger: str, owner: Owner, start: int) -> Attempt | None:
+def read_fence(
+    options: ConnectionOptions, ledger: str, owner: Owner, known: KnownFence, end: int | None
+) -> Attempt | None:
     """Return the fence of an owner as it is now; None if there is none. For writers.
 
     Args:
         options: of the connection.
         ledger: the ledger's topic.
         owner: the job's sink.
-        start: an offset at or before the newest fence.
+        known: as the driver has seen it.
+        end: an offset of the partition of the fences, behind which nothing matters; None for its
+            end.
     """
+    if end == known.end:
+        return known.attempt
     entries: dict[bytes, Entry] = {}
     with closing(RangeReader(options, UNCOMMITTED)) as reader:
-        _fold(entries, reader.read(ledger, FENCES, start, None))
-    return newest_fence(entries.values(), owner, ledger)[0]
+        end = reader.end(ledger, FENCES) if end is None else end
+        if end < known.end:  # it is another creation of the topic
+            known = KnownFence(None, 0)
+        _fold(entries, reader.read(ledger, FENCES, known.end, end))
+    newer = _newest_fence(entries.values(), owner, ledger)
+    return max(filter(None, (known.attempt, newer)), default=None)
 
 
-def newest_fence(entries: Iterable[Entry], owner: Owner, ledger: str) -> tuple[Attempt | None, int]:
-    """Return the highest fence of an owner, and its offset; None and 0 if there is none."""
-    found = [(_fence(entry, ledger).attempt, entry.offset) for entry in _fences_of(owner, entries)]
-    return max(found, default=(None, 0))
+def _newest_fence(entries: Iterable[Entry], owner: Owner, ledger: str) -> Attempt | None:
+    found = [_fence(entry, ledger).attempt for entry in _fences_of(owner, entries)]
+    return max(found, default=None)
 
 
 def open_ledger(brokers: Brokers, topic: str, *, create: bool) -> Ledger | None:
@@ -268,10 +288,7 @@ def open_ledger(brokers: Brokers, topic: str, *, create: bool) -> Ledger | None:
     Raises:
         PreflightError: it is no topic that keeps proofs.
     """
-    found = brokers.topic(topic)
-    if found is None and create:
-        brokers.create(topic, _PARTITIONS, _SETTINGS)
-        found = brokers.topic(topic)
+    found = find_topic(brokers, topic, _PARTITIONS, _SETTINGS, create=create)
     if found is None:
         return None
     settings = brokers.settings(topic)

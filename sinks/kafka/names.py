@@ -1,10 +1,13 @@
 """Names of pieces, marks and fences: transactional ids, and keys of the ledger.
 
     twophase/<topic>/<job>/<sink>/<lineage>-<checkpoint>-<attempt>-<subtask>    a piece
+    twophase/<topic>/<job>/<sink>/<...>/copy    copies a staged piece
+    staged/<topic>/<job>/<sink>/<...>           says that a piece is staged
     mark/<topic>/<job>/<sink>/<lineage>/<checkpoint>
     fence/<topic>/<job>/<sink>/<attempt>
 
-A transactional id is that of one task attempt, and is never used again (I5). None of the names has
+The transactional id of a piece is that of one task attempt, and is never used again (I5). That of
+its copy is used by whoever copies it, so that Kafka closes it to all before. None of the names has
 a slash in it, so that no prefix is that of two owners. No key is written by two drivers with
 different values: whichever of them comes last, compaction keeps the higher one.
 """
@@ -15,9 +18,9 @@ from dataclasses import dataclass
 
 from twophase.contract.committable import Committable
 from twophase.contract.piece import PieceOwner, TaskPieceName
-from twophase.ids import Attempt, Subtask, TransactionId
+from twophase.ids import Attempt, Subtask, TransactionId, short_hash
 
-_PIECE, _MARK, _FENCE = "twophase", "mark", "fence"
+_PIECE, _STAGED, _MARK, _FENCE = "twophase", "staged", "mark", "fence"
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,21 @@ class Owner(PieceOwner):
         """Return the transactional id of a piece."""
         return self.prefix + str(TaskPieceName.of(transaction, subtask))
 
+    @property
+    def staged_prefix(self) -> str:
+        """The beginning of the keys that say which of its pieces are staged."""
+        return f"{_STAGED}/{self._path}/"
+
+    def staged(self, name: str) -> str:
+        """Return the key that says that a piece is staged."""
+        return self.staged_prefix + name.rpartition("/")[2]
+
+    def staging(self, ledger: str) -> str:
+        """Return the name of the topic in which its rows wait: no other owner has it, nor has
+        this one with another ledger.
+        """
+        return f"twophase-staging-{self.job}-{self.sink}-{short_hash(f'{self._path}/{ledger}')}"
+
     def mark(self, lineage: str, checkpoint: int) -> str:
         """Return the key of a mark."""
         return f"{_MARK}/{self._path}/{lineage}/{checkpoint}"
@@ -61,6 +79,11 @@ def name_of(topic: str, piece: Committable) -> str:
     """Return the transactional id of a piece."""
     transaction = piece.transaction
     return Owner(transaction.job, transaction.sink, topic).piece(transaction, piece.subtask)
+
+
+def copy_of(name: str) -> str:
+    """Return the transactional id under which a staged piece is copied."""
+    return f"{name}/copy"
 
 
 def unfinished_piece(name: str, target: str) -> Committable | None:

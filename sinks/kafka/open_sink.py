@@ -1,27 +1,35 @@
-"""The open sink: one topic of one job and sink."""
+"""The open sink: one topic of one job and sink, in either protocol."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 
 from twophase.contract.committable import Committable
 from twophase.contract.fencing import driver_is_fenced
-from twophase.contract.outcome import CommitOutcome
+from twophase.contract.outcome import AlreadyCommitted, CommitOutcome, Committed
 from twophase.contract.sink import CommitRequest, OpenArrowSink, SinkHistory, WriterFactory
 from twophase.errors import TargetUnreachableError
 from twophase.ids import Attempt
 from twophase.sinks.kafka.brokers import Brokers
 from twophase.sinks.kafka.committer import Committer
 from twophase.sinks.kafka.ledger import Ledger, Proofs, open_ledger
-from twophase.sinks.kafka.names import Owner, unfinished_piece
+from twophase.sinks.kafka.limits import limits_of
+from twophase.sinks.kafka.names import Owner, name_of, unfinished_piece
 from twophase.sinks.kafka.options import KafkaSinkOptions
 from twophase.sinks.kafka.records import Mark
+from twophase.sinks.kafka.staged import StagedPieces
+from twophase.sinks.kafka.staged_writer import StagedWriter
+from twophase.sinks.kafka.staging import find_staging, is_staged
+from twophase.sinks.kafka.transactions import TransactionPieces
 from twophase.sinks.kafka.writer import KafkaWriter
+
+_log = logging.getLogger("twophase.sinks.kafka")
 
 
 class OpenKafkaSink(OpenArrowSink):
-    """Writes to one topic.
+    """Writes to one topic; commits and aborts what either protocol has written.
 
     Args:
         options: of the sink.
@@ -47,6 +55,7 @@ class OpenKafkaSink(OpenArrowSink):
         self._cluster = cluster
         self._topic = topic
         self._ledger = ledger
+        self._attempt: Attempt | None = None
         brokers.begun = True
 
     def target(self) -> str:
@@ -58,7 +67,7 @@ class OpenKafkaSink(OpenArrowSink):
         if self._ledger is None:
             return SinkHistory()
         proofs = self._ledger.proofs_of(self._owner)
-        fence, _ = self._ledger.fence(self._owner)
+        fence = self._ledger.fence(self._owner).attempt
         others = sorted(proofs.targets() - {self.target()})
         replaced = f"it is {self.target()}, and rows went to {others[0]}" if others else ""
         return SinkHistory(fence.generation if fence else 0, proofs.highest(), replaced)
@@ -88,10 +97,13 @@ class OpenKafkaSink(OpenArrowSink):
         """
         ledger = self._made_ledger()
         for is_raised in (False, True):
-            found, _ = ledger.fence(self._owner)
+            found = ledger.fence(self._owner).attempt
             if found is not None and found.generation > attempt.generation:
                 raise driver_is_fenced(self._owner.job, self._owner.sink, found, attempt)
             if found is not None and found >= attempt:
+                self._attempt = found
+                if is_raised:
+                    self._clean_behind_fence()
                 return
             if not is_raised:
                 ledger.raise_fence(self._owner, attempt)
@@ -101,35 +113,40 @@ class OpenKafkaSink(OpenArrowSink):
             remedy="find out who deletes records of the ledger; then start the job again.",
         )
 
-    def writers(self) -> WriterFactory:
-        """See `OpenArrowSink.writers`."""
-        _, fence_at = self._made_ledger().fence(self._owner)
-        return partial(KafkaWriter, self._options, self.target(), fence_at)
-
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
-        """See `OpenSink.commit`."""
-        return self._committer().commit(requests)
+        """See `OpenSink.commit`. Rows that were copied are deleted where they waited."""
+        outcomes = self._committer().commit(requests)
+        done = {
+            name_of(self._owner.topic, request.committable): request.committable
+            for request, outcome in zip(requests, outcomes, strict=True)
+            if isinstance(outcome, Committed | AlreadyCommitted) and is_staged(request.committable)
+        }
+        try:
+            self._staged().clean_up(done)
+        except TargetUnreachableError as error:
+            _log.warning("sink %s: staged rows are deleted later. %s", self._owner.sink, error)
+        return outcomes
 
     def abort(self, committables: Sequence[Committable]) -> None:
         """See `OpenSink.abort`."""
         self._committer().abort(committables)
 
     def in_doubt(self) -> Sequence[Committable]:
-        """See `OpenSink.in_doubt`: open transactions; with a handle, if the last record is there.
+        """See `OpenSink.in_doubt`: staged pieces, and open transactions; with a handle, if the last
+        record is there.
 
         Those without belong to writers that are alive, or died before they were done.
         """
         names = self._brokers.open_transactions(self._owner.prefix)
         written = self._ledger.written(names) if self._ledger and names else {}
         found = [written.get(name) or unfinished_piece(name, self.target()) for name in names]
-        return [piece for piece in found if piece is not None]
-
-    def unfinished(self, pieces: Sequence[Committable]) -> Sequence[Committable]:
-        """See `TellsUnfinished`: a piece without a record in the ledger."""
-        return [piece for piece in pieces if not piece.handle]
+        open_ones = [piece for piece in found if piece is not None]
+        return [*self._staged().in_doubt().values(), *open_ones]
 
     def subsume(self, lineage: str, checkpoint: int) -> None:
-        """See `OpenSink.subsume`. The mark is there before what it stands for is deleted."""
+        """See `OpenSink.subsume`. The mark is there before what it stands for is deleted, and what
+        is staged is deleted before its proof.
+        """
         if self._ledger is None:
             return
         proofs = self._ledger.proofs_of(self._owner)
@@ -140,6 +157,7 @@ class OpenKafkaSink(OpenArrowSink):
         }
         if not folded:
             return
+        self._staged().clean_up({name: piece for name, piece in folded.items() if is_staged(piece)})
         newest = max(folded.values(), key=lambda piece: piece.transaction.checkpoint)
         highest, before = newest.transaction.checkpoint, proofs.mark(lineage)
         raised: dict[str, Mark] = {}
@@ -170,11 +188,55 @@ class OpenKafkaSink(OpenArrowSink):
             )
         return self._ledger
 
+    def _clean_behind_fence(self) -> None:
+        """Delete what writers have left that a new fence has closed."""
+
     def _committer(self) -> Committer:
-        return Committer(self._brokers, self._ledger, self._owner, self._target_now)
+        transactions = TransactionPieces(self._brokers, self._ledger, self._owner)
+        return Committer(self._owner, self._ledger, self._target_now, transactions, self._staged())
+
+    def _staged(self) -> StagedPieces:
+        return StagedPieces(self._options, self._brokers, self._ledger, self._owner, self._attempt)
 
     def _target_now(self) -> str:
         return self._named(*self._brokers.ids(self._options.topic, self._options.ledger))
 
     def _named(self, topic: str, ledger: str) -> str:
         return f"kafka:{self._cluster}/{self._options.topic}:{topic}+{ledger}"
+
+
+class OpenTransactionSink(OpenKafkaSink):
+    """Lets rows wait in open transactions of the topic."""
+
+    def writers(self) -> WriterFactory:
+        """See `OpenArrowSink.writers`."""
+        fence = self._made_ledger().fence(self._owner)
+        return partial(KafkaWriter, self._options, self.target(), fence)
+
+    def unfinished(self, pieces: Sequence[Committable]) -> Sequence[Committable]:
+        """See `TellsUnfinished`: a piece without a record in the ledger."""
+        return [piece for piece in pieces if not piece.handle]
+
+
+class OpenStagedSink(OpenKafkaSink):
+    """Lets rows wait in a staging topic."""
+
+    def writers(self) -> WriterFactory:
+        """See `OpenArrowSink.writers`."""
+        fence = self._made_ledger().fence(self._owner)
+        staging = find_staging(self._brokers, self._staging)
+        if staging is None:
+            raise TargetUnreachableError(
+                f"The staging topic {self._staging!r} does not exist any more.",
+                remedy="start the job again: it is created at the start. What was decided and not "
+                "committed is lost with it.",
+            )
+        limits = limits_of(self._brokers, self._options)
+        return partial(StagedWriter, self._options, self.target(), staging, limits, fence)
+
+    def _clean_behind_fence(self) -> None:
+        self._staged().sweep(self._staging)
+
+    @property
+    def _staging(self) -> str:
+        return self._owner.staging(self._options.ledger)

@@ -22,6 +22,13 @@ class RecordFormat(StrEnum):
     RAW = "raw"
 
 
+class Protocol(StrEnum):
+    """Where written rows wait for the decision: in an open transaction, or in a staging topic."""
+
+    TRANSACTION = "transaction"
+    STAGED = "staged"
+
+
 class Compression(StrEnum):
     """Kafka's compression of batches."""
 
@@ -50,6 +57,12 @@ class KafkaSinkOptions(ConnectionOptions):
         "integer",
         json_schema_extra={"default": "no key"},
     )
+    protocol: Protocol = Field(
+        default=Protocol.TRANSACTION,
+        description="`transaction`: rows wait in open transactions of the topic, for at most "
+        "`transaction_timeout`; `staged`: in a topic of their own, for any length of time, and are "
+        "copied",
+    )
     ledger: str = Field(
         default="twophase-ledger",
         description="compacted topic with the proofs and fences of all jobs of a cluster; created "
@@ -60,9 +73,9 @@ class KafkaSinkOptions(ConnectionOptions):
         alias="transaction_timeout",
         ge=10,
         le=2_000_000,
-        description="how long written records may wait for their commit, at most the brokers' "
-        "`transaction.max.timeout.ms`. A job that is down for longer loses what it had decided "
-        "and not committed",
+        description="at most the brokers' `transaction.max.timeout.ms`. `transaction`: how long "
+        "written records may wait for their commit; a job that is down for longer loses what it "
+        "had decided and not committed. `staged`: how long the copy of a task's records may take",
     )
     compression: Compression = Field(
         default=Compression.NONE,

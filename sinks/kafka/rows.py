@@ -13,7 +13,7 @@ UTC with all of their microseconds, and numbers that are not finite are refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from typing import Any
@@ -201,10 +201,16 @@ class RawRecords:
             yield KafkaRecord(
                 _bytes(value),
                 _bytes(key),
-                [(one["key"], _bytes(one["value"])) for one in headers or ()],
+                [_header(one) for one in headers or ()],
                 partition,
                 timestamp,
             )
+
+
+def _header(header: Mapping[str, Any]) -> tuple[str, bytes | None]:
+    if header["key"] is None:
+        raise RejectedRowsError("A header of a record has no key.", remedy=_REMEDY)
+    return header["key"], _bytes(header["value"])
 
 
 def _bytes(value: str | bytes | None) -> bytes | None:

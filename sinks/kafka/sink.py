@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from twophase.contract.sink import ArrowSink, SinkContext
-from twophase.errors import ConfigError, PreflightError
+from twophase.errors import PreflightError
 from twophase.sinks.kafka.brokers import Brokers
 from twophase.sinks.kafka.downtime import check_waits
 from twophase.sinks.kafka.ledger import open_ledger
+from twophase.sinks.kafka.limits import limits_of
 from twophase.sinks.kafka.names import Owner
-from twophase.sinks.kafka.open_sink import OpenKafkaSink
-from twophase.sinks.kafka.options import KafkaSinkOptions
+from twophase.sinks.kafka.open_sink import (
+    OpenKafkaSink,
+    OpenStagedSink,
+    OpenTransactionSink,
+)
+from twophase.sinks.kafka.options import KafkaSinkOptions, Protocol, RecordFormat
 from twophase.sinks.kafka.rows import check_columns
+from twophase.sinks.kafka.staging import STAGING_RIGHTS, open_staging
+from twophase.sinks.kafka.topics import target_topic
+
+_OPEN: Mapping[Protocol, type[OpenKafkaSink]] = {
+    Protocol.TRANSACTION: OpenTransactionSink,
+    Protocol.STAGED: OpenStagedSink,
+}
+_DOWNTIME = {
+    Protocol.TRANSACTION: "A job that is down for longer than that loses what it has decided and "
+    "not committed, unless it has `protocol=staged`.",
+    Protocol.STAGED: "The copy of a task's records may not take longer.",
+}
 
 
 class KafkaSink(ArrowSink):
@@ -42,37 +60,57 @@ class KafkaSink(ArrowSink):
         options = self._options
         if context.schema is not None:
             check_columns(context.schema, options)
-        if context.waits is not None:
+        if context.waits is not None and options.protocol is Protocol.TRANSACTION:
             check_waits(context.waits, options, context.sink)
         owner = Owner(context.job, context.sink, options.topic)
         brokers = Brokers(options)
         try:
             topic, cluster = self._check(brokers), brokers.cluster_id()
-            ledger = open_ledger(brokers, options.ledger, create=context.schema is not None)
-            if context.schema is not None:
-                rights = {options.topic: ["WRITE"], options.ledger: ["READ", "WRITE"]}
+            creates = context.schema is not None
+            ledger = open_ledger(brokers, options.ledger, create=creates)
+            rights = {options.topic: ["WRITE"], options.ledger: ["READ", "WRITE"]}
+            if options.protocol is Protocol.STAGED:
+                self._check_staging(brokers, owner, context)
+                rights[options.topic].append("DESCRIBE_CONFIGS")
+                rights[owner.staging(options.ledger)] = [*STAGING_RIGHTS]
+            if creates:
                 brokers.check_rights(rights, owner.nobody)
         except BaseException:
             brokers.close()
             raise
-        return OpenKafkaSink(options, owner, brokers, cluster, topic, ledger)
+        kind = _OPEN[options.protocol]
+        return kind(options, owner, brokers, cluster, topic, ledger)
 
     def _check(self, brokers: Brokers) -> str:
         """Check all that does not depend on job and rows; return the topic's id."""
         options = self._options
-        found = brokers.topic(options.topic)
-        if found is None:
-            raise ConfigError(
-                f"There is no {options.where}.",
-                remedy="create it, or correct the option topic.",
-            )
+        found = target_topic(brokers, options)
         longest_s = brokers.longest_timeout_s()
         if longest_s is not None and options.transaction_timeout_s > longest_s:
             raise PreflightError(
                 f"transaction_timeout is {options.transaction_timeout_s:g} s, and the brokers take "
                 f"at most {longest_s:g} s (transaction.max.timeout.ms).",
                 remedy=f"set `transaction_timeout={longest_s:g} s` or less, or raise "
-                "transaction.max.timeout.ms on all brokers. A job that is down for longer than "
-                "that loses what it has decided and not committed.",
+                "transaction.max.timeout.ms on all brokers. " + _DOWNTIME[options.protocol],
             )
         return found.topic_id
+
+    def _check_staging(self, brokers: Brokers, owner: Owner, context: SinkContext) -> None:
+        """Create the staging topic for rows to come, and check that it keeps them, and that the
+        topic will take them.
+        """
+        options, schema = self._options, context.schema
+        open_staging(
+            brokers,
+            owner.staging(options.ledger),
+            max(1, context.parallelism),
+            brokers.replicas(options.topic),
+            create=schema is not None,
+        )
+        limits = limits_of(brokers, options)
+        if (
+            schema is not None
+            and options.format is RecordFormat.RAW
+            and "timestamp" in schema.names
+        ):
+            limits.check_times()

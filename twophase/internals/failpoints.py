@@ -41,6 +41,7 @@ The crash points of the protocol:
     F09  a proof is still there, the marks are lowered
     F10  no proof is left, the files are not deleted
     F11  a file is back in the table, of a rewind that is given up
+    K01  a part of a staged piece is copied to a topic; K02 all of it, the copy is not committed
     M01  a rewind has removed rows from a MySQL table, others are left
     O01  the file of a large state is half written; O02 not synced; O03 not linked; O04 its
          folder is not synced

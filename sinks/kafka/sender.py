@@ -1,0 +1,171 @@
+"""A producer of librdkafka for many records: of a task, and of a copy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from twophase.kafka_client.connection import for_librdkafka
+from twophase.sinks.kafka.options import KafkaSinkOptions
+from twophase.sinks.kafka.rows import KafkaRecord
+
+_QUEUE_FULL_POLL_S = 0.05
+_PATIENCE = 4
+REJECTED = (
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.INVALID_RECORD,
+    KafkaError.INVALID_TIMESTAMP,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError._INVALID_ARG,
+)
+"""The errors of a record that the topic does not take."""
+
+
+class SendError(Exception):
+    """A record was not written, as far as is known, or a transaction is not where it should be.
+
+    Attributes:
+        error: librdkafka's.
+    """
+
+    def __init__(self, error: KafkaError) -> None:
+        super().__init__(error.str())
+        self.error = error
+
+
+class Sender:
+    """Writes records; the first failure of any is raised by one of the next calls.
+
+    Args:
+        options: of the sink.
+        settings: more of librdkafka's.
+        each: is called with every record that the brokers have taken.
+
+    Raises:
+        SendError: the settings are not accepted.
+    """
+
+    def __init__(
+        self,
+        options: KafkaSinkOptions,
+        settings: Mapping[str, Any],
+        each: Callable[[Message], None] | None = None,
+    ) -> None:
+        self._request_s = options.request_timeout_s
+        self._each = each
+        self._failures: list[KafkaError] = []
+        patience_s = min(options.transaction_timeout_s, _PATIENCE * options.request_timeout_s)
+        base = for_librdkafka(options) | {
+            "message.timeout.ms": int(1000 * patience_s),
+            "linger.ms": 5,
+            "compression.type": options.compression.value,
+            "partitioner": "murmur2_random",  # as Java's clients, and so Spark's sink
+            "delivery.report.only.error": each is None,
+            "on_delivery": self._delivered,
+            "log_level": 2,
+        }
+        with _raised():
+            self._producer: Any = Producer(base | dict(settings))
+
+    def begin(self) -> None:
+        """Begin a transaction, behind the end of what its id was used for before."""
+        with _raised():
+            self._producer.init_transactions(self._request_s)
+            self._producer.begin_transaction()
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int = -1,
+        **more: Any,
+    ) -> None:
+        """Take a record; wait while too many are on their way."""
+        deadline = time.monotonic() + _PATIENCE * self._request_s
+        while True:
+            try:
+                self._producer.produce(topic, value, key, partition, **more)
+            except BufferError:
+                if time.monotonic() >= deadline:
+                    raise SendError(KafkaError(KafkaError._TIMED_OUT)) from None
+                self._served(self._producer.poll, _QUEUE_FULL_POLL_S)
+            except KafkaException as error:
+                self.check()
+                raise SendError(error.args[0]) from error
+            else:
+                return
+
+    def send_record(self, topic: str, record: KafkaRecord) -> None:
+        """Take a record of a row."""
+        more: dict[str, Any] = {}
+        if record.headers:
+            more["headers"] = list(record.headers)
+        if record.partition is not None:
+            more["partition"] = record.partition
+        if record.timestamp_ms is not None:
+            more["timestamp"] = record.timestamp_ms
+        self.send(topic, record.value, record.key, **more)
+
+    def flush(self) -> None:
+        """Return when all replicas have all records."""
+        if self._served(self._producer.flush, _PATIENCE * self._request_s):
+            raise SendError(KafkaError(KafkaError._TIMED_OUT))
+
+    def commit(self) -> None:
+        """Commit the transaction. After a failure it may be committed or not."""
+        with _raised():
+            self._producer.commit_transaction(self._request_s)
+
+    def abort(self) -> None:
+        """Abort the transaction, if the brokers answer; who begins with its id again does it
+        otherwise.
+        """
+        try:
+            self._producer.abort_transaction(self._request_s)
+        except (KafkaException, SystemError):  # see `_served`
+            return
+
+    def drop(self) -> None:
+        """Forget what was not sent yet: it must not arrive later."""
+        self._producer.purge()
+        self._producer.flush(0)
+
+    def check(self) -> None:
+        """Raise the first failure, if there was one."""
+        if self._failures:
+            raise SendError(self._failures[0])
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._failures.append(error)
+        elif self._each is not None:
+            self._each(message)
+
+    def _served(self, call: Callable[[float], int], patience_s: float) -> int:
+        """Call what serves the answers of the brokers, and look at them.
+
+        A fatal error, as after an abort by somebody else, is raised there; confluent-kafka may lose
+        it, and what remains is a `SystemError`.
+        """
+        try:
+            count = call(patience_s)
+        except KafkaException as error:
+            raise SendError(error.args[0]) from error
+        except SystemError as error:
+            self.check()
+            raise SendError(KafkaError(KafkaError._FATAL)) from error
+        self.check()
+        return count
+
+
+@contextmanager
+def _raised() -> Iterator[None]:
+    try:
+        yield
+    except KafkaException as error:
+        raise SendError(error.args[0]) from error
