@@ -13,7 +13,13 @@ from confluent_kafka import KafkaError as KafkaClientError
 from confluent_kafka import TopicPartition as ConsumedPartition
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
-from kafka.errors import CoordinatorNotAvailableError, KafkaError, NodeNotReadyError, NoError
+from kafka.errors import (
+    CoordinatorNotAvailableError,
+    InvalidReplicationFactorError,
+    KafkaError,
+    NodeNotReadyError,
+    NoError,
+)
 from kafka.protocol.consumer.fetch import FetchRequest
 from kafka.record import MemoryRecords
 from kafka.structs import OffsetAndMetadata
@@ -61,15 +67,16 @@ class Topics:
         return topic
 
     def _when_connected(self, request: Callable[[], object]) -> None:
-        """A test before may have restarted the broker, and the client waits before
-        it connects again.
+        """A test before may have restarted the broker, and the client waits before it connects
+        again; and a broker that gets no processor is fenced by its own controller, which then has
+        none for a replica.
         """
         deadline = time.monotonic() + _TIMEOUT_S
         while True:
             try:
                 request()
                 return
-            except NodeNotReadyError:
+            except (NodeNotReadyError, InvalidReplicationFactorError):
                 assert time.monotonic() < deadline, "the broker took no connection"
             time.sleep(0.05)
 

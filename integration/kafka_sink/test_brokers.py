@@ -1,4 +1,4 @@
-"""A broker is killed while a transaction is written, waits or is committed, and comes back."""
+"""A broker is killed while rows are written, wait, are copied or are committed, and comes back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from integration.kafka.topics import Topics
 from integration.kafka_sink.sink_harness import KafkaHarness
-from twophase.contract.outcome import AlreadyCommitted, Committed
+from twophase.contract.outcome import AlreadyCommitted, Committed, RetryLater
 from twophase.contract.sink import CommitRequest
 from twophase.errors import DeclinedError, TargetUnreachableError
 from twophase.ids import Attempt, Subtask
@@ -37,9 +37,12 @@ def come_back(broker: KafkaService, harness: KafkaHarness) -> None:
 
 
 class TestABrokerThatIsKilled(ContractBase):
-    @pytest.fixture
-    def harness(self, broker: KafkaService) -> Iterator[KafkaHarness]:
-        made = KafkaHarness(Topics(broker.bootstrap_servers), **SHORT)
+    @pytest.fixture(params=["transaction", "staged"])
+    def harness(
+        self, broker: KafkaService, request: pytest.FixtureRequest
+    ) -> Iterator[KafkaHarness]:
+        topics = Topics(broker.bootstrap_servers)
+        made = KafkaHarness(topics, protocol=request.param, **SHORT)
         yield made
         made.topics.admin.close()
 
@@ -99,3 +102,28 @@ class TestABrokerThatIsKilled(ContractBase):
         assert self.ids_visible() == [1, 2]
         with closing(harness.opened(SECOND)) as again:
             assert not again.in_doubt()
+
+
+def test_a_broker_that_is_killed_while_rows_are_copied_is_waited_for(
+    broker: KafkaService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All rows are in the open transaction of the copy, and so is their proof."""
+    harness = KafkaHarness(Topics(broker.bootstrap_servers), protocol="staged", **SHORT)
+    calls = ContractBase()
+    calls.use(harness)
+    sink = harness.opened()
+    [piece] = calls.prepare(sink, [1, 2], transaction_id(), Subtask(0, 0))
+
+    def killed(point: str) -> None:
+        if point == "K02":
+            broker.kill()
+
+    monkeypatch.setattr("twophase.sinks.kafka.copier.failpoint", killed)
+    [found] = sink.commit([CommitRequest(piece)])
+    assert isinstance(found, RetryLater)
+    monkeypatch.undo()
+    come_back(broker, harness)
+    assert calls.commit(sink, [piece]) == [Committed()]
+    assert calls.ids_visible() == [1, 2]
+    sink.close()
+    harness.topics.admin.close()

@@ -27,6 +27,7 @@ from twophase.contract.sink import CommitRequest
 from twophase.errors import PreflightError, TargetUnreachableError, TwoPhaseError
 from twophase.ids import Subtask
 from twophase.sinks.kafka.brokers import RIGHTS
+from twophase.sinks.kafka.staging import STAGING_RIGHTS
 from twophase.testing.contract.base import ContractBase
 from twophase.testing.harness import JOB, SINK, transaction_id
 
@@ -72,7 +73,9 @@ class TestASinkWithAPassword(ContractBase):
         assert PASSWORD not in str(caught.value)
         return caught.value
 
-    def test_writes_and_commits(self, harness: KafkaHarness) -> None:
+    @pytest.mark.parametrize("protocol", ["transaction", "staged"])
+    def test_writes_and_commits(self, harness: KafkaHarness, protocol: str) -> None:
+        harness.options["protocol"] = protocol
         sink = harness.opened()
         pieces = self.prepare(sink, [1, 2], transaction_id(), Subtask(0, 0))
         assert self.commit(sink, pieces) == [Committed()]
@@ -115,12 +118,25 @@ class TestASinkWithAPassword(ContractBase):
         assert "kafka.ssl.ca.location" in found.remedy
 
     @pytest.mark.parametrize(
-        ("of", "right"),
-        [("topic", "WRITE"), ("ledger", "READ"), ("ledger", "WRITE"), ("transactions", "WRITE")],
+        ("protocol", "of", "right"),
+        [
+            *(
+                ("transaction", *one)
+                for one in [
+                    ("topic", "WRITE"),
+                    ("ledger", "READ"),
+                    ("ledger", "WRITE"),
+                    ("transactions", "WRITE"),
+                ]
+            ),
+            ("staged", "topic", "DESCRIBE_CONFIGS"),
+            *(("staged", "staging", right) for right in STAGING_RIGHTS),
+        ],
     )
     def test_a_missing_right_is_named_before_the_first_row_and_given_it_works(
-        self, harness: KafkaHarness, plain: Topics, of: str, right: str
+        self, harness: KafkaHarness, plain: Topics, protocol: str, of: str, right: str
     ) -> None:
+        harness.options["protocol"] = protocol
         harness.opened().close()
         rules = all_but(harness, of, right)
         plain.admin.create_acls(rules)
@@ -129,6 +145,7 @@ class TestASinkWithAPassword(ContractBase):
         name = {
             "topic": f"no right to {right} topic {harness.topic!r}",
             "ledger": f"no right to {right} topic {harness.ledger!r}",
+            "staging": f"no right to {right} topic {harness.staging!r}",
             "transactions": f"transaction twophase/{harness.topic}/{JOB}/{SINK}/",
         }[of]
         assert name in found.what
@@ -144,6 +161,7 @@ def all_but(harness: KafkaHarness, of: str, right: str) -> list[ACL]:
     resource = {
         "topic": ResourcePattern(ResourceType.TOPIC, harness.topic),
         "ledger": ResourcePattern(ResourceType.TOPIC, harness.ledger),
+        "staging": ResourcePattern(ResourceType.TOPIC, harness.staging),
         "transactions": ResourcePattern(
             ResourceType.TRANSACTIONAL_ID,
             f"twophase/{harness.topic}/",

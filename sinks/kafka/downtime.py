@@ -39,6 +39,17 @@ def check_waits(waits: Waits, options: KafkaSinkOptions, sink: str) -> None:
     for option, pause_s in waits.pauses_s.items():
         if pause_s >= most_s:
             raise _too_long(option, pause_s, most_s, "a decided checkpoint could wait until")
+    if waits.behind:
+        _log.warning(
+            "sink %s: checkpoint.max_concurrent is above 1, so that a decided checkpoint waits "
+            "while %s cannot commit an older one, for as long as that lasts. After %g s Kafka has "
+            "aborted its transactions (transaction_timeout), and its rows are lost. Set "
+            "checkpoint.max_concurrent to 1; or %s.",
+            sink,
+            " or ".join(waits.behind),
+            most_s,
+            _STAGED,
+        )
     option, pause_s = max(waits.pauses_s.items(), key=lambda one: one[1], default=("", 0.0))
     if waits.decision_s + pause_s >= most_s:
         _log.warning(

@@ -69,10 +69,13 @@ class Waits:
         decision_s: the longest time from its first row to the decision (`checkpoint.timeout`).
         pauses_s: the longest pauses before a decided piece is committed again, by the option that
             sets each.
+        behind: the sinks that a decided piece waits for while one of them cannot commit an older
+            checkpoint, for as long as that lasts (`checkpoint.max_concurrent`).
     """
 
     decision_s: float
     pauses_s: Mapping[str, float] = field(default_factory=dict, hash=False)
+    behind: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

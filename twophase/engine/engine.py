@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -119,9 +120,16 @@ class Engine:
             PreflightError: a target cannot keep the protocol's promises.
         """
         self._sinks = _open_side_by_side(
-            self.job, self._declared, self._host.sink_context, self._fan_out, self.observers
+            self.job, self._declared, self._sink_context, self._fan_out, self.observers
         )
         return self._sinks
+
+    def _sink_context(self, sink: str) -> SinkContext:
+        context = self._host.sink_context(sink)
+        if context.waits is None or context.max_concurrent == 1:
+            return context
+        others = tuple(name for name in self._declared if name != sink)
+        return replace(context, waits=replace(context.waits, behind=others))
 
     def await_termination(self, timeout_s: float | None = None) -> bool:
         """Wait until the job has ended, and the savepoint that it is stopped with is made or has

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -52,6 +53,7 @@ def test_a_setting_that_is_too_long_is_refused_by_name_and_both_remedies_help(
     assert caught.value.remedy.startswith(
         f"set {option} below 900 s, or transaction_timeout above {seconds} s"
     )
+    assert "; or set `protocol=staged`" in caught.value.remedy
     check_waits(waits(**given), options(f"{seconds + 1} s"), "out")
     key = option.replace(".", "__")
     check_waits(waits(**{**given, key: "899 s"}), options(), "out")
@@ -91,6 +93,18 @@ def test_settings_that_are_too_long_together_are_warned_about_and_the_way_on_hel
     check_waits(waits(checkpoint__timeout="839 s"), options(), "out")
     check_waits(waits(**given), options("901 s"), "out")
     assert caplog.text == ""
+
+
+def test_a_wait_for_another_sink_is_warned_about(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        check_waits(replace(waits(), behind=("facts", "lake")), options(), "out")
+    for part in (
+        "sink out: checkpoint.max_concurrent is above 1",
+        "while facts or lake cannot commit",
+        "After 900 s",
+        "Set checkpoint.max_concurrent to 1; or set `protocol=staged`",
+    ):
+        assert part in caplog.text
 
 
 def piece(**handle: object) -> Committable:

@@ -1,0 +1,69 @@
+"""Chunks of a staging topic: what is written is read back, and nothing else is read."""
+
+from __future__ import annotations
+
+import pytest
+
+from twophase.errors import NewerFormatError
+from twophase.internals.record import DamagedRecordError
+from twophase.sinks.kafka.chunks import CHUNK_BYTES, MOST_BYTES, Chunk, decoded
+from twophase.sinks.kafka.rows import KafkaRecord
+
+RECORDS = [
+    KafkaRecord(b"\x00v", b"k", [("h", b"\xff"), ("h", None), ("ä\n", b"")], 2, 1_700_000_000_123),
+    KafkaRecord(None),
+    KafkaRecord(b"", b"", (), 0, 0),
+]
+
+
+def chunk(number: int = 3) -> Chunk:
+    made = Chunk(number, [])
+    for record in RECORDS:
+        made.add(record)
+    return made
+
+
+def test_records_are_read_back_as_they_were() -> None:
+    found = decoded(chunk().encoded(), "here")
+    assert found.number == 3
+    assert [(one.value, one.key, [*one.headers]) for one in found.records] == [
+        (one.value, one.key, [*one.headers]) for one in RECORDS
+    ]
+    assert [(one.partition, one.timestamp_ms) for one in found.records] == [
+        (2, 1_700_000_000_123),
+        (None, None),
+        (0, 0),
+    ]
+
+
+@pytest.mark.parametrize("cut", [0, 1, 100])
+def test_what_is_cut_off_is_damaged(cut: int) -> None:
+    data = chunk().encoded()
+    with pytest.raises(DamagedRecordError):
+        decoded(data[: len(data) - cut - 1], "here")
+
+
+def test_a_changed_bit_is_damage() -> None:
+    data = bytearray(chunk().encoded())
+    data[-20] ^= 1
+    with pytest.raises(DamagedRecordError):
+        decoded(bytes(data), "here")
+
+
+def test_a_newer_format_is_named() -> None:
+    data = chunk().encoded().replace(b"rows/1 ", b"rows/2 ", 1)
+    with pytest.raises(NewerFormatError, match="The durable file here"):
+        decoded(data, "here")
+
+
+def test_a_chunk_with_the_largest_rows_is_one_that_a_staging_topic_takes() -> None:
+    made, small = Chunk(0, []), KafkaRecord(b"x" * 1_000)
+    while made.has_room(small):
+        made.add(small)
+    assert CHUNK_BYTES * 0.9 < len(made.encoded()) < MOST_BYTES
+    large = KafkaRecord(b"x" * 500_000, b"k" * 499_000)
+    assert not made.has_room(large)
+    alone = Chunk(1, [])
+    assert alone.has_room(large)
+    alone.add(large)
+    assert len(alone.encoded()) < MOST_BYTES
