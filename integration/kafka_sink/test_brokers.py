@@ -118,7 +118,7 @@ def test_a_broker_that_is_killed_while_rows_are_copied_is_waited_for(
         if point == "K02":
             broker.kill()
 
-    monkeypatch.setattr("twophase.sinks.kafka.copier.failpoint", killed)
+    monkeypatch.setattr("twophase.sinks.kafka.staged.failpoint", killed)
     [found] = sink.commit([CommitRequest(piece)])
     assert isinstance(found, RetryLater)
     monkeypatch.undo()

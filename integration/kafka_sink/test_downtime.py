@@ -11,9 +11,10 @@ from integration.kafka.topics import Topics
 from integration.kafka_sink.sink_harness import KafkaHarness
 from twophase.contract.outcome import AlreadyCommitted, Committed, Lost
 from twophase.ids import Attempt, Subtask
-from twophase.sinks.kafka.brokers import ONGOING, Brokers
+from twophase.sinks.kafka.brokers import Brokers
 from twophase.sinks.kafka.names import name_of
 from twophase.sinks.kafka.options import KafkaSinkOptions
+from twophase.sinks.kafka.requests import ONGOING
 from twophase.testing.contract.base import ContractBase
 from twophase.testing.harness import transaction_id
 from twophase.testing.services import KafkaService

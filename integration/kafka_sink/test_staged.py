@@ -305,7 +305,7 @@ class Held:
                 self._here.set()
                 self._go_on.wait()
 
-        monkeypatch.setattr("twophase.sinks.kafka.copier.failpoint", stand)
+        monkeypatch.setattr("twophase.sinks.kafka.staged.failpoint", stand)
         self._thread.start()
         self._here.wait()
 

@@ -15,10 +15,11 @@ from twophase.contract.outcome import AlreadyCommitted, Committed, Lost
 from twophase.contract.sink import CommitRequest, Predecessor
 from twophase.errors import FencedError, PreflightError, StopJobError, TwoPhaseError
 from twophase.ids import Attempt, Subtask
-from twophase.sinks.kafka.brokers import EMPTY, Brokers
+from twophase.sinks.kafka.brokers import Brokers
 from twophase.sinks.kafka.names import Owner
 from twophase.sinks.kafka.open_sink import OpenKafkaSink, OpenTransactionSink
 from twophase.sinks.kafka.options import KafkaSinkOptions
+from twophase.sinks.kafka.requests import EMPTY
 from twophase.sinks.kafka.writer import KafkaWriter
 from twophase.testing.contract.base import ContractBase
 from twophase.testing.harness import JOB, LINEAGE, SINK, fresh_name, transaction_id

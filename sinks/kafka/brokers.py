@@ -10,15 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from kafka import TopicPartition
 from kafka import errors as kafka_errors
 from kafka.admin import ConfigResource, ConfigResourceType
-from kafka.protocol.admin.transactions import DescribeTransactionsRequest
-from kafka.protocol.consumer.fetch import FetchRequest
-from kafka.protocol.metadata import CoordinatorType
 from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
 from kafka.record import MemoryRecords
 
@@ -33,25 +29,21 @@ from twophase.kafka_client.client import BrokerClient
 from twophase.kafka_client.credentials import SecretError
 from twophase.kafka_client.options import ConnectionOptions
 from twophase.kafka_client.partitions import Partition, Topic
+from twophase.sinks.kafka.requests import (
+    ONGOING,
+    PREPARE_COMMIT,
+    Transaction,
+    described,
+    raw_records,
+    sent,
+)
 
 T = TypeVar("T")
-EMPTY, ONGOING = "Empty", "Ongoing"
-PREPARE_COMMIT, COMPLETE_COMMIT = "PrepareCommit", "CompleteCommit"
-PREPARE_ABORT, COMPLETE_ABORT = "PrepareAbort", "CompleteAbort"
 _END_VERSION, _INIT_VERSION = 4, 4
 _NO_PRODUCER = -1
 DEFAULT_REPLICAS = -1
-_FETCH_VERSION, _FETCH_BYTES, _FETCH_WAIT_MS = 11, 1 << 20, 10
 _MOST_TIMEOUT = "transaction.max.timeout.ms"
-_MOVED = (
-    kafka_errors.NotCoordinatorError,
-    kafka_errors.CoordinatorNotAvailableError,
-    kafka_errors.CoordinatorLoadInProgressError,
-)
-UNDER_WAY = kafka_errors.ConcurrentTransactionsError
-"""A transaction is about to end: ask again."""
 _POLL_S = 0.005
-_MOST_KNOWN = 1_000
 RIGHTS = (
     "check user, password and ACLs: WRITE and DESCRIBE on the topic; READ, WRITE and DESCRIBE on "
     "the ledger, and CREATE unless it exists; WRITE and DESCRIBE on transactional ids that begin "
@@ -59,27 +51,6 @@ RIGHTS = (
     "DESCRIBE_CONFIGS on the topic, and on topics that begin with `twophase-staging-` READ, WRITE, "
     "DESCRIBE, DELETE, DESCRIBE_CONFIGS, and CREATE unless they exist."
 )
-
-
-@dataclass(frozen=True)
-class Transaction:
-    """A transaction as its coordinator has it.
-
-    Attributes:
-        state: one of Kafka's.
-        producer: the id of the producer.
-        epoch: its epoch.
-        partitions: topics and partitions that it has written to.
-        timeout_s: after which the coordinator aborts it, from its first record on.
-        started_s: seconds since 1970; negative if it has not begun.
-    """
-
-    state: str
-    producer: int
-    epoch: int
-    partitions: frozenset[tuple[str, int]]
-    timeout_s: float
-    started_s: float
 
 
 class Brokers:
@@ -172,7 +143,9 @@ class Brokers:
     def _fetched(self, topic: str, partition: int, start: int) -> list[Any]:
         data = self._call(
             f"records of {topic}-{partition}",
-            lambda admin: admin._manager.run(_raw, admin, TopicPartition(topic, partition), start),
+            lambda admin: admin._manager.run(
+                raw_records, admin, TopicPartition(topic, partition), start
+            ),
         )
         records, found = MemoryRecords(data), []
         while (batch := records.next_batch()) is not None:
@@ -297,7 +270,7 @@ class Brokers:
             return {}
         return self._call(
             "states of transactions",
-            lambda admin: admin._manager.run(_described, admin, sorted(ids)),
+            lambda admin: admin._manager.run(described, admin, sorted(ids)),
         )
 
     def end(self, name: str, transaction: Transaction, *, commit: bool) -> type[Exception] | None:
@@ -345,7 +318,7 @@ class Brokers:
 
     def _of_coordinator(self, name: str, request: Callable[[], Any]) -> type[Exception] | None:
         found: type[Exception] = self._call(
-            f"transaction {name}", lambda admin: admin._manager.run(_sent, admin, name, request)
+            f"transaction {name}", lambda admin: admin._manager.run(sent, admin, name, request)
         )
         return None if found is kafka_errors.NoError else found
 
@@ -369,83 +342,3 @@ class Brokers:
             return PreflightError(what, remedy=remedy)
         again = "The job tries again, and reads passwords and PEM files again."
         return TargetUnreachableError(what, remedy=f"{remedy} {again}")
-
-
-async def _described(admin: Any, ids: Sequence[str]) -> dict[str, Transaction]:
-    found: dict[str, Transaction] = {}
-    asked: dict[int, list[str]] = {}
-    for name, node in (await _coordinators(admin, ids)).items():
-        asked.setdefault(node, []).append(name)
-    for node, names in asked.items():
-        request = DescribeTransactionsRequest(transactional_ids=names)
-        response = await admin._manager.send(request, node_id=node)
-        for one in response.transaction_states:
-            error = kafka_errors.for_code(one.error_code)
-            if error is kafka_errors.TransactionalIdNotFoundError:
-                continue
-            _check(admin, one.transactional_id, error)
-            partitions = {(of.topic, number) for of in one.topics for number in of.partitions}
-            found[one.transactional_id] = Transaction(
-                one.transaction_state,
-                one.producer_id,
-                one.producer_epoch,
-                frozenset(partitions),
-                one.transaction_timeout_ms / 1000,
-                one.transaction_start_time_ms / 1000,
-            )
-    return found
-
-
-async def _raw(admin: Any, at: TopicPartition, offset: int) -> bytes:
-    """Return the bytes of the log of a partition from an offset on, some at a time."""
-    [leader] = await admin._async_get_leader_for_partitions([at])
-    wanted = FetchRequest.FetchTopic
-    part = wanted.FetchPartition(
-        partition=at.partition, fetch_offset=offset, partition_max_bytes=_FETCH_BYTES
-    )
-    request = FetchRequest(
-        max_wait_ms=_FETCH_WAIT_MS,
-        min_bytes=0,
-        max_bytes=_FETCH_BYTES,
-        topics=[wanted(topic=at.topic, partitions=[part])],
-        max_version=_FETCH_VERSION,
-    )
-    response = await admin._manager.send(request, node_id=leader)
-    [[answer]] = [one.partitions for one in response.responses]
-    error = kafka_errors.for_code(answer.error_code)
-    if error is not kafka_errors.NoError:
-        raise error(f"{at.topic}-{at.partition}, offset {offset}")
-    return bytes(answer.records or b"")
-
-
-async def _sent(admin: Any, name: str, request: Callable[[], Any]) -> type[Exception]:
-    [node] = (await _coordinators(admin, [name])).values()
-    response = await admin._manager.send(request(), node_id=node)
-    error: type[Exception] = kafka_errors.for_code(response.error_code)
-    if error in _MOVED or issubclass(error, kafka_errors.AuthorizationError):
-        _check(admin, name, error)
-    return error
-
-
-async def _coordinators(admin: Any, ids: Sequence[str]) -> Mapping[str, int]:
-    known = _known_coordinators(admin)
-    if len(known) > _MOST_KNOWN:  # ids are new for each piece, and kafka-python keeps all
-        known.clear()
-    found: Mapping[str, int] = await admin._find_coordinator_ids(
-        ids, key_type=CoordinatorType.TRANSACTION
-    )
-    return found
-
-
-def _known_coordinators(admin: Any) -> dict[Any, int]:
-    cluster = admin._manager.cluster
-    found: dict[Any, int] = cluster._coordinators
-    return found
-
-
-def _check(admin: Any, name: str, error: Any) -> None:
-    """Raise an error of a coordinator; ask again who it is if it is another one by now."""
-    if error in _MOVED:
-        _known_coordinators(admin).pop((CoordinatorType.TRANSACTION, name), None)
-    if error is not kafka_errors.NoError:
-        raise error(name)

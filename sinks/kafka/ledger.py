@@ -30,9 +30,9 @@ from twophase.sinks.kafka.clients import (
     RangeReader,
     RecordWriter,
 )
-from twophase.sinks.kafka.markers import Settled, settled
 from twophase.sinks.kafka.names import Owner
 from twophase.sinks.kafka.records import Fence, Mark, Record, decoded, encoded
+from twophase.sinks.kafka.requests import Settled, settled
 from twophase.sinks.kafka.topics import find_topic
 
 PROOFS, FENCES = 0, 1
@@ -234,7 +234,7 @@ class Ledger:
     def _read_behind(self) -> Settled:
         """Read what lies behind the last stable offset."""
         start = self._stable_end or self._brokers.begin(self.topic, PROOFS)
-        return settled(self._brokers, self.topic, PROOFS, start, self._high)
+        return settled(self._brokers.batches(self.topic, PROOFS, start, self._high), start)
 
     def _read_fences(self) -> None:
         _, end = self._brokers.ends(self.topic, FENCES)

@@ -21,18 +21,18 @@ from collections.abc import Callable, Mapping
 from twophase.contract.committable import Committable
 from twophase.contract.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
 from twophase.errors import StopJobError, TargetUnreachableError
-from twophase.sinks.kafka.brokers import (
+from twophase.sinks.kafka.brokers import Brokers
+from twophase.sinks.kafka.ledger import PROOFS, Ledger, Proofs
+from twophase.sinks.kafka.names import Owner
+from twophase.sinks.kafka.requests import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     EMPTY,
     ONGOING,
     PREPARE_ABORT,
     PREPARE_COMMIT,
-    Brokers,
     Transaction,
 )
-from twophase.sinks.kafka.ledger import PROOFS, Ledger, Proofs
-from twophase.sinks.kafka.names import Owner
 
 _PENDING = (ONGOING, PREPARE_COMMIT)
 _CLOSABLE = (EMPTY, COMPLETE_ABORT)

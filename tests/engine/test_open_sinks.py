@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from harness.folder_sink import FolderSink, OpenFolderSink
@@ -52,7 +53,7 @@ def test_a_sink_is_told_which_others_its_pieces_wait_for(
     given = {"checkpointLocation": str(tmp_path / "job")}
     options = JobOptions.parse(given | {"checkpoint.max_concurrent": max_concurrent}, "test")
     sinks = {name: Told(tmp_path / name) for name in ("facts", "lake")}
-    host = PlainHost(JOB, options, ListedRows([]))
+    host = PlainHost(JOB, options, ListedRows([[pa.RecordBatch.from_pylist([], schema=SCHEMA)]]))
     Engine(host, JOB, sinks, options, Observers()).open_sinks()
     for name, sink in sinks.items():
         assert sink.context.waits is not None
