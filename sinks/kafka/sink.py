@@ -19,7 +19,7 @@ from twophase.sinks.kafka.open_sink import (
 )
 from twophase.sinks.kafka.options import KafkaSinkOptions, Protocol, RecordFormat
 from twophase.sinks.kafka.rows import check_columns
-from twophase.sinks.kafka.staging import STAGING_RIGHTS, open_staging
+from twophase.sinks.kafka.staging import STAGING_RIGHTS, check_staging, make_staging
 from twophase.sinks.kafka.topics import target_topic
 
 _OPEN: Mapping[Protocol, type[OpenKafkaSink]] = {
@@ -70,10 +70,8 @@ class KafkaSink(ArrowSink):
             ledger = open_ledger(brokers, options.ledger, create=creates)
             rights = {options.topic: ["WRITE"], options.ledger: ["READ", "WRITE"]}
             if options.protocol is Protocol.STAGED:
-                self._check_staging(brokers, owner, context)
-                rights[options.topic].append("DESCRIBE_CONFIGS")
-                rights[owner.staging(options.ledger)] = [*STAGING_RIGHTS]
-            if creates:
+                self._open_staging(brokers, owner, context, rights)
+            elif creates:
                 brokers.check_rights(rights, owner.nobody)
         except BaseException:
             brokers.close()
@@ -95,22 +93,19 @@ class KafkaSink(ArrowSink):
             )
         return found.topic_id
 
-    def _check_staging(self, brokers: Brokers, owner: Owner, context: SinkContext) -> None:
+    def _open_staging(
+        self, brokers: Brokers, owner: Owner, context: SinkContext, rights: dict[str, list[str]]
+    ) -> None:
         """Create the staging topic for rows to come, and check that it keeps them, and that the
         topic will take them.
         """
         options, schema = self._options, context.schema
-        open_staging(
-            brokers,
-            owner.staging(options.ledger),
-            max(1, context.parallelism),
-            brokers.replicas(options.topic),
-            create=schema is not None,
-        )
+        name, replicas = owner.staging(options.ledger), brokers.replicas(options.topic)
+        if schema is not None:
+            make_staging(brokers, name, max(1, context.parallelism), replicas)
+            rights[options.topic].append("DESCRIBE_CONFIGS")
+            brokers.check_rights(rights | {name: STAGING_RIGHTS}, owner.nobody)
+        check_staging(brokers, name, replicas)
         limits = limits_of(brokers, options)
-        if (
-            schema is not None
-            and options.format is RecordFormat.RAW
-            and "timestamp" in schema.names
-        ):
+        if options.format is RecordFormat.RAW and schema and "timestamp" in schema.names:
             limits.check_times()

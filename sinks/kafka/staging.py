@@ -93,34 +93,44 @@ def find_staging(brokers: Brokers, name: str) -> StagingTopic | None:
     return None if found is None else StagingTopic(name, found.topic_id, len(found.epochs))
 
 
-def open_staging(
-    brokers: Brokers, name: str, partitions: int, replicas: int, *, create: bool
-) -> None:
-    """Create a staging topic if it does not exist and is to be created, and check it.
+def make_staging(brokers: Brokers, name: str, partitions: int, replicas: int) -> None:
+    """Create a staging topic, unless it exists.
 
     Args:
         brokers: an open client.
         name: its name.
         partitions: how many it gets.
         replicas: how many the topic of the rows has, and it gets.
-        create: whether to create it.
+    """
+    find_topic(brokers, name, partitions, _settings(replicas), replicas, create=True)
+
+
+def check_staging(brokers: Brokers, name: str, replicas: int) -> None:
+    """Check a staging topic, if it exists.
+
+    Args:
+        brokers: an open client.
+        name: its name.
+        replicas: how many the topic of the rows has.
 
     Raises:
         PreflightError: it does not keep what is written to it.
     """
-    insync = str(min(_INSYNC_AT_LEAST, replicas))
-    wanted = {**_KEPT, _INSYNC: insync, _BYTES: str(MOST_BYTES)}
-    found = find_topic(brokers, name, partitions, wanted, replicas, create=create)
-    if found is None:
+    if brokers.topic(name) is None:
         return
     if problems := _problems(brokers.settings(name), brokers.replicas(name)):
-        changes = ",".join(f"{setting}={value}" for setting, value in wanted.items())
+        changes = ",".join(f"{setting}={value}" for setting, value in _settings(replicas).items())
         raise PreflightError(
             f"Topic {name!r} cannot keep rows until they are decided: {'; '.join(problems)}.",
             remedy=f"alter it: kafka-configs.sh --bootstrap-server "
             f"{brokers.options.bootstrap_servers} --alter --entity-type topics --entity-name "
             f"{name} --add-config {changes}",
         )
+
+
+def _settings(replicas: int) -> dict[str, str]:
+    insync = str(min(_INSYNC_AT_LEAST, replicas))
+    return {**_KEPT, _INSYNC: insync, _BYTES: str(MOST_BYTES)}
 
 
 def _problems(settings: Mapping[str, str], replicas: int) -> list[str]:
