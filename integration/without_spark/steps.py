@@ -56,6 +56,11 @@ def die_in_workers(scenario: Scenario, point: str, number: int) -> None:
     are killed at once.
     """
     scenario.produce(number + 1)
+    die_in_workers_of(scenario, point, number)
+
+
+def die_in_workers_of(scenario: Scenario, point: str, number: int) -> None:
+    """The same, of what is produced already."""
     driver = scenario.start(held_at([point], "*"), arm_from=number)
     everyone = source.PARTITIONS * len(scenario.kinds)
     try:

@@ -84,12 +84,14 @@ def test_a_reader_gets_each_record_once_and_in_order_during_the_kills(
     readers.append(reader)
     number = 0
     for point in in_workers(kinds):
-        steps.die_in_workers(scenario, point, number)
+        scenario.produce(1)
+        steps.die_in_workers_of(scenario, point, number)
         goes_on(scenario, reader, number)
         number += 1
     for point in in_checkpoint(kinds):
         if point not in NEEDS_OLDER:
-            steps.die_in_checkpoint(scenario, point, number)
+            scenario.produce(1)
+            steps.die_in_checkpoint_of(scenario, point, number)
             goes_on(scenario, reader, number)
             number += 1
     verify(reader, scenario)

@@ -58,9 +58,11 @@ class Sender:
         self._request_s = options.request_timeout_s
         self._each = each
         self._failures: list[KafkaError] = []
-        patience_s = min(options.transaction_timeout_s, _PATIENCE * options.request_timeout_s)
+        longest_s = options.transaction_timeout_s
         base = for_librdkafka(options) | {
-            "message.timeout.ms": int(1000 * patience_s),
+            # librdkafka takes no transactions that are shorter than these
+            "socket.timeout.ms": int(1000 * min(longest_s, options.request_timeout_s)),
+            "message.timeout.ms": int(1000 * min(longest_s, _PATIENCE * options.request_timeout_s)),
             "linger.ms": 5,
             "compression.type": options.compression.value,
             "partitioner": "murmur2_random",  # as Java's clients, and so Spark's sink
