@@ -18,19 +18,18 @@ import os
 import subprocess
 import sys
 import tempfile
-import venv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
 
-ROOT = Path(__file__).parents[1]
+from harness.environments import ROOT, UnmadeError, is_made, make, python_in
+
 FOLDER = ROOT / ".versions"
 RECORD = Path(__file__).with_suffix(".json")
 VARIABLE = "TWOPHASE_RELEASE"
 """Names the release that is tried, for tests that need several installations."""
-_READY = ".ready"
 
 RELEASES: Final = ("4.1.4", "4.2.0", "4.2.1", "4.3.0")
 """The newest release of each supported version, and the one of constraints.txt."""
@@ -85,13 +84,13 @@ Ends = Mapping[str, str]
 
 
 class VersionsError(Exception):
-    """A release is not known, or its environment cannot be made."""
+    """A release or a subject is not known."""
 
 
 def installed() -> dict[str, Path]:
     """Return the Python of each environment that has been made, by its release."""
     return {
-        release: _python(release) for release in RELEASES if (FOLDER / release / _READY).exists()
+        release: python_in(FOLDER / release) for release in RELEASES if is_made(FOLDER / release)
     }
 
 
@@ -99,26 +98,13 @@ def python_of(release: str) -> Path:
     """Return the Python of a release's environment, which is made if it is not there.
 
     Raises:
-        VersionsError: it cannot be made; the next call begins again.
+        UnmadeError: it cannot be made; the next call begins again.
     """
-    python = _python(release)
     if release not in installed():
-        venv.create(FOLDER / release, with_pip=True, clear=True)
-        pip = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-        _run([*pip, "-c", "constraints.txt", "-e", ".[dev]"])
         # Delta's package asks for another one; the Delta sink is refused there by name.
-        _run([*pip, "--no-deps", f"pyspark=={release}"])
-        (FOLDER / release / _READY).touch()
-    return python
-
-
-def _python(release: str) -> Path:
-    return FOLDER / release / "bin" / "python"
-
-
-def _run(command: Sequence[str]) -> None:
-    if subprocess.run(command, cwd=ROOT, check=False).returncode:
-        raise VersionsError(f"failed: {' '.join(command)}")
+        only_spark = ["--no-deps", f"pyspark=={release}"]
+        make(FOLDER / release, ["-c", "constraints.txt", "-e", ".[dev]"], only_spark)
+    return python_in(FOLDER / release)
 
 
 def tried(release: str, trials: Sequence[Trial]) -> Ends:
@@ -226,5 +212,5 @@ def _check(given: Sequence[str], known: Sequence[str]) -> None:
 if __name__ == "__main__":
     try:
         sys.exit(main(sys.argv[1:]))
-    except VersionsError as error:
+    except (VersionsError, UnmadeError) as error:
         sys.exit(f"error: {error}")

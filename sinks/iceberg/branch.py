@@ -17,8 +17,9 @@ from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.update import AssertRefSnapshotId, SetSnapshotRefUpdate
 
 from twophase.errors import ConfigError, TargetChangedError, TargetUnreachableError
+from twophase.sinks.common.lake.errors import brief
 from twophase.sinks.iceberg import private_api
-from twophase.sinks.iceberg.catalog import AssertRef, brief
+from twophase.sinks.iceberg.catalog import AssertRef
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

@@ -39,6 +39,7 @@ from twophase.errors import (
     TargetChangedError,
     TargetUnreachableError,
 )
+from twophase.sinks.common.lake.errors import brief
 from twophase.sinks.iceberg.options import IcebergOptions, partition_field
 from twophase.sinks.iceberg.synced_io import NAME
 
@@ -242,12 +243,6 @@ def new_spec(fields: Sequence[str], schema: Schema) -> PartitionSpec:
             )
         )
     return PartitionSpec(*made)
-
-
-def brief(error: Exception) -> str:
-    """Return an error in one line, without the statement that it quotes."""
-    cause = getattr(error, "orig", None) or error
-    return f"{type(cause).__name__}: {(str(cause).splitlines() or [''])[0][:400]}"
 
 
 def _check_database(path: Path, *, make: bool) -> None:

@@ -1,6 +1,4 @@
-"""Checks rows: their columns against those of a table before the first row is written, then their
-values.
-"""
+"""Checks the columns of rows against those of a table before the first row is written."""
 
 from __future__ import annotations
 
@@ -32,8 +30,7 @@ from pyiceberg.types import (
 )
 
 from twophase.errors import ConfigError
-from twophase.sinks.common.staging.formats import check_utf8
-from twophase.sinks.common.staging.times import check_years
+from twophase.sinks.common.lake.rows import duplicates, fields_of, refusal_of_struct
 
 PLAIN: Sequence[PrimitiveType] = (
     *(BooleanType(), IntegerType(), LongType(), FloatType(), DoubleType()),
@@ -41,10 +38,6 @@ PLAIN: Sequence[PrimitiveType] = (
     *(BinaryType(), DateType(), TimeType(), TimestampType(), TimestamptzType()),
 )
 """The types of columns that are not nested, for the page."""
-
-_MARKS = frozenset({b"variant", b"geometry", b"geography"})
-
-_WHERE = "the statistics of a file"
 
 
 def table_schema(rows: pa.Schema) -> Schema:
@@ -56,7 +49,7 @@ def table_schema(rows: pa.Schema) -> Schema:
     ids = iter(range(1, 1 << 30))
     problems: list[str] = []
     fields = [_new_field(field, ids, problems, field.name) for field in rows]
-    problems += _duplicates(rows.names)
+    problems += duplicates(rows.names)
     if problems:
         raise refused(problems)
     return Schema(*fields)
@@ -68,7 +61,7 @@ def check_rows(rows: pa.Schema, schema: Schema) -> None:
     Raises:
         ConfigError: a column cannot, or the table lacks it or needs one that the rows lack.
     """
-    problems = _duplicates(rows.names)
+    problems = duplicates(rows.names)
     known = {field.name: field for field in schema.fields}
     lacking = [field.name for field in rows if field.name not in known]
     problems += [f"column {name!r} is not in the table" for name in lacking]
@@ -109,8 +102,8 @@ def _new_type(kind: pa.DataType, ids: Iterator[int], problems: list[str], path: 
         value = _new_type(kind.item_type, ids, problems, path)
         return MapType(key_id, key, value_id, value, value_required=False)
     if pa.types.is_struct(kind):
-        inner = [kind.field(number) for number in range(kind.num_fields)]
-        if reason := _refusal_of_struct(inner):
+        inner = fields_of(kind)
+        if reason := refusal_of_struct(inner):
             problems.append(f"column {path!r}: {reason}")
         return StructType(*(_new_field(one, ids, problems, path) for one in inner))
     found = _plain(kind)
@@ -164,8 +157,8 @@ def _refusal_inside(kind: pa.DataType, column: IcebergType, required: bool) -> s
 
 
 def _refusal_of_fields(kind: pa.DataType, column: StructType) -> str:
-    given = {kind.field(number).name: kind.field(number) for number in range(kind.num_fields)}
-    if reason := _refusal_of_struct([kind.field(number) for number in range(kind.num_fields)]):
+    given = {field.name: field for field in fields_of(kind)}
+    if reason := refusal_of_struct(fields_of(kind)):
         return reason
     known = {field.name: field for field in column.fields}
     if given.keys() != known.keys():
@@ -175,15 +168,6 @@ def _refusal_of_fields(kind: pa.DataType, column: StructType) -> str:
         for name in known
     )
     return next((reason for reason in reasons if reason), "")
-
-
-def _refusal_of_struct(fields: list[pa.Field]) -> str:
-    if not fields:
-        return "a struct without fields cannot be stored"
-    if marks := [mark for field in fields for mark in _MARKS & {*(field.metadata or {})}]:
-        return f"a {marks[0].decode()} would be a struct of bytes; convert it to a string"
-    twice = _duplicates([field.name for field in fields])
-    return twice[0] if twice else ""
 
 
 def _fits(given: IcebergType | None, column: IcebergType) -> bool:
@@ -198,45 +182,3 @@ def _fits(given: IcebergType | None, column: IcebergType) -> bool:
             return given.scale == column.scale and given.precision <= column.precision
         case _:
             return given == column
-
-
-def _duplicates(names: list[str]) -> list[str]:
-    lower = [name.lower() for name in names]
-    return [f"column {name!r} appears twice" for name in sorted({*lower}) if lower.count(name) > 1]
-
-
-def check_values(name: str, column: pa.Array) -> None:
-    """Check one column of rows.
-
-    Raises:
-        RefusedValueError: a text is not in UTF-8, or a date or time of the column itself is outside
-            the years 1 to 9999, which pyiceberg's statistics have.
-    """
-    if any(not _is_text(leaf) for leaf in _texts(column)):
-        check_utf8(name, column)
-    if pa.types.is_date32(column.type) or pa.types.is_timestamp(column.type):
-        check_years(name, column, _WHERE)
-
-
-def _texts(column: pa.Array) -> Iterator[pa.Array]:
-    """Yield the arrays of text that a column is made of."""
-    kind = column.type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        yield column
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        yield from _texts(column.flatten())
-    elif pa.types.is_map(kind):
-        yield from _texts(column.keys)
-        yield from _texts(column.items)
-    elif pa.types.is_struct(kind):
-        for child in column.flatten():
-            yield from _texts(child)
-
-
-def _is_text(column: pa.Array) -> bool:
-    kind = pa.large_binary() if pa.types.is_large_string(column.type) else pa.binary()
-    try:
-        column.view(kind).cast(column.type)
-    except pa.ArrowInvalid:
-        return False
-    return True

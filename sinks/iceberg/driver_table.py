@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyiceberg.table import Table
@@ -10,20 +11,37 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import AssertTableUUID, ValidatableTableRequirement
 
 from twophase.errors import PreflightError, TargetChangedError
+from twophase.sinks.common.lake.table import LakeTable, is_moved
 from twophase.sinks.common.staging.disk import sync
-from twophase.sinks.common.staging.names import Owner
+from twophase.sinks.common.staging.names import Owner, PieceName, file_name
 from twophase.sinks.common.staging.preflight import create_staging_area
 from twophase.sinks.common.staging.staging_area import StagingArea
 from twophase.sinks.iceberg.catalog import AssertProperties, AssertRef, AssertSequence, Catalog
 from twophase.sinks.iceberg.proofs import Proofs, fence_key, proof_key
+from twophase.sinks.iceberg.records import Manifest, StagedFile
 
 DATA = "data"
 """The folder in a table's that holds its data files."""
 HIDDEN = "_twophase"
 """The folder in a table's that holds the staging areas of its jobs and sinks, by the table's id."""
 
+_SUFFIX = ".parquet"
 
-class DriverTable:
+
+@dataclass(frozen=True)
+class Look:
+    """The table as it was at one time.
+
+    Attributes:
+        loaded: its metadata.
+        proofs: those of the job and sink, which are in it.
+    """
+
+    loaded: Table
+    proofs: Proofs
+
+
+class DriverTable(LakeTable[Look, Manifest]):
     """One table.
 
     Args:
@@ -79,6 +97,33 @@ class DriverTable:
                 remedy="set its location back, then start the job again.",
             )
         return found
+
+    def look(self) -> Look:
+        """See `LakeTable.look`."""
+        loaded = self.load()
+        return Look(loaded, self.proofs(loaded))
+
+    def is_committed(self, name: PieceName, look: Look) -> bool:
+        """See `LakeTable.is_committed`: it is named, or stood for by the mark.
+
+        The mark stands for a piece only if a commit has moved its files: superseded task attempts
+        have the checkpoint in common with it.
+        """
+        proof = look.proofs.lineage(name.lineage)
+        if proof.names(name):
+            return True
+        found = self.manifest(name)
+        return proof.mark >= name.checkpoint and found is not None and is_moved(*found)
+
+    def decode(self, data: bytes, where: str) -> Manifest:
+        """See `LakeTable.decode`."""
+        return Manifest.decode(data, where)
+
+    def final_path(self, manifest: Manifest, file: StagedFile) -> Path:
+        """See `LakeTable.final_path`. All files are in one folder, whatever their partition: the
+        name of a partition's folder could be too long, which phase 1 would have to know.
+        """
+        return self.data / file_name(manifest.transaction, manifest.subtask, file.number, _SUFFIX)
 
     def proofs(self, loaded: Table) -> Proofs:
         """Return the proofs of this job and sink."""

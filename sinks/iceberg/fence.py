@@ -20,7 +20,8 @@ from pyiceberg.table.update import SetPropertiesUpdate
 from twophase.contract.fencing import driver_is_fenced
 from twophase.errors import TargetUnreachableError, TwoPhaseError
 from twophase.ids import Attempt
-from twophase.sinks.iceberg.catalog import AssertProperties, brief
+from twophase.sinks.common.lake.errors import brief
+from twophase.sinks.iceberg.catalog import AssertProperties
 from twophase.sinks.iceberg.driver_table import DriverTable
 from twophase.sinks.iceberg.proofs import FenceRecord, encode_fence, fence_key
 

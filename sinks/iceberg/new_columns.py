@@ -15,8 +15,9 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import AssertTableUUID
 
 from twophase.errors import TargetUnreachableError
+from twophase.sinks.common.lake.errors import brief
 from twophase.sinks.iceberg import private_api
-from twophase.sinks.iceberg.catalog import Catalog, brief
+from twophase.sinks.iceberg.catalog import Catalog
 from twophase.sinks.iceberg.columns import check_rows, refused, table_schema
 
 _TRIES = 10

@@ -11,7 +11,7 @@ from twophase.contract.committable import Committable
 from twophase.contract.outcome import CommitOutcome
 from twophase.contract.sink import CommitRequest, OpenArrowSink, SinkHistory, WriterFactory
 from twophase.ids import Attempt
-from twophase.sinks.iceberg import orphans
+from twophase.sinks.common.lake import orphans
 from twophase.sinks.iceberg.branch import rolled_back
 from twophase.sinks.iceberg.columns import check_rows
 from twophase.sinks.iceberg.committer import Committer
@@ -85,7 +85,7 @@ class OpenIcebergSink(OpenArrowSink):
     def abort(self, committables: Sequence[Committable]) -> None:
         """See `OpenSink.abort`."""
         if committables and self.table.area.exists():
-            orphans.abort(self.table, committables)
+            orphans.abort(self.table, committables, Fence(self.table).write_again)
 
     def in_doubt(self) -> Sequence[Committable]:
         """See `OpenSink.in_doubt`."""

@@ -21,10 +21,11 @@ from twophase.contract.fencing import driver_is_fenced
 from twophase.errors import RestoreRefusedError, TargetUnreachableError, TwoPhaseError
 from twophase.ids import Attempt
 from twophase.internals.failpoints import failpoint
+from twophase.sinks.common.lake import orphans
+from twophase.sinks.common.lake.errors import brief
 from twophase.sinks.common.rewind_point import RewindPoint
-from twophase.sinks.iceberg import orphans, private_api
+from twophase.sinks.iceberg import private_api
 from twophase.sinks.iceberg.branch import rolled_back, set_back
-from twophase.sinks.iceberg.catalog import brief
 from twophase.sinks.iceberg.driver_table import DriverTable
 from twophase.sinks.iceberg.fence import Fence
 from twophase.sinks.iceberg.layout import VERSIONS

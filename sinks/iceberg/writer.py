@@ -10,17 +10,16 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar, cast
 
-import numpy as np
 import pyarrow as pa
 from pyiceberg.io import InputFile, OutputFile, OutputStream
 from pyiceberg.io.fileformat import FileFormatFactory
 from pyiceberg.io.pyarrow import StatsAggregator
 from pyiceberg.manifest import FileFormat
 
-from twophase.errors import DeclinedError, RejectedRowsError
+from twophase.errors import DeclinedError
+from twophase.sinks.common.lake.rows import TableColumn, in_table_order
 from twophase.sinks.common.staging.disk import NewFile
 from twophase.sinks.common.staging.writer import PieceWriter
-from twophase.sinks.iceberg.columns import check_values
 from twophase.sinks.iceberg.partitions import Values
 from twophase.sinks.iceberg.records import FileStatistics, Manifest, SortedManifest, StagedFile
 from twophase.sinks.iceberg.table import WrittenTable
@@ -41,25 +40,9 @@ class IcebergWriter(PieceWriter[WrittenTable, StagedFile]):
         return self._table.partitions.divide(self._in_table_order(batch))
 
     def _in_table_order(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows with the table's columns and types; columns that they lack are null."""
-        columns = []
-        for field, form in zip(self._table.schema.fields, self._table.arrow_schema, strict=True):
-            at = batch.schema.get_field_index(field.name)
-            if at < 0:
-                columns.append(pa.nulls(batch.num_rows, form.type))
-                continue
-            column = batch.column(at)
-            if field.required and column.null_count:
-                row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False))) + 1
-                raise RejectedRowsError(
-                    f"{self._transaction}: {field.name} is null in row {row} of a batch of subtask "
-                    f"{self._subtask}, and the table requires a value.",
-                    remedy="correct or filter these rows before the sink.",
-                )
-            check_values(field.name, column)
-            columns.append(column if column.type == form.type else column.cast(form.type))
-        names = [field.name for field in self._table.schema.fields]
-        return pa.RecordBatch.from_arrays(columns, names)
+        fields = zip(self._table.schema.fields, self._table.arrow_schema, strict=True)
+        columns = [TableColumn(field.name, form.type, field.required) for field, form in fields]
+        return in_table_order(batch, columns, self._transaction, self._subtask)
 
     def _new_file(
         self, path: Path, number: int, values: Values, batches: list[pa.RecordBatch]

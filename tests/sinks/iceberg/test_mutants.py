@@ -27,13 +27,13 @@ from tests.sinks.iceberg import (
     test_sort_order,
 )
 from tests.sinks.iceberg import test_protocol as protocol
+from twophase.sinks.common.lake import orphans, rows
 from twophase.sinks.iceberg import (
     branch,
     committer,
     driver_table,
     layout,
     new_columns,
-    orphans,
     private_api,
     proofs,
     sorting,
@@ -247,7 +247,7 @@ COMMIT = [
     Mutant(
         "a piece of another table is not committed",
         Committer._check_target,
-        "if committable.target != self._table.target:",
+        "if committable.target != self._lake.target:",
         "if False:",
         of_contract(ArrowSinkContract, "test_a_piece_of_another_target_is_never_committed"),
         MISSING,
@@ -262,7 +262,7 @@ COMMIT = [
     ),
     Mutant(
         "a rollback is looked for",
-        Committer._check_target,
+        Committer._check_whole,
         "reason = rolled_back(loaded.metadata, proofs, branch)",
         'reason = ""',
         lambda given: W.test_a_rollback_of_what_was_committed_is_refused_until_it_is_undone(
@@ -281,7 +281,7 @@ COMMIT = [
     Mutant(
         "the proof of a piece is looked for",
         Committer._proven,
-        "if not proofs.lineage(name.lineage).names(name):",
+        "if not look.proofs.lineage(name.lineage).names(name):",
         "if True:",
         in_flight(W.test_the_first_commit_of_two_drivers_wins_and_the_other_finds_its_proof),
         "RetryLater",
@@ -289,7 +289,7 @@ COMMIT = [
     Mutant(
         "a commit of unclear outcome is looked for",
         Committer._later,
-        "self._proven(name, proofs) or RetryLater(reason)",
+        "self._proven(name, look) or RetryLater(reason)",
         "RetryLater(reason)",
         lambda given: W.test_a_commit_whose_reply_is_lost_is_neither_repeated_nor_forgotten(
             (harness := given.harness()), harness.opened(), given.patch, True
@@ -386,8 +386,8 @@ COMMIT = [
     Mutant(
         "a lost piece is kept for the operator",
         Committer._try,
-        "if not isinstance(outcome, Lost) and (stage / STAGED).exists():",
-        "if (stage / STAGED).exists():",
+        "            if not isinstance(outcome, Lost)\n",
+        "",
         with_sink(
             protocol.test_a_piece_that_somebody_has_damaged_is_lost_by_name_and_none_of_it_is_committed,
             protocol.cut,
@@ -422,8 +422,8 @@ COMMIT = [
     Mutant(
         "a snapshot is of one checkpoint",
         Committer._try,
-        "[piece for piece in whole if piece.snapshot == one]",
-        "[piece for piece in whole if piece.snapshot[2] == one[2]]",
+        "[piece for piece in whole if self._together(piece) == one]",
+        "[piece for piece in whole if self._together(piece)[2] == one[2]]",
         of_rewind(test_rewind.test_pieces_of_two_checkpoints_in_one_call_are_two_snapshots),
         "no snapshot of main names checkpoint 7",
     ),
@@ -503,8 +503,8 @@ ABORT = [
     Mutant(
         "an abort looks for a commit that landed meanwhile",
         orphans._abort,
-        "            Fence(table).write_again()\n            _check_uncommitted(table, names)\n",
-        "            Fence(table).write_again()\n",
+        "            stop_commits()\n            _check_uncommitted(table, names)\n",
+        "            stop_commits()\n",
         in_flight(
             protocol.test_a_commit_that_lands_while_an_abort_has_hidden_its_piece_stops_the_abort
         ),
@@ -513,14 +513,14 @@ ABORT = [
     Mutant(
         "an abort looks for a commit",
         orphans._check_uncommitted,
-        "if is_committed(table, name, proofs):",
+        "if table.is_committed(name, look):",
         "if False:",
         left_over(protocol.test_what_only_the_mark_stands_for_is_not_in_doubt_and_never_aborted),
         MISSING,
     ),
     Mutant(
         "the mark stands for what was moved",
-        orphans.is_committed,
+        driver_table.DriverTable.is_committed,
         "return proof.mark >= name.checkpoint and found is not None and is_moved(*found)",
         "return False",
         left_over(protocol.test_what_only_the_mark_stands_for_is_not_in_doubt_and_never_aborted),
@@ -528,7 +528,7 @@ ABORT = [
     ),
     Mutant(
         "the mark does not stand for a superseded attempt",
-        orphans.is_committed,
+        driver_table.DriverTable.is_committed,
         "and found is not None and is_moved(*found)",
         "",
         with_sink(protocol.test_a_superseded_piece_is_in_doubt_whatever_mark_its_checkpoint_has),
@@ -537,7 +537,7 @@ ABORT = [
     Mutant(
         "what a fold removes is committed",
         orphans.forget_committed,
-        "if is_committed(table, name, proofs):",
+        "if table.is_committed(name, look):",
         "if True:",
         with_sink(protocol.test_a_superseded_piece_is_in_doubt_whatever_mark_its_checkpoint_has),
         r"\[\] ==",
@@ -545,7 +545,7 @@ ABORT = [
     Mutant(
         "an abort deletes what a commit has moved",
         orphans._delete_data,
-        "final_path(table.data, manifest, file).unlink(missing_ok=True)",
+        "table.final_path(manifest, file).unlink(missing_ok=True)",
         "pass",
         with_sink(protocol.test_an_abort_deletes_the_files_of_its_piece_alone),
         "== 1",
@@ -553,7 +553,7 @@ ABORT = [
     Mutant(
         "an abort deletes nothing else",
         orphans._delete_data,
-        "final_path(table.data, manifest, file).unlink(missing_ok=True)",
+        "table.final_path(manifest, file).unlink(missing_ok=True)",
         "[path.unlink() for path in table.data.iterdir()]",
         with_sink(protocol.test_an_abort_deletes_the_files_of_its_piece_alone),
         "== 1",
@@ -624,16 +624,16 @@ TARGET = [
 ROWS = [
     Mutant(
         "a NULL in a required column is refused",
-        IcebergWriter._in_table_order,
-        "if field.required and column.null_count:",
+        rows.in_table_order,
+        "if wanted.required and column.null_count:",
         "if False:",
         lambda given: test_rows.test_a_null_in_a_required_column_is_refused_by_row(given.folder),
         MISSING,
     ),
     Mutant(
         "values are looked at",
-        IcebergWriter._in_table_order,
-        "            check_values(field.name, column)\n",
+        rows.in_table_order,
+        "        check_values(wanted.name, column)\n",
         "",
         lambda given: test_rows.test_bytes_that_are_no_text_are_refused(given.folder, pa.string()),
         MISSING,
@@ -767,7 +767,7 @@ BRANCHES = [
     ),
     Mutant(
         "a branch that is gone before its first commit is missed",
-        Committer._check_target,
+        Committer._check_whole,
         "if not reason and is_missing(loaded.metadata, branch):",
         "if False:",
         dropped(in_flight=False, has_committed=False),

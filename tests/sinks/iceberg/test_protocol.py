@@ -29,10 +29,10 @@ from twophase.contract.outcome import AlreadyCommitted, CommitOutcome, Committed
 from twophase.contract.sink import CommitRequest, Predecessor
 from twophase.errors import FencedError, StopJobError, TargetChangedError
 from twophase.ids import Attempt, Subtask
+from twophase.sinks.common.lake import orphans
 from twophase.sinks.common.staging.manifest import FILE
 from twophase.sinks.common.staging.names import file_name
 from twophase.sinks.common.staging.staging_area import StagingArea
-from twophase.sinks.iceberg import orphans
 from twophase.sinks.iceberg.catalog import Catalog
 from twophase.sinks.iceberg.driver_table import DriverTable
 from twophase.sinks.iceberg.open_sink import OpenIcebergSink

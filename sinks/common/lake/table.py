@@ -1,0 +1,72 @@
+"""A table whose data files no reader sees before its metadata names them, as the driver has it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from twophase.internals.record import DamagedRecordError
+from twophase.sinks.common.staging.aborted import folders_of
+from twophase.sinks.common.staging.manifest import FILE, PieceManifest
+from twophase.sinks.common.staging.names import Owner, PieceName
+from twophase.sinks.common.staging.staging_area import StagingArea
+
+LookT = TypeVar("LookT")
+ManifestT = TypeVar("ManifestT", bound=PieceManifest)
+
+
+class LakeTable(ABC, Generic[LookT, ManifestT]):
+    """One table of one job and sink.
+
+    Attributes:
+        owner: job and sink.
+        area: its staging area, in the table's folder.
+    """
+
+    owner: Owner
+    area: StagingArea
+
+    @property
+    @abstractmethod
+    def target(self) -> str:
+        """The target's identity (I10)."""
+
+    @abstractmethod
+    def look(self) -> LookT:
+        """Return the table as it is now, with its proofs.
+
+        Raises:
+            TargetChangedError: it is gone, or another has its name.
+        """
+
+    @abstractmethod
+    def is_committed(self, name: PieceName, look: LookT) -> bool:
+        """Return whether there is proof of a piece."""
+
+    @abstractmethod
+    def decode(self, data: bytes, where: str) -> ManifestT:
+        """Return the manifest in some bytes; see `PieceManifest.decode`."""
+
+    @abstractmethod
+    def final_path(self, manifest: ManifestT, file: Any) -> Path:
+        """Return the path of a committed data file.
+
+        Args:
+            manifest: of its piece.
+            file: one of its files.
+        """
+
+    def manifest(self, name: PieceName) -> tuple[ManifestT, Path] | None:
+        """Return the manifest of a piece, staged or hidden, and its folder."""
+        for folder in folders_of(self.area.stage(), name):
+            with suppress(FileNotFoundError, DamagedRecordError):
+                path = folder / FILE
+                return self.decode(path.read_bytes(), str(path)), folder
+        return None
+
+
+def is_moved(manifest: PieceManifest, folder: Path) -> bool:
+    """Return whether a commit has taken a file of a piece out of its folder."""
+    return any(not (folder / str(file.number)).exists() for file in manifest.files)
