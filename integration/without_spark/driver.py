@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from twophase.engine.host import Handle, MicroBatch, Plan
 from twophase.errors import TwoPhaseError
 from twophase.events import Event, Observers
 from twophase.internals import failpoints
+from twophase.internals.sink_entry_points import load_sink
 from twophase.options.job_options import JobOptions
 from twophase.sinks.file.sink import FileSink
 from twophase.sinks.iceberg.sink import IcebergSink
@@ -73,7 +74,8 @@ def run_job(settings: Mapping[str, Any], workers: Workers) -> tuple[int, str]:
 
 
 def _declared(type: str, **options: Any) -> ArrowSink:
-    return _SINKS[type](**options)
+    kind: Callable[..., ArrowSink] = _SINKS.get(type) or load_sink("job", type)
+    return kind(**options)
 
 
 class Host(PlainHost):

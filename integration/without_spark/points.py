@@ -134,6 +134,13 @@ _COPY = {"K01": Leaves(True, PREPARED), "K02": Leaves(True, PREPARED)}
 STAGED_KAFKA_IN_CHECKPOINT = IN_CHECKPOINT | _COPY
 STAGED_KAFKA_IN_RECOVERY = IN_RECOVERY | {point: ("C11", leaves) for point, leaves in _COPY.items()}
 
+# Paimon: as Iceberg; what was committed is noted before the pieces are moved away.
+_NOTED = {"F04": Leaves(True, (2, 2))}
+PAIMON_IN_CHECKPOINT = ICEBERG_IN_CHECKPOINT | _NOTED
+PAIMON_IN_RECOVERY = ICEBERG_IN_RECOVERY | {
+    point: ("C11", leaves) for point, leaves in _NOTED.items()
+}
+
 # Three sinks: a topic, a table of MySQL, and one of Iceberg, whose pieces are visible at once. The
 # hit of a point says which of them commits.
 IN_THREE = {
@@ -157,7 +164,7 @@ THREE_IN_RECOVERY = {
     },
 }
 
-STAGED_KINDS = ("files", "iceberg")
+STAGED_KINDS = ("files", "iceberg", "paimon")
 """The kinds of targets whose pieces are folders from the first row on."""
 
 # There is nothing to delete before the second checkpoint.
@@ -168,11 +175,13 @@ _IN_CHECKPOINT = {
     "files": FILES_IN_CHECKPOINT,
     "iceberg": ICEBERG_IN_CHECKPOINT,
     "staged_kafka": STAGED_KAFKA_IN_CHECKPOINT,
+    "paimon": PAIMON_IN_CHECKPOINT,
 }
 _IN_RECOVERY = {
     "files": FILES_IN_RECOVERY,
     "iceberg": ICEBERG_IN_RECOVERY,
     "staged_kafka": STAGED_KAFKA_IN_RECOVERY,
+    "paimon": PAIMON_IN_RECOVERY,
 }
 
 

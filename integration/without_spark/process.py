@@ -19,14 +19,21 @@ _ANSWER_TIMEOUT_S = 60.0
 
 
 class Zygote:
-    """Starts drivers. For one thread."""
+    """Starts drivers. For one thread.
 
-    def __init__(self) -> None:
+    Args:
+        modules: that it imports, beside those that all drivers need.
+    """
+
+    def __init__(self, *modules: str) -> None:
         self._requests, theirs = socket.socketpair()
         self._codes: dict[int, int] = {}
         self._unread = b""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "integration.without_spark.zygote", str(theirs.fileno())],
+            [
+                *(sys.executable, "-m", "integration.without_spark.zygote"),
+                *(str(theirs.fileno()), *modules),
+            ],
             stdin=subprocess.PIPE,  # the leash: held here, read by all drivers and workers
             pass_fds=[theirs.fileno()],
             cwd=ROOT,

@@ -94,7 +94,7 @@ class Scenario:
         self._input = scratch / "produced"
         source.produce(self._input, 0)
         self.targets: dict[str, Target] = {
-            f"{kind}_orders": self._target(kind, servers, brokers) for kind in kinds
+            f"{kind}_orders": self.new_target(kind, servers, brokers) for kind in kinds
         }
         self._options: dict[str, Any] = {
             "restart.delay": "10 ms",
@@ -110,7 +110,8 @@ class Scenario:
             "sinks": {name: target.sink() for name, target in self.targets.items()},
         }
 
-    def _target(self, kind: str, servers: Mapping[str, SqlAccess], brokers: str) -> Target:
+    def new_target(self, kind: str, servers: Mapping[str, SqlAccess], brokers: str) -> Target:
+        """Make a target of a kind."""
         if kind == "files":
             return FolderTarget(self.scratch, self.job)
         if kind == "iceberg":

@@ -22,7 +22,7 @@ from twophase.testing.services.access import SqlAccess
 
 CANARY = "another_application"
 _KAFKA_TIMEOUT_S = 30
-_CANARY_ROWS = [(1, "untouched"), (2, "as it was")]
+CANARY_ROWS = [(1, "untouched"), (2, "as it was")]
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class SqlTarget:
     def check_canary(self) -> None:
         assert [
             tuple(row) for row in self.sql(f"SELECT * FROM {CANARY} ORDER BY id")
-        ] == _CANARY_ROWS
+        ] == CANARY_ROWS
 
     def close(self) -> None:
         self._connection.close()
@@ -187,7 +187,7 @@ class IcebergTarget:
     def __init__(self, scratch: Path) -> None:
         self.folder = scratch / "lake"
         self.folder.mkdir()
-        rows = [{"id": number, "word": word} for number, word in _CANARY_ROWS]
+        rows = [{"id": number, "word": word} for number, word in CANARY_ROWS]
         with closing(self._catalog()) as catalog:
             catalog.create_namespace("shop")
             found = pa.Table.from_pylist(rows)
@@ -217,7 +217,7 @@ class IcebergTarget:
 
     def check_canary(self) -> None:
         found = [(row["id"], row["word"]) for row in self._read(CANARY)]
-        assert sorted(found) == _CANARY_ROWS
+        assert sorted(found) == CANARY_ROWS
 
     def close(self) -> None:
         """Nothing is held open."""

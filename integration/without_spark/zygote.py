@@ -1,7 +1,9 @@
 """The process that plain drivers are forked from: everything is imported once, so a driver
 starts in milliseconds.
 
-    python -m integration.without_spark.zygote FD          FD: a socket; JSON lines both ways
+    python -m integration.without_spark.zygote FD [MODULE ...]
+
+FD is a socket, with JSON lines both ways; the modules are imported too.
 
 It has one Python thread, and so has each fork until it has forked its own workers. A request starts
 a driver in a session of its own; the answer is its process id, and, when it ends, its exit status.
@@ -21,6 +23,7 @@ import sys
 import threading
 import traceback
 from contextlib import nullcontext
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -110,4 +113,6 @@ def _say(requests: socket.socket, answer: dict[str, int]) -> None:
 
 
 if __name__ == "__main__":
+    for name in sys.argv[2:]:
+        import_module(name)
     main(socket.socket(fileno=int(sys.argv[1])))

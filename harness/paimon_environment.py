@@ -1,0 +1,106 @@
+"""The environment of the Paimon sink's tests: pypaimon wants an older pyarrow than all else has.
+
+    python -m harness.paimon_environment            make it in .venv-paimon
+    python -m harness.paimon_environment freeze     print constraints-paimon.txt
+
+It has everything of `constraints.txt`, but for what `constraints-paimon.txt` names in another
+version or besides. Elsewhere these tests are skipped, with the reason; with TWOPHASE_PAIMON set to
+`required`, as `make test` has it where it runs them, they fail instead.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from harness.environments import ROOT, UnmadeError, make, python_in
+
+FOLDER = ROOT / ".venv-paimon"
+VARIABLE = "TWOPHASE_PAIMON"
+WHY_NOT = "pypaimon is not installed: make test runs it in an environment of its own"
+_HARNESS = "paimon_harness"
+_HEAD = (
+    "# The versions with which Paimon's tests run, where they are not those of constraints.txt. "
+    "Made by: make constraints"
+)
+
+
+def is_here() -> bool:
+    """Return whether these tests can run: pypaimon is installed, or has to be."""
+    return find_spec("pypaimon") is not None or os.environ.get(VARIABLE) == "required"
+
+
+def pytest_pycollect_makemodule(
+    module_path: Path, parent: pytest.Collector
+) -> pytest.Module | None:
+    """A hook for the conftest.py of folders with tests that import pypaimon, by their harness."""
+    if is_here() or _HARNESS not in module_path.read_text():
+        return None  # as pytest does it
+    return _Skipped.from_parent(parent, path=module_path)
+
+
+class _Skipped(pytest.Module):
+    def collect(self) -> Sequence[pytest.Item]:
+        pytest.skip(WHY_NOT, allow_module_level=True)
+
+
+def needs_paimon() -> pytest.MarkDecorator:
+    """Return the mark of cases that need pypaimon, among others that do not."""
+    return pytest.mark.skipif(not is_here(), reason=WHY_NOT)
+
+
+def constraints(common: Sequence[str], own: Sequence[str]) -> list[str]:
+    """Return lines of constraints, with those of `own` in the place of others of that name.
+
+    Args:
+        common: lines such as `pyarrow==26.0.1`.
+        own: the same.
+    """
+    names = {_name(line) for line in own}
+    return [*(line for line in common if _name(line) not in names), *own]
+
+
+def differing(common: Sequence[str], installed: Sequence[str]) -> list[str]:
+    """Return the lines of what is installed that constraints lack."""
+    return sorted({*installed} - {*common})
+
+
+def _name(line: str) -> str:
+    return line.partition("==")[0]
+
+
+def _lines(name: str) -> list[str]:
+    return [line for line in (ROOT / name).read_text().splitlines() if line[:1] not in ("", "#")]
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Make the environment, or print what it has.
+
+    Raises:
+        UnmadeError: it cannot be made.
+    """
+    if arguments == ["freeze"]:
+        pip = [str(python_in(FOLDER)), "-m", "pip", "freeze", "--exclude-editable"]
+        found = subprocess.run(pip, check=True, capture_output=True, text=True).stdout
+        lines = [_HEAD, *differing(_lines("constraints.txt"), found.splitlines())]
+        sys.stdout.write("\n".join(lines) + "\n")
+        return
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        common, own = _lines("constraints.txt"), _lines("constraints-paimon.txt")
+        file.write("\n".join(constraints(common, own)) + "\n")
+        file.flush()
+        make(FOLDER, ["-c", file.name, "-e", ".[dev,paimon]"])
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except UnmadeError as error:
+        sys.exit(f"error: {error}")
