@@ -7,6 +7,9 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+# pypaimon wants an older pyarrow than all else has: the Paimon sink's tests have an environment of their own.
+PAIMON := .venv-paimon
+PAIMON_READY := $(PAIMON)/.ready
 TESTS  ?= tests integration verification
 SEEDS  ?= 20000
 MINUTES ?= 10
@@ -33,6 +36,13 @@ MARKDOWN := *.md .github docs sinks
 UNIT   := -m "not spark and not server" tests verification
 # Files that are asked for by name wait for no turn.
 IN_TURN := $(if $(filter file,$(origin TESTS)),$(if $(filter-out all,$(TURN)),--turn $(TURN)))
+# Of the tests that are asked for, those that need pypaimon, and the others; of the default ones, all.
+PAIMON_FOLDERS := tests/sinks/paimon integration/paimon
+OF_PAIMON := $(strip $(if $(filter file,$(origin TESTS)),$(PAIMON_FOLDERS),$(foreach folder,$(PAIMON_FOLDERS),$(filter $(folder)%,$(TESTS)))))
+OTHERS := $(filter-out $(OF_PAIMON),$(TESTS))
+PROOFS_OF_PAIMON := $(if $(filter-out paimon,$(PART)),,$(OF_PAIMON))
+OTHER_PROOFS := $(if $(filter paimon,$(PART)),,$(OTHERS))
+PAIMON_PYTEST := TWOPHASE_PAIMON=required $(PYTEST:$(BIN)/%=$(PAIMON)/bin/%)
 CHOSEN := $(if $(PART),--part $(PART)) $(if $(SHARE),--share $(SHARE)) $(if $(REST),--rest) --kills $(KILLS)
 
 .PHONY: help demo test proof unit quick ledger integration soak simulate model lint types layers docs format services bench constraints clean check
@@ -47,11 +57,14 @@ demo: $(READY)  ## A million orders from Kafka to MySQL, Delta and Hive while dr
 	@$(BIN)/python -m twophase.testing.services fetch --no-record kafka mysql delta
 	@$(BIN)/python -m demo
 
-test: services  ## What a change has to pass; starts its own Kafka, MySQL and MariaDB, without Docker. All dear files: TURN=all
-	@$(PYTEST) --ignore integration/containers $(IN_TURN) $(TESTS)
+test: services $(if $(OF_PAIMON),$(PAIMON_READY))  ## What a change has to pass; starts its own Kafka, MySQL and MariaDB, without Docker. All dear files: TURN=all
+	@$(if $(OTHERS),$(PYTEST) --ignore integration/containers $(IN_TURN) $(OTHERS))
+	@$(if $(OF_PAIMON),$(PAIMON_PYTEST) $(IN_TURN) $(OF_PAIMON))
 
-proof: services  ##+ Every kill, an hour or two: make proof PART=delta, make proof SHARE=3/10, make proof PART=servers KILLS=100
-	@$(PYTEST) --ignore integration/containers --proof $(CHOSEN) $(TESTS)
+proof: services $(if $(PROOFS_OF_PAIMON),$(PAIMON_READY))  ##+ Every kill, an hour or two: make proof PART=delta, make proof SHARE=3/10, make proof PART=servers KILLS=100
+	@$(if $(OTHER_PROOFS),$(PYTEST) --ignore integration/containers --proof $(CHOSEN) $(OTHER_PROOFS))
+	@# 5: a share has none of these few files
+	@$(if $(PROOFS_OF_PAIMON),$(PAIMON_PYTEST) --proof $(CHOSEN) $(PROOFS_OF_PAIMON) || [ $$? = 5 ])
 
 unit: $(READY)  ## The tests that start neither Spark nor a server
 	@$(PYTEST) $(UNIT)
@@ -117,12 +130,13 @@ package: $(READY)  ##+ Build the wheel and the sdist into dist/, and check what 
 	@$(BIN)/python -m build --no-isolation
 	@$(BIN)/python -m harness.package dist
 
-constraints: $(READY)  ##+ Record the versions in use
+constraints: $(READY) $(PAIMON_READY)  ##+ Record the versions in use
 	@{ echo "# The versions that are tested together. Made by: make constraints"; \
 	   $(BIN)/pip freeze --exclude-editable; } > constraints.txt
+	@$(BIN)/python -m harness.paimon_environment freeze > constraints-paimon.txt
 
 clean:  ##+ Remove the environment and caches of this folder
-	rm -rf $(VENV) .versions build dist .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf $(VENV) $(PAIMON) .versions build dist .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 
 $(READY): setup.cfg pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -133,3 +147,7 @@ $(READY): setup.cfg pyproject.toml constraints.txt
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
+
+$(PAIMON_READY): $(READY) constraints-paimon.txt
+	@echo "Installing the environment of the Paimon sink's tests into $(PAIMON) (once)"
+	@$(BIN)/python -m harness.paimon_environment

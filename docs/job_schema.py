@@ -28,7 +28,7 @@ _KINDS: Mapping[type, Any] = {
 }
 _SHOWN = {"text": _TEXT, "names": ["array", "string"]}
 _KAFKA = "twophase-kafka"
-_SINKS = ("delta", "file", "hive", "iceberg", "kafka", "mysql")
+_SINKS = ("delta", "file", "hive", "iceberg", "kafka", "mysql", "paimon")
 _SECTIONS = {
     "name": "the job's name, which identifies it in the sinks: keep it",
     "sql": "a query over the sources by name; `source` if there is one",

@@ -5,6 +5,7 @@
 <!-- types: delta -->   columns of a Delta table, and the rows that fit them
 <!-- types: iceberg --> rows, the column of a new table, and others that hold them
 <!-- types: kafka -->   rows, and the JSON of a value
+<!-- types: paimon -->  as of Iceberg
 
 A cell of files is what the check says of a type, or what the writer says of values at its limits;
 `refused` alone stands for a type that does not read back unchanged. Types have Spark's names.
@@ -128,6 +129,7 @@ def type_rows(sink: str) -> tuple[list[str], list[list[str]]]:
         "delta": _of_delta,
         "iceberg": _of_iceberg,
         "kafka": _of_kafka,
+        "paimon": _of_paimon,
     }
     return tables[sink]()
 
@@ -227,6 +229,28 @@ def _of_iceberg() -> tuple[list[str], list[list[str]]]:
             str(other)
             for other in columns.PLAIN
             if str(other) != own and not columns.refusal(kind, other)
+        ]
+
+    return ["rows", "column of a new table", "other columns that hold them"], [
+        [_spark(kind), _coded(made(kind)), ", ".join(fits(kind))] for kind in _ICEBERG
+    ]
+
+
+def _of_paimon() -> tuple[list[str], list[list[str]]]:
+    from twophase.errors import ConfigError
+    from twophase.sinks.paimon import columns
+
+    def made(kind: pa.DataType) -> str:
+        try:
+            columns.check_new(pa.schema([("x", kind)]))
+        except ConfigError as error:
+            return _refused(str(error).partition("'x': ")[2].partition(".")[0], kind)
+        return columns.shown(kind)
+
+    def fits(kind: pa.DataType) -> list[str]:
+        own = made(kind)
+        return [
+            other for other in columns.PLAIN if other != own and not columns.refusal(kind, other)
         ]
 
     return ["rows", "column of a new table", "other columns that hold them"], [

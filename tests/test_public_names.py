@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import twophase
+from harness.paimon_environment import needs_paimon
 
 NAMES = [
     "AlreadyCommitted",
@@ -97,6 +98,7 @@ SINKS = {
     "twophase.sinks.iceberg": ["IcebergSink"],
     "twophase.sinks.kafka": ["KafkaSink"],
     "twophase.sinks.mysql": ["MySqlSink"],
+    "twophase.sinks.paimon": ["PaimonSink"],
 }
 CORE = (
     "twophase.ids",
@@ -147,7 +149,13 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         getattr(twophase, "nothing")  # noqa: B009 mypy knows that it is not there
 
 
-@pytest.mark.parametrize("package", SINKS)
+@pytest.mark.parametrize(
+    "package",
+    [
+        pytest.param(package, marks=[needs_paimon()] if package.endswith(".paimon") else [])
+        for package in SINKS
+    ],
+)
 def test_every_sink_package_exports_its_sink_and_its_errors(package: str) -> None:
     module = import_module(package)
     assert vars(module)["__all__"] == SINKS[package]

@@ -112,6 +112,7 @@ SINK_KEYS = keys_of(
     "twophase.sinks.iceberg.options.IcebergOptions",
     "twophase.sinks.kafka.options.KafkaSinkOptions",
     "twophase.sinks.mysql.options.MySqlOptions",
+    "twophase.sinks.paimon.options.PaimonOptions",
 )
 JOB_KEYS = keys_of("twophase.options.job_options.JobOptions") | keys_of(
     "twophase.sources.kafka.options.KafkaOptions"

@@ -14,7 +14,7 @@ from integration.paimon.scenario import PaimonScenario
 from integration.without_spark import steps
 from integration.without_spark.points import NEEDS_OLDER, in_checkpoint, in_recovery, in_workers
 
-pytestmark = [pytest.mark.part("files")]
+pytestmark = [pytest.mark.part("paimon")]
 
 MakeScenario = Callable[..., PaimonScenario]
 KINDS = ("paimon",)

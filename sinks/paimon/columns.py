@@ -205,6 +205,18 @@ def fits(given: str | None, column: str) -> bool:
     return given == column or (given, column) in _WIDER
 
 
+def shown(kind: pa.DataType) -> str:
+    """Return the column of a new table for rows of a type that it can have, for the page."""
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"ARRAY<{shown(kind.value_type)}>"
+    if pa.types.is_map(kind):
+        return f"MAP<{shown(kind.key_type)}, {shown(kind.item_type)}>"
+    if pa.types.is_struct(kind):
+        inside = (f"{one.name} {shown(one.type)}" for one in fields_of(kind))
+        return f"ROW<{', '.join(inside)}>"
+    return kind_of(kind) or ""
+
+
 def name_of(kind: Kind) -> str:
     """Return the name of a type, without what it holds and whether it is required."""
     name = (kind if isinstance(kind, str) else str(kind["type"])).removesuffix(" NOT NULL")

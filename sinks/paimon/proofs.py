@@ -15,14 +15,12 @@ them nobody can tell.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from twophase.contract.piece import UUID
 from twophase.errors import StopJobError
 from twophase.internals.record import DamagedRecordError
 from twophase.sinks.common.staging.disk import sync, write_durably
@@ -33,6 +31,7 @@ from twophase.sinks.paimon.records import (
     PIECES,
     CommitRecord,
     Manifest,
+    Note,
     SnapshotPieces,
     decode_commit,
     decode_pieces,
@@ -41,31 +40,6 @@ from twophase.sinks.paimon.records import (
 )
 
 COMMITS = "commits"
-_NOTE = re.compile(rf"({UUID})~(\d{{1,18}})~(\d{{1,18}})", re.ASCII)
-
-
-@dataclass(frozen=True, order=True)
-class Note:
-    """The name of a note of a commit.
-
-    Attributes:
-        snapshot: the id of the snapshot.
-        lineage: of its pieces.
-        checkpoint: of its pieces.
-    """
-
-    snapshot: int
-    lineage: str
-    checkpoint: int
-
-    def __str__(self) -> str:
-        return f"{self.lineage}~{self.checkpoint}~{self.snapshot}"
-
-    @classmethod
-    def parse(cls, text: str) -> Note | None:
-        """Return the note of a name; None for any other name."""
-        found = _NOTE.fullmatch(text)
-        return None if found is None else cls(int(found[3]), found[1], int(found[2]))
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,12 @@ commit      in the staging area: which snapshot has shown to be made by the sink
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from twophase.contract.piece import UUID
 from twophase.ids import TransactionId
 from twophase.internals.json_values import decode, encode
 from twophase.sinks.common.staging.manifest import FILE, PieceManifest
@@ -25,6 +27,7 @@ MESSAGE_VERSION = 14
 PIECES = "twophase.pieces"
 """The property of a snapshot that proves pieces."""
 _COMMIT = "commit"
+_NOTE = re.compile(rf"({UUID})~(\d{{1,18}})~(\d{{1,18}})", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,30 @@ class CommitRecord:
     snapshot: int
     uuid: str
     pieces: tuple[str, ...]
+
+
+@dataclass(frozen=True, order=True)
+class Note:
+    """The name of a note of a commit.
+
+    Attributes:
+        snapshot: the id of the snapshot.
+        lineage: of its pieces.
+        checkpoint: of its pieces.
+    """
+
+    snapshot: int
+    lineage: str
+    checkpoint: int
+
+    def __str__(self) -> str:
+        return f"{self.lineage}~{self.checkpoint}~{self.snapshot}"
+
+    @classmethod
+    def parse(cls, text: str) -> Note | None:
+        """Return the note of a name; None for any other name."""
+        found = _NOTE.fullmatch(text)
+        return None if found is None else cls(int(found[3]), found[1], int(found[2]))
 
 
 def short(name: PieceName) -> str:

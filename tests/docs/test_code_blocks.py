@@ -12,6 +12,7 @@ import click
 import pytest
 import yaml
 
+from harness.paimon_environment import needs_paimon
 from twophase.cli.jobfile.job_file import load_job_file
 from twophase.cli.main import main
 
@@ -45,7 +46,13 @@ def test_every_python_block_compiles(place: str) -> None:
     compile(blocks("python")[place], place, "exec")
 
 
-@pytest.mark.parametrize("place", job_files())
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param(place, marks=[needs_paimon()] if "type: paimon" in text else [])
+        for place, text in job_files().items()
+    ],
+)
 def test_every_job_file_is_accepted(place: str, tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(job_files()[place])

@@ -20,6 +20,7 @@ from twophase.sinks.hive.options import HiveOptions
 from twophase.sinks.iceberg.options import IcebergOptions
 from twophase.sinks.kafka.options import KafkaSinkOptions
 from twophase.sinks.mysql.options import MySqlOptions
+from twophase.sinks.paimon.options import PaimonOptions
 from twophase.sources.kafka.options import KafkaOptions
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +38,7 @@ TABLES = [(PAGE, group) for group in GROUPS] + [
     ("sinks/hive.md", HiveOptions),
     ("sinks/iceberg.md", IcebergOptions),
     ("sinks/kafka.md", KafkaSinkOptions),
+    ("sinks/paimon.md", PaimonOptions),
 ]
 # Those of option tables and of Flink's keys, on whichever page somebody puts one.
 WITH_TABLES = [
@@ -102,7 +104,7 @@ def test_every_option_has_a_meaning(group: type[Options]) -> None:
     assert not [name for name, field in group.model_fields.items() if not field.description]
 
 
-@pytest.mark.parametrize("sink", ["delta", "file", "hive", "iceberg", "kafka", "mysql"])
+@pytest.mark.parametrize("sink", ["delta", "file", "hive", "iceberg", "kafka", "mysql", "paimon"])
 def test_the_page_of_each_sink_has_a_table_of_types(sink: str) -> None:
     text = (DOCS / "sinks" / f"{sink}.md").read_text()
     assert re.search(r"^<!-- (columns|types): \S+ -->\n\n\|", text, re.MULTILINE)
@@ -118,6 +120,7 @@ def test_the_page_of_each_sink_has_a_table_of_types(sink: str) -> None:
         ("delta", "twophase.sinks.delta.rows._widens", lambda *_: True),
         ("iceberg", "twophase.sinks.iceberg.columns._fits", lambda *_: True),
         ("kafka", "twophase.sinks.kafka.rows.refusal", lambda *_: ""),
+        ("paimon", "twophase.sinks.paimon.columns.fits", lambda *_: True),
     ],
 )
 def test_a_check_that_changes_changes_the_table_of_types(

@@ -21,6 +21,7 @@ from twophase.sinks.hive.options import HiveOptions
 from twophase.sinks.iceberg.options import IcebergOptions
 from twophase.sinks.kafka.options import KafkaSinkOptions
 from twophase.sinks.mysql.options import MySqlOptions, Tls
+from twophase.sinks.paimon.options import PaimonOptions
 from twophase.sources.kafka.options import KafkaOptions
 
 GROUPS: list[type[Options]] = [
@@ -32,6 +33,7 @@ GROUPS: list[type[Options]] = [
     HiveOptions,
     IcebergOptions,
     KafkaSinkOptions,
+    PaimonOptions,
     *(kind for kind in vars(job_file).values() if isinstance(kind, type) and Options in kind.mro()),
 ]
 WORDS = ("off", "no", "on", "yes", "true", "false", "Off", "NO")

@@ -28,6 +28,7 @@ from twophase.sinks.iceberg import proofs as iceberg
 from twophase.sinks.iceberg.records import Manifest as IcebergManifest
 from twophase.sinks.iceberg.records import SortedManifest as SortedIcebergManifest
 from twophase.sinks.kafka import records as kafka
+from twophase.sinks.paimon import records as paimon
 from twophase.sources.kafka.offsets import SourceOffset
 from twophase.sources.kafka.range_digest import RangeDigest
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
@@ -41,6 +42,7 @@ TYPES = [
     *(Committable, StagedManifest, delta.Intent, delta.Manifest, _Waiting),
     *(IcebergManifest, SortedIcebergManifest, iceberg.LineageProof, iceberg.FenceRecord),
     *(kafka.Mark, kafka.Fence),
+    *(paimon.Manifest, paimon.SnapshotPieces, paimon.CommitRecord),
 ]
 TEXT = st.text(max_size=4)
 PLAIN: Mapping[Any, st.SearchStrategy[Any]] = {str: TEXT, int: st.integers(), bool: st.booleans()}

@@ -52,6 +52,7 @@ from twophase.sinks.iceberg.proofs import FenceRecord as IcebergFence
 from twophase.sinks.iceberg.proofs import LineageProof, Proofs
 from twophase.sinks.mysql.xid import FORMAT_ID, Xid
 from twophase.sinks.mysql.xid import Owner as MySqlOwner
+from twophase.sinks.paimon import records as paimon
 from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
 from twophase.sources.kafka.range_digest import RangeDigest
 from twophase.spark.folder.spark_folder import SparkFolder
@@ -714,6 +715,22 @@ def test_what_the_snapshots_of_an_iceberg_table_say_is_what_it_was() -> None:
     assert iceberg.summary_of_piece(DELTA) == owner | of
     rewind = iceberg.summary_of_rewind(IcebergOwner("orders", "lake"), Attempt(3, 0))
     assert rewind == owner | {"twophase.rewind": "3.0"}
+
+
+def test_the_records_of_a_paimon_table_are_what_they_were() -> None:
+    file = paimon.StagedFile(0, 3, 1_970, "cd" * 32, b"\0\0\0\x0e\xff")
+    fields = {"0": "BIGINT", "1": "STRING required"}
+    data = (GOLDEN / "paimon/manifest").read_bytes()
+    manifest = paimon.Manifest(DELTA, Subtask(0, 102), (file,), 41, 14, fields)
+    assert paimon.decode_manifest(data, "manifest") == manifest
+    text = (GOLDEN / "paimon/pieces").read_text()
+    assert paimon.decode_pieces(text, "it") == paimon.SnapshotPieces(
+        "orders", "lake", A, 7, ("2.3/0.102", "2.3/1.103")
+    )
+    data = (GOLDEN / "paimon/commit").read_bytes()
+    assert paimon.decode_commit(data, "it") == paimon.CommitRecord(42, "0f" * 16, ("2.3/0.102",))
+    assert paimon.Note.parse(f"{A}~7~42") == paimon.Note(42, A, 7)
+    assert str(paimon.Note(42, A, 7)) == f"{A}~7~42"
 
 
 def test_the_names_in_a_delta_table_are_what_they_were() -> None:

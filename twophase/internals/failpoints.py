@@ -29,7 +29,7 @@ The crash points of the protocol:
     A01  a sink is decided ahead of the others, committed nowhere
     A02  it has committed, the others have not acknowledged
     E01  a worker has written rows              E02  as C03, where only the worker dies
-    D01, D02  before and after a commit to a Delta or Iceberg table
+    D01, D02  before and after a commit to a Delta, Iceberg or Paimon table
     D03, D04  before and after the commit of a rewind to it
     F01  a staged file is not durable yet (Delta: the manifest)
     F02  the manifest is written                F03  between the renames of two partitions

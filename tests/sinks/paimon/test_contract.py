@@ -16,7 +16,7 @@ from twophase.testing.contract import (
     TellsUnfinishedContract,
 )
 
-pytestmark = [pytest.mark.part("files"), pytest.mark.thin(3)]
+pytestmark = [pytest.mark.part("paimon"), pytest.mark.thin(3)]
 
 
 class TestPaimonSink(

@@ -19,8 +19,6 @@ from twophase.sinks.paimon import private_api
 from twophase.sinks.paimon.open_sink import OpenPaimonSink
 from twophase.testing.harness import JOB, SINK
 
-pytestmark = [pytest.mark.part("files")]
-
 
 @pytest.fixture
 def harness(tmp_path: Path) -> PaimonHarness:

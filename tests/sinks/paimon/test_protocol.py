@@ -37,8 +37,6 @@ from twophase.sinks.paimon.open_sink import OpenPaimonSink
 from twophase.sinks.paimon.private_api import PaimonTable
 from twophase.testing.harness import LINEAGE
 
-pytestmark = [pytest.mark.part("files")]
-
 
 @pytest.fixture
 def harness(tmp_path: Path) -> PaimonHarness:
@@ -340,6 +338,20 @@ def test_a_table_that_lacks_what_was_committed_stops_the_job_and_restored_it_goe
     assert sink.history().replaced == ""
     assert committed(sink, piece) == [Committed()]
     assert ids_of(harness) == [1, 2, 10]
+
+
+def test_a_rollback_whose_snapshots_have_expired_is_not_noticed(
+    harness: PaimonHarness, sink: OpenPaimonSink
+) -> None:
+    harness.append(rows(10))
+    committed(sink, harness.write(sink, rows(1)))
+    harness.table().rollback_to(1)
+    for number in (11, 12):
+        harness.append(rows(number))
+    assert "is another one now" in sink.history().replaced
+    expire(harness, 2)
+    assert sink.history().replaced == ""
+    assert ids_of(harness) == [10, 11, 12]
 
 
 def test_what_a_fold_removes_the_mark_stands_for(

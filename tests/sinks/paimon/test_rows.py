@@ -20,8 +20,6 @@ from twophase.errors import ConfigError, RejectedRowsError
 from twophase.sinks.paimon.layout import PARTITIONS
 from twophase.testing.harness import FIRST_SUBTASK, Row, transaction_id
 
-pytestmark = [pytest.mark.part("files")]
-
 TEXTS = pa.schema([("id", pa.int64()), ("part", pa.string())])
 TOO_LONG = ["x" * 300, "é" * 150, "%" * 90]
 

@@ -45,7 +45,7 @@ def test_an_unknown_type_is_refused_with_the_known_ones(writer: StreamWriter) ->
         ConfigError, match="sink 'facts': unknown sink type 'mysqll'; did you mean 'mysql'"
     ) as caught:
         writer.sink("facts", "mysqll")
-    assert "delta, file, hive, iceberg, kafka, mysql" in str(caught.value)
+    assert "delta, file, hive, iceberg, kafka, mysql, paimon" in str(caught.value)
 
 
 def test_an_option_that_the_sink_does_not_have_is_named(writer: StreamWriter) -> None:

@@ -16,6 +16,7 @@ golden files of its own beside these, and these stay.
     delta/     the intent and the manifest of a Delta piece
     iceberg/   the manifest of an Iceberg piece, and version 2 of it, with a sort order; proof and
                fence, the properties of a table
+    paimon/    the manifest of a Paimon piece, the property of a snapshot, and the note of a commit
     states/    a job's folder: two checkpoints of a function `rules` with state of every form, in
                the body and in files; the first is subsumed
     savepoint/ of `job`, whose checkpoint 2 of lineage B waits for its commit, with the state of a
@@ -62,6 +63,7 @@ from twophase.sinks.hive.pending import PendingPartitions
 from twophase.sinks.iceberg import records as iceberg
 from twophase.sinks.iceberg.proofs import FenceRecord as IcebergFence
 from twophase.sinks.iceberg.proofs import LineageProof, encode_fence, encode_proof
+from twophase.sinks.paimon import records as paimon
 from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
 from twophase.sources.kafka.range_digest import RangeDigest
 from twophase.spark.plan.operator_states import OperatorStates
@@ -426,6 +428,20 @@ def make_iceberg(root: Path) -> None:
     (root / "iceberg" / "fence").write_text(encode_fence(IcebergFence(2, 3, "0f" * 16)))
 
 
+def make_paimon(root: Path) -> None:
+    """Write `paimon`."""
+    (root / "paimon").mkdir()
+    transaction = TransactionId(JOB, A, 7, Attempt(2, 3), "lake", "ab" * 32)
+    file = paimon.StagedFile(0, 3, 1_970, "cd" * 32, b"\0\0\0\x0e\xff")
+    fields = {"0": "BIGINT", "1": "STRING required"}
+    manifest = paimon.Manifest(transaction, Subtask(0, 102), (file,), 41, 14, fields)
+    (root / "paimon" / "manifest").write_bytes(manifest.encode())
+    proof = paimon.SnapshotPieces(JOB, "lake", A, 7, ("2.3/0.102", "2.3/1.103"))
+    (root / "paimon" / "pieces").write_text(paimon.encode_pieces(proof))
+    note = paimon.CommitRecord(42, "0f" * 16, ("2.3/0.102",))
+    (root / "paimon" / "commit").write_bytes(paimon.encode_commit(note))
+
+
 def make_savepoint(root: Path) -> None:
     """Write `savepoint`."""
     spark = root / "job" / "spark" / B
@@ -479,6 +495,7 @@ def main(root: Path) -> None:
     make_files(root)
     make_others(root)
     make_iceberg(root)
+    make_paimon(root)
     make_states(root)
     make_rewinding(root)
     make_abandoned(root)
