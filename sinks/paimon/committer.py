@@ -153,7 +153,7 @@ class Committer(LakeCommitter[Look, Manifest]):
         sync(*sorted(path for path in paths if path.is_relative_to(location)))
 
     def _check_layout(self, piece: Piece, look: Look) -> None:
-        changes = differences(piece.manifest.fields, look.table.schema.columns)
+        changes = differences(piece.manifest.fields, look.table.columns)
         if changes:
             raise altered(
                 str(piece.manifest.transaction),

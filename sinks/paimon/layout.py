@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from twophase.errors import ConfigError
 from twophase.sinks.paimon.columns import Column, fits, name_of, text_of
+from twophase.sinks.paimon.options import PaimonOptions
 from twophase.sinks.paimon.private_api import Schema
 
 PARTITIONS = ("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "STRING", "DATE")
@@ -34,24 +35,23 @@ _ELSEWHERE = (
 )
 
 
-def check_table(name: str, schema: Schema, partition_by: Sequence[str]) -> None:
+def check_table(schema: Schema, options: PaimonOptions) -> None:
     """Check that a table can be written.
 
     Args:
-        name: the table's.
         schema: its newest.
-        partition_by: the columns that it has to be partitioned by; empty for any.
+        options: of the sink.
 
     Raises:
         ConfigError: it cannot; the message names all reasons.
     """
-    problems = [*_refusals(schema)]
+    problems, partition_by = [*_refusals(schema)], options.partition_by
     if partition_by and [*partition_by] != schema.partition_keys:
         shown = ", ".join(schema.partition_keys) or "nothing"
         problems.append(f"it is partitioned by {shown}, not {', '.join(partition_by)}")
     if problems:
         raise ConfigError(
-            f"The table {name} cannot be written: {'; '.join(problems)}.",
+            f"The table {options.table} cannot be written: {'; '.join(problems)}.",
             remedy="change the table, or name another.",
         )
 

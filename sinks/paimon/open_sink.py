@@ -16,6 +16,7 @@ from twophase.sinks.paimon.columns import check_rows
 from twophase.sinks.paimon.committer import Committer
 from twophase.sinks.paimon.driver_table import DriverTable
 from twophase.sinks.paimon.layout import check_table
+from twophase.sinks.paimon.options import PaimonOptions
 from twophase.sinks.paimon.proofs import fold_notes, others
 from twophase.sinks.paimon.records import short
 from twophase.sinks.paimon.table import WrittenTable
@@ -28,11 +29,13 @@ class OpenPaimonSink(OpenArrowSink):
     Args:
         table: the table.
         rows: the columns of the rows to come; None if none will follow.
+        options: of the sink.
     """
 
-    def __init__(self, table: DriverTable, rows: pa.Schema | None) -> None:
+    def __init__(self, table: DriverTable, rows: pa.Schema | None, options: PaimonOptions) -> None:
         self.table = table
         self._rows = rows
+        self._options = options
 
     def target(self) -> str:
         """See `OpenSink.target`."""
@@ -74,7 +77,7 @@ class OpenPaimonSink(OpenArrowSink):
         """See `OpenArrowSink.writers`. The table may have been altered since the last attempt."""
         look = self.table.look()
         schema = look.table.schema
-        check_table(self.table.name, schema, ())
+        check_table(schema, self._options)
         if self._rows is not None:
             check_rows(self._rows, schema.columns)
         written = WrittenTable(

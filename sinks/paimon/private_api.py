@@ -5,15 +5,22 @@ faster, whoever has decided or aborted what meanwhile. Here a commit makes the s
 one that the caller has looked at, or none. Its writer takes a path of its own and rolls; here a
 file is written where the sink stages it. All of that is in this module, for the one minor version
 of pypaimon that setup.cfg allows.
+
+pypaimon's own file access leaves metadata in the page cache, and its rename looks whether a name is
+free before it takes it: two processes can take the same one, and the second replaces the snapshot
+of the first. Here files are synced before a snapshot names them, and none is replaced.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pypaimon.common.identifier import Identifier
 from pypaimon.common.json_util import JSON
+from pypaimon.filesystem.local_file_io import LocalFileIO
 from pypaimon.manifest.manifest_file_manager import ManifestFileManager
 from pypaimon.manifest.manifest_list_manager import ManifestListManager
 from pypaimon.schema.data_types import PyarrowFieldParser
@@ -40,9 +48,8 @@ from pypaimon.write.file_store_commit import FileStoreCommit
 from pypaimon.write.writer.append_only_data_writer import AppendOnlyDataWriter
 
 from twophase.sinks.common.lake.rows import TableColumn
-from twophase.sinks.common.staging.disk import NewFile, sync
+from twophase.sinks.common.staging.disk import NewFile, rename_new, sync
 from twophase.sinks.paimon.columns import Column
-from twophase.sinks.paimon.synced_io import SyncedFileIO
 
 Values = tuple[Any, ...]
 """The value of each partition column."""
@@ -57,6 +64,83 @@ _APPEND = "APPEND"
 
 class ConflictError(Exception):
     """Somebody else was faster; nothing was committed."""
+
+
+class SyncedFileIO(LocalFileIO):  # type: ignore[misc]  # pypaimon has no types here
+    """Reads as pypaimon does, and syncs what it writes."""
+
+    def new_output_stream(self, path: str) -> SyncedStream:
+        """See `FileIO.new_output_stream`."""
+        found: Path = self._to_file(path)
+        make_folder(found.parent)
+        return SyncedStream(found)
+
+    def try_to_write_atomic(self, path: str, content: str) -> bool:
+        """Write a new file, which is there whole and durably, or not at all.
+
+        Returns:
+            Whether it was written; False if the name is taken.
+
+        Raises:
+            OSError: whether it was written is unknown.
+        """
+        found: Path = self._to_file(path)
+        make_folder(found.parent)
+        temporary = found.with_name(f".{found.name}.{uuid.uuid4()}.tmp")
+        try:
+            with SyncedStream(temporary) as file:
+                file.write(content.encode())
+            rename_new(temporary, found)
+        except FileExistsError:
+            return False
+        finally:
+            temporary.unlink(missing_ok=True)
+        sync(found.parent)
+        return True
+
+
+class SyncedStream:
+    """A file being written; closing it makes its bytes and its name durable.
+
+    Args:
+        path: its name; must not exist.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("xb")
+
+    def write(self, data: bytes) -> int:
+        """Append."""
+        return self._file.write(data)
+
+    def close(self) -> None:
+        """Sync and close."""
+        if not self._file.closed:
+            with self._file:
+                self._file.flush()
+                os.fsync(self._file.fileno())
+            sync(self._path.parent)
+
+    def __enter__(self) -> SyncedStream:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder and those above it, each durably."""
+    if path.is_dir():
+        return
+    make_folder(path.parent)
+    path.mkdir(exist_ok=True)
+    sync(path.parent)
 
 
 class Schema:
@@ -116,6 +200,11 @@ class PaimonTable:
             self._io, Identifier.from_string(name), str(location), schema.native
         )
         self._snapshots = location / "snapshot"
+
+    @property
+    def columns(self) -> Sequence[Column]:
+        """The table's columns."""
+        return self.schema.columns
 
     def ids(self) -> list[int]:
         """Return the ids of all snapshots, in ascending order."""

@@ -59,7 +59,7 @@ class PaimonSink(ArrowSink):
         table = DriverTable(owner, location, options.table)
         if rows is not None:
             table.create_area()
-        return OpenPaimonSink(table, rows)
+        return OpenPaimonSink(table, rows, options)
 
     def _location(self) -> Path:
         """Return the table's folder, which need not exist.
@@ -103,6 +103,6 @@ class PaimonSink(ArrowSink):
                 f"There is no table {options.where}.",
                 remedy="create it, correct table, or let the sink create it: `create=true`.",
             )
-        check_table(options.table, found, options.partition_by)
+        check_table(found, options)
         check_folder(self._location())
         return found

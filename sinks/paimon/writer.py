@@ -72,5 +72,5 @@ class PaimonWriter(PieceWriter[WrittenTable, StagedFile]):
             tuple(self._files),
             self._table.base,
             MESSAGE_VERSION,
-            fields_of(self._table.table.schema.columns),
+            fields_of(self._table.table.columns),
         )

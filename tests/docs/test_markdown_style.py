@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 # Folders of tools, and what they make.
-NOT_OURS = {".venv", ".versions", ".pytest_cache", "build", "site"}
+NOT_OURS = {".venv", ".venv-paimon", ".versions", ".pytest_cache", "build", "site"}
 
 KEPT = {
     "an admonition": '!!! note "Title"\n\n    Text of the note.\n',

@@ -270,7 +270,7 @@ def test_where_a_gap_hides_whether_a_piece_is_committed_nothing_is_done_with_it(
 
 
 @pytest.mark.parametrize("is_committed", [True, False])
-def test_the_operator_looks_and_moves_the_piece_and_it_is_there_once(
+def test_the_operator_looks_and_moves_the_piece_and_its_rows_are_in_the_table_once(
     harness: PaimonHarness,
     sink: OpenPaimonSink,
     monkeypatch: pytest.MonkeyPatch,

@@ -174,7 +174,7 @@ def test_a_null_in_a_required_column_is_refused_by_row(tmp_path: Path) -> None:
     assert committed(sink, harness.write(sink, [{"id": 1}], 1)) == [Committed()]
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a primary key": ({"primary_keys": ["id"]}, "it has a primary key \\(id\\)"),
     "buckets": ({"options": {"bucket": "4", "bucket-key": "id"}}, "bucket is 4, not -1"),
     "another format": ({"options": {"file.format": "orc"}}, "file.format is orc, not parquet"),
@@ -201,7 +201,7 @@ def test_a_table_that_cannot_be_written_is_refused_by_name(tmp_path: Path, case:
     harness = PaimonHarness(tmp_path / "lake", others.FIELDS)
     others.make_table(harness, **given)
     before = harness.contents()
-    options = {"partition_by": ["id"]} if "partitions" in case else {}
+    options: dict[str, Any] = {"partition_by": ["id"]} if "partitions" in case else {}
     for call in (lambda: harness.opened(**options), harness.new_sink(**options).check_connection):
         with pytest.raises(ConfigError, match=f"cannot be written: .*{named}"):
             call()
