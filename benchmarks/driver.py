@@ -16,6 +16,8 @@ line of the output, as JSON.
                       readers of its own log
     spark-kafka-files   Spark's Kafka connector, from_json, Spark's own file sink with parquet:
                         exactly once for readers of its own log
+    spark-kafka-kafka   Spark's Kafka connector, from_json, to_json, Spark's own Kafka sink: at
+                        least once
     several           twophase-kafka, the sinks that the settings name, in one
                       checkpoint: exactly once
     read              twophase-kafka, raw or JSON, to Spark's noop sink
@@ -38,7 +40,7 @@ from typing import Any
 
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col, from_json
+from pyspark.sql.functions import col, from_json, struct, to_json
 from pyspark.sql.streaming.listener import JStreamingQueryListener, StreamingQueryListener
 
 import twophase
@@ -50,9 +52,11 @@ from twophase.events import CheckpointCommitted, CheckpointDecided, Event, SinkA
 from twophase.sinks.delta.sink import DeltaSink
 from twophase.sinks.file.sink import FileSink
 from twophase.sinks.hive.sink import HiveSink
+from twophase.sinks.kafka.sink import KafkaSink
 from twophase.sinks.mysql.sink import MySqlSink
 
 MYSQL, DELTA, HIVE, ICEBERG, FILES = "facts", "lake", "hive", "iceberg", "files"
+TRANSACTION, STAGED = "transaction", "staged"
 """Return the names of a pipeline's sinks."""
 
 TURN_OVER = "It is somebody else's turn."
@@ -209,6 +213,8 @@ def main(settings: dict[str, Any]) -> None:
             _run_delta(spark, settings)
         case "spark-files":
             _run_files(_read(spark, settings), settings)
+        case "spark-kafka-kafka":
+            _run_kafka(_read_by_spark(spark, settings), settings)
         case "spark-kafka-files":
             _run_files(_read_by_spark(spark, settings), settings)
         case _:
@@ -256,7 +262,14 @@ _SINKS: dict[str, Callable[[dict[str, Any]], Sink]] = {
     HIVE: lambda _: HiveSink(table=TABLE, create=True),
     FILES: lambda settings: FileSink(path=settings["path"]),
     ICEBERG: lambda settings: new_table(Path(settings["path"])),
+    TRANSACTION: lambda settings: _kafka_sink(settings, TRANSACTION),
+    STAGED: lambda settings: _kafka_sink(settings, STAGED),
 }
+
+
+def _kafka_sink(settings: dict[str, Any], protocol: str) -> KafkaSink:
+    servers = {"kafka.bootstrap.servers": settings["kafka"]}
+    return KafkaSink(**servers, topic=settings["to"], protocol=protocol)
 
 
 def _schema(settings: dict[str, Any]) -> str:
@@ -329,6 +342,14 @@ def _run_files(frame: DataFrame, settings: dict[str, Any]) -> None:
     writer = frame.writeStream.format("parquet")
     writer = writer.option("checkpointLocation", settings["location"])
     writer.trigger(availableNow=True).start(settings["path"]).awaitTermination()
+
+
+def _run_kafka(frame: DataFrame, settings: dict[str, Any]) -> None:
+    values = frame.select(to_json(struct("*"), {"ignoreNullFields": "false"}).alias("value"))
+    writer = values.writeStream.format("kafka").option("topic", settings["to"])
+    writer = writer.option("kafka.bootstrap.servers", settings["kafka"])
+    writer = writer.option("checkpointLocation", settings["location"])
+    writer.trigger(availableNow=True).start().awaitTermination()
 
 
 def _read_by_spark(spark: SparkSession, settings: dict[str, Any]) -> DataFrame:

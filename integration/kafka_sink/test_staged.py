@@ -29,6 +29,7 @@ from twophase.errors import (
 from twophase.ids import Attempt, Subtask
 from twophase.internals import failpoints
 from twophase.sinks.kafka.open_sink import OpenKafkaSink
+from twophase.sinks.kafka.staged import StagedPieces
 from twophase.sinks.kafka.staging import Place
 from twophase.testing.contract.base import ContractBase
 from twophase.testing.harness import FIRST, JOB, LINEAGE, SINK, fresh_name, transaction_id
@@ -294,18 +295,21 @@ class TestLimits(Base):
 class Held:
     """A commit in a thread, which stands still at a failpoint until it is let go."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, commit: Callable[[], Any]) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, commit: Callable[[], Any], at: str = "K02"
+    ) -> None:
         self._here, self._go_on = threading.Event(), threading.Event()
         self._found: list[Any] = []
         self._commit = commit
         self._thread = threading.Thread(target=self._run)
 
         def stand(point: str) -> None:
-            if point == "K02" and threading.current_thread() is self._thread:
+            if point == at and threading.current_thread() is self._thread:
                 self._here.set()
                 self._go_on.wait()
 
-        monkeypatch.setattr("twophase.sinks.kafka.staged.failpoint", stand)
+        for module in ("sinks.kafka.staged", "contract.sink"):
+            monkeypatch.setattr(f"twophase.{module}.failpoint", stand)
         self._thread.start()
         self._here.wait()
 
@@ -337,6 +341,18 @@ class TestCopies(Base):
             assert "Another driver copies it" in found.reason
             assert self.ids_visible() == [0]
             assert isinstance(committed(opened_sink, piece), AlreadyCommitted)
+
+    def test_a_copy_that_begins_behind_another_finds_its_proof(
+        self, harness: KafkaHarness, opened_sink: OpenKafkaSink, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It has looked before, when there was none."""
+        piece = self.piece(opened_sink)
+        held = Held(monkeypatch, lambda: committed(opened_sink, piece), at="C12")
+        with closing(harness.opened()) as other:
+            monkeypatch.setattr(StagedPieces, "clean_up", lambda *_: None)
+            assert committed(other, piece) == Committed()
+        assert isinstance(held.end(), AlreadyCommitted)
+        assert self.ids_visible() == [0]
 
     def test_a_driver_that_is_fenced_begins_no_copy(
         self, harness: KafkaHarness, opened_sink: OpenKafkaSink
@@ -375,13 +391,21 @@ class TestCopies(Base):
     def test_a_copy_is_proven_behind_an_open_transaction_of_others_whatever_became_of_its_id(
         self, harness: KafkaHarness, opened_sink: OpenKafkaSink
     ) -> None:
-        """Its coordinator knows no more of it: another driver has begun to copy it again."""
+        """Its coordinator knows no more of it: another driver has begun to copy it again. And the
+        proof of a copy that was aborted is none.
+        """
         other: Any = harness.topics.producer(**{"transactional.id": fresh_name("theirs")})
         other.init_transactions(30)
         other.begin_transaction()
         other.produce(harness.ledger, b"untouched", b"theirs", 0)  # without a key it is refused
         other.flush(30)
         piece = self.piece(opened_sink)
+        failpoints.arm("K02=raise")
+        try:
+            with pytest.raises(failpoints.FailpointError):
+                committed(opened_sink, piece)
+        finally:
+            failpoints.arm("")
         assert committed(opened_sink, piece) == Committed()
         again: Any = harness.topics.producer(**{"transactional.id": f"{name_in(harness)}/copy"})
         again.init_transactions(30)
