@@ -15,7 +15,7 @@ _CHECKPOINTS = 3
 
 
 class Driver(DriverProcess):
-    module = "integration.iceberg.driver"
+    module = "integration.lake_driver"
 
 
 @pytest.mark.spark
@@ -32,6 +32,7 @@ def test_a_job_that_is_killed_in_its_second_commit_has_every_order_once(
     settings = {
         "orders": str(orders),
         "location": str(tmp_path / "job"),
+        "type": "iceberg",
         "sink": {
             "catalog_uri": f"sqlite:///{harness.folder}/catalog.db",
             "warehouse": str(harness.folder / "warehouse"),

@@ -66,6 +66,7 @@ def test_pieces_of_two_checkpoints_in_one_call_are_two_snapshots(
     pieces = [harness.write(sink, rows(number), number) for number in (1, 2)]
     assert committed(sink, *pieces) == [Committed(), Committed()]
     assert snapshots(harness) == [1, 2]
+    assert ids_of(harness) == [1, 2]
 
 
 def test_a_snapshot_has_the_job_as_its_user_and_the_checkpoint_as_its_identifier(

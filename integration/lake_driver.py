@@ -1,7 +1,7 @@
-"""The driver process of a job that writes orders from files to an Iceberg table, as a user would
+"""The driver process of a job that writes orders from files to a table of a lake, as a user would
 write it.
 
-    python -m integration.iceberg.driver '{"orders": ..., "location": ..., "sink": {...}}'
+    python -m integration.lake_driver '{"orders": ..., "location": ..., "type": ..., "sink": {...}}'
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import twophase
 from harness import workload
 from integration.mysql.driver import session
 from twophase.internals.failpoints import be_the_driver
-from twophase.sinks.iceberg import IcebergSink
 from twophase.testing.parent_death import die_with_parent
 
 
@@ -31,7 +30,7 @@ def main(settings: dict[str, Any]) -> None:
     )
     (
         twophase.write_stream(orders, name="orders")
-        .sink("lake", IcebergSink(**settings["sink"]))
+        .sink("lake", settings["type"], **settings["sink"])
         .option("checkpointLocation", settings["location"])
         .trigger(availableNow=True)
         .start()
