@@ -93,7 +93,8 @@ def test_other_types_cannot_be_partitions(tmp_path: Path, kind: pa.DataType) -> 
     assert not harness.location.exists()
 
 
-def test_values_of_every_type_read_back_unchanged(tmp_path: Path) -> None:
+@pytest.mark.parametrize("statistics", ["none", "full"])
+def test_values_of_every_type_read_back_unchanged(tmp_path: Path, statistics: str) -> None:
     moments = [datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999_999)]
     columns: dict[str, tuple[pa.DataType, list[Any]]] = {
         "id": (pa.int64(), [0, 1, 2]),
@@ -122,6 +123,7 @@ def test_values_of_every_type_read_back_unchanged(tmp_path: Path) -> None:
     }
     fields = pa.schema([(name, kind) for name, (kind, _) in columns.items()])
     harness = PaimonHarness(tmp_path / "lake", fields)
+    others.make_table(harness, options={"metadata.stats-mode": statistics})
     rows = [{name: values[at] for name, (_, values) in columns.items()} for at in range(3)]
     written(harness, rows)
     assert by_id(harness.rows_visible()) == rows
@@ -131,6 +133,7 @@ def test_a_filter_finds_rows_beside_values_that_have_no_bounds(tmp_path: Path) -
     long = "".join(random.Random(1).choices(string.ascii_letters, k=20_000))
     fields = pa.schema([("id", pa.int64()), ("text", pa.string()), ("number", pa.float64())])
     harness = PaimonHarness(tmp_path / "lake", fields)
+    others.make_table(harness, options={"metadata.stats-mode": "full"})
     rows = [{"id": 1, "text": long, "number": float("nan")}, {"id": 2, "text": "b", "number": 7.0}]
     written(harness, rows)
     builder = harness.table().new_read_builder()
