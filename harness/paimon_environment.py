@@ -23,6 +23,7 @@ import pytest
 from harness.environments import ROOT, UnmadeError, make, python_in
 
 FOLDER = ROOT / ".venv-paimon"
+TESTS = ("tests/sinks/paimon/", "integration/paimon/")
 VARIABLE = "TWOPHASE_PAIMON"
 WHY_NOT = "pypaimon is not installed: make test runs it in an environment of its own"
 _HARNESSES = ("harness.paimon_harness", "integration.paimon")
