@@ -83,7 +83,7 @@ class Proofs:
             return "done marker"
         for note in self.notes():
             is_theirs = (note.lineage, note.checkpoint) == (name.lineage, name.checkpoint)
-            if is_theirs and short(name) in self._record(note).pieces:
+            if is_theirs and short(name) in self._pieces(note):
                 return f"snapshot {note.snapshot}"
         return ""
 
@@ -194,9 +194,9 @@ class Proofs:
         """Return why the table lacks what the sink has committed; empty if it has it."""
         for lineage, note in self.newest_notes().items():
             what = f"snapshot {note.snapshot}, the newest of lineage {lineage},"
-            snapshot = self.table.snapshot(note.snapshot)
+            snapshot, record = self.table.snapshot(note.snapshot), self._record(note)
             if snapshot is not None:
-                if str(snapshot.uuid) != self._record(note).uuid:
+                if record is not None and str(snapshot.uuid) != record.uuid:
                     return f"{what} is another one now: somebody has rolled the table back, or a "
                 "writer that does not look has replaced it"
             elif note.snapshot > self.newest or note.snapshot > self.table.ids()[0]:
@@ -228,13 +228,20 @@ class Proofs:
         }
         for note in self.notes():
             if (note.lineage, note.checkpoint) == (lineage, checkpoint):
-                found |= {*self._record(note).pieces}
+                found |= {*self._pieces(note)}
         return sorted(found)
 
-    def _record(self, note: Note) -> CommitRecord:
+    def _pieces(self, note: Note) -> Sequence[str]:
+        record = self._record(note)
+        return () if record is None else record.pieces
+
+    def _record(self, note: Note) -> CommitRecord | None:
+        """Return a note; None if another driver has folded it, or raised the fence, meanwhile."""
         path = self.area.stage() / COMMITS / str(note)
         try:
             return decode_commit(path.read_bytes(), str(path))
+        except FileNotFoundError:
+            return None
         except DamagedRecordError as error:
             raise StopJobError(
                 f"{path} is damaged ({error}).", remedy="restore this file from a backup."

@@ -201,7 +201,7 @@ MUTANTS = [
     Mutant(
         "another snapshot under the name is noticed",
         proofs.Proofs.rolled_back,
-        "if str(snapshot.uuid) != self._record(note).uuid:",
+        "if record is not None and str(snapshot.uuid) != record.uuid:",
         "if False:",
         lacking(others.replace_newest, "is another one now"),
         "assert",

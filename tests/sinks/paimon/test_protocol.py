@@ -35,6 +35,7 @@ from twophase.sinks.common.staging.names import PieceName
 from twophase.sinks.paimon import private_api
 from twophase.sinks.paimon.open_sink import OpenPaimonSink
 from twophase.sinks.paimon.private_api import PaimonTable
+from twophase.sinks.paimon.proofs import Proofs
 from twophase.testing.harness import LINEAGE
 
 
@@ -369,6 +370,21 @@ def test_what_a_fold_removes_the_mark_stands_for(
     assert committed(sink, *pieces) == [AlreadyCommitted("high-water mark")] * 2 + [
         AlreadyCommitted("snapshot 3")
     ]
+
+
+def test_a_note_that_another_driver_folds_between_two_looks_is_no_error(
+    harness: PaimonHarness, sink: OpenPaimonSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces = [harness.write(sink, rows(number), number) for number in range(2)]
+    for piece in pieces:
+        committed(sink, piece)
+    listed = sink.table.look().proofs.notes()
+    assert len(listed) == 2
+    rival_of(harness).subsume(LINEAGE, 1)
+    monkeypatch.setattr(Proofs, "notes", lambda _: listed)
+    assert committed(sink, pieces[0]) == [AlreadyCommitted("high-water mark")]
+    assert [*sink.committed_pieces(LINEAGE, 1)] == ["1.1/0.1"]
+    assert sink.history().replaced == ""
 
 
 # -- abort beside a commit -------------------------------------------------------------------------
