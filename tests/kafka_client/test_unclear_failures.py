@@ -182,15 +182,19 @@ def test_a_broker_that_hangs_leaves_time_for_the_others(
 ) -> None:
     monkeypatch.setattr(connection, "_LEAST_ATTEMPT_S", 0.1)
     since, tried = time.monotonic(), list[float]()
+    limit_s = 5  # a busy machine may keep the client from its loop for most of a second
 
     def serve(connection: socket.socket) -> None:
         tried.append(time.monotonic() - since)
         says_nothing(connection)
 
-    why = {"PLAINTEXT": "Request timed out", "SSL": r"Handshake failed: .* more than 0\.\d+ s"}
+    why = {"PLAINTEXT": "Request timed out", "SSL": r"Handshake failed: .* more than 1\.\d+ s"}
+    cluster = cluster_at(
+        listen(serve), request__timeout=f"{limit_s} s", kafka__security__protocol=protocol
+    )
     with pytest.raises(SourceUnavailableError, match=f"did not answer: .*{why[protocol]}"):
-        cluster_at(listen(serve), kafka__security__protocol=protocol).topics(["orders"])
-    assert len([at for at in tried if at < 1]) >= 2
+        cluster.topics(["orders"])
+    assert len([at for at in tried if at < limit_s]) >= 2
 
 
 def test_a_client_that_another_thread_closes_is_opened_again(listen: Listen) -> None:
