@@ -169,7 +169,7 @@ def change_manifest(folder: Path) -> None:
     [
         (cut, "has 10 bytes, not the"),
         (drop_file, "is gone, and twophase-"),
-        (drop_manifest, "is neither staged nor named by the table's properties"),
+        (drop_manifest, "is neither staged nor named by the table's proofs"),
         (change_manifest, "is not the manifest of the checkpoint: its SHA-256 differs"),
     ],
 )
