@@ -63,18 +63,23 @@ class ShrinkingJob(SparkKafkaJob):
         return (
             twophase.write_stream(frame, name="orders")
             .sink("facts", FolderSink(self.root / "facts"))
-            .options(**{"checkpointLocation": str(self.root / "job"), "restart.strategy": "none"})
+            .option("checkpointLocation", str(self.root / "job"))
+            # Spark 4.1 fails once behind a micro-batch that it has planned before.
+            .options(**{"restart.strategy": "fixed", "restart.attempts": 1})
             .trigger(availableNow=True)
         )
 
-    def shrink(self, before: dict[str, str], after: dict[str, str]) -> dict[str, object]:
-        """Partition 1 is no longer assigned, or another topic no longer subscribed: what the
-        job says, and what it has when it was told to go on.
+    def shrink(
+        self, before: dict[str, str], after: dict[str, str], expired: int = 0
+    ) -> dict[str, object]:
+        """Partition 1 is no longer assigned, or another topic no longer subscribed, or the first
+        records of partition 0 expire: what the job says, and what it has when it was told to go on.
         """
         self.options = before
         self.produce(0)
         self.run()
         self.produce(20)
+        self.topics.cut(self.topic, expired)
         self.options = after
         try:
             self.run()
@@ -90,13 +95,16 @@ class ShrinkingJob(SparkKafkaJob):
 
 def shrunk(spark: SparkSession, topics: Topics, folder: Path) -> dict[str, object]:
     """Return what becomes of jobs that read less than before."""
-    assign, left = (ShrinkingJob(spark, topics, folder, name) for name in ("assign", "left"))
+    assign, left, expired = (
+        ShrinkingJob(spark, topics, folder, name) for name in ("assign", "left", "expired")
+    )
     other = topics.create(1, f"{folder.name}-other")
     topics.send(other, [b"7"])
     both = json.dumps({assign.topic: [0, 1]})
     return {
         "assign": assign.shrink({"assign": both}, {"assign": json.dumps({assign.topic: [0]})}),
         "left": left.shrink({"subscribe": f"{left.topic},{other}"}, {"subscribe": left.topic}),
+        "expired": expired.shrink({"subscribe": expired.topic}, {"subscribe": expired.topic}, 30),
     }
 
 
@@ -110,7 +118,9 @@ def main(servers: str, topic: str, group: str, folder: str) -> None:
         job = SparkKafkaJob(spark, topics, Path(folder), topic)
         job.group = group
         job.produce(0)
-        job.run()
+        first = job.describe().start()
+        first.await_termination()
+        lag = first.status.query.lag
         job.produce(40)
         job.decide()
         job.lose(*range(len(FolderTarget(job.root / "facts").prepared())))
@@ -123,7 +133,8 @@ def main(servers: str, topic: str, group: str, folder: str) -> None:
             job.rewrite(3)
         except StopJobError as error:
             refused = str(error)
-        answer = {"refused": refused, "ranges": [*ranges]} | shrunk(spark, topics, Path(folder))
+        answer: dict[str, object] = {"lag": lag, "refused": refused, "ranges": [*ranges]}
+        answer |= shrunk(spark, topics, Path(folder))
         print(json.dumps(answer))  # noqa: T201 the answer
 
 
