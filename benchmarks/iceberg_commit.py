@@ -5,7 +5,7 @@ Each commit is of one checkpoint with one piece of one file. The median is that 
 the commits before each number of snapshots, at least five. Expiry runs after every 50 commits and
 keeps the last 10 snapshots; its own time does not count, and is told.
 
-    python -m benchmarks iceberg_commit --snapshots 10,100,1000
+    python -m benchmarks iceberg_commit --snapshots 10,100,1000 --catalog rest
 """
 
 from __future__ import annotations
@@ -13,18 +13,22 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import click
 import pyarrow as pa
-from pyiceberg.catalog.sql import SqlCatalog
 
 from benchmarks.iceberg_tables import new_piece, opened
 from benchmarks.report import Curve, Ratio, Result, table
+from harness.iceberg_places import MetastorePlace, MySqlPlace, Place, RestPlace, SqlitePlace
+from harness.metastore_server import MetastoreService
 from twophase.contract.outcome import Committed
 from twophase.contract.sink import CommitRequest
+from twophase.sinks.iceberg.sink import IcebergSink
+from twophase.testing.services import MySqlService
+from twophase.testing.services.iceberg_rest import IcebergRestService
 
 _ROWS = pa.table({"id": pa.array(range(1_000), pa.int64())})
 _EVERY, _KEPT = 50, 10
@@ -35,6 +39,7 @@ _CARE = {
     "write.metadata.previous-versions-max": "10",
 }
 _LEFT, _CARED = "as it is", "merged and expired"
+_KINDS = ("sqlite", "mysql", "hive", "rest")
 
 
 def _numbers(_: click.Context, __: click.Parameter, value: str) -> tuple[int, ...]:
@@ -52,14 +57,26 @@ def _numbers(_: click.Context, __: click.Parameter, value: str) -> tuple[int, ..
     callback=_numbers,
     help="Commits after which the cost is told.",
 )
-def command(snapshots: tuple[int, ...]) -> None:
+@click.option(
+    "--catalog",
+    type=click.Choice(_KINDS),
+    default="sqlite",
+    show_default=True,
+    help="What the table's catalog is.",
+)
+def command(snapshots: tuple[int, ...], catalog: str) -> None:
     """A commit to an Iceberg table with 10, 100 and 1,000 snapshots, with and without care."""
     shown = table(
-        "Commit of one file", "commits before", *(f"ms, {one}" for one in (_LEFT, _CARED))
+        f"Commit of one file, catalog {catalog}",
+        "commits before",
+        *(f"ms, {one}" for one in (_LEFT, _CARED)),
     )
-    with tempfile.TemporaryDirectory(prefix="twophase-bench-") as folder:
-        left, _ = _commits(Path(folder) / "left", snapshots[-1], cares=False)
-        cared, expiry_s = _commits(Path(folder) / "cared", snapshots[-1], cares=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="twophase-bench-") as folder,
+        _place(catalog, Path(folder)) as place,
+    ):
+        left, _ = _commits(place, snapshots[-1], cares=False)
+        cared, expiry_s = _commits(place.elsewhere(), snapshots[-1], cares=True)
     medians = {number: (_median(left, number), _median(cared, number)) for number in snapshots}
     for number, (one, other) in medians.items():
         shown.add_row(f"{number:,}", f"{1000 * one:.1f}", f"{1000 * other:.1f}")
@@ -86,11 +103,29 @@ def command(snapshots: tuple[int, ...]) -> None:
     ).show()
 
 
-def _commits(folder: Path, count: int, *, cares: bool) -> tuple[Sequence[float], Sequence[float]]:
+@contextmanager
+def _place(kind: str, folder: Path) -> Iterator[Place]:
+    """Start the server of a kind of catalog, and give a place in it."""
+    tables = folder / "tables"
+    tables.mkdir()
+    if kind == "sqlite":
+        yield SqlitePlace(tables / "lake")
+    elif kind == "mysql":
+        with MySqlService(own=True) as mysql:
+            yield MySqlPlace(tables / "lake", mysql)
+    elif kind == "hive":
+        with MetastoreService(tables) as metastore:
+            yield MetastorePlace(metastore.port, tables)
+    else:
+        with IcebergRestService(tables) as rest:
+            yield RestPlace(rest.uri, tables)
+
+
+def _commits(place: Place, count: int, *, cares: bool) -> tuple[Sequence[float], Sequence[float]]:
     """Return the seconds of each commit to a new table, and of each expiry."""
-    folder.mkdir()
     commits_s, expiry_s = list[float](), list[float]()
-    with closing(opened(folder, _ROWS.schema)) as sink:
+    declared = IcebergSink(table=place.table, create=True, **place.options)
+    with closing(opened(declared, _ROWS.schema)) as sink:
         if cares:
             with sink.table.load().transaction() as transaction:
                 transaction.set_properties(_CARE)
@@ -103,14 +138,14 @@ def _commits(folder: Path, count: int, *, cares: bool) -> tuple[Sequence[float],
                 raise click.ClickException(f"the commit failed: {outcomes}")
             sink.subsume(piece.transaction.lineage, number)
             if cares and number % _EVERY == _EVERY - 1:
-                expiry_s.append(_expire(folder))
+                expiry_s.append(_expire(place))
     return commits_s, expiry_s
 
 
-def _expire(folder: Path) -> float:
+def _expire(place: Place) -> float:
     began_s = time.perf_counter()
-    with closing(SqlCatalog("default", uri=f"sqlite:///{folder}/catalog.db")) as catalog:
-        found = catalog.load_table("shop.orders")
+    with closing(place.catalog()) as catalog:
+        found = catalog.load_table(place.table)
         by_age = sorted(found.metadata.snapshots, key=lambda one: one.sequence_number or 0)
         old = [one.snapshot_id for one in by_age[:-_KEPT]]
         if old:

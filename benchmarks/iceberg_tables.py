@@ -1,4 +1,4 @@
-"""Iceberg tables of the benchmarks, in a catalog of SQLite, written without Spark."""
+"""Iceberg tables of the benchmarks, written without Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LINEAGE = new_lineage_id()
 
 
 def new_table(folder: Path) -> IcebergSink:
-    """Return the sink of a table that it creates in a folder."""
+    """Return the sink of a table that it creates in a folder, in a catalog of SQLite."""
     return IcebergSink(
         catalog_uri=f"sqlite:///{folder}/catalog.db",
         warehouse=str(folder / "warehouse"),
@@ -27,9 +27,9 @@ def new_table(folder: Path) -> IcebergSink:
     )
 
 
-def opened(folder: Path, schema: pa.Schema) -> OpenIcebergSink:
-    """Return the same, open for rows."""
-    sink = new_table(folder).open(SinkContext("bench", "lake", schema, parallelism=1))
+def opened(declared: IcebergSink, schema: pa.Schema) -> OpenIcebergSink:
+    """Return a sink that is open for rows."""
+    sink = declared.open(SinkContext("bench", "lake", schema, parallelism=1))
     sink.fence(_FIRST)
     return sink
 

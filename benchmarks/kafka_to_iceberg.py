@@ -30,7 +30,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from benchmarks.contest import Pipeline, alternate, check_batches, compared, contest_options
 from benchmarks.driver import DELTA, FILES, ICEBERG
-from benchmarks.iceberg_tables import new_piece, opened
+from benchmarks.iceberg_tables import new_piece, new_table, opened
 from benchmarks.kafka_to_delta import spark_settings
 from benchmarks.launch import Run, new_kafka, run_pipeline
 from benchmarks.orders import order, produce
@@ -119,7 +119,7 @@ def _write_alone(rows: pa.Table, path: Path) -> None:
 
 
 def _write_by_sink(rows: pa.Table, folder: Path, rates: dict[str, list[float]]) -> None:
-    with closing(opened(folder, rows.schema)) as sink:
+    with closing(opened(new_table(folder), rows.schema)) as sink:
         began_s = time.perf_counter()
         with _timed(rates["the sink's writer"], rows.num_rows):
             piece = new_piece(sink, rows, 0)

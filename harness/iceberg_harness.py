@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 from sqlalchemy.exc import SQLAlchemyError
 
+from harness.iceberg_places import Place, SqlitePlace
 from twophase.contract.committable import Committable
 from twophase.contract.sink import SinkContext
 from twophase.ids import Attempt, Subtask
@@ -26,7 +26,6 @@ from twophase.testing.harness import (
     Row,
     SinkHarness,
     contents_of,
-    fresh_name,
     transaction_id,
 )
 
@@ -34,10 +33,10 @@ TABLE = "shop.orders"
 
 
 class IcebergHarness(SinkHarness):
-    """One table in an SQLite catalog.
+    """One table.
 
     Args:
-        folder: holds the catalog and the warehouse.
+        folder: holds an SQLite catalog and its warehouse, or says where it is.
         fields: the columns of the rows, if they differ from those of the contract tests.
         options: the sink's options.
     """
@@ -50,25 +49,21 @@ class IcebergHarness(SinkHarness):
         ]
     )
 
-    def __init__(self, folder: Path, fields: pa.Schema | None = None, **options: Any) -> None:
-        self.folder = folder
+    def __init__(
+        self, folder: Path | Place, fields: pa.Schema | None = None, **options: Any
+    ) -> None:
+        self.place = SqlitePlace(folder) if isinstance(folder, Path) else folder
+        self.folder = self.place.folder
         self.fields: pa.Schema = fields or self.schema
         self.options = options
-        folder.mkdir(parents=True, exist_ok=True)
-
-    @property
-    def uri(self) -> str:
-        """The catalog's database."""
-        return f"sqlite:///{self.folder}/catalog.db"
 
     def new_sink(self, **options: Any) -> IcebergSink:
         """See `SinkHarness`."""
         return IcebergSink(
             **{
-                "catalog_uri": self.uri,
-                "table": TABLE,
+                "table": self.place.table,
                 "create": True,
-                "warehouse": str(self.folder / "warehouse"),
+                **self.place.options,
                 **self.options,
                 **options,
             }
@@ -76,20 +71,15 @@ class IcebergHarness(SinkHarness):
 
     def unreachable(self) -> IcebergSink:
         """See `SinkHarness`."""
-        return self.new_sink(catalog_uri=f"sqlite:///{self.folder}/nowhere/catalog.db")
+        return self.new_sink(**self.place.unreachable)
 
     def elsewhere(self) -> IcebergHarness:
         """See `SinkHarness`."""
-        return IcebergHarness(self.folder.parent / fresh_name("lake"), self.fields, **self.options)
+        return IcebergHarness(self.place.elsewhere(), self.fields, **self.options)
 
     def contents(self) -> object:
         """See `SinkHarness`."""
-        database = self.folder / "catalog.db"
-        if not database.exists():
-            return contents_of(self.folder)
-        with closing(sqlite3.connect(database)) as connection:
-            rows = [*connection.iterdump()]
-        return rows, contents_of(self.folder / "warehouse")
+        return self.place.listed(), contents_of(self.place.tables)
 
     def rows_visible(self) -> list[Row]:
         """See `SinkHarness`."""
@@ -99,18 +89,14 @@ class IcebergHarness(SinkHarness):
             return []
         return list(found.select(self.fields.names).cast(self.fields).to_pylist())
 
-    def catalog(self) -> SqlCatalog:
+    def catalog(self) -> Catalog:
         """Return the catalog, as another application opens it."""
-        return SqlCatalog(
-            "default",
-            uri=self.uri,
-            warehouse=str(self.folder / "warehouse"),
-        )
+        return self.place.catalog()
 
     def table(self) -> Table:
         """Return the table, as another application loads it."""
         with closing(self.catalog()) as catalog:
-            return catalog.load_table(TABLE)
+            return catalog.load_table(self.place.table)
 
     @property
     def branch(self) -> str:

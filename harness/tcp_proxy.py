@@ -56,12 +56,24 @@ class CuttingProxy(_Proxy):
     reply does not come back.
 
     It cuts once; later connections are left alone.
+
+    Attributes:
+        trigger: what a client sends; it may be set later.
+        then: called once, when that has been sent on.
+        cuts: how often it has cut.
     """
 
     def __init__(self, host: str, port: int, trigger: bytes) -> None:
-        self._trigger = trigger
+        self.trigger = trigger
+        self.then: Callable[[], None] = lambda: None
         self.cuts = 0
+        self._is_done = threading.Event()
         super().__init__(host, port)
+
+    def join(self) -> None:
+        """Wait until `then` has been called, if it has cut."""
+        if self.cuts:
+            self._is_done.wait()
 
     def _serve(self, client: socket.socket, server: socket.socket) -> None:
         mute = threading.Event()
@@ -72,13 +84,17 @@ class CuttingProxy(_Proxy):
         self, client: socket.socket, server: socket.socket, mute: threading.Event
     ) -> None:
         while data := _receive(client):
-            if self._trigger in data and not self.cuts:
+            is_cut = self.trigger in data and not self.cuts
+            if is_cut:
                 self.cuts += 1
                 mute.set()
             try:
                 server.sendall(data)
             except OSError:
                 break
+            if is_cut:
+                self.then()
+                self._is_done.set()
         _close(server)
 
     def _to_client(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from harness.branches import roll_back_branches
+from harness.metastore_server import MetastoreService
 from integration.kafka.topics import Topics
 from twophase.sources.kafka.engines import close_clusters
 from twophase.testing.services import KafkaService, MariaDbService, MySqlService
+from twophase.testing.services.iceberg_rest import IcebergRestService
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -49,6 +52,27 @@ def mysql(mysql_of_session: MySqlService) -> Iterator[MySqlService]:
 @pytest.fixture(scope="session")
 def own_mysql() -> Iterator[MySqlService]:
     with MySqlService(local_infile=True, own=True) as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def warehouses(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folders in which servers make tables, by the kind of their catalogs."""
+    folder = tmp_path_factory.mktemp("warehouses")
+    for kind in ("hive", "rest"):
+        (folder / kind).mkdir()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def rest_server(warehouses: Path) -> Iterator[IcebergRestService]:
+    with IcebergRestService(warehouses / "rest") as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def metastore(warehouses: Path) -> Iterator[MetastoreService]:
+    with MetastoreService(warehouses / "hive") as service:
         yield service
 
 

@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 
 import twophase
 from harness.json_rows import make_input, read
+from harness.metastore_server import MetastoreService
 from harness.staged_sink_harness import commit, orders
-from integration.hive.metastore_server import MetastoreProgram, metastore_server
 from integration.hive.sink_harness import HiveHarness
 from twophase.contract.outcome import AlreadyCommitted, Committed
 from twophase.errors import TargetUnreachableError
@@ -29,7 +29,6 @@ from twophase.events import (
     Event,
     JobRestarting,
 )
-from twophase.testing.services.local_server import LocalServer
 from twophase.testing.services.spark_start import spark_environment
 
 
@@ -37,11 +36,10 @@ def main(folder: Path) -> None:
     """The metastore is there, is down before the decision, is down after it, and is back: by
     hand, then under a job.
     """
-    program = MetastoreProgram(folder / "warehouse")
-    server = metastore_server(program)
+    server = MetastoreService(folder / "warehouse")
     server.start()
     try:
-        os.environ.update(spark_environment(_settings(folder, program.port)))
+        os.environ.update(spark_environment(_settings(folder, server.port)))
         spark = SparkSession.builder.master("local[2]").getOrCreate()
         table = HiveHarness(spark, create=True, partition_by=["name"])
         sink = table.opened()
@@ -66,7 +64,7 @@ def main(folder: Path) -> None:
         server.stop()
 
 
-def _run_job(spark: SparkSession, server: LocalServer, folder: Path) -> None:
+def _run_job(spark: SparkSession, server: MetastoreService, folder: Path) -> None:
     """The metastore dies when the second checkpoint is decided, and comes back when its commit was
     tried twice in vain.
     """

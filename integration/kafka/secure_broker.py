@@ -4,19 +4,14 @@ for tokens of OAuth without signature. Everyone may do everything to what has no
 
 from __future__ import annotations
 
-import datetime as dt
-import ipaddress
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from typing_extensions import override
 
+from harness.certificate_authority import Authority
 from twophase.testing.services.kafka_program import KafkaProgram, class_archive_options
 from twophase.testing.services.local_server import LocalServer
 from twophase.testing.services.ports import LOOPBACK, free_ports
@@ -24,25 +19,6 @@ from twophase.testing.services.process import Launch
 
 USER = "app"
 PASSWORD = "canary-d41d8c"
-
-
-@dataclass(frozen=True)
-class Authority:
-    """Signs certificates."""
-
-    key: ec.EllipticCurvePrivateKey
-    certificate: x509.Certificate
-
-    def sign(self, certificate: Path, key: Path, password: str) -> None:
-        """Write a client's certificate, and its key, encrypted."""
-        own = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "client")])
-        made = _certificate(subject, self.certificate.subject, own.public_key())
-        _write(certificate, made.sign(self.key, hashes.SHA256()))
-        secret = serialization.BestAvailableEncryption(password.encode())
-        key.write_bytes(
-            own.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, secret)
-        )
 
 
 @dataclass(frozen=True)
@@ -124,12 +100,11 @@ class _SecureProgram(KafkaProgram):
 @contextmanager
 def secure_kafka(folder: Path) -> Iterator[SecureKafka]:
     """Run the broker."""
-    key, authority = _authority("test authority")
-    other_key, other = _authority("another authority")
-    _write(folder / "ca.pem", authority)
-    _write(folder / "other.pem", other)
-    _broker(folder / "broker.pem", LOOPBACK, key, authority)
-    _broker(folder / "wrong.pem", "10.9.8.7", key, authority)
+    authority, other = Authority.new("test authority"), Authority.new("another authority")
+    authority.write(folder / "ca.pem")
+    other.write(folder / "other.pem")
+    authority.sign_server(folder / "broker.pem", LOOPBACK)
+    authority.sign_server(folder / "wrong.pem", "10.9.8.7")
     program = _SecureProgram(folder)
     server = LocalServer(program, detached=False, startup_timeout_s=60)
     server.start()
@@ -142,54 +117,8 @@ def secure_kafka(folder: Path) -> Iterator[SecureKafka]:
             other_ca=folder / "other.pem",
             tokens=f"{LOOPBACK}:{program.tokens}",
             mutual=f"{LOOPBACK}:{program.mutual}",
-            authority=Authority(key, authority),
-            other_authority=Authority(other_key, other),
+            authority=authority,
+            other_authority=other,
         )
     finally:
         server.stop()
-
-
-def _authority(name: str) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    constraints = x509.BasicConstraints(ca=True, path_length=None)
-    made = _certificate(subject, subject, key.public_key()).add_extension(
-        constraints, critical=True
-    )
-    return key, made.sign(key, hashes.SHA256())
-
-
-def _broker(
-    path: Path, address: str, authority_key: ec.EllipticCurvePrivateKey, authority: x509.Certificate
-) -> None:
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "broker")])
-    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
-    made = _certificate(subject, authority.subject, key.public_key()).add_extension(
-        names, critical=False
-    )
-    pem = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    path.write_bytes(
-        pem + made.sign(authority_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-    )
-
-
-def _certificate(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
-) -> x509.CertificateBuilder:
-    now = dt.datetime.now(dt.UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-    )
-
-
-def _write(path: Path, certificate: x509.Certificate) -> None:
-    path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from integration.catalogs import place_of
 from integration.without_spark.process import Zygote
 from integration.without_spark.scenario import TOPICS, Scenario
 from twophase.testing.services import MariaDbService, MySqlService, SqlService
@@ -44,7 +45,15 @@ def make_scenario(
         folder.mkdir()
         has_topic = not TOPICS.keys().isdisjoint(kinds)  # a broker takes seconds to start
         brokers = request.getfixturevalue("kafka").bootstrap_servers if has_topic else ""
-        scenario = Scenario(zygote, servers, kinds, folder, options, brokers)
+        scenario = Scenario(
+            zygote,
+            servers,
+            kinds,
+            folder,
+            options,
+            brokers,
+            lambda kind, lake: place_of(kind, request, lake),
+        )
         made.append(scenario)
         return scenario
 

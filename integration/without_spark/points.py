@@ -164,8 +164,18 @@ THREE_IN_RECOVERY = {
     },
 }
 
-STAGED_KINDS = ("files", "iceberg", "paimon")
-"""The kinds of targets whose pieces are folders from the first row on."""
+_STAGED = ("files", "iceberg", "paimon")
+
+
+def is_staged(kind: str) -> bool:
+    """Return whether the pieces of a kind of target are folders from the first row on."""
+    return _family(kind) in _STAGED
+
+
+def _family(kind: str) -> str:
+    """Return the kind of target, whatever catalog it is in."""
+    return "iceberg" if kind.startswith("iceberg_") else kind
+
 
 # There is nothing to delete before the second checkpoint.
 NEEDS_OLDER = {"C17"}
@@ -187,14 +197,14 @@ _IN_RECOVERY = {
 
 def in_workers(kinds: tuple[str, ...]) -> dict[str, Leaves]:
     """The table of a job with such targets."""
-    return FILES_IN_WORKERS if kinds[0] in STAGED_KINDS else IN_WORKERS
+    return FILES_IN_WORKERS if is_staged(kinds[0]) else IN_WORKERS
 
 
 def in_checkpoint(kinds: tuple[str, ...]) -> dict[str, Leaves]:
     """The table of a job with such targets."""
-    return _IN_CHECKPOINT.get(kinds[0], IN_CHECKPOINT)
+    return _IN_CHECKPOINT.get(_family(kinds[0]), IN_CHECKPOINT)
 
 
 def in_recovery(kinds: tuple[str, ...]) -> dict[str, tuple[str, Leaves]]:
     """The table of a job with such targets."""
-    return _IN_RECOVERY.get(kinds[0], IN_RECOVERY)
+    return _IN_RECOVERY.get(_family(kinds[0]), IN_RECOVERY)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import checker, order_files
+from harness.iceberg_places import Place, SqlitePlace
 from harness.nemesis import Ended
 from harness.query_folder import last_number
 from integration.without_spark import source
@@ -38,6 +39,10 @@ TARGETS = {
     "kafka": ("kafka",),
     "staged_kafka": ("staged_kafka",),
     "two_servers": ("mysql", "mariadb"),
+}
+# An Iceberg table elsewhere than in main, or in another catalog than SQLite's.
+CATALOGS = {
+    kind: (kind,) for kind in ("iceberg_branch", "iceberg_mysql", "iceberg_hive", "iceberg_rest")
 }
 TOPICS = {"kafka": KafkaTarget, "staged_kafka": StagedKafkaTarget}
 """The kinds of targets that are topics."""
@@ -72,6 +77,7 @@ class Scenario:
         scratch: a folder for everything.
         options: of the job.
         brokers: of Kafka, if a target is a topic.
+        places: gives a place in a kind of catalog, and a folder, if a target is in one.
     """
 
     def __init__(
@@ -82,6 +88,7 @@ class Scenario:
         scratch: Path,
         options: Mapping[str, Any] | None = None,
         brokers: str = "",
+        places: Callable[[str, Path], Place] | None = None,
     ) -> None:
         self.job = f"plain-{uuid.uuid4().hex[:12]}"
         self.scratch = scratch
@@ -91,6 +98,7 @@ class Scenario:
         self.settings: dict[str, Any] = {}
         self._zygote = zygote
         self._drivers: list[PlainDriver] = []
+        self._places = places
         self._input = scratch / "produced"
         source.produce(self._input, 0)
         self.targets: dict[str, Target] = {
@@ -114,8 +122,11 @@ class Scenario:
         """Make a target of a kind."""
         if kind == "files":
             return FolderTarget(self.scratch, self.job)
-        if kind == "iceberg":
-            return IcebergTarget(self.scratch)
+        if kind in ("iceberg", "iceberg_branch"):
+            place = SqlitePlace(self.scratch / "lake")
+            return IcebergTarget(place, "main" if kind == "iceberg" else "audit")
+        if kind.startswith("iceberg_") and self._places is not None:
+            return IcebergTarget(self._places(kind.removeprefix("iceberg_"), self.scratch))
         if kind in TOPICS:
             return TOPICS[kind](brokers, self.job)
         return SqlTarget(servers[kind], self.scratch)

@@ -9,11 +9,11 @@ from typing import Any
 from harness.nemesis import Ended, held_at
 from integration.without_spark import source
 from integration.without_spark.points import (
-    STAGED_KINDS,
     Leaves,
     in_checkpoint,
     in_recovery,
     in_workers,
+    is_staged,
 )
 from integration.without_spark.process import PlainDriver
 from integration.without_spark.scenario import BATCH, TIMEOUT_S, Scenario, State
@@ -29,7 +29,7 @@ def expected(scenario: Scenario, number: int, leaves: Leaves) -> State:
     """The state that a kill in checkpoint `number` leaves; all before it are committed."""
 
     def pieces(kind: str, prepared: int, visible: int) -> Pieces:
-        begun = leaves.begun if kind in STAGED_KINDS else 0
+        begun = leaves.begun if is_staged(kind) else 0
         return Pieces(prepared, begun, number * BATCH + visible * PIECE)
 
     first, *rest = scenario.kinds

@@ -13,10 +13,10 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 import pymysql
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 
 from harness import checker, order_files, workload
+from harness.iceberg_places import Place
 from integration.kafka.topics import Topics
 from twophase.testing.services.access import SqlAccess
 
@@ -180,38 +180,42 @@ class FolderTarget:
 
 
 class IcebergTarget:
-    """An Iceberg table in an SQLite catalog, partitioned by `kafka_partition`, beside a table of
-    another application.
+    """An Iceberg table, partitioned by `kafka_partition`, beside a table of another application.
+
+    Args:
+        place: where it is.
+        branch: that rows go to.
     """
 
-    def __init__(self, scratch: Path) -> None:
-        self.folder = scratch / "lake"
-        self.folder.mkdir()
+    def __init__(self, place: Place, branch: str = "main") -> None:
+        self._place = place
+        self._branch = branch
+        self._namespace, _, self._name = place.table.rpartition(".")
         rows = [{"id": number, "word": word} for number, word in CANARY_ROWS]
-        with closing(self._catalog()) as catalog:
-            catalog.create_namespace("shop")
+        with closing(place.catalog()) as catalog:
+            catalog.create_namespace(self._namespace)
             found = pa.Table.from_pylist(rows)
-            catalog.create_table(f"shop.{CANARY}", found.schema).append(found)
+            catalog.create_table(f"{self._namespace}.{CANARY}", found.schema).append(found)
 
     def sink(self) -> dict[str, Any]:
         return {
             "type": "iceberg",
-            "catalog_uri": f"sqlite:///{self.folder}/catalog.db",
-            "warehouse": str(self.folder / "warehouse"),
-            "table": "shop.orders",
+            **self._place.options,
+            "table": self._place.table,
+            "branch": self._branch,
             "create": True,
             "partition_by": ["kafka_partition"],
         }
 
     def pieces(self, lineage: str | None) -> Pieces:
-        areas = (self.folder / "warehouse").glob("**/_twophase/*")
+        areas = self._place.tables.glob("**/_twophase/*")
         staged = [Path(path) for area in areas for path in order_files.staged(area)]
         prepared = [path for path in staged if (path / "manifest").exists()]
         return Pieces(len(prepared), len(staged) - len(prepared), len(self.rows()))
 
     def rows(self) -> checker.Records:
         try:
-            return order_files.records(self._read("orders"))
+            return order_files.records(self._read(self._name, self._branch))
         except NoSuchTableError:
             return order_files.records([])
 
@@ -222,13 +226,13 @@ class IcebergTarget:
     def close(self) -> None:
         """Nothing is held open."""
 
-    def _read(self, table: str) -> list[dict[str, Any]]:
-        with closing(self._catalog()) as catalog:
-            return list(catalog.load_table(f"shop.{table}").scan().to_arrow().to_pylist())
-
-    def _catalog(self) -> SqlCatalog:
-        uri = f"sqlite:///{self.folder}/catalog.db"
-        return SqlCatalog("default", uri=uri, warehouse=str(self.folder / "warehouse"))
+    def _read(self, table: str, branch: str = "main") -> list[dict[str, Any]]:
+        with closing(self._place.catalog()) as catalog:
+            found = catalog.load_table(f"{self._namespace}.{table}")
+            head = found.metadata.snapshot_by_name(branch)
+            if head is None:
+                return []
+            return list(found.scan(snapshot_id=head.snapshot_id).to_arrow().to_pylist())
 
 
 class KafkaTarget:

@@ -8,7 +8,7 @@ checkpoint changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import product
 from typing import Any
 
@@ -28,7 +28,9 @@ OF_WORKERS = ("E01", "E02")
 _STRIDE = 3  # of no common divisor with the eight cases of a point
 
 
-def cases(table: str) -> list[tuple[str, str, str]]:
+def cases(
+    table: str, targets: Mapping[str, tuple[str, ...]] = TARGETS
+) -> list[tuple[str, str, str]]:
     """Target, checkpoint and point of each case of one table."""
     tables: dict[str, Callable[[tuple[str, ...]], Iterable[str]]] = {
         "workers": in_workers,
@@ -38,7 +40,7 @@ def cases(table: str) -> list[tuple[str, str, str]]:
     points = tables[table]
     return [
         (target, checkpoint, point)
-        for target, kinds in TARGETS.items()
+        for target, kinds in targets.items()
         for checkpoint in CHECKPOINTS
         for point in points(kinds)
         if not (checkpoint == "first" and point in NEEDS_OLDER)

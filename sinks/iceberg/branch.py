@@ -12,14 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.update import AssertRefSnapshotId, SetSnapshotRefUpdate
 
-from twophase.errors import ConfigError, TargetChangedError, TargetUnreachableError
-from twophase.sinks.common.lake.errors import brief
+from twophase.errors import ConfigError, TargetChangedError
 from twophase.sinks.iceberg import private_api
-from twophase.sinks.iceberg.catalog import AssertRef
+from twophase.sinks.iceberg.catalog import Change
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
 
     from twophase.sinks.iceberg.driver_table import DriverTable
     from twophase.sinks.iceberg.proofs import LineageProof, Proofs
-
-_TRIES = 10
 
 
 def check_branch(loaded: Table, branch: str, *, must_exist: bool) -> None:
@@ -65,46 +61,37 @@ def create_branch(table: DriverTable) -> None:
     """
     if table.branch == MAIN_BRANCH:
         return
-    failure: Exception | None = None
-    for _ in range(_TRIES):
-        loaded = table.load()
-        check_branch(loaded, table.branch, must_exist=False)
-        if not is_missing(loaded.metadata, table.branch):
-            return
-        if lacks := missing_commit(loaded.metadata, table.proofs(loaded), MAIN_BRANCH):
-            raise TargetChangedError(
-                f"The table {'.'.join(loaded.name())} has no branch {table.branch!r} any more, and "
-                f"it is not created again from main, which lacks {lacks}.",
-                remedy=f"{set_back(table.branch)}, then start the job again.",
-            )
-        try:
-            _create(table, loaded)
-        except (CommitFailedException, OSError) as error:
-            failure = error
-    raise TargetUnreachableError(
-        f"Branch {table.branch!r} of {table.target} could not be created in {_TRIES} tries: "
-        f"{brief(failure) if failure else ''}.",
-        remedy="check that the catalog and the table's folder can be written, then start the job "
-        "again.",
+    table.catalog.commit_with_retries(
+        lambda: _missing_branch(table),
+        f"Branch {table.branch!r} of {table.target} could not be created",
     )
 
 
-def _create(table: DriverTable, loaded: Table) -> None:
+def _missing_branch(table: DriverTable) -> Change | None:
+    loaded = table.load()
+    check_branch(loaded, table.branch, must_exist=False)
+    if not is_missing(loaded.metadata, table.branch):
+        return None
+    if lacks := missing_commit(loaded.metadata, table.proofs(loaded), MAIN_BRANCH):
+        raise TargetChangedError(
+            f"The table {'.'.join(loaded.name())} has no branch {table.branch!r} any more, and "
+            f"it is not created again from main, which lacks {lacks}.",
+            remedy=f"{set_back(table.branch)}, then start the job again.",
+        )
+    return _new_branch(table, loaded)
+
+
+def _new_branch(table: DriverTable, loaded: Table) -> Change:
     main = head_of(loaded.metadata, MAIN_BRANCH)
     before = AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=main.snapshot_id if main else None)
-    required = [table.unchanged(), AssertRef(ref=table.branch, is_branch=False), before]
+    required = [table.unchanged(), table.catalog.without_ref(table.branch), before]
     if main is not None:
         update = SetSnapshotRefUpdate(  # type: ignore[call-arg]  # its ages have defaults
             ref_name=table.branch, type="branch", snapshot_id=main.snapshot_id
         )
-        table.catalog.commit(loaded, required, [update])
-        return
+        return Change(loaded, required, [update])
     made = private_api.append(loaded, [], loaded.spec().spec_id, {}, table.branch)
-    try:
-        table.catalog.commit(loaded, required, made.updates)
-    except CommitFailedException:
-        made.discard()
-        raise
+    return Change(loaded, required, made.updates, made.discard, made.snapshot)
 
 
 def head_of(metadata: TableMetadata, branch: str) -> Snapshot | None:

@@ -1,53 +1,62 @@
-"""The table in its catalog: a database that has the location of its newest metadata.
+"""The table in its catalog, which has the location of its newest metadata.
 
 A commit swaps that location: it takes effect only if the catalog still has the one that the commit
-was checked against. So what `commit` requires and what it writes are one atomic step (HD9).
+was checked against. So what `commit` requires and what it writes are one atomic step (HD9). Who
+checks what a commit requires differs, and so does what it can require:
+
+    here            the catalog is a database or a Hive metastore: pyiceberg reads the metadata,
+                    checks the requirements in this process, and swaps by compare-and-swap. A
+                    requirement may be of any kind: `AssertProperties`
+    by the server   of a REST catalog, which knows Iceberg's own kinds only, and no properties:
+                    `twophase.sinks.iceberg.rest_catalog`
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Literal, cast
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import ClassVar, Literal, cast
 
 from pydantic import Field
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog import Catalog as Client
 from pyiceberg.exceptions import (
     CommitFailedException,
+    NoSuchIcebergTableError,
     NoSuchNamespaceError,
     NoSuchTableError,
     TableAlreadyExistsError,
 )
-from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.update import (
+    AssertTableUUID,
+    SetPropertiesUpdate,
     TableRequirement,
     TableUpdate,
     ValidatableTableRequirement,
 )
-from pyiceberg.transforms import parse_transform
-from sqlalchemy import inspect, make_url
-from sqlalchemy.exc import SQLAlchemyError
 
 from twophase.errors import (
-    ConfigError,
-    PreflightError,
     TargetChangedError,
     TargetUnreachableError,
+    TwoPhaseError,
 )
 from twophase.sinks.common.lake.errors import brief
-from twophase.sinks.iceberg.options import IcebergOptions, partition_field
-from twophase.sinks.iceberg.synced_io import NAME
+from twophase.sinks.common.staging.names import Owner
+from twophase.sinks.iceberg.options import CatalogKind, IcebergOptions
+from twophase.sinks.iceberg.partitions import new_spec
 
-_FIRST_PARTITION_ID = 1000
-_TABLES = "iceberg_tables"
-_ENDINGS = {"truncate": "trunc"}
-"""Of the names that Spark gives to partition fields, where they are not the transform."""
-_DRIVERS = {"mysql": "mysql+pymysql"}
+TRIES = 10
+_MODULES = {
+    CatalogKind.SQL: "sql_catalog",
+    CatalogKind.HIVE: "hive_catalog",
+    CatalogKind.REST: "rest_catalog",
+}
+"""A client takes long to import: only the one that is used is imported."""
 
 
 class AssertProperties(ValidatableTableRequirement):
@@ -105,36 +114,55 @@ class AssertSequence(ValidatableTableRequirement):
             raise CommitFailedException("Another branch has changed")
 
 
-class Catalog:
-    """A catalog, and one name in it.
+def _nothing() -> None:
+    """What a change without files of its own leaves behind."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of the table that no catalog was told of.
+
+    Attributes:
+        table: as it was loaded.
+        requirements: what must not have changed since.
+        updates: make the change, in one step.
+        discard: deletes the files that were written for it.
+        snapshot: the id of the snapshot that it adds; None if it adds none.
+    """
+
+    table: Table
+    requirements: Sequence[ValidatableTableRequirement]
+    updates: Sequence[TableUpdate]
+    discard: Callable[[], None] = _nothing
+    snapshot: int | None = None
+
+
+class Catalog(ABC):
+    """A catalog, and one name in it. What a commit requires is checked in this process.
 
     Args:
         options: of the sink.
-        make: create the catalog's own tables if they are missing.
+        client: pyiceberg's.
     """
 
-    def __init__(self, options: IcebergOptions, *, make: bool) -> None:
+    failures: ClassVar[tuple[type[Exception], ...]]
+    """What the client raises if the catalog does not answer, or refuses."""
+
+    def __init__(self, options: IcebergOptions, client: Client) -> None:
         self._options = options
-        if options.database is not None:
-            _check_database(options.database, make=make)
-        properties = {"uri": _engine_uri(options), "py-io-impl": NAME, "pool_pre_ping": "true"}
-        if options.warehouse is not None:
-            properties["warehouse"] = options.warehouse
-        with self._reached():
-            self._catalog = SqlCatalog(
-                options.catalog, init_catalog_tables=str(make).lower(), **properties
-            )
-            self._has_tables = make or inspect(self._catalog.engine).has_table(_TABLES)
+        self._client = client
+        self._is_open = False
 
     def find(self) -> Table | None:
-        """Return the table; None if there is none, or not even a catalog in the database."""
-        if not self._has_tables:
-            return None
+        """Return the table; None if there is none."""
         try:
-            with self._reached():
-                return self._catalog.load_table(self._options.table)
+            return self._client.load_table(self._options.table)
+        except NoSuchIcebergTableError:
+            raise
         except NoSuchTableError:
             return None
+        except self.failures as error:
+            raise self._explain(error) from error
 
     def load(self) -> Table:
         """Return the table as it is now.
@@ -154,106 +182,175 @@ class Catalog:
         """Create the table, or return the one that another driver has created meanwhile."""
         options = self._options
         namespace = options.table.rpartition(".")[0]
-        with self._reached():
-            try:
-                self._catalog.create_namespace_if_not_exists(namespace)
-                return self._catalog.create_table(
-                    options.table,
-                    schema,
-                    partition_spec=new_spec(options.partition_by, schema),
-                    properties={"format-version": str(options.format_version)},
-                )
-            except (TableAlreadyExistsError, NoSuchNamespaceError):
-                return self.load()
+        try:
+            self._client.create_namespace_if_not_exists(namespace, self._of_namespace(namespace))
+            return self._client.create_table(
+                options.table,
+                schema,
+                partition_spec=new_spec(options.partition_by, schema),
+                properties={"format-version": str(options.format_version)},
+            )
+        except (TableAlreadyExistsError, NoSuchNamespaceError):
+            return self.load()
+        except self.failures as error:
+            raise self._explain(error) from error
 
-    def commit(
+    @abstractmethod
+    def check(self, loaded: Table, branch: str) -> None:
+        """Check that the catalog refuses a commit whose requirements are not met.
+
+        Raises:
+            PreflightError: it does not.
+        """
+
+    def opened(self) -> None:
+        """From now on the catalog has answered before: what it refuses may pass."""
+        self._is_open = True
+
+    @abstractmethod
+    def release(self, owner: Owner) -> None:
+        """End what dead drivers of a job and sink have left in the catalog."""
+
+    def as_read(
+        self, loaded: Table, branch: str, keys: Iterable[str]
+    ) -> Sequence[ValidatableTableRequirement]:
+        """Return what a commit to a branch requires of all that our own commits change.
+
+        Args:
+            loaded: as it was read.
+            branch: that it adds a snapshot to.
+            keys: the properties that it was planned by.
+        """
+        properties = loaded.metadata.properties
+        return [
+            AssertProperties(expected={key: properties.get(key) for key in keys}),
+            AssertSequence(following=loaded.metadata.next_sequence_number()),
+            AssertRef(ref=branch, is_branch=branch in loaded.metadata.refs),
+        ]
+
+    def without_ref(self, branch: str) -> ValidatableTableRequirement:
+        """Return what requires that there is neither a branch nor a tag of a name."""
+        return AssertRef(ref=branch, is_branch=False)
+
+    def new_property(
         self,
-        table: Table,
-        requirements: Sequence[ValidatableTableRequirement],
-        updates: Sequence[TableUpdate],
-    ) -> None:
+        loaded: Table,
+        branch: str,  # noqa: ARG002
+        key: str,
+        value: str,
+        summary: Mapping[str, str],  # noqa: ARG002
+    ) -> Change:
+        """Return a change of one property, which no commit to a branch in flight outlasts.
+
+        Args:
+            loaded: as it was read.
+            branch: the branch.
+            key: the property, which `as_read` was given.
+            value: its new value.
+            summary: of the snapshot, if one is needed.
+        """
+        before = AssertProperties(expected={key: loaded.properties.get(key)})
+        update = SetPropertiesUpdate(updates={key: value})
+        table = AssertTableUUID(uuid=loaded.metadata.table_uuid)
+        return Change(loaded, [table, before], [update])
+
+    def commit(self, change: Change) -> None:
         """Change the table in one step.
 
         Raises:
             CommitFailedException: a requirement is not met; nothing was changed.
             OSError: whether it was changed is unknown.
         """
-        # pyiceberg's type of a requirement has its own kinds only
-        required = cast(tuple[TableRequirement, ...], tuple(requirements))
         try:
-            self._catalog.commit_table(table, required, tuple(updates))
-        except SQLAlchemyError as error:
-            raise OSError(brief(error)) from error
+            self._swap(change)
+        except CommitFailedException:
+            if not self._has(change):
+                change.discard()
+            raise
+
+    def _has(self, change: Change) -> bool:  # noqa: ARG002
+        """Return whether the table has a change that was refused after all."""
+        return False
+
+    def _swap(self, change: Change) -> None:
+        # pyiceberg's type of a requirement has its own kinds only
+        required = cast(tuple[TableRequirement, ...], tuple(change.requirements))
+        try:
+            self._client.commit_table(change.table, required, tuple(change.updates))
+        except CommitFailedException:
+            raise
+        except self.failures as error:
+            raise self._unclear(error) from error
+
+    def commit_with_retries(
+        self, plan: Callable[[], Change | None], failed: str, tries: int = TRIES
+    ) -> None:
+        """Look at the table and commit the change that it lacks, until a look shows that it lacks
+        none. So neither a refusal nor a lost reply is an outcome: the next look tells.
+
+        Args:
+            plan: looks at the table; returns the change, or None if nothing is to be changed.
+            failed: what could not be done, for the error.
+            tries: the maximum number of looks.
+
+        Raises:
+            TargetUnreachableError: the table has not taken the change.
+        """
+        failure: Exception | None = None
+        for _ in range(tries):
+            try:
+                change = plan()
+                if change is None:
+                    return
+                self.commit(change)
+            except (CommitFailedException, OSError) as error:
+                failure = error
+        raise TargetUnreachableError(
+            f"{failed} in {tries} tries{f': {brief(failure)}' if failure else ''}.",
+            remedy="check that the catalog and the table's folder can be written, then start the "
+            "job again.",
+        )
 
     def close(self) -> None:
         """Close the connections."""
-        self._catalog.close()
+        self._client.close()
 
-    @contextmanager
-    def _reached(self) -> Iterator[None]:
-        """Translate errors of the database."""
-        try:
-            yield
-        except SQLAlchemyError as error:
-            raise TargetUnreachableError(
-                f"The catalog {self._options.catalog_uri} cannot be read: {brief(error)}.",
-                remedy="check that the database answers, and that the account may read and write "
-                "the tables of the catalog.",
-            ) from error
+    def _of_namespace(self, namespace: str) -> dict[str, str]:  # noqa: ARG002
+        """Return the properties of a new namespace."""
+        return {}
 
+    def _unclear(self, error: Exception) -> Exception:
+        """Return an error of a commit: OSError, or `CommitFailedException` if nothing was changed.
 
-def _engine_uri(options: IcebergOptions) -> str:
-    """Return the URI as SQLAlchemy takes it, with its driver and the password."""
-    scheme, rest = options.catalog_uri.split(":", 1)
-    url = make_url(f"{_DRIVERS.get(scheme, scheme)}:{rest}")
-    password = options.password()
-    return (url.set(password=password) if password else url).render_as_string(False)
+        Args:
+            error: one of the failures.
+        """
+        return OSError(brief(error))
+
+    @abstractmethod
+    def _explain(self, error: Exception) -> TwoPhaseError:
+        """Return what one of the failures means to the user, and what to do."""
 
 
-def new_spec(fields: Sequence[str], schema: Schema) -> PartitionSpec:
-    """Return the partition spec of a new table.
+def open_catalog(options: IcebergOptions, *, make: bool, owner: Owner | None) -> Catalog:
+    """Return the catalog.
 
-    Raises:
-        ConfigError: a field is made of no column, or its transform does not take that.
-    """
-    made = []
-    for number, text in enumerate(fields):
-        column, transform = partition_field(text)
-        found = next((field for field in schema.fields if field.name == column), None)
-        if found is None:
-            raise ConfigError(
-                f"The partition field {text!r} is made of no column of the rows.",
-                remedy="name a column in partition_by, or a transform of one such as day(at).",
-            )
-        parsed = parse_transform(transform)
-        if not parsed.can_transform(found.field_type):
-            raise ConfigError(
-                f"The partition field {text!r} cannot be made of a column of type "
-                f"{found.field_type}.",
-                remedy="choose another transform in partition_by.",
-            )
-        kind = transform.partition("[")[0]
-        name = column if kind == "identity" else f"{column}_{_ENDINGS.get(kind, kind)}"
-        made.append(
-            PartitionField(
-                source_id=found.field_id,
-                field_id=_FIRST_PARTITION_ID + number,
-                transform=parsed,
-                name=name,
-            )
-        )
-    return PartitionSpec(*made)
-
-
-def _check_database(path: Path, *, make: bool) -> None:
-    """Check that an SQLite file is there: a connection would create it.
+    Args:
+        options: of the sink.
+        make: create the catalog's own tables if they are missing and it is in a database.
+        owner: job and sink; None if nothing will be committed.
 
     Raises:
-        PreflightError: it is not.
+        ConfigError: a secret cannot be read.
+        PreflightError: it refuses.
+        TargetUnreachableError: it does not answer.
     """
-    if not (path.parent if make else path).exists():
-        raise PreflightError(
-            f"The catalog {path} does not exist.",
-            remedy="correct catalog_uri; with `create=true` a job creates the file, and not its "
-            "folder.",
-        )
+    module = import_module(f"twophase.sinks.iceberg.{_MODULES[options.kind]}")
+    match options.kind:
+        case CatalogKind.SQL:
+            found = module.DatabaseCatalog(options, make=make)
+        case CatalogKind.HIVE:
+            found = module.MetastoreCatalog(options, owner)
+        case CatalogKind.REST:
+            found = module.RestServerCatalog(options)
+    return cast(Catalog, found)

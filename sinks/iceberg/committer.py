@@ -29,6 +29,7 @@ from twophase.sinks.common.staging.names import PieceName
 from twophase.sinks.common.staging.staging_area import STAGED, remove
 from twophase.sinks.iceberg import private_api
 from twophase.sinks.iceberg.branch import is_missing, rolled_back, set_back
+from twophase.sinks.iceberg.catalog import Change
 from twophase.sinks.iceberg.driver_table import DATA, DriverTable, Look
 from twophase.sinks.iceberg.layout import differences
 from twophase.sinks.iceberg.partitions import Partitions
@@ -117,11 +118,8 @@ class Committer(LakeCommitter[Look, Manifest]):
         ]
         updates = [*made.updates, SetPropertiesUpdate(updates=properties)]
         failpoint("D01")
-        try:
-            self._table.catalog.commit(loaded, requirements, updates)
-        except CommitFailedException:
-            made.discard()
-            raise
+        change = Change(loaded, requirements, updates, made.discard, made.snapshot)
+        self._table.catalog.commit(change)
         failpoint("D02")
         self._made.update(piece.name for piece in pieces)
 

@@ -16,7 +16,7 @@ from twophase.sinks.common.staging.disk import sync
 from twophase.sinks.common.staging.names import Owner, PieceName, file_name
 from twophase.sinks.common.staging.preflight import create_staging_area
 from twophase.sinks.common.staging.staging_area import StagingArea
-from twophase.sinks.iceberg.catalog import AssertProperties, AssertRef, AssertSequence, Catalog
+from twophase.sinks.iceberg.catalog import Catalog
 from twophase.sinks.iceberg.proofs import Proofs, fence_key, proof_key
 from twophase.sinks.iceberg.records import Manifest, StagedFile
 
@@ -130,30 +130,25 @@ class DriverTable(LakeTable[Look, Manifest]):
         return Proofs(self.owner, loaded.metadata.properties)
 
     def unchanged(self) -> ValidatableTableRequirement:
-        """Return what the first fence requires: it is this table."""
+        """Return what a new branch requires: it is this table."""
         return AssertTableUUID(uuid=self.uuid)
 
     def as_read(
         self, loaded: Table, lineages: Iterable[str] = ()
     ) -> list[ValidatableTableRequirement]:
-        """Return what the commit of rows requires: fence and proofs as read, no snapshot since, of
-        whatever branch, and the branch no tag. No other table has this fence.
+        """Return what the commit of rows requires: fence, proofs and the branch are as they were
+        read. No other table has this fence.
 
         Args:
             loaded: as it was read.
             lineages: those that have no proof yet.
         """
-        properties = loaded.metadata.properties
         keys = {
             fence_key(self.owner),
             *self.proofs(loaded).keys(),
             *(proof_key(self.owner, lineage) for lineage in lineages),
         }
-        return [
-            AssertProperties(expected={key: properties.get(key) for key in keys}),
-            AssertSequence(following=loaded.metadata.next_sequence_number()),
-            AssertRef(ref=self.branch, is_branch=self.branch in loaded.metadata.refs),
-        ]
+        return [*self.catalog.as_read(loaded, self.branch, keys)]
 
     def create_area(self) -> None:
         """Create the staging area and the folder of data files if they are missing.

@@ -3,7 +3,7 @@
     folder      the name of a folder of the staging area: writers work below it, so that none of a
                 closed attempt finishes a piece
     property    of the table: commits require that it is as they have read it, so that a commit in
-                flight fails once the fence is raised or written again
+                flight fails once the fence is raised or written again (`Catalog.new_property`)
 
 The property is written first, and is what the next driver counts from.
 """
@@ -13,17 +13,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
-from pyiceberg.table.update import SetPropertiesUpdate
 
 from twophase.contract.fencing import driver_is_fenced
-from twophase.errors import TargetUnreachableError, TwoPhaseError
 from twophase.ids import Attempt
-from twophase.sinks.common.lake.errors import brief
-from twophase.sinks.iceberg.catalog import AssertProperties
+from twophase.sinks.iceberg.catalog import Change
 from twophase.sinks.iceberg.driver_table import DriverTable
 from twophase.sinks.iceberg.proofs import FenceRecord, encode_fence, fence_key
+from twophase.sinks.iceberg.records import summary_of_fence
 
 _TRIES = 100
 _NOBODY = Attempt(0, 0)
@@ -54,6 +51,7 @@ class Fence:
                 raise driver_is_fenced(self._owner.job, self._owner.sink, fence, attempt)
             return attempt if fence < attempt else None
 
+        self._table.catalog.release(self._owner)
         self._write(raised, f"raised to {attempt}")
         self._table.create_area()
         self._table.area.raise_fence(attempt)
@@ -66,30 +64,29 @@ class Fence:
         self._write(lambda fence: fence, "written again")
 
     def _write(self, wanted: Callable[[Attempt], Attempt | None], what: str) -> None:
+        catalog = self._table.catalog
         key, nonce = fence_key(self._owner), uuid.uuid4().hex
-        failure: Exception | None = None
-        for _ in range(_TRIES):
+
+        def plan() -> Change | None:
             loaded = self._table.load()
             record = self._table.proofs(loaded).fence()
             if record is not None and record.nonce == nonce:
-                return  # it is written, whatever the reply was
+                return None  # it is written, whatever the reply was
             attempt = wanted(record.attempt if record else _NOBODY)
             if attempt is None:
-                return
+                return None
             written = FenceRecord(attempt.generation, attempt.counter, nonce)
-            before = AssertProperties(expected={key: loaded.properties.get(key)})
-            update = SetPropertiesUpdate(updates={key: encode_fence(written)})
-            try:
-                self._table.catalog.commit(loaded, [self._table.unchanged(), before], [update])
-            except TwoPhaseError:
-                raise
-            except CommitFailedException as error:
-                failure = error
-            except Exception as error:  # noqa: BLE001 the next look shows the outcome
-                failure = error
-        raise TargetUnreachableError(
+            return catalog.new_property(
+                loaded,
+                self._table.branch,
+                key,
+                encode_fence(written),
+                summary_of_fence(self._owner, attempt),
+            )
+
+        catalog.commit_with_retries(
+            plan,
             f"The fence of sink {self._owner.sink!r} of job {self._owner.job!r} could not be "
-            f"{what} in {_TRIES} tries: {brief(failure) if failure else ''}.",
-            remedy="check that the catalog and the table's folder can be written, then start the "
-            "job again.",
+            f"{what}",
+            _TRIES,
         )

@@ -11,7 +11,6 @@ from pyiceberg.table.metadata import TableMetadata
 
 from twophase.errors import ConfigError
 from twophase.sinks.iceberg import partitions, sorting
-from twophase.sinks.iceberg.catalog import new_spec
 from twophase.sinks.iceberg.records import Manifest
 from twophase.sinks.iceberg.table import fields_of
 
@@ -37,7 +36,7 @@ def check_table(table: Table, partition_by: tuple[str, ...]) -> None:
     metadata = table.metadata
     problems = [*_refusals(metadata)]
     if partition_by:
-        wanted = new_spec(partition_by, metadata.schema())
+        wanted = partitions.new_spec(partition_by, metadata.schema())
         if _made_of(wanted) != _made_of(metadata.spec()):
             problems.append(
                 f"it is partitioned by {_shown(metadata)}, not {', '.join(partition_by)}"

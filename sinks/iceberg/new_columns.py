@@ -10,44 +10,35 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyiceberg.table.update import AssertTableUUID
 
-from twophase.errors import TargetUnreachableError
-from twophase.sinks.common.lake.errors import brief
 from twophase.sinks.iceberg import private_api
-from twophase.sinks.iceberg.catalog import Catalog
+from twophase.sinks.iceberg.catalog import Catalog, Change
 from twophase.sinks.iceberg.columns import check_rows, refused, table_schema
 
-_TRIES = 10
 
-
-def add_columns(catalog: Catalog, loaded: Table, rows: pa.Schema) -> Table:
-    """Add what a table lacks of the columns of rows; return the table with them.
+def add_columns(catalog: Catalog, rows: pa.Schema) -> Table:
+    """Add what the table lacks of the columns of rows; return the table with them.
 
     Raises:
         ConfigError: the rows do not fit the table otherwise; nothing was added.
         TargetUnreachableError: the catalog does not take it.
     """
-    failure: Exception | None = None
-    uuid = loaded.metadata.table_uuid
-    for _ in range(_TRIES):
+    found: list[Table] = []
+
+    def plan() -> Change | None:
+        loaded = catalog.load()
+        found[:] = [loaded]
         lacking = _lacking(loaded, rows)
         if not lacking.names:
-            return loaded
+            return None
         updates, requirements = private_api.new_columns(loaded, table_schema(lacking).fields)
-        try:
-            catalog.commit(loaded, [AssertTableUUID(uuid=uuid), *requirements], updates)
-        except (CommitFailedException, OSError) as error:
-            failure = error
-        loaded = catalog.load()
-    raise TargetUnreachableError(
-        f"The columns {', '.join(map(repr, lacking.names))} could not be added to the table "
-        f"{'.'.join(loaded.name())} in {_TRIES} tries: {brief(failure) if failure else ''}.",
-        remedy="check that the catalog and the table's folder can be written, then start the job "
-        "again.",
-    )
+        table = AssertTableUUID(uuid=loaded.metadata.table_uuid)
+        return Change(loaded, [table, *requirements], updates)
+
+    catalog.commit_with_retries(plan, "The columns that the table lacks could not be added")
+    return found[0]
 
 
 def _lacking(loaded: Table, rows: pa.Schema) -> pa.Schema:

@@ -14,15 +14,48 @@ from pydantic import Field, field_validator, model_validator
 
 from twophase.errors import ConfigError
 from twophase.internals.redaction import shown_variable
-from twophase.options.parsing import Names, Options
+from twophase.options.parsing import Names, Options, parse_names
 
-_FORM = "`sqlite:////folder/catalog.db` or `mysql://user@host:3306/schema`"
-_SCHEMES = ("sqlite", "mysql")
+_FORMS = (
+    "`sqlite:////folder/catalog.db`, `mysql://user@host:3306/schema`, `thrift://host:9083` of a "
+    "Hive metastore, or `https://host/path` of a REST catalog"
+)
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_BY_REFERENCE = "name a secret by reference: token_env, token_file, credential_env, credential_file"
+_SECRET_HEADERS = ("authorization", "proxy-authorization", "cookie")
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_VALUE = re.compile(r"[\x20-\x7e]*")
+_METASTORE = re.compile(r"thrift://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):\d{1,5}")
 _TRANSFORM = re.compile(
     r"(?:(?P<plain>year|month|day|hour|void|identity)|(?P<sized>bucket|truncate)\[(?P<size>\d{1,9})\])"
     r"\((?P<of>.+)\)",
     re.DOTALL,
 )
+
+
+class CatalogKind(StrEnum):
+    """What a catalog is reached by."""
+
+    SQL = "sql"
+    HIVE = "hive"
+    REST = "rest"
+
+
+_KINDS = {
+    "sqlite": CatalogKind.SQL,
+    "mysql": CatalogKind.SQL,
+    "thrift": CatalogKind.HIVE,
+    "http": CatalogKind.REST,
+    "https": CatalogKind.REST,
+}
+_OF_KIND = {
+    CatalogKind.REST: (
+        "token_env", "token_file", "credential_env", "credential_file", "oauth2_server_uri",
+        "scope", "prefix", "headers", "tls_ca",
+    ),
+    CatalogKind.SQL: ("password_env", "password_file"),
+}  # fmt: skip
+"""The options that one kind of catalog has."""
 
 
 class SchemaChange(StrEnum):
@@ -37,22 +70,65 @@ class IcebergOptions(Options):
 
     catalog_uri: str = Field(
         min_length=1,
-        description="database of the catalog, without a password: "
-        "`sqlite:////folder/catalog.db` or `mysql://user@host:3306/schema`",
+        description="where the catalog is, without a password: `sqlite:////folder/catalog.db`, "
+        "`mysql://user@host:3306/schema`, `thrift://host:9083` of a Hive metastore, or "
+        "`https://host/path` of a REST catalog, without its `/v1`",
     )
     catalog: str = Field(
         default="default",
         min_length=1,
-        description="name of the catalog in that database, which its readers use too",
+        description="name of the catalog in a database, which its readers use too",
     )
     table: str = Field(min_length=1, description="namespace and name, such as `shop.orders`")
     password_env: str | None = Field(
         default=None,
         min_length=1,
-        description="environment variable, on the driver, that holds the password; or",
+        description="environment variable, on the driver, that holds the password of a database; "
+        "or",
     )
     password_file: str | None = Field(
         default=None, min_length=1, description="file, on the driver, that holds it"
+    )
+    token_env: str | None = Field(
+        default=None,
+        min_length=1,
+        description="of a REST catalog: environment variable with a bearer token; or",
+    )
+    token_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="file with it, read again for each request; or",
+    )
+    credential_env: str | None = Field(
+        default=None,
+        min_length=1,
+        description="environment variable with `client_id:client_secret`, for which the driver "
+        "gets tokens (OAuth2 client credentials); or",
+    )
+    credential_file: str | None = Field(default=None, min_length=1, description="file with it")
+    oauth2_server_uri: str | None = Field(
+        default=None,
+        min_length=1,
+        description="where tokens come from; without it `v1/oauth/tokens` of the catalog",
+    )
+    scope: str | None = Field(
+        default=None, min_length=1, description="OAuth2 scope to ask for; without it `catalog`"
+    )
+    prefix: str | None = Field(
+        default=None,
+        min_length=1,
+        description="of a REST catalog: part of its paths after `/v1`, if the server does not say",
+    )
+    headers: Names = Field(
+        default=(),
+        description="of a REST catalog: headers of each request, such as `X-Tenant: shop`; no "
+        "secrets",
+    )
+    tls_ca: str | None = Field(
+        default=None,
+        min_length=1,
+        description="of a REST catalog: file of certificate authorities, PEM; without it those "
+        "that requests trusts",
     )
     create: bool = Field(
         default=False,
@@ -60,7 +136,10 @@ class IcebergOptions(Options):
         "columns if they do not exist",
     )
     warehouse: str | None = Field(
-        default=None, min_length=1, description="folder of new tables, absolute"
+        default=None,
+        min_length=1,
+        description="folder of new tables, absolute; of a Hive metastore that of new namespaces; "
+        "of a REST catalog the name by which it knows the warehouse",
     )
     partition_by: Names = Field(
         default=(),
@@ -87,26 +166,53 @@ class IcebergOptions(Options):
 
     @classmethod
     def parse(cls, options: Mapping[str, Any], where: str) -> Self:
-        """See `Options.parse`. First refuses a URI with a password, before anything shows it."""
-        uri = options.get("catalog_uri")
-        if isinstance(uri, str) and re.search(r"//[^/@]*:[^/@]*@", uri):
-            raise ConfigError(
-                f"{where}: option 'catalog_uri' contains a password. It is not shown here.",
-                remedy="leave it out of the URI and name it by reference: "
-                "password_env or password_file.",
-            )
+        """See `Options.parse`. First refuses what may be a secret, before anything shows it."""
+        for key in ("catalog_uri", "oauth2_server_uri"):
+            uri = options.get(key)
+            if isinstance(uri, str) and re.search(r"//[^/@]*:[^/@]*@", uri):
+                raise ConfigError(
+                    f"{where}: option {key!r} contains a password. It is not shown here.",
+                    remedy="leave it out of the URI and name it by reference: "
+                    "password_env or password_file.",
+                )
+        for header in parse_headers(options.get("headers")):
+            name, colon, value = header.partition(":")
+            if not (colon and _HEADER.fullmatch(name) and _VALUE.fullmatch(value.strip())):
+                raise ConfigError(
+                    f"{where}: option 'headers' has an entry that is no header. It is not shown "
+                    "here.",
+                    remedy="write each as `Name: value`.",
+                )
+            if name.lower() in _SECRET_HEADERS:
+                raise ConfigError(
+                    f"{where}: option 'headers' has the header {name!r}, which is a secret. Its "
+                    "value is not shown here.",
+                    remedy=f"leave it out and {_BY_REFERENCE}.",
+                )
         return super().parse(options, where)
 
     @field_validator("catalog_uri")
     @classmethod
     def _uri(cls, value: str) -> str:
         parts = urlsplit(value)
-        if parts.scheme not in _SCHEMES:
-            raise ValueError(f"give {_FORM}; other catalogs are not supported yet")
+        kind = _KINDS.get(parts.scheme)
+        if kind is None:
+            raise ValueError(f"give {_FORMS}; other catalogs are not supported yet")
         if parts.scheme == "sqlite" and not value.startswith("sqlite:////"):
             raise ValueError("give an absolute path, with four slashes: sqlite:////folder/file.db")
         if "?" in value or "#" in value:
             raise ValueError("a URI has no parameters here")
+        if kind is CatalogKind.HIVE and not _METASTORE.fullmatch(value):
+            raise ValueError("give thrift://host:port of one metastore")
+        if kind is CatalogKind.REST and (not parts.hostname or "@" in parts.netloc):
+            raise ValueError("give https://host/path, without a user")
+        return value
+
+    @field_validator("oauth2_server_uri")
+    @classmethod
+    def _tokens(cls, value: str | None) -> str | None:
+        if value is not None and not is_private(value):
+            raise ValueError("give an https:// URL (http:// only of this machine) without a user")
         return value
 
     @field_validator("table")
@@ -127,9 +233,30 @@ class IcebergOptions(Options):
     def _check_combinations(self) -> Self:
         if self.password_env and self.password_file:
             raise ValueError("give password_env or password_file, not both")
-        if self.create and self.warehouse is None:
+        is_sql = self.kind is CatalogKind.SQL
+        if self.create and is_sql and self.warehouse is None:
             raise ValueError("create requires warehouse, the folder of new tables")
+        for kind, names in _OF_KIND.items():
+            given = [name for name in names if getattr(self, name)]
+            if given and self.kind is not kind:
+                raise ValueError(f"{given[0]} is of another kind of catalog than catalog_uri names")
+        secrets = ("token_env", "token_file", "credential_env", "credential_file")
+        given = [name for name in secrets if getattr(self, name)]
+        if len(given) > 1:
+            raise ValueError(f"give one of {', '.join(given)}")
+        if given and not is_private(self.catalog_uri):
+            raise ValueError(
+                f"{given[0]} requires https:// in catalog_uri (http:// only of this "
+                "machine): others could read it on its way"
+            )
+        if self.kind is CatalogKind.HIVE and self.table.count(".") != 1:
+            raise ValueError("a table of a Hive metastore has one namespace: shop.orders")
         return self
+
+    @property
+    def kind(self) -> CatalogKind:
+        """What the catalog is reached by."""
+        return _KINDS[urlsplit(self.catalog_uri).scheme]
 
     @property
     def database(self) -> Path | None:
@@ -143,29 +270,59 @@ class IcebergOptions(Options):
         return f"{self.table} in {self.catalog_uri}"
 
     def password(self) -> str:
-        """Return the password; empty if there is none. Driver only.
+        """Return the password of a database; empty if there is none. Driver only.
 
         Raises:
             ConfigError: it cannot be read.
         """
-        if self.password_env:
-            if (found := os.environ.get(self.password_env)) is not None:
+        return self._secret("password")
+
+    def token(self) -> str:
+        """Return the bearer token of a REST catalog; see `password`."""
+        return self._secret("token")
+
+    def credential(self) -> str:
+        """Return the client's id and secret at a REST catalog; see `password`."""
+        return self._secret("credential")
+
+    def header_items(self) -> list[tuple[str, str]]:
+        """Return name and value of each header."""
+        split = (header.partition(":") for header in self.headers)
+        return [(name, value.strip()) for name, _, value in split]
+
+    def _secret(self, kind: str) -> str:
+        variable, file = getattr(self, f"{kind}_env"), getattr(self, f"{kind}_file")
+        if variable:
+            if (found := os.environ.get(variable)) is not None:
                 return found
             raise ConfigError(
-                f"The environment variable {shown_variable(self.password_env)}, named by "
-                "password_env, is not set.",
+                f"The environment variable {shown_variable(variable)}, named by {kind}_env, is not "
+                "set.",
                 remedy="set it where the driver runs.",
             )
-        if self.password_file:
+        if file:
             try:
-                return Path(self.password_file).read_text().removesuffix("\n").removesuffix("\r")
+                return Path(file).read_text().removesuffix("\n").removesuffix("\r")
             except (OSError, UnicodeDecodeError) as error:
                 raise ConfigError(
-                    f"The file {self.password_file!r}, named by password_file, cannot be read: "
+                    f"The file {file!r}, named by {kind}_file, cannot be read: "
                     f"{type(error).__name__}.",
-                    remedy="give a file with the password that the driver may read.",
+                    remedy=f"give a file with the {kind} that the driver may read.",
                 ) from None
         return ""
+
+
+def parse_headers(value: object) -> list[str]:
+    """Return the headers in an option, checked or not."""
+    found = parse_names(value)
+    return [one for one in found if isinstance(one, str)] if isinstance(found, list | tuple) else []
+
+
+def is_private(uri: str) -> bool:
+    """Return whether a secret can be sent to a URL: nobody can read it on its way."""
+    url = urlsplit(uri)
+    is_safe = url.scheme == "https" or (url.scheme == "http" and url.hostname in _LOOPBACK)
+    return is_safe and bool(url.hostname) and "@" not in url.netloc and not url.fragment
 
 
 def partition_field(text: str) -> tuple[str, str]:

@@ -9,16 +9,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.conversions import from_bytes, to_bytes
-from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.transforms import IdentityTransform, parse_transform
 from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, FloatType, IcebergType, PrimitiveType
 
+from twophase.errors import ConfigError
+from twophase.sinks.iceberg.options import partition_field
 from twophase.sinks.iceberg.transforms import Transformed, reason_against
 
 Values = tuple[bytes | None, ...]
 """The value of each partition field, as Iceberg serialises single values; None is null."""
+_FIRST_PARTITION_ID = 1000
+_ENDINGS = {"truncate": "trunc"}
+"""Of the names that Spark gives to partition fields, where they are not the transform."""
 
 
 class Partitions:
@@ -106,3 +111,38 @@ def _groups(columns: Sequence[pa.Array], count: int) -> Iterator[np.ndarray[Any,
 
 def _serialised(kind: IcebergType, value: Any) -> bytes | None:
     return None if value is None else to_bytes(_primitive(kind), value)
+
+
+def new_spec(fields: Sequence[str], schema: Schema) -> PartitionSpec:
+    """Return the partition spec of a new table.
+
+    Raises:
+        ConfigError: a field is made of no column, or its transform does not take that.
+    """
+    made = []
+    for number, text in enumerate(fields):
+        column, transform = partition_field(text)
+        found = next((field for field in schema.fields if field.name == column), None)
+        if found is None:
+            raise ConfigError(
+                f"The partition field {text!r} is made of no column of the rows.",
+                remedy="name a column in partition_by, or a transform of one such as day(at).",
+            )
+        parsed = parse_transform(transform)
+        if not parsed.can_transform(found.field_type):
+            raise ConfigError(
+                f"The partition field {text!r} cannot be made of a column of type "
+                f"{found.field_type}.",
+                remedy="choose another transform in partition_by.",
+            )
+        kind = transform.partition("[")[0]
+        name = column if kind == "identity" else f"{column}_{_ENDINGS.get(kind, kind)}"
+        made.append(
+            PartitionField(
+                source_id=found.field_id,
+                field_id=_FIRST_PARTITION_ID + number,
+                transform=parsed,
+                name=name,
+            )
+        )
+    return PartitionSpec(*made)

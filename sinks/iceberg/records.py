@@ -26,7 +26,7 @@ from twophase.sinks.common.staging.manifest import FILE, PieceManifest
 
 _JOB, _SINK, _ATTEMPT = "twophase.job", "twophase.sink", "twophase.attempt"
 _LINEAGE, _CHECKPOINT = "twophase.lineage", "twophase.checkpoint"
-_REWIND = "twophase.rewind"
+_REWIND, _FENCE = "twophase.rewind", "twophase.fence"
 
 
 @dataclass(frozen=True)
@@ -135,6 +135,11 @@ def summary_of_piece(piece: TransactionId) -> dict[str, str]:
 def summary_of_rewind(owner: PieceOwner, attempt: Attempt) -> dict[str, str]:
     """Return what the summary of a snapshot says that takes checkpoints back."""
     return {_JOB: owner.job, _SINK: owner.sink, _REWIND: str(attempt)}
+
+
+def summary_of_fence(owner: PieceOwner, attempt: Attempt) -> dict[str, str]:
+    """Return what the summary of a snapshot says that is a fence, and has no files."""
+    return {_JOB: owner.job, _SINK: owner.sink, _FENCE: str(attempt)}
 
 
 def checkpoint_of(owner: PieceOwner, snapshot: Snapshot) -> tuple[str, int] | None:

@@ -13,27 +13,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyiceberg.table.update import SetPropertiesUpdate
 
 from twophase.contract.fencing import driver_is_fenced
-from twophase.errors import RestoreRefusedError, TargetUnreachableError, TwoPhaseError
+from twophase.errors import RestoreRefusedError
 from twophase.ids import Attempt
 from twophase.internals.failpoints import failpoint
 from twophase.sinks.common.lake import orphans
-from twophase.sinks.common.lake.errors import brief
 from twophase.sinks.common.rewind_point import RewindPoint
 from twophase.sinks.iceberg import private_api
 from twophase.sinks.iceberg.branch import rolled_back, set_back
+from twophase.sinks.iceberg.catalog import Change
 from twophase.sinks.iceberg.driver_table import DriverTable
 from twophase.sinks.iceberg.fence import Fence
 from twophase.sinks.iceberg.layout import VERSIONS
 from twophase.sinks.iceberg.own_files import Found, OwnFiles, UnprovenError
 from twophase.sinks.iceberg.proofs import encode_proof, proof_key
 from twophase.sinks.iceberg.records import summary_of_rewind
-
-_TRIES = 10
 
 
 class Rewind:
@@ -74,27 +71,18 @@ class Rewind:
 
     def carry_out(self, attempt: Attempt) -> None:
         """See `CanRewind.rewind`."""
-        failure: Exception | None = None
-        for _ in range(_TRIES):
-            loaded = self._table.load()
-            self._check_fence(loaded, attempt)
-            found = self.check(loaded)
-            if found is None:
-                return
-            self._forget_pieces(found)
-            try:
-                failpoint("D03")
-                self._commit(loaded, found, attempt)
-                failpoint("D04")
-            except TwoPhaseError:
-                raise
-            except Exception as error:  # noqa: BLE001 the next look at the table shows the outcome
-                failure = error
-        raise TargetUnreachableError(
-            f"{self._cannot()} in {_TRIES} tries: {brief(failure) if failure else ''}.",
-            remedy="check that the catalog and the table's folder can be written, then start the "
-            "job again.",
-        )
+        self._table.catalog.commit_with_retries(lambda: self._plan(attempt), self._cannot())
+
+    def _plan(self, attempt: Attempt) -> Change | None:
+        loaded = self._table.load()
+        self._check_fence(loaded, attempt)
+        found = self.check(loaded)
+        if found is None:
+            failpoint("D04")
+            return None
+        self._forget_pieces(found)
+        failpoint("D03")
+        return self._without(loaded, found, attempt)
 
     def _check_fence(self, loaded: Table, attempt: Attempt) -> None:
         fence = Fence(self._table).read(loaded)
@@ -109,7 +97,7 @@ class Rewind:
             for lineage, proof in found.ahead.items():
                 orphans.forget_committed(self._table, lineage, proof.highest)
 
-    def _commit(self, loaded: Table, found: Found, attempt: Attempt) -> None:
+    def _without(self, loaded: Table, found: Found, attempt: Attempt) -> Change:
         """Step 2."""
         owner = self._table.owner
         made = private_api.remove(
@@ -125,11 +113,7 @@ class Rewind:
         }
         requirements = [*made.requirements, *self._table.as_read(loaded)]
         updates = [*made.updates, SetPropertiesUpdate(updates=properties)]
-        try:
-            self._table.catalog.commit(loaded, requirements, updates)
-        except CommitFailedException:
-            made.discard()
-            raise
+        return Change(loaded, requirements, updates, made.discard, made.snapshot)
 
     def _cannot(self) -> str:
         owner = self._table.owner

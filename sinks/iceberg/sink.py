@@ -13,7 +13,7 @@ from twophase.sinks.common.staging.location import local_path
 from twophase.sinks.common.staging.names import Owner
 from twophase.sinks.common.staging.preflight import check_folder
 from twophase.sinks.iceberg.branch import check_branch, create_branch
-from twophase.sinks.iceberg.catalog import Catalog
+from twophase.sinks.iceberg.catalog import open_catalog
 from twophase.sinks.iceberg.columns import check_rows, table_schema
 from twophase.sinks.iceberg.driver_table import DriverTable
 from twophase.sinks.iceberg.layout import check_table
@@ -47,26 +47,29 @@ class IcebergSink(ArrowSink):
         database = options.database
         if options.create and database and database.parent.exists() and not database.exists():
             return  # `open` creates it
-        catalog = Catalog(options, make=False)
+        catalog = open_catalog(options, make=False, owner=None)
         try:
             found = catalog.find()
             if found is not None or not options.create:
-                self._check(found, must_exist=not options.create)
+                loaded, _ = self._check(found, must_exist=not options.create)
+                catalog.check(loaded, options.branch)
         finally:
             catalog.close()
 
     def open(self, context: SinkContext) -> OpenIcebergSink:
         """See `Sink.open`."""
         options, rows, owner = self._options, context.schema, Owner.of(context)
-        catalog = Catalog(options, make=options.create and rows is not None)
+        make = options.create and rows is not None
+        catalog = open_catalog(options, make=make, owner=owner)
         try:
             found = catalog.find()
             if found is None and options.create and rows is not None:
                 found = catalog.create(table_schema(rows))
             must_exist = not options.create and rows is not None
             loaded, location = self._check(found, must_exist=must_exist)
+            catalog.check(loaded, options.branch)
             if rows is not None and options.schema_change == SchemaChange.ADD_COLUMNS:
-                loaded = add_columns(catalog, loaded, rows)
+                loaded = add_columns(catalog, rows)
             if rows is not None:
                 check_rows(rows, loaded.schema())
             table = DriverTable(owner, catalog, loaded, location, options.branch)
@@ -74,6 +77,7 @@ class IcebergSink(ArrowSink):
                 if options.create:
                     create_branch(table)
                 table.create_area()
+            catalog.opened()
         except BaseException:
             catalog.close()
             raise

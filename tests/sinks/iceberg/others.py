@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -22,13 +23,14 @@ from pyiceberg.manifest import (
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate, SetSnapshotRefUpdate
 from pyiceberg.table.update.snapshot import _FastAppendFiles
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 
-from harness.iceberg_harness import TABLE, IcebergHarness
+from harness.iceberg_harness import IcebergHarness
+from harness.iceberg_places import Place
 from twophase.contract.outcome import Committed
 from twophase.contract.sink import CommitRequest, Predecessor, SinkContext
 from twophase.sinks.iceberg.catalog import Catalog
@@ -37,6 +39,11 @@ from twophase.testing.harness import JOB, SINK
 
 FIELDS = pa.schema([("id", pa.int64()), ("name", pa.string()), ("amount", pa.float32())])
 Change = Callable[[Table], object]
+
+
+def lake(where: Path | Place) -> Path | Place:
+    """Return where a table is: in a folder of a test, or where a test of many catalogs says."""
+    return where / "lake" if isinstance(where, Path) else where
 
 
 def rows(*ids: int) -> list[dict[str, object]]:
@@ -65,16 +72,27 @@ def commit(
 
 def change(harness: IcebergHarness, what: Change) -> None:
     with closing(harness.catalog()) as catalog:
-        what(catalog.load_table(TABLE))
+        what(catalog.load_table(harness.place.table))
 
 
 def roll_back(table: Table, snapshot: int | None = None) -> None:
-    """Set main back to its first snapshot, or to one."""
-    first = min(table.metadata.snapshots, key=lambda one: one.timestamp_ms)
+    """Set main back to its first snapshot with rows, or to one."""
+    with_rows = [one for one in table.metadata.snapshots if _has_rows(one)]
+    first = min(with_rows, key=lambda one: one.timestamp_ms)
     update = SetSnapshotRefUpdate(  # type: ignore[call-arg]  # its ages have defaults
         ref_name="main", type="branch", snapshot_id=snapshot or first.snapshot_id
     )
     table.catalog.commit_table(table, (), (update,))
+
+
+def snapshots_of(table: Table) -> list[Snapshot]:
+    """Return the snapshots of a table, the oldest first, but for fences."""
+    found = sorted(table.metadata.snapshots, key=lambda one: one.timestamp_ms)
+    return [one for one in found if not (one.summary and one.summary["twophase.fence"])]
+
+
+def _has_rows(snapshot: Snapshot) -> bool:
+    return snapshot.summary is not None and snapshot.summary["total-records"] != "0"
 
 
 def add_a_column(table: Table) -> None:

@@ -12,6 +12,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import RemoveSnapshotRefUpdate, SetSnapshotRefUpdate
 
 from harness.iceberg_harness import IcebergHarness
+from harness.iceberg_places import Place
 from tests.sinks.iceberg import others
 from tests.sinks.iceberg.others import (
     FIELDS,
@@ -21,6 +22,7 @@ from tests.sinks.iceberg.others import (
     change,
     expire,
     ids_of,
+    lake,
     overwrite,
     rival_of,
     rows,
@@ -50,7 +52,7 @@ def harness(tmp_path: Path) -> IcebergHarness:
     return audited(tmp_path / "lake")
 
 
-def audited(folder: Path, **options: object) -> IcebergHarness:
+def audited(folder: Path | Place, **options: object) -> IcebergHarness:
     plain = IcebergHarness(folder, FIELDS, **options)
     plain.opened().close()
     change(plain, lambda table: table.append(theirs(50)))
@@ -267,7 +269,7 @@ def overwrite_it(table: Table) -> None:
 )
 @pytest.mark.parametrize("in_flight", [False, True], ids=["before the commit", "during the commit"])
 def test_what_leaves_the_branch_whole_is_committed_after(
-    tmp_path: Path,
+    tmp_path: Path | Place,
     version: int,
     what: Change,
     left: list[int],
@@ -275,7 +277,7 @@ def test_what_leaves_the_branch_whole_is_committed_after(
     in_flight: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    harness = audited(tmp_path / "lake", format_version=version)
+    harness = audited(lake(tmp_path), format_version=version)
     sink = harness.opened()
     commit(harness, sink, 0)
     piece = harness.write(sink, rows(1), 1)
@@ -294,7 +296,7 @@ def test_a_commit_to_main_is_made_after_one_to_a_branch_of_somebody_else(
     harness: IcebergHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness.opened().close()
-    on_main = IcebergHarness(harness.folder, FIELDS)
+    on_main = IcebergHarness(harness.place, FIELDS)
     sink = on_main.opened()
     piece = on_main.write(sink, rows(0))
     before_the_swap(monkeypatch, lambda: change(harness, append_to_it))
@@ -328,7 +330,7 @@ def make_it_a_tag(table: Table) -> None:
 )
 @pytest.mark.parametrize("in_flight", [False, True], ids=["before the commit", "during the commit"])
 def test_a_branch_that_is_gone_or_replaced_stops_by_name_and_set_back_it_commits(
-    tmp_path: Path,
+    tmp_path: Path | Place,
     version: int,
     has_committed: bool,
     what: Change,
@@ -336,7 +338,7 @@ def test_a_branch_that_is_gone_or_replaced_stops_by_name_and_set_back_it_commits
     in_flight: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    harness = audited(tmp_path / "lake", format_version=version)
+    harness = audited(lake(tmp_path), format_version=version)
     sink = harness.opened()
     if has_committed:
         commit(harness, sink, 0)
@@ -388,7 +390,7 @@ def test_a_dropped_branch_is_created_again_where_main_has_what_was_committed(
 def test_a_job_that_writes_to_another_branch_has_to_have_its_rows_there(
     harness: IcebergHarness,
 ) -> None:
-    on_main = IcebergHarness(harness.folder, FIELDS)
+    on_main = IcebergHarness(harness.place, FIELDS)
     harness.opened().close()
     commit(on_main, on_main.opened(), 0)
     assert "the job wrote to another branch" in harness.opened().history().replaced
@@ -401,7 +403,7 @@ def test_a_job_that_writes_to_another_branch_has_to_have_its_rows_there(
 
 
 def test_two_branches_of_a_table_are_two_targets(harness: IcebergHarness) -> None:
-    on_main = IcebergHarness(harness.folder, FIELDS)
+    on_main = IcebergHarness(harness.place, FIELDS)
     plain, audit = on_main.opened(), harness.opened()
     assert plain.target() != audit.target()
     piece = on_main.write(plain, rows(0))

@@ -285,9 +285,7 @@ def test_a_catalog_that_never_takes_them_is_named(
         raise OSError("the database is read-only")
 
     monkeypatch.setattr(Catalog, "commit", refuse)
-    with pytest.raises(
-        TargetUnreachableError, match=r"'a.b', 'point', 'price' could not be .*only"
-    ):
+    with pytest.raises(TargetUnreachableError, match=r"columns .* could not be added .*only"):
         rival_of(harness)
 
 

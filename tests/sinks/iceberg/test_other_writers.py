@@ -15,7 +15,7 @@ from pyiceberg.table.update import (
 )
 from sqlalchemy.exc import OperationalError
 
-from harness.iceberg_harness import TABLE, IcebergHarness
+from harness.iceberg_harness import IcebergHarness
 from tests.sinks.iceberg.others import (
     Change,
     add_a_column,
@@ -37,6 +37,7 @@ from tests.sinks.iceberg.others import (
     roll_back,
     rows,
     set_a_property,
+    snapshots_of,
     upgrade,
     widen_a_column,
 )
@@ -241,7 +242,7 @@ def test_a_table_that_was_dropped_and_created_again_gets_nothing(
 ) -> None:
     piece = harness.write(sink, rows(0))
     with closing(harness.catalog()) as catalog:
-        catalog.drop_table(TABLE)
+        catalog.drop_table(harness.place.table)
     with pytest.raises(TargetChangedError, match="is gone"):
         sink.commit([CommitRequest(piece)])
     again = harness.opened()
@@ -335,7 +336,7 @@ def test_a_table_that_others_change_without_end_is_retried_later(
     def refuse(*_: object) -> None:
         raise CommitFailedException("Table has been updated by another process")
 
-    monkeypatch.setattr(Catalog, "commit", refuse)
+    monkeypatch.setattr(Catalog, "_swap", refuse)
     [outcome] = sink.commit([CommitRequest(piece)])
     assert isinstance(outcome, RetryLater)
     assert "updated by another process" in outcome.reason
@@ -352,7 +353,7 @@ def test_a_commit_of_several_tasks_is_one_snapshot(
         harness.write(sink, rows(number), 4, subtask=Subtask(number, number)) for number in range(3)
     ]
     assert sink.commit([CommitRequest(piece) for piece in made]) == [Committed()] * 3
-    [snapshot] = harness.table().metadata.snapshots
+    [snapshot] = snapshots_of(harness.table())
     assert snapshot.summary is not None
     assert snapshot.summary["added-records"] == "3"
     assert snapshot.summary["twophase.checkpoint"] == "4"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.iceberg_harness import TABLE, IcebergHarness
+from harness.iceberg_harness import IcebergHarness
 from harness.savepoint_world import killed
 from tests.sinks.iceberg.others import (
     before_the_swap,
@@ -106,7 +106,7 @@ def test_the_proof_of_a_predecessor_that_vanishes_in_flight_is_missed(
 
     def forget() -> None:
         with closing(harness.catalog()) as catalog:
-            table = catalog.load_table(TABLE)
+            table = catalog.load_table(harness.place.table)
             with table.transaction() as transaction:
                 transaction.remove_properties(proof_key(sink.table.owner, LINEAGE))
 
@@ -133,9 +133,9 @@ def test_a_table_that_is_made_again_under_a_first_fence_is_not_fenced(
 
     def make_again() -> None:
         with closing(harness.catalog()) as catalog:
-            schema = catalog.load_table(TABLE).schema()
-            catalog.drop_table(TABLE)
-            catalog.create_table(TABLE, schema)
+            schema = catalog.load_table(harness.place.table).schema()
+            catalog.drop_table(harness.place.table)
+            catalog.create_table(harness.place.table, schema)
 
     before_the_swap(monkeypatch, make_again)
     with pytest.raises(TargetChangedError, match="was dropped and created again"):

@@ -4,11 +4,11 @@ the message names what stands in the way.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.table import Table
@@ -30,6 +30,7 @@ from tests.sinks.iceberg.others import (
     partition_it,
     roll_back,
     rows,
+    snapshots_of,
     theirs,
     upgrade,
     write_delete_file,
@@ -88,8 +89,7 @@ def refused(harness: IcebergHarness, message: str, keep: dict[str, int] | None =
 
 
 def snapshots(harness: IcebergHarness) -> list[int]:
-    found = sorted(harness.table().metadata.snapshots, key=lambda one: one.timestamp_ms)
-    return [one.snapshot_id for one in found]
+    return [one.snapshot_id for one in snapshots_of(harness.table())]
 
 
 @pytest.mark.parametrize("merges", [False, True], ids=["", "manifests are merged"])
@@ -433,7 +433,7 @@ def test_a_refused_rewind_leaves_no_manifest(
     def refuse(*_: object) -> None:
         raise CommitFailedException("Table has been updated by another process")
 
-    monkeypatch.setattr(Catalog, "commit", refuse)
+    monkeypatch.setattr(Catalog, "_swap", refuse)
     before = {*harness.folder.rglob("*.avro")}
     with pytest.raises(TargetUnreachableError, match="updated by another process"):
         sink.rewind(KEEP, RESTORING)
@@ -484,15 +484,15 @@ def test_a_rewind_whose_reply_is_lost_is_looked_at_again(
 ) -> None:
     sink = harness.opened(RESTORING)
     before = len(snapshots(harness))
-    swap: Callable[..., None] = Catalog.commit
+    commit = SqlCatalog.commit_table
 
-    def lost(self: Catalog, *given: object) -> None:
+    def lost(self: SqlCatalog, *given: object) -> None:
         if lands:
-            swap(self, *given)
+            commit(self, *given)  # type: ignore[arg-type]
         monkeypatch.undo()
         raise OperationalError("COMMIT", {}, ConnectionResetError("gone"))
 
-    monkeypatch.setattr(Catalog, "commit", lost)
+    monkeypatch.setattr(SqlCatalog, "commit_table", lost)
     sink.rewind(KEEP, RESTORING)
     assert ids_of(harness) == [0, 1]
     assert len(snapshots(harness)) == before + 1

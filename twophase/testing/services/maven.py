@@ -27,12 +27,14 @@ class Coordinate:
 
     Attributes:
         transitive: its dependencies are fetched too.
+        classifiers: of its jars, "" for the one without; all of them are fetched.
     """
 
     group: str
     artifact: str
     version: str
     transitive: bool = True
+    classifiers: tuple[str, ...] = ("",)
 
 
 def fetch_jars(
@@ -81,7 +83,8 @@ def check_pins(folder: Path, pins: Mapping[str, str]) -> None:
 
 
 def _module(coordinates: Sequence[Coordinate]) -> str:
-    lines = ['<ivy-module version="2.0">', '<info organisation="twophase" module="services"/>']
+    lines = ['<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">']
+    lines += ['<info organisation="twophase" module="services"/>']
     lines += ['<configurations><conf name="default"/></configurations>', "<dependencies>"]
     for item in coordinates:
         named = (
@@ -89,8 +92,16 @@ def _module(coordinates: Sequence[Coordinate]) -> str:
             f"rev={quoteattr(item.version)}"
         )
         transitive = "true" if item.transitive else "false"
-        lines.append(f'<dependency {named} conf="default->default" transitive="{transitive}"/>')
+        lines.append(f'<dependency {named} conf="default->default" transitive="{transitive}">')
+        if item.classifiers != ("",):
+            lines += [_artifact(item, classifier) for classifier in item.classifiers]
+        lines.append("</dependency>")
     return "\n".join([*lines, "</dependencies>", "</ivy-module>"])
+
+
+def _artifact(item: Coordinate, classifier: str) -> str:
+    named = f" m:classifier={quoteattr(classifier)}" if classifier else ""
+    return f'<artifact name={quoteattr(item.artifact)} type="jar" ext="jar"{named}/>'
 
 
 def _run_ivy(command: Sequence[str], progress: Progress) -> None:

@@ -15,6 +15,8 @@ KAFKA_VERSION: Final = "4.1.1"
 MYSQL_VERSION: Final = "8.0.12"
 MARIADB_SERIES: Final = "10.11"
 DELTA_VERSION: Final = "4.4.0"
+ICEBERG_VERSION: Final = "1.11.0"
+_JETTY_VERSION: Final = "12.1.14"
 
 KAFKA_COORDINATES: Final = (
     Coordinate("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
@@ -28,6 +30,24 @@ MYSQL_COORDINATES: Final = (
 DELTA_COORDINATES: Final = (
     Coordinate("io.delta", "delta-spark_4.2_2.13", DELTA_VERSION, transitive=False),
     Coordinate("io.delta", "delta-storage", DELTA_VERSION, transitive=False),
+)
+
+
+# Iceberg's own REST server is among its test fixtures; it needs Hadoop's client, which pyspark has.
+ICEBERG_REST_COORDINATES: Final = (
+    Coordinate(
+        "org.apache.iceberg",
+        "iceberg-open-api",
+        ICEBERG_VERSION,
+        transitive=False,
+        classifiers=("test-fixtures",),
+    ),
+    Coordinate("org.apache.iceberg", "iceberg-core", ICEBERG_VERSION, classifiers=("", "tests")),
+    Coordinate("org.eclipse.jetty.ee10", "jetty-ee10-servlet", _JETTY_VERSION),
+    Coordinate("org.eclipse.jetty.compression", "jetty-compression-server", _JETTY_VERSION),
+    Coordinate("org.eclipse.jetty.compression", "jetty-compression-gzip", _JETTY_VERSION),
+    Coordinate("org.xerial", "sqlite-jdbc", "3.50.3.0", transitive=False),
+    Coordinate("org.slf4j", "slf4j-simple", "2.0.17", transitive=False),
 )
 
 

@@ -1,0 +1,86 @@
+"""A catalog in a database, by pyiceberg's `SqlCatalog`: SQLite, or MySQL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+from sqlalchemy import inspect, make_url
+from sqlalchemy.exc import SQLAlchemyError
+
+from twophase.errors import PreflightError, TargetUnreachableError
+from twophase.sinks.common.lake.errors import brief
+from twophase.sinks.common.staging.names import Owner
+from twophase.sinks.iceberg.catalog import Catalog
+from twophase.sinks.iceberg.options import IcebergOptions
+from twophase.sinks.iceberg.synced_io import NAME
+
+_TABLES = "iceberg_tables"
+_DRIVERS = {"mysql": "mysql+pymysql"}
+
+
+class DatabaseCatalog(Catalog):
+    """A catalog in a database.
+
+    Args:
+        options: of the sink.
+        make: create the catalog's own tables if they are missing.
+    """
+
+    failures = (SQLAlchemyError,)
+
+    def __init__(self, options: IcebergOptions, *, make: bool) -> None:
+        self._options = options
+        if options.database is not None:
+            _check_database(options.database, make=make)
+        properties = {"uri": _engine_uri(options), "py-io-impl": NAME, "pool_pre_ping": "true"}
+        if options.warehouse is not None:
+            properties["warehouse"] = options.warehouse
+        try:
+            client = SqlCatalog(
+                options.catalog, init_catalog_tables=str(make).lower(), **properties
+            )
+            self._has_tables = make or inspect(client.engine).has_table(_TABLES)
+        except SQLAlchemyError as error:
+            raise self._explain(error) from error
+        super().__init__(options, client)
+
+    def find(self) -> Table | None:
+        """See `Catalog.find`; None too if there is not even a catalog in the database."""
+        return super().find() if self._has_tables else None
+
+    def check(self, loaded: Table, branch: str) -> None:
+        """See `Catalog.check`: a database compares the row that it changes."""
+
+    def release(self, owner: Owner) -> None:
+        """See `Catalog.release`: locks end with their connection."""
+
+    def _explain(self, error: Exception) -> TargetUnreachableError:
+        return TargetUnreachableError(
+            f"The catalog {self._options.catalog_uri} cannot be read: {brief(error)}.",
+            remedy="check that the database answers, and that the account may read and write "
+            "the tables of the catalog.",
+        )
+
+
+def _engine_uri(options: IcebergOptions) -> str:
+    """Return the URI as SQLAlchemy takes it, with its driver and the password."""
+    scheme, rest = options.catalog_uri.split(":", 1)
+    url = make_url(f"{_DRIVERS.get(scheme, scheme)}:{rest}")
+    password = options.password()
+    return (url.set(password=password) if password else url).render_as_string(False)
+
+
+def _check_database(path: Path, *, make: bool) -> None:
+    """Check that an SQLite file is there: a connection would create it.
+
+    Raises:
+        PreflightError: it is not.
+    """
+    if not (path.parent if make else path).exists():
+        raise PreflightError(
+            f"The catalog {path} does not exist.",
+            remedy="correct catalog_uri; with `create=true` a job creates the file, and not its "
+            "folder.",
+        )
