@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.iceberg_places import SqlitePlace
 from harness.nemesis import held_at
 from harness.selection import representatives
 from harness.spark_features import needs
@@ -27,7 +28,7 @@ SINKS: dict[str, Callable[[KafkaService, MySqlService], Made[Target]]] = {
     "mysql": lambda _, mysql: in_mysql(mysql),
     "file": lambda _, __: in_files,
     "kafka": lambda kafka, _: lambda job, __: KafkaTarget(kafka.bootstrap_servers, job),
-    "iceberg": lambda _, __: lambda ___, folder: IcebergTarget(folder),
+    "iceberg": lambda _, __: lambda ___, folder: IcebergTarget(SqlitePlace(folder / "lake")),
 }
 POINTS = (*UNDECIDED, *DECIDED)
 
