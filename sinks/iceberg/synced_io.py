@@ -6,15 +6,11 @@ which syncs, would name files that are empty. Catalogs create this class by its 
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-from types import TracebackType
-
 from pyiceberg.io import FileIO, InputFile, OutputFile, OutputStream
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
-from twophase.sinks.common.staging.disk import sync
+from twophase.sinks.common.lake.synced_stream import SyncedStream
 from twophase.sinks.common.staging.location import local_path
 
 NAME = f"{__name__}.SyncedFileIO"
@@ -71,43 +67,4 @@ class SyncedFile(OutputFile):
         """See `OutputFile.create`."""
         path = local_path(self.location, "location")
         path.parent.mkdir(parents=True, exist_ok=True)
-        return _Stream(path, "wb" if overwrite else "xb")
-
-
-class _Stream:
-    """A file being written; closing it makes its bytes and its name durable."""
-
-    def __init__(self, path: Path, mode: str) -> None:
-        self._path = path
-        self._file = path.open(mode)
-
-    def write(self, data: bytes) -> int:
-        return self._file.write(data)
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    @property
-    def closed(self) -> bool:
-        return self._file.closed
-
-    def close(self) -> None:
-        if not self._file.closed:
-            with self._file:
-                self._file.flush()
-                os.fsync(self._file.fileno())
-            sync(self._path.parent)
-
-    def __enter__(self) -> _Stream:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+        return SyncedStream(path, replaces=overwrite)

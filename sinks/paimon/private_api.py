@@ -13,14 +13,12 @@ of the first. Here files are synced before a snapshot names them, and none is re
 
 from __future__ import annotations
 
-import os
 import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
@@ -48,6 +46,7 @@ from pypaimon.write.file_store_commit import FileStoreCommit
 from pypaimon.write.writer.append_only_data_writer import AppendOnlyDataWriter
 
 from twophase.sinks.common.lake.rows import TableColumn
+from twophase.sinks.common.lake.synced_stream import SyncedStream
 from twophase.sinks.common.staging.disk import NewFile, rename_new, sync
 from twophase.sinks.paimon.columns import Column
 
@@ -97,41 +96,6 @@ class SyncedFileIO(LocalFileIO):  # type: ignore[misc]  # pypaimon has no types 
             temporary.unlink(missing_ok=True)
         sync(found.parent)
         return True
-
-
-class SyncedStream:
-    """A file being written; closing it makes its bytes and its name durable.
-
-    Args:
-        path: its name; must not exist.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file = path.open("xb")
-
-    def write(self, data: bytes) -> int:
-        """Append."""
-        return self._file.write(data)
-
-    def close(self) -> None:
-        """Sync and close."""
-        if not self._file.closed:
-            with self._file:
-                self._file.flush()
-                os.fsync(self._file.fileno())
-            sync(self._path.parent)
-
-    def __enter__(self) -> SyncedStream:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def make_folder(path: Path) -> None:

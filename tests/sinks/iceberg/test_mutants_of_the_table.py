@@ -26,13 +26,13 @@ from tests.sinks.iceberg.given import (
     with_sink,
 )
 from twophase.sinks.common.lake import orphans
+from twophase.sinks.common.lake.synced_stream import SyncedStream
 from twophase.sinks.iceberg import (
     branch,
     driver_table,
     new_columns,
     private_api,
     proofs,
-    synced_io,
 )
 from twophase.sinks.iceberg.catalog import (
     AssertRef,
@@ -196,7 +196,7 @@ TARGET = [
     ),
     Mutant(
         "files are synced",
-        synced_io._Stream.close,
+        SyncedStream.close,
         "                os.fsync(self._file.fileno())\n",
         "",
         in_flight(protocol.test_all_that_a_commit_names_is_synced_before_the_catalog_names_it),
@@ -204,7 +204,7 @@ TARGET = [
     ),
     Mutant(
         "folders are synced",
-        synced_io._Stream.close,
+        SyncedStream.close,
         "            sync(self._path.parent)\n",
         "",
         in_flight(protocol.test_all_that_a_commit_names_is_synced_before_the_catalog_names_it),

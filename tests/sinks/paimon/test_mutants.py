@@ -16,6 +16,7 @@ from tests.sinks.paimon import others, test_other_writers, test_rows
 from tests.sinks.paimon import test_protocol as protocol
 from twophase.errors import ConfigError
 from twophase.sinks.common.lake import orphans
+from twophase.sinks.common.lake.synced_stream import SyncedStream
 from twophase.sinks.paimon import (
     columns,
     driver_table,
@@ -98,7 +99,7 @@ MUTANTS = [
     ),
     Mutant(
         "a snapshot is synced before it has its name",
-        private_api.SyncedStream.close,
+        SyncedStream.close,
         "                os.fsync(self._file.fileno())\n",
         "",
         in_flight(protocol.test_all_that_a_snapshot_names_is_synced_before_it),
