@@ -278,3 +278,12 @@ class _Deadline(HTTPAdapter):
         if self._authorities is not None:
             options["verify"] = self._authorities
         return super().send(request, **options)
+
+    def close(self) -> None:
+        """Close the connections, which urllib3 would leave to the garbage collector: an error that
+        quotes a reply keeps its pool alive.
+        """
+        pools = self.poolmanager.pools
+        for key in pools.keys():  # noqa: SIM118 it refuses to be iterated
+            pools[key].close()
+        super().close()
