@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -168,6 +169,33 @@ def test_a_task_that_is_begun_while_the_job_stops_is_killed_too() -> None:
     task = Task("facts", transaction, Subtask(0, 1), writers=_never, rows=_pause)
     with pytest.raises(DeclinedError, match="a worker died"):
         ForkedWorkers().run([task], 60, stopping, _never)
+
+
+def test_a_worker_leaves_what_the_driver_has_to_clean_up_to_the_driver() -> None:
+    """A client that is destroyed where its threads are not ends its process."""
+
+    class Client:
+        def __init__(self) -> None:
+            self.itself = self
+            self.owner = os.getpid()
+
+        def __del__(self) -> None:
+            if os.getpid() != self.owner:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        gc.collect()
+        return iter(())
+
+    gc.disable()
+    try:
+        Client()  # garbage that only the collector finds
+        done = list[Any]()
+        task = Task("facts", transaction_id(), Subtask(0, 1), writers=_never, rows=rows)
+        ForkedWorkers().run([task], 60, threading.Event(), lambda _, piece: done.append(piece))
+    finally:
+        gc.enable()
+    assert done == [None]
 
 
 def _never(*_: object) -> Any:

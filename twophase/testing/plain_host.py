@@ -17,6 +17,7 @@ writers run in processes forked for each task, from what an executor gets: a pic
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -213,6 +214,7 @@ class ForkedWorkers:
         answer, ours = os.pipe()
         pid = os.fork()
         if not pid:
+            gc.freeze()  # a client of the driver that is garbage would wait for threads not here
             os.environ.update(self._environment)
             _work(task, ours)
         os.close(ours)
