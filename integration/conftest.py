@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.branches import roll_back_branches
 from harness.metastore_server import MetastoreService
 from integration.kafka.topics import Topics
+from twophase.kafka_client.client import BrokerClient
+from twophase.kafka_client.connection import CLIENT_ID
 from twophase.sources.kafka.engines import close_clusters
 from twophase.testing.services import KafkaService, MariaDbService, MySqlService
 from twophase.testing.services.iceberg_rest import IcebergRestService
@@ -17,11 +21,23 @@ from twophase.testing.services.iceberg_rest import IcebergRestService
 
 @pytest.fixture(scope="module", autouse=True)
 def connections_end_with_the_module() -> Iterator[None]:
-    """The threads of those left open would call stopped brokers, and draw random numbers that
-    other tests rely on.
+    """The threads of those left open would call stopped brokers, log that, and draw random numbers
+    that other tests rely on.
     """
-    yield
+    begin, begun = BrokerClient.__init__, []
+
+    def remembered(client: BrokerClient, *given: Any) -> None:
+        begun.append(client)
+        begin(client, *given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BrokerClient, "__init__", remembered)
+        yield
     close_clusters()
+    for client in begun:
+        client.close()
+    left = [one for one in threading.enumerate() if one.name == f"kafka-io-{CLIENT_ID}"]
+    assert not left, "clients of kafka-python that only the end of the process would close"
 
 
 @pytest.fixture(scope="session")

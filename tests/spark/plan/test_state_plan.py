@@ -59,7 +59,7 @@ def test_a_plan_that_keeps_state_of_something_else_is_refused(
         state_plan.check(KNOWN, plan, options())
     with caplog.at_level(logging.WARNING, "twophase"):
         state_plan.check(KNOWN, plan, options(**{"state.allow_changed_plan": "true"}))
-    [warning] = [one.getMessage() for one in caplog.records if one.name.startswith("twophase")]
+    [warning] = caplog.messages
     assert warning.startswith(refused.value.what.partition(". Spark")[0])
 
 

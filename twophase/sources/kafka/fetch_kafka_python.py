@@ -34,7 +34,7 @@ def fetch(
         SecretError: a secret cannot be read.
     """
     try:
-        consumer = KafkaConsumer(**settings(options))
+        consumer = Consumer(**settings(options))
     except RIGHTS as error:
         raise RefusedError(str(error)) from error
     except kafka_errors.KafkaError as error:
@@ -59,6 +59,18 @@ def fetch(
                 yield _block(records, wanted)
     finally:
         consumer.close(autocommit=False)
+
+
+class Consumer(KafkaConsumer):  # type: ignore[misc]
+    """Ends its thread if no broker accepts it, unlike kafka-python."""
+
+    def __init__(self, **settings: Any) -> None:
+        try:
+            super().__init__(**settings)
+        except BaseException:
+            if hasattr(self, "_client"):
+                self._client.close()
+            raise
 
 
 def settings(options: KafkaOptions) -> dict[str, Any]:
