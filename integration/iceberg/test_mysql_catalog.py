@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import logging
 import pickle
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import pymysql
 import pytest
+from sqlalchemy import make_url
 
 from harness.iceberg_harness import IcebergHarness
 from harness.iceberg_places import MySqlPlace
 from twophase.contract.outcome import Committed
 from twophase.contract.sink import CommitRequest
-from twophase.errors import ConfigError, TargetUnreachableError
+from twophase.errors import ConfigError, PreflightError, TargetUnreachableError
+from twophase.testing.harness import fresh_name
 from twophase.testing.services import MySqlService
 
 pytestmark = [pytest.mark.part("files"), pytest.mark.server]
@@ -32,12 +38,96 @@ def test_a_database_without_a_catalog_is_left_as_it_is(harness: IcebergHarness) 
     assert harness.contents() == before
 
 
-def test_a_wrong_password_is_named_and_not_shown(harness: IcebergHarness, tmp_path: Path) -> None:
-    wrong = tmp_path / "wrong"
-    wrong.write_text("sesame")
-    with pytest.raises(TargetUnreachableError, match="Access denied") as caught:
-        harness.opened(password_file=str(wrong))
+@pytest.fixture
+def account(mysql: MySqlService, tmp_path: Path) -> Iterator[Account]:
+    """Of MySQL, without any right."""
+    with closing(mysql.connect()) as admin:
+        yield Account(admin, fresh_name("reader"), tmp_path / "password")
+
+
+class Account:
+    def __init__(self, admin: pymysql.Connection, name: str, password_file: Path) -> None:
+        self.admin, self.name, self.password_file = admin, name, password_file
+        self.run(f"CREATE USER {name} IDENTIFIED BY 'sesame'")
+        password_file.write_text("sesame")
+
+    def run(self, statement: str) -> None:
+        with self.admin.cursor() as cursor:
+            cursor.execute(statement)
+
+    def grant(self, schema: str) -> None:
+        rights = "SELECT, INSERT, UPDATE, DELETE, CREATE"
+        self.run(f"GRANT {rights} ON {schema}.* TO {self.name}")
+
+    def end_sessions(self) -> None:
+        """A pool keeps them, and with them the rights that they have begun with."""
+        with self.admin.cursor() as cursor:
+            cursor.execute(
+                "SELECT id FROM information_schema.processlist WHERE user = %s", (self.name,)
+            )
+            found = [number for (number,) in cursor.fetchall()]
+        assert found
+        for number in found:
+            self.run(f"KILL {number}")
+
+    def options(self, uri: str) -> dict[str, Any]:
+        """Those with which it uses the catalog that another user's `uri` names."""
+        url = make_url(uri).set(username=self.name)
+        return {"catalog_uri": str(url), "password_file": str(self.password_file)}
+
+
+@pytest.mark.parametrize(
+    ("what", "says", "remedy"),
+    [
+        ("another password", "Access denied", "what password_env or password_file names"),
+        ("no right", "Access denied", "GRANT the account SELECT, INSERT, UPDATE, DELETE"),
+        ("no schema", "Unknown database", "create the schema"),
+        ("locked", "is locked", "ACCOUNT UNLOCK"),
+    ],
+)
+def test_a_refusal_ends_the_start_and_its_remedy_helps(
+    harness: IcebergHarness, account: Account, what: str, says: str, remedy: str
+) -> None:
+    uri = harness.place.options["catalog_uri"]
+    schema = make_url(uri).database or ""
+    if what != "no right":
+        account.grant(schema)
+    if what == "another password":
+        account.password_file.write_text("wrong")
+    elif what == "no schema":
+        account.run(f"DROP SCHEMA {schema}")
+    elif what == "locked":
+        account.run(f"ALTER USER {account.name} ACCOUNT LOCK")
+    options = account.options(uri)
+    with pytest.raises(PreflightError, match=says) as caught:
+        harness.opened(**options)
+    assert remedy in caught.value.remedy
     assert "sesame" not in str(caught.value)
+    if what == "another password":
+        account.password_file.write_text("sesame")
+    elif what == "no right":
+        account.grant(schema)
+    elif what == "no schema":
+        account.run(f"CREATE SCHEMA {schema}")
+    else:
+        account.run(f"ALTER USER {account.name} ACCOUNT UNLOCK")
+    harness.opened(**options).close()
+
+
+def test_a_refusal_under_a_running_job_is_waited_for(
+    harness: IcebergHarness, account: Account
+) -> None:
+    uri = harness.place.options["catalog_uri"]
+    account.grant(make_url(uri).database or "")
+    with closing(harness.opened(**account.options(uri))) as sink:
+        piece = harness.write(sink, harness.rows(range(3)))
+        account.run(f"ALTER USER {account.name} ACCOUNT LOCK")
+        account.end_sessions()
+        with pytest.raises(TargetUnreachableError, match="is locked") as caught:
+            sink.commit([CommitRequest(piece)])
+        assert "ACCOUNT UNLOCK" in caught.value.remedy
+        account.run(f"ALTER USER {account.name} ACCOUNT UNLOCK")
+        assert sink.commit([CommitRequest(piece)]) == [Committed()]
 
 
 def test_the_password_is_in_no_log_no_text_and_no_file(
