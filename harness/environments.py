@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
-import venv
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,20 +26,24 @@ def python_in(folder: Path) -> Path:
     return folder / "bin" / "python"
 
 
-def make(folder: Path, *installs: Sequence[str]) -> None:
+def make(folder: Path, *installs: Sequence[str], python: str = sys.executable) -> None:
     """Make an environment, in place of what is there.
 
     Args:
         folder: where.
         installs: what `pip install` is told, one call after the other.
+        python: makes it.
 
     Raises:
-        UnmadeError: one of them failed; the environment is not made.
+        UnmadeError: there is no such Python, or a call failed; the environment is not made.
     """
-    venv.create(folder, with_pip=True, clear=True)
+    if shutil.which(python) is None:
+        raise UnmadeError(f"there is no {python} on the PATH")
     pip = [str(python_in(folder)), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-    for arguments in installs:
-        command = [*pip, *arguments]
+    for command in (
+        [python, "-m", "venv", "--clear", str(folder)],
+        *([*pip, *arguments] for arguments in installs),
+    ):
         if subprocess.run(command, cwd=ROOT, check=False).returncode:
             raise UnmadeError(f"failed: {' '.join(command)}")
     (folder / _READY).touch()

@@ -1,7 +1,8 @@
-"""Tries chosen tests with each release of PySpark, in an environment of its own.
+"""Tries chosen tests with each release of PySpark, and of Python, in an environment of its own.
 
-    python -m harness.versions                 every release
+    python -m harness.versions                 every release, with the Pythons that are there
     python -m harness.versions 4.1.4 4.3.0     these
+    python -m harness.versions 4.2.0-python3.13      with another Python, which is on the PATH
     python -m harness.versions 4.1.4 --subject savepoints      of the tests only these
 
 An environment is made on its first use, in `.versions/<release>`: everything of `constraints.txt`,
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -30,9 +32,19 @@ FOLDER = ROOT / ".versions"
 RECORD = Path(__file__).with_suffix(".json")
 VARIABLE = "TWOPHASE_RELEASE"
 """Names the release that is tried, for tests that need several installations."""
+_PYTHON = "-python"
 
-RELEASES: Final = ("4.1.4", "4.2.0", "4.2.1", "4.3.0")
-"""The newest release of each supported version, and the one of constraints.txt."""
+RELEASES: Final = (
+    "4.1.4",
+    "4.2.0",
+    "4.2.0-python3.12",
+    "4.2.0-python3.13",
+    "4.2.1",
+    "4.3.0",
+)
+"""The newest release of each supported version, and the one of constraints.txt, which is tried with
+newer Pythons too.
+"""
 
 UPGRADES: Final = (("4.1.4", "4.2.1"), ("4.2.1", "4.3.0"), ("4.1.4", "4.3.0"))
 """Pairs of releases: a job of the first goes on under the second, and back again."""
@@ -103,16 +115,23 @@ def python_of(release: str) -> Path:
     """
     if release not in installed():
         # Delta's package asks for another one; the Delta sink is refused there by name.
-        only_spark = ["--no-deps", f"pyspark=={release}"]
-        make(FOLDER / release, ["-c", "constraints.txt", "-e", ".[dev]"], only_spark)
+        only_spark = ["--no-deps", f"pyspark=={release.partition(_PYTHON)[0]}"]
+        everything = ["-c", "constraints.txt", "-e", ".[dev]"]
+        make(FOLDER / release, everything, only_spark, python=_maker(release))
     return python_in(FOLDER / release)
+
+
+def _maker(release: str) -> str:
+    """Return the Python that makes a release's environment."""
+    number = release.partition(_PYTHON)[2]
+    return f"python{number}" if number else sys.executable
 
 
 def tried(release: str, trials: Sequence[Trial]) -> Ends:
     """Run tests with a release, and return how each subject ended."""
     python = str(python_of(release))
     environment = {key: value for key, value in os.environ.items() if key != "SPARK_HOME"}
-    environment[VARIABLE] = release
+    environment[VARIABLE] = release.partition(_PYTHON)[0]
     ends: dict[str, str] = {}
     for is_proof in (False, True):
         chosen = [trial for trial in trials if trial.is_proof == is_proof]
@@ -196,6 +215,9 @@ def main(arguments: Sequence[str]) -> int:
     trials = [trial for trial in TRIALS if trial.subject in (chosen.subject or [trial.subject])]
     failed = []
     for release in chosen.releases or RELEASES:
+        if not chosen.releases and shutil.which(_maker(release)) is None:
+            sys.stdout.write(f"== not tried: there is no {_maker(release)} on the PATH ==\n")
+            continue
         sys.stdout.write(f"== PySpark {release} ==\n")
         sys.stdout.flush()
         ends = tried(release, trials)

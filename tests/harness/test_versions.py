@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness import versions
+from harness.environments import UnmadeError
 from harness.spark_features import needs
 from harness.versions import (
     RELEASES,
@@ -165,3 +166,16 @@ def test_tests_of_what_is_missing_are_skipped_with_the_reason() -> None:
     assert missing.args == (True,)
     assert "The sink needs PySpark 9.0 or newer" in missing.kwargs["reason"]
     assert here.args == (False,)
+
+
+def test_a_python_that_is_not_here_is_left_out_unless_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(versions, "RECORD", tmp_path / "record.json")
+    monkeypatch.setattr(versions, "FOLDER", tmp_path)
+    monkeypatch.setattr(versions, "RELEASES", ("4.2.0-python9.9",))
+    assert main([]) == 0
+    assert "not tried: there is no python9.9 on the PATH" in capsys.readouterr().out
+    with pytest.raises(UnmadeError, match=r"there is no python9\.9 on the PATH"):
+        main(["4.2.0-python9.9"])
+    assert not [*tmp_path.iterdir()]
