@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,25 +13,15 @@ from pyiceberg.table import Table
 from sqlalchemy.exc import SQLAlchemyError
 
 from harness.iceberg_places import Place, SqlitePlace
-from twophase.contract.committable import Committable
-from twophase.contract.sink import SinkContext
-from twophase.ids import Attempt, Subtask
+from harness.lake_harness import LakeHarness
 from twophase.sinks.iceberg.open_sink import OpenIcebergSink
 from twophase.sinks.iceberg.sink import IcebergSink
-from twophase.testing.harness import (
-    FIRST,
-    JOB,
-    SINK,
-    Row,
-    SinkHarness,
-    contents_of,
-    transaction_id,
-)
+from twophase.testing.harness import Row, contents_of
 
 TABLE = "shop.orders"
 
 
-class IcebergHarness(SinkHarness):
+class IcebergHarness(LakeHarness[OpenIcebergSink]):
     """One table.
 
     Args:
@@ -41,21 +30,11 @@ class IcebergHarness(SinkHarness):
         options: the sink's options.
     """
 
-    schema = pa.schema(
-        [
-            *SinkHarness.schema,
-            pa.field("at", pa.timestamp("us", "UTC")),
-            pa.field("local", pa.timestamp("us")),
-        ]
-    )
-
     def __init__(
         self, folder: Path | Place, fields: pa.Schema | None = None, **options: Any
     ) -> None:
         self.place = SqlitePlace(folder) if isinstance(folder, Path) else folder
-        self.folder = self.place.folder
-        self.fields: pa.Schema = fields or self.schema
-        self.options = options
+        super().__init__(self.place.folder, fields, **options)
 
     def new_sink(self, **options: Any) -> IcebergSink:
         """See `SinkHarness`."""
@@ -116,34 +95,6 @@ class IcebergHarness(SinkHarness):
         if branch == "main":
             return table.scan().to_arrow()
         return table.scan(snapshot_id=head.snapshot_id).to_arrow()
-
-    def opened(self, attempt: Attempt = FIRST, **options: Any) -> OpenIcebergSink:
-        """Return a sink that is open and fenced for an attempt."""
-        context = SinkContext(JOB, SINK, self.fields, parallelism=2)
-        sink = self.new_sink(**options).open(context)
-        sink.fence(attempt)
-        return sink
-
-    def write(
-        self,
-        sink: OpenIcebergSink,
-        rows: Sequence[Row],
-        checkpoint: int = 0,
-        attempt: Attempt = FIRST,
-        subtask: Subtask | None = None,
-    ) -> Committable:
-        """Pre-commit one piece."""
-        writer = sink.writers()(
-            transaction_id(checkpoint, attempt), subtask or Subtask(0, checkpoint)
-        )
-        writer.write(pa.RecordBatch.from_pylist(list(rows), schema=self.fields))
-        piece = writer.pre_commit()
-        assert piece is not None
-        return piece
-
-    def staged(self) -> list[Path]:
-        """What lies hidden and is not committed."""
-        return sorted(self.folder.rglob("_twophase~*/fence-*/staged/*"))
 
     def data_files(self) -> list[str]:
         """The data files in the table's folder, named by a snapshot or not."""

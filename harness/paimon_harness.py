@@ -11,26 +11,15 @@ from pypaimon import CatalogFactory
 from pypaimon.catalog.catalog_exception import TableNotExistException
 from pypaimon.table.file_store_table import FileStoreTable
 
-from twophase.contract.committable import Committable
-from twophase.contract.sink import SinkContext
-from twophase.ids import Attempt, Subtask
+from harness.lake_harness import LakeHarness
 from twophase.sinks.paimon.open_sink import OpenPaimonSink
 from twophase.sinks.paimon.sink import PaimonSink
-from twophase.testing.harness import (
-    FIRST,
-    JOB,
-    SINK,
-    Row,
-    SinkHarness,
-    contents_of,
-    fresh_name,
-    transaction_id,
-)
+from twophase.testing.harness import Row, contents_of, fresh_name
 
 TABLE = "shop.orders"
 
 
-class PaimonHarness(SinkHarness):
+class PaimonHarness(LakeHarness[OpenPaimonSink]):
     """One table in a filesystem catalog.
 
     Args:
@@ -39,18 +28,8 @@ class PaimonHarness(SinkHarness):
         options: the sink's options.
     """
 
-    schema = pa.schema(
-        [
-            *SinkHarness.schema,
-            pa.field("at", pa.timestamp("us", "UTC")),
-            pa.field("local", pa.timestamp("us")),
-        ]
-    )
-
     def __init__(self, folder: Path, fields: pa.Schema | None = None, **options: Any) -> None:
-        self.folder = folder
-        self.fields: pa.Schema = fields or self.schema
-        self.options = options
+        super().__init__(folder, fields, **options)
         folder.mkdir(parents=True, exist_ok=True)
 
     @property
@@ -104,34 +83,6 @@ class PaimonHarness(SinkHarness):
         commit.commit(write.prepare_commit())
         write.close()
         commit.close()
-
-    def opened(self, attempt: Attempt = FIRST, **options: Any) -> OpenPaimonSink:
-        """Return a sink that is open and fenced for an attempt."""
-        context = SinkContext(JOB, SINK, self.fields, parallelism=2)
-        sink = self.new_sink(**options).open(context)
-        sink.fence(attempt)
-        return sink
-
-    def write(
-        self,
-        sink: OpenPaimonSink,
-        rows: Sequence[Row],
-        checkpoint: int = 0,
-        attempt: Attempt = FIRST,
-        subtask: Subtask | None = None,
-    ) -> Committable:
-        """Pre-commit one piece."""
-        writer = sink.writers()(
-            transaction_id(checkpoint, attempt), subtask or Subtask(0, checkpoint)
-        )
-        writer.write(pa.RecordBatch.from_pylist(list(rows), schema=self.fields))
-        piece = writer.pre_commit()
-        assert piece is not None
-        return piece
-
-    def staged(self) -> list[Path]:
-        """What lies hidden and is not committed."""
-        return sorted(self.folder.rglob("_twophase~*/fence-*/staged/*"))
 
     def data_files(self) -> list[str]:
         """The data files in the table's folder, named by a snapshot or not."""
