@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -73,7 +73,7 @@ class KafkaHarness(SinkHarness):
         """See `SinkHarness`."""
         found = self.topics.admin.list_transactions()
         listed = [one for listing in found.values() for one in listing]
-        written = (self.topic, self.ledger, self.staging)
+        written = (*self.written, self.ledger, self.staging)
         return (
             [[*map(_shown, self.topics.records(name, "read_uncommitted"))] for name in written],
             sorted(one for one in listed if f"/{self.topic}/" in one.transactional_id),
@@ -86,7 +86,12 @@ class KafkaHarness(SinkHarness):
 
     def rows_visible(self) -> list[Row]:
         """See `SinkHarness`."""
-        return [*map(self.row, self.topics.marked(self.topic))]
+        return [self.row(value) for name in self.written for value in self.topics.marked(name)]
+
+    @property
+    def written(self) -> list[str]:
+        """The topics that rows may go to."""
+        return [self.topic]
 
     def row(self, value: bytes) -> Row:
         """Return the row that a record is of."""
@@ -95,6 +100,31 @@ class KafkaHarness(SinkHarness):
             if pa.types.is_timestamp(field.type) and row.get(field.name):
                 row[field.name] = datetime.fromisoformat(row[field.name])
         return row
+
+
+class RoutedHarness(KafkaHarness):
+    """Every second row names another topic."""
+
+    schema = pa.schema([pa.field("place", pa.string()), *KafkaHarness.schema])
+
+    def __init__(self, topics: Topics, ledger: str = "", **options: Any) -> None:
+        self.other = topics.create(1, fresh_name("other"))
+        routing = {"topic_column": "place", "other_topics": [self.other]}
+        super().__init__(topics, ledger, **(options | routing))
+
+    def elsewhere(self) -> RoutedHarness:
+        """See `SinkHarness`."""
+        return RoutedHarness(self.topics, self.ledger, **self.options)
+
+    @property
+    def written(self) -> list[str]:
+        """See `KafkaHarness`."""
+        return [self.topic, self.other]
+
+    def _timed(self, rows: Sequence[Row], times: Sequence[datetime | None]) -> list[Row]:
+        places = (self.other if number % 2 else None for number in range(len(rows)))
+        timed = super()._timed(rows, times)
+        return [{"place": place, **row} for place, row in zip(places, timed, strict=True)]
 
 
 def _shown(message: Message) -> Mapping[str, Any]:

@@ -6,7 +6,7 @@ import pytest
 
 from harness.selection import representatives
 from integration.kafka.topics import Topics
-from integration.kafka_sink.sink_harness import KafkaHarness
+from integration.kafka_sink.sink_harness import KafkaHarness, RoutedHarness
 from twophase.testing.contract import (
     ArrowSinkContract,
     KnowsOtherNamesContract,
@@ -61,3 +61,15 @@ class TestStagedKafkaSinkIsKilled(SinkKillContract):
     @pytest.fixture
     def harness(self, topics: Topics) -> KafkaHarness:
         return KafkaHarness(topics, **STAGED)
+
+
+class TestRoutedKafkaSink(TestKafkaSink):
+    @pytest.fixture
+    def harness(self, topics: Topics) -> RoutedHarness:
+        return RoutedHarness(topics)
+
+
+class TestRoutedStagedKafkaSink(TestStagedKafkaSink):
+    @pytest.fixture
+    def harness(self, topics: Topics) -> RoutedHarness:
+        return RoutedHarness(topics, **STAGED)

@@ -25,7 +25,7 @@ def topics() -> Iterator[Topics]:
         yield made
 
 
-def add_orders(topics: Topics, orders: dict[int, str]) -> None:
+def add_orders(topics: Topics, orders: dict[int, str | None]) -> None:
     values = [
         json.dumps({"id": number, "customer": f"c{number}", "amount": 0.5, "region": region})
         for number, region in orders.items()
@@ -51,19 +51,22 @@ def routed(topics: Topics, folder: Path) -> str:
 def test_each_order_goes_to_the_topic_of_its_region_with_key_and_headers(
     tmp_path: Path, topics: Topics
 ) -> None:
-    for name in ("orders", "orders-eu", "orders-us"):
+    for name in ("orders", "orders-eu", "orders-us", "orders-elsewhere"):
         topics.create(1, name)
     add_orders(topics, {1: "eu", 2: "us", 3: "eu"})
     assert "Routed: 3 orders." in routed(topics, tmp_path / "job")
-    add_orders(topics, {4: "us"})
-    assert "Routed: 1 orders." in routed(topics, tmp_path / "job")
-    for region, wanted in {"eu": [1, 3], "us": [2, 4]}.items():
+    add_orders(topics, {4: "us", 5: None})
+    assert "Routed: 2 orders." in routed(topics, tmp_path / "job")
+    for region, wanted in {"eu": [1, 3], "us": [2, 4], "elsewhere": [5]}.items():
         found = topics.records(f"orders-{region}")
         assert [json.loads(one.value() or b"") for one in found] == [
             {"id": number, "customer": f"c{number}", "amount": 0.5} for number in wanted
         ]
         assert [one.key() for one in found] == [b"c%d" % number for number in wanted]
         assert [one.headers() for one in found] == [
-            [("region", region.encode()), ("source-offset", b"%d" % (number - 1))]
+            [
+                ("region", None if region == "elsewhere" else region.encode()),
+                ("source-offset", b"%d" % (number - 1)),
+            ]
             for number in wanted
         ]

@@ -26,6 +26,7 @@ MOST_BYTES = 2 << 20
 _ROW_BYTES = 40
 _NONE = -(2**63)
 _NAMES = ("value", "key", "headers", "partition", "timestamp")
+_TOPIC = "topic"
 _HEADERS = list[tuple[str, bytes | None]]
 _encode_headers = msgspec.json.Encoder().encode
 _decode_headers = msgspec.json.Decoder(_HEADERS).decode
@@ -65,6 +66,9 @@ class Chunk:
             integers(_NONE if one.timestamp_ms is None else one.timestamp_ms for one in records),
         ]
         batch = pa.RecordBatch.from_arrays(columns, names=list(_NAMES))
+        if any(one.topic is not None for one in records):
+            topics = pa.array([one.topic for one in records], pa.string())
+            batch = batch.append_column(_TOPIC, topics)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as stream:
             stream.write_batch(batch)
@@ -85,7 +89,10 @@ def decoded(data: bytes, where: str) -> Chunk:
     kind = kind_of(data)
     with pa.ipc.open_stream(unframe(_MAGIC, kind, data, where)) as stream:
         batch = stream.read_next_batch()
-    return Chunk(int(kind), [*_records([column.to_pylist() for column in batch.columns])])
+    columns = [column.to_pylist() for column in batch.columns]
+    if _TOPIC not in batch.schema.names:
+        columns.append([None] * batch.num_rows)
+    return Chunk(int(kind), [*_records(columns)])
 
 
 def size_of(record: KafkaRecord) -> int:
@@ -95,11 +102,12 @@ def size_of(record: KafkaRecord) -> int:
 
 
 def _records(columns: Sequence[Sequence[Any]]) -> Iterator[KafkaRecord]:
-    for value, key, headers, partition, timestamp in zip(*columns, strict=True):
+    for value, key, headers, partition, timestamp, topic in zip(*columns, strict=True):
         yield KafkaRecord(
             value,
             key,
             _decode_headers(headers) if headers else (),
             None if partition == _NONE else partition,
             None if timestamp == _NONE else timestamp,
+            topic,
         )

@@ -11,7 +11,7 @@ from twophase.sinks.kafka.brokers import Brokers
 from twophase.sinks.kafka.chunks import size_of
 from twophase.sinks.kafka.options import KafkaSinkOptions
 from twophase.sinks.kafka.rows import KafkaRecord
-from twophase.sinks.kafka.topics import target_topic
+from twophase.sinks.kafka.topics import target_topics
 
 _CLIENT_BYTES = 1_000_000
 """librdkafka's message.max.bytes."""
@@ -115,7 +115,9 @@ class TopicLimits:
         return f"its timestamp is {ahead_ms} ms ahead ({_AHEAD})" * (ahead_ms > self.ahead_ms)
 
 
-def limits_of(brokers: Brokers, options: KafkaSinkOptions) -> TopicLimits:
-    """Return the limits of the topic that the rows go to."""
-    found = target_topic(brokers, options)
-    return TopicLimits.of(options.topic, len(found.epochs), brokers.settings(options.topic))
+def limits_of(brokers: Brokers, options: KafkaSinkOptions) -> Mapping[str, TopicLimits]:
+    """Return the limits of the topics that rows may go to, by name."""
+    return {
+        name: TopicLimits.of(name, len(found.epochs), brokers.settings(name))
+        for name, found in target_topics(brokers, options).items()
+    }

@@ -1,4 +1,4 @@
-"""The open sink: one topic of one job and sink, in either protocol."""
+"""The open sink: the topics of one job and sink, in either protocol."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from twophase.sinks.kafka.records import Mark
 from twophase.sinks.kafka.staged import StagedPieces
 from twophase.sinks.kafka.staged_writer import StagedWriter
 from twophase.sinks.kafka.staging import find_staging, is_staged
+from twophase.sinks.kafka.topics import TopicIds
 from twophase.sinks.kafka.transactions import TransactionPieces
 from twophase.sinks.kafka.writer import KafkaWriter
 
@@ -29,14 +30,14 @@ _log = logging.getLogger("twophase.sinks.kafka")
 
 
 class OpenKafkaSink(OpenArrowSink):
-    """Writes to one topic; commits and aborts what either protocol has written.
+    """Writes to a topic, or to several; commits and aborts what either protocol has written.
 
     Args:
         options: of the sink.
         owner: the job's sink.
         brokers: an open client.
         cluster: the cluster's id.
-        topic: the id of this creation of the topic.
+        topics: that rows may go to.
         ledger: the ledger; None if it does not exist.
     """
 
@@ -46,21 +47,23 @@ class OpenKafkaSink(OpenArrowSink):
         owner: Owner,
         brokers: Brokers,
         cluster: str,
-        topic: str,
+        topics: TopicIds,
         ledger: Ledger | None,
     ) -> None:
         self._options = options
         self._owner = owner
         self._brokers = brokers
         self._cluster = cluster
-        self._topic = topic
+        self._topics = topics
         self._ledger = ledger
         self._attempt: Attempt | None = None
         brokers.begun = True
 
     def target(self) -> str:
         """See `OpenSink.target`. The proofs belong to it: rows are committed with them."""
-        return self._named(self._topic, self._ledger.id if self._ledger else "none")
+        return self._named(
+            self._topics[self._options.topic], self._ledger.id if self._ledger else "none"
+        )
 
     def history(self) -> SinkHistory:
         """See `OpenSink.history`."""
@@ -211,7 +214,7 @@ class OpenTransactionSink(OpenKafkaSink):
     def writers(self) -> WriterFactory:
         """See `OpenArrowSink.writers`."""
         fence = self._made_ledger().fence(self._owner)
-        return partial(KafkaWriter, self._options, self.target(), fence)
+        return partial(KafkaWriter, self._options, self.target(), self._topics, fence)
 
     def unfinished(self, pieces: Sequence[Committable]) -> Sequence[Committable]:
         """See `TellsUnfinished`: a piece without a record in the ledger."""
@@ -232,7 +235,9 @@ class OpenStagedSink(OpenKafkaSink):
                 "committed is lost with it.",
             )
         limits = limits_of(self._brokers, self._options)
-        return partial(StagedWriter, self._options, self.target(), staging, limits, fence)
+        return partial(
+            StagedWriter, self._options, self.target(), staging, self._topics, limits, fence
+        )
 
     def _clean_behind_fence(self) -> None:
         self._staged().sweep(self._staging)

@@ -10,7 +10,7 @@ from typing import ClassVar
 from pydantic import Field, field_validator
 
 from twophase.kafka_client.options import Conflict, ConnectionOptions
-from twophase.options.parsing import Duration
+from twophase.options.parsing import Duration, Names
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
@@ -48,7 +48,19 @@ class KafkaSinkOptions(ConnectionOptions):
     format: RecordFormat = Field(
         default=RecordFormat.JSON,
         description="`json`: each row is one JSON object; `raw`: its columns `key`, `value`, "
-        "`headers`, `partition` and `timestamp` are the parts of a record",
+        "`headers`, `partition`, `timestamp` and `topic` are the parts of a record",
+    )
+    other_topics: Names = Field(
+        default=(),
+        description="topics, which exist, that a row may name instead of `topic`",
+        json_schema_extra={"default": "none"},
+    )
+    topic_column: str | None = Field(
+        default=None,
+        min_length=1,
+        description="json: the column, a text, in which a row names its topic, one of "
+        "`other_topics`; NULL is `topic`. `raw`: it is the column `topic`",
+        json_schema_extra={"default": "no column"},
     )
     key: str | None = Field(
         default=None,
@@ -89,17 +101,41 @@ class KafkaSinkOptions(ConnectionOptions):
             raise ValueError("give the name of one topic: letters, digits, '.', '_' and '-'")
         return value
 
+    @field_validator("other_topics")
+    @classmethod
+    def _names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(cls._name, value))
+
     def conflicts(self) -> Iterator[Conflict]:
         """See `ConnectionOptions.conflicts`."""
-        if self.topic == self.ledger:
+        if self.ledger in self.topics:
             yield "topic and ledger are the same topic", "give the ledger a topic of its own."
-        if self.key is not None and self.format is RecordFormat.RAW:
+        if len(set(self.topics)) < len(self.topics):
+            yield "topic and other_topics name a topic twice", "name each topic once."
+        is_raw = self.format is RecordFormat.RAW
+        if is_raw and self.topic_column is not None:
+            yield (
+                "topic_column goes with format=json",
+                "remove it: with format=raw it is the column `topic`.",
+            )
+        elif not is_raw and bool(self.other_topics) != (self.topic_column is not None):
+            yield (
+                "other_topics and topic_column go together",
+                "name the topics in other_topics, and in topic_column the column with them.",
+            )
+        if is_raw and self.key is not None:
             yield (
                 "key goes with format=json",
                 "remove it: with format=raw the key is the column `key`.",
             )
 
     @property
+    def topics(self) -> tuple[str, ...]:
+        """All topics that rows may go to."""
+        return (self.topic, *self.other_topics)
+
+    @property
     def where(self) -> str:
-        """The topic and its brokers, for messages."""
-        return f"topic {self.topic!r} at {self.bootstrap_servers}"
+        """The topics and their brokers, for messages."""
+        names = ", ".join(map(repr, self.topics))
+        return f"topic{'s' * bool(self.other_topics)} {names} at {self.bootstrap_servers}"

@@ -45,7 +45,7 @@ _PLAIN = (
 )
 _TEXT = (pa.types.is_string, pa.types.is_large_string)
 _BYTES = (pa.types.is_binary, pa.types.is_large_binary)
-RAW_COLUMNS = ("key", "value", "headers", "partition", "timestamp")
+RAW_COLUMNS = ("key", "value", "headers", "partition", "timestamp", "topic")
 """The columns of rows that are records already."""
 _HEADERS = "an array of structs of key (text) and value (bytes)"
 
@@ -60,6 +60,7 @@ class KafkaRecord:
         headers: names and values.
         partition: None for one that the key decides.
         timestamp_ms: since 1970; None for now.
+        topic: that the row names; None for the sink's `topic`.
     """
 
     value: bytes | None
@@ -67,6 +68,7 @@ class KafkaRecord:
     headers: Sequence[tuple[str, bytes | None]] = ()
     partition: int | None = None
     timestamp_ms: int | None = None
+    topic: str | None = None
 
 
 def check_columns(schema: pa.Schema, options: KafkaSinkOptions) -> None:
@@ -89,13 +91,17 @@ def _json_problems(schema: pa.Schema, options: KafkaSinkOptions) -> Iterator[str
     for field in schema:
         if reason := refusal(field.type):
             yield f"column {field.name!r}: {reason}"
-    if options.key is None:
-        return
-    at = schema.get_field_index(options.key)
-    if at < 0:
-        yield f"there is no column {options.key!r}, which the option key names"
-    elif not _is(schema.field(at).type, (*_TEXT, *_BYTES, *_INTEGERS)):
-        yield f"column {options.key!r} is {schema.field(at).type}, and no key: text, bytes, integer"
+    for option, name, kinds, what in (
+        ("key", options.key, (*_TEXT, *_BYTES, *_INTEGERS), "key: text, bytes, integer"),
+        ("topic_column", options.topic_column, _TEXT, "name of a topic: text"),
+    ):
+        if name is None:
+            continue
+        at = schema.get_field_index(name)
+        if at < 0:
+            yield f"there is no column {name!r}, which the option {option} names"
+        elif not _is(schema.field(at).type, kinds):
+            yield f"column {name!r} is {schema.field(at).type}, and no {what}"
 
 
 def _raw_problems(schema: pa.Schema, options: KafkaSinkOptions) -> Iterator[str]:  # noqa: ARG001
@@ -108,6 +114,8 @@ def _raw_problems(schema: pa.Schema, options: KafkaSinkOptions) -> Iterator[str]
     for name in ("key", "value"):
         if name in kinds and not _is(kinds[name], (*_TEXT, *_BYTES)):
             yield f"column {name!r} is {kinds[name]}, and neither text nor bytes"
+    if "topic" in kinds and not _is(kinds["topic"], _TEXT):
+        yield f"column 'topic' is {kinds['topic']}, and no text"
     if "partition" in kinds and kinds["partition"] != pa.int32():
         yield f"column 'partition' is {kinds['partition']}, and no INT"
     if "timestamp" in kinds and not pa.types.is_timestamp(kinds["timestamp"]):
@@ -154,10 +162,12 @@ class JsonRecords:
 
     Args:
         key: the column of the keys, if there is one.
+        topic: the column of the topics, if there is one.
     """
 
-    def __init__(self, key: str | None) -> None:
+    def __init__(self, key: str | None, topic: str | None = None) -> None:
         self._key = key
+        self._topic = topic
         self._encode = msgspec.json.Encoder(decimal_format="number").encode
 
     def records(self, batch: pa.RecordBatch) -> Iterator[KafkaRecord]:
@@ -169,11 +179,16 @@ class JsonRecords:
         _check_batch(batch)
         names = batch.schema.names
         columns = [_values(_in_utc(column)) for column in batch.columns]
-        at = None if self._key is None else names.index(self._key)
+        key, topic = (
+            None if name is None else names.index(name) for name in (self._key, self._topic)
+        )
         encode = self._encode
         for row in zip(*columns, strict=True):
-            value = encode(dict(zip(names, row, strict=True)))
-            yield KafkaRecord(value, None if at is None else _key(row[at]))
+            yield KafkaRecord(
+                encode(dict(zip(names, row, strict=True))),
+                None if key is None else _key(row[key]),
+                topic=None if topic is None else row[topic],
+            )
 
 
 class RawRecords:
@@ -197,13 +212,14 @@ class RawRecords:
                 else column.to_pylist()
             )
         for row in zip(*(parts[name] for name in RAW_COLUMNS), strict=True):
-            key, value, headers, partition, timestamp = row
+            key, value, headers, partition, timestamp, topic = row
             yield KafkaRecord(
                 _bytes(value),
                 _bytes(key),
                 [_header(one) for one in headers or ()],
                 partition,
                 timestamp,
+                topic,
             )
 
 
@@ -314,4 +330,4 @@ def records_of(options: KafkaSinkOptions) -> JsonRecords | RawRecords:
     """Return what makes records of rows."""
     if options.format is RecordFormat.RAW:
         return RawRecords()
-    return JsonRecords(options.key)
+    return JsonRecords(options.key, options.topic_column)

@@ -1,4 +1,4 @@
-"""The Kafka sink: appends records to a topic exactly once, in transactions."""
+"""The Kafka sink: appends records to topics exactly once, in transactions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from twophase.sinks.kafka.open_sink import (
 from twophase.sinks.kafka.options import KafkaSinkOptions, Protocol, RecordFormat
 from twophase.sinks.kafka.rows import check_columns
 from twophase.sinks.kafka.staging import STAGING_RIGHTS, check_staging, make_staging
-from twophase.sinks.kafka.topics import target_topic
+from twophase.sinks.kafka.topics import TopicIds, target_topics
 
 _OPEN: Mapping[Protocol, type[OpenKafkaSink]] = {
     Protocol.TRANSACTION: OpenTransactionSink,
@@ -34,7 +34,7 @@ _DOWNTIME = {
 
 
 class KafkaSink(ArrowSink):
-    """Appends to one topic. Options: `twophase.sinks.kafka.options.KafkaSinkOptions`.
+    """Appends to a topic, or to several. Options: `twophase.sinks.kafka.options.KafkaSinkOptions`.
 
     Args:
         options: `kafka.bootstrap.servers`, `topic`, and any other option by its name.
@@ -65,10 +65,10 @@ class KafkaSink(ArrowSink):
         owner = Owner(context.job, context.sink, options.topic)
         brokers = Brokers(options)
         try:
-            topic, cluster = self._check(brokers), brokers.cluster_id()
+            topics, cluster = self._check(brokers), brokers.cluster_id()
             creates = context.schema is not None
             ledger = open_ledger(brokers, options.ledger, create=creates)
-            rights = {options.topic: ["WRITE"], options.ledger: ["READ", "WRITE"]}
+            rights = {name: ["WRITE"] for name in topics} | {options.ledger: ["READ", "WRITE"]}
             if options.protocol is Protocol.STAGED:
                 self._open_staging(brokers, owner, context, rights)
             elif creates:
@@ -77,12 +77,12 @@ class KafkaSink(ArrowSink):
             brokers.close()
             raise
         kind = _OPEN[options.protocol]
-        return kind(options, owner, brokers, cluster, topic, ledger)
+        return kind(options, owner, brokers, cluster, topics, ledger)
 
-    def _check(self, brokers: Brokers) -> str:
-        """Check all that does not depend on job and rows; return the topic's id."""
+    def _check(self, brokers: Brokers) -> TopicIds:
+        """Check all that does not depend on job and rows; return the ids of the topics."""
         options = self._options
-        found = target_topic(brokers, options)
+        topics = target_topics(brokers, options)
         longest_s = brokers.longest_timeout_s()
         if longest_s is not None and options.transaction_timeout_s > longest_s:
             raise PreflightError(
@@ -91,7 +91,7 @@ class KafkaSink(ArrowSink):
                 remedy=f"set `transaction_timeout={longest_s:g} s` or less, or raise "
                 "transaction.max.timeout.ms on all brokers. " + _DOWNTIME[options.protocol],
             )
-        return found.topic_id
+        return {name: found.topic_id for name, found in topics.items()}
 
     def _open_staging(
         self, brokers: Brokers, owner: Owner, context: SinkContext, rights: dict[str, list[str]]
@@ -100,12 +100,15 @@ class KafkaSink(ArrowSink):
         topic will take them.
         """
         options, schema = self._options, context.schema
-        name, replicas = owner.staging(options.ledger), brokers.replicas(options.topic)
+        name = owner.staging(options.ledger)
+        replicas = max(map(brokers.replicas, options.topics))
         if schema is not None:
             make_staging(brokers, name, max(1, context.parallelism), replicas)
-            rights[options.topic].append("DESCRIBE_CONFIGS")
+            for topic in options.topics:
+                rights[topic].append("DESCRIBE_CONFIGS")
             brokers.check_rights(rights | {name: STAGING_RIGHTS}, owner.nobody)
         check_staging(brokers, name, replicas)
         limits = limits_of(brokers, options)
         if options.format is RecordFormat.RAW and schema and "timestamp" in schema.names:
-            limits.check_times()
+            for one in limits.values():
+                one.check_times()

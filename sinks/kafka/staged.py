@@ -47,6 +47,7 @@ from twophase.sinks.kafka.options import KafkaSinkOptions
 from twophase.sinks.kafka.records import encoded
 from twophase.sinks.kafka.sender import REJECTED, Sender, SendError
 from twophase.sinks.kafka.staging import Place, delete_staged, find_staging, what_is_lost
+from twophase.sinks.kafka.topics import lost_with_topics
 from twophase.sinks.kafka.transactions import abort_transaction, committed, is_committed
 
 _QUEUE_KBYTES = 16 << 10
@@ -171,7 +172,8 @@ class StagedPieces:
         fence, mine = self._ledger.fence(self._owner).attempt, self._attempt
         if fence and mine and fence.generation > mine.generation:
             raise driver_is_fenced(self._owner.job, self._owner.sink, fence, mine)
-        return self._known(name, piece, self._ledger.proofs_of(self._owner))
+        known = self._known(name, piece, self._ledger.proofs_of(self._owner))
+        return known or lost_with_topics(self._brokers, piece)
 
     def _check_unproven(self, ledger: Ledger, name: str) -> None:
         if name in ledger.proofs_of(self._owner).pieces:
@@ -228,7 +230,7 @@ def _copied(
     try:
         for chunk in _chunks(options, name, piece):
             for record in chunk.records:
-                sender.send_record(options.topic, record)
+                sender.send_record(record.topic or options.topic, record)
             failpoint("K01")
         sender.send(options.ledger, encoded(piece), name.encode(), PROOFS)
         sender.flush()

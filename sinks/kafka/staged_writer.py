@@ -12,6 +12,7 @@ it, and its driver finds the record.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from twophase.sinks.kafka.options import KafkaSinkOptions
 from twophase.sinks.kafka.records import encoded
 from twophase.sinks.kafka.sender import Sender, SendError
 from twophase.sinks.kafka.staging import Place, StagingTopic
+from twophase.sinks.kafka.topics import TopicIds
 from twophase.sinks.kafka.writer import TaskWriter
 
 
@@ -37,7 +39,8 @@ class StagedWriter(TaskWriter):
         options: of the sink.
         target: `Sink.target`.
         staging: the staging topic.
-        limits: of the topic that the rows will be copied to.
+        topics: that rows will be copied to.
+        limits: of each of them, by name.
         fence: as the driver has seen it.
         transaction: what the piece belongs to.
         subtask: the task attempt.
@@ -48,12 +51,13 @@ class StagedWriter(TaskWriter):
         options: KafkaSinkOptions,
         target: str,
         staging: StagingTopic,
-        limits: TopicLimits,
+        topics: TopicIds,
+        limits: Mapping[str, TopicLimits],
         fence: KnownFence,
         transaction: TransactionId,
         subtask: Subtask,
     ) -> None:
-        super().__init__(options, target, fence, transaction, subtask)
+        super().__init__(options, target, topics, fence, transaction, subtask)
         self._staging = staging
         self._partition = subtask.index % staging.partitions
         self._limits = limits
@@ -65,9 +69,8 @@ class StagedWriter(TaskWriter):
         """See `SinkWriter.write`."""
         with self._declining():
             sender = self._sender or self._begin()
-            for record in self._records.records(batch):
-                self._rows += 1
-                self._limits.check(record, self._rows)
+            for topic, record in self._routed(batch):
+                self._limits[topic].check(record, self._rows)
                 if not self._chunk.has_room(record):
                     self._send_chunk(sender)
                 self._chunk.add(record)
@@ -96,9 +99,7 @@ class StagedWriter(TaskWriter):
             max(offsets) + 1,
             self._chunk.number,
         )
-        piece = Committable(
-            self._transaction, self._subtask, self._target, self._rows, place.handle()
-        )
+        piece = self._piece(place.handle())
         with self._declining():
             self._announce(encoded(piece))
         if error := self._closed(self._announced_at):

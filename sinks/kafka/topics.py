@@ -1,27 +1,63 @@
-"""Topics of twophase: found, or created with the settings that they need."""
+"""Topics: those that rows go to, and those of twophase, which are created with the settings that
+they need.
+
+A piece belongs to the sink's `topic`. Its handle has the ids of the other topics that its rows went
+to, so that none of them is taken for another that has its name.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
+from twophase.contract.committable import Committable
+from twophase.contract.outcome import Lost
 from twophase.errors import ConfigError
 from twophase.kafka_client.partitions import Topic
 from twophase.sinks.kafka.brokers import DEFAULT_REPLICAS, Brokers
 from twophase.sinks.kafka.options import KafkaSinkOptions
 
+_TOPICS = "topics"
+TopicIds = Mapping[str, str]
+"""The id of this creation of each topic, by name."""
 
-def target_topic(brokers: Brokers, options: KafkaSinkOptions) -> Topic:
-    """Return the topic that the rows go to.
+
+def target_topics(brokers: Brokers, options: KafkaSinkOptions) -> Mapping[str, Topic]:
+    """Return the topics that rows may go to, by name, the sink's `topic` first.
 
     Raises:
-        ConfigError: it does not exist.
+        ConfigError: one does not exist.
     """
-    found = brokers.topic(options.topic)
-    if found is None:
-        raise ConfigError(
-            f"There is no {options.where}.", remedy="create it, or correct the option topic."
-        )
-    return found
+    topics = {}
+    for name in options.topics:
+        found = brokers.topic(name)
+        if found is None:
+            option = "topic" if name == options.topic else "other_topics"
+            raise ConfigError(
+                f"There is no topic {name!r} at {options.bootstrap_servers}.",
+                remedy=f"create it, or correct the option {option}.",
+            )
+        topics[name] = found
+    return topics
+
+
+def handle_of(ids: TopicIds) -> dict[str, Any]:
+    """Return what the handle of a piece says of the other topics that its rows went to."""
+    return {_TOPICS: dict(ids)} if ids else {}
+
+
+def lost_with_topics(brokers: Brokers, piece: Committable) -> Lost | None:
+    """Return what is lost of a piece that nobody has committed, if one of those topics is gone, or
+    is another one now.
+    """
+    written: TopicIds = piece.handle.get(_TOPICS, {})
+    if not written:
+        return None
+    now = dict(zip(written, brokers.ids(*written), strict=True))
+    gone = [f"{name!r} ({id})" for name, id in sorted(written.items()) if now[name] != id]
+    if not gone:
+        return None
+    return Lost(f"its rows went to topics that were deleted since: {', '.join(gone)}")
 
 
 def find_topic(

@@ -33,6 +33,7 @@ from twophase.sinks.kafka.requests import (
     PREPARE_COMMIT,
     Transaction,
 )
+from twophase.sinks.kafka.topics import lost_with_topics
 
 _PENDING = (ONGOING, PREPARE_COMMIT)
 _CLOSABLE = (EMPTY, COMPLETE_ABORT)
@@ -80,7 +81,9 @@ class TransactionPieces:
         if name in proofs.pieces:
             return AlreadyCommitted("record of the ledger")
         if found is not None and found.state in _PENDING:
-            return None if self._is_whole(found) else self._lost(name, found, proofs, piece)
+            if not self._is_whole(found):
+                return self._lost(name, found, proofs, piece)
+            return lost_with_topics(self._brokers, piece) if found.state == ONGOING else None
         if found is not None and found.state == PREPARE_ABORT:
             return RetryLater(f"transaction {name} is being aborted")
         if found is None and piece.transaction.checkpoint <= proofs.mark(piece.transaction.lineage):

@@ -14,8 +14,9 @@ in the coordinator's list.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import KafkaError
@@ -32,8 +33,9 @@ from twophase.sinks.kafka.ledger import PROOFS, KnownFence, read_fence
 from twophase.sinks.kafka.names import Owner
 from twophase.sinks.kafka.options import KafkaSinkOptions
 from twophase.sinks.kafka.records import encoded
-from twophase.sinks.kafka.rows import records_of
+from twophase.sinks.kafka.rows import KafkaRecord, records_of
 from twophase.sinks.kafka.sender import REJECTED, Sender, SendError
+from twophase.sinks.kafka.topics import TopicIds, handle_of
 
 
 class TaskWriter(SinkWriter):
@@ -42,6 +44,7 @@ class TaskWriter(SinkWriter):
     Args:
         options: of the sink.
         target: `Sink.target`.
+        topics: that rows may go to.
         fence: as the driver has seen it.
         transaction: what the piece belongs to.
         subtask: the task attempt.
@@ -51,12 +54,15 @@ class TaskWriter(SinkWriter):
         self,
         options: KafkaSinkOptions,
         target: str,
+        topics: TopicIds,
         fence: KnownFence,
         transaction: TransactionId,
         subtask: Subtask,
     ) -> None:
         self._options = options
         self._owner = Owner(transaction.job, transaction.sink, options.topic)
+        self._topics = topics
+        self._used = {options.topic}
         self._fence = fence
         self._records = records_of(options)
         self._transaction = transaction
@@ -65,6 +71,36 @@ class TaskWriter(SinkWriter):
         self._name = self._owner.piece(transaction, subtask)
         self._rows = 0
         self._sender: Sender | None = None
+
+    def _routed(self, batch: pa.RecordBatch) -> Iterator[tuple[str, KafkaRecord]]:
+        """Yield the topic and the record of each row.
+
+        Raises:
+            RejectedRowsError: a row has no record, or names a topic that is none of the sink's.
+        """
+        for record in self._records.records(batch):
+            self._rows += 1
+            topic = self._options.topic if record.topic is None else record.topic
+            if topic not in self._used:
+                self._use(topic)
+            yield topic, record
+
+    def _use(self, topic: str) -> None:
+        if topic not in self._topics:
+            raise RejectedRowsError(
+                f"Row {self._rows} of a task names the topic {shown(topic)}, and rows go to "
+                f"{self._options.where}.",
+                remedy="correct or filter these rows before the sink, or name the topic in "
+                "other_topics.",
+            )
+        self._used.add(topic)
+
+    def _piece(self, handle: Mapping[str, Any]) -> Committable:
+        others = self._used - {self._options.topic}
+        topics = handle_of({name: self._topics[name] for name in sorted(others)})
+        return Committable(
+            self._transaction, self._subtask, self._target, self._rows, {**handle, **topics}
+        )
 
     def _closed(self, end: int | None) -> FencedError | None:
         """Return the error of a closed attempt; None if it is open.
@@ -116,9 +152,8 @@ class KafkaWriter(TaskWriter):
         """See `SinkWriter.write`."""
         with self._declining():
             sender = self._sender or self._begin()
-            for record in self._records.records(batch):
-                self._rows += 1
-                sender.send_record(self._options.topic, record)
+            for topic, record in self._routed(batch):
+                sender.send_record(topic, record)
             sender.check()
         failpoint("E01")
 
@@ -137,8 +172,7 @@ class KafkaWriter(TaskWriter):
         self.flush()
         if error := self._closed(None):
             raise error
-        handle = {"id": self._name, UNTIL: self._until_s}
-        piece = Committable(self._transaction, self._subtask, self._target, self._rows, handle)
+        piece = self._piece({"id": self._name, UNTIL: self._until_s})
         with self._declining():
             sender.send(self._options.ledger, encoded(piece), self._name.encode(), PROOFS)
             sender.flush()

@@ -36,6 +36,14 @@ def test_records_are_read_back_as_they_were() -> None:
     ]
 
 
+def test_a_record_keeps_the_topic_that_it_names() -> None:
+    made = Chunk(0, [])
+    for topic in ("eu", None):
+        made.add(KafkaRecord(b"v", topic=topic))
+    assert [one.topic for one in decoded(made.encoded(), "here").records] == ["eu", None]
+    assert [one.topic for one in decoded(chunk().encoded(), "here").records] == [None] * 3
+
+
 @pytest.mark.parametrize("cut", [0, 1, 100])
 def test_what_is_cut_off_is_damaged(cut: int) -> None:
     data = chunk().encoded()

@@ -44,6 +44,12 @@ def test_an_empty_file_is_no_password(tmp_path: Path) -> None:
         ({"ledger": "orders"}, "the same topic"),
         ({"format": "raw", "key": "customer"}, "key goes with format=json"),
         ({"transaction_timeout": "5 s"}, "transaction_timeout"),
+        ({"other_topics": "a,b/c", "topic_column": "x"}, "other_topics"),
+        ({"other_topics": "a,orders", "topic_column": "x"}, "name a topic twice"),
+        ({"other_topics": "twophase-ledger", "topic_column": "x"}, "the same topic"),
+        ({"other_topics": "a"}, "other_topics and topic_column go together"),
+        ({"topic_column": "x"}, "other_topics and topic_column go together"),
+        ({"format": "raw", "other_topics": "a", "topic_column": "x"}, "goes with format=json"),
         ({"acks": "1"}, "acks"),
     ],
 )
