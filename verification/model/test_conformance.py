@@ -13,7 +13,7 @@ import os
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import count, groupby
+from itertools import count, groupby, pairwise
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -95,10 +95,15 @@ UNTRACED = ("S11", *(f"repair: {verb}" for verb in REPAIRS))
 
 
 def goes_back(trace: Trace) -> bool:
-    """Whether drivers start again in a folder that the job has left."""
-    folders = [event.folder for _, event in trace if isinstance(event, Started)]
-    runs = [folder for folder, _ in groupby(folders)]
-    return len(runs) > len(set(runs))
+    """Whether drivers start again in a folder that the job has left, or restore what is in one."""
+    begun = [event for _, event in trace if isinstance(event, Started)]
+    runs = [folder for folder, _ in groupby(event.folder for event in begun)]
+    return len(runs) > len(set(runs)) or any(
+        event.restores
+        and event.savepoint is None
+        and not event.restored.startswith((f"{before.folder}/", f"{event.folder}/"))
+        for before, event in pairwise(begun)
+    )
 
 
 class ToldDriver(SteppingDriver):

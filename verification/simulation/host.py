@@ -127,6 +127,7 @@ class SimulatedHost:
             tuple(self._sinks),
             restores=restore is not None,
             savepoint=savepoint,
+            restored=path or "" if restore else "",
         )
         self._tell = world.telling.begin(process, started)
         return WatchedStart(world, context, start)

@@ -20,12 +20,14 @@ class Started(Event):
         restores: whether it restores a checkpoint explicitly.
         savepoint: of a savepoint that it restores: the number of its checkpoint, that of the
             first checkpoint which follows, and of each that it has yet to commit.
+        restored: the path of what it restores.
     """
 
     folder: str
     sinks: tuple[str, ...]
     restores: bool
     savepoint: tuple[int, int, tuple[int, ...]] | None = None
+    restored: str = ""
 
 
 @dataclass(frozen=True)

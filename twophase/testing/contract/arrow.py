@@ -12,7 +12,7 @@ import pytest
 from twophase.contract.outcome import Committed
 from twophase.contract.sink import OpenArrowSink, OpenSink, Predecessor
 from twophase.contract.writer import SinkWriter
-from twophase.errors import FencedError, RejectedRowsError, TargetChangedError, TwoPhaseError
+from twophase.errors import DeclinedError, FencedError, TargetChangedError, TwoPhaseError
 from twophase.ids import Attempt, Subtask
 from twophase.testing.contract.base import CLOSED, Closed, closed_by_each
 from twophase.testing.contract.sink import SinkContract
@@ -180,10 +180,10 @@ class ArrowSinkContract(SinkContract):
         assert self.ids_visible() == list(range(30))
 
     def test_equal_rows_of_several_pieces_are_all_there(self, arrow: OpenArrowSink) -> None:
-        """Unless the target has a key, and refuses them."""
+        """Unless the target has a key, and refuses the second, or has it wait for the first."""
         made, written = [], [7]
         made += self.prepare(arrow, [7], subtask=Subtask(0, 0))
-        with suppress(RejectedRowsError):
+        with suppress(DeclinedError):
             made += self.prepare(arrow, [8, 7], subtask=Subtask(1, 1))
             written += [7, 8]
         self.commit(arrow, made)
