@@ -35,6 +35,10 @@ class Mutant:
     test: Callable[[Any], object]
     red: str
 
+    def __post_init__(self) -> None:
+        """A rule that is not there any more is found where the tests are collected."""
+        self.code()
+
     def __str__(self) -> str:
         return self.rule
 

@@ -274,7 +274,7 @@ BRANCHES = [
     ),
     Mutant(
         "a branch is created again from what was published",
-        branch.create_branch,
+        branch._missing_branch,
         "if lacks := missing_commit(loaded.metadata, table.proofs(loaded), MAIN_BRANCH):",
         'if lacks := "":',
         of_branch(
