@@ -108,6 +108,10 @@ class StagedHarness(SinkHarness):
 class FileHarness(StagedHarness):
     """One folder of files."""
 
+    def __init__(self, path: Path, fields: pa.Schema | None = None, **options: Any) -> None:
+        super().__init__(path, fields, **options)
+        self.has_one_order = options.get("format") == "csv"
+
     def new_sink(self, **options: Any) -> FileSink:
         return FileSink(**{"path": str(self.path), **self.options, **options})
 

@@ -46,6 +46,7 @@ class MySqlHarness(SinkHarness):
     ) -> None:
         self.server = server
         self._ddl = ddl
+        self.has_key = "PRIMARY KEY" in ddl
         self.database = fresh_name("t")
         self.fields = schema or self.schema
         self.options = options

@@ -58,11 +58,15 @@ class SinkHarness(ABC):
     Attributes:
         schema: the columns of the rows. Add timestamps, with a zone and without, if the target can
             store them: the rows get values for them.
+        has_key: whether the target takes each `id` once.
+        has_one_order: whether the target has its columns in one order, and refuses another one.
     """
 
     schema: ClassVar[pa.Schema] = pa.schema(
         [("id", pa.int64()), ("name", pa.string()), ("amount", pa.float64())]
     )
+    has_key: bool = False
+    has_one_order: bool = False
 
     @abstractmethod
     def new_sink(self) -> Sink:
