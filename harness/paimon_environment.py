@@ -27,6 +27,7 @@ TESTS = ("tests/sinks/paimon/", "integration/paimon/")
 VARIABLE = "TWOPHASE_PAIMON"
 WHY_NOT = "pypaimon is not installed: make test runs it in an environment of its own"
 _HARNESSES = ("harness.paimon_harness", "integration.paimon")
+_ALL_OF = ROOT / "integration/paimon"
 _HEAD = (
     "# The versions with which Paimon's tests run, where they are not those of constraints.txt. "
     "Made by: make constraints"
@@ -41,11 +42,17 @@ def is_here() -> bool:
 def pytest_pycollect_makemodule(
     module_path: Path, parent: pytest.Collector
 ) -> pytest.Module | None:
-    """A hook for the conftest.py of folders with tests that import pypaimon, by their harness."""
-    text = module_path.read_text()
-    if is_here() or not any(name in text for name in _HARNESSES):
+    """A hook for the conftest.py of the folders of `TESTS`: what needs pypaimon is skipped.
+
+    That is all of integration/paimon, and of tests/sinks/paimon what imports a harness.
+    """
+    if is_here() or not _needs_it(module_path):
         return None  # as pytest does it
     return _Skipped.from_parent(parent, path=module_path)
+
+
+def _needs_it(module: Path) -> bool:
+    return module.is_relative_to(_ALL_OF) or any(name in module.read_text() for name in _HARNESSES)
 
 
 class _Skipped(pytest.Module):
