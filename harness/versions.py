@@ -115,23 +115,24 @@ def python_of(release: str) -> Path:
     """
     if release not in installed():
         # Delta's package asks for another one; the Delta sink is refused there by name.
-        only_spark = ["--no-deps", f"pyspark=={release.partition(_PYTHON)[0]}"]
+        pyspark, maker = _parts(release)
+        only_spark = ["--no-deps", f"pyspark=={pyspark}"]
         everything = ["-c", "constraints.txt", "-e", ".[dev]"]
-        make(FOLDER / release, everything, only_spark, python=_maker(release))
+        make(FOLDER / release, everything, only_spark, python=maker)
     return python_in(FOLDER / release)
 
 
-def _maker(release: str) -> str:
-    """Return the Python that makes a release's environment."""
-    number = release.partition(_PYTHON)[2]
-    return f"python{number}" if number else sys.executable
+def _parts(release: str) -> tuple[str, str]:
+    """Return the version of PySpark in a release, and the Python that makes its environment."""
+    pyspark, _, number = release.partition(_PYTHON)
+    return pyspark, f"python{number}" if number else sys.executable
 
 
 def tried(release: str, trials: Sequence[Trial]) -> Ends:
     """Run tests with a release, and return how each subject ended."""
     python = str(python_of(release))
     environment = {key: value for key, value in os.environ.items() if key != "SPARK_HOME"}
-    environment[VARIABLE] = release.partition(_PYTHON)[0]
+    environment[VARIABLE], _ = _parts(release)
     ends: dict[str, str] = {}
     for is_proof in (False, True):
         chosen = [trial for trial in trials if trial.is_proof == is_proof]
@@ -215,8 +216,9 @@ def main(arguments: Sequence[str]) -> int:
     trials = [trial for trial in TRIALS if trial.subject in (chosen.subject or [trial.subject])]
     failed = []
     for release in chosen.releases or RELEASES:
-        if not chosen.releases and shutil.which(_maker(release)) is None:
-            sys.stdout.write(f"== not tried: there is no {_maker(release)} on the PATH ==\n")
+        _, maker = _parts(release)
+        if not chosen.releases and shutil.which(maker) is None:
+            sys.stdout.write(f"== not tried: there is no {maker} on the PATH ==\n")
             continue
         sys.stdout.write(f"== PySpark {release} ==\n")
         sys.stdout.flush()

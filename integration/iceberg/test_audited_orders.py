@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-_ROOT = Path(__file__).parents[2]
+from harness.example import add_rows, run_example
 
 
 def add_orders(folder: Path, name: str, amounts: dict[int, float]) -> None:
-    folder.mkdir(exist_ok=True)
     rows = [
         {"id": number, "customer": "c", "amount": amount, "at": "2026-11-28T00:00:00Z"}
         for number, amount in amounts.items()
     ]
-    (folder / name).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    add_rows(folder, name, rows)
 
 
-def ran(folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "examples.audited_orders.job", folder / "orders", folder / "lake"],
-        cwd=_ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+def ran(folder: Path) -> CompletedProcess[str]:
+    return run_example("audited_orders", folder / "orders", folder / "lake")
 
 
 def ids(folder: Path, branch: str) -> list[int]:

@@ -5,17 +5,14 @@ and its headers, also when the job is run again.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from harness.example import run_example
 from integration.kafka.topics import Topics
 from twophase.testing.services import KafkaService
-
-_ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -34,14 +31,7 @@ def add_orders(topics: Topics, orders: dict[int, str | None]) -> None:
 
 
 def routed(topics: Topics, folder: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "examples.routed_orders.job", topics.servers, folder],
-        cwd=_ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = run_example("routed_orders", topics.servers, folder)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

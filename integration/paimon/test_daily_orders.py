@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-_ROOT = Path(__file__).parents[2]
+from harness.example import add_rows, run_example
 
 
 def add_orders(folder: Path, name: str, orders: dict[int, tuple[str, float]]) -> None:
-    folder.mkdir(exist_ok=True)
     rows = [
         {"id": number, "customer": "c", "amount": amount, "at": f"{day}T23:59:59.999999Z"}
         for number, (day, amount) in orders.items()
     ]
-    (folder / name).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    add_rows(folder, name, rows)
 
 
 def taken(folder: Path) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "examples.daily_orders.job", folder / "orders", folder / "lake"],
-        cwd=_ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = run_example("daily_orders", folder / "orders", folder / "lake")
     assert done.returncode == 0, done.stderr
     return [line for line in done.stdout.splitlines() if line.startswith("20")]
 

@@ -80,11 +80,15 @@ class Brokers:
 
     def topic(self, name: str) -> Topic | None:
         """Describe a topic; None if it does not exist."""
-        return self._asked(lambda: self._cluster.topics([name])).get(name)
+        return self.topics(name).get(name)
+
+    def topics(self, *names: str) -> dict[str, Topic]:
+        """Describe topics by name; those that do not exist are left out."""
+        return self._asked(lambda: self._cluster.topics(names))
 
     def ids(self, *topics: str) -> tuple[str, ...]:
         """Return the id of this creation of each topic; `none` of one that does not exist."""
-        found = self._asked(lambda: self._cluster.topics(topics))
+        found = self.topics(*topics)
         return tuple(found[name].topic_id if name in found else "none" for name in topics)
 
     def ends(self, topic: str, partition: int) -> tuple[int, int]:

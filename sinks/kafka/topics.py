@@ -28,17 +28,15 @@ def target_topics(brokers: Brokers, options: KafkaSinkOptions) -> Mapping[str, T
     Raises:
         ConfigError: one does not exist.
     """
-    topics = {}
+    found = brokers.topics(*options.topics)
     for name in options.topics:
-        found = brokers.topic(name)
-        if found is None:
+        if name not in found:
             option = "topic" if name == options.topic else "other_topics"
             raise ConfigError(
                 f"There is no topic {name!r} at {options.bootstrap_servers}.",
                 remedy=f"create it, or correct the option {option}.",
             )
-        topics[name] = found
-    return topics
+    return {name: found[name] for name in options.topics}
 
 
 def handle_of(ids: TopicIds) -> dict[str, Any]:
