@@ -10,6 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 _READY = ".ready"
+_MADE_OF = ("setup.cfg", "constraints.txt")
 
 
 class UnmadeError(Exception):
@@ -17,8 +18,12 @@ class UnmadeError(Exception):
 
 
 def is_made(folder: Path) -> bool:
-    """Return whether the environment in a folder is whole."""
-    return (folder / _READY).exists()
+    """Return whether the environment in a folder is whole, and of today's packages."""
+    ready = folder / _READY
+    made_of = [ROOT / name for name in _MADE_OF]
+    return ready.exists() and all(
+        file.stat().st_mtime_ns <= ready.stat().st_mtime_ns for file in made_of
+    )
 
 
 def python_in(folder: Path) -> Path:

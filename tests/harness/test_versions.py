@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 import pytest
 
-from harness import versions
+from harness import environments, versions
 from harness.environments import UnmadeError
 from harness.spark_features import needs
 from harness.versions import (
     RELEASES,
     TRIALS,
     UPGRADES,
+    Parts,
     Trial,
     VersionsError,
     ends_of,
@@ -157,7 +159,55 @@ def test_a_failure_with_one_release_is_the_exit_code(
     assert main([]) == code
     shown = capsys.readouterr().out
     assert f"failed with PySpark: {'4.1.4 (it)' if code else 'none'}\n" in shown
-    assert all(f"== PySpark {release} ==" in shown for release in RELEASES)
+    here = [release for release in RELEASES if Parts.of(release).is_here()]
+    assert all(f"== PySpark {release}: {len(TRIALS)} subjects ==" in shown for release in here)
+
+
+def test_each_subject_with_each_release_is_picked_once_in_as_many_numbers() -> None:
+    count = len(RELEASES) * len(TRIALS)
+    pairs = [versions.picked(number, RELEASES, TRIALS) for number in range(7, count + 7)]
+    assert {(release, trial) for [release], [trial] in pairs} == {
+        (release, trial) for release in RELEASES for trial in TRIALS
+    }
+
+
+def test_only_what_is_picked_is_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(versions, "RECORD", tmp_path / "record.json")
+    ran: list[tuple[str, list[Trial]]] = []
+
+    def tried(release: str, trials: list[Trial]) -> dict[str, str]:
+        ran.append((release, trials))
+        return {}
+
+    monkeypatch.setattr(versions, "tried", tried)
+    assert main(["4.1.4", "4.3.0", "--pick", str(len(TRIALS) + 1)]) == 0
+    assert ran == [("4.3.0", [TRIALS[1]])]
+
+
+@pytest.mark.parametrize(
+    ("release", "parts"),
+    {
+        "4.1.4": Parts("4.1.4"),
+        "4.2.0-python3.13": Parts("4.2.0", python="python3.13"),
+        "4.2.0-java21": Parts("4.2.0", java="21"),
+    }.items(),
+)
+def test_a_release_names_its_parts(release: str, parts: Parts) -> None:
+    assert Parts.of(release) == parts
+
+
+def test_an_environment_is_made_again_when_the_packages_have_changed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(environments, "ROOT", tmp_path)
+    for number, name in enumerate(["setup.cfg", "environment/.ready", "constraints.txt"]):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (number, number))
+    assert not environments.is_made(tmp_path / "environment")
+    os.utime(tmp_path / "environment/.ready", (2, 2))
+    assert environments.is_made(tmp_path / "environment")
+    assert not environments.is_made(tmp_path / "other")
 
 
 def test_tests_of_what_is_missing_are_skipped_with_the_reason() -> None:
@@ -175,7 +225,7 @@ def test_a_python_that_is_not_here_is_left_out_unless_it_is_asked_for(
     monkeypatch.setattr(versions, "FOLDER", tmp_path)
     monkeypatch.setattr(versions, "RELEASES", ("4.2.0-python9.9",))
     assert main([]) == 0
-    assert "not tried: there is no python9.9 on the PATH" in capsys.readouterr().out
+    assert "not tried, no such Python is on the PATH: 4.2.0-python9.9" in capsys.readouterr().out
     with pytest.raises(UnmadeError, match=r"there is no python9\.9 on the PATH"):
         main(["4.2.0-python9.9"])
     assert not [*tmp_path.iterdir()]
