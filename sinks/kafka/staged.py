@@ -50,8 +50,6 @@ from twophase.sinks.kafka.staging import Place, delete_staged, find_staging, wha
 from twophase.sinks.kafka.topics import lost_with_topics
 from twophase.sinks.kafka.transactions import abort_transaction, committed, is_committed
 
-_QUEUE_KBYTES = 16 << 10
-
 
 class StagedPieces:
     """Pieces in a staging topic.
@@ -211,7 +209,6 @@ def _copy(
     settings = {
         "transactional.id": copy_of(name),
         "transaction.timeout.ms": int(options.transaction_timeout_s * 1000),
-        "queue.buffering.max.kbytes": _QUEUE_KBYTES,
     }
     try:
         sender = Sender(options, settings)
