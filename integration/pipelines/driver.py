@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from harness.spark_programs import become
 
-SETTINGS = "orders.settings"
+SETTINGS = "spark.orders.settings"
 """The setting of a specification that its definitions read."""
 
 
