@@ -70,11 +70,7 @@ class Trial:
 _PROOF: Final = ("--proof",)
 
 TRIALS: Final = (
-    Trial(
-        "all tests that start neither Spark nor a server",
-        ("tests", "verification"),
-        ("-m", "not spark and not server"),
-    ),
+    Trial("the cheapest tests, as make quick has them", ("tests", "verification"), ("--quick",)),
     Trial("the quick start, as typed", ("integration/getting_started/test_readme.py",), _PROOF),
     Trial("a job: restarts, retries, stops", ("tests/spark/job/test_job.py",)),
     Trial("the plugin form", ("tests/spark/plugin/test_plugin_spark.py",)),
