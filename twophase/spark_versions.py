@@ -93,13 +93,6 @@ LIMITED_READS: Final = Feature(
     since=(4, 2),
     way_on="read Kafka with Spark's own source, `format=kafka`,",
 )
-SHUFFLES_ON_A_CLUSTER: Final = Feature(
-    "A plan that shuffles rows, or might, on a cluster",
-    "If an executor dies, a shuffle may give other rows. An older Spark can notice that, but it "
-    "was not tried there. The plugin form does not know whether its plan shuffles.",
-    since=(4, 2),
-    way_on="run it in local mode, where no executor can die alone,",
-)
 REPARTITIONED_STATE: Final = Feature(
     "Rescaling a savepoint",
     "An older Spark cannot give keyed state another number of partitions.",
@@ -112,7 +105,7 @@ DELTA: Final = Feature(
     since=(4, 2),
     until=(4, 2),
 )
-FEATURES: Final = (LIMITED_READS, SHUFFLES_ON_A_CLUSTER, REPARTITIONED_STATE, DELTA)
+FEATURES: Final = (LIMITED_READS, REPARTITIONED_STATE, DELTA)
 
 if SPARK >= (4, 2):
     from pyspark.sql.streaming.datasource import (

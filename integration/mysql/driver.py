@@ -32,12 +32,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import twophase
+from benchmarks.jars import peer_jars
 from harness import workload
 from harness.without_protocol import insert, write_in_halves
 from twophase.errors import TwoPhaseError
 from twophase.internals.failpoints import be_the_driver, failpoint
 from twophase.sinks.mysql.sink import MySqlSink
 from twophase.spark.plan import shuffles
+from twophase.spark_versions import LIMITED_READS
 from twophase.testing.parent_death import die_with_parent
 
 SHUFFLED = "SHUFFLED"
@@ -79,8 +81,11 @@ def run_job(spark: SparkSession, settings: dict[str, Any]) -> tuple[int, str]:
 
 def session(master: str) -> SparkSession:
     """A Spark as small as it gets."""
+    builder = SparkSession.builder
+    if not LIMITED_READS.is_here:
+        builder = builder.config("spark.jars", peer_jars())
     spark = (
-        SparkSession.builder.master(master)
+        builder.master(master)
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
@@ -98,17 +103,33 @@ def read(spark: SparkSession, settings: dict[str, Any]) -> DataFrame:
         "subscribe": settings["topic"],
         "group.id": "integration",
         "startingOffsets": "earliest",
-        "value.format": "json",
-        "maxRecordsPerTrigger": str(settings.get("records_per_batch", 1000)),
+        "maxOffsetsPerTrigger": str(settings.get("records_per_batch", 1000)),
         **settings.get("source", {}),
     }
-    orders = (
-        spark.readStream.format("twophase-kafka").options(**options).schema(workload.SCHEMA).load()
-    )
+    orders = read_ours(spark, options) if LIMITED_READS.is_here else read_spark_s(spark, options)
     return (
         orders.dropDuplicates(["kafka_partition", "kafka_offset"])
         if settings.get("deduplicated")
         else orders
+    )
+
+
+def read_ours(spark: SparkSession, options: dict[str, str]) -> DataFrame:
+    """By `twophase-kafka`."""
+    ours = spark.readStream.format("twophase-kafka").option("value.format", "json")
+    return ours.options(**options).schema(workload.SCHEMA).load()
+
+
+def read_spark_s(spark: SparkSession, options: dict[str, str]) -> DataFrame:
+    """By Spark's connector, where `twophase-kafka` is refused."""
+    records = spark.readStream.format("kafka").options(**options).load()
+    order = F.from_json(F.col("value").cast("string"), workload.SCHEMA)
+    return records.select(
+        order["id"].alias("id"),
+        order["customer"].alias("customer"),
+        order["amount"].alias("amount"),
+        F.col("partition").alias("kafka_partition"),
+        F.col("offset").alias("kafka_offset"),
     )
 
 

@@ -47,21 +47,3 @@ def test_a_default_is_made_good_and_a_decision_is_not(
     spark = session(default, given)
     assert shuffles.settings(spark) == starts_with
     assert shuffles.find_fault(spark) == fault
-
-
-@pytest.mark.parametrize(
-    ("master", "is_cluster"),
-    [
-        ("local", False),
-        ("local[*]", False),
-        ("local[2, 3]", False),
-        ("local-cluster[2, 1, 1024]", True),
-        ("spark://host:7077", True),
-        ("yarn", True),
-        ("k8s://https://host", True),
-    ],
-)
-def test_a_cluster_is_what_has_executors_that_die_alone(master: str, is_cluster: bool) -> None:
-    context = SimpleNamespace(master=master)
-    spark: Any = SimpleNamespace(sparkContext=context)
-    assert shuffles.on_a_cluster(spark) is is_cluster

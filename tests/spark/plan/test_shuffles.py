@@ -5,7 +5,6 @@ has given other rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,10 +16,8 @@ from pyspark.sql import functions as F
 from harness.folder_sink import FolderSink, FolderTarget
 from harness.spark_settings import changed
 from twophase.errors import PreflightError
-from twophase.spark.job import spark_host
 from twophase.spark.job.stream_writer import StreamWriter, write_stream
 from twophase.spark.plan import logical_plan, shuffles
-from twophase.spark_versions import SHUFFLES_ON_A_CLUSTER
 
 pytestmark = pytest.mark.spark
 
@@ -134,23 +131,6 @@ def test_a_transform_that_shuffles_is_refused_if_nobody_would_notice(
 ) -> None:
     with pytest.raises(PreflightError, match=shuffles.FULL_RETRY):
         job(rows, tmp_path, SHUFFLING["round robin"]).start()
-
-
-@pytest.mark.parametrize("name", ["by chance", "as read"])
-def test_a_plan_that_shuffles_is_refused_on_a_cluster_whose_spark_may_mix_rows(
-    rows: DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    later = replace(SHUFFLES_ON_A_CLUSTER, since=(9, 0))
-    monkeypatch.setattr(spark_host, "SHUFFLES_ON_A_CLUSTER", later)
-    writer = job((SHUFFLING | STRAIGHT)[name](rows), tmp_path)
-    monkeypatch.setattr(shuffles, "on_a_cluster", lambda _: True)
-    if name in SHUFFLING:
-        with pytest.raises(PreflightError, match="on a cluster needs PySpark"):
-            writer.start()
-        assert not (tmp_path / "job" / "log").exists()
-        monkeypatch.setattr(shuffles, "on_a_cluster", lambda _: False)
-    writer.start().await_termination(120)
-    assert ids(tmp_path) == [1, 2]
 
 
 @pytest.mark.usefixtures("unnoticed")

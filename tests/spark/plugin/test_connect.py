@@ -61,11 +61,11 @@ def _variables_of_this_process_stay(monkeypatch: pytest.MonkeyPatch) -> Iterator
         ({"spark.master": "local[4,2]"}, Environment(4, False, "UTC")),
         ({"spark.master": "local"}, Environment(0, False, "UTC")),
         ({"spark.master": "local[*]"}, Environment(0, False, "UTC")),
-        ({"spark.master": "yarn"}, Environment(0, False, "UTC", on_a_cluster=True)),
-        ({"spark.master": ""}, Environment(0, False, "UTC", on_a_cluster=True)),
+        ({"spark.master": "yarn"}, Environment(0, False, "UTC")),
+        ({"spark.master": ""}, Environment(0, False, "UTC")),
         (
             {"spark.master": "k8s://api", "spark.default.parallelism": "40"},
-            Environment(40, False, "UTC", on_a_cluster=True),
+            Environment(40, False, "UTC"),
         ),
         ({"spark.speculation": "true"}, Environment(3, True, "UTC")),
         ({"spark.speculation": "TRUE"}, Environment(3, True, "UTC")),
@@ -83,7 +83,7 @@ def test_what_the_settings_tell(settings: dict[str, str], expected: Environment)
 @pytest.mark.spark
 def test_a_session_has_the_settings_of_its_application_too(spark: SparkSession) -> None:
     found = environment_of(spark.conf)
-    assert (found.parallelism, found.on_a_cluster, found.timezone) == (2, False, "UTC")
+    assert (found.parallelism, found.timezone) == (2, "UTC")
 
 
 def test_a_worker_seals_its_errors_with_the_key_of_the_client(world: World) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +22,8 @@ from twophase.errors import (
     StopJobError,
 )
 from twophase.spark.plan.shuffles import PUSH, Fault
-from twophase.spark.plugin import host as plugin_host
 from twophase.spark.plugin.description import Environment
 from twophase.spark.plugin.source import SinkDataSource
-from twophase.spark_versions import SHUFFLES_ON_A_CLUSTER
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import FenceRecord
 from twophase.state.journal.log import JobLog
@@ -218,27 +215,6 @@ def test_shuffles_that_spark_would_not_look_at_are_refused(world: World) -> None
             options, environment=Environment(2, False, "UTC", Fault(PUSH, "false"))
         ).streamWriter(SCHEMA, False)
     assert not (world.folder / "twophase" / "log").exists()
-
-
-@pytest.mark.parametrize("on_a_cluster", [False, True])
-def test_a_cluster_on_which_spark_may_not_detect_other_rows_is_refused(
-    world: World, monkeypatch: pytest.MonkeyPatch, on_a_cluster: bool
-) -> None:
-    world.freeze(0)
-    options = {
-        "name": "orders",
-        "checkpointLocation": str(world.folder),
-        "path": str(world.target.root),
-    }
-    later = replace(SHUFFLES_ON_A_CLUSTER, since=(9, 0))
-    monkeypatch.setattr(plugin_host, "SHUFFLES_ON_A_CLUSTER", later)
-    environment = Environment(2, False, "UTC", on_a_cluster=on_a_cluster)
-    made = source(options, environment=environment)
-    if on_a_cluster:
-        with pytest.raises(PreflightError, match="on a cluster needs PySpark"):
-            made.check(SCHEMA, "append")
-    else:
-        made.check(SCHEMA, "append")
 
 
 def test_only_the_source_that_spark_makes_for_a_micro_batch_plans(world: World) -> None:

@@ -38,7 +38,7 @@ from twophase.spark.job.lineage_start import LineageStart
 from twophase.spark.plan import logical_plan, shuffles, state_plan
 from twophase.spark.plan.operator_states import OperatorStates
 from twophase.spark.startup.worker_interpreter import restore_worker_python
-from twophase.spark_versions import SHUFFLES_ON_A_CLUSTER, to_arrow_schema
+from twophase.spark_versions import to_arrow_schema
 from twophase.state.checkpoints.checkpoint import FrozenOffsets, OperatorStateFields
 from twophase.state.files.storage import LocalStorage, local_path
 from twophase.state.journal.entries import Lineage
@@ -110,7 +110,7 @@ class SparkHost:
         restore_worker_python(self._spark.sparkContext)
         job, frame = self._description, self._description.frame
         folder_formats.check(f"Job {job.name!r}", self._spark)
-        self._check_shuffles()
+        shuffles.check(job.name, self._spark, (entry.rows(frame) for entry in job.sinks.values()))
         analyzed = logical_plan.analyzed(frame)
         return Plan(
             logical_plan.is_stateful(frame),
@@ -119,17 +119,6 @@ class SparkHost:
             state_backend.wanted_settings(job.name, job.options, self._spark),
             self.states.skips_existing,
         )
-
-    def _check_shuffles(self) -> None:
-        job = self._description
-        rows = partial(map, lambda entry: entry.rows(job.frame), job.sinks.values())
-        shuffles.check(job.name, self._spark, rows())
-        if (
-            not SHUFFLES_ON_A_CLUSTER.is_here
-            and shuffles.on_a_cluster(self._spark)
-            and any(map(logical_plan.may_shuffle, rows()))
-        ):
-            SHUFFLES_ON_A_CLUSTER.require()
 
     def sink_context(self, sink: str) -> SinkContext:
         """See `Host.sink_context`. A transform that needs a plain DataFrame fails here."""

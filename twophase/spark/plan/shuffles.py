@@ -68,16 +68,6 @@ def settings(spark: SparkSession) -> Mapping[str, str]:
     return {FULL_RETRY: "true"}
 
 
-def on_a_cluster(spark: SparkSession) -> bool:
-    """Return whether tasks run in executors that can die while the driver lives."""
-    return is_cluster(str(spark.sparkContext.master))
-
-
-def is_cluster(master: str) -> bool:
-    """Return whether a master has executors that can die while the driver lives."""
-    return master != "local" and not master.startswith("local[")
-
-
 def find_fault(spark: SparkSession) -> Fault | None:
     """Return the setting, if any, with which Spark would miss that a shuffle gave other rows, in a
     query that starts with `settings`.

@@ -55,7 +55,6 @@ class Environment:
         speculation: whether Spark may run a task twice at the same time.
         timezone: the session's time zone.
         fault: a setting with which Spark would not detect that a shuffle has given other rows.
-        on_a_cluster: whether an executor can die while the driver lives.
         variables: environment variables that Spark has not given to its Python processes.
     """
 
@@ -63,7 +62,6 @@ class Environment:
     speculation: bool
     timezone: str
     fault: Fault | None = None
-    on_a_cluster: bool = False
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def enter(self) -> None:

@@ -21,7 +21,7 @@ from twophase.spark.folder.adopted_offsets import begins_without_state
 from twophase.spark.folder.spark_folder import SparkFolder, query_id
 from twophase.spark.plugin.adopted_query import ADOPTION_REMEDY
 from twophase.spark.plugin.description import PluginDescription
-from twophase.spark_versions import SHUFFLES_ON_A_CLUSTER, to_arrow_schema
+from twophase.spark_versions import to_arrow_schema
 from twophase.state.checkpoints import replay_guard
 from twophase.state.checkpoints.checkpoint import FrozenOffsets, OperatorStateFields
 from twophase.state.journal.entries import Decision, Lineage
@@ -166,8 +166,6 @@ def open_sink(description: PluginDescription, context: SinkContext) -> OpenArrow
     if (fault := description.environment.fault) is not None:
         unknown = "this form does not know whether its plan shuffles rows"
         raise fault.refusal(description.job, unknown)
-    if description.environment.on_a_cluster:
-        SHUFFLES_ON_A_CLUSTER.require()
     try:
         declared = kind(**description.sink_options)
     except TypeError as error:

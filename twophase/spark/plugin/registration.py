@@ -106,7 +106,6 @@ def _environment(spark: SparkSession) -> Environment:
         speculation=context.getConf().get("spark.speculation", "false") == "true",
         timezone=str(spark.conf.get("spark.sql.session.timeZone")),
         fault=shuffles.find_fault(spark),
-        on_a_cluster=shuffles.on_a_cluster(spark),
     )
 
 
@@ -148,7 +147,7 @@ def expect_profiles(client: Any) -> None:
 def environment_of(conf: Any) -> Environment:
     """Return what can be known of a session from its settings.
 
-    A session has those of its application too. One that does not show its master is on a cluster.
+    A session has those of its application too.
 
     Args:
         conf: `SparkSession.conf`.
@@ -164,7 +163,6 @@ def environment_of(conf: Any) -> Environment:
         speculation=conf.get("spark.speculation", "false") != "false",
         timezone=conf.get("spark.sql.session.timeZone"),
         fault=shuffles.find_fault_in(conf),
-        on_a_cluster=shuffles.is_cluster(master),
         variables=dict(_variables),
     )
 
