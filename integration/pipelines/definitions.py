@@ -18,7 +18,7 @@ from twophase.testing.parent_death import die_with_parent
 die_with_parent()
 spark = SparkSession.active()
 twophase.register(spark)
-settings = json.loads(str(spark.conf.get(SETTINGS)))
+settings = json.loads(bytes.fromhex(str(spark.conf.get(SETTINGS))))
 
 for name, job in settings["jobs"].items():
     dp.create_sink(name, job["format"], {"name": name, **job["options"]})

@@ -55,7 +55,7 @@ class PipelineScenario(PluginScenario):
             "spark.sql.shuffle.partitions": "2",
             shuffles.FULL_RETRY: "true",  # Spark's own from 4.2 on
             "spark.sql.pipelines.maxFlowRetryAttempts": "0",
-            program.SETTINGS: json.dumps(settings),
+            program.SETTINGS: json.dumps(settings).encode().hex(),
             **conf,
         }
         spec = {
