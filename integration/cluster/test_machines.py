@@ -14,11 +14,14 @@ import pytest
 
 from harness.checker import compare
 from harness.nemesis import DriverProcess, Frozen, thaw
+from harness.spark_features import needs
 from harness.three_targets import DELTA, HIVE, MYSQL, SINKS
 from integration.cluster.cluster import Cluster, executor_of
 from integration.mysql.scenario import Scenario
 from integration.three_sinks.driver import IN_DELTA_TASK
 from integration.three_sinks.scenario import ThreeSinksScenario
+from twophase.spark_versions import DELTA as DELTA_SINK
+from twophase.spark_versions import LIMITED_READS
 from twophase.testing.services import KafkaService, MySqlService
 from twophase.testing.sessions import is_gone, kill
 
@@ -194,6 +197,7 @@ def assert_chained(scenario: Scenario) -> None:
     assert facts
 
 
+@needs(LIMITED_READS)
 def test_executors_die_while_a_chain_writes_between_its_sinks_and_in_the_second_one(
     cluster: Cluster, chain: Scenario
 ) -> None:
@@ -210,6 +214,7 @@ def test_executors_die_while_a_chain_writes_between_its_sinks_and_in_the_second_
     assert_chained(scenario)
 
 
+@needs(LIMITED_READS)
 def test_the_second_attempt_of_a_chained_task_wins_by_speculation(
     cluster: Cluster, chain: Scenario
 ) -> None:
@@ -264,6 +269,7 @@ def wait_until_all_have_the_same_rows(driver: DriverProcess, scenario: ThreeSink
         assert verdict.exact, f"{sink} has other rows than MySQL: {verdict}"
 
 
+@needs(DELTA_SINK)
 def test_the_second_attempts_of_tasks_for_hive_and_delta_win_by_speculation(
     three_sinks: ThreeSinksScenario, three_driver: DriverProcess
 ) -> None:
@@ -279,6 +285,7 @@ def test_the_second_attempts_of_tasks_for_hive_and_delta_win_by_speculation(
     assert not scenario.entries(JOB, "CheckpointDeclined")
 
 
+@needs(DELTA_SINK)
 def test_executors_die_between_two_sinks_and_all_three_have_the_same_rows(
     cluster: Cluster, three_sinks: ThreeSinksScenario, three_driver: DriverProcess
 ) -> None:

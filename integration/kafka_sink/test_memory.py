@@ -1,4 +1,4 @@
-"""A piece is many times as large as what is held of it while it is written, and while it is copied."""
+"""A task and a copy hold little of a large piece."""
 
 from __future__ import annotations
 

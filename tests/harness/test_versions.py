@@ -173,7 +173,7 @@ def test_a_failure_with_one_release_is_the_exit_code(
     shown = capsys.readouterr().out
     assert f"failed with PySpark: {'4.1.4 (it)' if code else 'none'}\n" in shown
     here = [release for release in RELEASES if Parts.of(release).is_here()]
-    assert all(f"== PySpark {release}: {len(TRIALS)} subjects ==" in shown for release in here)
+    assert all(f"== PySpark {release} ==" in shown for release in here)
 
 
 def test_each_subject_with_each_release_is_picked_once_in_as_many_numbers() -> None:
@@ -202,7 +202,6 @@ def test_only_what_is_picked_is_run(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     {
         "4.1.4": Parts("4.1.4"),
         "4.2.0-python3.13": Parts("4.2.0", python="python3.13"),
-        "4.2.0-java21": Parts("4.2.0", java="21"),
     }.items(),
 )
 def test_a_release_names_its_parts(release: str, parts: Parts) -> None:
