@@ -1,4 +1,4 @@
-"""Rows that name their topic: all of a checkpoint appear together, in the topics that they name."""
+"""Rows that name their topic are in it once they are committed, and in no other."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from integration.kafka_sink.sink_harness import KafkaHarness
 from integration.kafka_sink.test_topics import committed, written
 from twophase.contract.outcome import Committed, Lost
 from twophase.contract.sink import SinkContext
-from twophase.errors import ConfigError, RejectedRowsError
+from twophase.errors import ConfigError, DeclinedError, RejectedRowsError, TargetUnreachableError
+from twophase.ids import Subtask
 from twophase.sinks.kafka.open_sink import OpenKafkaSink
-from twophase.testing.harness import FIRST, JOB, SINK, fresh_name
+from twophase.testing.harness import FIRST, JOB, SINK, fresh_name, transaction_id
+from twophase.testing.services import KafkaService
 
 ROWS = pa.schema([("id", pa.int64()), ("region", pa.string())])
 RAW = pa.schema([("value", pa.string()), ("topic", pa.string())])
@@ -98,23 +100,76 @@ def test_what_waits_is_committed_by_a_sink_that_has_the_topic_no_more(
     assert (ids_in(harness, eu), ids_in(harness, us)) == ([0], [1])
 
 
-def test_rows_of_a_topic_that_was_created_again_are_lost_and_those_of_others_are_not(
+@pytest.fixture
+def of_transactions(harness: KafkaHarness) -> KafkaHarness:
+    if harness.options["protocol"] != "transaction":
+        pytest.skip("staged rows are not in the topics yet")
+    return harness
+
+
+@pytest.mark.parametrize("is_made_again", [True, False])
+def test_rows_in_a_topic_that_was_deleted_are_lost_and_those_of_other_pieces_are_not(
+    of_transactions: KafkaHarness, is_made_again: bool
+) -> None:
+    harness, (eu, us) = of_transactions, of_transactions.options["other_topics"]
+    with closing(opened(harness, CONTEXT, **{"request.timeout": "2 s"})) as sink:
+        waiting = written(sink, routed(None, eu), ROWS)
+        beside = written(sink, routed(us), ROWS, 1)
+        if is_made_again:
+            harness.topics.recreate(eu, 1)
+        else:
+            harness.topics.delete(eu)
+        found = committed(sink, waiting)
+        assert isinstance(found, Lost)
+        assert f"topics that were deleted since: '{eu}'" in found.evidence
+        assert committed(sink, beside) == Committed()
+        sink.abort([waiting])
+    assert ids_in(harness, harness.topic) == []
+    assert ids_in(harness, us) == [0]
+
+
+def test_a_topic_that_was_created_again_is_written_to_by_the_next_checkpoint(
     harness: KafkaHarness, sink: OpenKafkaSink
 ) -> None:
-    eu, us = harness.options["other_topics"]
-    waiting = written(sink, routed(None, eu), ROWS)
-    beside = written(sink, routed(us), ROWS, 1)
+    """Nothing has waited for the old one."""
+    eu, _ = harness.options["other_topics"]
+    assert committed(sink, written(sink, routed(None, eu), ROWS)) == Committed()
     harness.topics.recreate(eu, 1)
-    found = committed(sink, waiting)
-    assert isinstance(found, Lost)
-    assert f"topics that were deleted since: '{eu}'" in found.evidence
-    assert committed(sink, beside) == Committed()
-    sink.abort([waiting])
-    assert [ids_in(harness, name) for name in (harness.topic, eu, us)] == [[], [], [0]]
-    with closing(opened(harness)) as again:
-        piece = written(again, routed(None, eu), ROWS, 2)
-        assert committed(again, piece) == Committed()
+    assert committed(sink, written(sink, routed(None, eu), ROWS, 1)) == Committed()
+    assert (ids_in(harness, harness.topic), ids_in(harness, eu)) == ([0, 0], [1])
+
+
+def test_staged_rows_are_copied_to_a_topic_that_was_created_again(topics: Topics) -> None:
+    eu = topics.create(1, fresh_name("eu"))
+    harness = KafkaHarness(topics, protocol="staged", topic_column="region", other_topics=[eu])
+    with closing(opened(harness)) as sink:
+        waiting = written(sink, routed(None, eu), ROWS)
+        topics.recreate(eu, 1)
+        assert committed(sink, waiting) == Committed()
     assert (ids_in(harness, harness.topic), ids_in(harness, eu)) == ([0], [1])
+
+
+def test_a_topic_that_is_deleted_under_a_job_is_named_and_not_created(topics: Topics) -> None:
+    """Also by brokers that create each topic that a client asks for."""
+    with (
+        KafkaService(own=True, settings={"auto.create.topics.enable": "true"}) as broker,
+        Topics(broker.bootstrap_servers) as eager,
+    ):
+        eu = eager.create(1, fresh_name("eu"))
+        harness = KafkaHarness(eager, topic_column="region", other_topics=[eu])
+        with closing(opened(harness, transaction_timeout="10 s")) as sink:
+            writer = sink.writers()(transaction_id(), Subtask(0, 0))
+            eager.delete(eu)
+            writer.write(pa.RecordBatch.from_pylist(routed(eu), schema=ROWS))
+            with pytest.raises(DeclinedError, match=f"could not be written to topic '{eu}'"):
+                writer.pre_commit()
+            writer.abort()
+            with pytest.raises(TargetUnreachableError, match=f"{eu}.* not exist any more") as why:
+                sink.writers()
+            assert eu not in eager.admin.list_topics()
+            eager.create(1, eu)
+            assert "create it again" in why.value.remedy
+            assert committed(sink, written(sink, routed(eu), ROWS, 1)) == Committed()
 
 
 def test_a_topic_that_does_not_exist_is_named_with_its_option(harness: KafkaHarness) -> None:

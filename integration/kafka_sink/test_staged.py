@@ -254,7 +254,7 @@ class TestLimits(Base):
         change(harness.topics, harness.topic, max_message_bytes="1000")
         found = committed(opened_sink, piece)
         assert isinstance(found, RetryLater)
-        assert "undo what was changed of its settings since (max.message.bytes" in found.reason
+        assert "undo what was changed of it since (partitions, max.message.bytes" in found.reason
         assert self.ids_visible() == []
         change(harness.topics, harness.topic, max_message_bytes="1000000")
         assert committed(opened_sink, piece) == Committed()

@@ -129,12 +129,34 @@ def test_a_partition_that_is_not_there_rejects_the_row(harness: KafkaHarness) ->
         ({"key": "nobody"}, pa.schema([("v", pa.string())]), "no column 'nobody'"),
         ({"key": "v"}, pa.schema([("v", pa.float64())]), "no key"),
         ({}, pa.schema([("v", pa.duration("us"))]), "no JSON"),
+        (
+            {"format": "raw", "other_topics": "OTHER"},
+            pa.schema([("value", pa.string())]),
+            "'topic'",
+        ),
+        (
+            {"format": "raw"},
+            pa.schema([("value", pa.string()), ("topic", pa.int64())]),
+            "column 'topic' is int64, and no text",
+        ),
+        (
+            {"other_topics": "OTHER", "topic_column": "t"},
+            pa.schema([("v", pa.string())]),
+            "no column 't', which the option topic_column names",
+        ),
+        (
+            {"other_topics": "OTHER", "topic_column": "t"},
+            pa.schema([("t", pa.int64())]),
+            "column 't' is int64, and no name of a topic",
+        ),
         ({}, pa.schema([("v", pa.map_(pa.int64(), pa.int64()))]), "have to be text"),
     ],
 )
 def test_columns_that_do_not_fit_are_refused_by_name(
     harness: KafkaHarness, options: dict[str, str], schema: pa.Schema, reason: str
 ) -> None:
+    other = harness.topics.create(1)
+    options = {name: value.replace("OTHER", other) for name, value in options.items()}
     with pytest.raises(ConfigError, match=reason):
         harness.new_sink(**options).open(SinkContext(JOB, SINK, schema, parallelism=2))
 

@@ -45,11 +45,11 @@ DEFAULT_REPLICAS = -1
 _MOST_TIMEOUT = "transaction.max.timeout.ms"
 _POLL_S = 0.005
 RIGHTS = (
-    "check user, password and ACLs: WRITE and DESCRIBE on the topic; READ, WRITE and DESCRIBE on "
+    "check user, password and ACLs: WRITE and DESCRIBE on each topic; READ, WRITE and DESCRIBE on "
     "the ledger, and CREATE unless it exists; WRITE and DESCRIBE on transactional ids that begin "
-    "with `twophase/`; DESCRIBE on the cluster. With `protocol=staged` also "
-    "DESCRIBE_CONFIGS on the topic, and on topics that begin with `twophase-staging-` READ, WRITE, "
-    "DESCRIBE, DELETE, DESCRIBE_CONFIGS, and CREATE unless they exist."
+    "with `twophase/`; DESCRIBE on the cluster. With `protocol=staged` also DESCRIBE_CONFIGS on "
+    "each topic, and on topics that begin with `twophase-staging-` READ, WRITE, DESCRIBE, DELETE, "
+    "DESCRIBE_CONFIGS, and CREATE unless they exist."
 )
 
 
@@ -164,10 +164,13 @@ class Brokers:
                 f"deletion of records of {topic}", lambda admin: admin.delete_records(wanted)
             )
 
-    def replicas(self, topic: str) -> int:
-        """Return how many replicas a topic has that exists, at least."""
-        [found] = self._call("replicas", lambda admin: admin.describe_topics([topic]))
-        return min(len(one["replica_nodes"]) for one in found["partitions"])
+    def replicas(self, *topics: str) -> Mapping[str, int]:
+        """Return how many replicas topics have that exist, each partition at least, by name."""
+        found = self._call("replicas", lambda admin: admin.describe_topics([*topics]))
+        return {
+            topic["name"]: min(len(one["replica_nodes"]) for one in topic["partitions"])
+            for topic in found
+        }
 
     def create(
         self, topic: str, partitions: int, settings: Mapping[str, str], replicas: int
@@ -193,15 +196,17 @@ class Brokers:
 
         self._call(f"creation of topic {topic}", create)
 
-    def settings(self, topic: str) -> Mapping[str, str]:
-        """Return the settings of a topic; empty if we may not read them."""
-        wanted = [ConfigResource(ConfigResourceType.TOPIC, topic)]
+    def settings(self, *topics: str) -> Mapping[str, Mapping[str, str]]:
+        """Return the settings of topics, by name; empty ones if we may not read them."""
+        wanted = [ConfigResource(ConfigResourceType.TOPIC, topic) for topic in topics]
         found = self._call(
-            f"settings of topic {topic}",
+            f"settings of {', '.join(topics)}",
             lambda admin: admin.describe_configs(wanted, config_filter="all"),
-        )
-        settings = found.get("topic", {}).get(topic, {})
-        return {name: str(one["value"]) for name, one in settings.items()}
+        ).get("topic", {})
+        return {
+            topic: {name: str(one["value"]) for name, one in found.get(topic, {}).items()}
+            for topic in topics
+        }
 
     def check_rights(self, topics: Mapping[str, Collection[str]], name: str) -> None:
         """Check what the account may do, as far as the brokers tell. Writes nothing.

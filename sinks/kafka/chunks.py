@@ -15,10 +15,11 @@ import msgspec
 import pyarrow as pa
 
 from twophase.internals.arrow_values import binaries, integers
-from twophase.internals.record import frame, kind_of, unframe
+from twophase.internals.record import check_version, frame, kind_of, unframe
 from twophase.sinks.kafka.rows import KafkaRecord
 
-_MAGIC = "twophase-kafka-rows/1"
+_MAGIC, _MAGIC_OF_ONE_TOPIC = "twophase-kafka-rows/2", "twophase-kafka-rows/1"
+"""Version 2 has the topics of its rows."""
 CHUNK_BYTES = 512 << 10
 """The size of a chunk that has more than one row, at most."""
 MOST_BYTES = 2 << 20
@@ -48,12 +49,12 @@ class Chunk:
 
     def has_room(self, record: KafkaRecord) -> bool:
         """Return whether it takes one more record; the first one it takes always."""
-        return not self.records or self.size + size_of(record) < CHUNK_BYTES
+        return not self.records or self.size + _size_here(record) < CHUNK_BYTES
 
     def add(self, record: KafkaRecord) -> None:
         """Take one more record."""
         self.records.append(record)
-        self.size += size_of(record) + _ROW_BYTES
+        self.size += _size_here(record)
 
     def encoded(self) -> bytes:
         """Return the value of the record of Kafka."""
@@ -66,13 +67,15 @@ class Chunk:
             integers(_NONE if one.timestamp_ms is None else one.timestamp_ms for one in records),
         ]
         batch = pa.RecordBatch.from_arrays(columns, names=list(_NAMES))
+        magic = _MAGIC_OF_ONE_TOPIC
         if any(one.topic is not None for one in records):
+            magic = _MAGIC
             topics = pa.array([one.topic for one in records], pa.string())
             batch = batch.append_column(_TOPIC, topics)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as stream:
             stream.write_batch(batch)
-        return frame(_MAGIC, str(self.number), sink.getvalue().to_pybytes())
+        return frame(magic, str(self.number), sink.getvalue().to_pybytes())
 
 
 def decoded(data: bytes, where: str) -> Chunk:
@@ -86,11 +89,13 @@ def decoded(data: bytes, where: str) -> Chunk:
         DamagedRecordError: it is damaged.
         NewerFormatError: a newer version of twophase has written it.
     """
-    kind = kind_of(data)
-    with pa.ipc.open_stream(unframe(_MAGIC, kind, data, where)) as stream:
+    kind, has_topics = kind_of(data), data.startswith(f"{_MAGIC} ".encode())
+    magic = _MAGIC if has_topics else _MAGIC_OF_ONE_TOPIC
+    check_version(_MAGIC, data, where)
+    with pa.ipc.open_stream(unframe(magic, kind, data, where)) as stream:
         batch = stream.read_next_batch()
     columns = [column.to_pylist() for column in batch.columns]
-    if _TOPIC not in batch.schema.names:
+    if not has_topics:
         columns.append([None] * batch.num_rows)
     return Chunk(int(kind), [*_records(columns)])
 
@@ -99,6 +104,11 @@ def size_of(record: KafkaRecord) -> int:
     """Return the bytes of a record's parts."""
     headers = sum(len(name) * 4 + len(value or b"") + 10 for name, value in record.headers)
     return len(record.value or b"") + len(record.key or b"") + headers
+
+
+def _size_here(record: KafkaRecord) -> int:
+    """Return about how many bytes a record has in a chunk."""
+    return size_of(record) + _ROW_BYTES + len(record.topic or "")
 
 
 def _records(columns: Sequence[Sequence[Any]]) -> Iterator[KafkaRecord]:

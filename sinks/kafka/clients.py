@@ -168,7 +168,6 @@ class RangeReader:
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "auto.offset.reset": "error",
-            "allow.auto.create.topics": False,
             "isolation.level": self._isolation,
             "enable.partition.eof": True,
             "check.crcs": True,

@@ -291,7 +291,7 @@ def open_ledger(brokers: Brokers, topic: str, *, create: bool) -> Ledger | None:
     found = find_topic(brokers, topic, _PARTITIONS, _SETTINGS, create=create)
     if found is None:
         return None
-    settings = brokers.settings(topic)
+    settings = brokers.settings(topic)[topic]
     problems = []
     if len(found.epochs) != _PARTITIONS:
         problems.append(f"it has {len(found.epochs)} partitions and not {_PARTITIONS}")

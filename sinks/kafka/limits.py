@@ -117,7 +117,8 @@ class TopicLimits:
 
 def limits_of(brokers: Brokers, options: KafkaSinkOptions) -> Mapping[str, TopicLimits]:
     """Return the limits of the topics that rows may go to, by name."""
+    topics, settings = target_topics(brokers, options), brokers.settings(*options.topics)
     return {
-        name: TopicLimits.of(name, len(found.epochs), brokers.settings(name))
-        for name, found in target_topics(brokers, options).items()
+        name: TopicLimits.of(name, len(found.epochs), settings[name])
+        for name, found in topics.items()
     }

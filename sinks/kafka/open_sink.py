@@ -22,7 +22,7 @@ from twophase.sinks.kafka.records import Mark
 from twophase.sinks.kafka.staged import StagedPieces
 from twophase.sinks.kafka.staged_writer import StagedWriter
 from twophase.sinks.kafka.staging import find_staging, is_staged
-from twophase.sinks.kafka.topics import TopicIds
+from twophase.sinks.kafka.topics import other_ids
 from twophase.sinks.kafka.transactions import TransactionPieces
 from twophase.sinks.kafka.writer import KafkaWriter
 
@@ -37,7 +37,7 @@ class OpenKafkaSink(OpenArrowSink):
         owner: the job's sink.
         brokers: an open client.
         cluster: the cluster's id.
-        topics: that rows may go to.
+        topic_id: of the sink's topic.
         ledger: the ledger; None if it does not exist.
     """
 
@@ -47,23 +47,21 @@ class OpenKafkaSink(OpenArrowSink):
         owner: Owner,
         brokers: Brokers,
         cluster: str,
-        topics: TopicIds,
+        topic_id: str,
         ledger: Ledger | None,
     ) -> None:
         self._options = options
         self._owner = owner
         self._brokers = brokers
         self._cluster = cluster
-        self._topics = topics
+        self._topic_id = topic_id
         self._ledger = ledger
         self._attempt: Attempt | None = None
         brokers.begun = True
 
     def target(self) -> str:
         """See `OpenSink.target`. The proofs belong to it: rows are committed with them."""
-        return self._named(
-            self._topics[self._options.topic], self._ledger.id if self._ledger else "none"
-        )
+        return self._named(self._topic_id, self._ledger.id if self._ledger else "none")
 
     def history(self) -> SinkHistory:
         """See `OpenSink.history`."""
@@ -214,7 +212,8 @@ class OpenTransactionSink(OpenKafkaSink):
     def writers(self) -> WriterFactory:
         """See `OpenArrowSink.writers`."""
         fence = self._made_ledger().fence(self._owner)
-        return partial(KafkaWriter, self._options, self.target(), self._topics, fence)
+        others = other_ids(self._brokers, self._options)
+        return partial(KafkaWriter, self._options, self.target(), others, fence)
 
     def unfinished(self, pieces: Sequence[Committable]) -> Sequence[Committable]:
         """See `TellsUnfinished`: a piece without a record in the ledger."""
@@ -235,9 +234,7 @@ class OpenStagedSink(OpenKafkaSink):
                 "committed is lost with it.",
             )
         limits = limits_of(self._brokers, self._options)
-        return partial(
-            StagedWriter, self._options, self.target(), staging, self._topics, limits, fence
-        )
+        return partial(StagedWriter, self._options, self.target(), staging, limits, fence)
 
     def _clean_behind_fence(self) -> None:
         self._staged().sweep(self._staging)

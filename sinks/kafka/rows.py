@@ -104,13 +104,15 @@ def _json_problems(schema: pa.Schema, options: KafkaSinkOptions) -> Iterator[str
             yield f"column {name!r} is {schema.field(at).type}, and no {what}"
 
 
-def _raw_problems(schema: pa.Schema, options: KafkaSinkOptions) -> Iterator[str]:  # noqa: ARG001
+def _raw_problems(schema: pa.Schema, options: KafkaSinkOptions) -> Iterator[str]:
     kinds = {field.name: field.type for field in schema}
     for name in schema.names:
         if name not in RAW_COLUMNS:
             yield f"column {name!r} is no part of a record ({', '.join(RAW_COLUMNS)})"
     if "value" not in kinds:
         yield "there is no column 'value'"
+    if options.other_topics and "topic" not in kinds:
+        yield "there is no column 'topic', and other_topics is set"
     for name in ("key", "value"):
         if name in kinds and not _is(kinds[name], (*_TEXT, *_BYTES)):
             yield f"column {name!r} is {kinds[name]}, and neither text nor bytes"

@@ -32,11 +32,19 @@ class SendError(Exception):
 
     Attributes:
         error: librdkafka's.
+        topic: that did not take a record; None if it is no error of one record.
     """
 
-    def __init__(self, error: KafkaError) -> None:
+    def __init__(self, error: KafkaError, topic: str | None = None) -> None:
         super().__init__(error.str())
         self.error = error
+        self.topic = topic
+
+    def where(self, options: KafkaSinkOptions) -> str:
+        """Return where records could not be written, for messages."""
+        if self.topic is None:
+            return options.where
+        return f"topic {self.topic!r} at {options.bootstrap_servers}"
 
 
 class Sender:
@@ -59,7 +67,7 @@ class Sender:
     ) -> None:
         self._request_s = options.request_timeout_s
         self._each = each
-        self._failures: list[KafkaError] = []
+        self._failures: list[SendError] = []
         longest_s = options.transaction_timeout_s
         base = for_librdkafka(options) | {
             # librdkafka takes no transactions that are shorter than these
@@ -97,11 +105,11 @@ class Sender:
                 self._producer.produce(topic, value, key, partition, **more)
             except BufferError:
                 if time.monotonic() >= deadline:
-                    raise SendError(KafkaError(KafkaError._TIMED_OUT)) from None
+                    raise SendError(KafkaError(KafkaError._TIMED_OUT), topic) from None
                 self._served(self._producer.poll, _QUEUE_FULL_POLL_S)
             except KafkaException as error:
                 self.check()
-                raise SendError(error.args[0]) from error
+                raise SendError(error.args[0], topic) from error
             else:
                 return
 
@@ -143,11 +151,11 @@ class Sender:
     def check(self) -> None:
         """Raise the first failure, if there was one."""
         if self._failures:
-            raise SendError(self._failures[0])
+            raise self._failures[0]
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
-            self._failures.append(error)
+            self._failures.append(SendError(error, message.topic()))
         elif self._each is not None:
             self._each(message)
 

@@ -20,7 +20,7 @@ from twophase.sinks.kafka.open_sink import (
 from twophase.sinks.kafka.options import KafkaSinkOptions, Protocol, RecordFormat
 from twophase.sinks.kafka.rows import check_columns
 from twophase.sinks.kafka.staging import STAGING_RIGHTS, check_staging, make_staging
-from twophase.sinks.kafka.topics import TopicIds, target_topics
+from twophase.sinks.kafka.topics import target_topics
 
 _OPEN: Mapping[Protocol, type[OpenKafkaSink]] = {
     Protocol.TRANSACTION: OpenTransactionSink,
@@ -65,10 +65,12 @@ class KafkaSink(ArrowSink):
         owner = Owner(context.job, context.sink, options.topic)
         brokers = Brokers(options)
         try:
-            topics, cluster = self._check(brokers), brokers.cluster_id()
+            topic_id, cluster = self._check(brokers), brokers.cluster_id()
             creates = context.schema is not None
             ledger = open_ledger(brokers, options.ledger, create=creates)
-            rights = {name: ["WRITE"] for name in topics} | {options.ledger: ["READ", "WRITE"]}
+            rights = {name: ["WRITE"] for name in options.topics} | {
+                options.ledger: ["READ", "WRITE"]
+            }
             if options.protocol is Protocol.STAGED:
                 self._open_staging(brokers, owner, context, rights)
             elif creates:
@@ -77,10 +79,10 @@ class KafkaSink(ArrowSink):
             brokers.close()
             raise
         kind = _OPEN[options.protocol]
-        return kind(options, owner, brokers, cluster, topics, ledger)
+        return kind(options, owner, brokers, cluster, topic_id, ledger)
 
-    def _check(self, brokers: Brokers) -> TopicIds:
-        """Check all that does not depend on job and rows; return the ids of the topics."""
+    def _check(self, brokers: Brokers) -> str:
+        """Check all that does not depend on job and rows; return the id of the sink's topic."""
         options = self._options
         topics = target_topics(brokers, options)
         longest_s = brokers.longest_timeout_s()
@@ -91,7 +93,7 @@ class KafkaSink(ArrowSink):
                 remedy=f"set `transaction_timeout={longest_s:g} s` or less, or raise "
                 "transaction.max.timeout.ms on all brokers. " + _DOWNTIME[options.protocol],
             )
-        return {name: found.topic_id for name, found in topics.items()}
+        return topics[options.topic].topic_id
 
     def _open_staging(
         self, brokers: Brokers, owner: Owner, context: SinkContext, rights: dict[str, list[str]]
@@ -101,7 +103,7 @@ class KafkaSink(ArrowSink):
         """
         options, schema = self._options, context.schema
         name = owner.staging(options.ledger)
-        replicas = max(map(brokers.replicas, options.topics))
+        replicas = max(brokers.replicas(*options.topics).values())
         if schema is not None:
             make_staging(brokers, name, max(1, context.parallelism), replicas)
             for topic in options.topics:

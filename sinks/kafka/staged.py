@@ -47,7 +47,6 @@ from twophase.sinks.kafka.options import KafkaSinkOptions
 from twophase.sinks.kafka.records import encoded
 from twophase.sinks.kafka.sender import REJECTED, Sender, SendError
 from twophase.sinks.kafka.staging import Place, delete_staged, find_staging, what_is_lost
-from twophase.sinks.kafka.topics import lost_with_topics
 from twophase.sinks.kafka.transactions import abort_transaction, committed, is_committed
 
 
@@ -170,8 +169,7 @@ class StagedPieces:
         fence, mine = self._ledger.fence(self._owner).attempt, self._attempt
         if fence and mine and fence.generation > mine.generation:
             raise driver_is_fenced(self._owner.job, self._owner.sink, fence, mine)
-        known = self._known(name, piece, self._ledger.proofs_of(self._owner))
-        return known or lost_with_topics(self._brokers, piece)
+        return self._known(name, piece, self._ledger.proofs_of(self._owner))
 
     def _check_unproven(self, ledger: Ledger, name: str) -> None:
         if name in ledger.proofs_of(self._owner).pieces:
@@ -274,11 +272,11 @@ def _chunks(options: KafkaSinkOptions, name: str, piece: Committable) -> Iterato
 
 def _why(error: SendError, options: KafkaSinkOptions, name: str) -> str:
     found = error.error
-    text = f"copy of piece {name} to {options.where}: {shown(found.str())}"
+    text = f"copy of piece {name} to {error.where(options)}: {shown(found.str())}"
     if found.code() in REJECTED:
         return (
             f"{text}. The topic took such records when they were staged: undo what was changed of "
-            "its settings since (max.message.bytes, cleanup.policy, message.timestamp.*)"
+            "it since (partitions, max.message.bytes, cleanup.policy, message.timestamp.*)"
         )
     if found.fatal():
         return f"{text}. Another driver copies it, or it took longer than transaction_timeout"

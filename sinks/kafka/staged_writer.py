@@ -28,7 +28,6 @@ from twophase.sinks.kafka.options import KafkaSinkOptions
 from twophase.sinks.kafka.records import encoded
 from twophase.sinks.kafka.sender import Sender, SendError
 from twophase.sinks.kafka.staging import Place, StagingTopic
-from twophase.sinks.kafka.topics import TopicIds
 from twophase.sinks.kafka.writer import TaskWriter
 
 
@@ -39,8 +38,7 @@ class StagedWriter(TaskWriter):
         options: of the sink.
         target: `Sink.target`.
         staging: the staging topic.
-        topics: that rows will be copied to.
-        limits: of each of them, by name.
+        limits: of the topics that rows will be copied to, by name.
         fence: as the driver has seen it.
         transaction: what the piece belongs to.
         subtask: the task attempt.
@@ -51,13 +49,12 @@ class StagedWriter(TaskWriter):
         options: KafkaSinkOptions,
         target: str,
         staging: StagingTopic,
-        topics: TopicIds,
         limits: Mapping[str, TopicLimits],
         fence: KnownFence,
         transaction: TransactionId,
         subtask: Subtask,
     ) -> None:
-        super().__init__(options, target, topics, fence, transaction, subtask)
+        super().__init__(options, target, fence, transaction, subtask)
         self._staging = staging
         self._partition = subtask.index % staging.partitions
         self._limits = limits

@@ -6,6 +6,7 @@ partition. What is before the first row that may still be copied is deleted.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from twophase.errors import PreflightError
 from twophase.sinks.kafka.brokers import Brokers
 from twophase.sinks.kafka.chunks import MOST_BYTES
 from twophase.sinks.kafka.topics import find_topic
+
+_log = logging.getLogger("twophase.sinks.kafka")
 
 _POLICY, _INSYNC, _BYTES = "cleanup.policy", "min.insync.replicas", "max.message.bytes"
 _FOR_EVER = {"retention.ms": "-1", "retention.bytes": "-1"}
@@ -100,7 +103,7 @@ def make_staging(brokers: Brokers, name: str, partitions: int, replicas: int) ->
         brokers: an open client.
         name: its name.
         partitions: how many it gets.
-        replicas: how many the topic of the rows has, and it gets.
+        replicas: how many it gets: as many as the topic of the rows that has most.
     """
     find_topic(brokers, name, partitions, _settings(replicas), replicas, create=True)
 
@@ -111,15 +114,22 @@ def check_staging(brokers: Brokers, name: str, replicas: int) -> None:
     Args:
         brokers: an open client.
         name: its name.
-        replicas: how many the topic of the rows has.
+        replicas: how many the topic of the rows has that has most.
 
     Raises:
         PreflightError: it does not keep what is written to it.
     """
     if brokers.topic(name) is None:
         return
-    if problems := _problems(brokers.settings(name), brokers.replicas(name)):
-        changes = ",".join(f"{setting}={value}" for setting, value in _settings(replicas).items())
+    own = brokers.replicas(name)[name]
+    if own < replicas:
+        _log.warning(
+            "topic %r has %d replicas, and rows are written to one of %d: those that wait are lost "
+            "with fewer brokers. kafka-reassign-partitions.sh adds replicas.",
+            *(name, own, replicas),
+        )
+    if problems := _problems(brokers.settings(name)[name], own):
+        changes = ",".join(f"{setting}={value}" for setting, value in _settings(own).items())
         raise PreflightError(
             f"Topic {name!r} cannot keep rows until they are decided: {'; '.join(problems)}.",
             remedy=f"alter it: kafka-configs.sh --bootstrap-server "

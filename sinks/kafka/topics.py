@@ -1,18 +1,19 @@
 """Topics: those that rows go to, and those of twophase, which are created with the settings that
 they need.
 
-A piece belongs to the sink's `topic`. Its handle has the ids of the other topics that its rows went
-to, so that none of them is taken for another that has its name.
+A piece belongs to the sink's `topic`. Where its rows wait in the topics themselves, its handle has
+the ids of the other ones that they went to, so that none is taken for another that has its name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from twophase.contract.committable import Committable
 from twophase.contract.outcome import Lost
-from twophase.errors import ConfigError
+from twophase.errors import ConfigError, TargetUnreachableError, TwoPhaseError
 from twophase.kafka_client.partitions import Topic
 from twophase.sinks.kafka.brokers import DEFAULT_REPLICAS, Brokers
 from twophase.sinks.kafka.options import KafkaSinkOptions
@@ -26,33 +27,78 @@ def target_topics(brokers: Brokers, options: KafkaSinkOptions) -> Mapping[str, T
     """Return the topics that rows may go to, by name, the sink's `topic` first.
 
     Raises:
-        ConfigError: one does not exist.
+        ConfigError: one does not exist, at the start.
+        TargetUnreachableError: one does not exist any more.
     """
     found = brokers.topics(*options.topics)
     for name in options.topics:
         if name not in found:
-            option = "topic" if name == options.topic else "other_topics"
-            raise ConfigError(
-                f"There is no topic {name!r} at {options.bootstrap_servers}.",
-                remedy=f"create it, or correct the option {option}.",
-            )
+            raise _missing(name, brokers, options)
     return {name: found[name] for name in options.topics}
 
 
-def handle_of(ids: TopicIds) -> dict[str, Any]:
+def _missing(name: str, brokers: Brokers, options: KafkaSinkOptions) -> TwoPhaseError:
+    option = "topic" if name == options.topic else "other_topics"
+    if not brokers.begun:
+        return ConfigError(
+            f"There is no topic {name!r} at {options.bootstrap_servers}.",
+            remedy=f"create it, or correct the option {option}.",
+        )
+    return TargetUnreachableError(
+        f"Topic {name!r} at {options.bootstrap_servers} does not exist any more.",
+        remedy=f"create it again, or correct the option {option} and start the job again.",
+    )
+
+
+def other_ids(brokers: Brokers, options: KafkaSinkOptions) -> TopicIds:
+    """Return the ids that the topics beside the sink's `topic` have now.
+
+    Raises:
+        TargetUnreachableError: one does not exist any more.
+    """
+    if not options.other_topics:
+        return {}
+    topics = target_topics(brokers, options)
+    return {name: topics[name].topic_id for name in options.other_topics}
+
+
+def topics_in_handle(ids: TopicIds) -> dict[str, Any]:
     """Return what the handle of a piece says of the other topics that its rows went to."""
     return {_TOPICS: dict(ids)} if ids else {}
 
 
-def lost_with_topics(brokers: Brokers, piece: Committable) -> Lost | None:
-    """Return what is lost of a piece that nobody has committed, if one of those topics is gone, or
-    is another one now.
-    """
+def _written(piece: Committable) -> TopicIds:
     written: TopicIds = piece.handle.get(_TOPICS, {})
-    if not written:
-        return None
-    now = dict(zip(written, brokers.ids(*written), strict=True))
-    gone = [f"{name!r} ({id})" for name, id in sorted(written.items()) if now[name] != id]
+    return written
+
+
+def ids_now(brokers: Brokers, pieces: Collection[Committable]) -> TopicIds:
+    """Return the ids that the other topics of pieces have now.
+
+    One that does not exist is left out, once the brokers had time to hear of it: each has metadata
+    of its own, which may be behind.
+    """
+    names = {name for piece in pieces for name in _written(piece)}
+    deadline = brokers.deadline_s()
+    while names:
+        found = brokers.topics(*names)
+        if found.keys() >= names or time.monotonic() >= deadline:
+            return {name: topic.topic_id for name, topic in found.items()}
+        brokers.wait()
+    return {}
+
+
+def lost_topics(piece: Committable, now: TopicIds) -> Lost | None:
+    """Return what is lost of a piece that nobody has committed, if one of those topics was deleted,
+    whether or not it was created again.
+
+    Args:
+        piece: the piece.
+        now: as `ids_now` returns it.
+    """
+    gone = [
+        f"{name!r} ({id})" for name, id in sorted(_written(piece).items()) if now.get(name) != id
+    ]
     if not gone:
         return None
     return Lost(f"its rows went to topics that were deleted since: {', '.join(gone)}")

@@ -33,7 +33,7 @@ from twophase.sinks.kafka.requests import (
     PREPARE_COMMIT,
     Transaction,
 )
-from twophase.sinks.kafka.topics import lost_with_topics
+from twophase.sinks.kafka.topics import TopicIds, ids_now, lost_topics
 
 _PENDING = (ONGOING, PREPARE_COMMIT)
 _CLOSABLE = (EMPTY, COMPLETE_ABORT)
@@ -54,12 +54,16 @@ class TransactionPieces:
         self._ledger = ledger
         self._owner = owner
         self._states: Mapping[str, Transaction] = {}
+        self._topics: TopicIds = {}
 
     def known(
         self, pieces: Mapping[str, Committable], proofs: Proofs
     ) -> Mapping[str, CommitOutcome | None]:
         """See `Pieces.known`."""
-        self._states = self._brokers.describe(pieces)
+        states = self._states = self._brokers.describe(pieces)
+        is_open = {name for name, found in states.items() if found.state == ONGOING}
+        waiting = [piece for name, piece in pieces.items() if name in is_open]
+        self._topics = ids_now(self._brokers, waiting)
         return {name: self._known(name, piece, proofs) for name, piece in pieces.items()}
 
     def commit(self, name: str, piece: Committable) -> CommitOutcome:  # noqa: ARG002
@@ -83,7 +87,7 @@ class TransactionPieces:
         if found is not None and found.state in _PENDING:
             if not self._is_whole(found):
                 return self._lost(name, found, proofs, piece)
-            return lost_with_topics(self._brokers, piece) if found.state == ONGOING else None
+            return lost_topics(piece, self._topics) if found.state == ONGOING else None
         if found is not None and found.state == PREPARE_ABORT:
             return RetryLater(f"transaction {name} is being aborted")
         if found is None and piece.transaction.checkpoint <= proofs.mark(piece.transaction.lineage):

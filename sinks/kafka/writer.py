@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import KafkaError
 
 from twophase.contract.committable import Committable
 from twophase.contract.fencing import attempt_is_closed
@@ -35,7 +34,7 @@ from twophase.sinks.kafka.options import KafkaSinkOptions
 from twophase.sinks.kafka.records import encoded
 from twophase.sinks.kafka.rows import KafkaRecord, records_of
 from twophase.sinks.kafka.sender import REJECTED, Sender, SendError
-from twophase.sinks.kafka.topics import TopicIds, handle_of
+from twophase.sinks.kafka.topics import TopicIds, topics_in_handle
 
 
 class TaskWriter(SinkWriter):
@@ -44,7 +43,6 @@ class TaskWriter(SinkWriter):
     Args:
         options: of the sink.
         target: `Sink.target`.
-        topics: that rows may go to.
         fence: as the driver has seen it.
         transaction: what the piece belongs to.
         subtask: the task attempt.
@@ -54,15 +52,13 @@ class TaskWriter(SinkWriter):
         self,
         options: KafkaSinkOptions,
         target: str,
-        topics: TopicIds,
         fence: KnownFence,
         transaction: TransactionId,
         subtask: Subtask,
     ) -> None:
         self._options = options
         self._owner = Owner(transaction.job, transaction.sink, options.topic)
-        self._topics = topics
-        self._used = {options.topic}
+        self._named_topics = {options.topic}
         self._fence = fence
         self._records = records_of(options)
         self._transaction = transaction
@@ -81,26 +77,22 @@ class TaskWriter(SinkWriter):
         for record in self._records.records(batch):
             self._rows += 1
             topic = self._options.topic if record.topic is None else record.topic
-            if topic not in self._used:
-                self._use(topic)
+            if topic not in self._named_topics:
+                self._check_declared(topic)
+                self._named_topics.add(topic)
             yield topic, record
 
-    def _use(self, topic: str) -> None:
-        if topic not in self._topics:
+    def _check_declared(self, topic: str) -> None:
+        if topic not in self._options.topics:
             raise RejectedRowsError(
                 f"Row {self._rows} of a task names the topic {shown(topic)}, and rows go to "
                 f"{self._options.where}.",
                 remedy="correct or filter these rows before the sink, or name the topic in "
                 "other_topics.",
             )
-        self._used.add(topic)
 
     def _piece(self, handle: Mapping[str, Any]) -> Committable:
-        others = self._used - {self._options.topic}
-        topics = handle_of({name: self._topics[name] for name in sorted(others)})
-        return Committable(
-            self._transaction, self._subtask, self._target, self._rows, {**handle, **topics}
-        )
+        return Committable(self._transaction, self._subtask, self._target, self._rows, handle)
 
     def _closed(self, end: int | None) -> FencedError | None:
         """Return the error of a closed attempt; None if it is open.
@@ -120,10 +112,11 @@ class TaskWriter(SinkWriter):
         try:
             yield
         except SendError as error:
-            raise self._failed(error.error) from error
+            raise self._failed(error) from error
 
-    def _failed(self, error: KafkaError) -> DeclinedError:
-        text = f"{self._what}{self._options.where}: {shown(error.str())}."
+    def _failed(self, failure: SendError) -> DeclinedError:
+        error = failure.error
+        text = f"{self._what}{failure.where(self._options)}: {shown(error.str())}."
         if error.code() in REJECTED:
             return RejectedRowsError(
                 text,
@@ -144,9 +137,29 @@ class TaskWriter(SinkWriter):
 
 
 class KafkaWriter(TaskWriter):
-    """Writes the records of one task attempt, in a transaction that stays open."""
+    """Writes the records of one task attempt, in a transaction that stays open.
 
-    _until_s = 0
+    Args:
+        options: of the sink.
+        target: `Sink.target`.
+        others: the ids of the topics beside the sink's, as the driver has seen them before.
+        fence: as the driver has seen it.
+        transaction: what the piece belongs to.
+        subtask: the task attempt.
+    """
+
+    def __init__(
+        self,
+        options: KafkaSinkOptions,
+        target: str,
+        others: TopicIds,
+        fence: KnownFence,
+        transaction: TransactionId,
+        subtask: Subtask,
+    ) -> None:
+        super().__init__(options, target, fence, transaction, subtask)
+        self._others = others
+        self._until_s = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         """See `SinkWriter.write`."""
@@ -172,7 +185,9 @@ class KafkaWriter(TaskWriter):
         self.flush()
         if error := self._closed(None):
             raise error
-        piece = self._piece({"id": self._name, UNTIL: self._until_s})
+        others = {name: id for name, id in self._others.items() if name in self._named_topics}
+        handle = {"id": self._name, UNTIL: self._until_s, **topics_in_handle(others)}
+        piece = self._piece(handle)
         with self._declining():
             sender.send(self._options.ledger, encoded(piece), self._name.encode(), PROOFS)
             sender.flush()

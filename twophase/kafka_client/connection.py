@@ -76,6 +76,7 @@ def for_librdkafka(options: ConnectionOptions) -> dict[str, Any]:
         "client.id": CLIENT_ID,
         "socket.timeout.ms": int(options.request_timeout_s * 1000),
         "reconnect.backoff.max.ms": 1000,
+        "allow.auto.create.topics": False,  # a producer asks for that by default
         "security.protocol": options.security_protocol.value,
     }
     if options.tls:

@@ -59,16 +59,38 @@ def test_a_changed_bit_is_damage() -> None:
 
 
 def test_a_newer_format_is_named() -> None:
-    data = chunk().encoded().replace(b"rows/1 ", b"rows/2 ", 1)
+    data = chunk().encoded().replace(b"rows/1 ", b"rows/3 ", 1)
     with pytest.raises(NewerFormatError, match="The durable file here"):
         decoded(data, "here")
 
 
-def test_a_chunk_with_the_largest_rows_is_one_that_a_staging_topic_takes() -> None:
-    made, small = Chunk(0, []), KafkaRecord(b"x" * 1_000)
+def test_an_older_version_knows_rows_with_topics_by_their_version() -> None:
+    made = Chunk(0, [])
+    made.add(KafkaRecord(b"v", topic="eu"))
+    assert made.encoded().startswith(b"twophase-kafka-rows/2 ")
+    assert chunk().encoded().startswith(b"twophase-kafka-rows/1 ")
+
+
+@pytest.mark.parametrize(
+    "small",
+    [
+        KafkaRecord(b"x" * 1_000),
+        KafkaRecord(b"x" * 8),
+        KafkaRecord(b"x" * 8, topic="t" * 249),
+        KafkaRecord(None, headers=(("h" * 20, b"1"),)),
+    ],
+    ids=["large", "small", "long topic", "headers"],
+)
+def test_a_chunk_of_many_rows_has_the_size_that_it_may_have(small: KafkaRecord) -> None:
+    made = Chunk(0, [])
     while made.has_room(small):
         made.add(small)
-    assert CHUNK_BYTES * 0.9 < len(made.encoded()) < MOST_BYTES
+    assert CHUNK_BYTES * 0.4 < len(made.encoded()) < CHUNK_BYTES * 1.1
+
+
+def test_a_chunk_with_the_largest_rows_is_one_that_a_staging_topic_takes() -> None:
+    made, small = Chunk(0, []), KafkaRecord(b"x" * 1_000)
+    made.add(small)
     large = KafkaRecord(b"x" * 500_000, b"k" * 499_000)
     assert not made.has_room(large)
     alone = Chunk(1, [])

@@ -120,7 +120,6 @@ def settings(options: KafkaOptions, troubles: list[str]) -> dict[str, Any]:
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "auto.offset.reset": "error",
-        "allow.auto.create.topics": False,
         "isolation.level": options.isolation_level.value,
         "enable.partition.eof": True,
         "max.poll.interval.ms": 24 * 3600 * 1000,  # Kafka must not limit how slow the sink may be
